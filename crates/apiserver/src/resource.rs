@@ -1,0 +1,175 @@
+//! One row of the table of kinds: everything the server knows about a resource. Built-in kinds and
+//! CRDs are rows of the same table; there is no code per kind.
+
+use std::sync::Arc;
+
+use konverge_core::GroupVersionKind;
+use konverge_schema::{Arena, TypeId};
+
+/// A resource in one version, as discovery lists it and requests name it.
+#[derive(Clone, Debug)]
+pub struct Resource {
+    /// The API group; empty for core.
+    pub group: Box<str>,
+    /// The version served here.
+    pub version: Box<str>,
+    /// The name in paths: `deployments`.
+    pub plural: Box<str>,
+    /// `deployment`
+    pub singular: Box<str>,
+    /// `Deployment`
+    pub kind: Box<str>,
+    /// `DeploymentList`
+    pub list_kind: Box<str>,
+    /// `deploy`
+    pub short_names: Vec<Box<str>>,
+    /// `all`
+    pub categories: Vec<Box<str>>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// What may be done with it.
+    pub verbs: Verbs,
+    /// `status`, `scale`, …
+    pub subresources: Vec<Subresource>,
+    /// The type of its objects.
+    pub schema: ResourceSchema,
+    /// Columns of a CRD's `additionalPrinterColumns`, or of a built-in kind people look at.
+    /// Empty: name and age.
+    pub columns: Arc<[Column]>,
+    /// Whether a CRD brought this row.
+    pub custom: bool,
+}
+
+/// Where the type of a resource's objects is.
+#[derive(Clone, Debug)]
+pub struct ResourceSchema {
+    /// All built-in kinds share one arena; each version of a CRD has its own.
+    pub arena: Arc<Arena>,
+    /// The type of a whole object.
+    pub root: TypeId,
+    /// Its name in OpenAPI documents: `io.k8s.api.apps.v1.Deployment`, `com.example.v1.Widget`.
+    pub name: Box<str>,
+}
+
+/// A part of a resource with an endpoint of its own.
+#[derive(Clone, Debug)]
+pub struct Subresource {
+    /// `status`
+    pub name: Box<str>,
+    /// The kind its endpoint speaks, which may be of another group: `autoscaling/v1, Kind=Scale`.
+    pub gvk: GroupVersionKind,
+    /// What may be done with it.
+    pub verbs: Verbs,
+}
+
+/// One column of `kubectl get`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// The heading.
+    pub name: Box<str>,
+    /// `string`, `integer`, `number`, `boolean` or `date`.
+    pub ty: Box<str>,
+    /// `name`, `password`, …; usually empty.
+    pub format: Box<str>,
+    /// Shown in the heading's help.
+    pub description: Box<str>,
+    /// 0 is always shown; more only with `-o wide`.
+    pub priority: i32,
+    /// Where the value is: the JSONPath subset of CRDs.
+    pub json_path: Box<str>,
+}
+
+/// One thing to do with a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// POST
+    Create,
+    /// DELETE of one
+    Delete,
+    /// DELETE of many
+    DeleteCollection,
+    /// GET of one
+    Get,
+    /// GET of many
+    List,
+    /// PATCH
+    Patch,
+    /// PUT
+    Update,
+    /// GET of many that goes on
+    Watch,
+}
+
+impl Verb {
+    /// Every verb, in the order discovery lists them.
+    pub const ALL: [Verb; 8] = [
+        Verb::Create,
+        Verb::Delete,
+        Verb::DeleteCollection,
+        Verb::Get,
+        Verb::List,
+        Verb::Patch,
+        Verb::Update,
+        Verb::Watch,
+    ];
+
+    /// As discovery and RBAC write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verb::Create => "create",
+            Verb::Delete => "delete",
+            Verb::DeleteCollection => "deletecollection",
+            Verb::Get => "get",
+            Verb::List => "list",
+            Verb::Patch => "patch",
+            Verb::Update => "update",
+            Verb::Watch => "watch",
+        }
+    }
+}
+
+/// A set of verbs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verbs(u8);
+
+impl Verbs {
+    /// All eight, as CRDs have them.
+    pub const ALL: Verbs = Verbs(u8::MAX);
+
+    /// Whether `verb` is among them.
+    pub fn contains(self, verb: Verb) -> bool {
+        self.0 & (1 << verb as u8) != 0
+    }
+
+    /// Those of the set, in discovery's order.
+    pub fn iter(self) -> impl Iterator<Item = Verb> {
+        Verb::ALL.into_iter().filter(move |verb| self.contains(*verb))
+    }
+}
+
+impl FromIterator<Verb> for Verbs {
+    fn from_iter<I: IntoIterator<Item = Verb>>(verbs: I) -> Self {
+        Verbs(verbs.into_iter().fold(0, |set, verb| set | (1 << verb as u8)))
+    }
+}
+
+impl Resource {
+    /// What objects of this row say they are.
+    pub fn gvk(&self) -> GroupVersionKind {
+        GroupVersionKind {
+            group: self.group.to_string(),
+            version: self.version.to_string(),
+            kind: self.kind.to_string(),
+        }
+    }
+
+    /// The `apiVersion` of its objects.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// The subresource of this name.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|sub| &*sub.name == name)
+    }
+}

@@ -1,0 +1,3 @@
+//! The `konverge` command.
+
+fn main() {}

@@ -1,0 +1,19 @@
+//! The words both paths of Konverge share. No I/O, no clock, no async.
+//!
+//! ```text
+//! kind      group, version, kind and resource names
+//! name      which strings may name an object, a label, a namespace
+//! selector  label and field selectors: parse, match
+//! field     a problem with one field of an object, in Kubernetes' words
+//! status    the `Status` every failed request answers with
+//! ```
+//!
+//! This crate never knows who asks: neither the API server nor an operator.
+
+mod field;
+mod kind;
+mod status;
+
+pub use field::{FieldError, FieldErrorKind, FieldPath};
+pub use kind::{GroupVersion, GroupVersionKind};
+pub use status::{Cause, Status, StatusDetails};

@@ -1,0 +1,180 @@
+//! The types of objects, compiled once: a flat vector of nodes that refer to each other by number.
+//! In: nodes, from a table or an OpenAPI document. Out: shapes to walk beside an object.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+/// The number of a [`Node`] in its [`Arena`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TypeId(u32);
+
+/// Every type that one set of objects is made of.
+#[derive(Clone, Debug, Default)]
+pub struct Arena {
+    nodes: Vec<Node>,
+    named: HashMap<Box<str>, TypeId>,
+}
+
+/// What is known of the value at one place in an object.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    /// Its JSON shape and how it merges.
+    pub shape: Shape,
+    /// Filled in when the value is absent.
+    pub default: Option<Box<Value>>,
+    /// Whether `null` is a value here.
+    pub nullable: bool,
+    /// Strategic merge patch directives of the published type.
+    pub patch: Option<Box<Patch>>,
+    /// `x-kubernetes-embedded-resource`: a whole object with apiVersion, kind and metadata.
+    pub embedded: bool,
+}
+
+/// The shape of a value, and what server-side apply owns in it: a scalar or atomic value whole,
+/// anything else part by part.
+#[derive(Clone, Debug, Default)]
+pub enum Shape {
+    /// Nothing is declared: kept as it came. Server-side apply deduces the structure from the value
+    /// (objects part by part, lists whole).
+    #[default]
+    Any,
+    /// Nothing is declared, and it is owned whole: RawExtension, FieldsV1, JSON.
+    Opaque,
+    /// One JSON scalar.
+    Scalar(Scalar),
+    /// Named fields, sorted by name.
+    Struct {
+        /// The declared fields, sorted by name.
+        fields: Box<[Field]>,
+        /// `x-kubernetes-preserve-unknown-fields`: undeclared fields are kept.
+        open: bool,
+        /// `x-kubernetes-map-type: atomic`
+        atomic: bool,
+    },
+    /// Any keys, one type of value.
+    Map {
+        /// The type of every value.
+        value: TypeId,
+        /// `x-kubernetes-map-type: atomic`
+        atomic: bool,
+    },
+    /// A list.
+    List {
+        /// The type of every item.
+        item: TypeId,
+        /// How items are told apart.
+        kind: ListKind,
+    },
+}
+
+/// A JSON scalar, by what Kubernetes accepts for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scalar {
+    /// A string.
+    String,
+    /// A string of base64.
+    Bytes,
+    /// A string holding an RFC 3339 time, or null.
+    Time,
+    /// A string or number holding a quantity.
+    Quantity,
+    /// 32 bits, signed.
+    Int32,
+    /// 64 bits, signed.
+    Int64,
+    /// Any number.
+    Number,
+    /// A boolean.
+    Boolean,
+    /// A string or an integer.
+    IntOrString,
+}
+
+/// One named field of a [`Shape::Struct`].
+#[derive(Clone, Debug)]
+pub struct Field {
+    /// Its JSON name.
+    pub name: Box<str>,
+    /// Its type.
+    pub ty: TypeId,
+    /// Whether an object without it is invalid.
+    pub required: bool,
+}
+
+/// How the items of a list are told apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListKind {
+    /// Not at all: the list is one value.
+    Atomic,
+    /// By their value.
+    Set,
+    /// By these fields.
+    Map(Box<[Box<str>]>),
+}
+
+/// `x-kubernetes-patch-strategy` and `x-kubernetes-patch-merge-key`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Patch {
+    /// Lists: merge items instead of replacing the list.
+    pub merge: bool,
+    /// Structs: `$retainKeys` is honoured.
+    pub retain_keys: bool,
+    /// What tells items of a merged list apart; absent for lists of scalars.
+    pub merge_key: Option<Box<str>>,
+}
+
+impl Arena {
+    /// Adds a node.
+    pub fn add(&mut self, node: Node) -> TypeId {
+        let id = TypeId(u32::try_from(self.nodes.len()).expect("an arena holds fewer than 2^32 types"));
+        self.nodes.push(node);
+        id
+    }
+
+    /// Gives a node another content, so that recursive types can refer to it before it is known.
+    pub fn set(&mut self, id: TypeId, node: Node) {
+        self.nodes[id.0 as usize] = node;
+    }
+
+    /// Names a node.
+    pub fn name(&mut self, name: &str, id: TypeId) {
+        self.named.insert(name.into(), id);
+    }
+
+    /// The node of this name, as in `io.k8s.api.apps.v1.Deployment`.
+    pub fn named(&self, name: &str) -> Option<TypeId> {
+        self.named.get(name).copied()
+    }
+
+    /// Every name with its node, in no order.
+    pub fn names(&self) -> impl Iterator<Item = (&str, TypeId)> {
+        self.named.iter().map(|(name, id)| (&**name, *id))
+    }
+
+    /// What is known of this type.
+    pub fn node(&self, id: TypeId) -> &Node {
+        &self.nodes[id.0 as usize]
+    }
+
+    /// The type of field `name` of a struct, or of any value of a map.
+    pub fn field(&self, id: TypeId, name: &str) -> Option<TypeId> {
+        match &self.node(id).shape {
+            Shape::Struct { fields, .. } => {
+                fields.binary_search_by(|field| (*field.name).cmp(name)).ok().map(|at| fields[at].ty)
+            }
+            Shape::Map { value, .. } => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// How many types there are.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+}

@@ -1,0 +1,3 @@
+//! Gates and generators.
+
+fn main() {}
