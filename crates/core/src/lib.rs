@@ -12,8 +12,12 @@
 
 mod field;
 mod kind;
+mod name;
+mod selector;
 mod status;
 
 pub use field::{FieldError, FieldErrorKind, FieldPath};
 pub use kind::{GroupVersion, GroupVersionKind};
+pub use name::{NameRule, check_annotations, check_finalizer, check_labels, check_name};
+pub use selector::{FieldSelector, LabelSelector, SelectorError};
 pub use status::{Cause, Status, StatusDetails};
