@@ -1,3 +1,33 @@
-//! Gates and generators.
+//! Gates and generators of this repository: `cargo xtask codegen`, `cargo xtask tidy`. Nothing here is shipped.
 
-fn main() {}
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+mod codegen;
+mod tidy;
+
+/// Gates and generators of this repository
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+enum Task {
+    Codegen(codegen::Codegen),
+    /// Checks what no compiler checks: crate edges, lost files, headers, ARCHITECTURE.md, leftovers
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace");
+    let outcome = match Task::parse() {
+        Task::Codegen(options) => codegen::run(&options, root),
+        Task::Tidy => tidy::run(root),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("error: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}

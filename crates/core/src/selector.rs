@@ -98,6 +98,33 @@ impl Requirement {
     }
 }
 
+/// As clients write it; values of a set in order.
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, Requirement { key, test }) in self.requirements.iter().enumerate() {
+            if at > 0 {
+                f.write_str(",")?;
+            }
+            let set = |values: &[String]| {
+                let mut values = values.to_vec();
+                values.sort();
+                values.join(",")
+            };
+            match test {
+                Test::In(values) if values.len() == 1 => write!(f, "{key}={}", values[0])?,
+                Test::In(values) => write!(f, "{key} in ({})", set(values))?,
+                Test::NotIn(values) if values.len() == 1 => write!(f, "{key}!={}", values[0])?,
+                Test::NotIn(values) => write!(f, "{key} notin ({})", set(values))?,
+                Test::Exists => f.write_str(key)?,
+                Test::Absent => write!(f, "!{key}")?,
+                Test::Greater(than) => write!(f, "{key}>{than}")?,
+                Test::Less(than) => write!(f, "{key}<{than}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A recursive-descent parser over the set-based grammar that clients send.
 struct Parser<'a> {
     rest: &'a str,

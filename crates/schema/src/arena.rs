@@ -5,6 +5,11 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use crate::checks::Checks;
+
+/// The name under which the type of every object's `metadata` is found.
+pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
 /// The number of a [`Node`] in its [`Arena`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(u32);
@@ -29,6 +34,8 @@ pub struct Node {
     pub patch: Option<Box<Patch>>,
     /// `x-kubernetes-embedded-resource`: a whole object with apiVersion, kind and metadata.
     pub embedded: bool,
+    /// What the value must satisfy beyond its shape.
+    pub checks: Option<Box<Checks>>,
 }
 
 /// The shape of a value, and what server-side apply owns in it: a scalar or atomic value whole,
@@ -168,6 +175,36 @@ impl Arena {
         }
     }
 
+    /// Copies a type and all it refers to from another arena; names of copied types come along unless
+    /// they are taken here. Recursive types stay recursive.
+    pub fn import(&mut self, from: &Arena, id: TypeId) -> TypeId {
+        let mut copied: HashMap<TypeId, TypeId> = HashMap::new();
+        let mut pending = vec![id];
+        while let Some(old) = pending.pop() {
+            if copied.contains_key(&old) {
+                continue;
+            }
+            copied.insert(old, self.add(Node::default()));
+            from.node(old).shape.each_type(|inner| pending.push(inner));
+        }
+        for (old, new) in &copied {
+            let mut node = from.node(*old).clone();
+            node.shape.renumber(|inner| copied[&inner]);
+            self.set(*new, node);
+        }
+        for (name, old) in from.names() {
+            if let Some(new) = copied.get(&old) {
+                self.named.entry(name.into()).or_insert(*new);
+            }
+        }
+        copied[&id]
+    }
+
+    /// Whether some type has rules in CEL, which nothing here evaluates.
+    pub fn has_rules(&self) -> bool {
+        self.nodes.iter().any(|node| node.checks.as_ref().is_some_and(|checks| !checks.rules.is_empty()))
+    }
+
     /// How many types there are.
     pub fn len(&self) -> usize {
         self.nodes.len()
@@ -176,5 +213,69 @@ impl Arena {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
+    }
+}
+
+impl Shape {
+    /// Hands out every type this shape refers to.
+    pub fn each_type(&self, mut visit: impl FnMut(TypeId)) {
+        match self {
+            Self::Struct { fields, .. } => fields.iter().for_each(|field| visit(field.ty)),
+            Self::Map { value, .. } => visit(*value),
+            Self::List { item, .. } => visit(*item),
+            Self::Any | Self::Opaque | Self::Scalar(_) => {}
+        }
+    }
+
+    fn renumber(&mut self, number: impl Fn(TypeId) -> TypeId) {
+        match self {
+            Self::Struct { fields, .. } => fields.iter_mut().for_each(|field| field.ty = number(field.ty)),
+            Self::Map { value, .. } => *value = number(*value),
+            Self::List { item, .. } => *item = number(*item),
+            Self::Any | Self::Opaque | Self::Scalar(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A struct whose field `next` is itself and whose field `name` is a string.
+    fn chain(arena: &mut Arena) -> TypeId {
+        let name = arena.add(Node { shape: Shape::Scalar(Scalar::String), ..Node::default() });
+        let chain = arena.add(Node::default());
+        let field = |name: &str, ty| Field { name: name.into(), ty, required: false };
+        let fields = Box::new([field("name", name), field("next", chain)]);
+        arena.set(chain, Node { shape: Shape::Struct { fields, open: false, atomic: false }, ..Node::default() });
+        chain
+    }
+
+    #[test]
+    fn import_keeps_recursion_and_names() {
+        let mut from = Arena::default();
+        from.add(Node::default());
+        let id = chain(&mut from);
+        from.name("Chain", id);
+        let mut to = Arena::default();
+        to.add(Node::default());
+        let new = to.import(&from, id);
+        assert_eq!(to.named("Chain"), Some(new));
+        assert_eq!(to.field(new, "next"), Some(new));
+        let name = to.field(new, "name").expect("declared");
+        assert!(matches!(to.node(name).shape, Shape::Scalar(Scalar::String)));
+        assert_eq!(to.len(), 3);
+    }
+
+    #[test]
+    fn import_leaves_a_taken_name_alone() {
+        let mut from = Arena::default();
+        let id = chain(&mut from);
+        from.name("Chain", id);
+        let mut to = Arena::default();
+        let own = to.add(Node::default());
+        to.name("Chain", own);
+        to.import(&from, id);
+        assert_eq!(to.named("Chain"), Some(own));
     }
 }

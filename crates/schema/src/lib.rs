@@ -10,5 +10,46 @@
 //! resources differ only in where their types come from. This crate never knows which server asks.
 
 mod arena;
+mod checks;
+mod format;
+mod go_format;
+mod path;
+mod pattern;
 
-pub use arena::{Arena, Field, ListKind, Node, Patch, Scalar, Shape, TypeId};
+mod openapi;
+mod props;
+mod structural;
+mod table;
+
+mod builtin;
+mod decode;
+mod default;
+mod prune;
+mod validate;
+
+mod apply;
+mod field_set;
+mod managed_fields;
+mod merge_patch;
+mod strategic;
+
+pub use apply::{
+    ApplyError, Changes, Conflict, Conflicts, Writer, blank, check_applied, compare, extract_fields, merge,
+    remove_fields, to_field_set,
+};
+pub use arena::{Arena, Field, ListKind, Node, OBJECT_META, Patch, Scalar, Shape, TypeId};
+pub use builtin::{check_lists, check_required};
+pub use checks::{Bound, Checks, Clause};
+pub use decode::{DecodeError, check_types};
+pub use default::default;
+pub use field_set::{FieldSet, FieldsV1Error, Path, PathElement};
+pub use format::Format;
+pub use managed_fields::{ManagedEntry, ManagedFields, ManagedFieldsError, Operation};
+pub use merge_patch::merge_patch;
+pub use openapi::{CompileError, compile};
+pub use pattern::Pattern;
+pub use prune::{Flavour, prune};
+pub use strategic::{StrategicError, strategic_merge_patch};
+pub use structural::{check_schema, unknown_formats};
+pub use table::kubernetes;
+pub use validate::validate;

@@ -1,0 +1,94 @@
+//! Why an apply was refused, in Kubernetes' words.
+//! In: the fields others own. Out: messages and the `Status` to answer with.
+
+use std::fmt;
+
+use konverge_core::Status;
+
+use crate::field_set::{FieldSet, Path};
+use crate::managed_fields::{ManagedEntry, ManagedFieldsError};
+
+/// One field that another manager owns with another value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// Who owns it, as messages say it: `"kubectl" using apps/v1`.
+    pub manager: String,
+    /// The field.
+    pub path: Path,
+}
+
+/// Every field an apply would take from others; never empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conflicts(pub Vec<Conflict>);
+
+/// Why an apply was refused.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ApplyError {
+    /// The request makes no sense: 400.
+    #[error("{0}")]
+    BadRequest(String),
+    /// Others own the fields: 409, unless forced.
+    #[error("{0}")]
+    Conflict(Conflicts),
+    /// The configuration does not fit its type: 500, as in Kubernetes.
+    #[error("failed to create typed patch object ({object}): {why}")]
+    Typed {
+        /// Namespace, name, version and kind.
+        object: String,
+        /// Which fields, and what about them.
+        why: String,
+    },
+    /// The object's managers cannot be read: 500.
+    #[error("failed to decode managed fields: {0}")]
+    ManagedFields(#[from] ManagedFieldsError),
+}
+
+impl ApplyError {
+    /// The answer to the client.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::BadRequest(why) => Status::bad_request(why.as_str()),
+            Self::Conflict(conflicts) => {
+                let status = Status::failure(409, "Conflict", conflicts.to_string());
+                conflicts.0.iter().fold(status, |status, conflict| {
+                    let message = format!("conflict with {}", conflict.manager);
+                    status.with_cause("FieldManagerConflict", &message, &conflict.path.to_string())
+                })
+            }
+            Self::Typed { .. } | Self::ManagedFields(_) => Status::failure(500, "", self.to_string()),
+        }
+    }
+}
+
+impl Conflicts {
+    /// One conflict for each field, managers in Kubernetes' order.
+    pub(super) fn new(mut taken: Vec<(&ManagedEntry, FieldSet)>) -> Self {
+        taken.sort_by(|(a, _), (b, _)| a.by_identity(b));
+        let each = taken.into_iter().flat_map(|(entry, fields)| {
+            let manager = entry.describe();
+            fields.paths().into_iter().map(move |path| Conflict { manager: manager.clone(), path })
+        });
+        Self(each.collect())
+    }
+
+    /// The conflicts over other fields than these.
+    pub(super) fn outside(self, fields: &FieldSet) -> Self {
+        Self(self.0.into_iter().filter(|conflict| !fields.has(&conflict.path.0)).collect())
+    }
+}
+
+impl fmt::Display for Conflicts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [Conflict { manager, path }] = self.0.as_slice() {
+            return write!(f, "Apply failed with 1 conflict: conflict with {manager}: {path}");
+        }
+        write!(f, "Apply failed with {} conflicts: ", self.0.len())?;
+        let groups = self.0.chunk_by(|a, b| a.manager == b.manager);
+        for (at, group) in groups.enumerate() {
+            let newline = if at > 0 { "\n" } else { "" };
+            write!(f, "{newline}conflicts with {}:", group[0].manager)?;
+            group.iter().try_for_each(|conflict| write!(f, "\n- {}", conflict.path))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,241 @@
+//! A place in an object as server-side apply sees it: owned whole, field by field, or item by item.
+//! In: a type and a value. Out: how to take the value apart, and the places of its parts.
+
+use serde_json::Value;
+
+use crate::arena::{Arena, ListKind, Scalar, Shape, TypeId};
+use crate::field_set::PathElement;
+use crate::go_format;
+
+/// A type in its arena. Without a type the structure is deduced from the value: objects part by part,
+/// lists whole.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    arena: &'a Arena,
+    ty: Option<TypeId>,
+}
+
+/// How a value is owned.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Parts<'a> {
+    /// As one.
+    Whole,
+    /// Field by field.
+    Fields,
+    /// Item by item; the kind is never [`ListKind::Atomic`].
+    Items(&'a ListKind),
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn new(arena: &'a Arena, ty: TypeId) -> Self {
+        Self { arena, ty: Some(ty) }
+    }
+
+    fn deduced(self) -> Self {
+        Self { arena: self.arena, ty: None }
+    }
+
+    pub(super) fn shape(self) -> &'a Shape {
+        self.ty.map_or(&Shape::Any, |ty| &self.arena.node(ty).shape)
+    }
+
+    /// How this value is owned. A value that does not fit its type is taken for an absent one by the
+    /// walkers, as in Kubernetes.
+    pub(super) fn parts(self, value: &Value) -> Parts<'a> {
+        match self.shape() {
+            Shape::Any => match value {
+                Value::Object(_) | Value::Null => Parts::Fields,
+                _ => Parts::Whole,
+            },
+            shape => declared_parts(shape),
+        }
+    }
+
+    /// The place of a field, and whether the type names that field.
+    pub(super) fn field(self, name: &str) -> (Self, bool) {
+        match self.shape() {
+            Shape::Struct { fields, .. } => match fields.binary_search_by(|field| (*field.name).cmp(name)) {
+                Ok(at) => (Self { arena: self.arena, ty: Some(fields[at].ty) }, true),
+                Err(_) => (self.deduced(), false),
+            },
+            Shape::Map { value, .. } => (Self { arena: self.arena, ty: Some(*value) }, false),
+            _ => (self.deduced(), false),
+        }
+    }
+
+    /// The place of every item of a list.
+    pub(super) fn item(self) -> Self {
+        match self.shape() {
+            Shape::List { item, .. } => Self { arena: self.arena, ty: Some(*item) },
+            _ => self.deduced(),
+        }
+    }
+
+    /// The place one step further on a path, and whether the type names it.
+    pub(super) fn step(self, element: &PathElement) -> (Self, bool) {
+        match element {
+            PathElement::Field(name) => self.field(name),
+            _ => (self.item(), false),
+        }
+    }
+
+    /// Whether a set of fields is cut off here, because the value is owned whole.
+    pub(super) fn is_atomic(self) -> bool {
+        match self.shape() {
+            Shape::Any | Shape::Scalar(_) => false,
+            shape => declared_parts(shape) == Parts::Whole,
+        }
+    }
+
+    /// How an item of this list is told apart from the others; `self` is the list's place.
+    pub(super) fn element(self, kind: &ListKind, item: &Value) -> Result<PathElement, String> {
+        match kind {
+            ListKind::Atomic => Err("invalid indexing of non-associative list".into()),
+            ListKind::Set => match item {
+                Value::Object(_) => Err("associative list without keys has an element that's a map type".into()),
+                Value::Array(_) => Err("not supported: associative list with lists as elements".into()),
+                Value::Null => Err("associative list without keys has an element that's an explicit null".into()),
+                scalar => Ok(PathElement::Value(scalar.clone())),
+            },
+            ListKind::Map(keys) => self.keyed_element(keys, item),
+        }
+    }
+
+    fn keyed_element(self, keys: &[Box<str>], item: &Value) -> Result<PathElement, String> {
+        let fields = match item {
+            Value::Object(fields) => fields,
+            Value::Null => return Err("associative list with keys may not have a null element".into()),
+            _ => return Err("associative list with keys may not have non-map elements".into()),
+        };
+        let mut found = Vec::with_capacity(keys.len());
+        for key in keys {
+            match fields.get(&**key) {
+                Some(value) => found.push((key.clone(), value.clone())),
+                // A key field that is neither given nor defaulted is left out: items with and without it differ.
+                None => {
+                    let default = self.item().field(key).0.default();
+                    found.extend(default.map(|value| (key.clone(), value.clone())));
+                }
+            }
+        }
+        if found.is_empty() && !keys.is_empty() {
+            let keys: Vec<_> = keys.iter().map(|key| go_format::quote(key)).collect();
+            let keys = keys.join(" ");
+            return Err(format!(
+                "associative list with keys has an element that omits all key fields [{keys}] \
+                 (and doesn't have default values for any key fields)"
+            ));
+        }
+        Ok(PathElement::key(found))
+    }
+
+    fn default(self) -> Option<&'a Value> {
+        self.ty.and_then(|ty| self.arena.node(ty).default.as_deref())
+    }
+}
+
+fn declared_parts(shape: &Shape) -> Parts<'_> {
+    match shape {
+        Shape::Struct { atomic: false, .. } | Shape::Map { atomic: false, .. } | Shape::Any => Parts::Fields,
+        Shape::List { kind: kind @ (ListKind::Set | ListKind::Map(_)), .. } => Parts::Items(kind),
+        Shape::Opaque | Shape::Scalar(_) | Shape::Struct { .. } | Shape::Map { .. } | Shape::List { .. } => {
+            Parts::Whole
+        }
+    }
+}
+
+/// Says what in an applied configuration does not fit its type: fields that are not declared, values of
+/// another kind, list items without keys or twice.
+pub(super) fn check(place: Place<'_>, config: &Value) -> Result<(), String> {
+    let mut problems = Vec::new();
+    check_at(place, config, &mut String::new(), &mut problems);
+    match problems.as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        many => Err(many.iter().fold("errors:".into(), |all: String, one| all + "\n  " + one)),
+    }
+}
+
+fn check_at(place: Place<'_>, value: &Value, path: &mut String, problems: &mut Vec<String>) {
+    match place.shape() {
+        _ if value.is_null() => {}
+        Shape::Any | Shape::Opaque => {}
+        Shape::Scalar(scalar) => {
+            if let Some(why) = scalar_problem(*scalar, value) {
+                problems.push(located(path, &why));
+            }
+        }
+        Shape::Struct { .. } | Shape::Map { .. } => check_fields(place, value, path, problems),
+        Shape::List { kind, .. } => check_items(place, kind, value, path, problems),
+    }
+}
+
+fn check_fields(place: Place<'_>, value: &Value, path: &mut String, problems: &mut Vec<String>) {
+    let Value::Object(fields) = value else {
+        return problems.push(located(path, &format!("expected map, got &{{{}}}", go_format::plain(value))));
+    };
+    // A struct that declares nothing takes anything.
+    let closed = matches!(place.shape(), Shape::Struct { fields, open: false, .. } if !fields.is_empty());
+    for (name, value) in fields {
+        let (place, declared) = place.field(name);
+        let length = path.len();
+        path.push('.');
+        path.push_str(name);
+        if closed && !declared {
+            problems.push(located(path, "field not declared in schema"));
+            path.truncate(length);
+            return;
+        }
+        check_at(place, value, path, problems);
+        path.truncate(length);
+    }
+}
+
+fn check_items(place: Place<'_>, kind: &ListKind, value: &Value, path: &mut String, problems: &mut Vec<String>) {
+    let Value::Array(items) = value else {
+        return problems.push(located(path, &format!("expected list, got &{{{}}}", go_format::plain(value))));
+    };
+    let mut seen = std::collections::BTreeSet::new();
+    for (at, item) in items.iter().enumerate() {
+        let element = match kind {
+            ListKind::Atomic => PathElement::Index(i64::try_from(at).unwrap_or(i64::MAX)),
+            _ => match place.element(kind, item) {
+                Ok(element) => element,
+                Err(why) => return problems.push(located(path, &format!("element {at}: {why}"))),
+            },
+        };
+        let length = path.len();
+        path.push_str(&element.to_string());
+        if !seen.insert(element) {
+            let (list, key) = path.split_at(length);
+            problems.push(located(list, &format!("duplicate entries for key {key}")));
+        }
+        check_at(place.item(), item, path, problems);
+        path.truncate(length);
+    }
+}
+
+fn scalar_problem(scalar: Scalar, value: &Value) -> Option<String> {
+    let fits = match scalar {
+        Scalar::String | Scalar::Bytes => value.is_string(),
+        Scalar::Int32 | Scalar::Int64 | Scalar::Number => value.is_number(),
+        Scalar::Boolean => value.is_boolean(),
+        Scalar::Time | Scalar::Quantity | Scalar::IntOrString => !value.is_object() && !value.is_array(),
+    };
+    (!fits).then(|| match scalar {
+        Scalar::String | Scalar::Bytes => {
+            format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_format::source(value))
+        }
+        Scalar::Int32 | Scalar::Int64 | Scalar::Number => {
+            format!("expected numeric (int or float), got {}", go_format::type_name(value))
+        }
+        Scalar::Boolean => format!("expected boolean, got &{{{}}}", go_format::plain(value)),
+        Scalar::Time | Scalar::Quantity | Scalar::IntOrString => {
+            format!("expected any scalar, got &{{{}}}", go_format::plain(value))
+        }
+    })
+}
+
+fn located(path: &str, why: &str) -> String {
+    if path.is_empty() { why.into() } else { format!("{path}: {why}") }
+}

@@ -1,0 +1,82 @@
+//! Fields taken out of an object, or everything else.
+//! In: a type, an object, a set of fields. Out: the object without them, or with nothing but them.
+
+use serde_json::{Map, Value};
+
+use super::place::{Parts, Place};
+use crate::field_set::{FieldSet, PathElement};
+
+/// The object without these fields. An object or list that loses all it has becomes null, as in
+/// Kubernetes; one that goes as a whole must be in the set itself.
+pub(super) fn remove(place: Place<'_>, value: &Value, fields: &FieldSet) -> Value {
+    match place.parts(value) {
+        Parts::Whole => match value {
+            // Paths below something owned whole have no meaning; nothing of it can be kept apart.
+            Value::Array(_) | Value::Object(_) => Value::Null,
+            scalar => scalar.clone(),
+        },
+        Parts::Fields => {
+            let mut out = Map::new();
+            for (name, value) in value.as_object().into_iter().flatten() {
+                let element = PathElement::field(name);
+                if fields.member(&element) {
+                    continue;
+                }
+                let value = match fields.below(&element) {
+                    Some(below) => remove(place.field(name).0, value, below),
+                    None => value.clone(),
+                };
+                out.insert(name.clone(), value);
+            }
+            if out.is_empty() { Value::Null } else { Value::Object(out) }
+        }
+        Parts::Items(kind) => {
+            let mut out = Vec::new();
+            for item in value.as_array().into_iter().flatten() {
+                let Ok(element) = place.element(kind, item) else {
+                    out.push(item.clone());
+                    continue;
+                };
+                if fields.member(&element) {
+                    continue;
+                }
+                out.push(match fields.below(&element) {
+                    Some(below) => remove(place.item(), item, below),
+                    None => item.clone(),
+                });
+            }
+            if out.is_empty() { Value::Null } else { Value::Array(out) }
+        }
+    }
+}
+
+/// The object with nothing but these fields.
+pub(super) fn extract(place: Place<'_>, value: &Value, fields: &FieldSet) -> Value {
+    match place.parts(value) {
+        Parts::Whole => value.clone(),
+        Parts::Fields => {
+            let Some(object) = value.as_object().filter(|object| !object.is_empty()) else { return value.clone() };
+            let mut out = Map::new();
+            for (name, value) in object {
+                let element = PathElement::field(name);
+                if let Some(below) = fields.below(&element) {
+                    out.insert(name.clone(), extract(place.field(name).0, value, below));
+                } else if fields.member(&element) {
+                    out.insert(name.clone(), value.clone());
+                }
+            }
+            Value::Object(out)
+        }
+        Parts::Items(kind) => {
+            let Some(items) = value.as_array() else { return value.clone() };
+            let kept = items.iter().filter_map(|item| {
+                let element = place.element(kind, item).ok()?;
+                match fields.below(&element) {
+                    Some(below) => Some(extract(place.item(), item, below)),
+                    None => fields.member(&element).then(|| item.clone()),
+                }
+            });
+            Value::Array(kept.collect())
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! JSON types of built-in objects, checked where Go would decode them. In: an object and its type. Out: the first value
+//! that does not fit, in the words of Go's decoder, which the server answers with 400. Struct and field names are
+//! Go's where the table has them; a named string such as `v1.PullPolicy` is called `string`. Never changes the object.
+//! JSON is parsed no deeper than 128 levels, so the walk recurses.
+
+use serde_json::{Number, Value};
+
+use crate::arena::{Arena, Scalar, Shape, TypeId};
+
+mod base64;
+mod moment;
+mod quantity;
+
+/// A value of a built-in object that cannot be decoded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DecodeError(String);
+
+/// Checks that every value has the JSON type its place declares, and that integers, times, quantities and bytes
+/// can be read.
+///
+/// ```
+/// use konverge_schema::{Arena, Node, Scalar, Shape, check_types};
+/// use serde_json::json;
+/// let mut arena = Arena::default();
+/// let count = arena.add(Node { shape: Shape::Scalar(Scalar::Int32), ..Node::default() });
+/// let refused = check_types(&arena, count, &json!("three")).unwrap_err();
+/// assert_eq!(refused.to_string(), "json: cannot unmarshal string into Go value of type int32");
+/// ```
+pub fn check_types(arena: &Arena, root: TypeId, object: &Value) -> Result<(), DecodeError> {
+    Decoder { arena }.value(root, object, &Place { owner: None, above: None, name: "" }).map_err(DecodeError)
+}
+
+/// A chain of field names. Indexes and map keys are no part of it, as Go leaves them out.
+struct Place<'a> {
+    /// The struct that declares the field.
+    owner: Option<TypeId>,
+    above: Option<&'a Place<'a>>,
+    name: &'a str,
+}
+
+impl Place<'_> {
+    fn path(&self) -> String {
+        match self.above {
+            Some(above) if above.owner.is_some() => format!("{}.{}", above.path(), self.name),
+            _ => self.name.to_owned(),
+        }
+    }
+}
+
+struct Decoder<'a> {
+    arena: &'a Arena,
+}
+
+impl Decoder<'_> {
+    fn value(&self, id: TypeId, value: &Value, place: &Place<'_>) -> Result<(), String> {
+        let node = self.arena.node(id);
+        match (&node.shape, value) {
+            // A null leaves whatever Go starts with; an undeclared value is kept as it came.
+            (_, Value::Null) | (Shape::Any | Shape::Opaque, _) => Ok(()),
+            (Shape::Struct { fields, .. }, Value::Object(map)) => {
+                for (name, value) in map {
+                    if let Ok(at) = fields.binary_search_by(|field| (*field.name).cmp(name)) {
+                        self.value(fields[at].ty, value, &Place { owner: Some(id), above: Some(place), name })?;
+                    }
+                }
+                Ok(())
+            }
+            (Shape::Map { value: inner, .. }, Value::Object(map)) => {
+                map.values().try_for_each(|value| self.value(*inner, value, place))
+            }
+            (Shape::List { item, .. }, Value::Array(items)) => {
+                items.iter().try_for_each(|value| self.value(*item, value, place))
+            }
+            (Shape::Scalar(scalar), value) => self.scalar(*scalar, id, value, place),
+            _ => Err(self.refusal(kind_of(value), place, &self.go_type(id))),
+        }
+    }
+
+    fn scalar(&self, scalar: Scalar, id: TypeId, value: &Value, place: &Place<'_>) -> Result<(), String> {
+        match (scalar, value) {
+            (Scalar::String | Scalar::IntOrString, Value::String(_)) | (Scalar::Boolean, Value::Bool(_)) => Ok(()),
+            (Scalar::Int32 | Scalar::IntOrString, Value::Number(number)) => {
+                let fits = number.as_i64().is_some_and(|integer| i32::try_from(integer).is_ok());
+                self.number(fits, number, place, "int32")
+            }
+            (Scalar::Int64, Value::Number(number)) => self.number(number.is_i64(), number, place, "int64"),
+            (Scalar::Number, Value::Number(_)) => Ok(()),
+            (Scalar::Time, Value::String(text)) => moment::check(text),
+            (Scalar::Time, value) => Err(self.refusal(kind_of(value), place, "string")),
+            (Scalar::Bytes, Value::String(text)) => base64::check(text),
+            // Go decodes bytes from a list of small numbers too.
+            (Scalar::Bytes, Value::Array(items)) if items.iter().all(|item| item.as_u64().is_some_and(|b| b < 256)) => {
+                Ok(())
+            }
+            (Scalar::Quantity, Value::String(text)) => quantity::check(text),
+            (Scalar::Quantity, value) => quantity::check(&value.to_string()),
+            (_, value) => Err(self.refusal(kind_of(value), place, &self.go_type(id))),
+        }
+    }
+
+    fn number(&self, fits: bool, number: &Number, place: &Place<'_>, go_type: &str) -> Result<(), String> {
+        if fits { Ok(()) } else { Err(self.refusal(&format!("number {number}"), place, go_type)) }
+    }
+
+    fn refusal(&self, found: &str, place: &Place<'_>, go_type: &str) -> String {
+        match place.owner {
+            None => format!("json: cannot unmarshal {found} into Go value of type {go_type}"),
+            Some(owner) => {
+                let owner = self.name_of(owner).map_or("", |name| name.rsplit('.').next().unwrap_or(name));
+                format!(
+                    "json: cannot unmarshal {found} into Go struct field {owner}.{} of type {go_type}",
+                    place.path()
+                )
+            }
+        }
+    }
+
+    /// The name of a type; only asked when there is an error to write. A use that adds a default or a patch rule to a
+    /// named type has a node of its own, and is known by its fields.
+    fn name_of(&self, id: TypeId) -> Option<&str> {
+        let fields = |id: TypeId| match &self.arena.node(id).shape {
+            Shape::Struct { fields, .. } => Some(fields),
+            _ => None,
+        };
+        let same = |named: TypeId| match (fields(id), fields(named)) {
+            (Some(a), Some(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.name == b.name && a.ty == b.ty),
+            _ => false,
+        };
+        let exact = self.arena.names().filter(|(_, named)| *named == id).map(|(name, _)| name).min();
+        exact.or_else(|| self.arena.names().filter(|(_, named)| same(*named)).map(|(name, _)| name).min())
+    }
+
+    /// How Go prints a type: `v1.PodSpec`, `[]v1.Container`, `map[string]string`, `int32`.
+    fn go_type(&self, id: TypeId) -> String {
+        match &self.arena.node(id).shape {
+            Shape::Scalar(Scalar::String | Scalar::Time) => "string".to_owned(),
+            Shape::Scalar(Scalar::Bytes) => "[]uint8".to_owned(),
+            Shape::Scalar(Scalar::Int32 | Scalar::IntOrString) => "int32".to_owned(),
+            Shape::Scalar(Scalar::Int64) => "int64".to_owned(),
+            Shape::Scalar(Scalar::Number) => "float64".to_owned(),
+            Shape::Scalar(Scalar::Boolean) => "bool".to_owned(),
+            Shape::Scalar(Scalar::Quantity) => "resource.Quantity".to_owned(),
+            Shape::Map { value, .. } => format!("map[string]{}", self.go_type(*value)),
+            Shape::List { item, .. } => format!("[]{}", self.go_type(*item)),
+            Shape::Struct { .. } => match self.name_of(id) {
+                Some(name) => {
+                    let mut parts = name.rsplit('.');
+                    let (kind, package) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+                    format!("{package}.{kind}")
+                }
+                None => "struct".to_owned(),
+            },
+            Shape::Any | Shape::Opaque => "interface {}".to_owned(),
+        }
+    }
+}
+
+/// What Go calls a JSON value in its complaints.
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests;

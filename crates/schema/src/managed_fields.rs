@@ -1,0 +1,287 @@
+//! `metadata.managedFields`: who owns which fields of an object.
+//! In and out: the list as objects carry it, in Kubernetes' order. It never decides who owns what;
+//! `apply` does.
+
+use std::cmp::Ordering;
+
+use serde_json::{Map, Value, json};
+
+use crate::field_set::{FieldSet, FieldsV1Error};
+
+/// How a manager came to own fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// By server-side apply.
+    Apply,
+    /// By any other write.
+    Update,
+}
+
+/// One manager and what it owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagedEntry {
+    /// Its name.
+    pub manager: Box<str>,
+    /// How it came to own the fields.
+    pub operation: Operation,
+    /// The version in which it wrote.
+    pub api_version: Box<str>,
+    /// The subresource through which it wrote; empty for the object itself.
+    pub subresource: Box<str>,
+    /// When the set last changed, as RFC 3339.
+    pub time: Option<Box<str>>,
+    /// What it owns.
+    pub fields: FieldSet,
+}
+
+/// Every manager of an object; no two with the same identity.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ManagedFields {
+    /// In no particular order.
+    pub entries: Vec<ManagedEntry>,
+}
+
+/// `managedFields` that cannot be read.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ManagedFieldsError {
+    /// The list is not a list, or an entry no object.
+    #[error("managedFields must be a list of objects")]
+    Shape,
+    /// Neither `Apply` nor `Update`.
+    #[error("operation must be `Apply` or `Update`")]
+    Operation,
+    /// No `apiVersion`.
+    #[error("apiVersion must not be empty")]
+    ApiVersion,
+    /// No `fieldsType`.
+    #[error("missing fieldsType in managed fields entry {0}")]
+    NoFieldsType(usize),
+    /// A `fieldsType` other than `FieldsV1`.
+    #[error("invalid fieldsType {1:?} in managed fields entry {0}")]
+    FieldsType(usize, String),
+    /// A `fieldsV1` that cannot be read.
+    #[error("error decoding versioned set of {0:?}: error decoding set: {1}")]
+    Fields(String, FieldsV1Error),
+}
+
+/// More managers by update than this are merged, oldest first, so that an object cannot grow without
+/// end under clients that use a new name each time.
+const MOST_UPDATERS: usize = 10;
+
+/// The manager they are merged into.
+const ANCIENT: &str = "ancient-changes";
+
+impl Operation {
+    /// As managedFields spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Apply => "Apply",
+            Self::Update => "Update",
+        }
+    }
+}
+
+impl ManagedEntry {
+    /// Whether both are the same manager. A manager that applies is the same in every version.
+    pub fn is_same_manager(&self, other: &Self) -> bool {
+        self.by_identity(other).is_eq()
+    }
+
+    /// The order in which Kubernetes lists managers where time says nothing.
+    pub(crate) fn by_identity(&self, other: &Self) -> Ordering {
+        // Appliers have no version, and an entry with a subresource comes before the one without.
+        let version = |entry: &Self| match entry.operation {
+            Operation::Apply => "".into(),
+            Operation::Update => entry.api_version.clone(),
+        };
+        (self.manager.cmp(&other.manager))
+            .then_with(|| self.operation.cmp(&other.operation))
+            .then_with(|| version(self).cmp(&version(other)))
+            .then_with(|| self.subresource.is_empty().cmp(&other.subresource.is_empty()))
+            .then_with(|| self.subresource.cmp(&other.subresource))
+    }
+
+    /// As conflicts print it: `"kubectl" with subresource "status" using apps/v1`. Never with a time:
+    /// the time is no part of who the manager is.
+    pub(crate) fn describe(&self) -> String {
+        let mut out = crate::go_format::quote(&self.manager);
+        if !self.subresource.is_empty() {
+            out.push_str(" with subresource ");
+            out.push_str(&crate::go_format::quote(&self.subresource));
+        }
+        if self.operation == Operation::Update {
+            out.push_str(" using ");
+            out.push_str(&self.api_version);
+        }
+        out
+    }
+
+    fn decode(at: usize, value: &Value) -> Result<Self, ManagedFieldsError> {
+        let entry = value.as_object().ok_or(ManagedFieldsError::Shape)?;
+        let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
+        let operation = match text("operation") {
+            "Apply" => Operation::Apply,
+            "Update" => Operation::Update,
+            _ => return Err(ManagedFieldsError::Operation),
+        };
+        if text("apiVersion").is_empty() {
+            return Err(ManagedFieldsError::ApiVersion);
+        }
+        match text("fieldsType") {
+            "FieldsV1" => {}
+            "" => return Err(ManagedFieldsError::NoFieldsType(at)),
+            other => return Err(ManagedFieldsError::FieldsType(at, other.into())),
+        }
+        let fields = match entry.get("fieldsV1") {
+            Some(fields) => FieldSet::from_fields_v1(fields)
+                .map_err(|why| ManagedFieldsError::Fields(text("manager").into(), why))?,
+            None => FieldSet::default(),
+        };
+        Ok(Self {
+            manager: text("manager").into(),
+            operation,
+            api_version: text("apiVersion").into(),
+            subresource: text("subresource").into(),
+            time: entry.get("time").and_then(Value::as_str).map(Into::into),
+            fields,
+        })
+    }
+
+    fn encode(&self) -> Value {
+        let mut entry = Map::new();
+        let mut text = |name: &str, value: &str| {
+            if !value.is_empty() {
+                entry.insert(name.into(), value.into());
+            }
+        };
+        text("apiVersion", &self.api_version);
+        text("fieldsType", "FieldsV1");
+        text("manager", &self.manager);
+        text("operation", self.operation.as_str());
+        text("subresource", &self.subresource);
+        text("time", self.time.as_deref().unwrap_or_default());
+        entry.insert("fieldsV1".into(), self.fields.to_fields_v1());
+        Value::Object(entry)
+    }
+}
+
+impl ManagedFields {
+    /// Reads the managers of an object; an object without `managedFields` has none.
+    pub fn of(object: &Value) -> Result<Self, ManagedFieldsError> {
+        object.pointer("/metadata/managedFields").map_or(Ok(Self::default()), Self::decode)
+    }
+
+    /// Reads the list.
+    pub fn decode(list: &Value) -> Result<Self, ManagedFieldsError> {
+        let list = match list {
+            Value::Null => return Ok(Self::default()),
+            list => list.as_array().ok_or(ManagedFieldsError::Shape)?,
+        };
+        let mut managed = Self { entries: Vec::with_capacity(list.len()) };
+        for (at, entry) in list.iter().enumerate() {
+            let entry = ManagedEntry::decode(at, entry)?;
+            match managed.entries.iter_mut().find(|known| known.is_same_manager(&entry)) {
+                Some(known) => *known = entry,
+                None => managed.entries.push(entry),
+            }
+        }
+        Ok(managed)
+    }
+
+    /// Writes the list, sorted as Kubernetes sorts it; `None` if there are no managers.
+    pub fn encode(&self) -> Option<Value> {
+        if self.entries.is_empty() {
+            return None;
+        }
+        let mut entries: Vec<&ManagedEntry> = self.entries.iter().collect();
+        entries.sort_by(|a, b| {
+            (a.operation.cmp(&b.operation))
+                .then_with(|| a.time.cmp(&b.time))
+                .then_with(|| a.manager.cmp(&b.manager))
+                .then_with(|| a.api_version.cmp(&b.api_version))
+                .then_with(|| a.subresource.cmp(&b.subresource))
+        });
+        Some(Value::Array(entries.into_iter().map(ManagedEntry::encode).collect()))
+    }
+
+    /// Puts the list into an object, or takes it out if there are no managers.
+    pub fn write_to(&self, object: &mut Value) {
+        set_managed_fields(object, self.encode());
+    }
+
+    /// The entry of the same manager, which is this one if there was none.
+    pub(crate) fn entry(&mut self, entry: ManagedEntry) -> &mut ManagedEntry {
+        let at = match self.entries.iter().position(|known| known.is_same_manager(&entry)) {
+            Some(at) => at,
+            None => {
+                self.entries.push(entry);
+                self.entries.len() - 1
+            }
+        };
+        &mut self.entries[at]
+    }
+
+    /// Merges the oldest managers by update until there are few enough.
+    pub(crate) fn cap_updaters(&mut self) {
+        if self.entries.iter().filter(|entry| entry.operation == Operation::Update).count() <= MOST_UPDATERS {
+            return;
+        }
+        let mut updaters: Vec<ManagedEntry> =
+            self.entries.extract_if(.., |entry| entry.operation == Operation::Update).collect();
+        updaters.sort_by(|a, b| a.time.cmp(&b.time).then_with(|| a.by_identity(b)));
+        // One bucket for each version; the first manager of a version stays itself until a second one joins it.
+        let mut at = 0;
+        let mut first_of_version: Vec<(Box<str>, usize)> = Vec::new();
+        while updaters.len() > MOST_UPDATERS && at < updaters.len() {
+            let version = updaters[at].api_version.clone();
+            match first_of_version.iter().find(|(known, _)| *known == version) {
+                None => {
+                    first_of_version.push((version, at));
+                    at += 1;
+                }
+                Some((_, first)) => {
+                    let joining = updaters.remove(at);
+                    let bucket = &mut updaters[*first];
+                    bucket.manager = ANCIENT.into();
+                    bucket.subresource = "".into();
+                    bucket.fields = bucket.fields.union(&joining.fields);
+                    bucket.time = joining.time;
+                }
+            }
+        }
+        for updater in updaters {
+            // A bucket may have been there already, younger than what was merged.
+            match self.entries.iter_mut().find(|known| known.is_same_manager(&updater)) {
+                Some(known) => {
+                    known.fields = known.fields.union(&updater.fields);
+                    known.time = known.time.take().max(updater.time);
+                }
+                None => self.entries.push(updater),
+            }
+        }
+    }
+}
+
+/// Whether a client asks to forget all managers: `[]` or `[{}]`.
+pub(crate) fn is_reset(list: &Value) -> bool {
+    match list.as_array().map(Vec::as_slice) {
+        Some([]) => true,
+        Some([one]) => *one == json!({}),
+        _ => false,
+    }
+}
+
+/// Takes `managedFields` out of an object.
+pub(crate) fn take_managed_fields(object: &mut Value) -> Option<Value> {
+    let list = object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")?;
+    (!list.is_null()).then_some(list)
+}
+
+/// Puts `managedFields` into an object that has metadata.
+pub(crate) fn set_managed_fields(object: &mut Value, list: Option<Value>) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    match list {
+        Some(list) => metadata.insert("managedFields".into(), list),
+        None => metadata.remove("managedFields"),
+    };
+}

@@ -1,0 +1,47 @@
+//! Defaults, judged by the schema they stand in. In: a structural schema. Out: errors for defaults that pruning would
+//! change or validation would refuse.
+
+use konverge_core::{FieldError, FieldPath};
+use serde_json::Value;
+
+use crate::arena::{Arena, Node, Shape, TypeId};
+use crate::openapi::compile;
+use crate::prune::{Flavour, prune};
+use crate::validate::validate_below;
+
+pub(super) fn check(schema: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut arena = Arena::default();
+    let mut errors = Vec::new();
+    // A pattern that does not compile has been reported as such.
+    if let Ok(root) = compile(&mut arena, Some(schema)) {
+        // A default of the whole object must be one.
+        let whole = Node { embedded: true, ..arena.node(root).clone() };
+        arena.set(root, whole);
+        walk(&arena, root, path, false, &mut errors);
+    }
+    errors
+}
+
+/// Defaults below `additionalProperties` are not followed: nothing would ever fill them in.
+fn walk(arena: &Arena, id: TypeId, path: &FieldPath, in_meta: bool, errors: &mut Vec<FieldError>) {
+    let node = arena.node(id);
+    let in_meta = in_meta && !node.embedded;
+    if let Some(default) = &node.default {
+        let at = path.child("default");
+        let mut pruned = (**default).clone();
+        if !in_meta && !prune(arena, id, &mut pruned, Flavour::Custom).is_empty() {
+            errors.push(FieldError::invalid(at.clone(), (**default).clone(), "must not have unknown fields"));
+        }
+        errors.extend(validate_below(arena, id, default, &at));
+    }
+    match &node.shape {
+        Shape::List { item, .. } => walk(arena, *item, &path.child("items"), in_meta, errors),
+        Shape::Struct { fields, .. } => {
+            for field in fields {
+                let meta = node.embedded && matches!(&*field.name, "metadata" | "apiVersion" | "kind");
+                walk(arena, field.ty, &path.child("properties").key(&field.name), in_meta || meta, errors);
+            }
+        }
+        _ => {}
+    }
+}

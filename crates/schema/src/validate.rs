@@ -1,0 +1,409 @@
+//! Custom resources against their types. In: a pruned and defaulted object and its type. Out: every problem as a
+//! field error, in the words a cluster uses. Rules in CEL are data here and are not evaluated; nothing compares with an
+//! older version of the object. JSON is parsed no deeper than 128 levels, so the walk recurses.
+
+use konverge_core::{FieldError, FieldPath};
+use serde_json::{Map, Value};
+
+use crate::arena::{Arena, ListKind, Node, OBJECT_META, Scalar, Shape, TypeId};
+use crate::checks::{Checks, Clause};
+use crate::path::Path;
+
+mod embedded;
+mod number;
+mod report;
+pub(crate) mod unique;
+
+use report::Report;
+
+/// Checks a whole custom resource: schema, then embedded resources, then lists that are sets or maps.
+///
+/// ```
+/// use konverge_schema::{Arena, compile, validate};
+/// use serde_json::json;
+/// let mut arena = Arena::default();
+/// let size = json!({"type": "integer", "minimum": 1});
+/// let root = compile(&mut arena, Some(&json!({"type": "object", "properties": {"size": size}}))).unwrap();
+/// let errors = validate(&arena, root, &json!({"size": 0}));
+/// assert_eq!(errors[0].to_string(), "size: Invalid value: 0: size in body should be greater than or equal to 1");
+/// ```
+pub fn validate(arena: &Arena, root: TypeId, object: &Value) -> Vec<FieldError> {
+    validate_below(arena, root, object, &FieldPath::root())
+}
+
+/// The same for a value that stands at `prefix`.
+pub(crate) fn validate_below(arena: &Arena, id: TypeId, value: &Value, prefix: &FieldPath) -> Vec<FieldError> {
+    let mut walk = Walk { arena, meta: arena.named(OBJECT_META), prefix, embedded: Vec::new(), lists: Vec::new() };
+    let mut report = Report::new(prefix);
+    walk.value(View::Type(arena.node(id)), value, &Path::Root, &mut report);
+    let mut errors = report.into_errors();
+    errors.append(&mut walk.embedded);
+    errors.append(&mut walk.lists);
+    errors
+}
+
+/// Either a type or a member of a logical clause: both are walked alike.
+#[derive(Clone, Copy)]
+enum View<'a> {
+    Type(&'a Node),
+    Clause(&'a Clause),
+}
+
+/// What is known about the keys of an object or the items of a list.
+enum Inside<'a> {
+    Nothing,
+    Fields,
+    Each(View<'a>),
+}
+
+impl<'a> View<'a> {
+    fn checks(self) -> Option<&'a Checks> {
+        match self {
+            Self::Type(node) => node.checks.as_deref(),
+            Self::Clause(clause) => Some(&clause.checks),
+        }
+    }
+
+    fn nullable(self) -> bool {
+        match self {
+            Self::Type(node) => node.nullable || matches!(node.shape, Shape::Scalar(Scalar::Time)),
+            Self::Clause(_) => false,
+        }
+    }
+
+    /// The JSON types accepted, with commas between them; empty when all are.
+    fn type_names(self) -> &'a str {
+        match self {
+            Self::Type(node) if node.checks.as_ref().is_some_and(|checks| checks.any_type) => "",
+            Self::Type(node) => match &node.shape {
+                Shape::Any | Shape::Opaque => "",
+                Shape::Struct { .. } | Shape::Map { .. } => "object",
+                Shape::List { .. } => "array",
+                Shape::Scalar(Scalar::String | Scalar::Bytes | Scalar::Time) => "string",
+                Shape::Scalar(Scalar::Int32 | Scalar::Int64) => "integer",
+                Shape::Scalar(Scalar::Number) => "number",
+                Shape::Scalar(Scalar::Boolean) => "boolean",
+                Shape::Scalar(Scalar::IntOrString | Scalar::Quantity) => "integer,string",
+            },
+            Self::Clause(clause) => match &*clause.types {
+                [] => "",
+                [one] => one,
+                _ => "integer,string",
+            },
+        }
+    }
+}
+
+/// The JSON type of a value, and the format Go's decoder gives it.
+fn type_of(value: &Value) -> (&'static str, &'static str) {
+    match value {
+        Value::Null => ("null", ""),
+        Value::Bool(_) => ("boolean", ""),
+        Value::String(_) => ("string", ""),
+        Value::Array(_) => ("array", ""),
+        Value::Object(_) => ("object", ""),
+        Value::Number(number) if number.is_i64() => ("integer", "int64"),
+        Value::Number(_) => ("number", "float64"),
+    }
+}
+
+struct Walk<'a> {
+    arena: &'a Arena,
+    meta: Option<TypeId>,
+    prefix: &'a FieldPath,
+    embedded: Vec<FieldError>,
+    lists: Vec<FieldError>,
+}
+
+impl<'a> Walk<'a> {
+    /// Reports what is wrong with a value and what is in it. Returns how many checks were made, by which the closest
+    /// member of a failed `anyOf` or `oneOf` is chosen.
+    fn value(&mut self, view: View<'a>, value: &Value, path: &Path<'_>, report: &mut Report<'_>) -> usize {
+        let checks = view.checks();
+        if value.is_null() {
+            let typed = check_type(view, value, path, report);
+            if let Some(checks) = checks {
+                check_enum(checks, value, path, report);
+            }
+            return typed;
+        }
+        let format = checks.and_then(|checks| checks.format.as_ref());
+        // What applies to every value: the clauses, the enumeration, and the value itself.
+        let mut count = 4;
+        if !view.type_names().is_empty() || format.is_some() {
+            count += 1 + check_type(view, value, path, report);
+        }
+        if let Some(checks) = checks {
+            count += self.logic(checks, value, path, report);
+        }
+        match value {
+            Value::String(text) => {
+                count += 1;
+                if let Some(checks) = checks {
+                    check_text(checks, text, path, report);
+                    if let Some(format) = format.filter(|format| format.is_textual()) {
+                        count += 1;
+                        if !format.accepts(text) {
+                            report.wrong_type(path, format.as_str(), text);
+                        }
+                    }
+                }
+            }
+            Value::Number(number) => {
+                count += 2;
+                let kind = view.type_names();
+                if checks.is_some() || kind == "integer" {
+                    number::check(checks, kind, number, path, report);
+                }
+            }
+            Value::Array(items) => count += 1 + self.list(view, items, path, report),
+            _ => {}
+        }
+        if let Some(checks) = checks {
+            check_enum(checks, value, path, report);
+        }
+        if let Value::Object(map) = value {
+            count += 1 + self.object(view, map, path, report);
+        }
+        count
+    }
+
+    fn list(&mut self, view: View<'a>, items: &[Value], path: &Path<'_>, report: &mut Report<'_>) -> usize {
+        let mut count = 1;
+        let each = match view {
+            View::Type(node) => match &node.shape {
+                Shape::List { item, kind } => {
+                    if *kind != ListKind::Atomic {
+                        unique::check(kind, items, path, self.prefix, &mut self.lists);
+                    }
+                    Some(View::Type(self.arena.node(*item)))
+                }
+                _ => None,
+            },
+            View::Clause(clause) => clause.items.as_deref().map(View::Clause),
+        };
+        if let Some(each) = each {
+            for (at, item) in items.iter().enumerate() {
+                count += self.value(each, item, &Path::Index(path, at), report);
+            }
+        }
+        if let Some(checks) = view.checks() {
+            let size = items.len() as u64;
+            if let Some(least) = checks.min_items.filter(|least| size < *least) {
+                report.invalid(path, size.into(), format_args!("should have at least {least} items"));
+            }
+            if let Some(most) = checks.max_items.filter(|most| size > *most) {
+                report.too_many(path, size, most, "items");
+            }
+            if checks.unique_items && (1..items.len()).any(|at| items[..at].contains(&items[at])) {
+                report.invalid(path, "".into(), format_args!("shouldn't contain duplicates"));
+            }
+        }
+        count
+    }
+
+    fn object(&mut self, view: View<'a>, map: &Map<String, Value>, path: &Path<'_>, report: &mut Report<'_>) -> usize {
+        let mut count = 0;
+        let checks = view.checks();
+        if let Some(checks) = checks {
+            let size = map.len() as u64;
+            if let Some(least) = checks.min_properties.filter(|least| size < *least) {
+                report.invalid(path, size.into(), format_args!("should have at least {least} properties"));
+            }
+            if let Some(most) = checks.max_properties.filter(|most| size > *most) {
+                report.too_many(path, size, most, "properties");
+            }
+        }
+        match self.inside(view) {
+            Inside::Nothing => {}
+            Inside::Each(each) => {
+                for (key, value) in map {
+                    count += self.value(each, value, &Path::Key(path, key), report);
+                }
+            }
+            Inside::Fields => {
+                for (name, value) in map {
+                    if let Some(field) = self.field(view, name) {
+                        count += self.value(field, value, &Path::Field(path, name), report);
+                    }
+                }
+            }
+        }
+        for name in checks.into_iter().flat_map(|checks| &checks.required) {
+            if !map.contains_key(&**name) {
+                report.required(&Path::Field(path, name));
+            }
+        }
+        if let View::Type(Node { embedded: true, .. }) = view {
+            embedded::check(map, path, self.prefix, &mut self.embedded);
+        }
+        count
+    }
+
+    fn inside(&self, view: View<'a>) -> Inside<'a> {
+        match view {
+            View::Type(node) => match &node.shape {
+                Shape::Map { value, .. } => Inside::Each(View::Type(self.arena.node(*value))),
+                Shape::Struct { .. } => Inside::Fields,
+                _ => Inside::Nothing,
+            },
+            View::Clause(clause) if clause.properties.is_empty() => Inside::Nothing,
+            View::Clause(_) => Inside::Fields,
+        }
+    }
+
+    /// What is declared for one field. ObjectMeta is not: it is decoded, and validated as metadata.
+    fn field(&self, view: View<'a>, name: &str) -> Option<View<'a>> {
+        match view {
+            View::Type(node) => {
+                let Shape::Struct { fields, .. } = &node.shape else { return None };
+                let at = fields.binary_search_by(|field| (*field.name).cmp(name)).ok()?;
+                (Some(fields[at].ty) != self.meta).then(|| View::Type(self.arena.node(fields[at].ty)))
+            }
+            View::Clause(clause) => {
+                let at = clause.properties.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
+                Some(View::Clause(&clause.properties[at].1))
+            }
+        }
+    }
+
+    /// `anyOf`, `oneOf`, `allOf` and `not`, in this order.
+    fn logic(&mut self, checks: &'a Checks, value: &Value, path: &Path<'_>, report: &mut Report<'_>) -> usize {
+        let mut count = 0;
+        if !checks.any_of.is_empty() {
+            let mut best: Option<(usize, Report<'_>)> = None;
+            let mut passed = None;
+            for clause in &checks.any_of {
+                let (made, failures) = self.attempt(clause, value, path);
+                if failures.is_empty() {
+                    passed = Some(made);
+                    break;
+                }
+                if best.as_ref().is_none_or(|(most, _)| made > *most) {
+                    best = Some((made, failures));
+                }
+            }
+            match (passed, best) {
+                (Some(made), _) => count += made,
+                (None, Some((made, failures))) => {
+                    report.composite(path, "must validate at least one schema (anyOf)");
+                    report.append(failures);
+                    count += made;
+                }
+                (None, None) => {}
+            }
+        }
+        if !checks.one_of.is_empty() {
+            let mut best: Option<(usize, Report<'_>)> = None;
+            let mut passed = Vec::new();
+            for clause in &checks.one_of {
+                let (made, failures) = self.attempt(clause, value, path);
+                if failures.is_empty() {
+                    passed.push(made);
+                } else if passed.is_empty() && best.as_ref().is_none_or(|(most, _)| made > *most) {
+                    best = Some((made, failures));
+                }
+            }
+            match passed.as_slice() {
+                [made] => count += made,
+                [] => {
+                    report.composite(path, "must validate one and only one schema (oneOf). Found none valid");
+                    if let Some((made, failures)) = best {
+                        report.append(failures);
+                        count += made;
+                    }
+                }
+                many => {
+                    let found = format!("Found {} valid alternatives", many.len());
+                    report.composite(path, &format!("must validate one and only one schema (oneOf). {found}"));
+                }
+            }
+        }
+        if !checks.all_of.is_empty() {
+            let mut valid = 0;
+            for clause in &checks.all_of {
+                let (made, failures) = self.attempt(clause, value, path);
+                valid += usize::from(failures.is_empty());
+                report.append(failures);
+                count += made;
+            }
+            if valid < checks.all_of.len() {
+                let none = if valid == 0 { ". None validated" } else { "" };
+                report.composite(path, &format!("must validate all the schemas (allOf){none}"));
+            }
+        }
+        if checks.not.as_ref().is_some_and(|not| self.attempt(not, value, path).1.is_empty()) {
+            report.composite(path, "must not validate the schema (not)");
+        }
+        count
+    }
+
+    fn attempt(&mut self, clause: &'a Clause, value: &Value, path: &Path<'_>) -> (usize, Report<'a>) {
+        let mut failures = Report::new(self.prefix);
+        let made = self.value(View::Clause(clause), value, path, &mut failures);
+        (made, failures)
+    }
+}
+
+/// Checks the JSON type. Returns 1 when it is right.
+fn check_type(view: View<'_>, value: &Value, path: &Path<'_>, report: &mut Report<'_>) -> usize {
+    let names = view.type_names();
+    let (found, found_format) = type_of(value);
+    if found == names {
+        return 1;
+    }
+    let accepts = |name: &str| names.split(',').any(|known| known == name);
+    if value.is_null() {
+        if names.is_empty() || view.nullable() {
+            return 1;
+        }
+        report.wrong_type(path, names, found);
+        return 0;
+    }
+    let integral = || value.as_f64().is_some_and(number::is_integer);
+    let right = accepts(found)
+        || (found == "number" && accepts("integer") && integral())
+        || (found == "integer" && accepts("number"));
+    if right {
+        return 1;
+    }
+    if let Some(format) = view.checks().and_then(|checks| checks.format.as_ref()) {
+        match value {
+            // Go's validator leaves strings and lists with a format to the check of the format.
+            Value::String(_) | Value::Array(_) if !accepts("number") && !accepts("integer") => return 1,
+            Value::String(_) | Value::Array(_) => {}
+            _ if found_format == format.as_str() => {}
+            _ => {
+                report.wrong_type(path, format.as_str(), found_format);
+                return 0;
+            }
+        }
+    }
+    report.wrong_type(path, names, found);
+    0
+}
+
+fn check_text(checks: &Checks, text: &str, path: &Path<'_>, report: &mut Report<'_>) {
+    if checks.max_length.is_none() && checks.min_length.is_none() && checks.pattern.is_none() {
+        return;
+    }
+    let length = text.chars().count() as u64;
+    if let Some(most) = checks.max_length.filter(|most| length > *most) {
+        report.too_long(path, most);
+    } else if let Some(least) = checks.min_length.filter(|least| length < *least) {
+        report.invalid(path, text.into(), format_args!("should be at least {least} chars long"));
+    } else if let Some(pattern) = checks.pattern.as_ref().filter(|pattern| !pattern.matches(text)) {
+        report.invalid(path, text.into(), format_args!("should match '{}'", pattern.as_str()));
+    }
+}
+
+fn check_enum(checks: &Checks, value: &Value, path: &Path<'_>, report: &mut Report<'_>) {
+    // Null is never among the values, even where the schema lists it.
+    let same = |known: &Value| match (known.as_f64(), value.as_f64()) {
+        (Some(known), Some(value)) => known == value,
+        _ => known == value && !value.is_null(),
+    };
+    if !checks.enumeration.is_empty() && !checks.enumeration.iter().any(same) {
+        report.unsupported(path, value, &checks.enumeration);
+    }
+}

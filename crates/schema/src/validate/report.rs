@@ -1,0 +1,121 @@
+//! What a walk has found so far. In: facts about one value. Out: field errors in the texts and kinds of a cluster. The
+//! same sentence is reported once, however many clauses say it.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use konverge_core::{FieldError, FieldErrorKind, FieldPath};
+use serde_json::Value;
+
+use crate::path::Path;
+
+/// Problems, each with the sentence that tells it from others.
+pub(super) struct Report<'a> {
+    prefix: &'a FieldPath,
+    found: Vec<(String, FieldError)>,
+    said: HashSet<String>,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(prefix: &'a FieldPath) -> Self {
+        Self { prefix, found: Vec::new(), said: HashSet::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    pub(super) fn append(&mut self, other: Report<'_>) {
+        for (sentence, error) in other.found {
+            self.push(sentence, error);
+        }
+    }
+
+    pub(super) fn into_errors(self) -> Vec<FieldError> {
+        self.found.into_iter().map(|(_, error)| error).collect()
+    }
+
+    /// A value of another JSON type or format than `expected`.
+    pub(super) fn wrong_type(&mut self, path: &Path<'_>, expected: &str, found: &str) {
+        let name = path.dotted();
+        let sentence = format!("{name} in body must be of type {expected}: {found:?}");
+        self.say(FieldErrorKind::TypeInvalid, &name, Some(found.into()), sentence);
+    }
+
+    /// A value out of bounds: `path in body <complaint>`.
+    pub(super) fn invalid(&mut self, path: &Path<'_>, value: Value, complaint: fmt::Arguments<'_>) {
+        let name = path.dotted();
+        let sentence = format!("{name} in body {complaint}");
+        self.say(FieldErrorKind::Invalid, &name, Some(value), sentence);
+    }
+
+    /// The same, where the sentence does not open with the path.
+    pub(super) fn invalid_as(&mut self, path: &Path<'_>, value: Value, sentence: String) {
+        self.say(FieldErrorKind::Invalid, &path.dotted(), Some(value), sentence);
+    }
+
+    pub(super) fn required(&mut self, path: &Path<'_>) {
+        let name = path.dotted();
+        let error = FieldError::required(self.at(&name), "");
+        self.push(format!("{name} in body is required"), error);
+    }
+
+    pub(super) fn unsupported(&mut self, path: &Path<'_>, value: &Value, known: &[Value]) {
+        let name = path.dotted();
+        let texts: Vec<String> =
+            known.iter().map(|known| known.as_str().map_or_else(|| known.to_string(), str::to_owned)).collect();
+        let value = if value.is_number() { shown(value) } else { value.clone() };
+        let error = FieldError::not_supported(self.at(&name), value, texts.iter().map(String::as_str));
+        self.push(format!("{name} in body should be one of {texts:?}"), error);
+    }
+
+    pub(super) fn too_long(&mut self, path: &Path<'_>, most: u64) {
+        let name = path.dotted();
+        let unit = if most == 1 { "byte" } else { "bytes" };
+        let detail = format!("may not be more than {most} {unit}");
+        let error = FieldError::new(FieldErrorKind::TooLong, self.at(&name), None, detail);
+        self.push(format!("{name} in body should be at most {most} chars long"), error);
+    }
+
+    pub(super) fn too_many(&mut self, path: &Path<'_>, size: u64, most: u64, what: &str) {
+        let name = path.dotted();
+        let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let error = FieldError::too_many(self.at(&name), count(size), count(most));
+        self.push(format!("{name} in body should have at most {most} {what}"), error);
+    }
+
+    /// A failed `anyOf`, `oneOf`, `allOf` or `not`, which a cluster reports without a field.
+    pub(super) fn composite(&mut self, path: &Path<'_>, complaint: &str) {
+        self.unplaced(format!("{:?} {complaint}", path.dotted()));
+    }
+
+    /// A problem that a cluster reports without a field.
+    pub(super) fn unplaced(&mut self, sentence: String) {
+        let error = FieldError::invalid(self.prefix.clone(), "".into(), sentence.clone());
+        self.push(sentence, error);
+    }
+
+    fn say(&mut self, kind: FieldErrorKind, name: &str, value: Option<Value>, sentence: String) {
+        let error = FieldError::new(kind, self.at(name), value.as_ref().map(shown), sentence.clone());
+        self.push(sentence, error);
+    }
+
+    fn at(&self, name: &str) -> FieldPath {
+        if name.is_empty() { self.prefix.clone() } else { self.prefix.child(name) }
+    }
+
+    fn push(&mut self, sentence: String, error: FieldError) {
+        if !self.said.contains(&sentence) {
+            self.said.insert(sentence.clone());
+            self.found.push((sentence, error));
+        }
+    }
+}
+
+/// A number the way Go prints it: one without a fraction has no decimal point.
+fn shown(value: &Value) -> Value {
+    match value.as_f64() {
+        Some(number) if value.is_f64() && number.fract() == 0.0 && number.abs() < 1e15 => Value::from(number as i64),
+        _ => value.clone(),
+    }
+}

@@ -1,0 +1,72 @@
+//! Lists whose items must differ: sets, and maps by their keys. In: a list and how its items are told apart. Out: one
+//! error at the second of each kind.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use konverge_core::{FieldError, FieldPath};
+use serde_json::{Map, Value};
+
+use crate::arena::ListKind;
+use crate::path::Path;
+
+/// Reports duplicates in `items`, which stand at `path` below `prefix`.
+pub(crate) fn check(
+    kind: &ListKind,
+    items: &[Value],
+    path: &Path<'_>,
+    prefix: &FieldPath,
+    errors: &mut Vec<FieldError>,
+) {
+    let at = |index: usize| Path::Index(path, index).keyed(prefix);
+    match kind {
+        ListKind::Atomic => {}
+        ListKind::Set => {
+            for index in repeated(items.iter()) {
+                errors.push(FieldError::duplicate(at(index), items[index].clone()));
+            }
+        }
+        ListKind::Map(keys) => {
+            let stray = items.iter().position(|item| !item.is_object() && !item.is_null());
+            if let Some(index) = stray {
+                let complaint = "must be an object for an array of list-type map";
+                errors.push(FieldError::invalid(at(index), items[index].clone(), complaint));
+                return;
+            }
+            for index in repeated_keys(items, keys) {
+                errors.push(FieldError::duplicate(at(index), key_of(&items[index], keys)));
+            }
+        }
+    }
+}
+
+/// The key fields of an item, those it has.
+pub(crate) fn key_of(item: &Value, keys: &[Box<str>]) -> Value {
+    let entry = |key: &str| item.get(key).map(|value| (key.to_owned(), value.clone()));
+    Value::Object(keys.iter().filter_map(|key| entry(key)).collect::<Map<_, _>>())
+}
+
+/// The index of the second item of each key.
+pub(crate) fn repeated_keys(items: &[Value], keys: &[Box<str>]) -> Vec<usize> {
+    match keys {
+        [key] => repeated(items.iter().map(|item| item.get(&**key))),
+        keys => repeated(items.iter().map(|item| keys.iter().map(|key| item.get(&**key)).collect::<Vec<_>>())),
+    }
+}
+
+/// The index of each value's second appearance.
+fn repeated<T: Hash + Eq>(values: impl ExactSizeIterator<Item = T>) -> Vec<usize> {
+    let mut found = Vec::new();
+    if values.len() < 2 {
+        return found;
+    }
+    let mut seen: HashMap<T, usize> = HashMap::with_capacity(values.len());
+    for (index, value) in values.enumerate() {
+        let times = seen.entry(value).or_default();
+        *times += 1;
+        if *times == 2 {
+            found.push(index);
+        }
+    }
+    found
+}

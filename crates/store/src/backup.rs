@@ -1,0 +1,155 @@
+//! A copy of everything in one file, and a store from such a copy. The file is a database like the one of a store on
+//! disk, without history, so one loader verifies both. A copy never replaces a file, and a restored directory is not
+//! usable before all of it was verified.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    time::Instant,
+};
+
+use thiserror::Error;
+
+use crate::{
+    OpenError, Page, Revision,
+    disk::{Files, Mark, Tables, make_dir, private, sync_parent},
+};
+
+/// Why there is no backup.
+#[derive(Debug, Error)]
+pub enum BackupError {
+    /// A file of that name is there; it was left as it is.
+    #[error("{}: already there, and a backup never replaces a file: choose another name", file.display())]
+    Exists {
+        /// The name asked for.
+        file: PathBuf,
+    },
+    /// The copy could not be written.
+    #[error("{}: the backup could not be written; check the directory and its free space", file.display())]
+    Io {
+        /// The name asked for.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Why a backup was not restored. The data directory is as it was before.
+#[derive(Debug, Error)]
+pub enum RestoreError {
+    /// There is something in the directory.
+    #[error("{}: not empty, and a restore never replaces data: choose an empty directory", dir.display())]
+    NotEmpty {
+        /// The data directory.
+        dir: PathBuf,
+    },
+    /// The backup is not what was written, or a newer program wrote it.
+    #[error("{}: this backup cannot be used: {found}", backup.display())]
+    Unusable {
+        /// The backup.
+        backup: PathBuf,
+        /// What is wrong with it.
+        found: String,
+    },
+    /// The operating system refused.
+    #[error("{}: cannot be used; check that it exists, its permissions and the disk", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Writes a snapshot to a new file: complete, synced and only then under its name.
+pub(crate) fn write(snapshot: &Page, to: &Path) -> Result<Revision, BackupError> {
+    let fail = |source| match io::Error::kind(&source) {
+        io::ErrorKind::AlreadyExists => BackupError::Exists { file: to.into() },
+        _ => BackupError::Io { file: to.into(), source },
+    };
+    if fs::symlink_metadata(to).is_ok() {
+        return Err(fail(io::ErrorKind::AlreadyExists.into()));
+    }
+    let partial = Partial::beside(to);
+    let file = private().create_new(true).open(&partial.0).map_err(fail)?;
+    Tables::create(&partial.0, snapshot).map_err(|error| fail(io::Error::other(error)))?;
+    file.sync_all().map_err(fail)?;
+    // Linking fails if the name was taken meanwhile, which renaming would not; not every file system has links.
+    match fs::hard_link(&partial.0, to) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::rename(&partial.0, to),
+        linked => linked,
+    }
+    .map_err(fail)?;
+    sync_parent(to).map_err(fail)?;
+    Ok(snapshot.revision)
+}
+
+/// Makes a store of a backup, in a directory that is empty or not there. Revisions go on from the backup's.
+///
+/// ```
+/// use konverge_store::{Commit, Disk, Memory, Retention, Store, restore};
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path();
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = Memory::default();
+/// store.commit(Commit::default().put("/a", "1")).await?;
+/// let revision = store.backup(&dir.join("monday.backup"))?;
+///
+/// restore(&dir.join("monday.backup"), &dir.join("data"))?;
+/// let store = Disk::open(dir.join("data"), Retention::default())?;
+/// assert_eq!(store.revision(), revision);
+/// assert_eq!(store.get("/a", None)?.unwrap().value, "1");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub fn restore(backup: &Path, dir: &Path) -> Result<Revision, RestoreError> {
+    let fail = |path: &Path| {
+        let path = path.to_owned();
+        move |source| RestoreError::Io { path: path.clone(), source }
+    };
+    let mut from = fs::File::open(backup).map_err(fail(backup))?;
+    make_dir(dir).map_err(fail(dir))?;
+    if fs::read_dir(dir).map_err(fail(dir))?.next().is_some() {
+        return Err(RestoreError::NotEmpty { dir: dir.into() });
+    }
+    let files = Files::of(dir);
+    let copy = Partial(files.restoring);
+    let mut to = private().create_new(true).open(&copy.0).map_err(fail(&copy.0))?;
+    io::copy(&mut from, &mut to).and_then(|_| to.sync_all()).map_err(fail(&copy.0))?;
+    let revision = verify(&copy.0).map_err(|found| RestoreError::Unusable { backup: backup.into(), found })?;
+    fs::rename(&copy.0, &files.store).and_then(|()| sync_parent(&files.store)).map_err(fail(&files.store))?;
+    Mark::create(&files.mark, revision).map_err(|error| fail(&files.mark)(io::Error::other(error)))?;
+    Ok(revision)
+}
+
+/// The revision of a copy, or what is wrong with it in words that do not name the copy.
+fn verify(copy: &Path) -> Result<Revision, String> {
+    match Tables::load(copy, Instant::now()) {
+        Ok(loaded) => Ok(loaded.tables.newest()),
+        Err(OpenError::Damaged { found, .. }) => Err(found),
+        Err(OpenError::Newer { format, known, .. }) => Err(format!("it is of format {format}, and {known} is known")),
+        Err(error @ (OpenError::Io { .. } | OpenError::Held { .. })) => Err(error.to_string()),
+    }
+}
+
+/// A file on its way to its name; removed if it does not get there.
+struct Partial(PathBuf);
+
+impl Partial {
+    /// In the same directory, so that it can be linked, and of a name that no other backup is using.
+    fn beside(to: &Path) -> Partial {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let mut name = to.as_os_str().to_owned();
+        name.push(format!(".{}-{}.partial", std::process::id(), NEXT.fetch_add(1, Relaxed)));
+        Partial(name.into())
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // Gone already if it was renamed; otherwise there is nobody to tell.
+        let _ = fs::remove_file(&self.0);
+    }
+}

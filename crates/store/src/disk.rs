@@ -1,0 +1,213 @@
+//! The backend that remembers: a directory with one redb file, read into memory at start and appended to by one
+//! thread. Commits go in and are acknowledged after an fsync; what cannot be trusted is refused at [`Disk::open`] with
+//! the file and the reason. It never starts empty where a store was.
+//!
+//! ```text
+//!   commit ─▶ queue ─▶ writer: decide ─▶ one transaction, one fsync ─▶ mark ─▶ ledger ─▶ acknowledge
+//!                        ▲                                                       │
+//!                        └────────── records nobody can read any more ◀─────────┘
+//! ```
+
+mod error;
+mod files;
+mod mark;
+mod queue;
+mod record;
+mod tables;
+mod writer;
+
+use std::{
+    fs::{File, TryLockError},
+    path::Path,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    thread::JoinHandle,
+    time::Instant,
+};
+
+pub use error::OpenError;
+
+pub(crate) use files::{Files, make_dir, private, sync_parent};
+pub(crate) use mark::Mark;
+pub(crate) use tables::Tables;
+
+use self::writer::{Desk, Writer};
+use crate::{
+    BackupError, BoxFuture, Commit, CommitError, Entry, Page, Range, ReadError, Retention, Revision, Store, Watch,
+    backup, ledger::Ledger,
+};
+
+/// The format this program writes and reads.
+const FORMAT: u64 = 1;
+
+/// A store on disk. An acknowledged commit survives the death of the process, and of the machine if its disk is honest
+/// about fsync.
+///
+/// ```
+/// use konverge_store::{Commit, Disk, Retention, Store};
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path();
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = Disk::open(dir, Retention::default())?;
+/// let revision = store.commit(Commit::default().put("/a", "1")).await?;
+/// drop(store);
+///
+/// let store = Disk::open(dir, Retention::default())?;
+/// assert_eq!(store.revision(), revision);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub struct Disk {
+    ledger: Arc<Ledger>,
+    desk: Arc<Desk>,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// How much was written since the store was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskStats {
+    /// Commits that changed something.
+    pub commits: u64,
+    /// Transactions, each with one fsync, that made them durable or removed what is no longer needed.
+    pub transactions: u64,
+}
+
+impl Disk {
+    /// Opens the store in a directory, which is created with an empty store if it is not there. Reads everything into
+    /// memory and verifies it.
+    pub fn open(dir: impl AsRef<Path>, retention: Retention) -> Result<Disk, OpenError> {
+        let dir = dir.as_ref();
+        make_dir(dir).map_err(OpenError::io(dir))?;
+        let files = Files::of(dir);
+        let lock = hold(dir, &files)?;
+        let (loaded, mark) = find_or_create(&files, Instant::now())?;
+        let desk = Desk::new(loaded.index.compacted(), loaded.leftover);
+        let ledger = Ledger::new(loaded.index, retention);
+        Disk::start(desk.clone(), Writer { desk, ledger, tables: loaded.tables, mark, _lock: lock })
+            .map_err(OpenError::io(dir))
+    }
+
+    fn start(desk: Arc<Desk>, writer: Writer) -> std::io::Result<Disk> {
+        let ledger = writer.ledger.clone();
+        let thread = std::thread::Builder::new().name("store-writer".into()).spawn(move || writer.run())?;
+        Ok(Disk { ledger, desk, writer: Some(thread) })
+    }
+
+    /// How much was written since the store was opened.
+    pub fn stats(&self) -> DiskStats {
+        DiskStats { commits: self.desk.commits.load(Relaxed), transactions: self.desk.transactions.load(Relaxed) }
+    }
+}
+
+/// Finishes what was queued, closes the file and lets the directory go. Blocks for as long as the disk takes.
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.desk.queue.close();
+        if let Some(writer) = self.writer.take() {
+            // A writer that panicked has told its callers by not answering them.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Store for Disk {
+    fn revision(&self) -> Revision {
+        self.ledger.read().newest()
+    }
+
+    fn oldest(&self) -> Revision {
+        self.ledger.read().compacted()
+    }
+
+    fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Entry>, ReadError> {
+        self.ledger.get(key, at)
+    }
+
+    fn range(&self, range: Range<'_>) -> Result<Page, ReadError> {
+        self.ledger.range(range)
+    }
+
+    fn count(&self, range: Range<'_>) -> Result<usize, ReadError> {
+        self.ledger.count(range)
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'static, Result<Revision, CommitError>> {
+        let desk = self.desk.clone();
+        let answer = desk.queue.push(commit);
+        Box::pin(async move {
+            answer.await.unwrap_or_else(|| {
+                let closed = || "the store was closed before this commit was written: open it again".into();
+                Err(CommitError::Unavailable(desk.failure.get().cloned().unwrap_or_else(closed)))
+            })
+        })
+    }
+
+    fn watch(&self, prefix: &str, after: Revision) -> Result<Watch, ReadError> {
+        self.ledger.watch(prefix, after)
+    }
+
+    fn compact(&self, before: Revision) {
+        self.ledger.compact(before, |records, compacted| self.desk.retire(records, compacted));
+        self.desk.queue.nudge();
+    }
+
+    fn backup(&self, to: &Path) -> Result<Revision, BackupError> {
+        backup::write(&self.ledger.snapshot(), to)
+    }
+}
+
+fn hold(dir: &Path, files: &Files) -> Result<File, OpenError> {
+    let lock = private().create(true).open(&files.lock).map_err(OpenError::io(&files.lock))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(OpenError::Held { dir: dir.into() }),
+        Err(TryLockError::Error(error)) => Err(OpenError::io(&files.lock)(error)),
+    }
+}
+
+/// A store is there if its mark is or its database is. They come to be in this order: database, mark.
+fn find_or_create(files: &Files, now: Instant) -> Result<(tables::Loaded, Mark), OpenError> {
+    let exists = |path: &Path| path.try_exists().map_err(OpenError::io(path));
+    if exists(&files.restoring)? {
+        return Err(OpenError::damaged(&files.restoring, "restoring a backup into this directory was cut short"));
+    }
+    let mark = Mark::open(&files.mark)?;
+    if !exists(&files.store)? {
+        if let Some((_, durable)) = mark {
+            let found =
+                format!("it is gone, yet {} says that the store reached revision {durable}", files.mark.display());
+            return Err(OpenError::damaged(&files.store, found));
+        }
+        create(files)?;
+    }
+    let loaded = Tables::load(&files.store, now)?;
+    let newest = loaded.tables.newest();
+    match mark {
+        Some((_, durable)) if newest < durable => {
+            let found = format!("it ends at revision {newest}, yet revision {durable} was written");
+            Err(OpenError::damaged(&files.store, found))
+        }
+        Some((mut mark, _)) => {
+            mark.advance(newest).map_err(OpenError::io(&files.mark))?;
+            Ok((loaded, mark))
+        }
+        // Creation was cut short before the mark: nothing can have been acknowledged.
+        None if newest == Revision::ZERO => Ok((loaded, Mark::create(&files.mark, newest)?)),
+        None => {
+            let found = format!("it is gone, and {} alone cannot prove that it is the newest", files.store.display());
+            Err(OpenError::damaged(&files.mark, found))
+        }
+    }
+}
+
+fn create(files: &Files) -> Result<(), OpenError> {
+    let fail = OpenError::io(&files.new);
+    drop(private().create(true).truncate(true).open(&files.new).map_err(&fail)?);
+    let nothing = Page { entries: Vec::new(), revision: Revision::ZERO, more: false };
+    Tables::create(&files.new, &nothing).map_err(|error| fail(std::io::Error::other(error)))?;
+    std::fs::rename(&files.new, &files.store).map_err(OpenError::io(&files.store))?;
+    sync_parent(&files.store).map_err(OpenError::io(&files.store))
+}
+
+#[cfg(test)]
+mod tests;

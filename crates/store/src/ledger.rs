@@ -1,0 +1,180 @@
+//! What every backend shows: the index and the hub behind one lock. Decided and durable commits come in; reads and
+//! watches go out. It never decides when something is durable, and never holds its lock for as long as a large list
+//! takes.
+
+use std::{sync::Arc, time::Instant};
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::{
+    Commit, CommitError, Entry, Page, Range, ReadError, Retention, Revision, Watch,
+    hub::Hub,
+    index::{Batch, Decided, Forgotten, Index, RecordId, Version},
+};
+
+/// Keys looked at under one hold of the lock: about a tenth of a millisecond.
+const SLICE: usize = 1024;
+
+pub(crate) struct Ledger {
+    index: RwLock<Index>,
+    hub: Hub,
+    retention: Retention,
+}
+
+impl Ledger {
+    pub fn new(index: Index, retention: Retention) -> Arc<Self> {
+        Arc::new(Ledger { index: RwLock::new(index), hub: Hub::default(), retention })
+    }
+
+    pub fn read(&self) -> RwLockReadGuard<'_, Index> {
+        self.index.read()
+    }
+
+    pub fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Entry>, ReadError> {
+        self.read().get(key, at)
+    }
+
+    pub fn range(&self, range: Range<'_>) -> Result<Page, ReadError> {
+        let limit = range.limit.unwrap_or(usize::MAX);
+        let (entries, revision, more) =
+            self.collect(range, limit, |key, version| version.entry(key).expect("a walk shows what can be read"))?;
+        Ok(Page { entries, revision, more })
+    }
+
+    pub fn count(&self, range: Range<'_>) -> Result<usize, ReadError> {
+        let (units, _, _) = self.collect(range, usize::MAX, |_, _| ())?;
+        Ok(units.len())
+    }
+
+    pub fn watch(self: &Arc<Self>, prefix: &str, after: Revision) -> Result<Watch, ReadError> {
+        let index = self.read();
+        index.readable(Some(after))?;
+        let subscription = self.hub.subscribe(prefix, index.newest());
+        drop(index);
+        Ok(Watch::new(self.clone(), subscription, after))
+    }
+
+    /// Decides and publishes in one step, for a backend that has nothing to wait for in between.
+    pub fn commit(&self, commit: Commit, now: Instant) -> Result<Revision, CommitError> {
+        let index = self.index.write();
+        let decided = Batch::new(&index).decide(commit)?;
+        let revision = decided.revision;
+        self.apply(index, decided, now, |_, _| {});
+        Ok(revision)
+    }
+
+    /// Makes a durable commit visible and wakes whom it concerns. Tells `retire` what nobody can read any more.
+    pub fn publish(&self, decided: Decided, now: Instant, retire: impl FnOnce(Vec<RecordId>, Revision)) {
+        self.apply(self.index.write(), decided, now, retire);
+    }
+
+    /// Forgets what was before `before`. Tells `retire` what nobody can read any more.
+    pub fn compact(&self, before: Revision, retire: impl FnOnce(Vec<RecordId>, Revision)) {
+        let mut index = self.index.write();
+        let forgotten = index.compact(before);
+        self.forget(forgotten, index.compacted(), retire);
+    }
+
+    /// Everything as of now, for a copy.
+    pub fn snapshot(&self) -> Page {
+        self.range(Range::default()).expect("the newest revision is always readable")
+    }
+
+    fn apply(
+        &self,
+        mut index: RwLockWriteGuard<'_, Index>,
+        decided: Decided,
+        now: Instant,
+        retire: impl FnOnce(Vec<RecordId>, Revision),
+    ) {
+        let topics = self.hub.committed(&decided.rows);
+        index.apply(decided, now);
+        let forgotten = index.trim(&self.retention, now);
+        self.forget(forgotten, index.compacted(), retire);
+        // Woken only now, or they would all queue up for the lock.
+        drop(index);
+        topics.iter().for_each(|topic| topic.wake());
+    }
+
+    /// `retire` is called under the lock, so that it hears of records in the order in which they were forgotten.
+    fn forget(&self, forgotten: Forgotten, compacted: Revision, retire: impl FnOnce(Vec<RecordId>, Revision)) {
+        if !forgotten.rows.is_empty() {
+            self.hub.compacted(&forgotten.rows);
+            retire(forgotten.records, compacted);
+        }
+    }
+
+    /// What `of` makes of the first `limit` entries of a range, the revision they are of, and whether there are more.
+    ///
+    /// Reads slice by slice at one revision. If compaction overtakes a read of the newest state in between (it takes
+    /// a history's worth of commits in some milliseconds), the read begins anew under one hold of the lock.
+    fn collect<T>(
+        &self,
+        range: Range<'_>,
+        limit: usize,
+        of: impl Fn(&Arc<str>, &Version) -> T,
+    ) -> Result<(Vec<T>, Revision, bool), ReadError> {
+        let (mut found, mut more) = (Vec::new(), false);
+        let (mut at, mut after, mut budget) = (self.read().readable(range.at)?, range.after.map(Arc::from), SLICE);
+        loop {
+            let index = self.read();
+            if let Err(overtaken) = index.readable(Some(at)) {
+                if range.at.is_some() {
+                    return Err(overtaken);
+                }
+                found.clear();
+                (at, after, budget) = (index.newest(), range.after.map(Arc::from), usize::MAX);
+            }
+            after = index.walk(range.prefix, after.as_deref(), at, budget, |key, version| {
+                more = found.len() == limit;
+                if !more {
+                    found.push(of(key, version));
+                }
+                !more
+            });
+            if after.is_none() {
+                return Ok((found, at, more));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_watcher_of_a_prefix_takes_its_topic_along() {
+        let ledger = Ledger::new(Index::default(), Retention::default());
+        let watch = |prefix| ledger.watch(prefix, Revision::ZERO).expect("can begin");
+        let (first, second, other) = (watch("/a"), watch("/a"), watch("/b"));
+        assert_eq!(ledger.hub.topics(), 2);
+        drop(first);
+        assert_eq!(ledger.hub.topics(), 2);
+        drop(second);
+        assert_eq!(ledger.hub.topics(), 1);
+        drop(other);
+        assert_eq!(ledger.hub.topics(), 0);
+    }
+
+    /// With hardly any history, compaction overtakes a list at every commit.
+    #[test]
+    fn a_list_that_is_overtaken_by_compaction_is_still_of_one_moment() {
+        let ledger = Ledger::new(Index::default(), Retention { changes: 0, ..Retention::default() });
+        let keys = 5 * SLICE;
+        let write = |round: u32| {
+            let all = (0..keys).fold(Commit::default(), |all, key| all.put(format!("/{key}"), round.to_string()));
+            ledger.commit(all, Instant::now()).expect("commits");
+        };
+        write(0);
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(|| (1..40).for_each(write));
+            while !writing.is_finished() {
+                let page = ledger.range(Range::default()).expect("the newest is always readable");
+                assert_eq!(page.entries.len(), keys);
+                assert!(page.entries.iter().all(|entry| entry.revision == page.revision));
+                assert_eq!(ledger.count(Range::default()), Ok(keys));
+            }
+        });
+    }
+}

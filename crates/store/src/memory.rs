@@ -1,0 +1,65 @@
+//! The backend that forgets: everything lives in the ledger, a commit is durable as soon as it is visible. For tests
+//! and for servers whose state may go with them. Never touches a file except for a backup.
+
+use std::{path::Path, sync::Arc, time::Instant};
+
+use crate::{
+    BackupError, BoxFuture, Commit, CommitError, Entry, Page, Range, ReadError, Retention, Revision, Store, Watch,
+    backup, index::Index, ledger::Ledger,
+};
+
+/// A store in memory.
+pub struct Memory {
+    ledger: Arc<Ledger>,
+}
+
+impl Memory {
+    /// An empty store that keeps so much history.
+    pub fn new(retention: Retention) -> Self {
+        Memory { ledger: Ledger::new(Index::default(), retention) }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory::new(Retention::default())
+    }
+}
+
+impl Store for Memory {
+    fn revision(&self) -> Revision {
+        self.ledger.read().newest()
+    }
+
+    fn oldest(&self) -> Revision {
+        self.ledger.read().compacted()
+    }
+
+    fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Entry>, ReadError> {
+        self.ledger.get(key, at)
+    }
+
+    fn range(&self, range: Range<'_>) -> Result<Page, ReadError> {
+        self.ledger.range(range)
+    }
+
+    fn count(&self, range: Range<'_>) -> Result<usize, ReadError> {
+        self.ledger.count(range)
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'static, Result<Revision, CommitError>> {
+        Box::pin(std::future::ready(self.ledger.commit(commit, Instant::now())))
+    }
+
+    fn watch(&self, prefix: &str, after: Revision) -> Result<Watch, ReadError> {
+        self.ledger.watch(prefix, after)
+    }
+
+    fn compact(&self, before: Revision) {
+        self.ledger.compact(before, |_, _| {});
+    }
+
+    fn backup(&self, to: &Path) -> Result<Revision, BackupError> {
+        backup::write(&self.ledger.snapshot(), to)
+    }
+}

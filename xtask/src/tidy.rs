@@ -1,0 +1,52 @@
+//! In: the files of this repository that git knows. Out: what is untidy, one line each, or nothing. Every check is a
+//! pure function of the tree, in a file of its own, with tests on made-up trees. Never changes a file.
+
+use std::path::Path;
+
+mod architecture;
+mod decisions;
+mod edges;
+mod modules;
+mod text;
+mod tree;
+
+use tree::Tree;
+
+/// A check: what it looks at, and how it finds what is wrong.
+type Check = (&'static str, fn(&Tree) -> Vec<String>);
+
+const CHECKS: [Check; 11] = [
+    ("crates depend only on what ARCHITECTURE.md allows", edges::check),
+    ("ARCHITECTURE.md shows the edges that are checked", architecture::edges),
+    ("ARCHITECTURE.md names every crate", architecture::crates),
+    ("ARCHITECTURE.md names only what exists", architecture::paths),
+    ("every .rs file belongs to a program", modules::orphans),
+    ("every .rs file opens with a //! header", modules::headers),
+    ("nothing is unfinished or switched off", text::unfinished),
+    ("no path of somebody's machine", text::machine_paths),
+    ("no huge file", text::huge),
+    ("there is a changelog", decisions::changelog),
+    ("every decision is in the list of decisions", decisions::linked),
+];
+
+/// Runs every check on the repository at `root`.
+pub fn run(root: &Path) -> Result<(), String> {
+    let tree = Tree::of_repository(root)?;
+    let mut problems = 0;
+    for (name, check) in CHECKS {
+        let found = check(&tree);
+        if !found.is_empty() {
+            println!("{name}:");
+            found.iter().for_each(|problem| println!("  {problem}"));
+        }
+        problems += found.len();
+    }
+    match problems {
+        0 => {
+            println!("{} files, {} checks, all tidy", tree.len(), CHECKS.len());
+            Ok(())
+        }
+        1 => Err("1 thing is untidy".into()),
+        many => Err(format!("{many} things are untidy")),
+    }
+}
