@@ -1,5 +1,52 @@
-//! A Kubernetes API server in one process.
+//! A Kubernetes API server in one process: a tower service over a revisioned store.
+//!
+//! ```text
+//!            ┌ get, list ─ read ───────────────┐
+//! request ─▶ service ─▶ kinds ─▶ change/delete ─▶ store ─▶ watch ─▶ every reader
+//!            └ documents (discovery, OpenAPI)  │          (each at its own pace)
+//!                                              └ crd: new rows for kinds
+//! ```
+//!
+//! Kinds are data: built-in ones come from a generated table, a CRD adds rows to it, and no code knows a kind by
+//! name but for namespaces and CRDs themselves. This crate never knows the operator side: they meet over HTTP only.
 
+mod server;
+mod service;
+
+mod body;
+mod decode;
+mod negotiate;
+mod request;
+
+mod behaviour;
+mod builtin;
+mod kinds;
 mod resource;
 
-pub use resource::{Column, Resource, ResourceSchema, Subresource, Verb, Verbs};
+mod change;
+mod collect;
+mod crd;
+mod delete;
+mod meta;
+mod namespace;
+mod patch;
+mod scale;
+
+mod read;
+mod record;
+mod view;
+mod watch;
+
+mod digest;
+mod discovery;
+mod documents;
+mod env;
+mod json_path;
+mod openapi;
+mod partial;
+mod render;
+mod table;
+
+pub use body::Body;
+pub use env::{Environment, System};
+pub use server::{ApiServer, Collector, OpenError, Options, Storage};

@@ -3,8 +3,13 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use konverge_core::GroupVersionKind;
 use konverge_schema::{Arena, TypeId};
+use konverge_store::Revision;
+
+use crate::behaviour::Behaviour;
 
 /// A resource in one version, as discovery lists it and requests name it.
 #[derive(Clone, Debug)]
@@ -38,6 +43,40 @@ pub struct Resource {
     pub columns: Arc<[Column]>,
     /// Whether a CRD brought this row.
     pub custom: bool,
+    /// Where its objects are kept, and as what.
+    pub shelf: Shelf,
+    /// Fields that a CRD lets its objects be selected by: `spec.color`.
+    pub selectable: Vec<Box<str>>,
+    /// Where the scale subresource finds its numbers.
+    pub scale: Option<ScalePaths>,
+    /// What sets this kind apart.
+    pub behaviour: &'static Behaviour,
+    /// An object with nothing in it but what is always there: what a new object is compared with.
+    pub blank: Value,
+}
+
+/// Where the objects of a resource are kept. All versions of a kind share one shelf.
+#[derive(Clone, Debug)]
+pub struct Shelf {
+    /// What every key starts with: `/registry/apps/deployments/`.
+    pub prefix: Box<str>,
+    /// The apiVersion objects are kept in.
+    pub api_version: Box<str>,
+    /// The revision at which the schema last changed. Older records are brought up to it when read.
+    pub since: Revision,
+    /// Top-level fields that are kept under another name than this version shows: (kept, shown).
+    pub renames: &'static [(&'static str, &'static str)],
+}
+
+/// The paths of a scale subresource, as a CRD writes them: `.spec.replicas`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// The wanted number.
+    pub spec_replicas: Box<str>,
+    /// The observed number.
+    pub status_replicas: Box<str>,
+    /// The selector, as text or as a LabelSelector object.
+    pub selector: Option<Box<str>>,
 }
 
 /// Where the type of a resource's objects is.
@@ -171,5 +210,42 @@ impl Resource {
     /// The subresource of this name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|sub| &*sub.name == name)
+    }
+}
+
+#[cfg(test)]
+impl Resource {
+    /// A namespaced row with all verbs and nothing else, for tests to fill in.
+    pub(crate) fn plain(group: &str, version: &str, kind: &str) -> Self {
+        let mut arena = Arena::default();
+        let root = arena.add(konverge_schema::Node::default());
+        let singular = kind.to_lowercase();
+        let plural = format!("{singular}s");
+        Self {
+            group: group.into(),
+            version: version.into(),
+            plural: plural.as_str().into(),
+            singular: singular.into(),
+            kind: kind.into(),
+            list_kind: format!("{kind}List").into(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            namespaced: true,
+            verbs: Verbs::ALL,
+            subresources: Vec::new(),
+            schema: ResourceSchema { arena: Arc::new(arena), root, name: kind.into() },
+            columns: [].into(),
+            custom: false,
+            shelf: Shelf {
+                prefix: format!("/registry/{group}/{plural}/").into(),
+                api_version: format!("{group}/{version}").into(),
+                since: Revision(0),
+                renames: &[],
+            },
+            selectable: Vec::new(),
+            scale: None,
+            behaviour: crate::behaviour::behaviour(group, &plural),
+            blank: Value::Object(serde_json::Map::new()),
+        }
     }
 }

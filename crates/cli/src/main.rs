@@ -1,3 +1,53 @@
-//! The `konverge` command.
+//! The `konverge` command. Arguments come in; each subcommand is one call. What goes wrong is printed as one line
+//! with its causes, and the exit code is 1 (2 for arguments that make no sense).
 
-fn main() {}
+mod args;
+mod copies;
+mod home;
+mod kubeconfig;
+mod log;
+mod open_files;
+mod port_holder;
+mod run;
+mod signal;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    log::start(args.log_format, args.verbose);
+    let outcome: Result<(), Box<dyn Error>> = match args.command {
+        Command::Apiserver(options) => run::apiserver(options).map_err(Into::into),
+        Command::Dev(options) => run::dev(options).map_err(Into::into),
+        Command::Backup(options) => copies::backup(&options).map_err(Into::into),
+        Command::Restore(options) => copies::restore(&options).map_err(Into::into),
+        Command::Version => {
+            println!("konverge {}", env!("CARGO_PKG_VERSION"));
+            Ok(())
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", chain(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// An error and its causes on one line.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,243 @@
+//! In: the table of resources that `cargo xtask codegen` derives from discovery. Out: one [`Resource`] row each, in
+//! the order clients prefer. Never a handler: what a kind does differently is in `behaviour.rs`.
+
+use std::sync::Arc;
+
+use konverge_core::GroupVersionKind;
+use konverge_schema::{Arena, blank, kubernetes};
+use konverge_store::Revision;
+
+use crate::behaviour::{Storage, behaviour};
+use crate::resource::{Resource, ResourceSchema, ScalePaths, Shelf, Subresource, Verb, Verbs};
+
+/// Every built-in resource of Kubernetes 1.36 in its stable version, the core group first.
+pub fn builtin() -> Vec<Arc<Resource>> {
+    let rows = parse(include_str!("../data/kubernetes-1.36.resources"), kubernetes());
+    let rows = rows.expect("the committed table is what the generator wrote, and a test reads it");
+    rows.into_iter().map(Arc::new).collect()
+}
+
+/// Every built-in resource that this server keeps objects of, with the subresources it serves.
+pub(crate) fn served() -> Vec<Arc<Resource>> {
+    let mut rows = builtin();
+    rows.retain(|row| row.behaviour.storage != Storage::Nowhere);
+    for row in &mut rows {
+        let row = Arc::make_mut(row);
+        row.subresources.retain(|sub| matches!(&*sub.name, "status" | "scale" | "finalize"));
+        row.scale = row.subresource("scale").map(|_| ScalePaths {
+            spec_replicas: ".spec.replicas".into(),
+            status_replicas: ".status.replicas".into(),
+            selector: Some(".spec.selector".into()),
+        });
+    }
+    rows
+}
+
+fn parse(text: &str, types: &Arc<Arena>) -> Result<Vec<Resource>, String> {
+    let mut rows = Vec::new();
+    let mut place = None;
+    for (at, line) in text.lines().enumerate() {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let fields = line.trim_start_matches(' ');
+        let outcome = match line.len() - fields.len() {
+            0 => line.split_once('/').map(|found| place = Some(found)),
+            2 => place.and_then(|place| resource(place, fields, types)).map(|row| rows.push(row)),
+            4 => rows.last_mut().zip(subresource(fields)).map(|(row, sub)| row.subresources.push(sub)),
+            _ => None,
+        };
+        outcome.ok_or_else(|| format!("line {}: {line:?}", at + 1))?;
+    }
+    Ok(rows)
+}
+
+fn resource((group, version): (&str, &str), line: &str, types: &Arc<Arena>) -> Option<Resource> {
+    let (fields, words) = line.split_once("; ").unwrap_or((line, ""));
+    let [plural, singular, kind, scope, ty] = split(fields)?;
+    let root = types.named(ty)?;
+    let mut row = Resource {
+        group: group.into(),
+        version: version.into(),
+        plural: plural.into(),
+        singular: singular.into(),
+        kind: kind.into(),
+        list_kind: format!("{kind}List").into(),
+        short_names: Vec::new(),
+        categories: Vec::new(),
+        namespaced: match scope {
+            "namespaced" => true,
+            "cluster" => false,
+            _ => return None,
+        },
+        verbs: Verbs::ALL,
+        subresources: Vec::new(),
+        schema: ResourceSchema { arena: Arc::clone(types), root, name: ty.into() },
+        columns: Arc::from([]),
+        custom: false,
+        shelf: shelf(group, version, plural),
+        selectable: Vec::new(),
+        scale: None,
+        behaviour: behaviour(group, plural),
+        blank: blank(types, root),
+    };
+    for word in words.split("; ").filter(|word| !word.is_empty()) {
+        match word.split_once(' ')? {
+            ("verbs", names) => row.verbs = verbs(names)?,
+            ("short", names) => row.short_names = names.split(',').map(Box::from).collect(),
+            ("in", names) => row.categories = names.split(',').map(Box::from).collect(),
+            _ => return None,
+        }
+    }
+    Some(row)
+}
+
+/// Where the objects of a built-in kind are kept.
+fn shelf(group: &str, version: &str, plural: &str) -> Shelf {
+    let (group, version, plural, renames) = match behaviour(group, plural).storage {
+        // The one kind that is shown from another's objects is the newer form of events.
+        Storage::With { group, plural } => (group, "v1", plural, EVENT_FIELDS),
+        Storage::Own | Storage::Nowhere => (group, version, plural, &[][..]),
+    };
+    let (folder, api_version) = match group {
+        "" => ("core", version.to_owned()),
+        group => (group, format!("{group}/{version}")),
+    };
+    Shelf {
+        prefix: format!("/registry/{folder}/{plural}/").into(),
+        api_version: api_version.into(),
+        since: Revision(0),
+        renames,
+    }
+}
+
+/// The names of an event's fields in `v1` and in `events.k8s.io/v1`, where they differ.
+const EVENT_FIELDS: &[(&str, &str)] = &[
+    ("count", "deprecatedCount"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("involvedObject", "regarding"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("message", "note"),
+    ("reportingComponent", "reportingController"),
+    ("source", "deprecatedSource"),
+];
+
+fn subresource(line: &str) -> Option<Subresource> {
+    let [name, place, kind, names] = split(line)?;
+    let (group, version) = place.split_once('/')?;
+    let gvk = GroupVersionKind { group: group.into(), version: version.into(), kind: kind.into() };
+    Some(Subresource { name: name.into(), gvk, verbs: verbs(names)? })
+}
+
+fn verbs(names: &str) -> Option<Verbs> {
+    names.split(',').map(|name| Verb::ALL.into_iter().find(|verb| verb.as_str() == name)).collect()
+}
+
+/// Exactly as many words as there are names for them.
+fn split<const N: usize>(line: &str) -> Option<[&str; N]> {
+    line.split(' ').collect::<Vec<_>>().try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use konverge_schema::Shape;
+
+    use super::*;
+
+    /// A row the way the generator would write it, without the type.
+    fn describe(row: &Resource) -> String {
+        let list = |names: &[Box<str>]| names.join(",");
+        let verbs = |set: Verbs| set.iter().map(Verb::as_str).collect::<Vec<_>>().join(",");
+        let subs = row.subresources.iter().map(|sub| format!(" /{}({})={}", sub.name, sub.gvk, verbs(sub.verbs)));
+        let scope = if row.namespaced { "namespaced" } else { "cluster" };
+        let verbs = if row.verbs == Verbs::ALL { "all".to_owned() } else { verbs(row.verbs) };
+        format!(
+            "{} {} {} {} {scope} {verbs} [{}] [{}]{}",
+            row.api_version(),
+            row.plural,
+            row.singular,
+            row.kind,
+            list(&row.short_names),
+            list(&row.categories),
+            subs.collect::<String>()
+        )
+    }
+
+    #[test]
+    fn rows_say_what_discovery_says() {
+        let rows = builtin();
+        let cases = [
+            ("", "configmaps", "v1 configmaps configmap ConfigMap namespaced all [cm] []"),
+            ("", "bindings", "v1 bindings binding Binding namespaced create [] []"),
+            (
+                "",
+                "namespaces",
+                "v1 namespaces namespace Namespace cluster create,delete,get,list,patch,update,watch [ns] [] \
+                 /finalize(v1, Kind=Namespace)=update /status(v1, Kind=Namespace)=get,patch,update",
+            ),
+            (
+                "apps",
+                "deployments",
+                "apps/v1 deployments deployment Deployment namespaced all [deploy] [all] \
+                 /scale(autoscaling/v1, Kind=Scale)=get,patch,update /status(apps/v1, Kind=Deployment)=get,patch,update",
+            ),
+            (
+                "apiextensions.k8s.io",
+                "customresourcedefinitions",
+                "apiextensions.k8s.io/v1 customresourcedefinitions customresourcedefinition CustomResourceDefinition \
+                 cluster all [crd,crds] [api-extensions] \
+                 /status(apiextensions.k8s.io/v1, Kind=CustomResourceDefinition)=get,patch,update",
+            ),
+        ];
+        for (group, plural, expect) in cases {
+            let row = rows.iter().find(|row| &*row.group == group && &*row.plural == plural).expect(plural);
+            assert_eq!(describe(row), expect);
+        }
+        let pods = rows.iter().find(|row| &*row.plural == "pods").unwrap();
+        assert_eq!(pods.subresource("eviction").unwrap().gvk.to_string(), "policy/v1, Kind=Eviction");
+    }
+
+    #[test]
+    fn every_row_has_the_type_of_an_object() {
+        let rows = builtin();
+        for row in &rows {
+            let node = row.schema.arena.node(row.schema.root);
+            assert!(matches!(node.shape, Shape::Struct { .. }), "{}", row.plural);
+            for field in ["apiVersion", "kind", "metadata"] {
+                assert!(row.schema.arena.field(row.schema.root, field).is_some(), "{}.{field}", row.plural);
+            }
+            assert!(row.schema.name.ends_with(&format!(".{}", row.kind)), "{}", row.schema.name);
+        }
+    }
+
+    #[test]
+    fn groups_keep_the_order_of_discovery() {
+        let rows = builtin();
+        let mut groups: Vec<&str> = rows.iter().map(|row| &*row.group).collect();
+        groups.dedup();
+        assert_eq!(groups[..4], ["", "apiregistration.k8s.io", "apps", "events.k8s.io"]);
+        let unique: BTreeSet<_> = rows.iter().map(|row| (&row.group, &row.version, &row.plural)).collect();
+        assert_eq!((rows.len(), unique.len(), groups.len()), (67, 67, 21));
+    }
+
+    #[test]
+    fn broken_tables_name_the_line() {
+        let cases = [
+            "v1\n",
+            "  pods pod Pod namespaced io.k8s.api.core.v1.Pod\n",
+            "/v1\n  pods pod Pod namespaced\n",
+            "/v1\n  pods pod Pod nowhere io.k8s.api.core.v1.Pod\n",
+            "/v1\n  pods pod Pod namespaced io.k8s.api.core.v1.Pot\n",
+            "/v1\n  pods pod Pod namespaced io.k8s.api.core.v1.Pod; verbs eat\n",
+            "/v1\n  pods pod Pod namespaced io.k8s.api.core.v1.Pod; tall\n",
+            "/v1\n    status /v1 Pod get\n",
+            "/v1\n  pods pod Pod namespaced io.k8s.api.core.v1.Pod\n    status Pod get\n",
+        ];
+        for text in cases {
+            let (last, line) = (text.lines().count(), text.lines().last().unwrap());
+            assert_eq!(parse(text, kubernetes()).unwrap_err(), format!("line {last}: {line:?}"));
+        }
+    }
+}

@@ -1,0 +1,594 @@
+//! Changing: the one road every write takes. In: a row, a place, what was sent. Out: a committed object, or the
+//! `Status` that says why not.
+//!
+//! ```text
+//! create   receive → place → name → prepare → default → own → check → commit
+//! update   read → produce → isolate → carry over → prepare → default → own → check → commit, again from
+//!          the start when somebody else was faster
+//! ```
+//!
+//! Nothing is kept and nobody is told before the commit; a write that changes nothing is not committed.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use konverge_core::{FieldError, FieldErrorKind, FieldPath, GroupVersion, Status};
+use konverge_schema::{FieldSet, Flavour, Shape, Writer, check_required, check_types, default, prune, validate};
+use konverge_store::{Commit, CommitError, Condition, Entry, Write as StoreWrite};
+
+use crate::behaviour::StatusOnCreate;
+use crate::decode::Decoded;
+use crate::env::rfc3339;
+use crate::request::FieldValidation;
+use crate::resource::Resource;
+use crate::server::Server;
+use crate::{crd, meta, namespace, record};
+
+/// How often a generated name is rolled again when it is taken.
+const NAME_ATTEMPTS: usize = 8;
+
+/// One write, as the request describes it.
+pub(crate) struct Write<'a> {
+    pub server: &'a Server,
+    pub resource: &'a Arc<Resource>,
+    pub namespace: Option<&'a str>,
+    pub part: Part,
+    pub validation: FieldValidation,
+    pub manager: String,
+    pub api_version: String,
+    pub dry_run: bool,
+}
+
+/// Which part of an object a write is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All of it, but its status if that has an endpoint of its own.
+    Main,
+    /// `/status`
+    Status,
+    /// `/scale`
+    Scale,
+    /// `/finalize` of a namespace
+    Finalize,
+}
+
+impl Part {
+    /// The subresource as managed fields record it.
+    fn name(self) -> &'static str {
+        match self {
+            Part::Main => "",
+            Part::Status => "status",
+            Part::Scale => "scale",
+            Part::Finalize => "finalize",
+        }
+    }
+}
+
+/// How a write ended.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// This is what is kept now.
+    Kept(Entry),
+    /// This is what would be kept.
+    Dry(Value),
+    /// The object is gone; this is what it was.
+    Gone(Value),
+}
+
+/// Which fields a write takes charge of.
+enum Owning {
+    /// Those it changed.
+    Changed,
+    /// Decided already, by server-side apply.
+    Decided,
+}
+
+impl Write<'_> {
+    /// Creates an object.
+    pub async fn create(&self, sent: Decoded, warnings: &mut Vec<String>) -> Result<Done, Status> {
+        let object = self.receive(sent, warnings)?;
+        if !meta::text(&object, "resourceVersion").is_empty() {
+            return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        self.insert(object, Owning::Changed, warnings).await
+    }
+
+    /// Replaces an object; kinds that allow it are created when they are not there.
+    pub async fn replace(&self, name: &str, sent: Decoded, warnings: &mut Vec<String>) -> Result<Done, Status> {
+        let mut object = self.receive(sent, warnings)?;
+        match meta::text(&object, "name") {
+            "" => {
+                meta::of_mut(&mut object).insert("name".into(), name.into());
+            }
+            given if given != name => {
+                return Err(Status::bad_request(format!(
+                    "the name of the object ({given}) does not match the name on the URL ({name})"
+                )));
+            }
+            _ => {}
+        }
+        let exists = self.current(name)?.is_some();
+        if !exists && self.part == Part::Main && self.resource.behaviour.put_creates {
+            return self.insert(object, Owning::Changed, warnings).await;
+        }
+        let unconditional = !self.resource.behaviour.update_needs_version || self.server.lenient_updates;
+        if meta::text(&object, "resourceVersion").is_empty() && !unconditional && exists {
+            let path = FieldPath::new("metadata").child("resourceVersion");
+            let why = "0x0: must be specified for an update";
+            let error = FieldError::new(FieldErrorKind::Invalid, path, None, why);
+            return Err(self.invalid(name, &[error]));
+        }
+        self.update(name, Owning::Changed, warnings, |_, _| Ok(object.clone())).await
+    }
+
+    /// Changes an object by what `patched` makes of it.
+    pub async fn patch(
+        &self,
+        name: &str,
+        warnings: &mut Vec<String>,
+        patched: impl Fn(&Value) -> Result<Value, Status>,
+    ) -> Result<Done, Status> {
+        self.update(name, Owning::Changed, warnings, |current, warnings| {
+            let value = patched(current)?;
+            self.receive(Decoded { value, duplicates: Vec::new() }, warnings)
+        })
+        .await
+    }
+
+    /// Sets the scale of an object by what `produce` makes of the present one.
+    pub async fn rescale(
+        &self,
+        name: &str,
+        warnings: &mut Vec<String>,
+        produce: impl Fn(&Value) -> Result<Value, Status>,
+    ) -> Result<Done, Status> {
+        self.update(name, Owning::Changed, warnings, |current, _| produce(current)).await
+    }
+
+    /// Applies a configuration: merges what this manager wants into what is there, or creates it.
+    pub async fn apply(
+        &self,
+        name: &str,
+        force: bool,
+        sent: Decoded,
+        warnings: &mut Vec<String>,
+    ) -> Result<Done, Status> {
+        let mut config = sent.value;
+        self.identify(&mut config)?;
+        self.report(&sent.duplicates, Vec::new(), warnings)?;
+        if !config["metadata"].is_object() {
+            config["metadata"] = json!({});
+        }
+        match meta::text(&config, "name") {
+            "" => {
+                meta::of_mut(&mut config).insert("name".into(), name.into());
+            }
+            given if given != name => {
+                return Err(Status::bad_request(format!(
+                    "the name of the object ({given}) does not match the name on the URL ({name})"
+                )));
+            }
+            _ => {}
+        }
+        self.place(&mut config)?;
+        self.strict(&mut config.clone(), warnings)?;
+        let applied = |live: Option<&Value>| {
+            let now = rfc3339(self.server.env.now());
+            self.writer(&now, &self.resource.not_written_through(self.part))
+                .apply(live, &config, force)
+                .map(|mut object| {
+                    // A map that lost its last part is left as null by the merge.
+                    self.prune(&mut object);
+                    object
+                })
+                .map_err(|error| error.status().about(&self.resource.group, &self.resource.plural, name))
+        };
+        // Somebody may create or delete the object between the look and the write: then the other road is taken.
+        loop {
+            let exists = self.current(name)?.is_some();
+            let done = if exists {
+                self.update(name, Owning::Decided, warnings, |current, _| applied(Some(current))).await
+            } else if self.part != Part::Main {
+                return Err(self.not_found(name));
+            } else if !meta::text(&config, "resourceVersion").is_empty() || !meta::text(&config, "uid").is_empty() {
+                let why = "the object is absent, and its resourceVersion or uid is given; remove them to create it";
+                return Err(Status::conflict(&self.resource.group, &self.resource.plural, name, why));
+            } else {
+                self.insert(applied(None)?, Owning::Decided, warnings).await
+            };
+            match done {
+                Err(status) if exists && status.reason == "NotFound" => {}
+                Err(status) if !exists && status.reason == "AlreadyExists" && !self.dry_run => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Adds an object that is not there yet.
+    async fn insert(&self, mut object: Value, owning: Owning, warnings: &mut Vec<String>) -> Result<Done, Status> {
+        let resource = self.resource;
+        self.place(&mut object)?;
+        let generated = meta::text(&object, "name").is_empty() && !meta::text(&object, "generateName").is_empty();
+        resource.initial_status(&mut object);
+        let mut attempts = 0;
+        loop {
+            let mut fresh = object.clone();
+            meta::born(&mut fresh, resource, &*self.server.env);
+            let mut conditions = Vec::new();
+            conditions.extend(namespace::must_accept(self.server, resource, self.namespace, &fresh)?);
+            self.prepare(None, &mut fresh)?;
+            default(&resource.schema.arena, resource.schema.root, &mut fresh);
+            self.own(&owning, None, &mut fresh);
+            let mut errors = meta::check_create(&fresh, resource);
+            errors.extend(self.check(None, &fresh, warnings));
+            let name = meta::text(&fresh, "name").to_owned();
+            if !errors.is_empty() {
+                return Err(self.invalid(&name, &errors));
+            }
+            let key: Arc<str> = resource.key(self.namespace, &name).into();
+            if self.dry_run {
+                return match self.current(&name)? {
+                    Some(_) => Err(Status::already_exists(&resource.group, &resource.plural, &name)),
+                    None => Ok(Done::Dry(fresh)),
+                };
+            }
+            conditions.push(Condition::Absent(key.clone()));
+            let guard = crd::guard(self.server, resource).await;
+            match self.commit(&key, conditions, fresh, None).await {
+                Ok(entry) => {
+                    crd::changed(self.server, resource, &entry);
+                    drop(guard);
+                    return Ok(Done::Kept(entry));
+                }
+                Err(CommitError::Conflict { key: taken, .. }) if taken == key => {
+                    attempts += 1;
+                    if !generated {
+                        return Err(Status::already_exists(&resource.group, &resource.plural, &name));
+                    }
+                    if attempts == NAME_ATTEMPTS {
+                        let mut status =
+                            Status::already_exists(&resource.group, &resource.plural, &name).retry_after(1);
+                        status.message.push_str(", the server was not able to generate a unique name for the object");
+                        return Err(status);
+                    }
+                }
+                // The namespace has changed meanwhile: look again whether it accepts the object.
+                Err(CommitError::Conflict { .. }) => {}
+                Err(error) => return Err(unavailable(&error)),
+            }
+        }
+    }
+
+    /// Changes an object that is there.
+    async fn update(
+        &self,
+        name: &str,
+        owning: Owning,
+        warnings: &mut Vec<String>,
+        produce: impl Fn(&Value, &mut Vec<String>) -> Result<Value, Status>,
+    ) -> Result<Done, Status> {
+        let resource = self.resource;
+        loop {
+            let Some(entry) = self.current(name)? else { return Err(self.not_found(name)) };
+            let old = resource.view(&entry);
+            let mut said = Vec::new();
+            let mut new = produce(&old, &mut said)?;
+            self.place(&mut new)?;
+            self.same_object(name, &old, &new)?;
+            resource.isolate(self.part, &old, &mut new);
+            meta::carry_over(&old, &mut new);
+            self.prepare(Some(&old), &mut new)?;
+            default(&resource.schema.arena, resource.schema.root, &mut new);
+            meta::count_generation(&old, &mut new, resource);
+            self.own(&owning, Some(&old), &mut new);
+            let mut errors = meta::check_update(&old, &new);
+            errors.extend(self.check(Some(&old), &new, &mut said));
+            if !errors.is_empty() {
+                return Err(self.invalid(name, &errors));
+            }
+            warnings.append(&mut said);
+            if new == old {
+                return Ok(if self.dry_run { Done::Dry(old) } else { Done::Kept(entry) });
+            }
+            let finished = meta::is_terminating(&new) && crate::delete::may_go(resource, &new);
+            if self.dry_run {
+                return Ok(if finished { Done::Gone(new) } else { Done::Dry(new) });
+            }
+            let conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
+            let guard = crd::guard(self.server, resource).await;
+            let committed = if finished {
+                crate::delete::remove(self.server, resource, &entry, conditions).await.map(|revision| {
+                    meta::of_mut(&mut new).insert("resourceVersion".into(), revision.0.to_string().into());
+                    Done::Gone(new)
+                })
+            } else {
+                self.commit(&entry.key, conditions, new, Some(&entry)).await.map(|entry| {
+                    crd::changed(self.server, resource, &entry);
+                    Done::Kept(entry)
+                })
+            };
+            drop(guard);
+            match committed {
+                Ok(done) => return Ok(done),
+                Err(CommitError::Conflict { .. }) => warnings.clear(),
+                Err(error) => return Err(unavailable(&error)),
+            }
+        }
+    }
+
+    /// Turns what was sent into an object of this kind: the right type, known fields, well-formed metadata.
+    fn receive(&self, sent: Decoded, warnings: &mut Vec<String>) -> Result<Value, Status> {
+        let mut object = sent.value;
+        self.identify(&mut object)?;
+        if object["metadata"].is_null() {
+            object["metadata"] = json!({});
+        }
+        let schema = &self.resource.schema;
+        let typed = if self.resource.custom {
+            schema.arena.field(schema.root, "metadata").map(|metadata| (metadata, &object["metadata"]))
+        } else {
+            Some((schema.root, &object))
+        };
+        if let Some((root, value)) = typed
+            && let Err(problem) = check_types(&schema.arena, root, value)
+        {
+            return Err(self.undecodable(&problem.to_string()));
+        }
+        let unknown = self.prune(&mut object);
+        self.report(&sent.duplicates, unknown, warnings)?;
+        Ok(object)
+    }
+
+    /// Reports unknown fields of a configuration to apply, which keeps them for the merge to judge.
+    fn strict(&self, config: &mut Value, warnings: &mut Vec<String>) -> Result<(), Status> {
+        let unknown = self.prune(config);
+        self.report(&[], unknown, warnings)
+    }
+
+    /// Checks that the object says it is what this endpoint serves.
+    fn identify(&self, object: &mut Value) -> Result<(), Status> {
+        let Some(fields) = object.as_object_mut() else {
+            return Err(Status::bad_request("the request body must be a JSON object: an API object"));
+        };
+        let (expect_version, expect_kind) = (self.resource.api_version(), &*self.resource.kind);
+        for (field, expect) in [("apiVersion", expect_version.as_str()), ("kind", expect_kind)] {
+            match fields.get(field) {
+                Some(Value::String(given)) if given == expect => {}
+                // Built-in kinds may leave it to the endpoint; a custom resource has to say what it is.
+                None | Some(Value::Null) if !self.resource.custom => {
+                    fields.insert(field.into(), expect.into());
+                }
+                Some(Value::String(given)) if field == "apiVersion" && GroupVersion::parse(given).is_some() => {
+                    return Err(Status::bad_request(format!(
+                        "the API version in the data ({given}) does not match the expected API version ({expect})"
+                    )));
+                }
+                Some(Value::String(given)) if field == "kind" && !given.is_empty() => {
+                    return Err(Status::bad_request(format!(
+                        "the kind in the data ({given}) does not match the expected kind ({expect})"
+                    )));
+                }
+                _ => {
+                    let missing = if field == "kind" { "Kind" } else { "apiVersion" };
+                    return Err(Status::bad_request(format!(
+                        "Object '{missing}' is missing in the request body; set {field}: {expect}"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes fields the schema does not know, and names them.
+    fn prune(&self, object: &mut Value) -> Vec<String> {
+        let schema = &self.resource.schema;
+        prune(&schema.arena, schema.root, object, self.resource.flavour())
+    }
+
+    /// Refuses, warns about or ignores what strict decoding found, as the request asks.
+    fn report(&self, duplicates: &[String], unknown: Vec<String>, warnings: &mut Vec<String>) -> Result<(), Status> {
+        let duplicates = duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
+        let unknown = unknown.into_iter().map(|path| format!("unknown field \"{path}\""));
+        let found: Vec<String> = duplicates.chain(unknown).collect();
+        match self.validation {
+            _ if found.is_empty() => Ok(()),
+            FieldValidation::Ignore => Ok(()),
+            FieldValidation::Warn => {
+                warnings.extend(found);
+                Ok(())
+            }
+            FieldValidation::Strict => Err(self.undecodable(&format!("strict decoding error: {}", found.join(", ")))),
+        }
+    }
+
+    fn undecodable(&self, why: &str) -> Status {
+        let Resource { kind, version, custom, .. } = &**self.resource;
+        if *custom {
+            return Status::bad_request(why);
+        }
+        Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
+    }
+
+    /// Makes sure that the object says it is in the namespace of the request.
+    fn place(&self, object: &mut Value) -> Result<(), Status> {
+        let given = meta::text(object, "namespace").to_owned();
+        match self.namespace {
+            Some(namespace) if given.is_empty() => {
+                meta::of_mut(object).insert("namespace".into(), namespace.into());
+            }
+            Some(namespace) if given != namespace => {
+                return Err(Status::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
+            }
+            None if !given.is_empty() => {
+                return Err(Status::bad_request(format!(
+                    "namespace {given:?} is set, and {} are not namespaced: remove metadata.namespace",
+                    self.resource.plural
+                )));
+            }
+            None => {
+                meta::of_mut(object).remove("namespace");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Refuses a write that was meant for another version or another object of the same name.
+    fn same_object(&self, name: &str, old: &Value, new: &Value) -> Result<(), Status> {
+        let Resource { group, plural, .. } = &**self.resource;
+        let version = meta::text(new, "resourceVersion");
+        if !version.is_empty() && version != "0" && version != meta::text(old, "resourceVersion") {
+            return Err(Status::modified(group, plural, name));
+        }
+        let (given, uid) = (meta::text(new, "uid"), meta::text(old, "uid"));
+        if !given.is_empty() && given != uid {
+            let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {uid}");
+            return Err(Status::conflict(group, plural, name, &why));
+        }
+        Ok(())
+    }
+
+    /// What a few kinds need besides the rules for all: namespaces and CRDs.
+    fn prepare(&self, old: Option<&Value>, new: &mut Value) -> Result<(), Status> {
+        namespace::prepare(self.resource, new);
+        crd::prepare(self.server, self.resource, self.part, old, new)
+    }
+
+    /// Records which fields this writer is in charge of.
+    fn own(&self, owning: &Owning, old: Option<&Value>, new: &mut Value) {
+        if let Owning::Changed = owning {
+            let now = rfc3339(self.server.env.now());
+            self.writer(&now, &self.resource.not_written_through(self.part)).update(old, new);
+        }
+    }
+
+    fn writer<'w>(&'w self, now: &'w str, reset: &'w FieldSet) -> Writer<'w> {
+        Writer {
+            arena: &self.resource.schema.arena,
+            ty: self.resource.schema.root,
+            api_version: &self.api_version,
+            kind: &self.resource.kind,
+            subresource: self.part.name(),
+            manager: &self.manager,
+            reset,
+            blank: &self.resource.blank,
+            now,
+        }
+    }
+
+    /// What is wrong with the object, beyond its metadata.
+    fn check(&self, old: Option<&Value>, object: &Value, warnings: &mut Vec<String>) -> Vec<FieldError> {
+        let schema = &self.resource.schema;
+        let mut errors = if self.resource.custom {
+            validate(&schema.arena, schema.root, object)
+        } else {
+            check_required(&schema.arena, schema.root, object)
+        };
+        errors.extend(crd::check(self.resource, old, object, warnings));
+        errors
+    }
+
+    async fn commit(
+        &self,
+        key: &Arc<str>,
+        conditions: Vec<Condition>,
+        object: Value,
+        before: Option<&Entry>,
+    ) -> Result<Entry, CommitError> {
+        let value = record::encode(&self.resource.to_kept(object));
+        let writes = vec![StoreWrite::Put(key.clone(), value.clone())];
+        let revision = self.server.store.commit(Commit { conditions, writes }).await?;
+        let created = before.map_or(revision, |entry| entry.created);
+        Ok(Entry { key: key.clone(), value, revision, created })
+    }
+
+    fn current(&self, name: &str) -> Result<Option<Entry>, Status> {
+        self.server.store.get(&self.resource.key(self.namespace, name), None).map_err(Status::internal)
+    }
+
+    fn not_found(&self, name: &str) -> Status {
+        Status::not_found(&self.resource.group, &self.resource.plural, name)
+    }
+
+    fn invalid(&self, name: &str, errors: &[FieldError]) -> Status {
+        Status::invalid(&self.resource.group, &self.resource.kind, name, errors)
+    }
+}
+
+impl Resource {
+    /// How the schema treats its objects.
+    pub(crate) fn flavour(&self) -> Flavour {
+        if self.custom { Flavour::Custom } else { Flavour::BuiltIn }
+    }
+
+    /// What becomes of the status that a new object brings.
+    fn initial_status(&self, object: &mut Value) {
+        let Some(fields) = object.as_object_mut() else { return };
+        match &self.behaviour.status_on_create {
+            StatusOnCreate::Dropped if self.subresource("status").is_some() => {
+                fields.remove("status");
+            }
+            StatusOnCreate::Set(status) => {
+                fields.insert("status".into(), status.clone());
+            }
+            StatusOnCreate::Dropped | StatusOnCreate::Kept => {}
+        }
+    }
+
+    /// The fields an endpoint does not write.
+    fn not_written_through(&self, part: Part) -> FieldSet {
+        let apart = self.subresource("status").is_some();
+        match part {
+            Part::Main if apart => FieldSet::of_fields([&["status"][..]]),
+            Part::Status => {
+                let Shape::Struct { fields, .. } = &self.schema.arena.node(self.schema.root).shape else {
+                    return FieldSet::default();
+                };
+                let names = fields.iter().map(|field| &*field.name);
+                let others = names.filter(|name| !matches!(*name, "status" | "metadata" | "apiVersion" | "kind"));
+                let others: Vec<[&str; 1]> = others.map(|name| [name]).collect();
+                FieldSet::of_fields(others.iter().map(|path| &path[..]))
+            }
+            _ => FieldSet::default(),
+        }
+    }
+
+    /// Takes from `new` only what this endpoint may change.
+    fn isolate(&self, part: Part, old: &Value, new: &mut Value) {
+        let apart = self.subresource("status").is_some();
+        match part {
+            Part::Main if apart => copy_field(old, new, "status"),
+            Part::Status => {
+                let mut kept = old.clone();
+                copy_field(new, &mut kept, "status");
+                kept["metadata"] = new["metadata"].take();
+                for field in &self.behaviour.status_holds {
+                    copy_field(&old["metadata"], &mut kept["metadata"], field);
+                }
+                *new = kept;
+            }
+            Part::Finalize => {
+                let mut kept = old.clone();
+                copy_field(&new["spec"], &mut kept["spec"], "finalizers");
+                *new = kept;
+            }
+            Part::Main | Part::Scale => {}
+        }
+    }
+}
+
+fn copy_field(from: &Value, to: &mut Value, field: &str) {
+    let Some(fields) = to.as_object_mut() else { return };
+    match from.get(field) {
+        Some(value) => fields.insert(field.to_owned(), value.clone()),
+        None => fields.remove(field),
+    };
+}
+
+/// The store cannot write: the client may try again, the operator has to look at the disk.
+pub(crate) fn unavailable(error: &CommitError) -> Status {
+    Status::failure(503, "ServiceUnavailable", format!("the store cannot write: {error}")).retry_after(1)
+}

@@ -1,0 +1,346 @@
+//! Custom resource definitions: objects like any other, whose rows join the table of kinds the moment they are written.
+//! In: a CRD. Out: what is wrong with it, its status, and the rows it stands for. When it goes, its objects go first.
+
+mod check;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::MutexGuard;
+
+use konverge_core::{FieldError, GroupVersionKind, Status};
+use konverge_schema::{Arena, CompileError, OBJECT_META, TypeId, compile, kubernetes};
+use konverge_store::{Entry, Range, Revision};
+
+use crate::behaviour::behaviour;
+use crate::change::{Done, Part};
+use crate::delete::{DeleteOptions, delete};
+use crate::env::rfc3339;
+use crate::meta;
+use crate::record;
+use crate::resource::{Column, Resource, ResourceSchema, ScalePaths, Shelf, Subresource, Verb, Verbs};
+use crate::server::{OpenError, Server};
+
+const GROUP: &str = "apiextensions.k8s.io";
+const PLURAL: &str = "customresourcedefinitions";
+
+/// Keeps a definition until its objects are gone.
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+fn is_definition(resource: &Resource) -> bool {
+    &*resource.group == GROUP && &*resource.plural == PLURAL
+}
+
+/// Lets one definition be written at a time; others wait for nobody.
+pub(crate) async fn guard<'s>(server: &'s Server, resource: &Resource) -> Option<MutexGuard<'s, ()>> {
+    if is_definition(resource) { Some(server.definitions.lock().await) } else { None }
+}
+
+/// Learns the definitions that are kept.
+pub(crate) fn install_kept(server: &Server) -> Result<(), OpenError> {
+    let kinds = server.kinds.snapshot();
+    let definitions = kinds.find(GROUP, "v1", PLURAL).expect("definitions are built in");
+    let range = Range { prefix: &definitions.shelf.prefix, ..Range::default() };
+    let page = server.store.range(range).expect("the newest revision is never compacted");
+    for entry in page.entries {
+        let definition = record::decode(&entry);
+        let name = || meta::text(&definition, "name").to_owned();
+        let rows =
+            rows(&definition, entry.revision).map_err(|source| OpenError::Definition { name: name(), source })?;
+        server.kinds.install(meta::text(&definition, "name"), entry.revision, rows);
+    }
+    Ok(())
+}
+
+/// Fills in what a definition may leave out, and its status, which only the server writes.
+pub(crate) fn prepare(
+    server: &Server,
+    resource: &Resource,
+    part: Part,
+    old: Option<&Value>,
+    new: &mut Value,
+) -> Result<(), Status> {
+    if !is_definition(resource) || part == Part::Status {
+        return Ok(());
+    }
+    let names = &mut new["spec"]["names"];
+    let kind = names["kind"].as_str().unwrap_or_default().to_owned();
+    if names["singular"].as_str().is_none_or(str::is_empty) {
+        names["singular"] = kind.to_lowercase().into();
+    }
+    if names["listKind"].as_str().is_none_or(str::is_empty) {
+        names["listKind"] = format!("{kind}List").into();
+    }
+    if new["spec"]["conversion"].is_null() {
+        new["spec"]["conversion"] = json!({"strategy": "None"});
+    }
+    let accepted = new["spec"]["names"].clone();
+    let mut stored: Vec<Value> =
+        old.and_then(|old| old["status"]["storedVersions"].as_array()).cloned().unwrap_or_default();
+    for version in new["spec"]["versions"].as_array().into_iter().flatten() {
+        if version["storage"] == true && !stored.contains(&version["name"]) {
+            stored.push(version["name"].clone());
+        }
+    }
+    let taken = check::names_taken(&server.kinds.snapshot(), new);
+    let names = match &taken {
+        None => ("True", "NoConflicts", "no conflicts found".to_owned()),
+        Some((reason, message)) => ("False", *reason, message.clone()),
+    };
+    let established = match &taken {
+        None => ("True", "InitialNamesAccepted", "the initial names have been accepted"),
+        Some(_) => ("False", "NotAccepted", "not all names are accepted"),
+    };
+    let now = rfc3339(server.env.now());
+    let mut conditions = old.map(|old| old["status"]["conditions"].clone()).unwrap_or_default();
+    set_condition(&mut conditions, "NamesAccepted", names.0, names.1, &names.2, &now);
+    set_condition(&mut conditions, "Established", established.0, established.1, established.2, &now);
+    new["status"] = json!({"conditions": conditions, "acceptedNames": accepted, "storedVersions": stored});
+    Ok(())
+}
+
+/// What is wrong with a definition, beyond its own schema.
+pub(crate) fn check(
+    resource: &Resource,
+    old: Option<&Value>,
+    new: &Value,
+    warnings: &mut Vec<String>,
+) -> Vec<FieldError> {
+    if is_definition(resource) { check::definition(old, new, warnings) } else { Vec::new() }
+}
+
+/// Takes a definition's rows into the table.
+pub(crate) fn changed(server: &Server, resource: &Resource, entry: &Entry) {
+    if !is_definition(resource) {
+        return;
+    }
+    let definition = record::decode(entry);
+    let established = condition(&definition, "Established") == Some("True");
+    match rows(&definition, entry.revision) {
+        Ok(rows) if established => server.kinds.install(meta::text(&definition, "name"), entry.revision, rows),
+        Ok(_) => server.kinds.install(meta::text(&definition, "name"), entry.revision, Vec::new()),
+        Err(error) => tracing::error!(name = meta::text(&definition, "name"), %error, "a checked CRD does not compile"),
+    }
+}
+
+/// Takes the rows of a definition that is gone out of the table.
+pub(crate) fn removed(server: &Server, resource: &Resource, key: &str, revision: Revision) {
+    if is_definition(resource) {
+        server.kinds.install(resource.identity(key).1, revision, Vec::new());
+    }
+}
+
+/// Marks a definition whose deletion has begun; it stays until its objects are gone.
+pub(crate) fn terminate(server: &Server, resource: &Resource, definition: &mut Value) {
+    if !is_definition(resource) || instances(server, definition).is_empty() {
+        return;
+    }
+    let mut finalizers: Vec<String> = meta::finalizers(definition).into_iter().map(str::to_owned).collect();
+    if !finalizers.iter().any(|name| name == CLEANUP) {
+        finalizers.push(CLEANUP.to_owned());
+    }
+    let finalizers: Vec<&str> = finalizers.iter().map(String::as_str).collect();
+    meta::set_finalizers(definition, &finalizers);
+    let now = rfc3339(server.env.now());
+    let message = "CustomResource deletion is in progress";
+    let conditions = &mut definition["status"]["conditions"];
+    set_condition(conditions, "Terminating", "True", "InstanceDeletionInProgress", message, &now);
+}
+
+/// Deletes what a going definition defines; the definition itself once nothing of it is left.
+pub(crate) async fn clean_up(server: &Server, resource: &Arc<Resource>, entry: Entry) -> Result<Done, Status> {
+    let definition = record::decode(&entry);
+    if !is_definition(resource) || !meta::finalizers(&definition).contains(&CLEANUP) {
+        return Ok(Done::Kept(entry));
+    }
+    let kinds = server.kinds.snapshot();
+    let options = DeleteOptions::default();
+    for (row, instance) in instances(server, &definition) {
+        let Some(row) = kinds.find(&row.group, &row.version, &row.plural) else { continue };
+        let (namespace, name) = row.identity(&instance.key);
+        match Box::pin(delete(server, row, namespace, name, &options)).await {
+            Err(status) if status.code != 404 => return Err(status),
+            _ => {}
+        }
+    }
+    finish(server, resource, meta::text(&definition, "name")).await
+}
+
+/// Lets a definition go whose last object has gone.
+pub(crate) async fn last_object_gone(server: &Server, gone: &Resource) -> Result<(), Status> {
+    if !gone.custom {
+        return Ok(());
+    }
+    let kinds = server.kinds.snapshot();
+    let definitions = kinds.find(GROUP, "v1", PLURAL).expect("definitions are built in");
+    let name = format!("{}.{}", gone.plural, gone.group);
+    let entry = server.store.get(&definitions.key(None, &name), None).map_err(Status::internal)?;
+    if entry.is_some_and(|entry| meta::is_terminating(&record::decode(&entry))) {
+        finish(server, definitions, &name).await?;
+    }
+    Ok(())
+}
+
+/// Removes the finalizer when no object is left, and with it the definition if nothing else holds it.
+async fn finish(server: &Server, definitions: &Arc<Resource>, name: &str) -> Result<Done, Status> {
+    let write = server.internal_write(definitions);
+    let mut said = Vec::new();
+    let done = write.patch(name, &mut said, |definition| {
+        let mut definition = definition.clone();
+        if instances(server, &definition).is_empty() {
+            let finalizers: Vec<String> = meta::finalizers(&definition)
+                .into_iter()
+                .filter(|finalizer| *finalizer != CLEANUP)
+                .map(str::to_owned)
+                .collect();
+            meta::set_finalizers(&mut definition, &finalizers.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        Ok(definition)
+    });
+    Box::pin(done).await
+}
+
+/// Every object of a definition, with a row it can be reached through.
+fn instances(server: &Server, definition: &Value) -> Vec<(Arc<Resource>, Entry)> {
+    let rows = rows(definition, Revision(0)).unwrap_or_default();
+    let Some(row) = rows.first() else { return Vec::new() };
+    let range = Range { prefix: &row.shelf.prefix, ..Range::default() };
+    let page = server.store.range(range).expect("the newest revision is never compacted");
+    page.entries.into_iter().map(|entry| (row.clone(), entry)).collect()
+}
+
+/// The rows a definition stands for: one for each version that is served.
+fn rows(definition: &Value, since: Revision) -> Result<Vec<Arc<Resource>>, CompileError> {
+    let spec = &definition["spec"];
+    let names = &spec["names"];
+    let text = |value: &Value| -> Box<str> { value.as_str().unwrap_or_default().into() };
+    let texts = |value: &Value| -> Vec<Box<str>> { value.as_array().into_iter().flatten().map(text).collect() };
+    let versions = || spec["versions"].as_array().into_iter().flatten();
+    let group = text(&spec["group"]);
+    let stored = versions().find(|version| version["storage"] == true).map(|version| text(&version["name"]));
+    let shelf = Shelf {
+        prefix: format!("/registry/{group}/{}/", text(&names["plural"])).into(),
+        api_version: format!("{group}/{}", stored.unwrap_or_default()).into(),
+        since,
+        renames: &[],
+    };
+    // A definition that is going takes no new objects.
+    let going = meta::is_terminating(definition);
+    let verbs = Verb::ALL.into_iter().filter(|verb| !(going && *verb == Verb::Create)).collect();
+    let mut rows = Vec::new();
+    for version in versions().filter(|version| version["served"] == true) {
+        let kind = GroupVersionKind {
+            group: group.to_string(),
+            version: text(&version["name"]).to_string(),
+            kind: text(&names["kind"]).to_string(),
+        };
+        let (arena, root) = types(version)?;
+        let scale = version["subresources"]["scale"].as_object().map(|scale| ScalePaths {
+            spec_replicas: text(&scale["specReplicasPath"]),
+            status_replicas: text(&scale["statusReplicasPath"]),
+            selector: scale.get("labelSelectorPath").map(text),
+        });
+        rows.push(Arc::new(Resource {
+            group: group.clone(),
+            version: text(&version["name"]),
+            plural: text(&names["plural"]),
+            singular: text(&names["singular"]),
+            kind: text(&names["kind"]),
+            list_kind: text(&names["listKind"]),
+            short_names: texts(&names["shortNames"]),
+            categories: texts(&names["categories"]),
+            namespaced: spec["scope"] == "Namespaced",
+            verbs,
+            subresources: subresources(version, &kind, scale.is_some()),
+            schema: ResourceSchema { arena: Arc::new(arena), root, name: openapi_name(&kind).into() },
+            columns: columns(version),
+            custom: true,
+            shelf: shelf.clone(),
+            selectable: version["selectableFields"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|field| field["jsonPath"].as_str().unwrap_or_default().trim_start_matches('.').into())
+                .collect(),
+            scale,
+            behaviour: behaviour(&group, &text(&names["plural"])),
+            blank: json!({}),
+        }));
+    }
+    Ok(rows)
+}
+
+/// The types of one version, with the metadata every object has.
+fn types(version: &Value) -> Result<(Arena, TypeId), CompileError> {
+    let mut arena = Arena::default();
+    let published = kubernetes();
+    let metadata = published.named(OBJECT_META).expect("the published types have it");
+    let metadata = arena.import(published, metadata);
+    arena.name(OBJECT_META, metadata);
+    let schema = Some(&version["schema"]["openAPIV3Schema"]).filter(|schema| schema.is_object());
+    let root = compile(&mut arena, schema)?;
+    Ok((arena, root))
+}
+
+fn subresources(version: &Value, kind: &GroupVersionKind, scale: bool) -> Vec<Subresource> {
+    let verbs: Verbs = [Verb::Get, Verb::Patch, Verb::Update].into_iter().collect();
+    let mut subresources = Vec::new();
+    if version["subresources"]["status"].is_object() {
+        subresources.push(Subresource { name: "status".into(), gvk: kind.clone(), verbs });
+    }
+    if scale {
+        let gvk = GroupVersionKind { group: "autoscaling".into(), version: "v1".into(), kind: "Scale".into() };
+        subresources.push(Subresource { name: "scale".into(), gvk, verbs });
+    }
+    subresources
+}
+
+fn columns(version: &Value) -> Arc<[Column]> {
+    let columns = version["additionalPrinterColumns"].as_array().into_iter().flatten();
+    columns
+        .map(|column| {
+            let text = |field: &str| -> Box<str> { column[field].as_str().unwrap_or_default().into() };
+            Column {
+                name: text("name"),
+                ty: text("type"),
+                format: text("format"),
+                description: text("description"),
+                priority: column["priority"].as_i64().and_then(|priority| i32::try_from(priority).ok()).unwrap_or(0),
+                json_path: text("jsonPath"),
+            }
+        })
+        .collect()
+}
+
+/// A type's name in OpenAPI documents: the group reversed, as `com.example.v1.Widget`.
+fn openapi_name(kind: &GroupVersionKind) -> String {
+    let mut parts: Vec<&str> = kind.group.split('.').rev().collect();
+    parts.extend([kind.version.as_str(), kind.kind.as_str()]);
+    parts.join(".")
+}
+
+fn condition<'d>(definition: &'d Value, kind: &str) -> Option<&'d str> {
+    let conditions = definition["status"]["conditions"].as_array()?;
+    conditions.iter().find(|condition| condition["type"] == kind)?["status"].as_str()
+}
+
+/// Sets one condition; its transition time moves only with its status.
+fn set_condition(conditions: &mut Value, kind: &str, status: &str, reason: &str, message: &str, now: &str) {
+    if !conditions.is_array() {
+        *conditions = json!([]);
+    }
+    let list = conditions.as_array_mut().expect("it was just made a list");
+    let place = match list.iter().position(|condition| condition["type"] == kind) {
+        Some(at) => &mut list[at],
+        None => {
+            list.push(json!({"type": kind}));
+            list.last_mut().expect("it was just pushed")
+        }
+    };
+    if place["status"] != status {
+        place["lastTransitionTime"] = now.into();
+    }
+    place["status"] = status.into();
+    place["reason"] = reason.into();
+    place["message"] = message.into();
+}

@@ -1,0 +1,229 @@
+//! Deleting: at once, or as a promise that others have to keep first. In: a row, a name, options. Out: the object as it
+//! is going, or gone. Finalizers and grace decide; nothing is removed while either is left.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use konverge_core::{FieldError, FieldPath, Status};
+use konverge_store::{Commit, CommitError, Condition, Entry, Revision, Write as StoreWrite};
+
+use crate::change::{Done, unavailable};
+use crate::decode;
+use crate::meta::{self, FOREGROUND, ORPHAN};
+use crate::request::{Query, invalid_options};
+use crate::resource::Resource;
+use crate::server::Server;
+use crate::{crd, namespace, record};
+
+/// How long a pod may take to end when nothing else is said.
+const POD_GRACE_SECONDS: i64 = 30;
+
+/// What happens to dependents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// How to delete.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeleteOptions {
+    grace: Option<i64>,
+    propagation: Option<Propagation>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// Reads them from the body, or from the query when there is none.
+    pub fn parse(body: &[u8], query: &Query) -> Result<Self, Status> {
+        let sent = if body.is_empty() { Value::Null } else { decode::yaml(body)?.value };
+        if !sent.is_null() && !sent.is_object() {
+            return Err(Status::bad_request("the body of a delete must be DeleteOptions or empty"));
+        }
+        query.check_write("DeleteOptions", false)?;
+        let text = |field: &str| sent[field].as_str().or_else(|| query.get(field)).map(str::to_owned);
+        let mut errors = Vec::new();
+        let orphan = sent["orphanDependents"].as_bool().or_else(|| query.switch("orphanDependents"));
+        let propagation = text("propagationPolicy");
+        let path = || FieldPath::new("propagationPolicy");
+        if let (Some(_), Some(policy)) = (orphan, &propagation) {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid(path(), policy.as_str().into(), why));
+        }
+        let propagation = match (propagation.as_deref(), orphan) {
+            (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+            (Some("Foreground"), _) => Some(Propagation::Foreground),
+            (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+            (None, None) => None,
+            (Some(other), _) => {
+                let known = ["Foreground", "Background", "Orphan", "nil"];
+                errors.push(FieldError::not_supported(path(), other.into(), known));
+                None
+            }
+        };
+        let dry_run = sent["dryRun"].as_array().cloned().unwrap_or_default();
+        if dry_run.iter().any(|value| value != "All") {
+            errors.push(FieldError::not_supported(FieldPath::new("dryRun"), dry_run.clone().into(), ["All"]));
+        }
+        invalid_options("DeleteOptions", &errors)?;
+        let grace = match sent["gracePeriodSeconds"].as_i64() {
+            Some(grace) => Some(grace),
+            None => query.number("gracePeriodSeconds")?,
+        };
+        let precondition = |field: &str| sent["preconditions"][field].as_str().map(str::to_owned);
+        Ok(Self {
+            // A negative grace asks for the shortest one there is.
+            grace: grace.map(|grace| if grace < 0 { 1 } else { grace }),
+            propagation,
+            uid: precondition("uid"),
+            resource_version: precondition("resourceVersion"),
+            dry_run: query.dry_run() || !dry_run.is_empty(),
+        })
+    }
+
+    /// Of this object and no other of its name; before its owner if it has to.
+    pub fn of(uid: &str, foreground: bool) -> Self {
+        let propagation = if foreground { Propagation::Foreground } else { Propagation::Background };
+        Self { uid: Some(uid.to_owned()), propagation: Some(propagation), ..Self::default() }
+    }
+
+    fn check(&self, resource: &Resource, object: &Value) -> Result<(), Status> {
+        let name = meta::text(object, "name");
+        let conflict = |what: &str, given: &str, found: &str| {
+            let why = format!(
+                "the {what} in the precondition ({given}) does not match the {what} in record ({found}). \
+                 The object might have been deleted and then recreated"
+            );
+            let modified = format!(
+                "the {what} in the precondition ({given}) does not match the {what} in record ({found}). \
+                 The object might have been modified"
+            );
+            let why = if what == "UID" { why } else { modified };
+            Status::conflict(&resource.group, &resource.plural, name, &why)
+        };
+        if let Some(uid) = self.uid.as_deref().filter(|uid| *uid != meta::text(object, "uid")) {
+            return Err(conflict("UID", uid, meta::text(object, "uid")));
+        }
+        let version = meta::text(object, "resourceVersion");
+        if let Some(given) = self.resource_version.as_deref().filter(|given| *given != version) {
+            return Err(conflict("ResourceVersion", given, version));
+        }
+        Ok(())
+    }
+}
+
+/// Deletes one object.
+pub(crate) async fn delete(
+    server: &Server,
+    resource: &Arc<Resource>,
+    namespace: Option<&str>,
+    name: &str,
+    options: &DeleteOptions,
+) -> Result<Done, Status> {
+    namespace::may_be_deleted(resource, name)?;
+    loop {
+        let key = resource.key(namespace, name);
+        let found = server.store.get(&key, None).map_err(Status::internal)?;
+        let Some(entry) = found else {
+            return Err(Status::not_found(&resource.group, &resource.plural, name));
+        };
+        let old = resource.view(&entry);
+        options.check(resource, &old)?;
+        let mut new = old.clone();
+        let finalizers = finalizers_for(&old, options.propagation);
+        meta::set_finalizers(&mut new, &finalizers);
+        let grace = grace(resource, &old, options.grace);
+        let left = meta::of(&old).get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+        if !meta::is_terminating(&old) || left.is_some_and(|left| grace < left) {
+            meta::doom(&mut new, server.env.now(), grace);
+        }
+        namespace::terminate(resource, &mut new);
+        crd::terminate(server, resource, &mut new);
+        let finished = may_go(resource, &new);
+        if options.dry_run {
+            return Ok(if finished { Done::Gone(old) } else { Done::Dry(new) });
+        }
+        if !finished && new == old {
+            return Ok(Done::Kept(entry));
+        }
+        let conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
+        let guard = crd::guard(server, resource).await;
+        let committed = if finished {
+            remove(server, resource, &entry, conditions).await.map(|revision| {
+                meta::of_mut(&mut new).insert("resourceVersion".into(), revision.0.to_string().into());
+                Done::Gone(new)
+            })
+        } else {
+            mark(server, resource, &entry, conditions, new).await.map(Done::Kept)
+        };
+        drop(guard);
+        match committed {
+            Ok(Done::Kept(entry)) => return crd::clean_up(server, resource, entry).await,
+            Ok(done) => return Ok(done),
+            Err(CommitError::Conflict { .. }) => {}
+            Err(error) => return Err(unavailable(&error)),
+        }
+    }
+}
+
+/// Whether nothing keeps a doomed object any longer.
+pub(crate) fn may_go(resource: &Resource, object: &Value) -> bool {
+    let grace = meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default();
+    meta::finalizers(object).is_empty() && grace == 0 && namespace::may_go(resource, object)
+}
+
+/// Takes an object out of the store.
+pub(crate) async fn remove(
+    server: &Server,
+    resource: &Arc<Resource>,
+    entry: &Entry,
+    conditions: Vec<Condition>,
+) -> Result<Revision, CommitError> {
+    let writes = vec![StoreWrite::Delete(entry.key.clone())];
+    let revision = server.store.commit(Commit { conditions, writes }).await?;
+    crd::removed(server, resource, &entry.key, revision);
+    Ok(revision)
+}
+
+async fn mark(
+    server: &Server,
+    resource: &Arc<Resource>,
+    entry: &Entry,
+    conditions: Vec<Condition>,
+    object: Value,
+) -> Result<Entry, CommitError> {
+    let value = record::encode(&resource.to_kept(object));
+    let writes = vec![StoreWrite::Put(entry.key.clone(), value.clone())];
+    let revision = server.store.commit(Commit { conditions, writes }).await?;
+    let entry = Entry { key: entry.key.clone(), value, revision, created: entry.created };
+    crd::changed(server, resource, &entry);
+    Ok(entry)
+}
+
+/// The finalizers of an object whose deletion is asked for with this policy.
+fn finalizers_for(object: &Value, propagation: Option<Propagation>) -> Vec<&str> {
+    let mut finalizers = meta::finalizers(object);
+    if let Some(propagation) = propagation {
+        finalizers.retain(|name| !matches!(*name, FOREGROUND | ORPHAN));
+        match propagation {
+            Propagation::Background => {}
+            Propagation::Foreground => finalizers.push(FOREGROUND),
+            Propagation::Orphan => finalizers.push(ORPHAN),
+        }
+    }
+    finalizers
+}
+
+/// The seconds an object has before it goes: only pods that run somewhere take any.
+fn grace(resource: &Resource, object: &Value, asked: Option<i64>) -> i64 {
+    let ended = matches!(object["status"]["phase"].as_str(), Some("Failed" | "Succeeded"));
+    let placed = object["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
+    if !resource.behaviour.graceful || ended || !placed {
+        return 0;
+    }
+    asked.or_else(|| object["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(POD_GRACE_SECONDS)
+}

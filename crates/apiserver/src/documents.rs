@@ -1,0 +1,225 @@
+//! What the server says about itself: discovery, OpenAPI, version, health. In: the table of kinds. Out: documents, made
+//! when first asked for and kept until the table changes.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use http::request::Parts;
+use http::{HeaderValue, Method, Response, header};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use konverge_core::Status;
+use konverge_schema::kubernetes;
+
+use crate::body::Body;
+use crate::discovery::{Catalog, Document as Told, Root};
+use crate::kinds::Kinds;
+use crate::negotiate::{DiscoveryForm, DiscoveryVersion, Endpoint as Shape, Wanted};
+use crate::openapi::OpenApi;
+use crate::request::Endpoint;
+use crate::resource::Resource;
+use crate::server::Server;
+use crate::service::{encode, not_found_page, typed};
+
+/// Documents below this size are not worth compressing.
+const GZIP_FROM: usize = 4 * 1024;
+
+/// The release whose API is served.
+const MINOR: &str = "36";
+
+/// Documents that were asked for.
+#[derive(Debug)]
+pub(crate) struct Documents {
+    openapi: OpenApi,
+    /// Those that were made since the table last changed, and which change that was.
+    kept: Mutex<(u64, HashMap<Name, Arc<Document>>)>,
+}
+
+/// Which document.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Name {
+    Discovery(Root, DiscoveryVersion),
+    OpenApiIndex,
+    OpenApi(String, String),
+}
+
+/// A document, plain and compressed.
+#[derive(Debug)]
+struct Document {
+    plain: Bytes,
+    gzip: Option<Bytes>,
+    hash: String,
+}
+
+impl Default for Documents {
+    fn default() -> Self {
+        Self { openapi: OpenApi::new(kubernetes().clone()), kept: Mutex::default() }
+    }
+}
+
+impl Documents {
+    /// The document of this name, made anew if the table has changed since.
+    fn get(&self, kinds: &Kinds, name: Name, make: impl FnOnce() -> Option<Told>) -> Option<Arc<Document>> {
+        let mut kept = self.kept.lock();
+        if kept.0 != kinds.generation {
+            *kept = (kinds.generation, HashMap::new());
+        }
+        if let Some(document) = kept.1.get(&name) {
+            return Some(document.clone());
+        }
+        let Told { body: plain, hash } = make()?;
+        let gzip = (plain.len() >= GZIP_FROM).then(|| compress(&plain));
+        let document = Arc::new(Document { plain, gzip, hash });
+        kept.1.insert(name, document.clone());
+        Some(document)
+    }
+}
+
+/// Answers a request for a document.
+pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Result<Response<Body>, Status> {
+    if !matches!(parts.method, Method::GET | Method::HEAD) {
+        return Err(Status::method_not_allowed());
+    }
+    let accept = text(parts, header::ACCEPT);
+    let kinds = server.kinds.snapshot();
+    let catalog = || Catalog::of(kinds.rows());
+    let plain = |value: Value| -> Result<Response<Body>, Status> {
+        let wanted = Wanted::accept(accept, Shape::Plain)?;
+        let bytes = serde_json::to_vec(&value).expect("writing to memory does not fail");
+        let bytes = encode(wanted.encoding, wanted.pretty, bytes);
+        Ok(typed(200, wanted.encoding.content_type(), Body::full(bytes)))
+    };
+    let found = |value: Option<Value>| value.map_or_else(|| Ok(not_found_page()), plain);
+    match endpoint {
+        Endpoint::Root => plain(root(&kinds)),
+        Endpoint::Version => plain(version()),
+        Endpoint::Health { check } => Ok(health(parts, check.as_deref())),
+        Endpoint::CoreVersions | Endpoint::Groups => {
+            let core = *endpoint == Endpoint::CoreVersions;
+            match DiscoveryForm::accept(accept)? {
+                DiscoveryForm::Legacy(encoding) => {
+                    let address = text(parts, header::HOST).unwrap_or("127.0.0.1");
+                    let value = if core { catalog().api_versions(address) } else { catalog().api_group_list() };
+                    let bytes = serde_json::to_vec(&value).expect("writing to memory does not fail");
+                    Ok(typed(200, encoding.content_type(), Body::full(encode(encoding, false, bytes))))
+                }
+                DiscoveryForm::Aggregated(version) => {
+                    let root = if core { Root::Api } else { Root::Apis };
+                    let document = server
+                        .documents
+                        .get(&kinds, Name::Discovery(root, version), || Some(catalog().aggregated(root, version)));
+                    let document = document.expect("discovery can always be told");
+                    let mut response = send(parts, &document, version.content_type());
+                    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+                    Ok(response)
+                }
+            }
+        }
+        Endpoint::Group { group } => found(catalog().api_group(group)),
+        Endpoint::Resources { group, version } => found(catalog().api_resource_list(group, version)),
+        Endpoint::OpenApiIndex => {
+            let documents = &server.documents;
+            let document = documents.get(&kinds, Name::OpenApiIndex, || Some(documents.openapi.root(&catalog())));
+            Ok(send(parts, &document.expect("the index can always be told"), "application/json"))
+        }
+        Endpoint::OpenApi { group, version } => {
+            let Some(document) = openapi(server, &kinds, group, version) else { return Ok(not_found_page()) };
+            let mut response = send(parts, &document, "application/json");
+            // A client that asks by hash never needs to ask again.
+            if parts.uri.query().is_some_and(|query| query.contains(&format!("hash={}", document.hash))) {
+                let headers = response.headers_mut();
+                headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+                headers.insert(header::EXPIRES, HeaderValue::from_static("Fri, 01 Jan 2100 00:00:00 GMT"));
+            }
+            Ok(response)
+        }
+        Endpoint::Objects(_) | Endpoint::Unknown => Ok(not_found_page()),
+    }
+}
+
+fn openapi(server: &Server, kinds: &Kinds, group: &str, version: &str) -> Option<Arc<Document>> {
+    let name = Name::OpenApi(group.to_owned(), version.to_owned());
+    let of_version = |row: &&Resource| &*row.group == group && &*row.version == version;
+    server.documents.get(kinds, name, || {
+        let rows: Vec<&Resource> = kinds.rows().iter().map(|row| &**row).filter(of_version).collect();
+        (!rows.is_empty()).then(|| server.documents.openapi.document(&rows))
+    })
+}
+
+/// Sends a document, or only says that the client has it already.
+fn send(parts: &Parts, document: &Document, content_type: &'static str) -> Response<Body> {
+    let tag = format!("\"{}\"", document.hash);
+    let known = text(parts, header::IF_NONE_MATCH).is_some_and(|known| known.split(',').any(|one| one.trim() == tag));
+    let gzip = text(parts, header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"));
+    let mut response = match &document.gzip {
+        _ if known => typed(304, content_type, Body::empty()),
+        Some(bytes) if gzip => {
+            let mut response = typed(200, content_type, Body::full(bytes.clone()));
+            response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            response
+        }
+        _ => typed(200, content_type, Body::full(document.plain.clone())),
+    };
+    response.headers_mut().insert(header::ETAG, HeaderValue::try_from(tag).expect("a hash is a header value"));
+    response
+}
+
+fn compress(plain: &[u8]) -> Bytes {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    let written = encoder.write_all(plain).and_then(|()| encoder.finish());
+    Bytes::from(written.expect("writing to memory does not fail"))
+}
+
+fn text(parts: &Parts, name: header::HeaderName) -> Option<&str> {
+    parts.headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// `/`: where one can go from here.
+fn root(kinds: &Kinds) -> Value {
+    let mut paths: Vec<String> =
+        ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
+            .map(str::to_owned)
+            .into();
+    for row in kinds.rows().iter().filter(|row| !row.group.is_empty()) {
+        paths.push(format!("/apis/{}", row.group));
+        paths.push(format!("/apis/{}/{}", row.group, row.version));
+    }
+    paths.sort();
+    paths.dedup();
+    json!({"paths": paths})
+}
+
+/// `/version`: the Kubernetes release whose API is served, and by whom.
+fn version() -> Value {
+    json!({
+        "major": "1",
+        "minor": MINOR,
+        "gitVersion": format!("v1.{MINOR}.4+konverge.{}", env!("CARGO_PKG_VERSION")),
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, if cfg!(target_arch = "x86_64") { "amd64" } else { std::env::consts::ARCH }),
+    })
+}
+
+/// The server listens only once it is ready, so whoever can ask gets a yes.
+fn health(parts: &Parts, check: Option<&str>) -> Response<Body> {
+    const CHECKS: [&str; 2] = ["ping", "store"];
+    let verbose = parts.uri.query().is_some_and(|query| query.split('&').any(|one| one.starts_with("verbose")));
+    let body = match check {
+        Some(check) if !CHECKS.contains(&check) => return not_found_page(),
+        None if verbose => {
+            let lines: String = CHECKS.iter().map(|check| format!("[+]{check} ok\n")).collect();
+            let name = parts.uri.path().trim_matches('/');
+            format!("{lines}{name} check passed\n")
+        }
+        _ => "ok".to_owned(),
+    };
+    typed(200, "text/plain; charset=utf-8", Body::full(body))
+}

@@ -1,0 +1,38 @@
+//! What the server asks of the world outside: the time and dice. Both are handed in, so that a test can decide them.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+/// The time and the dice.
+pub trait Environment: Send + Sync + 'static {
+    /// The time now.
+    fn now(&self) -> Timestamp;
+    /// 128 random bits.
+    fn random(&self) -> u128;
+}
+
+/// The machine's clock and its random numbers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct System;
+
+impl Environment for System {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn random(&self) -> u128 {
+        uuid::Uuid::new_v4().as_u128()
+    }
+}
+
+impl fmt::Debug for dyn Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Environment")
+    }
+}
+
+/// A time as objects carry it: RFC 3339, whole seconds, UTC.
+pub(crate) fn rfc3339(now: Timestamp) -> String {
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

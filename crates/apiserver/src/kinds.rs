@@ -1,0 +1,85 @@
+//! The table of kinds: built-in rows, and the rows that CRDs add while the server runs. In: rows. Out: the row
+//! a request is about. A reader takes a snapshot and is not disturbed by later changes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use konverge_store::Revision;
+
+use crate::resource::Resource;
+
+/// All rows at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Kinds {
+    rows: Vec<Arc<Resource>>,
+    by_path: HashMap<Path, Arc<Resource>>,
+    /// Grows with every change of the table, so that documents made from it can be kept until it does.
+    pub generation: u64,
+}
+
+type Path = (Box<str>, Box<str>, Box<str>);
+
+impl Kinds {
+    fn new(rows: Vec<Arc<Resource>>, generation: u64) -> Self {
+        let path = |row: &Resource| (row.group.clone(), row.version.clone(), row.plural.clone());
+        let by_path = rows.iter().map(|row| (path(row), row.clone())).collect();
+        Self { rows, by_path, generation }
+    }
+
+    /// Every row: built-in kinds first, in the order clients prefer, then custom ones by group.
+    pub fn rows(&self) -> &[Arc<Resource>] {
+        &self.rows
+    }
+
+    /// The row that a path names.
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.by_path.get(&(group.into(), version.into(), plural.into()))
+    }
+
+    /// One row for each place where objects are kept, whichever versions serve it.
+    pub fn stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        let mut seen = std::collections::HashSet::new();
+        self.rows.iter().filter(move |row| seen.insert(&*row.shelf.prefix))
+    }
+}
+
+/// The table, changing.
+#[derive(Debug)]
+pub(crate) struct KindTable {
+    builtin: Vec<Arc<Resource>>,
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The rows each CRD brought, with the revision of the CRD they were made from.
+    custom: std::collections::BTreeMap<String, (Revision, Vec<Arc<Resource>>)>,
+    current: Arc<Kinds>,
+}
+
+impl KindTable {
+    pub fn new(builtin: Vec<Arc<Resource>>) -> Self {
+        let current = Arc::new(Kinds::new(builtin.clone(), 0));
+        Self { builtin, state: RwLock::new(State { current, ..State::default() }) }
+    }
+
+    /// The table as it is now.
+    pub fn snapshot(&self) -> Arc<Kinds> {
+        self.state.read().current.clone()
+    }
+
+    /// Sets the rows of one CRD as of `revision`; no rows take it out. News that comes late changes nothing.
+    pub fn install(&self, crd: &str, revision: Revision, rows: Vec<Arc<Resource>>) {
+        let mut state = self.state.write();
+        if state.custom.get(crd).is_some_and(|(installed, _)| *installed > revision) {
+            return;
+        }
+        state.custom.insert(crd.to_owned(), (revision, rows));
+        let mut custom: Vec<_> = state.custom.values().flat_map(|(_, rows)| rows.iter().cloned()).collect();
+        custom.sort_by(|a, b| (&a.group, &a.plural).cmp(&(&b.group, &b.plural)));
+        let rows = self.builtin.iter().cloned().chain(custom).collect();
+        state.current = Arc::new(Kinds::new(rows, state.current.generation + 1));
+    }
+}

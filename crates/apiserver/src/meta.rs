@@ -1,0 +1,254 @@
+//! The metadata of an object through its life. In: an object and the one before it. Out: the same object with what
+//! only the server may set, and what is wrong with the rest. Never reads the store.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use konverge_core::{
+    FieldError, FieldPath, GroupVersion, check_annotations, check_finalizer, check_labels, check_name,
+};
+
+use crate::behaviour::Generation;
+use crate::env::{Environment, rfc3339};
+use crate::resource::Resource;
+
+/// The finalizer of a deletion that waits for dependents to go first.
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+/// The finalizer of a deletion that leaves dependents behind.
+pub(crate) const ORPHAN: &str = "orphan";
+
+/// Letters and digits that cannot spell a word by accident.
+const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX_LENGTH: usize = 5;
+/// A generated name is a prefix of at most so many bytes and the suffix, which makes a DNS label.
+const GENERATED_PREFIX_MAX: usize = 63 - SUFFIX_LENGTH;
+
+/// The metadata of an object; decoding has made sure that it is an object.
+pub(crate) fn of(object: &Value) -> &Map<String, Value> {
+    object["metadata"].as_object().expect("decoding makes sure that metadata is an object")
+}
+
+/// The metadata of an object, to change.
+pub(crate) fn of_mut(object: &mut Value) -> &mut Map<String, Value> {
+    object["metadata"].as_object_mut().expect("decoding makes sure that metadata is an object")
+}
+
+/// A string of the metadata; empty when absent.
+pub(crate) fn text<'o>(object: &'o Value, field: &str) -> &'o str {
+    of(object).get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The names in `metadata.finalizers`.
+pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
+    of(object).get("finalizers").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Whether a deletion of the object has begun.
+pub(crate) fn is_terminating(object: &Value) -> bool {
+    of(object).get("deletionTimestamp").is_some_and(|time| !time.is_null())
+}
+
+/// Replaces the finalizers; none at all leaves no field.
+pub(crate) fn set_finalizers(object: &mut Value, finalizers: &[&str]) {
+    let metadata = of_mut(object);
+    if finalizers.is_empty() {
+        metadata.remove("finalizers");
+    } else {
+        metadata.insert("finalizers".into(), finalizers.iter().map(|name| Value::from(*name)).collect());
+    }
+}
+
+/// Sets what only the server sets on an object that is about to be created.
+pub(crate) fn born(object: &mut Value, resource: &Resource, env: &dyn Environment) {
+    let suffix = suffix(env.random());
+    let metadata = of_mut(object);
+    for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "generation"] {
+        metadata.remove(field);
+    }
+    let named = |field: &str| metadata.get(field).and_then(Value::as_str).filter(|name| !name.is_empty());
+    if named("name").is_none()
+        && let Some(prefix) = named("generateName")
+    {
+        let cut = (0..=prefix.len().min(GENERATED_PREFIX_MAX)).rev().find(|at| prefix.is_char_boundary(*at));
+        let name = format!("{}{suffix}", &prefix[..cut.unwrap_or_default()]);
+        metadata.insert("name".into(), name.into());
+    }
+    let uid = uuid::Builder::from_random_bytes(env.random().to_be_bytes()).into_uuid();
+    metadata.insert("uid".into(), uid.to_string().into());
+    metadata.insert("creationTimestamp".into(), rfc3339(env.now()).into());
+    if let Generation::Tracked { first: first @ 1.., .. } = resource.behaviour.generation {
+        metadata.insert("generation".into(), first.into());
+    }
+}
+
+/// Carries over what an update may not change, from the object as it was.
+pub(crate) fn carry_over(old: &Value, new: &mut Value) {
+    let before = of(old);
+    let after = of_mut(new);
+    // What a writer may leave out, and may not change: a different value is refused by the checks.
+    for field in ["name", "namespace", "uid", "creationTimestamp"] {
+        let given = after.get(field).is_some_and(|value| !value.is_null() && value != "");
+        if !given && let Some(value) = before.get(field) {
+            after.insert(field.into(), value.clone());
+        }
+    }
+    // What no writer decides.
+    for field in ["generation", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
+        match before.get(field) {
+            Some(value) => after.insert(field.into(), value.clone()),
+            None => after.remove(field),
+        };
+    }
+    after.remove("selfLink");
+}
+
+/// Counts the generation up when what is wanted of the object has changed.
+pub(crate) fn count_generation(old: &Value, new: &mut Value, resource: &Resource) {
+    let Generation::Tracked { paths, .. } = &resource.behaviour.generation else { return };
+    let status_apart = resource.subresource("status").is_some();
+    let wanted = |name: &str| match name {
+        "apiVersion" | "kind" | "metadata" => false,
+        "status" => resource.custom && !status_apart,
+        _ => true,
+    };
+    let everything_same = || {
+        let fields = |object: &Value| object.as_object().cloned().unwrap_or_default();
+        let (before, after) = (fields(old), fields(new));
+        let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        names.into_iter().filter(|name| wanted(name)).all(|name| before.get(name) == after.get(name))
+    };
+    let at = |object: &Value, path: &str| path.split('.').try_fold(object, |v, name| v.get(name)).cloned();
+    let same = paths.iter().all(|path| match *path {
+        "*" => everything_same(),
+        path => at(old, path) == at(new, path),
+    });
+    if !same {
+        let generation = of(old).get("generation").and_then(Value::as_i64).unwrap_or_default();
+        of_mut(new).insert("generation".into(), (generation + 1).into());
+    }
+}
+
+/// Marks an object as being deleted since `now`, with `grace` seconds to go.
+pub(crate) fn doom(object: &mut Value, now: Timestamp, grace: i64) {
+    let ends = now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(now);
+    let metadata = of_mut(object);
+    metadata.insert("deletionTimestamp".into(), rfc3339(ends).into());
+    metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+    if let Some(generation) = metadata.get("generation").and_then(Value::as_i64).filter(|count| *count > 0) {
+        metadata.insert("generation".into(), (generation + 1).into());
+    }
+}
+
+/// What is wrong with the metadata of an object to create.
+pub(crate) fn check_create(object: &Value, resource: &Resource) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let path = FieldPath::new("metadata");
+    let name = text(object, "name");
+    if name.is_empty() {
+        errors.push(FieldError::required(path.child("name"), "name or generateName is required"));
+    }
+    for (field, value, prefix) in [("generateName", text(object, "generateName"), true), ("name", name, false)] {
+        if !value.is_empty() {
+            let problems = check_name(value, resource.behaviour.names, prefix);
+            errors.extend(problems.into_iter().map(|why| FieldError::invalid(path.child(field), value.into(), why)));
+        }
+    }
+    errors.extend(check_common(object, &path));
+    let finalizers = finalizers(object);
+    for finalizer in &finalizers {
+        errors.extend(check_finalizer(finalizer, &path.child("finalizers")));
+    }
+    if finalizers.contains(&FOREGROUND) && finalizers.contains(&ORPHAN) {
+        let why = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
+        errors.push(FieldError::invalid(path.child("finalizers"), finalizers.into(), why));
+    }
+    errors
+}
+
+/// What is wrong with the metadata of an object to update.
+pub(crate) fn check_update(old: &Value, new: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let path = FieldPath::new("metadata");
+    if is_terminating(old) {
+        let before = finalizers(old);
+        let added: Vec<&str> = finalizers(new).into_iter().filter(|name| !before.contains(name)).collect();
+        if !added.is_empty() {
+            let added: Vec<String> = added.iter().map(|name| format!("{name:?}")).collect();
+            let why = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                added.join(", ")
+            );
+            errors.push(FieldError::forbidden(path.child("finalizers"), why));
+        }
+    }
+    for field in ["name", "namespace", "uid", "creationTimestamp"] {
+        if of(old).get(field) != of(new).get(field) {
+            let value = of(new).get(field).cloned().unwrap_or_default();
+            errors.push(FieldError::invalid(path.child(field), value, "field is immutable"));
+        }
+    }
+    for finalizer in finalizers(new) {
+        if !finalizers(old).contains(&finalizer) {
+            errors.extend(check_finalizer(finalizer, &path.child("finalizers")));
+        }
+    }
+    errors.extend(check_common(new, &path));
+    errors
+}
+
+fn check_common(object: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = check_labels(&strings(object, "labels"), &path.child("labels"));
+    errors.extend(check_annotations(&strings(object, "annotations"), &path.child("annotations")));
+    errors.extend(check_owners(object, &path.child("ownerReferences")));
+    errors
+}
+
+fn check_owners(object: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut controller: Option<String> = None;
+    for owner in of(object).get("ownerReferences").and_then(Value::as_array).into_iter().flatten() {
+        let field = |name: &str| owner[name].as_str().unwrap_or_default();
+        if GroupVersion::parse(field("apiVersion")).is_none() {
+            let why = "version must not be empty";
+            errors.push(FieldError::invalid(path.child("apiVersion"), field("apiVersion").into(), why));
+        }
+        for name in ["kind", "name", "uid"] {
+            if field(name).is_empty() {
+                errors.push(FieldError::invalid(path.child(name), "".into(), "must not be empty"));
+            }
+        }
+        if field("apiVersion") == "v1" && field("kind") == "Event" {
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push(FieldError::invalid(path.clone(), owner.clone(), why));
+        }
+        if owner["controller"] == true {
+            let this = format!("{}/{}", field("kind"), field("name"));
+            if let Some(first) = &controller {
+                let why = format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                );
+                errors.push(FieldError::invalid(path.clone(), of(object)["ownerReferences"].clone(), why));
+            } else {
+                controller = Some(this);
+            }
+        }
+    }
+    errors
+}
+
+fn strings(object: &Value, field: &str) -> BTreeMap<String, String> {
+    let map = of(object).get(field).and_then(Value::as_object).into_iter().flatten();
+    map.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
+}
+
+fn suffix(mut random: u128) -> String {
+    let letters = SUFFIX_LETTERS.len() as u128;
+    let letter = |_| {
+        let letter = SUFFIX_LETTERS[(random % letters) as usize];
+        random /= letters;
+        char::from(letter)
+    };
+    (0..SUFFIX_LENGTH).map(letter).collect()
+}

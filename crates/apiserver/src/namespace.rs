@@ -1,0 +1,100 @@
+//! What is special about namespaces: they contain, so nothing is created in one that is absent or going, and the four
+//! that every cluster has are always there.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use konverge_core::Status;
+use konverge_store::{Commit, CommitError, Condition, Write as StoreWrite};
+
+use crate::meta;
+use crate::record;
+use crate::resource::Resource;
+use crate::server::Server;
+
+/// The namespaces every cluster has. The first three can not be deleted.
+const ALWAYS: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// The finalizer that the namespace's content holds.
+const CONTENT: &str = "kubernetes";
+
+fn is_namespace(resource: &Resource) -> bool {
+    resource.group.is_empty() && &*resource.plural == "namespaces"
+}
+
+/// Creates the namespaces that are always there.
+pub(crate) async fn create_always(server: &Server) -> Result<(), CommitError> {
+    let kinds = server.kinds.snapshot();
+    let resource = kinds.find("", "v1", "namespaces").expect("namespaces are built in");
+    for name in ALWAYS {
+        let mut object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        meta::born(&mut object, resource, &*server.env);
+        prepare(resource, &mut object);
+        let key: Arc<str> = resource.key(None, name).into();
+        let conditions = vec![Condition::Absent(key.clone())];
+        let writes = vec![StoreWrite::Put(key, record::encode(&object))];
+        match server.store.commit(Commit { conditions, writes }).await {
+            Ok(_) | Err(CommitError::Conflict { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Sets what every namespace carries.
+pub(crate) fn prepare(resource: &Resource, object: &mut Value) {
+    if !is_namespace(resource) {
+        return;
+    }
+    let name = meta::text(object, "name").to_owned();
+    object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
+    if !meta::is_terminating(object) {
+        if object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
+            object["spec"]["finalizers"] = json!([CONTENT]);
+        }
+        object["status"]["phase"] = "Active".into();
+    }
+}
+
+/// Marks a namespace whose deletion has begun.
+pub(crate) fn terminate(resource: &Resource, object: &mut Value) {
+    if is_namespace(resource) {
+        object["status"]["phase"] = "Terminating".into();
+    }
+}
+
+/// Whether nothing of a namespace's own finalizers is left.
+pub(crate) fn may_go(resource: &Resource, object: &Value) -> bool {
+    !is_namespace(resource) || object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty)
+}
+
+/// Refuses to delete what the cluster cannot be without.
+pub(crate) fn may_be_deleted(resource: &Resource, name: &str) -> Result<(), Status> {
+    if is_namespace(resource) && IMMORTAL.contains(&name) {
+        return Err(Status::forbidden("", "namespaces", name, "this namespace may not be deleted"));
+    }
+    Ok(())
+}
+
+/// Makes sure that the namespace is there and not going, now and when the object is committed.
+pub(crate) fn must_accept(
+    server: &Server,
+    resource: &Resource,
+    namespace: Option<&str>,
+    object: &Value,
+) -> Result<Option<Condition>, Status> {
+    let Some(namespace) = namespace else { return Ok(None) };
+    let kinds = server.kinds.snapshot();
+    let namespaces = kinds.find("", "v1", "namespaces").expect("namespaces are built in");
+    let found = server.store.get(&namespaces.key(None, namespace), None).map_err(Status::internal)?;
+    let Some(entry) = found else { return Err(Status::not_found("", "namespaces", namespace)) };
+    if meta::is_terminating(&record::decode(&entry)) {
+        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let status = Status::forbidden(&resource.group, &resource.plural, meta::text(object, "name"), &why);
+        let message = format!("namespace {namespace} is being terminated");
+        return Err(status.with_cause("NamespaceTerminating", &message, "metadata.namespace"));
+    }
+    Ok(Some(Condition::Unchanged(entry.key, entry.revision)))
+}

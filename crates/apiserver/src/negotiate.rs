@@ -1,0 +1,439 @@
+//! What a client can read and what it sends, by its `Accept` and `Content-Type`. In: the header. Out: one of the
+//! forms this server speaks, or the `Status` with which Kubernetes refuses. Never touches a body.
+
+use konverge_core::Status;
+
+use crate::partial::MetaVersion;
+
+/// How an answer should look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// What of an object it shows.
+    pub view: View,
+    /// In which notation.
+    pub encoding: Encoding,
+    /// Whether people will read it.
+    pub pretty: bool,
+}
+
+/// What of an object an answer shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum View {
+    /// All of it.
+    #[default]
+    Object,
+    /// A row of a table.
+    Table(MetaVersion),
+    /// Metadata only, of one object.
+    PartialMetadata(MetaVersion),
+    /// Metadata only, of a list.
+    PartialMetadataList(MetaVersion),
+}
+
+/// The notation of an answer or a body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encoding {
+    /// `application/json`
+    #[default]
+    Json,
+    /// `application/yaml`
+    Yaml,
+}
+
+/// What an answer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// An object or a list, which can be shown in several views.
+    Object,
+    /// The events of a watch: views, but no YAML.
+    Watch,
+    /// Anything else: `/version`, legacy discovery.
+    Plain,
+}
+
+/// The forms of the discovery roots `/api` and `/apis`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiscoveryForm {
+    /// Names of groups and versions only.
+    Legacy(Encoding),
+    /// `APIGroupDiscoveryList` of this version.
+    Aggregated(DiscoveryVersion),
+}
+
+/// A version of `apidiscovery.k8s.io`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DiscoveryVersion {
+    /// `v2`
+    V2,
+    /// `v2beta1`
+    V2Beta1,
+}
+
+/// What a PATCH does with its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchKind {
+    /// RFC 6902
+    Json,
+    /// RFC 7386
+    Merge,
+    /// With the directives of built-in types.
+    Strategic,
+    /// Server-side apply.
+    Apply,
+}
+
+const SERVED: [(&str, Encoding); 2] = [("json", Encoding::Json), ("yaml", Encoding::Yaml)];
+
+impl Wanted {
+    /// Reads an `Accept` header. Without one the answer is plain JSON.
+    pub fn accept(header: Option<&str>, endpoint: Endpoint) -> Result<Self, Status> {
+        let header = header.unwrap_or_default();
+        if header.is_empty() {
+            return Ok(Self::default());
+        }
+        // YAML cannot be cut into events.
+        let served = if endpoint == Endpoint::Watch { &SERVED[..1] } else { &SERVED };
+        for clause in clauses(header) {
+            for (subtype, encoding) in served {
+                if clause.covers(subtype)
+                    && let Some(wanted) = clause.wanted(*encoding, endpoint)
+                {
+                    return Ok(wanted);
+                }
+            }
+        }
+        let stream = if endpoint == Endpoint::Watch { ";stream=watch" } else { "" };
+        Err(not_acceptable(served.iter().map(|(subtype, _)| format!("application/{subtype}{stream}"))))
+    }
+
+    /// Whether an answer of this shape can be given for one object, or for a list.
+    pub fn check_shape(&self, list: bool) -> Result<(), Status> {
+        let message = match (self.view, list) {
+            (View::PartialMetadata(_), true) => {
+                "you requested PartialObjectMetadata, but the requested object is a list"
+            }
+            (View::PartialMetadataList(_), false) => {
+                "you requested PartialObjectMetadataList, but the requested object is not a list"
+            }
+            _ => return Ok(()),
+        };
+        Err(Status::failure(406, "NotAcceptable", message))
+    }
+}
+
+impl Encoding {
+    /// The `Content-Type` of an answer.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+        }
+    }
+
+    /// Reads the `Content-Type` of a body that is an object. Without one it is JSON.
+    pub fn of_body(content_type: Option<&str>) -> Result<Self, Status> {
+        match media_type(content_type).as_str() {
+            "" | "application/json" => Ok(Self::Json),
+            "application/yaml" => Ok(Self::Yaml),
+            _ => Err(unsupported("application/json, application/yaml")),
+        }
+    }
+}
+
+impl DiscoveryForm {
+    /// Reads an `Accept` header: the first aggregated form wins over every plain one.
+    pub fn accept(header: Option<&str>) -> Result<Self, Status> {
+        let aggregated =
+            clauses(header.unwrap_or_default()).iter().filter(|clause| clause.covers("json")).find_map(|clause| {
+                match clause.target() {
+                    ("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList") => Some(DiscoveryVersion::V2),
+                    ("apidiscovery.k8s.io", "v2beta1", "APIGroupDiscoveryList") => Some(DiscoveryVersion::V2Beta1),
+                    _ => None,
+                }
+            });
+        match aggregated {
+            Some(version) => Ok(Self::Aggregated(version)),
+            None => Wanted::accept(header, Endpoint::Plain).map(|wanted| Self::Legacy(wanted.encoding)),
+        }
+    }
+}
+
+impl DiscoveryVersion {
+    /// As in `apiVersion`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V2 => "v2",
+            Self::V2Beta1 => "v2beta1",
+        }
+    }
+
+    /// The `Content-Type` of the answer, by which clients tell that they got what they asked for.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::V2 => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            Self::V2Beta1 => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+        }
+    }
+}
+
+impl PatchKind {
+    /// Reads the `Content-Type` of a PATCH. Custom resources know no strategic merge.
+    pub fn of_body(content_type: Option<&str>, custom: bool) -> Result<Self, Status> {
+        match media_type(content_type).as_str() {
+            "application/json-patch+json" => Ok(Self::Json),
+            "application/merge-patch+json" => Ok(Self::Merge),
+            "application/strategic-merge-patch+json" if !custom => Ok(Self::Strategic),
+            "application/apply-patch+yaml" => Ok(Self::Apply),
+            _ if custom => Err(unsupported(
+                "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            )),
+            _ => Err(unsupported(
+                "application/json-patch+json, application/merge-patch+json, \
+                 application/strategic-merge-patch+json, application/apply-patch+yaml",
+            )),
+        }
+    }
+}
+
+fn not_acceptable(served: impl Iterator<Item = String>) -> Status {
+    let served: Vec<String> = served.collect();
+    let message = format!("only the following media types are accepted: {}", served.join(", "));
+    Status::failure(406, "NotAcceptable", message)
+}
+
+fn unsupported(accepted: &str) -> Status {
+    let message =
+        format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+    Status::failure(415, "UnsupportedMediaType", message)
+}
+
+fn media_type(content_type: Option<&str>) -> String {
+    content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// One alternative of an `Accept` header.
+struct Clause<'a> {
+    kind: &'a str,
+    subtype: &'a str,
+    quality: f32,
+    parameters: Vec<(&'a str, &'a str)>,
+}
+
+/// The alternatives, best first; equals stay in the client's order.
+fn clauses(header: &str) -> Vec<Clause<'_>> {
+    let mut clauses: Vec<Clause<'_>> = header.split(',').filter_map(Clause::parse).collect();
+    let wild = |clause: &Clause<'_>| (clause.kind == "*", clause.subtype == "*");
+    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality).then(wild(a).cmp(&wild(b))));
+    clauses
+}
+
+impl<'a> Clause<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let mut parts = text.split(';').map(str::trim);
+        let (kind, subtype) = match parts.next()? {
+            "*" => ("*", "*"),
+            range => range.split_once('/')?,
+        };
+        let mut clause = Self { kind, subtype, quality: 1.0, parameters: Vec::new() };
+        for parameter in parts {
+            let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            match key.trim() {
+                "q" => clause.quality = value.trim().parse().unwrap_or(1.0),
+                key => clause.parameters.push((key, value.trim())),
+            }
+        }
+        // A quality of 0 names what the client cannot read.
+        (clause.quality > 0.0).then_some(clause)
+    }
+
+    fn covers(&self, subtype: &str) -> bool {
+        match (self.kind, self.subtype) {
+            ("*", "*") | ("application", "*") => true,
+            (kind, own) => kind == "application" && own == subtype,
+        }
+    }
+
+    fn parameter(&self, key: &str) -> &'a str {
+        self.parameters.iter().find(|(known, _)| *known == key).map_or("", |(_, value)| value)
+    }
+
+    /// Group, version and kind of what the answer should be turned into; empty for the object itself.
+    fn target(&self) -> (&'a str, &'a str, &'a str) {
+        (self.parameter("g"), self.parameter("v"), self.parameter("as"))
+    }
+
+    fn wanted(&self, encoding: Encoding, endpoint: Endpoint) -> Option<Wanted> {
+        let stream_fits = match self.parameter("stream") {
+            "" => true,
+            stream => stream == "watch" && encoding == Encoding::Json,
+        };
+        if !stream_fits || !matches!(self.parameter("sv"), "" | "v1") {
+            return None;
+        }
+        let view = match self.target() {
+            ("", "", "") => View::Object,
+            _ if endpoint == Endpoint::Plain => return None,
+            ("meta.k8s.io", version, kind) => {
+                let version = match version {
+                    "v1" => MetaVersion::V1,
+                    "v1beta1" => MetaVersion::V1Beta1,
+                    _ => return None,
+                };
+                match kind {
+                    "Table" => View::Table(version),
+                    "PartialObjectMetadata" => View::PartialMetadata(version),
+                    "PartialObjectMetadataList" => View::PartialMetadataList(version),
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        };
+        Some(Wanted { view, encoding, pretty: self.parameter("pretty") == "1" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Encoding::{Json, Yaml};
+    use Endpoint::{Object, Plain, Watch};
+    use MetaVersion::{V1, V1Beta1};
+
+    #[test]
+    fn accept() {
+        #[track_caller]
+        fn check(header: &str, endpoint: Endpoint, expect: Result<(View, Encoding), &str>) {
+            let got = Wanted::accept(Some(header), endpoint);
+            let got = got.map(|wanted| (wanted.view, wanted.encoding)).map_err(|status| {
+                assert_eq!((status.code, status.reason.as_str()), (406, "NotAcceptable"));
+                status.message
+            });
+            assert_eq!(got, expect.map_err(str::to_owned), "{header}");
+        }
+        let json = Ok((View::Object, Json));
+        let refused = Err("only the following media types are accepted: application/json, application/yaml");
+        check("", Object, json);
+        check("*/*", Object, json);
+        check("*", Object, json);
+        check("application/*", Object, json);
+        check("application/json", Object, json);
+        check("application/json, */*", Object, json);
+        check("application/yaml", Object, Ok((View::Object, Yaml)));
+        check("application/yaml;q=0.5, application/json;q=0.9", Object, json);
+        check("*/*, application/yaml", Object, Ok((View::Object, Yaml)));
+        check("text/html, application/yaml;q=0.1", Object, Ok((View::Object, Yaml)));
+        check("application/json;q=0", Object, refused);
+        check("application/vnd.kubernetes.protobuf, application/json", Object, json);
+        check("application/vnd.kubernetes.protobuf,application/json, */*", Object, json);
+        check("application/vnd.kubernetes.protobuf", Object, refused);
+        check("text/html", Object, refused);
+        check("nonsense", Object, refused);
+
+        let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,\
+                       application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        check(kubectl, Object, Ok((View::Table(V1), Json)));
+        check(kubectl, Watch, Ok((View::Table(V1), Json)));
+        check(kubectl, Plain, json);
+        check("application/json;as=Table;v=v1beta1;g=meta.k8s.io", Object, Ok((View::Table(V1Beta1), Json)));
+        check("application/yaml; as=Table; v=v1; g=meta.k8s.io", Object, Ok((View::Table(V1), Yaml)));
+        check("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", Object, json);
+        check("application/json;as=Table;v=v1;g=example.com", Object, refused);
+        check("application/json;as=Chart;v=v1;g=meta.k8s.io", Object, refused);
+
+        let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
+                        application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+        check(metadata, Object, Ok((View::PartialMetadata(V1), Json)));
+        check(
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            Object,
+            Ok((View::PartialMetadataList(V1), Json)),
+        );
+
+        check("application/json;stream=watch", Watch, json);
+        check("application/vnd.kubernetes.protobuf;stream=watch, application/json", Watch, json);
+        check("application/json;stream=other, */*", Watch, json);
+        let refused = Err("only the following media types are accepted: application/json;stream=watch");
+        check("application/yaml", Watch, refused);
+        check("application/yaml;stream=watch", Watch, refused);
+    }
+
+    #[test]
+    fn accept_details() {
+        assert_eq!(Wanted::accept(None, Object).unwrap(), Wanted::default());
+        assert!(Wanted::accept(Some("application/json;pretty=1"), Object).unwrap().pretty);
+        let check = |view, list, expect| {
+            let wanted = Wanted { view, ..Wanted::default() };
+            assert_eq!(wanted.check_shape(list).map_err(|status| status.code), expect);
+        };
+        check(View::Object, true, Ok(()));
+        check(View::Table(V1), false, Ok(()));
+        check(View::PartialMetadata(V1), false, Ok(()));
+        check(View::PartialMetadata(V1), true, Err(406));
+        check(View::PartialMetadataList(V1), true, Ok(()));
+        check(View::PartialMetadataList(V1), false, Err(406));
+    }
+
+    #[test]
+    fn accept_of_discovery() {
+        #[track_caller]
+        fn check(header: Option<&str>, expect: Result<DiscoveryForm, u16>) {
+            assert_eq!(DiscoveryForm::accept(header).map_err(|status| status.code), expect, "{header:?}");
+        }
+        let v2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        let beta = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+        let (in_v2, in_beta) = (DiscoveryVersion::V2, DiscoveryVersion::V2Beta1);
+        assert_eq!((in_v2.content_type(), in_beta.content_type()), (v2, beta));
+        check(None, Ok(DiscoveryForm::Legacy(Json)));
+        check(Some("application/json"), Ok(DiscoveryForm::Legacy(Json)));
+        check(Some("application/yaml"), Ok(DiscoveryForm::Legacy(Yaml)));
+        check(Some(&format!("{v2},{beta},application/json")), Ok(DiscoveryForm::Aggregated(in_v2)));
+        check(Some(&format!("{beta},application/json")), Ok(DiscoveryForm::Aggregated(in_beta)));
+        check(Some(&format!("application/json,{v2}")), Ok(DiscoveryForm::Aggregated(in_v2)));
+        check(Some(&format!("{v2};profile=nopeer")), Ok(DiscoveryForm::Aggregated(in_v2)));
+        check(Some("application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList"), Err(406));
+        check(Some("text/plain"), Err(406));
+    }
+
+    #[test]
+    fn bodies() {
+        #[track_caller]
+        fn check(content_type: Option<&str>, expect: Result<Encoding, &str>) {
+            let got = Encoding::of_body(content_type).map_err(|status| {
+                assert_eq!((status.code, status.reason.as_str()), (415, "UnsupportedMediaType"));
+                status.message
+            });
+            assert_eq!(got, expect.map_err(str::to_owned));
+        }
+        let refused = Err("the body of the request was in an unknown format - \
+                           accepted media types include: application/json, application/yaml");
+        check(None, Ok(Json));
+        check(Some("application/json"), Ok(Json));
+        check(Some("Application/JSON; charset=utf-8"), Ok(Json));
+        check(Some("application/yaml"), Ok(Yaml));
+        check(Some("application/vnd.kubernetes.protobuf"), refused);
+        check(Some("application/cbor"), refused);
+        check(Some("text/plain"), refused);
+    }
+
+    #[test]
+    fn patches() {
+        #[track_caller]
+        fn check(content_type: Option<&str>, custom: bool, expect: Result<PatchKind, &str>) {
+            let got = PatchKind::of_body(content_type, custom).map_err(|status| {
+                assert_eq!(status.code, 415);
+                status.message.split_once("include: ").unwrap().1.to_owned()
+            });
+            assert_eq!(got, expect.map_err(str::to_owned));
+        }
+        let for_custom = Err("application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml");
+        let for_builtin = Err("application/json-patch+json, application/merge-patch+json, \
+                               application/strategic-merge-patch+json, application/apply-patch+yaml");
+        check(Some("application/json-patch+json"), true, Ok(PatchKind::Json));
+        check(Some("application/merge-patch+json; charset=utf-8"), true, Ok(PatchKind::Merge));
+        check(Some("application/apply-patch+yaml"), true, Ok(PatchKind::Apply));
+        check(Some("application/strategic-merge-patch+json"), false, Ok(PatchKind::Strategic));
+        check(Some("application/strategic-merge-patch+json"), true, for_custom);
+        check(Some("application/json"), false, for_builtin);
+        check(None, false, for_builtin);
+    }
+}

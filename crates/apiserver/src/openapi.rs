@@ -1,0 +1,146 @@
+//! OpenAPI v3: the root that lists group-versions, and one document for each. In: rows of the table of kinds and
+//! their types. Out: JSON with what clients look for: the operations of every path with their group-version-kind
+//! and parameters, and the schemas behind them. Descriptions are not served: the types do not carry any.
+//!
+//! ```text
+//! paths    rows  ─▶ what can be done where
+//! schema   types ─▶ components.schemas
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock};
+
+use konverge_schema::Arena;
+use serde_json::{Map, Value, json};
+
+use crate::digest::Digest;
+use crate::discovery::{Catalog, Document};
+use crate::partial;
+use crate::resource::Resource;
+use schema::Schemas;
+
+mod paths;
+mod schema;
+
+/// Bump when the same rows and types give another document, so that clients ask again.
+const LAYOUT: u32 = 1;
+
+/// Writes OpenAPI documents.
+#[derive(Debug)]
+pub struct OpenApi {
+    /// The types that requests of every kind share: `DeleteOptions`, `Status`, `Scale`, …
+    base: Arc<Arena>,
+    base_digest: OnceLock<String>,
+}
+
+impl OpenApi {
+    /// With the types of built-in kinds, which custom resources lean on as well.
+    pub fn new(base: Arc<Arena>) -> Self {
+        Self { base, base_digest: OnceLock::new() }
+    }
+
+    /// `/openapi/v3` for a whole table.
+    pub fn root(&self, catalog: &Catalog<'_>) -> Document {
+        Self::root_of(catalog.group_versions().map(|(group, version, rows)| (group, version, self.hash(rows))))
+    }
+
+    /// `/openapi/v3` from hashes that the caller has kept.
+    pub fn root_of<'a>(hashes: impl IntoIterator<Item = (&'a str, &'a str, String)>) -> Document {
+        let mut paths = Map::new();
+        for (group, version, hash) in hashes {
+            let path = Self::path(group, version);
+            let url = format!("/openapi/v3/{path}?hash={hash}");
+            paths.insert(path, json!({"serverRelativeURL": url}));
+        }
+        Document::of(&json!({"paths": paths}))
+    }
+
+    /// Where the document of a group-version is, below `/openapi/v3/`.
+    pub fn path(group: &str, version: &str) -> String {
+        if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+    }
+
+    /// The hash that [`document`](Self::document) has for these rows, without writing the document.
+    pub fn hash(&self, rows: &[&Resource]) -> String {
+        let mut digest = Digest::new();
+        let mut say = |text: std::fmt::Arguments<'_>| digest.write_fmt(text).expect("a digest takes every text");
+        say(format_args!("{LAYOUT} {}", self.base_digest()));
+        for row in rows {
+            say(format_args!("|{} {} {} {}", row.group, row.version, row.plural, row.kind));
+            say(format_args!(" {} {} {:?} {}", row.list_kind, row.namespaced, row.verbs, row.schema.name));
+            for sub in &row.subresources {
+                say(format_args!(" {} {} {:?}", sub.name, sub.gvk, sub.verbs));
+            }
+        }
+        let custom: Vec<&Resource> = rows.iter().copied().filter(|row| !self.is_base(row)).collect();
+        digest.update(&bytes(&self.schemas(&custom)));
+        digest.to_string()
+    }
+
+    /// The document of one group-version, whose rows these are.
+    pub fn document(&self, rows: &[&Resource]) -> Document {
+        let schemas = self.schemas(rows);
+        let paths = paths::paths(rows, |name| schemas.contains_key(name));
+        let body = bytes(&json!({
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes", "version": "unversioned"},
+            "paths": paths,
+            "components": {"schemas": schemas},
+        }));
+        Document { body: body.into(), hash: self.hash(rows) }
+    }
+
+    /// Every schema that a document of these rows refers to.
+    fn schemas(&self, rows: &[&Resource]) -> BTreeMap<String, Value> {
+        let mut out = BTreeMap::new();
+        if rows.is_empty() {
+            return out;
+        }
+        // First, so that ObjectMeta is published alike for every kind; CRDs hold copies of it.
+        let mut shared = Schemas::new(&self.base, false, &mut out);
+        paths::SHARED.iter().for_each(|name| shared.add(name));
+        for (row, sub) in rows.iter().flat_map(|row| row.subresources.iter().map(move |sub| (row, sub))) {
+            shared.add_kind(&paths::type_name(row, sub), &sub.gvk);
+        }
+        shared.finish();
+        let mut arenas: Vec<&Arc<Arena>> = Vec::new();
+        for row in rows {
+            if !arenas.iter().any(|known| Arc::ptr_eq(known, &row.schema.arena)) {
+                arenas.push(&row.schema.arena);
+            }
+        }
+        for arena in arenas {
+            let mut schemas = Schemas::new(arena, !Arc::ptr_eq(arena, &self.base), &mut out);
+            let own = rows.iter().filter(|row| Arc::ptr_eq(arena, &row.schema.arena));
+            own.for_each(|row| schemas.add_resource(row));
+            schemas.finish();
+        }
+        out
+    }
+
+    /// What all built-in types together say. Any change to them renews every document, which happens only with a
+    /// new version of this program.
+    fn base_digest(&self) -> &str {
+        self.base_digest.get_or_init(|| {
+            let mut out = BTreeMap::new();
+            let mut schemas = Schemas::new(&self.base, false, &mut out);
+            self.base.names().for_each(|(name, _)| schemas.add(name));
+            schemas.finish();
+            Digest::of(&bytes(&out)).to_string()
+        })
+    }
+
+    fn is_base(&self, row: &Resource) -> bool {
+        Arc::ptr_eq(&self.base, &row.schema.arena)
+    }
+}
+
+fn bytes(value: &impl serde::Serialize) -> Vec<u8> {
+    let mut out = Vec::new();
+    partial::write(&mut out, value);
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! Reading: one object, or a list of them. In: a row, a place, options. Out: entries at one revision and, for a
+//! list that goes on, the token to go on with. Never decides how they look.
+
+use konverge_core::{FieldError, FieldPath, Status};
+use konverge_store::{Entry, Range, ReadError, Revision, Store};
+
+use crate::request::{Query, invalid_options};
+use crate::resource::Resource;
+use crate::view::Filter;
+
+/// How many entries are fetched at a time when a selector decides which of them count.
+const SCAN: usize = 1000;
+
+/// The object of this name.
+pub(crate) fn get(
+    store: &dyn Store,
+    resource: &Resource,
+    namespace: Option<&str>,
+    name: &str,
+    query: &Query,
+) -> Result<Entry, Status> {
+    if let Some(asked) = version(query)? {
+        not_from_the_future(store, asked)?;
+    }
+    let found = store.get(&resource.key(namespace, name), None).map_err(Status::internal)?;
+    found.ok_or_else(|| Status::not_found(&resource.group, &resource.plural, name))
+}
+
+/// What a list asks for.
+#[derive(Debug)]
+pub(crate) struct ListOptions {
+    limit: Option<usize>,
+    start: Start,
+}
+
+#[derive(Debug)]
+enum Start {
+    /// From the beginning, at the newest revision or at this one.
+    Beginning(Option<Revision>),
+    /// Where an earlier list ended; no revision means whatever is newest.
+    After(Option<Revision>, String),
+}
+
+/// One answer to a list.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub entries: Vec<Entry>,
+    /// The revision all of them were read at.
+    pub revision: Revision,
+    /// How to go on, if there is more.
+    pub more: Option<String>,
+    /// How many are left, if that is known without looking at each.
+    pub remaining: Option<usize>,
+}
+
+impl ListOptions {
+    /// Reads and checks the parameters.
+    pub fn parse(query: &Query) -> Result<Self, Status> {
+        let mut errors = Vec::new();
+        let asked = version(query)?;
+        let token = query.get("continue");
+        let limit = query.number("limit")?.filter(|limit| *limit > 0).map(|limit| limit as usize);
+        let matching = query.get("resourceVersionMatch");
+        if let Some(matching) = matching {
+            let path = || FieldPath::new("resourceVersionMatch");
+            if asked.is_none() {
+                let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                errors.push(FieldError::forbidden(path(), why));
+            }
+            if token.is_some() {
+                let why = "resourceVersionMatch is forbidden when continue is provided";
+                errors.push(FieldError::forbidden(path(), why));
+            }
+            if !matches!(matching, "Exact" | "NotOlderThan") {
+                errors.push(FieldError::not_supported(path(), matching.into(), ["Exact", "NotOlderThan", ""]));
+            }
+            if matching == "Exact" && asked == Some(Revision(0)) {
+                let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                errors.push(FieldError::forbidden(path(), why));
+            }
+        }
+        if query.switch("sendInitialEvents").is_some() {
+            let path = FieldPath::new("sendInitialEvents");
+            errors.push(FieldError::forbidden(path, "sendInitialEvents is forbidden for list"));
+        }
+        invalid_options("ListOptions", &errors)?;
+        let start = match token {
+            Some(_) if asked.is_some_and(|asked| asked.0 > 0) => {
+                return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+            }
+            Some(token) => parse_token(token)?,
+            // Without a rule, a version and a limit together mean exactly that version.
+            None => match (asked, matching) {
+                (Some(asked), Some("Exact")) => Start::Beginning(Some(asked)),
+                (Some(asked), None) if asked.0 > 0 && limit.is_some() => Start::Beginning(Some(asked)),
+                _ => Start::Beginning(None),
+            },
+        };
+        Ok(Self { limit, start })
+    }
+}
+
+/// Lists the objects that pass the filter.
+pub(crate) fn list(
+    store: &dyn Store,
+    resource: &Resource,
+    namespace: Option<&str>,
+    filter: &Filter,
+    options: &ListOptions,
+    query: &Query,
+) -> Result<Listed, Status> {
+    if let Some(asked) = version(query)? {
+        not_from_the_future(store, asked)?;
+    }
+    let prefix = resource.prefix(namespace);
+    let (mut at, mut after) = match &options.start {
+        Start::Beginning(at) => (*at, None),
+        Start::After(at, key) => (*at, Some(format!("{prefix}{key}"))),
+    };
+    // A selector that names the object needs to look nowhere else.
+    let narrow = filter.name().filter(|_| resource.namespaced == namespace.is_some());
+    let searched = narrow.map_or_else(|| prefix.clone(), |name| resource.key(namespace, name));
+    let mut entries = Vec::new();
+    loop {
+        let wanted = options.limit.map(|limit| limit - entries.len());
+        let fetch = if filter.is_everything() { wanted } else { Some(SCAN) };
+        let range = Range { prefix: &searched, after: after.as_deref(), limit: fetch, at };
+        let page = store.range(range).map_err(|error| too_old(error, options))?;
+        // Later pages of the same answer are read at the revision of the first.
+        at = Some(page.revision);
+        after = page.entries.last().map(|entry| entry.key.to_string());
+        let mut fetched = page.entries.into_iter();
+        for entry in fetched.by_ref() {
+            if filter.matches(resource, &entry) {
+                entries.push(entry);
+                if options.limit == Some(entries.len()) {
+                    break;
+                }
+            }
+        }
+        let left = page.more || fetched.len() > 0;
+        let full = options.limit == Some(entries.len());
+        if full || !left {
+            let revision = page.revision;
+            let last = entries.last().filter(|_| full && left).map(|entry| entry.key.clone());
+            let more = last.as_ref().map(|key| token(revision, &key[prefix.len()..]));
+            // Counting is cheap only when every object counts.
+            let rest = last
+                .as_deref()
+                .filter(|_| filter.is_everything())
+                .map(|key| store.count(Range { prefix: &searched, after: Some(key), limit: None, at: Some(revision) }));
+            let remaining = rest.transpose().map_err(|error| too_old(error, options))?;
+            return Ok(Listed { entries, revision, more, remaining });
+        }
+    }
+}
+
+/// A list asked for something that is no longer kept, or not there yet.
+fn too_old(error: ReadError, options: &ListOptions) -> Status {
+    match (error, &options.start) {
+        (ReadError::Future { asked, newest }, _) => from_the_future(asked, newest),
+        (ReadError::Compacted { .. }, Start::Beginning(_)) => {
+            Status::expired("The resourceVersion for the provided list is too old.")
+        }
+        (ReadError::Compacted { .. }, Start::After(_, key)) => {
+            Status::expired(
+                "The provided continue parameter is too old to display a consistent list result. You can start a new \
+                 list without the continue parameter, or use the continue token in this response to retrieve the \
+                 remainder of the results. Continuing with the provided token results in an inconsistent list - objects \
+                 that were created, modified, or deleted between the time the first chunk was returned and now may \
+                 show up in the list.",
+            )
+            .with_continue(format!("-/{key}"))
+        }
+    }
+}
+
+/// A token tells the revision and the last key: `17/default/web`. A dash asks for whatever is newest.
+fn token(revision: Revision, key: &str) -> String {
+    format!("{}/{key}", revision.0)
+}
+
+fn parse_token(token: &str) -> Result<Start, Status> {
+    let invalid = || Status::bad_request(format!("continue key is not valid: {token:?}; start the list anew"));
+    let (revision, key) = token.split_once('/').ok_or_else(invalid)?;
+    match revision {
+        "-" => Ok(Start::After(None, key.to_owned())),
+        revision => {
+            let revision = revision.parse().map_err(|_| invalid())?;
+            Ok(Start::After(Some(Revision(revision)), key.to_owned()))
+        }
+    }
+}
+
+/// The `resourceVersion` parameter.
+pub(crate) fn version(query: &Query) -> Result<Option<Revision>, Status> {
+    let invalid = |text: &str| {
+        let why = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
+        let error = FieldError::invalid(FieldPath::new("resourceVersion"), text.into(), why);
+        Status::invalid("meta.k8s.io", "ListOptions", "", &[error])
+    };
+    query.get("resourceVersion").map(|text| text.parse().map(Revision).map_err(|_| invalid(text))).transpose()
+}
+
+/// Refuses a version that was never handed out.
+pub(crate) fn not_from_the_future(store: &dyn Store, asked: Revision) -> Result<(), Status> {
+    let newest = store.revision();
+    if asked > newest { Err(from_the_future(asked, newest)) } else { Ok(()) }
+}
+
+fn from_the_future(asked: Revision, newest: Revision) -> Status {
+    let message = format!("Too large resource version: {}, current: {}", asked.0, newest.0);
+    Status::failure(504, "Timeout", message)
+        .with_cause("ResourceVersionTooLarge", "Too large resource version", "")
+        .retry_after(1)
+}

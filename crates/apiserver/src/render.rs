@@ -1,0 +1,182 @@
+//! Answers as the client wants to see them. In: entries or objects, and a form. Out: bytes: whole objects, their
+//! metadata alone, or rows of a table. Whole lists are rendered while they are sent, never as one piece.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use serde_json::{Value, json};
+
+use konverge_store::{Entry, Revision};
+
+use crate::env::Environment;
+use crate::partial::{ListMeta, MetaVersion, partial_metadata, partial_metadata_list};
+use crate::read::Listed;
+use crate::resource::Resource;
+use crate::table::{Headings, IncludeObject, TableOptions, TableView};
+
+/// How much of a list is rendered at a time.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// What the client wants to see of objects.
+#[derive(Clone)]
+pub(crate) enum Form {
+    /// All of them.
+    Whole,
+    /// Their metadata.
+    Metadata(MetaVersion),
+    /// Rows of a table.
+    Table { view: Arc<TableView>, version: MetaVersion, include: IncludeObject, env: Arc<dyn Environment> },
+}
+
+impl Form {
+    /// One object that is kept.
+    pub fn entry(&self, resource: &Resource, entry: &Entry) -> Vec<u8> {
+        match self {
+            Form::Whole => {
+                let mut out = Vec::with_capacity(entry.value.len() + 64);
+                resource.write(entry, entry.revision, &mut out);
+                out
+            }
+            _ => self.object(&resource.view(entry)),
+        }
+    }
+
+    /// One object.
+    pub fn object(&self, object: &Value) -> Vec<u8> {
+        match self {
+            Form::Whole => serde_json::to_vec(object).expect("writing to memory does not fail"),
+            Form::Metadata(version) => partial_metadata(object, *version),
+            Form::Table { .. } => {
+                let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+                let meta = ListMeta { resource_version: version, ..ListMeta::default() };
+                self.table([object], &meta, Headings::Shown)
+            }
+        }
+    }
+
+    /// A list, piece by piece.
+    pub fn list(&self, resource: Arc<Resource>, listed: Listed) -> Pieces {
+        let revision = listed.revision.0.to_string();
+        let token = listed.more.unwrap_or_default();
+        let remaining = listed.remaining.map(|count| count as u64);
+        let meta = ListMeta { resource_version: &revision, continue_token: &token, remaining_item_count: remaining };
+        if let Form::Whole = self {
+            return Pieces::new(resource, listed.entries, &meta);
+        }
+        let objects: Vec<Value> = listed.entries.iter().map(|entry| resource.view(entry)).collect();
+        Pieces::ready(match self {
+            Form::Metadata(version) => partial_metadata_list(&objects, &meta, *version),
+            _ => self.table(&objects, &meta, Headings::Shown),
+        })
+    }
+
+    /// Appends the object of a watch event; `first` says that nothing was sent before.
+    pub fn write_event(&self, resource: &Resource, entry: &Entry, revision: Revision, first: bool, out: &mut Vec<u8>) {
+        if let Form::Whole = self {
+            return resource.write(entry, revision, out);
+        }
+        let mut object = resource.view(entry);
+        object["metadata"]["resourceVersion"] = revision.0.to_string().into();
+        match self {
+            Form::Metadata(version) => out.extend_from_slice(&partial_metadata(&object, *version)),
+            _ => {
+                let headings = if first { Headings::Shown } else { Headings::Left };
+                let revision = revision.0.to_string();
+                let meta = ListMeta { resource_version: &revision, ..ListMeta::default() };
+                out.extend_from_slice(&self.table([&object], &meta, headings));
+            }
+        }
+    }
+
+    /// The object of a bookmark: nothing but its kind and metadata.
+    pub fn bookmark(&self, resource: &Resource, metadata: Value) -> Value {
+        let bare = json!({"kind": &*resource.kind, "apiVersion": resource.api_version(), "metadata": metadata});
+        let parse = |bytes: Vec<u8>| serde_json::from_slice(&bytes).unwrap_or_default();
+        match self {
+            Form::Whole => bare,
+            Form::Metadata(version) => parse(partial_metadata(&bare, *version)),
+            Form::Table { .. } => {
+                let version = bare["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+                let meta = ListMeta { resource_version: version, ..ListMeta::default() };
+                parse(self.table([&bare], &meta, Headings::Left))
+            }
+        }
+    }
+
+    fn table<'a>(
+        &self,
+        objects: impl IntoIterator<Item = &'a Value>,
+        meta: &ListMeta<'_>,
+        headings: Headings,
+    ) -> Vec<u8> {
+        let Form::Table { view, version, include, env } = self else { return Vec::new() };
+        let options = TableOptions { version: *version, include: *include, headings, now: env.now() };
+        view.render(objects, meta, &options)
+    }
+}
+
+/// The pieces of a list.
+pub(crate) struct Pieces {
+    resource: Option<Arc<Resource>>,
+    entries: std::vec::IntoIter<Entry>,
+    /// What is ready to be sent.
+    out: Vec<u8>,
+    first: bool,
+}
+
+impl Pieces {
+    fn new(resource: Arc<Resource>, entries: Vec<Entry>, meta: &ListMeta<'_>) -> Self {
+        let mut out = Vec::with_capacity(PIECE_BYTES + 4096);
+        let head = json!({"kind": &*resource.list_kind, "apiVersion": resource.api_version()}).to_string();
+        // The keys of a list come in the order people read them.
+        let head = head.trim_end_matches('}');
+        out.extend_from_slice(head.as_bytes());
+        out.extend_from_slice(b",\"metadata\":");
+        meta.write(&mut out);
+        out.extend_from_slice(b",\"items\":[");
+        Self { resource: Some(resource), entries: entries.into_iter(), out, first: true }
+    }
+
+    fn ready(out: Vec<u8>) -> Self {
+        Self { resource: None, entries: Vec::new().into_iter(), out, first: true }
+    }
+
+    /// Everything at once, for a form that cannot be sent in pieces.
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        let mut all = Vec::new();
+        while let Some(piece) = self.next_piece() {
+            all.extend_from_slice(&piece);
+        }
+        all
+    }
+
+    /// Everything, while it is sent.
+    pub fn into_stream(self) -> impl Stream<Item = Bytes> + Send + 'static {
+        stream::iter(std::iter::from_fn({
+            let mut pieces = self;
+            move || pieces.next_piece().map(Bytes::from)
+        }))
+    }
+
+    fn next_piece(&mut self) -> Option<Vec<u8>> {
+        if let Some(resource) = self.resource.clone() {
+            while self.out.len() < PIECE_BYTES {
+                let Some(entry) = self.entries.next() else {
+                    self.out.extend_from_slice(b"]}");
+                    self.resource = None;
+                    break;
+                };
+                if !std::mem::take(&mut self.first) {
+                    self.out.push(b',');
+                }
+                resource.write(&entry, entry.revision, &mut self.out);
+            }
+        }
+        if self.out.is_empty() {
+            return None;
+        }
+        let room = if self.resource.is_some() { PIECE_BYTES + 4096 } else { 0 };
+        Some(std::mem::replace(&mut self.out, Vec::with_capacity(room)))
+    }
+}

@@ -1,0 +1,299 @@
+//! What a request asks for. In: method, path and query. Out: which endpoint, which object, with which options,
+//! or the `Status` that says why it cannot be told. Never touches the table of kinds or the store.
+
+use std::collections::HashMap;
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+
+use konverge_core::{FieldError, FieldPath, FieldSelector, LabelSelector, Status};
+
+/// Where a path leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    /// `/`
+    Root,
+    /// `/version`
+    Version,
+    /// `/healthz`, `/livez`, `/readyz`, and a single check below them.
+    Health { check: Option<String> },
+    /// `/api`: the core group's versions.
+    CoreVersions,
+    /// `/apis`: all other groups.
+    Groups,
+    /// `/apis/G`
+    Group { group: String },
+    /// `/api/v1`, `/apis/G/V`: the resources of a group's version.
+    Resources { group: String, version: String },
+    /// `/openapi/v3`
+    OpenApiIndex,
+    /// `/openapi/v3/apis/G/V`
+    OpenApi { group: String, version: String },
+    /// Objects.
+    Objects(Target),
+    /// Anything else.
+    Unknown,
+}
+
+/// The objects a path names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub group: String,
+    pub version: String,
+    pub resource: String,
+    /// Absent for cluster-scoped objects and for all namespaces at once.
+    pub namespace: Option<String>,
+    /// Absent for collections.
+    pub name: Option<String>,
+    pub subresource: Option<String>,
+}
+
+/// Reads a path.
+pub(crate) fn endpoint(path: &str) -> Endpoint {
+    let Some(segments) = segments(path) else { return Endpoint::Unknown };
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    match segments.as_slice() {
+        [] => Endpoint::Root,
+        ["version"] => Endpoint::Version,
+        ["healthz" | "livez" | "readyz"] => Endpoint::Health { check: None },
+        ["healthz" | "livez" | "readyz", check] => Endpoint::Health { check: Some((*check).to_owned()) },
+        ["openapi", "v3"] => Endpoint::OpenApiIndex,
+        ["openapi", "v3", "api", version] => Endpoint::OpenApi { group: String::new(), version: (*version).to_owned() },
+        ["openapi", "v3", "apis", group, version] => {
+            Endpoint::OpenApi { group: (*group).to_owned(), version: (*version).to_owned() }
+        }
+        ["api"] => Endpoint::CoreVersions,
+        ["api", version] => Endpoint::Resources { group: String::new(), version: (*version).to_owned() },
+        ["api", version, rest @ ..] => objects("", version, rest),
+        ["apis"] => Endpoint::Groups,
+        ["apis", group] => Endpoint::Group { group: (*group).to_owned() },
+        ["apis", group, version] => Endpoint::Resources { group: (*group).to_owned(), version: (*version).to_owned() },
+        ["apis", group, version, rest @ ..] => objects(group, version, rest),
+        _ => Endpoint::Unknown,
+    }
+}
+
+fn objects(group: &str, version: &str, rest: &[&str]) -> Endpoint {
+    // A namespace is itself an object: /namespaces/NAME/status is its status, /namespaces/NAME/pods its pods.
+    let (namespace, rest) = match rest {
+        ["namespaces", _, "status" | "finalize"] if group.is_empty() => (None, rest),
+        ["namespaces", namespace, below @ ..] if !below.is_empty() => (Some((*namespace).to_owned()), below),
+        rest => (None, rest),
+    };
+    let (resource, name, subresource) = match rest {
+        [resource] => (resource, None, None),
+        [resource, name] => (resource, Some(name), None),
+        [resource, name, subresource] => (resource, Some(name), Some(subresource)),
+        _ => return Endpoint::Unknown,
+    };
+    Endpoint::Objects(Target {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        resource: (*resource).to_owned(),
+        namespace,
+        name: name.map(|name| (*name).to_owned()),
+        subresource: subresource.map(|name| (*name).to_owned()),
+    })
+}
+
+/// The decoded segments; nothing for a path that no object can have.
+fn segments(path: &str) -> Option<Vec<String>> {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let path = path.strip_suffix('/').unwrap_or(path);
+    if path.is_empty() {
+        return Some(Vec::new());
+    }
+    path.split('/')
+        .map(|segment| {
+            let segment = percent_decode_str(segment).decode_utf8().ok()?.into_owned();
+            (!segment.is_empty() && !segment.contains(['/', '\0'])).then_some(segment)
+        })
+        .collect()
+}
+
+/// The parameters of a request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query {
+    values: HashMap<String, Vec<String>>,
+}
+
+/// What to do about fields the schema does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FieldValidation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+impl Query {
+    /// Reads what comes after the question mark.
+    pub(crate) fn parse(text: Option<&str>) -> Self {
+        let mut values: HashMap<String, Vec<String>> = HashMap::new();
+        for pair in text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            values.entry(decode(name)).or_default().push(decode(value));
+        }
+        Self { values }
+    }
+
+    /// The value of a parameter; the empty string is the same as none.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.values.get(name)?.first().map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// A switch: `true`, `1`, or just there.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        let given = self.values.get(name).and_then(|values| values.first());
+        given.is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
+    }
+
+    /// A switch that knows whether it was given.
+    pub(crate) fn switch(&self, name: &str) -> Option<bool> {
+        self.values.contains_key(name).then(|| self.flag(name))
+    }
+
+    /// A number.
+    pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, Status> {
+        let parse = |text: &str| {
+            text.parse().map_err(|_| {
+                Status::bad_request(format!("the parameter {name} must be a whole number, and {text:?} is none"))
+            })
+        };
+        self.get(name).map(parse).transpose()
+    }
+
+    /// The label selector; everything when there is none.
+    pub(crate) fn labels(&self) -> Result<LabelSelector, Status> {
+        LabelSelector::parse(self.get("labelSelector").unwrap_or_default())
+            .map_err(|error| Status::bad_request(error.to_string()))
+    }
+
+    /// The field selector; everything when there is none.
+    pub(crate) fn fields(&self) -> Result<FieldSelector, Status> {
+        FieldSelector::parse(self.get("fieldSelector").unwrap_or_default())
+            .map_err(|error| Status::bad_request(error.to_string()))
+    }
+
+    /// Whether nothing may be kept of what the request does.
+    pub(crate) fn dry_run(&self) -> bool {
+        self.values.contains_key("dryRun")
+    }
+
+    /// What to do about unknown fields; warns unless told otherwise.
+    pub(crate) fn field_validation(&self) -> FieldValidation {
+        match self.get("fieldValidation") {
+            Some("Ignore") => FieldValidation::Ignore,
+            Some("Strict") => FieldValidation::Strict,
+            _ => FieldValidation::Warn,
+        }
+    }
+
+    /// Checks the parameters of a write; `kind` names the options object in the answer.
+    pub(crate) fn check_write(&self, kind: &str, apply: bool) -> Result<(), Status> {
+        let mut errors = Vec::new();
+        let dry_run = self.values.get("dryRun").into_iter().flatten();
+        let unknown: Vec<&String> = dry_run.filter(|value| *value != "All").collect();
+        if !unknown.is_empty() {
+            errors.push(FieldError::not_supported(FieldPath::new("dryRun"), serde_json::json!(unknown), ["All"]));
+        }
+        if let Some(value) = self.get("fieldValidation").filter(|v| !matches!(*v, "Ignore" | "Warn" | "Strict")) {
+            let known = ["", "Ignore", "Strict", "Warn"];
+            errors.push(FieldError::not_supported(FieldPath::new("fieldValidation"), value.into(), known));
+        }
+        let manager = self.get("fieldManager").unwrap_or_default();
+        let path = FieldPath::new("fieldManager");
+        if manager.len() > 128 {
+            errors.push(FieldError::too_long(path.clone(), 128));
+        }
+        if let Some((at, c)) = manager.char_indices().find(|(_, c)| c.is_control()) {
+            let why = format!("invalid character U+{:04X} (at position {at})", c as u32);
+            errors.push(FieldError::invalid(path.clone(), manager.into(), why));
+        }
+        if kind == "PatchOptions" {
+            if apply && manager.is_empty() {
+                errors.push(FieldError::required(path, "is required for apply patch"));
+            }
+            if !apply && self.get("force").is_some() {
+                let path = FieldPath::new("force");
+                errors.push(FieldError::forbidden(path, "may not be specified for non-apply patch"));
+            }
+        }
+        invalid_options(kind, &errors)
+    }
+}
+
+/// 422 about the options of a request, unless there are no errors.
+pub(crate) fn invalid_options(kind: &str, errors: &[FieldError]) -> Result<(), Status> {
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid("meta.k8s.io", kind, "", errors)) }
+}
+
+/// Whether a method writes.
+pub(crate) fn writes(method: &Method) -> bool {
+    matches!(*method, Method::POST | Method::PUT | Method::PATCH | Method::DELETE)
+}
+
+fn decode(text: &str) -> String {
+    percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(group: &str, namespace: Option<&str>, resource: &str, name: Option<&str>, sub: Option<&str>) -> Endpoint {
+        Endpoint::Objects(Target {
+            group: group.into(),
+            version: "v1".into(),
+            resource: resource.into(),
+            namespace: namespace.map(Into::into),
+            name: name.map(Into::into),
+            subresource: sub.map(Into::into),
+        })
+    }
+
+    #[test]
+    fn paths() {
+        for (path, expect) in [
+            ("/", Endpoint::Root),
+            ("/api", Endpoint::CoreVersions),
+            ("/api/", Endpoint::CoreVersions),
+            ("/apis/apps", Endpoint::Group { group: "apps".into() }),
+            ("/apis/apps/v1", Endpoint::Resources { group: "apps".into(), version: "v1".into() }),
+            ("/readyz/ping", Endpoint::Health { check: Some("ping".into()) }),
+            ("/openapi/v3/apis/apps/v1", Endpoint::OpenApi { group: "apps".into(), version: "v1".into() }),
+            ("/api/v1/nodes", target("", None, "nodes", None, None)),
+            ("/api/v1/namespaces", target("", None, "namespaces", None, None)),
+            ("/api/v1/namespaces/a", target("", None, "namespaces", Some("a"), None)),
+            ("/api/v1/namespaces/a/status", target("", None, "namespaces", Some("a"), Some("status"))),
+            ("/api/v1/namespaces/a/pods", target("", Some("a"), "pods", None, None)),
+            ("/api/v1/namespaces/a/pods/p/status", target("", Some("a"), "pods", Some("p"), Some("status"))),
+            ("/apis/rbac/v1/roles/system%3Aadmin", target("rbac", None, "roles", Some("system:admin"), None)),
+            ("/api/v1/namespaces/a/pods/p/status/x", Endpoint::Unknown),
+            ("/api/v1/pods//x", Endpoint::Unknown),
+            ("/api/v1/pods/a%2Fb", Endpoint::Unknown),
+            ("/api/v1/pods/a%00b", Endpoint::Unknown),
+            ("/api/v1/pods/%ff", Endpoint::Unknown),
+            ("/nowhere", Endpoint::Unknown),
+        ] {
+            assert_eq!(endpoint(path), expect, "{path}");
+        }
+    }
+
+    #[test]
+    fn write_parameters() {
+        for (query, kind, apply, fits) in [
+            ("", "CreateOptions", false, true),
+            ("dryRun=All&fieldValidation=Strict&fieldManager=me", "CreateOptions", false, true),
+            ("dryRun=some", "CreateOptions", false, false),
+            ("dryRun=", "CreateOptions", false, false),
+            ("fieldValidation=loose", "UpdateOptions", false, false),
+            ("fieldManager=a%0Ab", "UpdateOptions", false, false),
+            ("force=true", "PatchOptions", false, false),
+            ("force=true&fieldManager=me", "PatchOptions", true, true),
+            ("force=true", "PatchOptions", true, false),
+        ] {
+            let got = Query::parse(Some(query)).check_write(kind, apply);
+            assert_eq!(got.is_ok(), fits, "{query}: {got:?}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The scale subresource: a small object that shows and sets how many there are. In: an object and where its numbers
+//! are. Out: `autoscaling/v1 Scale`, and from one the change to the object.
+
+use serde_json::{Value, json};
+
+use konverge_core::{FieldError, FieldPath, LabelSelector, Status};
+
+use crate::json_path::{get_simple, set_simple};
+use crate::meta;
+use crate::resource::{Resource, ScalePaths};
+
+/// The scale of an object.
+pub(crate) fn of(object: &Value, paths: &ScalePaths) -> Value {
+    let mut metadata = serde_json::Map::new();
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = meta::of(object).get(field) {
+            metadata.insert(field.to_owned(), value.clone());
+        }
+    }
+    let number = |path: &str| get_simple(object, path).and_then(Value::as_i64);
+    let mut status = json!({"replicas": number(&paths.status_replicas).unwrap_or_default()});
+    if let Some(selector) = paths.selector.as_deref().and_then(|path| get_simple(object, path)) {
+        status["selector"] = selector_text(selector).into();
+    }
+    let mut spec = json!({});
+    if let Some(replicas) = number(&paths.spec_replicas).filter(|replicas| *replicas != 0) {
+        spec["replicas"] = replicas.into();
+    }
+    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
+}
+
+/// The object with the number that `scale` asks for.
+pub(crate) fn set(object: &Value, scale: &Value, resource: &Resource, paths: &ScalePaths) -> Result<Value, Status> {
+    let replicas = match &scale["spec"]["replicas"] {
+        Value::Null => 0,
+        value => value.as_i64().ok_or_else(|| {
+            Status::bad_request(format!(
+                "Scale in version \"v1\" cannot be handled as a Scale: spec.replicas must be a whole number, and is {value}"
+            ))
+        })?,
+    };
+    if replicas < 0 {
+        let path = FieldPath::new("spec").child("replicas");
+        let error = FieldError::invalid(path, replicas.into(), "must be greater than or equal to 0");
+        return Err(Status::invalid("autoscaling", "Scale", meta::text(object, "name"), &[error]));
+    }
+    let mut scaled = object.clone();
+    set_simple(&mut scaled, &paths.spec_replicas, replicas.into()).map_err(Status::internal)?;
+    let version = scale["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty());
+    if version.is_some_and(|version| version != meta::text(object, "resourceVersion")) {
+        return Err(Status::modified(&resource.group, &resource.plural, meta::text(object, "name")));
+    }
+    Ok(scaled)
+}
+
+/// A selector as text, from text or from a LabelSelector object.
+fn selector_text(selector: &Value) -> String {
+    match selector {
+        Value::String(text) => text.clone(),
+        // Older kinds select by plain labels.
+        Value::Object(labels) if labels.values().all(Value::is_string) => {
+            let terms: Vec<String> =
+                labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+            terms.join(",")
+        }
+        object => LabelSelector::from_object(object).map(|selector| selector.to_string()).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_and_sets() {
+        let paths = ScalePaths {
+            spec_replicas: ".spec.replicas".into(),
+            status_replicas: ".status.replicas".into(),
+            selector: Some(".spec.selector".into()),
+        };
+        let object = json!({
+            "metadata": {"name": "web", "resourceVersion": "7"},
+            "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}, "matchExpressions": [
+                {"key": "tier", "operator": "In", "values": ["b", "a"]}, {"key": "x", "operator": "DoesNotExist"},
+            ]}},
+            "status": {"replicas": 2},
+        });
+        let scale = of(&object, &paths);
+        assert_eq!(scale["spec"], json!({"replicas": 3}));
+        assert_eq!(scale["status"], json!({"replicas": 2, "selector": "app=web,tier in (a,b),!x"}));
+    }
+}

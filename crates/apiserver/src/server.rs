@@ -1,0 +1,177 @@
+//! The server as a whole: what it holds, how it starts and stops. In: options. Out: an [`ApiServer`], which is a tower
+//! service: put it behind a listener, or hand it to a client in the same process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, watch};
+
+use konverge_schema::CompileError;
+use konverge_store::{CommitError, Disk, Memory, OpenError as StoreError, Retention, Store};
+
+use crate::change::{Part, Write};
+use crate::documents::Documents;
+use crate::env::{Environment, System};
+use crate::kinds::KindTable;
+use crate::request::FieldValidation;
+use crate::resource::Resource;
+use crate::{builtin, collect, crd, namespace};
+
+/// How to run the server.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where objects are kept.
+    pub storage: Storage,
+    /// Whether a custom resource may be replaced without saying which version is meant. Kubernetes says no.
+    pub lenient_updates: bool,
+    /// How long a watch lasts that sets no limit of its own.
+    pub longest_watch: Duration,
+    /// Who deletes what belongs to an owner or a namespace that goes.
+    pub collector: Collector,
+    /// The time and the dice.
+    pub env: Arc<dyn Environment>,
+}
+
+/// Who deletes what belongs to an owner or a namespace that goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Collector {
+    /// The server itself.
+    #[default]
+    Inside,
+    /// Nobody, or a controller manager beside the server.
+    Elsewhere,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            storage: Storage::Memory,
+            lenient_updates: false,
+            // Long enough not to be noticed, short enough that forgotten watches end.
+            longest_watch: Duration::from_secs(45 * 60),
+            collector: Collector::default(),
+            env: Arc::new(System),
+        }
+    }
+}
+
+/// Where objects are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// In memory: gone with the process.
+    Memory,
+    /// In this directory: what was acknowledged is there after a crash.
+    Disk(PathBuf),
+}
+
+/// Why the server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The data directory cannot be used.
+    #[error("the data directory cannot be used")]
+    Storage(#[from] StoreError),
+    /// What every cluster has could not be written.
+    #[error("the first objects cannot be written")]
+    Write(#[from] CommitError),
+    /// A CRD that is kept does not read any more.
+    #[error("the custom resource definition {name} cannot be read")]
+    Definition {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        source: CompileError,
+    },
+}
+
+/// A Kubernetes API server. Clones are the same server.
+///
+/// It is a `tower` service for HTTP requests, so a client in the same process needs no socket:
+///
+/// ```
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use konverge_apiserver::{ApiServer, Options};
+/// let server = ApiServer::open(Options::default()).await?;
+/// // let client = kube::Client::new(server, "default");
+/// # Ok(()) }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct ApiServer(pub(crate) Arc<Server>);
+
+/// Everything requests share.
+pub(crate) struct Server {
+    pub store: Arc<dyn Store>,
+    pub kinds: KindTable,
+    pub documents: Documents,
+    pub env: Arc<dyn Environment>,
+    pub lenient_updates: bool,
+    pub longest_watch: Duration,
+    /// Held while a CRD is written and its rows are installed, so that the table follows the store's order.
+    pub definitions: Mutex<()>,
+    closing: watch::Sender<bool>,
+}
+
+impl ApiServer {
+    /// Opens the store, creates what every cluster has, and learns the CRDs that are kept.
+    pub async fn open(options: Options) -> Result<Self, OpenError> {
+        let store: Arc<dyn Store> = match options.storage {
+            Storage::Memory => Arc::new(Memory::default()),
+            Storage::Disk(directory) => Arc::new(Disk::open(&directory, Retention::default())?),
+        };
+        let server = Arc::new(Server {
+            store,
+            kinds: KindTable::new(builtin::served()),
+            documents: Documents::default(),
+            env: options.env,
+            lenient_updates: options.lenient_updates,
+            longest_watch: options.longest_watch,
+            definitions: Mutex::new(()),
+            closing: watch::Sender::new(false),
+        });
+        namespace::create_always(&server).await?;
+        crd::install_kept(&server)?;
+        if options.collector == Collector::Inside {
+            // It ends with the server: when that closes, or when nobody holds it any more.
+            tokio::spawn(collect::run(Arc::downgrade(&server), server.closing()));
+        }
+        Ok(Self(server))
+    }
+
+    /// Ends all watches, so that connections can be closed. Other requests are still answered.
+    pub fn shutdown(&self) {
+        self.0.closing.send_replace(true);
+    }
+
+    /// The store behind the server, for backups and figures.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.0.store
+    }
+}
+
+impl Server {
+    /// A write that the server makes on its own account.
+    pub fn internal_write<'a>(&'a self, resource: &'a Arc<Resource>) -> Write<'a> {
+        Write {
+            server: self,
+            resource,
+            namespace: None,
+            part: Part::Main,
+            validation: FieldValidation::Ignore,
+            manager: "konverge".to_owned(),
+            api_version: resource.api_version(),
+            dry_run: false,
+        }
+    }
+
+    /// Tells a watch when the server is closing.
+    pub fn closing(&self) -> watch::Receiver<bool> {
+        self.closing.subscribe()
+    }
+}
+
+impl std::fmt::Debug for ApiServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApiServer").field("revision", &self.0.store.revision()).finish_non_exhaustive()
+    }
+}

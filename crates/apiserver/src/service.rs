@@ -1,0 +1,469 @@
+//! The spine: from an HTTP request to its answer. In: any request. Out: always an answer; every failure is a `Status`.
+//!
+//! ```text
+//! parse → which row → may it be done → read | watch | change → render
+//! ```
+
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, header};
+use serde_json::{Value, json};
+use tower_service::Service;
+
+use konverge_core::{Status, StatusDetails};
+
+use crate::body::{self, Body};
+use crate::change::{Done, Part, Write};
+use crate::decode::{self, Decoded};
+use crate::delete::{self, DeleteOptions};
+use crate::documents;
+use crate::negotiate::{Encoding, Endpoint as Shape, PatchKind, View, Wanted};
+use crate::patch::Patch;
+use crate::read::{self, ListOptions};
+use crate::render::Form;
+use crate::request::{self, Endpoint, Query, Target};
+use crate::resource::{Resource, Verb};
+use crate::server::{ApiServer, Server};
+use crate::table::{IncludeObject, TableView};
+use crate::view::Filter;
+use crate::watch::{self, WatchOptions};
+use crate::{crd, meta, scale};
+
+/// The most that warnings of one answer may take, so that headers stay within what clients accept.
+const MAX_WARNING_BYTES: usize = 4096;
+
+impl<B> Service<Request<B>> for ApiServer
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let server = self.0.clone();
+        Box::pin(async move { Ok(serve(server, request).await) })
+    }
+}
+
+/// Answers one request. A panic is this request's problem alone.
+async fn serve<B>(server: Arc<Server>, request: Request<B>) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (parts, body) = request.into_parts();
+    let answered = AssertUnwindSafe(answer(&server, &parts, body)).catch_unwind().await;
+    let mut response = match answered {
+        Ok(Ok(response)) => response,
+        Ok(Err(status)) => failure(&status),
+        Err(_) => {
+            tracing::error!(method = %parts.method, path = parts.uri.path(), "a request ended in a panic");
+            failure(&Status::internal("the request ended in a panic; the server's log has more"))
+        }
+    };
+    let headers = response.headers_mut();
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    let audit = uuid::Uuid::from_u128(server.env.random()).to_string();
+    headers.insert("audit-id", HeaderValue::try_from(audit).expect("a uuid is a header value"));
+    response
+}
+
+async fn answer<B>(server: &Arc<Server>, parts: &Parts, body: B) -> Result<Response<Body>, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match request::endpoint(parts.uri.path()) {
+        Endpoint::Objects(target) => {
+            let kinds = server.kinds.snapshot();
+            let found = kinds.find(&target.group, &target.version, &target.resource);
+            let Some(resource) = found.filter(|row| row.namespaced || target.namespace.is_none()) else {
+                return Ok(not_found_page());
+            };
+            let body = if request::writes(&parts.method) { body::read(body).await? } else { Bytes::new() };
+            let call = Call::new(server, parts, resource, &target, body)?;
+            call.answer().await
+        }
+        Endpoint::Unknown => Ok(not_found_page()),
+        document => documents::answer(server, parts, &document),
+    }
+}
+
+/// One request about objects.
+struct Call<'a> {
+    server: &'a Arc<Server>,
+    parts: &'a Parts,
+    resource: &'a Arc<Resource>,
+    target: &'a Target,
+    query: Query,
+    body: Bytes,
+}
+
+impl<'a> Call<'a> {
+    fn new(
+        server: &'a Arc<Server>,
+        parts: &'a Parts,
+        resource: &'a Arc<Resource>,
+        target: &'a Target,
+        body: Bytes,
+    ) -> Result<Self, Status> {
+        let query = Query::parse(parts.uri.query());
+        Ok(Self { server, parts, resource, target, query, body })
+    }
+
+    async fn answer(&self) -> Result<Response<Body>, Status> {
+        let part = self.part()?;
+        let verb = self.verb()?;
+        let allowed = match self.target.subresource.as_deref().and_then(|name| self.resource.subresource(name)) {
+            Some(subresource) => subresource.verbs,
+            None => self.resource.verbs,
+        };
+        if !allowed.contains(verb) {
+            return Err(Status::method_not_allowed());
+        }
+        match (verb, part) {
+            (Verb::Get, _) => self.get(part),
+            (Verb::List, _) => self.list(),
+            (Verb::Watch, _) => self.watch(),
+            (Verb::Create, _) => self.create().await,
+            (Verb::Update, _) => self.update(part).await,
+            (Verb::Patch, _) => self.patch(part).await,
+            (Verb::Delete, _) => self.delete().await,
+            (Verb::DeleteCollection, _) => self.delete_collection().await,
+        }
+    }
+
+    fn part(&self) -> Result<Part, Status> {
+        let Some(name) = &self.target.subresource else { return Ok(Part::Main) };
+        let known = self.resource.subresource(name).is_some();
+        match name.as_str() {
+            "status" if known => Ok(Part::Status),
+            "scale" if known => Ok(Part::Scale),
+            "finalize" if known => Ok(Part::Finalize),
+            _ => Err(Status::failure(404, "NotFound", "the server could not find the requested resource")),
+        }
+    }
+
+    fn verb(&self) -> Result<Verb, Status> {
+        let placed = self.resource.namespaced == self.target.namespace.is_some();
+        match (&self.parts.method, &self.target.name) {
+            (&Method::GET | &Method::HEAD, Some(_)) if placed => Ok(Verb::Get),
+            (&Method::GET | &Method::HEAD, None) if self.query.flag("watch") => Ok(Verb::Watch),
+            (&Method::GET | &Method::HEAD, None) => Ok(Verb::List),
+            (&Method::POST, None) if placed => Ok(Verb::Create),
+            (&Method::PUT, Some(_)) if placed => Ok(Verb::Update),
+            (&Method::PATCH, Some(_)) if placed => Ok(Verb::Patch),
+            (&Method::DELETE, Some(_)) if placed => Ok(Verb::Delete),
+            (&Method::DELETE, None) if placed => Ok(Verb::DeleteCollection),
+            _ => Err(Status::method_not_allowed()),
+        }
+    }
+
+    fn get(&self, part: Part) -> Result<Response<Body>, Status> {
+        let wanted = self.wanted(Shape::Object)?;
+        wanted.check_shape(false)?;
+        let entry = read::get(&*self.server.store, self.resource, self.namespace(), self.name(), &self.query)?;
+        let bytes = match (&self.resource.scale, part) {
+            (Some(paths), Part::Scale) => {
+                self.scale_form(&wanted)?.object(&scale::of(&self.resource.view(&entry), paths))
+            }
+            _ => self.form(&wanted)?.entry(self.resource, &entry),
+        };
+        Ok(self.respond(200, &wanted, bytes, &[]))
+    }
+
+    fn list(&self) -> Result<Response<Body>, Status> {
+        let wanted = self.wanted(Shape::Object)?;
+        wanted.check_shape(true)?;
+        let options = ListOptions::parse(&self.query)?;
+        let filter = self.filter()?;
+        let namespace = self.namespace();
+        let listed = read::list(&*self.server.store, self.resource, namespace, &filter, &options, &self.query)?;
+        let pieces = self.form(&wanted)?.list(self.resource.clone(), listed);
+        if wanted.encoding == Encoding::Yaml {
+            return Ok(self.respond(200, &wanted, pieces.into_bytes(), &[]));
+        }
+        Ok(typed(200, wanted.encoding.content_type(), Body::stream(pieces.into_stream())))
+    }
+
+    fn watch(&self) -> Result<Response<Body>, Status> {
+        let wanted = self.wanted(Shape::Watch)?;
+        let options = WatchOptions::parse(&self.query)?;
+        let filter = self.filter()?;
+        let events =
+            watch::watch(self.server, self.resource.clone(), self.namespace(), filter, self.form(&wanted)?, &options)?;
+        Ok(typed(200, wanted.encoding.content_type(), Body::stream(events)))
+    }
+
+    async fn create(&self) -> Result<Response<Body>, Status> {
+        let wanted = self.wanted(Shape::Object)?;
+        self.query.check_write("CreateOptions", false)?;
+        let mut warnings = Vec::new();
+        let done = self.write(Part::Main).create(self.decode()?, &mut warnings).await?;
+        self.done(201, &wanted, Part::Main, done, &warnings)
+    }
+
+    async fn update(&self, part: Part) -> Result<Response<Body>, Status> {
+        let wanted = self.wanted(Shape::Object)?;
+        self.query.check_write("UpdateOptions", false)?;
+        let mut warnings = Vec::new();
+        let write = self.write(part);
+        let sent = self.decode()?;
+        let before = self.server.store.revision();
+        let done = match (&self.resource.scale, part) {
+            (Some(paths), Part::Scale) => {
+                let set = |object: &Value| scale::set(object, &sent.value, self.resource, paths);
+                write.rescale(self.name(), &mut warnings, set).await?
+            }
+            _ => write.replace(self.name(), sent, &mut warnings).await?,
+        };
+        self.settled(before, &wanted, part, done, &warnings).await
+    }
+
+    async fn patch(&self, part: Part) -> Result<Response<Body>, Status> {
+        let wanted = self.wanted(Shape::Object)?;
+        let kind = PatchKind::of_body(self.header(header::CONTENT_TYPE), self.resource.custom)?;
+        self.query.check_write("PatchOptions", kind == PatchKind::Apply)?;
+        let mut warnings = Vec::new();
+        let write = self.write(part);
+        let before = self.server.store.revision();
+        let patch = match kind {
+            PatchKind::Json => Patch::json(&self.body)?,
+            PatchKind::Merge => Patch::merge(&self.body)?,
+            PatchKind::Strategic if part == Part::Scale => Patch::merge(&self.body)?,
+            PatchKind::Strategic => Patch::strategic(&self.body)?,
+            PatchKind::Apply if part == Part::Scale => {
+                let accepted = "application/json-patch+json, application/merge-patch+json";
+                let message = format!(
+                    "the body of the request was in an unknown format - accepted media types include: {accepted}"
+                );
+                return Err(Status::failure(415, "UnsupportedMediaType", message));
+            }
+            PatchKind::Apply => {
+                let sent = decode::yaml(&self.body)?;
+                let force = self.query.flag("force");
+                let done = write.apply(self.name(), force, sent, &mut warnings).await?;
+                return self.settled(before, &wanted, part, done, &warnings).await;
+            }
+        };
+        let done = match (&self.resource.scale, part) {
+            (Some(paths), Part::Scale) => {
+                let set = |object: &Value| {
+                    let patched = patch.apply(self.resource, &scale::of(object, paths))?;
+                    scale::set(object, &patched, self.resource, paths)
+                };
+                write.rescale(self.name(), &mut warnings, set).await?
+            }
+            _ => {
+                let patched = |object: &Value| patch.apply(self.resource, object);
+                write.patch(self.name(), &mut warnings, patched).await?
+            }
+        };
+        self.settled(before, &wanted, part, done, &warnings).await
+    }
+
+    async fn delete(&self) -> Result<Response<Body>, Status> {
+        let wanted = self.wanted(Shape::Object)?;
+        let options = DeleteOptions::parse(&self.body, &self.query)?;
+        let done = delete::delete(self.server, self.resource, self.namespace(), self.name(), &options).await?;
+        match done {
+            Done::Gone(object) => {
+                crd::last_object_gone(self.server, self.resource).await?;
+                if self.resource.behaviour.returns_deleted {
+                    return Ok(self.respond(200, &wanted, self.form(&wanted)?.object(&object), &[]));
+                }
+                let status = Status::success(StatusDetails {
+                    name: self.name().to_owned(),
+                    group: self.resource.group.to_string(),
+                    kind: self.resource.plural.to_string(),
+                    uid: meta::text(&object, "uid").to_owned(),
+                    ..StatusDetails::default()
+                });
+                let bytes = serde_json::to_vec(&status).expect("writing to memory does not fail");
+                Ok(self.respond(200, &wanted, bytes, &[]))
+            }
+            done => self.done(200, &wanted, Part::Main, done, &[]),
+        }
+    }
+
+    async fn delete_collection(&self) -> Result<Response<Body>, Status> {
+        let wanted = self.wanted(Shape::Object)?;
+        let options = DeleteOptions::parse(&self.body, &self.query)?;
+        let filter = self.filter()?;
+        let range = ListOptions::parse(&self.query)?;
+        let namespace = self.namespace();
+        let listed = read::list(&*self.server.store, self.resource, namespace, &filter, &range, &self.query)?;
+        for entry in &listed.entries {
+            let (namespace, name) = self.resource.identity(&entry.key);
+            match delete::delete(self.server, self.resource, namespace, name, &options).await {
+                Err(status) if status.code != 404 => return Err(status),
+                _ => {}
+            }
+        }
+        crd::last_object_gone(self.server, self.resource).await?;
+        let pieces = self.form(&wanted)?.list(self.resource.clone(), listed);
+        Ok(self.respond(200, &wanted, pieces.into_bytes(), &[]))
+    }
+
+    /// Answers an update: 201 if it made the object.
+    async fn settled(
+        &self,
+        before: konverge_store::Revision,
+        wanted: &Wanted,
+        part: Part,
+        done: Done,
+        warnings: &[String],
+    ) -> Result<Response<Body>, Status> {
+        let code = match &done {
+            Done::Kept(entry) if entry.created == entry.revision && entry.created > before => 201,
+            Done::Gone(_) => {
+                crd::last_object_gone(self.server, self.resource).await?;
+                200
+            }
+            _ => 200,
+        };
+        self.done(code, wanted, part, done, warnings)
+    }
+
+    fn done(
+        &self,
+        code: u16,
+        wanted: &Wanted,
+        part: Part,
+        done: Done,
+        warnings: &[String],
+    ) -> Result<Response<Body>, Status> {
+        let bytes = match (&self.resource.scale, part, done) {
+            (Some(paths), Part::Scale, done) => {
+                let object = match done {
+                    Done::Kept(entry) => self.resource.view(&entry),
+                    Done::Dry(object) | Done::Gone(object) => object,
+                };
+                self.scale_form(wanted)?.object(&scale::of(&object, paths))
+            }
+            (_, _, Done::Kept(entry)) => self.form(wanted)?.entry(self.resource, &entry),
+            (_, _, Done::Dry(object) | Done::Gone(object)) => self.form(wanted)?.object(&object),
+        };
+        Ok(self.respond(code, wanted, bytes, warnings))
+    }
+
+    fn respond(&self, code: u16, wanted: &Wanted, json: Vec<u8>, warnings: &[String]) -> Response<Body> {
+        let bytes = encode(wanted.encoding, wanted.pretty || self.query.flag("pretty"), json);
+        let mut response = typed(code, wanted.encoding.content_type(), Body::full(bytes));
+        let mut room = MAX_WARNING_BYTES;
+        for warning in warnings {
+            let text = warning.replace(|c: char| c.is_control(), " ").replace('\\', "\\\\").replace('"', "\\\"");
+            let Ok(value) = HeaderValue::try_from(format!("299 - \"{text}\"")) else { continue };
+            let Some(left) = room.checked_sub(value.len()) else { break };
+            room = left;
+            response.headers_mut().append(header::WARNING, value);
+        }
+        response
+    }
+
+    fn decode(&self) -> Result<Decoded, Status> {
+        match Encoding::of_body(self.header(header::CONTENT_TYPE))? {
+            Encoding::Json => decode::json(&self.body),
+            Encoding::Yaml => decode::yaml(&self.body),
+        }
+    }
+
+    fn write(&self, part: Part) -> Write<'_> {
+        let agent = self.header(header::USER_AGENT).unwrap_or_default();
+        let agent = agent.split('/').next().filter(|agent| !agent.is_empty()).unwrap_or("unknown");
+        Write {
+            server: self.server,
+            resource: self.resource,
+            namespace: self.namespace(),
+            part,
+            validation: self.query.field_validation(),
+            manager: self.query.get("fieldManager").unwrap_or(agent).chars().take(128).collect(),
+            api_version: self.resource.api_version(),
+            dry_run: self.query.dry_run(),
+        }
+    }
+
+    fn filter(&self) -> Result<Filter, Status> {
+        Filter::new(self.resource, self.query.labels()?, self.query.fields()?)
+    }
+
+    fn wanted(&self, shape: Shape) -> Result<Wanted, Status> {
+        Wanted::accept(self.header(header::ACCEPT), shape)
+    }
+
+    fn form(&self, wanted: &Wanted) -> Result<Form, Status> {
+        self.form_of(wanted, || TableView::of(self.resource))
+    }
+
+    fn scale_form(&self, wanted: &Wanted) -> Result<Form, Status> {
+        self.form_of(wanted, || TableView::builtin("autoscaling", "Scale"))
+    }
+
+    fn form_of(&self, wanted: &Wanted, view: impl FnOnce() -> TableView) -> Result<Form, Status> {
+        Ok(match wanted.view {
+            View::Object => Form::Whole,
+            View::PartialMetadata(version) | View::PartialMetadataList(version) => Form::Metadata(version),
+            View::Table(version) => Form::Table {
+                view: Arc::new(view()),
+                version,
+                include: IncludeObject::parse(self.query.get("includeObject"))?,
+                env: self.server.env.clone(),
+            },
+        })
+    }
+
+    fn header(&self, name: header::HeaderName) -> Option<&str> {
+        self.parts.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        self.target.namespace.as_deref()
+    }
+
+    fn name(&self) -> &str {
+        self.target.name.as_deref().unwrap_or_default()
+    }
+}
+
+/// JSON as the client wants to read it.
+pub(crate) fn encode(encoding: Encoding, pretty: bool, json: Vec<u8>) -> Vec<u8> {
+    let value = || serde_json::from_slice::<Value>(&json).unwrap_or_default();
+    match encoding {
+        Encoding::Json if pretty => serde_json::to_vec_pretty(&value()).unwrap_or(json),
+        Encoding::Json => json,
+        Encoding::Yaml => serde_saphyr::to_string(&value()).map(String::into_bytes).unwrap_or(json),
+    }
+}
+
+/// An answer of this type.
+pub(crate) fn typed(code: u16, content_type: &'static str, body: Body) -> Response<Body> {
+    let builder = Response::builder().status(code).header(header::CONTENT_TYPE, content_type);
+    builder.body(body).expect("a known code and content type make a response")
+}
+
+/// What is said about paths where nothing is.
+pub(crate) fn not_found_page() -> Response<Body> {
+    typed(404, "text/plain; charset=utf-8", Body::full("404 page not found\n"))
+}
+
+fn failure(status: &Status) -> Response<Body> {
+    let body = serde_json::to_vec(status).unwrap_or_else(|_| json!({"kind": "Status"}).to_string().into());
+    let mut response = typed(status.code, "application/json", Body::full(body));
+    if let Some(details) = status.details.as_ref().filter(|details| details.retry_after_seconds > 0) {
+        response.headers_mut().insert(header::RETRY_AFTER, details.retry_after_seconds.into());
+    }
+    response
+}

@@ -1,0 +1,137 @@
+//! The command line: what may be asked, and its help. Nothing is done here.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// A Kubernetes API server in one process, for developing and testing operators.
+#[derive(Debug, Parser)]
+#[command(name = "konverge", version, propagate_version = true, after_help = EXAMPLES)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// How log lines on stderr look.
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+    /// Logs more: -v for debug, -vv for everything. RUST_LOG, if set, decides instead.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  konverge dev                        a server to develop against, on port 3000
+  konverge apiserver --memory         one that forgets, on port 6443
+  konverge backup monday.backup       copy the data of a stopped server
+  konverge restore monday.backup --data-dir other";
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the API server
+    #[command(after_help = APISERVER_EXAMPLES)]
+    Apiserver(ApiserverArgs),
+    /// Run what a developer needs: today the API server alone, on port 3000
+    #[command(after_help = DEV_EXAMPLES)]
+    Dev(DevArgs),
+    /// Copy the data of a stopped server to a file
+    Backup(BackupArgs),
+    /// Make a data directory from a backup
+    Restore(RestoreArgs),
+    /// Print the version
+    Version,
+}
+
+const APISERVER_EXAMPLES: &str = "\
+When it accepts requests it prints one line with its address and writes the kubeconfig:
+  konverge apiserver ready at http://127.0.0.1:6443 (disk .konverge/data) kubeconfig .konverge/kubeconfig
+
+Examples:
+  konverge apiserver
+  konverge apiserver --memory --port 0 --kubeconfig /tmp/kubeconfig
+  konverge apiserver --data-dir /var/lib/konverge --tls
+  KUBECONFIG=.konverge/kubeconfig kubectl get namespaces";
+
+const DEV_EXAMPLES: &str = "\
+Examples:
+  konverge dev
+  konverge dev --memory --port 0
+  PORT=8080 konverge dev";
+
+/// Arguments of `konverge apiserver`.
+#[derive(Debug, clap::Args)]
+pub struct ApiserverArgs {
+    /// The address to listen on. Others than loopback need --tls and --insecure-no-auth
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "ADDRESS")]
+    pub bind: IpAddr,
+    /// The port to listen on; 0 picks a free one
+    #[arg(long, default_value_t = 6443)]
+    pub port: u16,
+    #[command(flatten)]
+    pub storage: StorageArgs,
+    /// Where to write the kubeconfig when ready [default: kubeconfig in the data directory]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Serve HTTPS, with a CA and a certificate made on the spot and kept in the data directory
+    #[arg(long)]
+    pub tls: bool,
+    /// Another name or address the certificate is for; may be repeated
+    #[arg(long, value_name = "NAME", requires = "tls")]
+    pub tls_name: Vec<String>,
+    /// Allow --bind to other machines, although whoever reaches the port may do everything
+    #[arg(long)]
+    pub insecure_no_auth: bool,
+}
+
+/// Arguments of `konverge dev`.
+#[derive(Debug, clap::Args)]
+pub struct DevArgs {
+    /// The port to listen on, on 127.0.0.1; 0 picks a free one
+    #[arg(long, env = "PORT", default_value_t = 3000)]
+    pub port: u16,
+    #[command(flatten)]
+    pub storage: StorageArgs,
+}
+
+/// Where objects are kept.
+#[derive(Debug, clap::Args)]
+pub struct StorageArgs {
+    /// The directory for objects, certificates and the kubeconfig; made if it is not there. What was acknowledged is
+    /// there after a crash
+    #[arg(long, value_name = "DIR", default_value = ".konverge")]
+    pub data_dir: PathBuf,
+    /// Keep objects in memory only; they are gone with the process
+    #[arg(long)]
+    pub memory: bool,
+}
+
+/// Arguments of `konverge backup`.
+#[derive(Debug, clap::Args)]
+pub struct BackupArgs {
+    /// The file to write; never one that is there already
+    pub file: PathBuf,
+    /// The data directory of the stopped server
+    #[arg(long, value_name = "DIR", default_value = ".konverge")]
+    pub data_dir: PathBuf,
+}
+
+/// Arguments of `konverge restore`.
+#[derive(Debug, clap::Args)]
+pub struct RestoreArgs {
+    /// The backup to read
+    pub file: PathBuf,
+    /// The data directory to make; it must hold no objects yet
+    #[arg(long, value_name = "DIR", default_value = ".konverge")]
+    pub data_dir: PathBuf,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}

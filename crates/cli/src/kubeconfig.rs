@@ -1,0 +1,177 @@
+//! The file that tells kubectl and operators where the server is. An address and a CA come in; a file that only its
+//! owner can read comes out, whole or not at all. It never touches a kubeconfig that someone else wrote.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// The first line of ours.
+const MARK: &str = "# Written by konverge; replaced at each start.";
+
+/// Why it was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeconfigError {
+    #[error("{}: not written by konverge, so it is left alone; choose another file with --kubeconfig", .0.display())]
+    Foreign(PathBuf),
+    #[error("cannot write the kubeconfig {}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+}
+
+/// What is in it.
+#[derive(Debug)]
+pub struct Kubeconfig<'a> {
+    /// `https://127.0.0.1:6443`
+    pub server: &'a str,
+    /// The CA to trust, as PEM; none for plain HTTP.
+    pub ca_pem: Option<&'a str>,
+}
+
+impl Kubeconfig<'_> {
+    /// Puts it at this path, if what is there is ours or nothing.
+    pub fn write(&self, path: &Path) -> Result<(), KubeconfigError> {
+        let failed = |source| KubeconfigError::Io { path: path.into(), source };
+        check(path)?;
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).map_err(failed)?;
+        }
+        replace(path, &self.text()).map_err(failed)
+    }
+
+    fn text(&self) -> String {
+        let Kubeconfig { server, ca_pem } = self;
+        let (ca, user) = match ca_pem {
+            // Over TLS kubectl asks for a user name if there is no credential at all; the server looks at none.
+            Some(pem) => {
+                (format!("\n    certificate-authority-data: {}", base64(pem.as_bytes())), "\n    token: not-checked")
+            }
+            None => (String::new(), " {}"),
+        };
+        format!(
+            "{MARK}
+apiVersion: v1
+kind: Config
+clusters:
+- name: konverge
+  cluster:
+    server: {server}{ca}
+users:
+- name: konverge
+  user:{user}
+contexts:
+- name: konverge
+  context:
+    cluster: konverge
+    user: konverge
+    namespace: default
+current-context: konverge
+"
+        )
+    }
+}
+
+/// Whether this path may be written; asked before the server starts, too.
+pub fn check(path: &Path) -> Result<(), KubeconfigError> {
+    match fs::read_to_string(path) {
+        Ok(text) if text.is_empty() || text.starts_with(MARK) => Ok(()),
+        Ok(_) => Err(KubeconfigError::Foreign(path.into())),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            io::ErrorKind::InvalidData => Err(KubeconfigError::Foreign(path.into())),
+            _ => Err(KubeconfigError::Io { path: path.into(), source: error }),
+        },
+    }
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mut next = path.as_os_str().to_owned();
+    next.push(format!(".{}", std::process::id()));
+    let next = PathBuf::from(next);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let written = options.open(&next).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&next, path)
+    });
+    if written.is_err() {
+        // Nothing half-written stays; if it was not ours to begin with, the next start says so again.
+        let _ = fs::remove_file(&next);
+    }
+    written
+}
+
+/// RFC 4648, with padding.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = (0..3).fold(0, |bits, i| bits << 8 | u32::from(group.get(i).copied().unwrap_or(0)));
+        for digit in 0..4 {
+            match digit <= group.len() {
+                true => text.push(DIGITS[(bits >> (18 - 6 * digit) & 63) as usize] as char),
+                false => text.push('='),
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_as_the_rfc_has_it() {
+        for (bytes, expect) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+            ("\u{7ff}~?", "379+Pw=="),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), expect, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn the_text() {
+        let plain = Kubeconfig { server: "http://127.0.0.1:6443", ca_pem: None }.text();
+        assert!(plain.contains("\n    server: http://127.0.0.1:6443\nusers:\n"), "{plain}");
+        assert!(plain.contains("\n  user: {}\ncontexts:"), "{plain}");
+        assert!(plain.contains("\ncurrent-context: konverge\n") && plain.contains("namespace: default"), "{plain}");
+        let tls = Kubeconfig { server: "https://[::1]:1", ca_pem: Some("foo") }.text();
+        assert!(tls.contains("    server: https://[::1]:1\n    certificate-authority-data: Zm9v\nusers:\n"), "{tls}");
+        assert!(tls.contains("\n  user:\n    token: not-checked\ncontexts:"), "{tls}");
+    }
+
+    #[test]
+    fn what_may_be_replaced() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let config = Kubeconfig { server: "http://127.0.0.1:1", ca_pem: None };
+        let path = directory.path().join("deep/kubeconfig");
+        config.write(&path).expect("a new one");
+        config.write(&path).expect("our own");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = fs::metadata(&path).expect("a file").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+        assert_eq!(fs::read_dir(directory.path().join("deep")).expect("a directory").count(), 1, "no leftovers");
+
+        for (theirs, allowed) in [(&b""[..], true), (b"apiVersion: v1\nkind: Config\n", false), (b"\xff\xfe", false)] {
+            fs::write(&path, theirs).expect("written");
+            assert_eq!(config.write(&path).is_ok(), allowed, "{theirs:?}");
+            if !allowed {
+                assert_eq!(fs::read(&path).expect("a file"), theirs, "left alone");
+            }
+        }
+        let error = config.write(directory.path()).expect_err("a directory");
+        assert!(error.to_string().contains("cannot write the kubeconfig"), "{error}");
+    }
+}

@@ -1,0 +1,23 @@
+//! Logs go to stderr; stdout has only what the command answers.
+
+use std::io::{IsTerminal, stderr};
+
+use tracing_subscriber::EnvFilter;
+
+use crate::args::LogFormat;
+
+/// Begins to log. RUST_LOG decides what, or the number of `-v`.
+pub fn start(format: LogFormat, verbose: u8) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
+        EnvFilter::new(match verbose {
+            0 => "warn",
+            1 => "info,konverge_apiserver=debug,konverge_serve=debug,konverge_store=debug,konverge=debug",
+            _ => "trace",
+        })
+    });
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    match format {
+        LogFormat::Text => log.with_ansi(stderr().is_terminal()).init(),
+        LogFormat::Json => log.json().init(),
+    }
+}

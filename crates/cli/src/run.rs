@@ -1,0 +1,266 @@
+//! Running the API server: the one place that knows both the server and the listener. Options come in; it binds,
+//! opens, serves, tells, waits, and stops in the reverse order. It decides nothing about Kubernetes.
+
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use konverge_apiserver::{ApiServer, OpenError, Options, Storage};
+use konverge_serve::{BindError, BindOptions, CertificateError, Certificates, Limits, Listener, Tls};
+
+use crate::args::{ApiserverArgs, DevArgs, StorageArgs};
+use crate::home::Home;
+use crate::kubeconfig::{self, Kubeconfig, KubeconfigError};
+use crate::open_files;
+use crate::port_holder;
+use crate::signal::Stop;
+
+/// How long running requests may take after a stop was asked. Watches end at once, so this is for writes.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Why the server does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(
+        "refusing to listen on {0}: there is no authentication yet, so whoever reaches the port may do everything; \
+         use a loopback address, or add --insecure-no-auth"
+    )]
+    NoAuthentication(IpAddr),
+    #[error("refusing to listen on {0} without encryption; add --tls")]
+    NoEncryption(IpAddr),
+    #[error("{error} (it is held by {holder})")]
+    Taken { error: BindError, holder: String },
+    #[error(transparent)]
+    Bind(BindError),
+    #[error(transparent)]
+    Certificates(#[from] CertificateError),
+    #[error("cannot open {} (it is held by {owner})", directory.display())]
+    Held { directory: PathBuf, owner: String, source: Box<OpenError> },
+    #[error(transparent)]
+    Open(Box<OpenError>),
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    #[error("the system refused")]
+    System(#[from] io::Error),
+}
+
+/// What the two commands that run a server have in common.
+struct Plan<'a> {
+    bind: SocketAddr,
+    storage: &'a StorageArgs,
+    kubeconfig: PathBuf,
+    tls: Option<&'a [String]>,
+}
+
+/// `konverge apiserver`
+pub fn apiserver(args: ApiserverArgs) -> Result<(), RunError> {
+    allowed(&args)?;
+    let home = Home::new(&args.storage.data_dir);
+    let plan = Plan {
+        bind: SocketAddr::new(args.bind, args.port),
+        storage: &args.storage,
+        kubeconfig: args.kubeconfig.clone().unwrap_or_else(|| home.kubeconfig()),
+        tls: args.tls.then_some(&args.tls_name),
+    };
+    serve(&plan, |ready| {
+        format!(
+            "konverge apiserver ready at {} ({}) kubeconfig {}\n",
+            ready.url,
+            ready.storage,
+            ready.kubeconfig.display()
+        )
+    })
+}
+
+/// `konverge dev`
+pub fn dev(args: DevArgs) -> Result<(), RunError> {
+    let home = Home::new(&args.storage.data_dir);
+    let plan = Plan {
+        bind: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), args.port),
+        storage: &args.storage,
+        kubeconfig: home.kubeconfig(),
+        tls: None,
+    };
+    serve(&plan, |ready| {
+        // Another terminal is in another directory.
+        let kubeconfig = std::path::absolute(ready.kubeconfig).unwrap_or_else(|_| ready.kubeconfig.into());
+        let (url, kubeconfig) = (&ready.url, kubeconfig.display());
+        format!(
+            "konverge dev ready at {url} ({}) kubeconfig {kubeconfig}
+
+This is the API server alone: it keeps objects and tells watchers, but no controllers run yet, so a
+Deployment makes no Pods. Use it from another terminal:
+
+  export KUBECONFIG={kubeconfig}
+  kubectl get namespaces
+  curl {url}/version
+
+Ctrl-C stops it.
+",
+            ready.storage
+        )
+    })
+}
+
+/// Whoever reaches the port may do everything, so only this machine may reach it unless someone insists.
+fn allowed(args: &ApiserverArgs) -> Result<(), RunError> {
+    match (args.bind.is_loopback(), args.insecure_no_auth, args.tls) {
+        (true, _, _) | (false, true, true) => Ok(()),
+        (false, false, _) => Err(RunError::NoAuthentication(args.bind)),
+        (false, true, false) => Err(RunError::NoEncryption(args.bind)),
+    }
+}
+
+/// What to tell when it is ready.
+struct Ready<'a> {
+    url: String,
+    storage: String,
+    kubeconfig: &'a Path,
+}
+
+fn serve(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result<(), RunError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(run(plan, tell))
+}
+
+/// Start in this order, stop in the reverse.
+async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result<(), RunError> {
+    let home = Home::new(&plan.storage.data_dir);
+    kubeconfig::check(&plan.kubeconfig)?;
+    let mut stop = Stop::listen()?;
+
+    let certificates = certificates(plan, &home)?;
+    let listener = bind(plan, certificates.clone())?;
+    let url = reachable(&listener);
+
+    let api = open(plan, &home).await?;
+    let _owned = match plan.storage.memory {
+        true => None,
+        false => Some(home.own(&url)?),
+    };
+    let server = listener.serve(api.clone());
+    let ca_pem = certificates.as_ref().map(Certificates::ca_pem);
+    Kubeconfig { server: &url, ca_pem }.write(&plan.kubeconfig)?;
+
+    let storage = match plan.storage.memory {
+        true => "memory".into(),
+        false => format!("disk {}", home.store().display()),
+    };
+    let ready = Ready { url, storage, kubeconfig: &plan.kubeconfig };
+    print(&tell(&ready));
+    tracing::info!(url = ready.url, storage = ready.storage, "ready");
+
+    stop.asked().await;
+    tracing::info!("stopping; a second Ctrl-C stops at once");
+    let grace = async {
+        // Watches end, which lets their connections end.
+        api.shutdown();
+        server.stop(GRACE).await
+    };
+    tokio::select! {
+        stopped = grace => tracing::info!(finished = stopped.finished, cut = stopped.cut, "stopped"),
+        () = stop.asked() => tracing::warn!("stopped at once; requests that ran were cut"),
+    }
+    Ok(())
+}
+
+fn certificates(plan: &Plan<'_>, home: &Home) -> Result<Option<Certificates>, CertificateError> {
+    let Some(names) = plan.tls else { return Ok(None) };
+    let mut names = names.to_vec();
+    if !plan.bind.ip().is_unspecified() {
+        names.push(plan.bind.ip().to_string());
+    }
+    let now = SystemTime::now();
+    match plan.storage.memory {
+        true => Certificates::in_memory(&names, now),
+        false => Certificates::in_directory(&home.certificates(), &names, now),
+    }
+    .map(Some)
+}
+
+fn bind(plan: &Plan<'_>, certificates: Option<Certificates>) -> Result<Listener, RunError> {
+    let limits = Limits::default();
+    let limits = Limits { connections: limits.connections.min(open_files::connections()), ..limits };
+    let tls = certificates.map_or(Tls::Off, Tls::On);
+    Listener::bind(BindOptions { address: plan.bind.ip(), port: plan.bind.port(), tls, limits }).map_err(|error| {
+        match port_holder::holder(plan.bind) {
+            Some(holder) if matches!(error, BindError::Taken { .. }) => RunError::Taken { error, holder },
+            _ => RunError::Bind(error),
+        }
+    })
+}
+
+/// The address as a client on this machine writes it.
+fn reachable(listener: &Listener) -> String {
+    let address = listener.local_addr();
+    let local = match address {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        SocketAddr::V6(_) => IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
+    };
+    match address.ip().is_unspecified() {
+        true => listener.url().replace(&address.to_string(), &SocketAddr::new(local, address.port()).to_string()),
+        false => listener.url(),
+    }
+}
+
+async fn open(plan: &Plan<'_>, home: &Home) -> Result<ApiServer, RunError> {
+    let storage = match plan.storage.memory {
+        true => Storage::Memory,
+        false => Storage::Disk(home.store()),
+    };
+    ApiServer::open(Options { storage, ..Options::default() }).await.map_err(|source| match home.owner() {
+        Some(owner) if matches!(source, OpenError::Storage(konverge_store::OpenError::Held { .. })) => {
+            RunError::Held { directory: home.store(), owner, source: source.into() }
+        }
+        _ => RunError::Open(source.into()),
+    })
+}
+
+/// Whoever started this may have gone; the server stays.
+fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        tracing::debug!(%error, "nobody reads what is printed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    /// What the arguments of `konverge apiserver` lead to: nothing, or the refusal.
+    fn check(arguments: &str, expect: Option<&str>) {
+        let line = ["konverge", "apiserver"].into_iter().chain(arguments.split_whitespace());
+        let outcome = match Args::try_parse_from(line) {
+            Ok(Args { command: Command::Apiserver(args), .. }) => allowed(&args).map_err(|error| error.to_string()),
+            Ok(_) => unreachable!("apiserver was asked for"),
+            Err(error) => Err(error.to_string()),
+        };
+        match (outcome, expect) {
+            (Ok(()), None) => {}
+            (Err(message), Some(part)) => assert!(message.contains(part), "{arguments}: {message}"),
+            (outcome, expect) => panic!("{arguments}: {outcome:?} instead of {expect:?}"),
+        }
+    }
+
+    #[test]
+    fn who_may_reach_it() {
+        check("", None);
+        check("--bind 127.0.0.1", None);
+        check("--bind 127.8.8.8 --tls", None);
+        check("--bind ::1", None);
+        check("--bind 0.0.0.0", Some("refusing to listen on 0.0.0.0: there is no authentication yet"));
+        check("--bind 192.0.2.1 --tls", Some("add --insecure-no-auth"));
+        check("--bind :: --insecure-no-auth", Some("without encryption; add --tls"));
+        check("--bind 0.0.0.0 --insecure-no-auth --tls", None);
+        check("--bind localhost", Some("invalid value 'localhost' for '--bind"));
+        check("--port 70000", Some("invalid value '70000' for '--port"));
+        check("--tls-name x", Some("--tls"));
+        check("--log-format xml", Some("possible values: text, json"));
+        check("--frobnicate", Some("unexpected argument"));
+    }
+}

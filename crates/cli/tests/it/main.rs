@@ -1,0 +1,136 @@
+//! The command as people run it: real processes, real ports, real signals.
+
+#![cfg(unix)]
+
+mod konverge;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use konverge::{Running, fails, runs};
+
+#[test]
+fn it_says_when_it_is_ready_and_stops_when_asked() {
+    // The arguments, and what the ready line must have in it.
+    let table: [(&[&str], &[&str]); 5] = [
+        (&["apiserver", "--memory", "--port", "0"], &["konverge apiserver ready at http://127.0.0.1:", "(memory)"]),
+        (&["apiserver", "--port", "0"], &["konverge apiserver ready at http://127.0.0.1:", "(disk .konverge/data)"]),
+        (&["apiserver", "--memory", "--port", "0", "--tls"], &["ready at https://127.0.0.1:"]),
+        (&["dev", "--port", "0"], &["konverge dev ready at http://127.0.0.1:", "kubeconfig /"]),
+        (&["dev", "--port", "0", "--memory"], &["(memory)"]),
+    ];
+    for (arguments, expect) in table {
+        let directory = tempfile::tempdir().expect("a directory");
+        let server = Running::start(directory.path(), arguments);
+        for part in expect {
+            assert!(server.ready.contains(part), "{arguments:?} said {:?}", server.ready);
+        }
+        let kubeconfig = directory.path().join(".konverge/kubeconfig");
+        let text = fs::read_to_string(&kubeconfig).expect("written before the line");
+        assert!(text.contains(&format!("    server: {}\n", server.url())), "{text}");
+        assert_eq!(text.contains("certificate-authority-data: "), server.url().starts_with("https"), "{text}");
+        assert_eq!(fs::metadata(&kubeconfig).expect("a file").permissions().mode() & 0o777, 0o600);
+        if server.url().starts_with("http:") {
+            let version = server.get("/version");
+            assert!(version.starts_with("HTTP/1.1 200") && version.contains("gitVersion"), "{version}");
+        }
+        let (code, _) = server.stop();
+        assert_eq!(code, Some(0), "{arguments:?}");
+        assert!(kubeconfig.exists(), "kept for the next start");
+    }
+}
+
+#[test]
+fn dev_says_what_it_is() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Running::start(directory.path(), &["dev", "--port", "0", "--memory"]);
+    let url = server.url().to_string();
+    let (_, rest) = server.stop();
+    for part in ["API server alone", "no controllers run yet", "export KUBECONFIG=/", &format!("curl {url}/version")] {
+        assert!(rest.contains(part), "{part:?} is not in {rest}");
+    }
+}
+
+#[test]
+fn a_watch_does_not_hold_up_the_stop() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Running::start(directory.path(), &["apiserver", "--port", "0", "--memory"]);
+    let watch = server.open("/api/v1/namespaces?watch=true");
+    let (code, _) = server.stop();
+    assert_eq!(code, Some(0));
+    drop(watch);
+}
+
+#[test]
+fn two_cannot_have_the_same() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Running::start(directory.path(), &["apiserver", "--port", "0"]);
+    let (port, holder) = (server.port().to_string(), format!("process {}", server.id()));
+
+    let error = fails(directory.path(), &["apiserver", "--memory", "--kubeconfig", "other", "--port", &port]);
+    assert!(error.contains(&format!("127.0.0.1:{port}: port {port} is already in use")), "{error}");
+    #[cfg(target_os = "linux")]
+    assert!(error.contains(&holder), "{error}");
+
+    let error = fails(directory.path(), &["apiserver", "--port", "0"]);
+    assert!(error.contains(&holder) && error.contains(".konverge/data: another process holds"), "{error}");
+
+    let error = fails(directory.path(), &["backup", "copy"]);
+    assert!(error.contains(&holder) && error.contains("stop it first"), "{error}");
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn objects_survive_restarts_and_backups() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Running::start(directory.path(), &["apiserver", "--port", "0"]);
+    let body = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kept"},"data":{"a":"b"}}"#;
+    let created = server.post("/api/v1/namespaces/default/configmaps", body);
+    assert!(created.starts_with("HTTP/1.1 201"), "{created}");
+    server.stop();
+
+    let said = runs(directory.path(), &["backup", "monday.backup"]);
+    assert!(said.contains("copied .konverge/data at revision"), "{said}");
+    let error = fails(directory.path(), &["backup", "monday.backup"]);
+    assert!(error.contains("already there"), "{error}");
+    let said = runs(directory.path(), &["restore", "monday.backup", "--data-dir", "other"]);
+    assert!(said.contains("restored other/data at revision"), "{said}");
+    let error = fails(directory.path(), &["restore", "monday.backup", "--data-dir", "other"]);
+    assert!(error.contains("not empty"), "{error}");
+
+    for data in [".konverge", "other"] {
+        let server = Running::start(directory.path(), &["apiserver", "--port", "0", "--data-dir", data]);
+        let found = server.get("/api/v1/namespaces/default/configmaps/kept");
+        assert!(found.starts_with("HTTP/1.1 200") && found.contains(r#""a":"b""#), "{data}: {found}");
+        server.stop();
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    // The arguments, and what the message must have in it.
+    let table: [(&[&str], &str); 7] = [
+        (&["apiserver", "--bind", "0.0.0.0"], "there is no authentication yet"),
+        (&["apiserver", "--bind", "0.0.0.0", "--insecure-no-auth"], "add --tls"),
+        (&["apiserver", "--memory", "--tls", "--tls-name", "a b"], "\"a b\" is neither a DNS name"),
+        (&["apiserver", "--memory", "--kubeconfig", "theirs"], "theirs: not written by konverge"),
+        (&["backup", "copy"], ".konverge/data: there is no data to copy"),
+        (&["restore", "nothing"], "nothing: cannot be used"),
+        (&["restore", "theirs"], "theirs: this backup cannot be used"),
+    ];
+    for (arguments, expect) in table {
+        let directory = tempfile::tempdir().expect("a directory");
+        fs::write(directory.path().join("theirs"), "apiVersion: v1\n").expect("a file");
+        let error = fails(directory.path(), arguments);
+        assert!(error.contains(expect), "{arguments:?} said {error}");
+        assert!(error.starts_with("error: ") && error.trim_end().lines().count() == 1, "{error}");
+    }
+}
+
+#[test]
+fn the_version_is_told_twice() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for arguments in [["version"], ["--version"]] {
+        assert_eq!(runs(directory.path(), &arguments), format!("konverge {}\n", env!("CARGO_PKG_VERSION")));
+    }
+}

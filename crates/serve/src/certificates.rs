@@ -1,0 +1,235 @@
+//! Certificates made on the spot: a CA of our own and a server certificate under it. Names and a directory (or none)
+//! come in; what a TLS listener serves and the CA that clients trust come out. The one in use can be swapped while
+//! connections run. It never checks clients.
+
+mod files;
+mod issue;
+mod validity;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::RwLock;
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use files::Files;
+use issue::{Authority, Issued};
+
+/// A server certificate with less than this is replaced.
+const RENEW_BEFORE: Duration = Duration::from_secs(30 * 86_400);
+
+/// A CA, the server certificate in use, and how to make the next one. Clones share both.
+#[derive(Clone, Debug)]
+pub struct Certificates(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    authority: Authority,
+    names: Vec<String>,
+    files: Option<Files>,
+    current: RwLock<Current>,
+}
+
+#[derive(Clone, Debug)]
+struct Current {
+    key: Arc<CertifiedKey>,
+    expires: SystemTime,
+    source: Source,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Ours to renew.
+    Made,
+    /// The caller's.
+    Given,
+}
+
+/// What [`Certificates::renew_if_due`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// The certificate is good for a while.
+    Current,
+    /// A new one is in use, under the same CA.
+    Renewed,
+}
+
+impl Certificates {
+    /// A CA and a certificate for localhost, its addresses and `names` (DNS names or IP addresses), gone with the
+    /// process.
+    pub fn in_memory(names: &[String], now: SystemTime) -> Result<Self, CertificateError> {
+        let names = with_local(names);
+        let authority = Authority::new(now)?;
+        let issued = authority.issue(&names, now)?;
+        Self::new(authority, names, None, issued)
+    }
+
+    /// The same, kept in `directory` as `ca.crt`, `ca.key`, `server.crt` and `server.key`: what is there and good for
+    /// a while is used again, so that clients' copies of the CA stay true.
+    pub fn in_directory(directory: &Path, names: &[String], now: SystemTime) -> Result<Self, CertificateError> {
+        let names = with_local(names);
+        let files = Files::open(directory)?;
+        let authority = match files.authority()? {
+            Some(authority) if authority.outlives_a_certificate(now) => authority,
+            _ => {
+                let authority = Authority::new(now)?;
+                files.keep_authority(&authority)?;
+                authority
+            }
+        };
+        let issued = match files.server() {
+            Some(kept) if authority.vouches_for(&kept, &names, now) && !due(kept.expires, now) => kept,
+            _ => {
+                let issued = authority.issue(&names, now)?;
+                files.keep_server(&issued)?;
+                issued
+            }
+        };
+        Self::new(authority, names, Some(files), issued)
+    }
+
+    fn new(
+        authority: Authority,
+        names: Vec<String>,
+        files: Option<Files>,
+        issued: Issued,
+    ) -> Result<Self, CertificateError> {
+        let current = RwLock::new(Current::made(&issued)?);
+        Ok(Certificates(Arc::new(Inner { authority, names, files, current })))
+    }
+
+    /// The CA that clients are to trust, as PEM.
+    pub fn ca_pem(&self) -> &str {
+        &self.0.authority.certificate_pem
+    }
+
+    /// When the certificate in use ends.
+    pub fn expires(&self) -> SystemTime {
+        self.0.current.read().expires
+    }
+
+    /// Makes the next certificate if the one in use ends within 30 days. The running listener does this by itself.
+    /// New connections get it at once; running ones are not disturbed.
+    pub fn renew_if_due(&self, now: SystemTime) -> Result<Renewal, CertificateError> {
+        let current = self.0.current.read().clone();
+        if current.source == Source::Given || !due(current.expires, now) {
+            return Ok(Renewal::Current);
+        }
+        let issued = self.0.authority.issue(&self.0.names, now)?;
+        let next = Current::made(&issued)?;
+        if let Some(files) = &self.0.files {
+            files.keep_server(&issued)?;
+        }
+        *self.0.current.write() = next;
+        Ok(Renewal::Renewed)
+    }
+
+    /// Serves the caller's certificate chain and key (PEM) from now on, and no longer renews.
+    pub fn replace(&self, chain_pem: &str, key_pem: &str) -> Result<(), CertificateError> {
+        let chain = CertificateDer::pem_slice_iter(chain_pem.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|source| CertificateError::Given { what: "certificate", source: source.into() })?;
+        let expires = chain.first().and_then(|leaf| validity::not_after(leaf)).ok_or_else(|| {
+            CertificateError::Given { what: "certificate", source: "no X.509 certificate in it".into() }
+        })?;
+        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
+            .map_err(|source| CertificateError::Given { what: "key", source: source.into() })?;
+        let key = CertifiedKey::from_der(chain, key, &provider())
+            .map_err(|source| CertificateError::Given { what: "pair of certificate and key", source: source.into() })?;
+        *self.0.current.write() = Current { key: Arc::new(key), expires, source: Source::Given };
+        Ok(())
+    }
+
+    /// What a TLS listener needs; it asks for the certificate at each handshake.
+    pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
+        let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
+            .with_safe_default_protocol_versions()
+            .expect("ring has ciphers for TLS 1.2 and 1.3")
+            .with_no_client_auth()
+            .with_cert_resolver(self.0.clone());
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Arc::new(config)
+    }
+}
+
+impl ResolvesServerCert for Inner {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current.read().key.clone())
+    }
+}
+
+impl Current {
+    fn made(issued: &Issued) -> Result<Self, CertificateError> {
+        let key = PrivateKeyDer::from_pem_slice(issued.key_pem.as_bytes())
+            .map_err(|source| CertificateError::Make(source.into()))?;
+        let key = CertifiedKey::from_der(vec![issued.certificate.clone()], key, &provider())
+            .map_err(|source| CertificateError::Make(source.into()))?;
+        Ok(Current { key: Arc::new(key), expires: issued.expires, source: Source::Made })
+    }
+}
+
+fn provider() -> CryptoProvider {
+    rustls::crypto::ring::default_provider()
+}
+
+fn due(expires: SystemTime, now: SystemTime) -> bool {
+    now + RENEW_BEFORE > expires
+}
+
+fn with_local(names: &[String]) -> Vec<String> {
+    let mut all: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(String::from).into();
+    for name in names {
+        if !all.contains(name) {
+            all.push(name.clone());
+        }
+    }
+    all
+}
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CertificateError {
+    /// A certificate cannot be for this.
+    #[error("{name:?} is neither a DNS name nor an IP address, so no certificate can be for it")]
+    Name {
+        /// What was asked for.
+        name: String,
+    },
+    /// The directory cannot be read or written.
+    #[error("cannot {act} {}", path.display())]
+    File {
+        /// `read`, `write`, …
+        act: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// A kept CA cannot be used. It is not replaced in silence, as clients trust it.
+    #[error("{} {problem}; restore it, or remove the directory to begin with a new CA, which clients must then be given", path.display())]
+    Unusable {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// What [`Certificates::replace`] got.
+    #[error("the given {what} cannot be used")]
+    Given {
+        /// Which part.
+        what: &'static str,
+        /// In the library's words.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The library failed.
+    #[error("cannot make a certificate")]
+    Make(#[source] Box<dyn std::error::Error + Send + Sync>),
+}

@@ -1,0 +1,129 @@
+//! Certificates and keys in a directory. Each file is replaced whole or not at all, and keys are for their owner only.
+//! A kept CA that cannot be read is named and refused; a kept server certificate is only a saving.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rcgen::KeyPair;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::CertificateError;
+use super::issue::{Authority, Issued, expires};
+
+const CA_CERTIFICATE: &str = "ca.crt";
+const CA_KEY: &str = "ca.key";
+const SERVER_CERTIFICATE: &str = "server.crt";
+const SERVER_KEY: &str = "server.key";
+
+/// Who may read a file.
+#[derive(Clone, Copy)]
+enum Readers {
+    Everyone,
+    Owner,
+}
+
+/// The directory.
+#[derive(Debug)]
+pub(super) struct Files(PathBuf);
+
+impl Files {
+    pub(super) fn open(directory: &Path) -> Result<Self, CertificateError> {
+        fs::create_dir_all(directory).map_err(failed("create", directory))?;
+        Ok(Files(directory.into()))
+    }
+
+    /// The kept CA; none if there is none at all.
+    pub(super) fn authority(&self) -> Result<Option<Authority>, CertificateError> {
+        let (Some(certificate_pem), Some(key_pem)) = (self.read(CA_CERTIFICATE)?, self.read(CA_KEY)?) else {
+            return match (self.0.join(CA_CERTIFICATE).exists(), self.0.join(CA_KEY).exists()) {
+                (false, false) => Ok(None),
+                (true, _) => Err(self.unusable(CA_KEY, "is missing beside its certificate")),
+                (false, _) => Err(self.unusable(CA_CERTIFICATE, "is missing beside its key")),
+            };
+        };
+        let certificate = CertificateDer::from_pem_slice(certificate_pem.as_bytes())
+            .map_err(|_| self.unusable(CA_CERTIFICATE, "is not a PEM certificate"))?;
+        let expires =
+            expires(&certificate).ok_or_else(|| self.unusable(CA_CERTIFICATE, "is not an X.509 certificate"))?;
+        let key = KeyPair::from_pem(&key_pem).map_err(|_| self.unusable(CA_KEY, "is not a PEM private key"))?;
+        let authority = Authority { certificate, certificate_pem, key, expires };
+        match authority.is_whole() {
+            true => Ok(Some(authority)),
+            false => Err(self.unusable(CA_KEY, "does not belong to the certificate beside it")),
+        }
+    }
+
+    /// The kept server certificate, if it can be read.
+    pub(super) fn server(&self) -> Option<Issued> {
+        let certificate_pem = self.read(SERVER_CERTIFICATE).ok()??;
+        let key_pem = self.read(SERVER_KEY).ok()??;
+        let certificate = CertificateDer::from_pem_slice(certificate_pem.as_bytes()).ok()?;
+        let expires = expires(&certificate)?;
+        let issued = Issued { certificate, certificate_pem, key_pem, expires };
+        // The two files are replaced one after the other; a crash between leaves a pair that does not match.
+        super::Current::made(&issued).ok().map(|_| issued)
+    }
+
+    pub(super) fn keep_authority(&self, authority: &Authority) -> Result<(), CertificateError> {
+        self.write(CA_KEY, &authority.key.serialize_pem(), Readers::Owner)?;
+        self.write(CA_CERTIFICATE, &authority.certificate_pem, Readers::Everyone)
+    }
+
+    pub(super) fn keep_server(&self, issued: &Issued) -> Result<(), CertificateError> {
+        self.write(SERVER_KEY, &issued.key_pem, Readers::Owner)?;
+        self.write(SERVER_CERTIFICATE, &issued.certificate_pem, Readers::Everyone)
+    }
+
+    fn read(&self, name: &str) -> Result<Option<String>, CertificateError> {
+        let path = self.0.join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed("read", &path)(error)),
+        }
+    }
+
+    fn write(&self, name: &str, text: &str, readers: Readers) -> Result<(), CertificateError> {
+        let path = self.0.join(name);
+        let next = self.0.join(format!("{name}.next"));
+        let write = || {
+            // Left by a crash, and perhaps readable for others.
+            match fs::remove_file(&next) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let mut file = create(&next, readers)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&next, &path)
+        };
+        write().map_err(failed("write", &path))
+    }
+
+    fn unusable(&self, name: &str, problem: &'static str) -> CertificateError {
+        CertificateError::Unusable { path: self.0.join(name), problem }
+    }
+}
+
+fn create(path: &Path, readers: Readers) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.mode(match readers {
+            Readers::Everyone => 0o644,
+            Readers::Owner => 0o600,
+        });
+    }
+    #[cfg(not(unix))]
+    let _ = readers;
+    options.open(path)
+}
+
+fn failed(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CertificateError {
+    let path = path.to_path_buf();
+    move |source| CertificateError::File { act, path, source }
+}

@@ -1,0 +1,219 @@
+//! One connection from accept to close: handshake, then requests, then the reason it ended. The service answers; this
+//! file only decides when to stop waiting. It never outlives its server.
+
+use std::error::Error;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tower_service::Service;
+
+use crate::counters::{Counters, count};
+use crate::exchange::{Exchange, RequestBody};
+use crate::limits::Limits;
+use crate::patience::Verdict;
+use crate::pulse::{Plain, Pulse, Socket, Timer};
+use crate::streams::Streams;
+
+/// The least hyper accepts as a buffer.
+const LEAST_BUFFER: usize = 8 << 10;
+/// Request bytes that one HTTP/2 stream may send before the service reads them; Kubernetes' 99th percentile object.
+const STREAM_WINDOW: u32 = 256 << 10;
+/// The same for all streams of a connection together.
+const CONNECTION_WINDOW: u32 = 1 << 20;
+
+/// How far a server is from its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Serving,
+    /// No new requests; those that run may take until then.
+    Draining(Instant),
+    /// Everything ends now.
+    Cut,
+}
+
+/// What all connections of a server share.
+pub(crate) struct Shared<S> {
+    pub service: S,
+    pub tls: Option<TlsAcceptor>,
+    pub limits: Arc<Limits>,
+    pub counters: Arc<Counters>,
+}
+
+/// Counts a connection as open until dropped.
+pub(crate) struct Open(Arc<Counters>);
+
+impl Open {
+    pub(crate) fn new(counters: Arc<Counters>) -> Self {
+        counters.open.fetch_add(1, Ordering::Relaxed);
+        Open(counters)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serves one connection until it ends.
+pub(crate) async fn run<S, B>(stream: TcpStream, shared: Arc<Shared<S>>, mut stage: watch::Receiver<Stage>)
+where
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    // Answers are small and asked for one at a time; waiting to fill a packet would cost 40 ms each.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "the connection was gone before it began");
+        return;
+    }
+    let pulse = Pulse::new(&shared.limits);
+    let socket = Socket::new(stream, pulse.clone());
+    let Some(acceptor) = &shared.tls else {
+        return requests(Plain::new(socket, pulse.clone()), pulse, &shared, stage).await;
+    };
+    let handshake = timeout(shared.limits.handshake, handshake(acceptor, socket));
+    let outcome = tokio::select! {
+        outcome = handshake => outcome,
+        // Nothing was asked yet, so nothing is lost.
+        _ = stage.wait_for(|stage| *stage != Stage::Serving) => return,
+    };
+    match outcome {
+        Ok(Some(tls)) => {
+            pulse.opened();
+            requests(Plain::new(tls, pulse.clone()), pulse, &shared, stage).await;
+        }
+        Ok(None) | Err(_) => count(&shared.counters.handshake_failed),
+    }
+}
+
+/// None: the peer does not speak TLS, or not as we do.
+async fn handshake(acceptor: &TlsAcceptor, mut socket: Socket) -> Option<TlsStream<Socket>> {
+    let mut first = [0; 1];
+    if let Ok(1) = socket.stream().peek(&mut first).await
+        && first[0].is_ascii_uppercase()
+    {
+        // Someone typed http:// for https://. Reading first, as closing with unread bytes would drop the answer.
+        let _ = socket.stream().try_read(&mut [0; 4096]);
+        let answer = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n\
+            This port speaks HTTPS; use https:// in the address.\n";
+        let _ = socket.write_all(answer).await;
+        return None;
+    }
+    acceptor.accept(socket).await.inspect_err(|error| tracing::debug!(%error, "a TLS handshake failed")).ok()
+}
+
+async fn requests<T, S, B>(io: Plain<T>, pulse: Arc<Pulse>, shared: &Shared<S>, stage: watch::Receiver<Stage>)
+where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let streams = Streams::new(shared.limits.clone(), shared.counters.clone());
+    let guard = streams.guard();
+    drive(io, pulse, shared, stage, streams).await;
+    guard.end().await;
+}
+
+async fn drive<T, S, B>(
+    io: Plain<T>,
+    pulse: Arc<Pulse>,
+    shared: &Shared<S>,
+    mut stage: watch::Receiver<Stage>,
+    streams: Streams,
+) where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let Shared { service, limits, counters, .. } = shared;
+    let builder = builder(limits, streams);
+    let exchange =
+        Exchange { service: service.clone(), pulse: pulse.clone(), limits: limits.clone(), counters: counters.clone() };
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), exchange));
+    let mut timer = Timer::default();
+    let mut said_goodbye = false;
+    loop {
+        // In this order: whether time is up is asked after the connection had its turn.
+        let verdict = tokio::select! {
+            biased;
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(error, "a connection ended early");
+                }
+                return;
+            }
+            changed = stage.changed() => {
+                if changed.is_err() || *stage.borrow_and_update() == Stage::Cut {
+                    return;
+                }
+                Verdict::Idle
+            }
+            verdict = poll_fn(|cx| pulse.poll_due(&mut timer, cx)) => verdict,
+        };
+        match verdict {
+            Verdict::Idle if !said_goodbye => {
+                said_goodbye = true;
+                connection.as_mut().graceful_shutdown();
+                pulse.goodbye();
+                continue;
+            }
+            Verdict::Idle => {}
+            Verdict::Header => count(&counters.header_timeout),
+            Verdict::WriteStall => {
+                count(&counters.write_stalled);
+                pulse.reset_on_close();
+            }
+            Verdict::Flood => {
+                count(&counters.flooded);
+                pulse.reset_on_close();
+            }
+        }
+        tracing::debug!(reason = ?verdict, "closed a connection");
+        return;
+    }
+}
+
+fn builder(limits: &Limits, streams: Streams) -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(streams);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        // hyper's own timeout also runs on kept connections, where it would end them long before a client's pool does.
+        .header_read_timeout(None)
+        .max_headers(limits.header_count)
+        .max_buf_size(limits.header_bytes.max(LEAST_BUFFER));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .max_pending_accept_reset_streams(limits.pending_resets)
+        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+        .max_send_buf_size(limits.stream_buffer)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .keep_alive_interval(limits.ping_after)
+        .keep_alive_timeout(limits.ping_answer);
+    builder
+}

@@ -1,0 +1,77 @@
+//! Every limit of the listener, each with its reason. Nothing here acts; `connection` and `patience` do.
+
+use std::time::Duration;
+
+/// How long the listener waits for a client and how much it keeps for it.
+///
+/// The defaults suit an API server whose longest answers are watches that may be silent for minutes.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at one time; more wait in the kernel's queue until one ends. 10,000 idle HTTP/1.1 connections cost
+    /// about 200 MB with TLS, which a server for that many clients has.
+    pub connections: usize,
+    /// From the accepted connection to the end of the TLS handshake. Go's server uses its header timeout here too.
+    pub handshake: Duration,
+    /// From the connection (or, on a kept connection, from the first byte of a request) to the end of the request's
+    /// head. Ten seconds is long for any real network and short for a slow-loris.
+    pub header: Duration,
+    /// Bytes of a request's head. Real ones have 2 KB; tokens and client certificates in headers make 16 KB.
+    /// HTTP/1.1 has the same bound for what waits in memory for a slow peer. Less than 8 KiB counts as 8 KiB.
+    pub header_bytes: usize,
+    /// Header fields of one request (HTTP/1.1; HTTP/2 is bounded by `header_bytes`).
+    pub header_count: usize,
+    /// How long a connection without requests is kept. Go's and hyper's client pools give up after 90 s, so the client
+    /// is usually first, and a request does not meet a closing connection.
+    pub idle: Duration,
+    /// The longest pause within a request body.
+    pub body_idle: Duration,
+    /// The longest a request body may take in all, or a byte every nine seconds would hold a connection for days.
+    /// Kubernetes gives a whole request 60 s.
+    pub body_total: Duration,
+    /// How long a peer may take none of the bytes that wait for it: then the connection is closed (HTTP/2: the stream
+    /// reset if only the stream is stuck). Long enough for a laptop that changes networks.
+    pub write_stall: Duration,
+    /// Bytes that may wait in memory for a slow peer on each HTTP/2 stream.
+    pub stream_buffer: usize,
+    /// Bytes the kernel may hold for a peer that does not read. Left alone Linux grows this to 4 MiB; 256 KiB still
+    /// fills a gigabit link over 2 ms.
+    pub socket_buffer: u32,
+    /// HTTP/2 requests at one time on one connection: Go's default. A stalled connection so pins at most
+    /// `250 × (stream_buffer + one 16 KiB slice)`.
+    pub streams: u32,
+    /// HTTP/2 streams that were reset before the server looked at them; more is the rapid-reset attack.
+    pub pending_resets: usize,
+    /// HTTP/2 frames that carry no request and no data (RST_STREAM, PING, SETTINGS, PRIORITY, empty DATA, unknown) in
+    /// each window of `flood_window`. A client that cancels a thousand watches a second does not exist.
+    pub flood_frames: u32,
+    /// The window of `flood_frames`.
+    pub flood_window: Duration,
+    /// HTTP/2 PING after this silence, so that a peer that lost power is noticed while a watch has nothing to say.
+    pub ping_after: Duration,
+    /// How long the answer to that PING may take.
+    pub ping_answer: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections: 10_000,
+            handshake: Duration::from_secs(10),
+            header: Duration::from_secs(10),
+            header_bytes: 64 << 10,
+            header_count: 128,
+            idle: Duration::from_secs(90),
+            body_idle: Duration::from_secs(10),
+            body_total: Duration::from_secs(60),
+            write_stall: Duration::from_secs(30),
+            stream_buffer: 64 << 10,
+            socket_buffer: 256 << 10,
+            streams: 250,
+            pending_resets: 20,
+            flood_frames: 10_000,
+            flood_window: Duration::from_secs(10),
+            ping_after: Duration::from_secs(30),
+            ping_answer: Duration::from_secs(15),
+        }
+    }
+}

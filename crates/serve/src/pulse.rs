@@ -1,0 +1,227 @@
+//! A connection's patience, shared by those who see something happen: the socket (writes), the plain side of TLS
+//! (reads) and the requests. `Pulse::poll_due` is where the connection's task learns that time is up.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::limits::Limits;
+use crate::patience::{Patience, Verdict};
+
+/// One connection's patience and whom to wake when a deadline may have come nearer.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    patience: Mutex<(Patience, Option<Waker>)>,
+    /// The socket is to forget what it still holds instead of sending it on.
+    reset: AtomicBool,
+}
+
+impl Pulse {
+    pub(crate) fn new(limits: &Limits) -> Arc<Self> {
+        let patience = Patience::new(limits.clone(), Instant::now());
+        Arc::new(Pulse { patience: Mutex::new((patience, None)), reset: AtomicBool::new(false) })
+    }
+
+    /// Counts a request until the guard is dropped.
+    pub(crate) fn request(self: &Arc<Self>) -> InFlight {
+        self.patience.lock().0.request_began();
+        InFlight(self.clone())
+    }
+
+    /// The time for the first request begins now.
+    pub(crate) fn opened(&self) {
+        self.patience.lock().0.opened(Instant::now());
+    }
+
+    /// A goodbye was said.
+    pub(crate) fn goodbye(&self) {
+        self.patience.lock().0.goodbye(Instant::now());
+    }
+
+    /// The peer gets nothing more: what waits in the kernel for it is freed at once.
+    pub(crate) fn reset_on_close(&self) {
+        self.reset.store(true, Ordering::Relaxed);
+    }
+
+    /// Ready when a deadline has passed. To be polled after the connection, which may have moved the deadline.
+    pub(crate) fn poll_due(&self, timer: &mut Timer, cx: &mut Context<'_>) -> Poll<Verdict> {
+        loop {
+            let due = {
+                let (patience, waker) = &mut *self.patience.lock();
+                match waker {
+                    Some(waker) => waker.clone_from(cx.waker()),
+                    None => *waker = Some(cx.waker().clone()),
+                }
+                patience.due()
+            };
+            let Some((at, verdict)) = due else { return Poll::Pending };
+            if at <= Instant::now() {
+                return Poll::Ready(verdict);
+            }
+            match timer.poll_at(at, cx) {
+                Poll::Ready(()) => continue,
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(crate) struct InFlight(Arc<Pulse>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let waker = {
+            let (patience, waker) = &mut *self.0.patience.lock();
+            patience.request_ended(Instant::now());
+            waker.take()
+        };
+        // On HTTP/2 this runs in the request's task, while the connection's task sleeps without a deadline.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// A sleep that is moved only when the deadline comes nearer; one that moved away is noticed when it fires.
+#[derive(Debug, Default)]
+pub(crate) struct Timer(Option<Pin<Box<Sleep>>>);
+
+impl Timer {
+    /// Ready at `at`, or some time before; the caller looks again.
+    pub(crate) fn poll_at(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if sleep.deadline() > at || sleep.is_elapsed() {
+            sleep.as_mut().reset(at);
+        }
+        sleep.as_mut().poll(cx)
+    }
+}
+
+/// The socket, below TLS: sees when the peer takes nothing.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    stream: TcpStream,
+    pulse: Arc<Pulse>,
+}
+
+impl Socket {
+    pub(crate) fn new(stream: TcpStream, pulse: Arc<Pulse>) -> Self {
+        Socket { stream, pulse }
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    fn note<T>(&self, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match &outcome {
+            Poll::Pending => self.pulse.patience.lock().0.write_blocked(Instant::now()),
+            Poll::Ready(_) => self.pulse.patience.lock().0.write_moved(Instant::now()),
+        }
+        outcome
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if self.pulse.reset.load(Ordering::Relaxed) {
+            // If it fails the kernel tries to deliver for a few minutes; nothing else depends on it.
+            let _ = self.stream.set_zero_linger();
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.note(outcome)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.note(outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    // A socket holds nothing back and closes at once, so neither of these can block.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// The plain side of a connection, above TLS: sees what the peer sends.
+#[derive(Debug)]
+pub(crate) struct Plain<T> {
+    inner: T,
+    pulse: Arc<Pulse>,
+}
+
+impl<T> Plain<T> {
+    pub(crate) fn new(inner: T, pulse: Arc<Pulse>) -> Self {
+        Plain { inner, pulse }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Plain<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let outcome = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if let Poll::Ready(Ok(())) = outcome {
+            self.pulse.patience.lock().0.read(&buf.filled()[before..], Instant::now());
+        }
+        outcome
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Plain<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}

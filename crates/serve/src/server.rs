@@ -1,0 +1,216 @@
+//! A listener at work: accepts connections, owns their tasks, renews certificates, and stops in order. It is the only
+//! place that starts connections, and none outlives it.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout_at};
+use tokio_rustls::TlsAcceptor;
+use tower_service::Service;
+
+use crate::bind::{Listener, Tls};
+use crate::certificates::{Certificates, Renewal};
+use crate::connection::{self, Open, Shared, Stage};
+use crate::counters::{Counters, count};
+use crate::exchange::RequestBody;
+
+/// How long to leave the system alone that could not hand over a connection, most often for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often to look whether the certificate is due; renewal begins weeks before the end.
+const RENEWAL_CHECK: Duration = Duration::from_secs(3600);
+
+/// A listener that serves. Dropping it ends everything at once; [`Server::stop`] lets requests finish.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    url: String,
+    counters: Arc<Counters>,
+    stage: Arc<watch::Sender<Stage>>,
+    task: JoinHandle<Stopped>,
+}
+
+/// How a server stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stopped {
+    /// Connections that ended by themselves.
+    pub finished: usize,
+    /// Connections that had to be cut when the time was up.
+    pub cut: usize,
+}
+
+impl Listener {
+    /// Begins to accept. To be called within a tokio runtime.
+    pub fn serve<S, B>(self, service: S) -> Server
+    where
+        S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + Sync + 'static,
+        S::Future: Send,
+        S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        // Subscribed here: a stop may come before the task's first turn.
+        let (stage, stages) = watch::channel(Stage::Serving);
+        let stage = Arc::new(stage);
+        let url = self.url();
+        let (tls, certificates) = match self.tls {
+            Tls::Off => (None, None),
+            Tls::On(certificates) => (Some(TlsAcceptor::from(certificates.server_config())), Some(certificates)),
+        };
+        let shared = Arc::new(Shared { service, tls, limits: self.limits, counters: self.counters.clone() });
+        let task = tokio::spawn(run(self.socket, shared, certificates, stage.clone(), stages));
+        Server { address: self.address, url, counters: self.counters, stage, task }
+    }
+}
+
+impl Server {
+    /// The address it really has.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `http://127.0.0.1:6443`
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What it has seen; stays readable after the server is gone.
+    pub fn counters(&self) -> Arc<Counters> {
+        self.counters.clone()
+    }
+
+    /// Accepts nothing more, closes idle connections, lets running requests finish for so long, and cuts the rest.
+    /// When it returns, no task of the server is left.
+    pub async fn stop(mut self, within: Duration) -> Stopped {
+        self.stage.send_replace(Stage::Draining(Instant::now() + within));
+        match (&mut self.task).await {
+            Ok(stopped) => stopped,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The connections are in a set that this task owns.
+        self.task.abort();
+    }
+}
+
+async fn run<S, B>(
+    listener: TcpListener,
+    shared: Arc<Shared<S>>,
+    certificates: Option<Certificates>,
+    stage: Arc<watch::Sender<Stage>>,
+    mut stages: watch::Receiver<Stage>,
+) -> Stopped
+where
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let mut connections = JoinSet::new();
+    let mut renewal = interval_at(Instant::now() + RENEWAL_CHECK, RENEWAL_CHECK);
+    renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut was_full = false;
+    let deadline = loop {
+        let full = connections.len() >= shared.limits.connections;
+        if full && !was_full {
+            count(&shared.counters.full);
+            tracing::warn!(limit = shared.limits.connections, "all connections are taken; new ones wait");
+        }
+        was_full = full;
+        tokio::select! {
+            biased;
+            Ok(()) = stages.changed() => match *stages.borrow_and_update() {
+                Stage::Draining(deadline) => break deadline,
+                Stage::Serving | Stage::Cut => break Instant::now(),
+            },
+            Some(ended) = connections.join_next() => note(ended, &shared.counters),
+            _ = renewal.tick(), if certificates.is_some() => renew(certificates.as_ref()).await,
+            accepted = listener.accept(), if !full => match accepted {
+                Ok((stream, _)) => accept(stream, &shared, &mut connections, &stages),
+                Err(error) => {
+                    count(&shared.counters.accept_failed);
+                    tracing::warn!(%error, "the system could not hand over a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    };
+    drop(listener);
+    drain(connections, deadline, &stage, &shared.counters).await
+}
+
+fn accept<S, B>(
+    stream: TcpStream,
+    shared: &Arc<Shared<S>>,
+    connections: &mut JoinSet<()>,
+    stages: &watch::Receiver<Stage>,
+) where
+    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    count(&shared.counters.accepted);
+    // A clone has seen no more than this receiver, so that a stop in this moment is not missed.
+    let (shared, stages) = (shared.clone(), stages.clone());
+    let open = Open::new(shared.counters.clone());
+    connections.spawn(async move {
+        let _open = open;
+        connection::run(stream, shared, stages).await;
+    });
+}
+
+async fn drain(
+    mut connections: JoinSet<()>,
+    deadline: Instant,
+    stage: &watch::Sender<Stage>,
+    counters: &Counters,
+) -> Stopped {
+    let mut stopped = Stopped::default();
+    while let Ok(Some(ended)) = timeout_at(deadline, connections.join_next()).await {
+        note(ended, counters);
+        stopped.finished += 1;
+    }
+    stopped.cut = connections.len();
+    stage.send_replace(Stage::Cut);
+    while let Some(ended) = connections.join_next().await {
+        note(ended, counters);
+    }
+    stopped
+}
+
+fn note(ended: Result<(), JoinError>, counters: &Counters) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        count(&counters.panics);
+        tracing::error!("a connection ended in a panic of the service");
+    }
+}
+
+async fn renew(certificates: Option<&Certificates>) {
+    let Some(certificates) = certificates.cloned() else { return };
+    // Keys are made and files are written.
+    match tokio::task::spawn_blocking(move || certificates.renew_if_due(SystemTime::now())).await {
+        Ok(Ok(Renewal::Current)) => {}
+        Ok(Ok(Renewal::Renewed)) => tracing::info!("renewed the server certificate"),
+        Ok(Err(error)) => {
+            let cause: &dyn Error = &error;
+            tracing::error!(cause, "could not renew the server certificate; it is tried again in an hour");
+        }
+        Err(_) => tracing::error!("renewing the server certificate ended in a panic"),
+    }
+}

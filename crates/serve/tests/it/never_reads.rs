@@ -1,0 +1,142 @@
+//! Clients that ask and then do not read.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use konverge_serve::{BindOptions, Limits, Tls};
+use tokio::io::AsyncWriteExt;
+
+use crate::clients::{connect, connect_narrow, good_client, http2, http2_get, http2_text, soon, until};
+use crate::service::{serve, serve_with};
+use crate::tls;
+
+fn limits() -> Limits {
+    Limits { write_stall: Duration::from_millis(500), ..Limits::default() }
+}
+
+const ENDLESS: &[u8] = b"GET /endless HTTP/1.1\r\nhost: x\r\n\r\n";
+
+#[tokio::test]
+async fn over_http1_the_connection_is_closed_and_pins_little() {
+    let (server, state) = serve(limits());
+    let mut stalled = Vec::new();
+    for _ in 0..20 {
+        let mut stream = connect_narrow(server.local_addr()).await;
+        stream.write_all(ENDLESS).await.expect("a request");
+        stalled.push(stream);
+    }
+    let counters = server.counters();
+    until("all cut", || {
+        assert!(state.handed_out.load(Ordering::SeqCst) <= 20 << 20, "more than 1 MiB for each");
+        counters.write_stalled.load(Ordering::Relaxed) == 20
+    })
+    .await;
+    good_client(server.local_addr()).await;
+    until("all forgotten", || state.live.load(Ordering::SeqCst) == 0).await;
+}
+
+#[tokio::test]
+async fn over_tls_the_same() {
+    let (certificates, connector) = tls::trusted();
+    let tls = Tls::On(certificates);
+    let (server, state) = serve_with(BindOptions { limits: limits(), tls, ..BindOptions::default() });
+    let stream = connect_narrow(server.local_addr()).await;
+    let mut stream = tls::handshake(&connector, stream).await.expect("a handshake");
+    stream.write_all(ENDLESS).await.expect("a request");
+    let counters = server.counters();
+    until("cut", || counters.write_stalled.load(Ordering::Relaxed) == 1).await;
+    until("forgotten", || state.live.load(Ordering::SeqCst) == 0).await;
+    assert!(state.handed_out.load(Ordering::SeqCst) <= 1 << 20);
+}
+
+#[tokio::test]
+async fn over_http2_only_the_stream_is_reset() {
+    let (server, state) = serve(limits());
+    let mut client = http2(connect(server.local_addr()).await).await;
+    let unread = http2_get(&mut client, "/endless").await.expect("a head");
+    let counters = server.counters();
+    until("the stream's reset", || {
+        assert!(state.handed_out.load(Ordering::SeqCst) <= 1 << 20);
+        counters.write_stalled.load(Ordering::Relaxed) == 1
+    })
+    .await;
+    until("forgotten", || state.live.load(Ordering::SeqCst) == 0).await;
+    // The rest of the connection goes on, and the reader learns that it missed something.
+    assert_eq!(http2_text(&mut client, "/ok").await, "ok");
+    soon("the end", unread.into_body().collect()).await.expect_err("a reset");
+}
+
+#[tokio::test]
+async fn over_http2_a_peer_that_reads_nothing_at_all_is_cut() {
+    let (server, state) = serve(limits());
+    let stream = connect_narrow(server.local_addr()).await;
+    let mut client = http2(Deaf { inner: stream, left: 20_000 }).await;
+    let _unread = http2_get(&mut client, "/endless").await;
+    let counters = server.counters();
+    until("cut", || counters.write_stalled.load(Ordering::Relaxed) >= 1).await;
+    until("forgotten", || state.live.load(Ordering::SeqCst) == 0).await;
+    good_client(server.local_addr()).await;
+}
+
+#[tokio::test]
+async fn silence_is_no_stall() {
+    let (server, state) =
+        serve(Limits { idle: Duration::from_millis(100), header: Duration::from_millis(100), ..limits() });
+    let mut one = connect(server.local_addr()).await;
+    one.write_all(b"GET /silent HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("a request");
+    let mut two = http2(connect(server.local_addr()).await).await;
+    let _answer = http2_get(&mut two, "/silent").await.expect("a head");
+    until("both", || state.live.load(Ordering::SeqCst) == 2).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(state.live.load(Ordering::SeqCst), 2, "a watch without news was cut");
+    assert_eq!(server.counters().rejected(), 0);
+}
+
+/// A connection that stops reading after so many bytes.
+struct Deaf<T> {
+    inner: T,
+    left: usize,
+}
+
+impl<T: tokio::io::AsyncRead + Unpin> tokio::io::AsyncRead for Deaf<T> {
+    fn poll_read(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        buf: &mut tokio::io::ReadBuf<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        if self.left == 0 {
+            return std::task::Poll::Pending;
+        }
+        let mut part = buf.take(self.left);
+        let outcome = std::pin::Pin::new(&mut self.inner).poll_read(cx, &mut part);
+        let read = part.filled().to_vec();
+        self.left -= read.len();
+        buf.put_slice(&read);
+        outcome
+    }
+}
+
+impl<T: tokio::io::AsyncWrite + Unpin> tokio::io::AsyncWrite for Deaf<T> {
+    fn poll_write(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        buf: &[u8],
+    ) -> std::task::Poll<std::io::Result<usize>> {
+        std::pin::Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}

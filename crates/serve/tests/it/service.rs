@@ -1,0 +1,127 @@
+//! The service under the listener: one path for each thing a server may have to do.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use konverge_serve::{BindOptions, BodyError, Limits, Listener, RequestBody, Server};
+use tokio::sync::Semaphore;
+
+#[derive(Clone, Default)]
+pub struct Paths(pub Arc<State>);
+
+pub struct State {
+    /// Bytes that `/endless` has handed out.
+    pub handed_out: AtomicUsize,
+    /// Responses of `/endless` and `/silent` that exist.
+    pub live: AtomicUsize,
+    /// Requests that wait in `/wait`.
+    pub waiting: AtomicUsize,
+    /// What lets `/wait` answer.
+    pub go: Semaphore,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State {
+            handed_out: AtomicUsize::default(),
+            live: AtomicUsize::default(),
+            waiting: AtomicUsize::default(),
+            go: Semaphore::new(0),
+        }
+    }
+}
+
+struct Live(Arc<State>);
+
+impl Live {
+    fn new(state: &Arc<State>) -> Self {
+        state.live.fetch_add(1, Ordering::SeqCst);
+        Live(state.clone())
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.0.live.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
+
+impl tower_service::Service<Request<RequestBody>> for Paths {
+    type Response = Response<AnyBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let state = self.0.clone();
+        Box::pin(async move { Ok(answer(&state, request).await) })
+    }
+}
+
+async fn answer(state: &Arc<State>, request: Request<RequestBody>) -> Response<AnyBody> {
+    match request.uri().path() {
+        "/ok" => text(StatusCode::OK, "ok"),
+        "/echo" => match request.into_body().collect().await {
+            Ok(body) => Response::new(Full::new(body.to_bytes()).boxed_unsync()),
+            Err(BodyError::Timeout) => text(StatusCode::REQUEST_TIMEOUT, "too slow"),
+            Err(error) => text(StatusCode::BAD_REQUEST, &error.to_string()),
+        },
+        "/endless" => {
+            let (live, chunk) = (Live::new(state), Bytes::from(vec![b'x'; 32 << 10]));
+            let chunks = stream::repeat(chunk).map(move |chunk| {
+                live.0.handed_out.fetch_add(chunk.len(), Ordering::SeqCst);
+                Ok(Frame::data(chunk))
+            });
+            Response::new(StreamBody::new(chunks).boxed_unsync())
+        }
+        "/silent" => {
+            let live = Live::new(state);
+            let nothing = stream::once(async move {
+                let _live = live;
+                std::future::pending::<Result<Frame<Bytes>, Infallible>>().await
+            });
+            Response::new(StreamBody::new(nothing).boxed_unsync())
+        }
+        "/wait" => {
+            state.waiting.fetch_add(1, Ordering::SeqCst);
+            state.go.acquire().await.expect("never closed").forget();
+            text(StatusCode::OK, "waited")
+        }
+        "/large" => Response::new(Full::from(vec![b'x'; 1 << 20]).boxed_unsync()),
+        "/panic" => panic!("as asked"),
+        _ => text(StatusCode::NOT_FOUND, "no such path"),
+    }
+}
+
+fn text(status: StatusCode, text: &str) -> Response<AnyBody> {
+    let mut response = Response::new(Full::from(text.to_string()).boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
+
+/// A server on loopback, and what its service sees.
+pub fn serve(limits: Limits) -> (Server, Arc<State>) {
+    serve_with(BindOptions { limits, ..BindOptions::default() })
+}
+
+pub fn serve_with(options: BindOptions) -> (Server, Arc<State>) {
+    let paths = Paths::default();
+    let state = paths.0.clone();
+    (Listener::bind(options).expect("loopback has free ports").serve(paths), state)
+}
