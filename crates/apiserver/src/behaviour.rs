@@ -37,6 +37,12 @@ pub struct Behaviour {
     pub expires: Option<Duration>,
     /// Where objects are kept.
     pub storage: Storage,
+    /// Dotted paths below which nothing changes once the object is there.
+    pub immutable: Vec<&'static str>,
+    /// What an object has where it says nothing itself; null for nothing.
+    pub defaults: Value,
+    /// A field of plain texts that is only ever written: they are kept in the other field, as base64.
+    pub folds: Option<(&'static str, &'static str)>,
 }
 
 /// When `metadata.generation` grows, besides the moment a deletion begins.
@@ -149,6 +155,9 @@ fn plain() -> Behaviour {
         unknown_label: r#"%q is not a known field selector: only "metadata.name", "metadata.namespace""#,
         expires: None,
         storage: Storage::Own,
+        immutable: Vec::new(),
+        defaults: Value::Null,
+        folds: None,
     }
 }
 
@@ -230,6 +239,9 @@ fn read(row: &mut Behaviour, word: &'static str) -> Option<()> {
             row.storage = Storage::With { group, plural };
         }
         "answered" => row.storage = Storage::Nowhere,
+        "immutable" => row.immutable = list().collect(),
+        "defaults" => row.defaults = serde_json::from_str(rest).ok()?,
+        "folds" => row.folds = Some(rest.split_once(' ')?),
         _ => return None,
     }
     Some(())

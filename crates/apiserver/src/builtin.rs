@@ -80,6 +80,8 @@ fn resource((group, version): (&str, &str), line: &str, types: &Arc<Arena>) -> O
         scale: None,
         behaviour: behaviour(group, plural),
         blank: blank(types, root),
+        deprecation: None,
+        descriptions: None,
     };
     for word in words.split("; ").filter(|word| !word.is_empty()) {
         match word.split_once(' ')? {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use konverge_core::{FieldError, FieldErrorKind, FieldPath, GroupVersion, Status};
+use konverge_core::{FieldError, FieldPath, GroupVersion, Status};
 use konverge_schema::{FieldSet, Flavour, Shape, Writer, check_required, check_types, default, prune, validate};
 use konverge_store::{Commit, CommitError, Condition, Entry, Write as StoreWrite};
 
@@ -23,7 +23,7 @@ use crate::env::rfc3339;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
 use crate::server::Server;
-use crate::{crd, meta, namespace, record};
+use crate::{crd, fill, meta, namespace, record};
 
 /// How often a generated name is rolled again when it is taken.
 const NAME_ATTEMPTS: usize = 8;
@@ -96,30 +96,25 @@ impl Write<'_> {
 
     /// Replaces an object; kinds that allow it are created when they are not there.
     pub async fn replace(&self, name: &str, sent: Decoded, warnings: &mut Vec<String>) -> Result<Done, Status> {
-        let mut object = self.receive(sent, warnings)?;
-        match meta::text(&object, "name") {
-            "" => {
-                meta::of_mut(&mut object).insert("name".into(), name.into());
-            }
-            given if given != name => {
-                return Err(Status::bad_request(format!(
-                    "the name of the object ({given}) does not match the name on the URL ({name})"
-                )));
-            }
-            _ => {}
-        }
+        let object = self.receive(sent, warnings)?;
+        self.same_name(name, &object)?;
         let exists = self.current(name)?.is_some();
         if !exists && self.part == Part::Main && self.resource.behaviour.put_creates {
+            self.same_uid(name, "", &object)?;
             return self.insert(object, Owning::Changed, warnings).await;
         }
         let unconditional = !self.resource.behaviour.update_needs_version || self.server.lenient_updates;
         if meta::text(&object, "resourceVersion").is_empty() && !unconditional && exists {
             let path = FieldPath::new("metadata").child("resourceVersion");
-            let why = "0x0: must be specified for an update";
-            let error = FieldError::new(FieldErrorKind::Invalid, path, None, why);
-            return Err(self.invalid(name, &[error]));
+            let error = FieldError::invalid(path, 0.into(), "must be specified for an update");
+            // This one speaks of the resource, where others name the kind.
+            return Err(Status::invalid(&self.resource.group, &self.resource.plural, name, &[error]));
         }
-        self.update(name, Owning::Changed, warnings, |_, _| Ok(object.clone())).await
+        self.update(name, Owning::Changed, warnings, |current, _| {
+            self.same_uid(name, meta::text(current, "uid"), &object)?;
+            Ok(object.clone())
+        })
+        .await
     }
 
     /// Changes an object by what `patched` makes of it.
@@ -131,7 +126,16 @@ impl Write<'_> {
     ) -> Result<Done, Status> {
         self.update(name, Owning::Changed, warnings, |current, warnings| {
             let value = patched(current)?;
-            self.receive(Decoded { value, duplicates: Vec::new() }, warnings)
+            let object = self.receive(Decoded { value, duplicates: Vec::new() }, warnings);
+            // What a patch makes of an object is the patch's fault, whatever is wrong with it.
+            let object = object.map_err(|status| {
+                let why = status.message.strip_prefix(&self.undecodable("").message).unwrap_or(&status.message);
+                let made = patched(current).map(|value| value.to_string()).unwrap_or_default();
+                let error = FieldError::invalid(FieldPath::new("patch"), made.into(), why);
+                Status::invalid("", "", "", &[error])
+            })?;
+            self.same_name(name, &object)?;
+            Ok(object)
         })
         .await
     }
@@ -156,23 +160,13 @@ impl Write<'_> {
     ) -> Result<Done, Status> {
         let mut config = sent.value;
         self.identify(&mut config)?;
+        // Fields that nobody declared are for the merge to judge, which is never lenient.
         self.report(&sent.duplicates, Vec::new(), warnings)?;
         if !config["metadata"].is_object() {
             config["metadata"] = json!({});
         }
-        match meta::text(&config, "name") {
-            "" => {
-                meta::of_mut(&mut config).insert("name".into(), name.into());
-            }
-            given if given != name => {
-                return Err(Status::bad_request(format!(
-                    "the name of the object ({given}) does not match the name on the URL ({name})"
-                )));
-            }
-            _ => {}
-        }
+        self.same_name(name, &config)?;
         self.place(&mut config)?;
-        self.strict(&mut config.clone(), warnings)?;
         let applied = |live: Option<&Value>| {
             let now = rfc3339(self.server.env.now());
             self.writer(&now, &self.resource.not_written_through(self.part))
@@ -275,7 +269,7 @@ impl Write<'_> {
             let mut said = Vec::new();
             let mut new = produce(&old, &mut said)?;
             self.place(&mut new)?;
-            self.same_object(name, &old, &new)?;
+            self.same_version(name, &old, &new)?;
             resource.isolate(self.part, &old, &mut new);
             meta::carry_over(&old, &mut new);
             self.prepare(Some(&old), &mut new)?;
@@ -283,6 +277,7 @@ impl Write<'_> {
             meta::count_generation(&old, &mut new, resource);
             self.own(&owning, Some(&old), &mut new);
             let mut errors = meta::check_update(&old, &new);
+            errors.extend(meta::check_immutable(&old, &new, resource));
             errors.extend(self.check(Some(&old), &new, &mut said));
             if !errors.is_empty() {
                 return Err(self.invalid(name, &errors));
@@ -338,12 +333,6 @@ impl Write<'_> {
         let unknown = self.prune(&mut object);
         self.report(&sent.duplicates, unknown, warnings)?;
         Ok(object)
-    }
-
-    /// Reports unknown fields of a configuration to apply, which keeps them for the merge to judge.
-    fn strict(&self, config: &mut Value, warnings: &mut Vec<String>) -> Result<(), Status> {
-        let unknown = self.prune(config);
-        self.report(&[], unknown, warnings)
     }
 
     /// Checks that the object says it is what this endpoint serves.
@@ -403,10 +392,7 @@ impl Write<'_> {
     }
 
     fn undecodable(&self, why: &str) -> Status {
-        let Resource { kind, version, custom, .. } = &**self.resource;
-        if *custom {
-            return Status::bad_request(why);
-        }
+        let Resource { kind, version, .. } = &**self.resource;
         Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
     }
 
@@ -422,12 +408,6 @@ impl Write<'_> {
                     "the namespace of the provided object does not match the namespace sent on the request",
                 ));
             }
-            None if !given.is_empty() => {
-                return Err(Status::bad_request(format!(
-                    "namespace {given:?} is set, and {} are not namespaced: remove metadata.namespace",
-                    self.resource.plural
-                )));
-            }
             None => {
                 meta::of_mut(object).remove("namespace");
             }
@@ -436,23 +416,41 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Refuses a write that was meant for another version or another object of the same name.
-    fn same_object(&self, name: &str, old: &Value, new: &Value) -> Result<(), Status> {
-        let Resource { group, plural, .. } = &**self.resource;
+    /// Refuses a write that was meant for another version.
+    fn same_version(&self, name: &str, old: &Value, new: &Value) -> Result<(), Status> {
         let version = meta::text(new, "resourceVersion");
         if !version.is_empty() && version != "0" && version != meta::text(old, "resourceVersion") {
-            return Err(Status::modified(group, plural, name));
-        }
-        let (given, uid) = (meta::text(new, "uid"), meta::text(old, "uid"));
-        if !given.is_empty() && given != uid {
-            let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {uid}");
-            return Err(Status::conflict(group, plural, name, &why));
+            return Err(Status::modified(&self.resource.group, &self.resource.plural, name));
         }
         Ok(())
     }
 
-    /// What a few kinds need besides the rules for all: namespaces and CRDs.
+    /// Refuses to replace another object of the same name.
+    fn same_uid(&self, name: &str, uid: &str, new: &Value) -> Result<(), Status> {
+        let given = meta::text(new, "uid");
+        if !given.is_empty() && given != uid {
+            let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {uid}");
+            return Err(Status::conflict(&self.resource.group, &self.resource.plural, name, &why));
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the object has the name of the request.
+    fn same_name(&self, name: &str, object: &Value) -> Result<(), Status> {
+        match meta::text(object, "name") {
+            "" => Err(Status::bad_request(format!(
+                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            ))),
+            given if given != name => Err(Status::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({name})"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// What kinds need besides the rules for all.
     fn prepare(&self, old: Option<&Value>, new: &mut Value) -> Result<(), Status> {
+        fill::fill(self.resource.behaviour, new);
         namespace::prepare(self.resource, new);
         crd::prepare(self.server, self.resource, self.part, old, new)
     }

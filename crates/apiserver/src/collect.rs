@@ -151,7 +151,7 @@ impl Dependents {
         }
         // An owner may have waited for it.
         for owner in references(&object) {
-            if let Found::There(entry) = find(server, &object, owner) {
+            if let Found::There(entry) | Found::Waiting(entry) = find(server, &object, owner) {
                 agenda.objects.insert(entry.key);
             }
         }
@@ -224,7 +224,7 @@ impl Dependents {
 enum Found {
     There(Entry),
     /// It is there, and is deleted after its dependents.
-    Waiting,
+    Waiting(Entry),
     Absent,
     /// Its kind is not known here, or it cannot be reached from the dependent: nothing is concluded.
     Unknown,
@@ -236,7 +236,7 @@ async fn reconsider(server: &Arc<Server>, resource: &Arc<Resource>, object: &Val
     for owner in references(object) {
         match find(server, object, owner) {
             Found::There(_) | Found::Unknown => kept += 1,
-            Found::Waiting => waiting = true,
+            Found::Waiting(_) => waiting = true,
             Found::Absent => {
                 lost.insert(owner["uid"].as_str().unwrap_or_default().to_owned());
             }
@@ -275,7 +275,7 @@ fn find(server: &Server, dependent: &Value, owner: &Value) -> Found {
         return Found::Absent;
     }
     if meta::is_terminating(&object) && meta::finalizers(&object).contains(&FOREGROUND) {
-        return Found::Waiting;
+        return Found::Waiting(entry);
     }
     Found::There(entry)
 }

@@ -5,7 +5,7 @@ mod check;
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::MutexGuard;
 
 use konverge_core::{FieldError, GroupVersionKind, Status};
@@ -15,6 +15,7 @@ use konverge_store::{Entry, Range, Revision};
 use crate::behaviour::behaviour;
 use crate::change::{Done, Part};
 use crate::delete::{DeleteOptions, delete};
+use crate::discovery::compare_versions;
 use crate::env::rfc3339;
 use crate::meta;
 use crate::record;
@@ -265,6 +266,8 @@ fn rows(definition: &Value, since: Revision) -> Result<Vec<Arc<Resource>>, Compi
             scale,
             behaviour: behaviour(&group, &text(&names["plural"])),
             blank: json!({}),
+            deprecation: deprecation(spec, version),
+            descriptions: descriptions(&version["schema"]["openAPIV3Schema"]).map(Arc::new),
         }));
     }
     Ok(rows)
@@ -293,6 +296,46 @@ fn subresources(version: &Value, kind: &GroupVersionKind, scale: bool) -> Vec<Su
         subresources.push(Subresource { name: "scale".into(), gvk, verbs });
     }
     subresources
+}
+
+/// What users of a version are told whose definition calls it deprecated.
+fn deprecation(spec: &Value, version: &Value) -> Option<Box<str>> {
+    if version["deprecated"] != true {
+        return None;
+    }
+    if let Some(text) = version["deprecationWarning"].as_str() {
+        return Some(text.into());
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, kind, name) = (text(&spec["group"]), text(&spec["names"]["kind"]), text(&version["name"]));
+    let versions = spec["versions"].as_array().into_iter().flatten();
+    let better = versions
+        .filter(|other| other["served"] == true && other["deprecated"] != true)
+        .map(|other| text(&other["name"]))
+        .filter(|other| compare_versions(other, &name).is_lt())
+        .min_by(|a, b| compare_versions(a, b));
+    let instead = better.map(|better| format!("; use {group}/{better} {kind}")).unwrap_or_default();
+    Some(format!("{group}/{name} {kind} is deprecated{instead}").into())
+}
+
+/// A schema with nothing but its descriptions left, and the way to them.
+fn descriptions(schema: &Value) -> Option<Value> {
+    let mut kept = Map::new();
+    if let Some(text) = schema["description"].as_str().filter(|text| !text.is_empty()) {
+        kept.insert("description".into(), text.into());
+    }
+    let fields = schema["properties"].as_object().into_iter().flatten();
+    let fields: Map<String, Value> =
+        fields.filter_map(|(name, field)| Some((name.clone(), descriptions(field)?))).collect();
+    if !fields.is_empty() {
+        kept.insert("properties".into(), fields.into());
+    }
+    for below in ["items", "additionalProperties"] {
+        if let Some(found) = schema.get(below).filter(|below| below.is_object()).and_then(descriptions) {
+            kept.insert(below.into(), found);
+        }
+    }
+    (!kept.is_empty()).then(|| kept.into())
 }
 
 fn columns(version: &Value) -> Arc<[Column]> {

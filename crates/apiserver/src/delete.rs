@@ -103,7 +103,8 @@ impl DeleteOptions {
                  The object might have been modified"
             );
             let why = if what == "UID" { why } else { modified };
-            Status::conflict(&resource.group, &resource.plural, name, &why)
+            // This one names the kind, where other conflicts speak of the resource.
+            Status::conflict(&resource.group, &resource.kind, name, &why)
         };
         if let Some(uid) = self.uid.as_deref().filter(|uid| *uid != meta::text(object, "uid")) {
             return Err(conflict("UID", uid, meta::text(object, "uid")));
@@ -136,10 +137,10 @@ pub(crate) async fn delete(
         let mut new = old.clone();
         let finalizers = finalizers_for(&old, options.propagation);
         meta::set_finalizers(&mut new, &finalizers);
-        let grace = grace(resource, &old, options.grace);
-        let left = meta::of(&old).get("deletionGracePeriodSeconds").and_then(Value::as_i64);
-        if !meta::is_terminating(&old) || left.is_some_and(|left| grace < left) {
-            meta::doom(&mut new, server.env.now(), grace);
+        if meta::is_terminating(&old) {
+            meta::hasten(&mut new, server.env.now(), options.grace);
+        } else {
+            meta::doom(&mut new, server.env.now(), grace(resource, &old, options.grace));
         }
         namespace::terminate(resource, &mut new);
         crd::terminate(server, resource, &mut new);

@@ -20,7 +20,7 @@ use crate::discovery::{Catalog, Document as Told, Root};
 use crate::kinds::Kinds;
 use crate::negotiate::{DiscoveryForm, DiscoveryVersion, Endpoint as Shape, Wanted};
 use crate::openapi::OpenApi;
-use crate::request::Endpoint;
+use crate::request::{Endpoint, Query};
 use crate::resource::Resource;
 use crate::server::Server;
 use crate::service::{encode, not_found_page, typed};
@@ -126,15 +126,20 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
             let document = documents.get(&kinds, Name::OpenApiIndex, || Some(documents.openapi.root(&catalog())));
             Ok(send(parts, &document.expect("the index can always be told"), "application/json"))
         }
+        Endpoint::OldOpenApi => Ok(old_openapi(accept)),
         Endpoint::OpenApi { group, version } => {
             let Some(document) = openapi(server, &kinds, group, version) else { return Ok(not_found_page()) };
-            let mut response = send(parts, &document, "application/json");
-            // A client that asks by hash never needs to ask again.
-            if parts.uri.query().is_some_and(|query| query.contains(&format!("hash={}", document.hash))) {
-                let headers = response.headers_mut();
-                headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
-                headers.insert(header::EXPIRES, HeaderValue::from_static("Fri, 01 Jan 2100 00:00:00 GMT"));
+            let Some(asked) = Query::parse(parts.uri.query()).get("hash").map(str::to_owned) else {
+                return Ok(send(parts, &document, "application/json"));
+            };
+            if asked != document.hash {
+                return Ok(moved(&format!("{}?hash={}", parts.uri.path(), document.hash)));
             }
+            // A client that asks by hash never needs to ask again.
+            let mut response = send(parts, &document, "application/json");
+            let headers = response.headers_mut();
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+            headers.insert(header::EXPIRES, HeaderValue::from_static("Fri, 01 Jan 2100 00:00:00 GMT"));
             Ok(response)
         }
         Endpoint::Objects(_) | Endpoint::Unknown => Ok(not_found_page()),
@@ -148,6 +153,28 @@ fn openapi(server: &Server, kinds: &Kinds, group: &str, version: &str) -> Option
         let rows: Vec<&Resource> = kinds.rows().iter().map(|row| &**row).filter(of_version).collect();
         (!rows.is_empty()).then(|| server.documents.openapi.document(&rows))
     })
+}
+
+/// `/openapi/v2`: a document without types, as those are published in version 3. kubectl reads it before objects that
+/// it cannot look up there, a `List` or a kind that is not installed, and refuses to go on without one.
+fn old_openapi(accept: Option<&str>) -> Response<Body> {
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    const TITLE: &str = "Kubernetes";
+    let release = format!("v1.{MINOR}.4");
+    if accept.is_some_and(|accept| accept.contains("proto-openapi.spec.v2")) {
+        // Document: 1 swagger, 2 info (1 title, 2 version), 8 paths.
+        let info = [proto(1, TITLE.as_bytes()), proto(2, release.as_bytes())].concat();
+        let document = [proto(1, b"2.0"), proto(2, &info), proto(8, b"")].concat();
+        return typed(200, PROTOBUF, Body::full(document));
+    }
+    let document = json!({"swagger": "2.0", "info": {"title": TITLE, "version": release}, "paths": {}});
+    typed(200, "application/json", Body::full(document.to_string()))
+}
+
+/// A field of a protobuf message whose value has a length, below 128 bytes.
+fn proto(field: u8, value: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(value.len()).ok().filter(|length| *length < 128).expect("only short values are written");
+    [&[field << 3 | 2, length], value].concat()
 }
 
 /// Sends a document, or only says that the client has it already.
@@ -168,6 +195,14 @@ fn send(parts: &Parts, document: &Document, content_type: &'static str) -> Respo
     response
 }
 
+/// The document of this hash is no more; the newest one is there.
+fn moved(to: &str) -> Response<Body> {
+    let mut response = typed(301, "text/plain; charset=utf-8", Body::empty());
+    let location = HeaderValue::try_from(to).expect("a path that was asked for is a header value");
+    response.headers_mut().insert(header::LOCATION, location);
+    response
+}
+
 fn compress(plain: &[u8]) -> Bytes {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     let written = encoder.write_all(plain).and_then(|()| encoder.finish());
@@ -181,7 +216,7 @@ fn text(parts: &Parts, name: header::HeaderName) -> Option<&str> {
 /// `/`: where one can go from here.
 fn root(kinds: &Kinds) -> Value {
     let mut paths: Vec<String> =
-        ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
+        ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
             .map(str::to_owned)
             .into();
     for row in kinds.rows().iter().filter(|row| !row.group.is_empty()) {

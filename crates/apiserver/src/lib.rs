@@ -27,6 +27,7 @@ mod change;
 mod collect;
 mod crd;
 mod delete;
+mod fill;
 mod meta;
 mod namespace;
 mod patch;

@@ -88,14 +88,16 @@ pub(crate) fn carry_over(old: &Value, new: &mut Value) {
     let before = of(old);
     let after = of_mut(new);
     // What a writer may leave out, and may not change: a different value is refused by the checks.
-    for field in ["name", "namespace", "uid", "creationTimestamp"] {
+    for field in ["name", "namespace", "uid"] {
         let given = after.get(field).is_some_and(|value| !value.is_null() && value != "");
         if !given && let Some(value) = before.get(field) {
             after.insert(field.into(), value.clone());
         }
     }
     // What no writer decides.
-    for field in ["generation", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
+    for field in
+        ["creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"]
+    {
         match before.get(field) {
             Some(value) => after.insert(field.into(), value.clone()),
             None => after.remove(field),
@@ -141,6 +143,23 @@ pub(crate) fn doom(object: &mut Value, now: Timestamp, grace: i64) {
     }
 }
 
+/// Shortens the grace of an object that is going already, if `asked` is less than what it has. The time it had is
+/// counted from when its deletion began; once that is over, one second is left for others to see it.
+pub(crate) fn hasten(object: &mut Value, now: Timestamp, asked: Option<i64>) {
+    let metadata = of_mut(object);
+    let left = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default();
+    let Some(asked) = asked.filter(|asked| *asked < left) else { return };
+    let ended: Option<Timestamp> =
+        metadata.get("deletionTimestamp").and_then(Value::as_str).and_then(|text| text.parse().ok());
+    let ends = ended.and_then(|ended| ended.checked_add(jiff::SignedDuration::from_secs(asked - left)).ok());
+    let (ends, grace) = match ends {
+        Some(ends) if ends >= now => (ends, asked),
+        _ => (now, asked.min(1)),
+    };
+    metadata.insert("deletionTimestamp".into(), rfc3339(ends).into());
+    metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+}
+
 /// What is wrong with the metadata of an object to create.
 pub(crate) fn check_create(object: &Value, resource: &Resource) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -183,7 +202,7 @@ pub(crate) fn check_update(old: &Value, new: &Value) -> Vec<FieldError> {
             errors.push(FieldError::forbidden(path.child("finalizers"), why));
         }
     }
-    for field in ["name", "namespace", "uid", "creationTimestamp"] {
+    for field in ["name", "namespace", "uid"] {
         if of(old).get(field) != of(new).get(field) {
             let value = of(new).get(field).cloned().unwrap_or_default();
             errors.push(FieldError::invalid(path.child(field), value, "field is immutable"));
@@ -195,6 +214,22 @@ pub(crate) fn check_update(old: &Value, new: &Value) -> Vec<FieldError> {
         }
     }
     errors.extend(check_common(new, &path));
+    errors
+}
+
+/// What of an object has changed that its kind holds fixed.
+pub(crate) fn check_immutable(old: &Value, new: &Value, resource: &Resource) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for path in &resource.behaviour.immutable {
+        let at = |object: &Value| path.split('.').try_fold(object, |value, name| value.get(name)).cloned();
+        let (before, after) = (at(old), at(new));
+        if before != after {
+            let mut names = path.split('.');
+            let top = FieldPath::new(names.next().unwrap_or_default());
+            let path = names.fold(top, |path, name| path.child(name));
+            errors.push(FieldError::invalid(path, after.unwrap_or_default(), "field is immutable"));
+        }
+    }
     errors
 }
 

@@ -82,6 +82,8 @@ pub enum PatchKind {
     Apply,
 }
 
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
 const SERVED: [(&str, Encoding); 2] = [("json", Encoding::Json), ("yaml", Encoding::Yaml)];
 
 impl Wanted {
@@ -135,7 +137,17 @@ impl Encoding {
         match media_type(content_type).as_str() {
             "" | "application/json" => Ok(Self::Json),
             "application/yaml" => Ok(Self::Yaml),
-            _ => Err(unsupported("application/json, application/yaml")),
+            media_type => {
+                let mut status = unsupported("application/json, application/yaml");
+                if media_type == PROTOBUF {
+                    // What kubectl's own generators send; they cannot be told to send anything else.
+                    status.message.push_str(
+                        "; protobuf is not read yet: let kubectl write the object and send it as JSON, by adding \
+                         \"--dry-run=client -o yaml | kubectl create -f -\" to the command",
+                    );
+                }
+                Err(status)
+            }
         }
     }
 }
@@ -410,7 +422,13 @@ mod tests {
         check(Some("application/json"), Ok(Json));
         check(Some("Application/JSON; charset=utf-8"), Ok(Json));
         check(Some("application/yaml"), Ok(Yaml));
-        check(Some("application/vnd.kubernetes.protobuf"), refused);
+        check(
+            Some("application/vnd.kubernetes.protobuf"),
+            Err("the body of the request was in an unknown format - \
+                 accepted media types include: application/json, application/yaml; \
+                 protobuf is not read yet: let kubectl write the object and send it as JSON, by adding \
+                 \"--dry-run=client -o yaml | kubectl create -f -\" to the command"),
+        );
         check(Some("application/cbor"), refused);
         check(Some("text/plain"), refused);
     }

@@ -1,6 +1,7 @@
 //! OpenAPI v3: the root that lists group-versions, and one document for each. In: rows of the table of kinds and
 //! their types. Out: JSON with what clients look for: the operations of every path with their group-version-kind
-//! and parameters, and the schemas behind them. Descriptions are not served: the types do not carry any.
+//! and parameters, and the schemas behind them. Built-in types carry no descriptions; those of a CRD
+//! come from its definition.
 //!
 //! ```text
 //! paths    rows  ─▶ what can be done where

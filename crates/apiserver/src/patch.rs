@@ -86,13 +86,20 @@ fn apply_json(patch: &JsonPatch, object: &mut Value) -> Result<(), Status> {
                 Status::too_large(format!("the patch copies more than {MAX_PATCHED_BYTES} bytes; send a smaller one"))
             })?;
         }
+        // Clients test for absence by testing for null.
+        if let json_patch::PatchOperation::Test(test) = operation
+            && test.value.is_null()
+            && object.pointer(test.path.as_str()).is_none()
+        {
+            continue;
+        }
         json_patch::patch(object, std::slice::from_ref(operation)).map_err(|error| {
             let why = match &error.kind {
                 PatchErrorKind::TestFailed => format!("testing path {} failed", error.path),
                 kind => format!("{} at {}", kind, error.path),
             };
             let message = "the server rejected our request due to an error in our request";
-            Status::failure(422, "Invalid", message).with_cause("UnexpectedServerResponse", &why, "")
+            Status::failure(422, "Invalid", message).with_cause("UnexpectedServerResponse", &why, "patch")
         })?;
     }
     Ok(())

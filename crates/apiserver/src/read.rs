@@ -181,7 +181,11 @@ fn token(revision: Revision, key: &str) -> String {
 }
 
 fn parse_token(token: &str) -> Result<Start, Status> {
-    let invalid = || Status::bad_request(format!("continue key is not valid: {token:?}; start the list anew"));
+    let invalid = || {
+        Status::bad_request(format!(
+            "invalid continue token: continue key is not valid: {token:?} is not from this server"
+        ))
+    };
     let (revision, key) = token.split_once('/').ok_or_else(invalid)?;
     match revision {
         "-" => Ok(Start::After(None, key.to_owned())),
@@ -192,14 +196,25 @@ fn parse_token(token: &str) -> Result<Start, Status> {
     }
 }
 
-/// The `resourceVersion` parameter.
-pub(crate) fn version(query: &Query) -> Result<Option<Revision>, Status> {
+/// The `resourceVersion` parameter of a read.
+fn version(query: &Query) -> Result<Option<Revision>, Status> {
+    parse_version(query).map_err(|error| Status::bad_request(format!("invalid resource version: {error}")))
+}
+
+/// The `resourceVersion` parameter, or what is wrong with it.
+pub(crate) fn parse_version(query: &Query) -> Result<Option<Revision>, FieldError> {
     let invalid = |text: &str| {
-        let why = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
-        let error = FieldError::invalid(FieldPath::new("resourceVersion"), text.into(), why);
-        Status::invalid("meta.k8s.io", "ListOptions", "", &[error])
+        let large = text.bytes().all(|byte| byte.is_ascii_digit());
+        let problem = if large { "value out of range" } else { "invalid syntax" };
+        let why = format!("strconv.ParseUint: parsing {text:?}: {problem}");
+        FieldError::invalid(FieldPath::new("resourceVersion"), text.into(), why)
     };
-    query.get("resourceVersion").map(|text| text.parse().map(Revision).map_err(|_| invalid(text))).transpose()
+    let parse = |text: &str| {
+        // A sign is no part of a version.
+        let digits = Some(text).filter(|text| !text.starts_with('+'));
+        digits.and_then(|digits| digits.parse().ok()).map(Revision).ok_or_else(|| invalid(text))
+    };
+    query.get("resourceVersion").map(parse).transpose()
 }
 
 /// Refuses a version that was never handed out.

@@ -27,6 +27,8 @@ pub(crate) enum Endpoint {
     Resources { group: String, version: String },
     /// `/openapi/v3`
     OpenApiIndex,
+    /// `/openapi/v2`
+    OldOpenApi,
     /// `/openapi/v3/apis/G/V`
     OpenApi { group: String, version: String },
     /// Objects.
@@ -57,6 +59,7 @@ pub(crate) fn endpoint(path: &str) -> Endpoint {
         ["version"] => Endpoint::Version,
         ["healthz" | "livez" | "readyz"] => Endpoint::Health { check: None },
         ["healthz" | "livez" | "readyz", check] => Endpoint::Health { check: Some((*check).to_owned()) },
+        ["openapi", "v2"] => Endpoint::OldOpenApi,
         ["openapi", "v3"] => Endpoint::OpenApiIndex,
         ["openapi", "v3", "api", version] => Endpoint::OpenApi { group: String::new(), version: (*version).to_owned() },
         ["openapi", "v3", "apis", group, version] => {

@@ -53,6 +53,10 @@ pub struct Resource {
     pub behaviour: &'static Behaviour,
     /// An object with nothing in it but what is always there: what a new object is compared with.
     pub blank: Value,
+    /// What whoever uses this version is told, when there is a better one.
+    pub deprecation: Option<Box<str>>,
+    /// What a CRD says about its fields, for people: its schema with nothing but descriptions left.
+    pub descriptions: Option<Arc<Value>>,
 }
 
 /// Where the objects of a resource are kept. All versions of a kind share one shelf.
@@ -246,6 +250,8 @@ impl Resource {
             scale: None,
             behaviour: crate::behaviour::behaviour(group, &plural),
             blank: Value::Object(serde_json::Map::new()),
+            deprecation: None,
+            descriptions: None,
         }
     }
 }

@@ -117,7 +117,11 @@ impl ApiServer {
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let store: Arc<dyn Store> = match options.storage {
             Storage::Memory => Arc::new(Memory::default()),
-            Storage::Disk(directory) => Arc::new(Disk::open(&directory, Retention::default())?),
+            Storage::Disk(directory) => {
+                // Reading and verifying everything that is kept takes its time.
+                let opening = tokio::task::spawn_blocking(move || Disk::open(directory, Retention::default()));
+                Arc::new(opening.await.expect("opening a store does not panic")?)
+            }
         };
         let server = Arc::new(Server {
             store,

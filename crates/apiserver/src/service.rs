@@ -95,7 +95,9 @@ where
             };
             let body = if request::writes(&parts.method) { body::read(body).await? } else { Bytes::new() };
             let call = Call::new(server, parts, resource, &target, body)?;
-            call.answer().await
+            let mut response = call.answer().await.unwrap_or_else(|status| failure(&status));
+            warn(&mut response, resource.deprecation.iter().map(|text| &**text));
+            Ok(response)
         }
         Endpoint::Unknown => Ok(not_found_page()),
         document => documents::answer(server, parts, &document),
@@ -132,7 +134,11 @@ impl<'a> Call<'a> {
             None => self.resource.verbs,
         };
         if !allowed.contains(verb) {
-            return Err(Status::method_not_allowed());
+            let mut status = Status::method_not_allowed();
+            if self.resource.custom && verb == Verb::Create && self.target.subresource.is_none() {
+                status.message = "create not allowed while custom resource definition is terminating".into();
+            }
+            return Err(status);
         }
         match (verb, part) {
             (Verb::Get, _) => self.get(part),
@@ -201,7 +207,7 @@ impl<'a> Call<'a> {
 
     fn watch(&self) -> Result<Response<Body>, Status> {
         let wanted = self.wanted(Shape::Watch)?;
-        let options = WatchOptions::parse(&self.query)?;
+        let options = WatchOptions::parse(&self.query, self.resource)?;
         let filter = self.filter()?;
         let events =
             watch::watch(self.server, self.resource.clone(), self.namespace(), filter, self.form(&wanted)?, &options)?;
@@ -363,14 +369,7 @@ impl<'a> Call<'a> {
     fn respond(&self, code: u16, wanted: &Wanted, json: Vec<u8>, warnings: &[String]) -> Response<Body> {
         let bytes = encode(wanted.encoding, wanted.pretty || self.query.flag("pretty"), json);
         let mut response = typed(code, wanted.encoding.content_type(), Body::full(bytes));
-        let mut room = MAX_WARNING_BYTES;
-        for warning in warnings {
-            let text = warning.replace(|c: char| c.is_control(), " ").replace('\\', "\\\\").replace('"', "\\\"");
-            let Ok(value) = HeaderValue::try_from(format!("299 - \"{text}\"")) else { continue };
-            let Some(left) = room.checked_sub(value.len()) else { break };
-            room = left;
-            response.headers_mut().append(header::WARNING, value);
-        }
+        warn(&mut response, warnings.iter().map(String::as_str));
         response
     }
 
@@ -445,6 +444,18 @@ pub(crate) fn encode(encoding: Encoding, pretty: bool, json: Vec<u8>) -> Vec<u8>
         Encoding::Json if pretty => serde_json::to_vec_pretty(&value()).unwrap_or(json),
         Encoding::Json => json,
         Encoding::Yaml => serde_saphyr::to_string(&value()).map(String::into_bytes).unwrap_or(json),
+    }
+}
+
+/// Adds warnings to an answer, as many as there is room for.
+fn warn<'w>(response: &mut Response<Body>, warnings: impl Iterator<Item = &'w str>) {
+    let mut room = MAX_WARNING_BYTES;
+    for warning in warnings {
+        let text = warning.replace(|c: char| c.is_control(), " ").replace('\\', "\\\\").replace('"', "\\\"");
+        let Ok(value) = HeaderValue::try_from(format!("299 - \"{text}\"")) else { continue };
+        let Some(left) = room.checked_sub(value.len()) else { break };
+        room = left;
+        response.headers_mut().append(header::WARNING, value);
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use konverge_core::{FieldError, FieldPath, Status};
 use konverge_store::{Change, Entry, Page, Range, ReadError, Revision, Store, Watch};
 
-use crate::read::{not_from_the_future, version};
+use crate::read::{not_from_the_future, parse_version};
 use crate::render::Form;
 use crate::request::{Query, invalid_options};
 use crate::resource::Resource;
@@ -42,7 +42,7 @@ pub(crate) struct WatchOptions {
 
 impl WatchOptions {
     /// Reads and checks the parameters.
-    pub fn parse(query: &Query) -> Result<Self, Status> {
+    pub fn parse(query: &Query, resource: &Resource) -> Result<Self, Status> {
         let mut errors = Vec::new();
         let matching = query.get("resourceVersionMatch");
         let send_initial = query.switch("sendInitialEvents");
@@ -65,7 +65,9 @@ impl WatchOptions {
             }
         }
         invalid_options("ListOptions", &errors)?;
-        let after = version(query)?.filter(|revision| revision.0 > 0);
+        let asked =
+            parse_version(query).map_err(|error| Status::invalid(&resource.group, &resource.plural, "", &[error]))?;
+        let after = asked.filter(|revision| revision.0 > 0);
         let bookmarks = query.flag("allowWatchBookmarks");
         let timeout = query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
         Ok(Self {
@@ -120,7 +122,9 @@ pub(crate) fn watch(
     options: &WatchOptions,
 ) -> Result<impl Stream<Item = Bytes> + Send + 'static, Status> {
     let store = server.store.clone();
-    if let Some(asked) = options.after {
+    // Who asks for the present as of a version can be told to wait. Who wants to go on after it holds a version of
+    // another life of this store: like one that is too old, that is told inside the stream, where clients list anew.
+    if let Some(asked) = options.after.filter(|_| options.initial) {
         not_from_the_future(&*store, asked)?;
     }
     let prefix = match filter.name() {

@@ -24,7 +24,7 @@ const EXAMPLES: &str = "\
 Examples:
   konverge dev                        a server to develop against, on port 3000
   konverge apiserver --memory         one that forgets, on port 6443
-  konverge backup monday.backup       copy the data of a stopped server
+  konverge backup monday.backup       copy the data, also of a running server
   konverge restore monday.backup --data-dir other";
 
 /// The subcommands.
@@ -36,7 +36,7 @@ pub enum Command {
     /// Run what a developer needs: today the API server alone, on port 3000
     #[command(after_help = DEV_EXAMPLES)]
     Dev(DevArgs),
-    /// Copy the data of a stopped server to a file
+    /// Copy the data to a file, also while the server runs
     Backup(BackupArgs),
     /// Make a data directory from a backup
     Restore(RestoreArgs),
@@ -112,7 +112,7 @@ pub struct StorageArgs {
 pub struct BackupArgs {
     /// The file to write; never one that is there already
     pub file: PathBuf,
-    /// The data directory of the stopped server
+    /// The data directory the server was started with
     #[arg(long, value_name = "DIR", default_value = ".konverge")]
     pub data_dir: PathBuf,
 }

@@ -1,10 +1,13 @@
-//! Backups and restores of a server that does not run. The store does both; this file finds it and says what happened.
+//! Backups, of a server that runs or of one that does not, and restores. The store does both; this file finds it and
+//! says what happened.
 
+use std::io;
 use std::path::PathBuf;
 
 use konverge_store::{BackupError, Disk, OpenError, RestoreError, Retention, Store};
 
 use crate::args::{BackupArgs, RestoreArgs};
+use crate::control;
 use crate::home::Home;
 
 /// Why there is no copy.
@@ -12,8 +15,10 @@ use crate::home::Home;
 pub enum CopyError {
     #[error("{}: there is no data to copy; --data-dir names the directory the server was started with", .0.display())]
     Nothing(PathBuf),
-    #[error("{}: a server is using this data ({owner}); stop it first", dir.display())]
-    Running { dir: PathBuf, owner: String },
+    #[error("{}: a server is using this data ({owner}) and does not answer at {}; stop it first", dir.display(), control.display())]
+    Running { dir: PathBuf, owner: String, control: PathBuf, source: io::Error },
+    #[error("the running server could not copy its data: {0}")]
+    Refused(String),
     #[error(transparent)]
     Open(OpenError),
     #[error(transparent)]
@@ -28,14 +33,19 @@ pub fn backup(args: &BackupArgs) -> Result<(), CopyError> {
     if !home.store().is_dir() {
         return Err(CopyError::Nothing(home.store()));
     }
-    let store = Disk::open(home.store(), Retention::default()).map_err(|error| match error {
-        OpenError::Held { dir } => {
-            CopyError::Running { dir, owner: home.owner().unwrap_or_else(|| "of unknown number".into()) }
+    let revision = match Disk::open(home.store(), Retention::default()) {
+        Ok(store) => store.backup(&args.file)?.0,
+        Err(OpenError::Held { dir }) => {
+            let control = home.control();
+            let asked = control::ask_backup(&control, &args.file).map_err(|source| {
+                let owner = home.owner().unwrap_or_else(|| "of unknown number".into());
+                CopyError::Running { dir, owner, control, source }
+            })?;
+            asked.map_err(CopyError::Refused)?
         }
-        other => CopyError::Open(other),
-    })?;
-    let revision = store.backup(&args.file)?;
-    println!("copied {} at revision {} to {}", home.store().display(), revision.0, args.file.display());
+        Err(other) => return Err(CopyError::Open(other)),
+    };
+    println!("copied {} at revision {revision} to {}", home.store().display(), args.file.display());
     Ok(())
 }
 

@@ -5,6 +5,7 @@
 //!     data/        the store's
 //!     certs/       the CA and the certificate of --tls
 //!     kubeconfig   how to reach the server
+//!     control      the socket of the running server
 //!     owner        who has the store open; a hint for messages, the store's lock decides
 //! ```
 
@@ -31,6 +32,10 @@ impl Home {
 
     pub fn kubeconfig(&self) -> PathBuf {
         self.0.join("kubeconfig")
+    }
+
+    pub fn control(&self) -> PathBuf {
+        self.0.join("control")
     }
 
     /// Says that this process has the store open, until the guard is dropped.

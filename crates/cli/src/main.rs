@@ -2,6 +2,7 @@
 //! with its causes, and the exit code is 1 (2 for arguments that make no sense).
 
 mod args;
+mod control;
 mod copies;
 mod home;
 mod kubeconfig;

@@ -10,6 +10,7 @@ use konverge_apiserver::{ApiServer, OpenError, Options, Storage};
 use konverge_serve::{BindError, BindOptions, CertificateError, Certificates, Limits, Listener, Tls};
 
 use crate::args::{ApiserverArgs, DevArgs, StorageArgs};
+use crate::control::Control;
 use crate::home::Home;
 use crate::kubeconfig::{self, Kubeconfig, KubeconfigError};
 use crate::open_files;
@@ -139,6 +140,7 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
         true => None,
         false => Some(home.own(&url)?),
     };
+    let _control = control(plan, &home, &api);
     let server = listener.serve(api.clone());
     let ca_pem = certificates.as_ref().map(Certificates::ca_pem);
     Kubeconfig { server: &url, ca_pem }.write(&plan.kubeconfig)?;
@@ -163,6 +165,15 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
         () = stop.asked() => tracing::warn!("stopped at once; requests that ran were cut"),
     }
     Ok(())
+}
+
+/// The server runs without it too: a path may be too long for a socket, or the system may not have them.
+fn control(plan: &Plan<'_>, home: &Home, api: &ApiServer) -> Option<Control> {
+    if plan.storage.memory {
+        return None;
+    }
+    let listening = Control::listen(home.control(), api.store().clone());
+    listening.inspect_err(|error| tracing::warn!(%error, "no control socket: back up a stopped server instead")).ok()
 }
 
 fn certificates(plan: &Plan<'_>, home: &Home) -> Result<Option<Certificates>, CertificateError> {

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::{
     OpenError, Page, Revision,
-    disk::{Files, Mark, Tables, make_dir, private, sync_parent},
+    disk::{Files, Mark, Tables, load, make_dir, private, sync_parent},
 };
 
 /// Why there is no backup.
@@ -126,7 +126,7 @@ pub fn restore(backup: &Path, dir: &Path) -> Result<Revision, RestoreError> {
 
 /// The revision of a copy, or what is wrong with it in words that do not name the copy.
 fn verify(copy: &Path) -> Result<Revision, String> {
-    match Tables::load(copy, Instant::now()) {
+    match load(copy, Instant::now()) {
         Ok(loaded) => Ok(loaded.tables.newest()),
         Err(OpenError::Damaged { found, .. }) => Err(found),
         Err(OpenError::Newer { format, known, .. }) => Err(format!("it is of format {format}, and {known} is known")),

@@ -10,6 +10,7 @@
 
 mod error;
 mod files;
+mod load;
 mod mark;
 mod queue;
 mod record;
@@ -27,6 +28,7 @@ use std::{
 pub use error::OpenError;
 
 pub(crate) use files::{Files, make_dir, private, sync_parent};
+pub(crate) use load::{Loaded, load};
 pub(crate) use mark::Mark;
 pub(crate) use tables::Tables;
 
@@ -166,7 +168,7 @@ fn hold(dir: &Path, files: &Files) -> Result<File, OpenError> {
 }
 
 /// A store is there if its mark is or its database is. They come to be in this order: database, mark.
-fn find_or_create(files: &Files, now: Instant) -> Result<(tables::Loaded, Mark), OpenError> {
+fn find_or_create(files: &Files, now: Instant) -> Result<(Loaded, Mark), OpenError> {
     let exists = |path: &Path| path.try_exists().map_err(OpenError::io(path));
     if exists(&files.restoring)? {
         return Err(OpenError::damaged(&files.restoring, "restoring a backup into this directory was cut short"));
@@ -180,7 +182,7 @@ fn find_or_create(files: &Files, now: Instant) -> Result<(tables::Loaded, Mark),
         }
         create(files)?;
     }
-    let loaded = Tables::load(&files.store, now)?;
+    let loaded = load(&files.store, now)?;
     let newest = loaded.tables.newest();
     match mark {
         Some((_, durable)) if newest < durable => {

@@ -6,7 +6,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -25,6 +25,8 @@ pub(crate) struct Topic {
     newest: AtomicU64,
     /// The newest change of the prefix that compaction took.
     lost: AtomicU64,
+    /// Changed only under the hub's lock: whoever takes it to zero removes the topic before anyone else can join.
+    watchers: AtomicUsize,
     wake: watch::Sender<()>,
 }
 
@@ -61,12 +63,14 @@ impl Hub {
                     prefix: prefix.clone(),
                     newest: AtomicU64::new(newest.0),
                     lost: AtomicU64::new(0),
+                    watchers: AtomicUsize::new(0),
                     wake: watch::Sender::new(()),
                 });
                 topics.insert(prefix, topic.clone());
                 topic
             }
         };
+        topic.watchers.fetch_add(1, Relaxed);
         Subscription { woken: topic.wake.subscribe(), topic, topics: Arc::downgrade(&self.topics) }
     }
 
@@ -129,8 +133,7 @@ impl Drop for Subscription {
     fn drop(&mut self) {
         let Some(topics) = self.topics.upgrade() else { return };
         let mut topics = topics.lock();
-        // Two are left: the hub's and this one. Others come and go only under the lock held here.
-        if Arc::strong_count(&self.topic) == 2 {
+        if self.topic.watchers.fetch_sub(1, Relaxed) == 1 {
             topics.remove(&self.topic.prefix);
         }
     }

@@ -57,11 +57,11 @@ pub(super) fn definition(old: Option<&Value>, new: &Value, warnings: &mut Vec<St
         errors.push(FieldError::invalid(path.child("preserveUnknownFields"), true.into(), why));
     }
     conversion(&mut errors, &path.child("conversion"), &spec["conversion"]);
-    versions(&mut errors, &path.child("versions"), new, warnings);
+    versions(&mut errors, &path, new, warnings);
     if let Some(old) = old {
         immutable(&mut errors, old, new);
-        stored_versions(&mut errors, new);
     }
+    stored_versions(&mut errors, new);
     errors
 }
 
@@ -144,39 +144,57 @@ fn conversion(errors: &mut Vec<FieldError>, path: &FieldPath, conversion: &Value
     }
 }
 
-fn versions(errors: &mut Vec<FieldError>, path: &FieldPath, definition: &Value, warnings: &mut Vec<String>) {
+fn versions(errors: &mut Vec<FieldError>, spec: &FieldPath, definition: &Value, warnings: &mut Vec<String>) {
     let versions = definition["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let path = spec.child("versions");
+    // What all versions have alike is judged once, and named as if it stood at the top: as kube-apiserver does.
+    let alike = |field: &str| versions.windows(2).all(|pair| pair[0][field] == pair[1][field]);
+    let shared = ["schema", "subresources", "additionalPrinterColumns", "selectableFields"].map(alike);
+    let [schema_alike, subresources_alike, columns_alike, selectable_alike] = shared;
     let mut seen = HashSet::new();
+    let mut unique = true;
     for (at, version) in versions.iter().enumerate() {
         let path = path.index(at);
         let name = version["name"].as_str().unwrap_or_default();
-        if !seen.insert(name) {
-            let why = "must contain unique version names";
-            errors.push(FieldError::invalid(path.child("name"), name.into(), why));
-        }
+        unique &= seen.insert(name);
         named(errors, path.child("name"), name, NameRule::Label1035);
-        let schema_path = path.child("schema").child("openAPIV3Schema");
-        match &version["schema"]["openAPIV3Schema"] {
-            Value::Null => errors.push(FieldError::required(schema_path, "schemas are required")),
-            schema => {
+        let place = |alike: bool, field: &str| match alike {
+            true if at > 0 => None,
+            true if field == "schema" => Some(spec.child("validation")),
+            true => Some(spec.child(field)),
+            false => Some(path.child(field)),
+        };
+        let own_path = path.child("schema").child("openAPIV3Schema");
+        match (&version["schema"]["openAPIV3Schema"], place(schema_alike, "schema")) {
+            (Value::Null, _) => errors.push(FieldError::required(own_path, "schemas are required")),
+            (schema, Some(path)) => {
                 let status = version["subresources"]["status"].is_object();
-                errors.extend(check_schema(schema, status, &schema_path));
-                let formats = unknown_formats(schema, &schema_path).into_iter();
+                errors.extend(check_schema(schema, status, &path.child("openAPIV3Schema")));
+                let formats = unknown_formats(schema, &own_path).into_iter();
                 warnings.extend(formats.map(|(path, format)| format!("unrecognized format {format:?} at {path}")));
                 if has_rules(schema) {
-                    warnings.push(format!("{schema_path}: x-kubernetes-validations are kept but not enforced yet"));
+                    warnings.push(format!("{own_path}: x-kubernetes-validations are kept but not enforced yet"));
                 }
             }
+            (_, None) => {}
         }
-        columns(errors, &path.child("additionalPrinterColumns"), version);
-        scale(errors, &path.child("subresources").child("scale"), &version["subresources"]["scale"]);
-        selectable(errors, &path.child("selectableFields"), version);
+        if let Some(path) = place(columns_alike, "additionalPrinterColumns") {
+            columns(errors, &path, version);
+        }
+        if let Some(path) = place(subresources_alike, "subresources") {
+            scale(errors, &path.child("scale"), &version["subresources"]["scale"]);
+        }
+        if let Some(path) = place(selectable_alike, "selectableFields") {
+            selectable(errors, &path, version);
+        }
     }
-    let stored = versions.iter().filter(|version| version["storage"] == true).count();
-    if stored != 1 {
+    let value = || definition["spec"]["versions"].clone();
+    if !unique {
+        errors.push(FieldError::invalid(path.clone(), value(), "must contain unique version names"));
+    }
+    if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
         let why = "must have exactly one version marked as storage version";
-        let value = definition["spec"]["versions"].clone();
-        errors.push(FieldError::invalid(path.clone(), value, why));
+        errors.push(FieldError::invalid(path, value(), why));
     }
 }
 
@@ -291,6 +309,9 @@ fn immutable(errors: &mut Vec<FieldError>, old: &Value, new: &Value) {
 fn stored_versions(errors: &mut Vec<FieldError>, new: &Value) {
     let versions = new["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let path = FieldPath::new("status").child("storedVersions");
+    if new["status"]["storedVersions"].as_array().is_none_or(Vec::is_empty) {
+        errors.push(FieldError::invalid(path.clone(), Value::Null, "must have at least one stored version"));
+    }
     for (at, stored) in new["status"]["storedVersions"].as_array().into_iter().flatten().enumerate() {
         if !versions.iter().any(|version| version["name"] == *stored) {
             let name = stored.as_str().unwrap_or_default();

@@ -64,7 +64,10 @@ impl<'a> Schemas<'a> {
 
     /// The types of a resource's objects and lists.
     pub(super) fn add_resource(&mut self, resource: &Resource) {
-        let schema = self.kind(resource.schema.root, &resource.gvk());
+        let mut schema = self.kind(resource.schema.root, &resource.gvk());
+        if let Some(descriptions) = &resource.descriptions {
+            describe(&mut schema, descriptions);
+        }
         self.out.insert(resource.schema.name.to_string(), schema);
         if !resource.verbs.contains(Verb::List) {
             return;
@@ -261,6 +264,32 @@ fn signature(node: &Node) -> Option<Vec<(&str, TypeId)>> {
 
 fn is_atomic(node: &Node) -> bool {
     matches!(node.shape, Shape::Struct { atomic: true, .. } | Shape::Map { atomic: true, .. })
+}
+
+/// Puts descriptions where a schema has the fields they are about.
+fn describe(schema: &mut Value, descriptions: &Value) {
+    let Some(fields) = schema.as_object_mut() else { return };
+    // What is said about a shared type is said where the type is.
+    if fields.contains_key("$ref") {
+        return;
+    }
+    if let Some(text) = descriptions.get("description") {
+        fields.insert("description".into(), text.clone());
+    }
+    for below in ["items", "additionalProperties"] {
+        if let (Some(schema), Some(descriptions)) = (fields.get_mut(below), descriptions.get(below)) {
+            describe(schema, descriptions);
+        }
+    }
+    if let (Some(Value::Object(schemas)), Some(Value::Object(below))) =
+        (fields.get_mut("properties"), descriptions.get("properties"))
+    {
+        for (name, descriptions) in below {
+            if let Some(schema) = schemas.get_mut(name) {
+                describe(schema, descriptions);
+            }
+        }
+    }
 }
 
 fn with_gvk(mut schema: Value, gvk: &GroupVersionKind) -> Value {

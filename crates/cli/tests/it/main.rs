@@ -75,8 +75,6 @@ fn two_cannot_have_the_same() {
     let error = fails(directory.path(), &["apiserver", "--port", "0"]);
     assert!(error.contains(&holder) && error.contains(".konverge/data: another process holds"), "{error}");
 
-    let error = fails(directory.path(), &["backup", "copy"]);
-    assert!(error.contains(&holder) && error.contains("stop it first"), "{error}");
     assert_eq!(server.stop().0, Some(0));
 }
 
@@ -87,6 +85,10 @@ fn objects_survive_restarts_and_backups() {
     let body = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kept"},"data":{"a":"b"}}"#;
     let created = server.post("/api/v1/namespaces/default/configmaps", body);
     assert!(created.starts_with("HTTP/1.1 201"), "{created}");
+    let said = runs(directory.path(), &["backup", "sunday.backup"]);
+    assert!(said.contains("copied .konverge/data at revision"), "{said}");
+    let error = fails(directory.path(), &["backup", "sunday.backup"]);
+    assert!(error.contains("the running server could not copy its data") && error.contains("already"), "{error}");
     server.stop();
 
     let said = runs(directory.path(), &["backup", "monday.backup"]);
@@ -98,7 +100,8 @@ fn objects_survive_restarts_and_backups() {
     let error = fails(directory.path(), &["restore", "monday.backup", "--data-dir", "other"]);
     assert!(error.contains("not empty"), "{error}");
 
-    for data in [".konverge", "other"] {
+    runs(directory.path(), &["restore", "sunday.backup", "--data-dir", "third"]);
+    for data in [".konverge", "other", "third"] {
         let server = Running::start(directory.path(), &["apiserver", "--port", "0", "--data-dir", data]);
         let found = server.get("/api/v1/namespaces/default/configmaps/kept");
         assert!(found.starts_with("HTTP/1.1 200") && found.contains(r#""a":"b""#), "{data}: {found}");

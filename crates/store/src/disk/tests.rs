@@ -3,7 +3,6 @@
 
 use std::{
     io,
-    path::PathBuf,
     sync::atomic::{AtomicU8, Ordering::SeqCst},
     time::Duration,
 };
@@ -208,8 +207,8 @@ fn open_failing(dir: &Path, fault: Arc<AtomicU8>) -> Disk {
     let files = Files::of(dir);
     let lock = hold(dir, &files).expect("free");
     let (loaded, mark) = find_or_create(&files, Instant::now()).expect("a sound store");
-    let tables::Loaded { tables, index, leftover } = loaded;
-    let tables = tables.through(|path: &PathBuf| {
+    let Loaded { tables, index, leftover } = loaded;
+    let tables = tables.through(|path| {
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("there");
         Database::builder()
             .create_with_backend(Failing { file: FileBackend::new(file).expect("a file"), fault })

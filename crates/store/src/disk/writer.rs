@@ -17,9 +17,10 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
+    load::said,
     mark::Mark,
     queue::{Job, Queue},
-    tables::{Tables, said},
+    tables::Tables,
 };
 use crate::{
     CommitError, Revision,

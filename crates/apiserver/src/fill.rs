@@ -1,0 +1,103 @@
+//! What an object has without its writer saying so. In: an object, and what its kind does. Out: the same object with
+//! texts where they are kept and the values nobody gave. Types bring defaults of their own, which are not set here.
+
+use serde_json::{Map, Value};
+
+use crate::behaviour::Behaviour;
+
+const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Fills in what the kind's row asks for.
+pub(crate) fn fill(behaviour: &Behaviour, object: &mut Value) {
+    if let Some((from, into)) = behaviour.folds {
+        fold(object, from, into);
+    }
+    add_missing(object, &behaviour.defaults);
+}
+
+/// Moves texts to the field that keeps them as base64; there they win over what was given under the same name.
+fn fold(object: &mut Value, from: &str, into: &str) {
+    let Some(fields) = object.as_object_mut() else { return };
+    let Some(Value::Object(texts)) = fields.remove(from) else { return };
+    let kept = fields.entry(into).or_insert_with(|| Value::Object(Map::new()));
+    if !kept.is_object() {
+        *kept = Value::Object(Map::new());
+    }
+    for (name, text) in texts {
+        kept[&name] = base64(text.as_str().unwrap_or_default().as_bytes()).into();
+    }
+}
+
+fn add_missing(object: &mut Value, defaults: &Value) {
+    let Value::Object(defaults) = defaults else { return };
+    let Some(fields) = object.as_object_mut() else { return };
+    for (name, default) in defaults {
+        match fields.get_mut(name) {
+            None | Some(Value::Null) => {
+                fields.insert(name.clone(), default.clone());
+            }
+            Some(given) => add_missing(given, default),
+        }
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let bits = chunk.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for at in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * at) & 63) as usize];
+            out.push(if at > chunk.len() { '=' } else { char::from(letter) });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::behaviour::behaviour;
+
+    #[test]
+    fn kinds() {
+        #[track_caller]
+        fn check(group: &str, plural: &str, mut object: Value, expect: Value) {
+            fill(behaviour(group, plural), &mut object);
+            assert_eq!(object, expect);
+        }
+        check("", "configmaps", json!({"data": {"a": "b"}}), json!({"data": {"a": "b"}}));
+        check("", "secrets", json!({}), json!({"type": "Opaque"}));
+        check(
+            "",
+            "secrets",
+            json!({"type": "mine", "data": {"a": "eA=="}}),
+            json!({"type": "mine", "data": {"a": "eA=="}}),
+        );
+        check(
+            "",
+            "secrets",
+            json!({"data": {"a": "eA==", "b": "eQ=="}, "stringData": {"a": "me", "c": ""}}),
+            json!({"type": "Opaque", "data": {"a": "bWU=", "b": "eQ==", "c": ""}}),
+        );
+        check(
+            "",
+            "secrets",
+            json!({"data": null, "stringData": {"a": "yes"}}),
+            json!({"type": "Opaque", "data": {"a": "eWVz"}}),
+        );
+        check("", "secrets", json!({"stringData": null}), json!({"type": "Opaque"}));
+        check("apps", "deployments", json!({"spec": {}}), json!({"spec": {"replicas": 1}}));
+        check("apps", "deployments", json!({"spec": {"replicas": 0}}), json!({"spec": {"replicas": 0}}));
+    }
+
+    #[test]
+    fn base64_as_the_rfc_has_it() {
+        for (text, expect) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("ÿþ", "w7/Dvg==")]
+        {
+            assert_eq!(base64(text.as_bytes()), expect, "{text}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What goes with its owner or its namespace, as a client sees it happen.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{Api, DeleteParams, PostParams};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Resource, ResourceExt};
+use tokio::time::timeout;
+
+use super::{Setup, flows, refused, typed};
+use crate::cluster::{AT_MOST, config_map, deployment};
+
+flows![Inside: dependents_go_with_their_owner, namespaces_go_with_their_content];
+
+async fn gone(maps: &Api<ConfigMap>, object: &ConfigMap) {
+    let (name, uid) = (object.name_any(), object.uid().unwrap());
+    let gone = await_condition(maps.clone(), &name, conditions::is_deleted(&uid));
+    timeout(AT_MOST, gone).await.expect("it should go").unwrap();
+}
+
+async fn dependents_go_with_their_owner(setup: Setup) {
+    let deployments: Api<Deployment> = setup.api();
+    let maps: Api<ConfigMap> = setup.api();
+    for (name, params, stays) in [
+        ("back", DeleteParams::background(), false),
+        ("fore", DeleteParams::foreground(), false),
+        ("orphan", DeleteParams::orphan(), true),
+    ] {
+        let owner = deployments.create(&PostParams::default(), &typed(&deployment(name))).await.unwrap();
+        let mut dependent: ConfigMap = typed(&config_map(name));
+        dependent.meta_mut().owner_references = owner.controller_owner_ref(&()).map(|owner| vec![owner]);
+        let dependent = maps.create(&PostParams::default(), &dependent).await.unwrap();
+        deployments.delete(name, &params).await.unwrap();
+        let uid = owner.uid().unwrap();
+        let owner_gone = await_condition(deployments.clone(), name, conditions::is_deleted(&uid));
+        timeout(AT_MOST, owner_gone).await.expect("the owner should go").unwrap();
+        if stays {
+            assert!(maps.get(name).await.unwrap().owner_references().is_empty(), "{name}");
+        } else {
+            gone(&maps, &dependent).await;
+        }
+    }
+}
+
+async fn namespaces_go_with_their_content(setup: Setup) {
+    let namespaces: Api<Namespace> = setup.cluster_api();
+    let object = serde_json::json!({"metadata": {"name": "team"}});
+    let made = namespaces.create(&PostParams::default(), &typed(&object)).await.unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(setup.client.clone(), "team");
+    let inside = maps.create(&PostParams::default(), &typed(&config_map("a"))).await.unwrap();
+    namespaces.delete("team", &DeleteParams::default()).await.unwrap();
+    let uid = made.uid().unwrap();
+    let namespace_gone = await_condition(namespaces.clone(), "team", conditions::is_deleted(&uid));
+    timeout(AT_MOST, namespace_gone).await.expect("the namespace should go").unwrap();
+    gone(&maps, &inside).await;
+    refused(maps.create(&PostParams::default(), &typed(&config_map("b"))).await, 404);
+}

@@ -1,0 +1,379 @@
+//! A server in the test's own process and the words to talk to it. In: method, path, headers, body. Out: code, headers
+//! and JSON, or the lines of a watch. Time and dice are the test's to decide.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request};
+use http_body_util::{BodyExt, Full};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tower_service::Service;
+
+use konverge_apiserver::{ApiServer, Body, Collector, Environment, Options};
+
+/// Longer than anything takes that is going to happen at all.
+pub const AT_MOST: Duration = Duration::from_secs(20);
+
+pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub const PODS: &str = "/api/v1/namespaces/default/pods";
+pub const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+pub const NAMESPACES: &str = "/api/v1/namespaces";
+pub const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+
+pub const MERGE: &str = "application/merge-patch+json";
+pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
+pub const JSON_PATCH: &str = "application/json-patch+json";
+pub const APPLY: &str = "application/apply-patch+yaml";
+pub const AS_TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+pub const AS_METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+pub const AS_METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+
+/// A server, in memory, at a time and with dice that the test decides.
+pub struct Cluster {
+    pub server: ApiServer,
+    pub world: Arc<World>,
+}
+
+/// The time and the dice.
+pub struct World {
+    now: Mutex<Timestamp>,
+    /// Thrown first, in this order; after that every throw is another one.
+    loaded: Mutex<VecDeque<u128>>,
+    throws: AtomicU64,
+}
+
+impl Environment for World {
+    fn now(&self) -> Timestamp {
+        *self.now.lock().unwrap()
+    }
+
+    fn random(&self) -> u128 {
+        if let Some(loaded) = self.loaded.lock().unwrap().pop_front() {
+            return loaded;
+        }
+        let throw = u128::from(self.throws.fetch_add(1, Ordering::Relaxed));
+        (throw + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
+    }
+}
+
+impl World {
+    pub fn pass(&self, time: Duration) {
+        let mut now = self.now.lock().unwrap();
+        *now = now.checked_add(time).unwrap();
+    }
+
+    /// Decides the next throws.
+    pub fn load(&self, throws: impl IntoIterator<Item = u128>) {
+        self.loaded.lock().unwrap().extend(throws);
+    }
+}
+
+impl Cluster {
+    /// Nothing happens by itself on this one.
+    pub async fn new() -> Self {
+        let world = Arc::new(World {
+            now: Mutex::new("2026-01-02T03:04:05Z".parse().unwrap()),
+            loaded: Mutex::default(),
+            throws: AtomicU64::new(0),
+        });
+        let server =
+            ApiServer::open(Options { env: world.clone(), collector: Collector::Elsewhere, ..Options::default() })
+                .await
+                .unwrap();
+        Self { server, world }
+    }
+
+    /// A server that knows widgets.
+    pub async fn with_widgets() -> Self {
+        let cluster = Self::new().await;
+        cluster.post(CRDS, &widgets()).await.expect(201);
+        cluster
+    }
+
+    pub async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = self.send(request.body(Full::new(body.into())).unwrap()).await;
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let what = format!("{method} {path}");
+        Answer { what, code: parts.status.as_u16(), headers: parts.headers, body }
+    }
+
+    pub async fn send<B>(&self, request: Request<B>) -> http::Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.server.clone().call(request).await.unwrap()
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, &[], Bytes::new()).await
+    }
+
+    pub async fn accept(&self, path: &str, accept: &str) -> Answer {
+        self.ask("GET", path, &[("accept", accept)], Bytes::new()).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.ask("POST", path, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    pub async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.ask("PUT", path, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    pub async fn patch(&self, path: &str, kind: &str, body: &Value) -> Answer {
+        self.ask("PATCH", path, &[("content-type", kind)], body.to_string()).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.ask("DELETE", path, &[], Bytes::new()).await
+    }
+
+    pub async fn delete_with(&self, path: &str, options: &Value) -> Answer {
+        self.ask("DELETE", path, &[("content-type", "application/json")], options.to_string()).await
+    }
+
+    /// Starts a watch.
+    pub async fn watch(&self, path: &str) -> Lines {
+        self.watch_as(path, "application/json").await
+    }
+
+    pub async fn watch_as(&self, path: &str, accept: &str) -> Lines {
+        let request = Request::get(path).header("accept", accept).body(Full::new(Bytes::new())).unwrap();
+        let response = self.send(request).await;
+        assert_eq!(response.status().as_u16(), 200, "{path}");
+        Lines { body: Box::pin(response.into_body()), buffer: Vec::new() }
+    }
+
+    /// The newest revision.
+    pub fn revision(&self) -> u64 {
+        self.server.store().revision().0
+    }
+
+    /// Forgets everything that was before the newest revision.
+    pub fn compact(&self) {
+        let store = self.server.store();
+        store.compact(store.revision());
+    }
+}
+
+/// What was answered.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Method and path, for messages.
+    pub what: String,
+    pub code: u16,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// The JSON of an answer that has this code.
+    #[track_caller]
+    pub fn expect(&self, code: u16) -> Value {
+        assert_eq!(self.code, code, "{}: {}", self.what, String::from_utf8_lossy(&self.body));
+        self.json()
+    }
+
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        let text = || String::from_utf8_lossy(&self.body).into_owned();
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{}: {error}: {}", self.what, text()))
+    }
+
+    /// The message of a failure that has this code and reason.
+    #[track_caller]
+    pub fn fails(&self, code: u16, reason: &str) -> String {
+        let status = self.expect(code);
+        assert_eq!(status["reason"], reason, "{}: {status}", self.what);
+        self.check_failure();
+        status["message"].as_str().unwrap().to_owned()
+    }
+
+    /// Every failure is a whole `Status`, but for the page about paths where nothing is.
+    #[track_caller]
+    pub fn check_failure(&self) {
+        let content_type = self.header("content-type");
+        if self.code == 404 && content_type.starts_with("text/plain") {
+            assert_eq!(self.body, "404 page not found\n", "{}", self.what);
+            return;
+        }
+        assert_eq!(content_type, "application/json", "{}", self.what);
+        let status = self.json();
+        assert_eq!(status["kind"], "Status", "{}: {status}", self.what);
+        assert_eq!(status["apiVersion"], "v1", "{}: {status}", self.what);
+        assert_eq!(status["status"], "Failure", "{}: {status}", self.what);
+        assert_eq!(status["code"], self.code, "{}: {status}", self.what);
+        assert!(status["metadata"].is_object(), "{}: {status}", self.what);
+        assert!(status["message"].as_str().is_some_and(|text| !text.is_empty()), "{}: {status}", self.what);
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The texts of `Warning` headers.
+    pub fn warnings(&self) -> Vec<String> {
+        let all = self.headers.get_all("warning").iter();
+        all.map(|value| value.to_str().unwrap().trim_start_matches("299 - ").to_owned()).collect()
+    }
+
+    /// The object's resource version.
+    #[track_caller]
+    pub fn version(&self) -> u64 {
+        version(&self.json())
+    }
+}
+
+/// An object's resource version.
+#[track_caller]
+pub fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap_or_else(|| panic!("no version: {object}")).parse().unwrap()
+}
+
+/// The names of a list's items.
+pub fn names(list: &Value) -> Vec<&str> {
+    list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
+}
+
+/// The events of a watch.
+pub struct Lines {
+    body: std::pin::Pin<Box<Body>>,
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    /// The next event; nothing when the watch is over. Waits as long as that takes: for tests whose time is paused.
+    pub async fn next_ever(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            match self.body.frame().await {
+                Some(frame) => self.buffer.extend_from_slice(&frame.unwrap().into_data().unwrap()),
+                None => {
+                    assert!(self.buffer.is_empty(), "a watch ended within a line");
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The next event.
+    pub async fn next(&mut self) -> Value {
+        let next = tokio::time::timeout(AT_MOST, self.next_ever()).await;
+        next.expect("an event should come").expect("the watch should go on")
+    }
+
+    /// The next event in short: `ADDED name`.
+    pub async fn next_brief(&mut self) -> String {
+        brief(&self.next().await)
+    }
+
+    pub async fn next_briefs(&mut self, count: usize) -> Vec<String> {
+        let mut all = Vec::new();
+        for _ in 0..count {
+            all.push(self.next_brief().await);
+        }
+        all
+    }
+}
+
+/// An event in short: `ADDED name`.
+pub fn brief(event: &Value) -> String {
+    let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
+    format!("{} {name}", event["type"].as_str().unwrap())
+}
+
+pub fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}})
+}
+
+pub fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+    })
+}
+
+pub fn deployment(name: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+            },
+        },
+    })
+}
+
+pub fn widget(name: &str) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": 1}})
+}
+
+/// A definition with one version, status, scale, a default, printer columns and a selectable field.
+pub fn widgets() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["wg"], "categories": ["all"]},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "properties": {
+                        "spec": {
+                            "type": "object",
+                            "properties": {
+                                "size": {"type": "integer", "minimum": 0, "maximum": 100},
+                                "color": {"type": "string", "default": "red", "enum": ["red", "green", "blue"]},
+                                "name": {"type": "string", "maxLength": 5, "pattern": "^[a-z]*$"},
+                                "ports": {
+                                    "type": "array", "x-kubernetes-list-type": "map",
+                                    "x-kubernetes-list-map-keys": ["port"],
+                                    "items": {
+                                        "type": "object", "required": ["port"],
+                                        "properties": {"port": {"type": "integer"}, "name": {"type": "string"}},
+                                    },
+                                },
+                                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                            },
+                        },
+                        "status": {
+                            "type": "object",
+                            "properties": {"replicas": {"type": "integer"}, "phase": {"type": "string"}},
+                        },
+                    },
+                }},
+                "subresources": {
+                    "status": {},
+                    "scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.replicas"},
+                },
+                "additionalPrinterColumns": [
+                    {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+                    {"name": "Color", "type": "string", "jsonPath": ".spec.color", "priority": 1},
+                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+                ],
+                "selectableFields": [{"jsonPath": ".spec.color"}],
+            }],
+        },
+    })
+}

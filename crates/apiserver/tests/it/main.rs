@@ -1,0 +1,25 @@
+//! The API server as its clients see it. `client` drives it with the `kube` client, in process and over the network;
+//! the rest sends raw requests to the service and holds the answers against what kube-apiserver 1.36 says.
+
+mod cluster;
+mod network;
+
+mod client;
+
+// mod errors;
+// mod listing;
+// mod watching;
+
+// mod creating;
+// mod deleting;
+// mod patching;
+// mod updating;
+
+// mod fields;
+// mod negotiation;
+
+// mod definitions;
+// mod namespaces;
+
+// mod bad_input;
+// mod history;

@@ -1,0 +1,209 @@
+//! From a database file to an index, or the reason why the file cannot be trusted. Nothing is loaded that does not agree
+//! with all of its witnesses: redb's page checksums, a checksum in each record, the number and the sum of all records,
+//! and a history without a gap that follows from itself.
+
+use std::{
+    any::Any,
+    io::ErrorKind,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+use redb::{AccessGuard, Builder, Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, StorageError};
+
+use super::{
+    FORMAT,
+    error::OpenError,
+    record::{decode, stored_checksum},
+    tables::{CACHE, META, Meta, RECORDS, Tables},
+};
+use crate::{
+    Commit, Revision, Write,
+    index::{Batch, Index, RecordId, Row, Version},
+};
+
+/// What a file holds.
+pub(crate) struct Loaded {
+    pub tables: Tables,
+    pub index: Index,
+    /// Records that compaction meant to remove and did not come to.
+    pub leftover: Vec<RecordId>,
+}
+
+/// Opens and verifies a file. `now` is when its history begins to age.
+pub(crate) fn load(path: &Path, now: Instant) -> Result<Loaded, OpenError> {
+    let load = || -> Result<Loaded, Distrust> {
+        let database = open(path)?;
+        let transaction = database.begin_read()?;
+        let meta = read_meta(&transaction)?;
+        let (index, leftover) = read_records(&transaction.open_table(RECORDS)?, &meta, now)?;
+        drop(transaction);
+        Ok(Loaded { tables: Tables::new(database, path, meta), index, leftover })
+    };
+    // A database library may panic over pages that make no sense; for us that is one more kind of damage.
+    catch_unwind(AssertUnwindSafe(load))
+        .unwrap_or_else(|panic| Err(Distrust::Found(format!("its pages make no sense ({})", said(&*panic)))))
+        .map_err(|distrust| distrust.of(path))
+}
+
+/// What a panic said.
+pub(super) fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}
+
+/// Why a file is not loaded, before it is said of which file.
+enum Distrust {
+    Found(String),
+    Newer(u64),
+    Redb(redb::Error),
+}
+
+impl<E: Into<redb::Error>> From<E> for Distrust {
+    fn from(error: E) -> Self {
+        Distrust::Redb(error.into())
+    }
+}
+
+impl Distrust {
+    fn of(self, path: &Path) -> OpenError {
+        match self {
+            Distrust::Found(found) => OpenError::damaged(path, found),
+            Distrust::Newer(format) => OpenError::Newer { file: path.into(), format, known: FORMAT },
+            Distrust::Redb(redb::Error::DatabaseAlreadyOpen) => {
+                OpenError::Held { dir: path.parent().unwrap_or(path).into() }
+            }
+            // The disk did not answer. A file that ends too early is another matter: there the disk did.
+            Distrust::Redb(redb::Error::Io(source))
+                if !matches!(source.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData) =>
+            {
+                OpenError::Io { path: path.into(), source }
+            }
+            Distrust::Redb(other) => {
+                OpenError::damaged(path, format!("it is not the database that was written ({other})"))
+            }
+        }
+    }
+}
+
+/// After a crash redb verifies every page while it repairs; after a clean end we ask it to, for it otherwise trusts
+/// what it finds, and so would we.
+fn open(path: &Path) -> Result<Database, Distrust> {
+    let verified = Arc::new(AtomicBool::new(false));
+    let repairing = verified.clone();
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE).set_repair_callback(move |_| repairing.store(true, Relaxed));
+    let mut database = builder.open(path)?;
+    if !verified.load(Relaxed) {
+        database.check_integrity()?;
+    }
+    Ok(database)
+}
+
+fn read_meta(transaction: &ReadTransaction) -> Result<Meta, Distrust> {
+    let table = transaction.open_table(META)?;
+    let number = |name: &str| -> Result<u64, Distrust> {
+        let row = table.get(name)?.map(|number| number.value());
+        row.ok_or_else(|| Distrust::Found(format!("it does not say its {name}")))
+    };
+    match number("format")? {
+        FORMAT => {}
+        format if format > FORMAT => return Err(Distrust::Newer(format)),
+        format => return Err(Distrust::Found(format!("there never was a format {format}"))),
+    }
+    let (newest, compacted) = (Revision(number("newest")?), Revision(number("compacted")?));
+    Ok(Meta { newest, compacted, records: number("records")?, sum: number("sum")? })
+}
+
+/// Up to the compacted revision the newest record of a key counts, and older ones are left over. After it, every
+/// record is a step of the history.
+fn read_records(
+    records: &ReadOnlyTable<(u64, u32), &[u8]>,
+    meta: &Meta,
+    now: Instant,
+) -> Result<(Index, Vec<RecordId>), Distrust> {
+    let mut found = Meta::default();
+    let mut index = Index::resume(meta.compacted);
+
+    let mut leftover = Vec::new();
+    for item in records.range(..=(meta.compacted.0, u32::MAX))? {
+        let (key, version) = read_record(item, &mut found)?;
+        leftover.extend(index.load(&key, version));
+    }
+    leftover.extend(index.drop_loaded_deletions());
+
+    let mut replay = Replay::default();
+    for item in records.range((meta.compacted.next().0, 0)..)? {
+        let (key, version) = read_record(item, &mut found)?;
+        if replay.revision() != Some(version.revision) {
+            replay.finish(&mut index, now)?;
+        }
+        replay.add(key, version);
+    }
+    replay.finish(&mut index, now)?;
+
+    if index.newest() != meta.newest {
+        let found = format!("it ends at revision {} instead of {}", index.newest(), meta.newest);
+        return Err(Distrust::Found(found));
+    }
+    if (found.records, found.sum) != (meta.records, meta.sum) {
+        let found = format!("it has {} records instead of {}, or other ones", found.records, meta.records);
+        return Err(Distrust::Found(found));
+    }
+    Ok((index, leftover))
+}
+
+type Item<'a> = (AccessGuard<'a, (u64, u32)>, AccessGuard<'a, &'static [u8]>);
+
+fn read_record(item: Result<Item<'_>, StorageError>, found: &mut Meta) -> Result<(Arc<str>, Version), Distrust> {
+    let (id, record) = item?;
+    let (revision, place) = id.value();
+    found.add(stored_checksum(record.value()).unwrap_or_default());
+    decode((Revision(revision), place), record.value())
+        .map_err(|why| Distrust::Found(format!("record {revision}.{place} cannot be trusted: {why}")))
+}
+
+/// History goes through the machine that decided it, and must come out the same.
+#[derive(Default)]
+struct Replay {
+    commit: Commit,
+    versions: Vec<Version>,
+}
+
+impl Replay {
+    fn revision(&self) -> Option<Revision> {
+        self.versions.first().map(|version| version.revision)
+    }
+
+    fn add(&mut self, key: Arc<str>, version: Version) {
+        self.commit.writes.push(match &version.value {
+            Some(value) => Write::Put(key, value.clone()),
+            None => Write::Delete(key),
+        });
+        self.versions.push(version);
+    }
+
+    fn finish(&mut self, index: &mut Index, now: Instant) -> Result<(), Distrust> {
+        let Replay { commit, versions } = std::mem::take(self);
+        let Some(Version { revision, .. }) = versions.first() else { return Ok(()) };
+        if *revision != index.newest().next() {
+            let found = format!("the commits between revision {} and {revision} are missing", index.newest());
+            return Err(Distrust::Found(found));
+        }
+        let impossible = |error| Distrust::Found(format!("the commit of revision {revision} is impossible: {error}"));
+        let decided = Batch::new(index).decide(commit).map_err(impossible)?;
+        let same =
+            |(row, version): (&Row, &Version)| row.after.id() == version.id() && row.after.created == version.created;
+        if decided.rows.len() != versions.len() || !decided.rows.iter().zip(&versions).all(same) {
+            let found = format!("the commit of revision {revision} does not follow from those before it");
+            return Err(Distrust::Found(found));
+        }
+        index.apply(decided, now);
+        Ok(())
+    }
+}
