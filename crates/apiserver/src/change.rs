@@ -28,6 +28,9 @@ use crate::{crd, fill, meta, namespace, record};
 /// How often a generated name is rolled again when it is taken.
 const NAME_ATTEMPTS: usize = 8;
 
+/// How many unknown or doubled fields are told of: as many as kube-apiserver does.
+const MAX_STRICT_ERRORS: usize = 100;
+
 /// One write, as the request describes it.
 pub(crate) struct Write<'a> {
     pub server: &'a Server,
@@ -209,8 +212,10 @@ impl Write<'_> {
         loop {
             let mut fresh = object.clone();
             meta::born(&mut fresh, resource, &*self.server.env);
+            meta::tidy(&mut fresh);
             let mut conditions = Vec::new();
             conditions.extend(namespace::must_accept(self.server, resource, self.namespace, &fresh)?);
+            conditions.extend(crd::must_accept(self.server, resource)?);
             self.prepare(None, &mut fresh)?;
             default(&resource.schema.arena, resource.schema.root, &mut fresh);
             self.own(&owning, None, &mut fresh);
@@ -247,7 +252,7 @@ impl Write<'_> {
                         return Err(status);
                     }
                 }
-                // The namespace has changed meanwhile: look again whether it accepts the object.
+                // The namespace or the definition has changed meanwhile: look again whether it accepts the object.
                 Err(CommitError::Conflict { .. }) => {}
                 Err(error) => return Err(unavailable(&error)),
             }
@@ -272,9 +277,13 @@ impl Write<'_> {
             self.same_version(name, &old, &new)?;
             resource.isolate(self.part, &old, &mut new);
             meta::carry_over(&old, &mut new);
+            meta::tidy(&mut new);
             self.prepare(Some(&old), &mut new)?;
             default(&resource.schema.arena, resource.schema.root, &mut new);
-            meta::count_generation(&old, &mut new, resource);
+            // What is wanted of an object is not said through its status.
+            if self.part != Part::Status {
+                meta::count_generation(&old, &mut new, resource);
+            }
             self.own(&owning, Some(&old), &mut new);
             let mut errors = meta::check_update(&old, &new);
             errors.extend(meta::check_immutable(&old, &new, resource));
@@ -305,6 +314,10 @@ impl Write<'_> {
             };
             drop(guard);
             match committed {
+                Ok(Done::Gone(object)) => {
+                    crd::gone(self.server, resource, &object).await;
+                    return Ok(Done::Gone(object));
+                }
                 Ok(done) => return Ok(done),
                 Err(CommitError::Conflict { .. }) => warnings.clear(),
                 Err(error) => return Err(unavailable(&error)),
@@ -379,7 +392,7 @@ impl Write<'_> {
     fn report(&self, duplicates: &[String], unknown: Vec<String>, warnings: &mut Vec<String>) -> Result<(), Status> {
         let duplicates = duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
         let unknown = unknown.into_iter().map(|path| format!("unknown field \"{path}\""));
-        let found: Vec<String> = duplicates.chain(unknown).collect();
+        let found: Vec<String> = duplicates.chain(unknown).take(MAX_STRICT_ERRORS).collect();
         match self.validation {
             _ if found.is_empty() => Ok(()),
             FieldValidation::Ignore => Ok(()),

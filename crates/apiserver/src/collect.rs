@@ -81,14 +81,17 @@ struct Agenda {
 impl Dependents {
     /// Learns what is there, and watches from then on.
     fn learn(server: &Server) -> (Self, Watch) {
-        let page = server.store.range(Range { prefix: ALL, ..Range::default() });
-        let page = page.expect("the newest revision can always be read");
-        let watch = server.store.watch(ALL, page.revision).expect("the newest revision can always be watched from");
-        let mut dependents = Self::default();
-        for entry in &page.entries {
-            dependents.link(entry);
+        loop {
+            let page = server.store.range(Range { prefix: ALL, ..Range::default() });
+            let page = page.expect("the newest revision can always be read");
+            // Between the two, more may have been written and compacted: then everything is learnt anew.
+            let Ok(watch) = server.store.watch(ALL, page.revision) else { continue };
+            let mut dependents = Self::default();
+            for entry in &page.entries {
+                dependents.link(entry);
+            }
+            return (dependents, watch);
         }
-        (dependents, watch)
     }
 
     fn link(&mut self, entry: &Entry) {

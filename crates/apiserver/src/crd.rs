@@ -10,7 +10,7 @@ use tokio::sync::MutexGuard;
 
 use konverge_core::{FieldError, GroupVersionKind, Status};
 use konverge_schema::{Arena, CompileError, OBJECT_META, TypeId, compile, kubernetes};
-use konverge_store::{Entry, Range, Revision};
+use konverge_store::{BoxFuture, Condition, Entry, Range, Revision};
 
 use crate::behaviour::behaviour;
 use crate::change::{Done, Part};
@@ -131,9 +131,37 @@ pub(crate) fn removed(server: &Server, resource: &Resource, key: &str, revision:
     }
 }
 
-/// Marks a definition whose deletion has begun; it stays until its objects are gone.
+/// Makes sure that the definition of a kind takes new objects, now and when the object is committed.
+pub(crate) fn must_accept(server: &Server, resource: &Resource) -> Result<Option<Condition>, Status> {
+    if !resource.custom {
+        return Ok(None);
+    }
+    let kinds = server.kinds.snapshot();
+    let definitions = kinds.find(GROUP, "v1", PLURAL).expect("definitions are built in");
+    let key = definitions.key(None, &format!("{}.{}", resource.plural, resource.group));
+    let Some(entry) = server.store.get(&key, None).map_err(Status::internal)? else {
+        return Err(Status::failure(404, "NotFound", "the server could not find the requested resource"));
+    };
+    // The row was made from this very version of it, unless the definition has changed since.
+    let current = entry.revision == resource.shelf.since;
+    if (current && !resource.verbs.contains(Verb::Create))
+        || (!current && meta::is_terminating(&record::decode(&entry)))
+    {
+        return Err(going(resource));
+    }
+    Ok(Some(Condition::Unchanged(entry.key, entry.revision)))
+}
+
+/// What is said to those who create an object of a kind whose definition is going.
+pub(crate) fn going(resource: &Resource) -> Status {
+    let message = "create not allowed while custom resource definition is terminating";
+    Status::failure(405, "MethodNotAllowed", message).about(&resource.group, &resource.plural, "")
+}
+
+/// Marks a definition whose deletion has begun. It stays until its objects are gone, and only once it is marked can be
+/// told which those are: until then anybody may create more.
 pub(crate) fn terminate(server: &Server, resource: &Resource, definition: &mut Value) {
-    if !is_definition(resource) || instances(server, definition).is_empty() {
+    if !is_definition(resource) {
         return;
     }
     let mut finalizers: Vec<String> = meta::finalizers(definition).into_iter().map(str::to_owned).collect();
@@ -154,30 +182,77 @@ pub(crate) async fn clean_up(server: &Server, resource: &Arc<Resource>, entry: E
     if !is_definition(resource) || !meta::finalizers(&definition).contains(&CLEANUP) {
         return Ok(Done::Kept(entry));
     }
-    let kinds = server.kinds.snapshot();
     let options = DeleteOptions::default();
     for (row, instance) in instances(server, &definition) {
-        let Some(row) = kinds.find(&row.group, &row.version, &row.plural) else { continue };
         let (namespace, name) = row.identity(&instance.key);
-        match Box::pin(delete(server, row, namespace, name, &options)).await {
+        match Box::pin(delete(server, &row, namespace, name, &options)).await {
             Err(status) if status.code != 404 => return Err(status),
             _ => {}
         }
     }
-    finish(server, resource, meta::text(&definition, "name")).await
+    match finish(server, resource, meta::text(&definition, "name")).await {
+        // Whoever deleted the last object has seen to it.
+        Err(status) if status.code == 404 => Ok(Done::Gone(definition)),
+        done => done,
+    }
+}
+
+/// What follows when an object is gone: a going definition goes with its last object, and the names of a definition are
+/// free for others that wanted them.
+pub(crate) fn gone<'a>(server: &'a Server, resource: &'a Resource, object: &'a Value) -> BoxFuture<'a, ()> {
+    Box::pin(async move {
+        let outcome = if resource.custom {
+            last_object_gone(server, resource).await
+        } else if is_definition(resource) {
+            names_free(server, object["spec"]["group"].as_str().unwrap_or_default()).await
+        } else {
+            Ok(())
+        };
+        // The object is gone all the same, and the next one that goes, or the next start, tries again.
+        if let Err(status) = outcome {
+            tracing::warn!(%status, "a definition could not follow its objects");
+        }
+    })
 }
 
 /// Lets a definition go whose last object has gone.
-pub(crate) async fn last_object_gone(server: &Server, gone: &Resource) -> Result<(), Status> {
-    if !gone.custom {
+async fn last_object_gone(server: &Server, gone: &Resource) -> Result<(), Status> {
+    let kinds = server.kinds.snapshot();
+    let row = kinds.find(&gone.group, &gone.version, &gone.plural);
+    if row.is_some_and(|row| row.verbs.contains(Verb::Create)) {
         return Ok(());
     }
-    let kinds = server.kinds.snapshot();
     let definitions = kinds.find(GROUP, "v1", PLURAL).expect("definitions are built in");
     let name = format!("{}.{}", gone.plural, gone.group);
     let entry = server.store.get(&definitions.key(None, &name), None).map_err(Status::internal)?;
     if entry.is_some_and(|entry| meta::is_terminating(&record::decode(&entry))) {
-        finish(server, definitions, &name).await?;
+        match finish(server, definitions, &name).await {
+            Err(status) if status.code != 404 => return Err(status),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Looks again at definitions of a group whose names were taken.
+async fn names_free(server: &Server, group: &str) -> Result<(), Status> {
+    let kinds = server.kinds.snapshot();
+    let definitions = kinds.find(GROUP, "v1", PLURAL).expect("definitions are built in");
+    let range = Range { prefix: &definitions.shelf.prefix, ..Range::default() };
+    let page = server.store.range(range).expect("the newest revision is never compacted");
+    for entry in page.entries {
+        let definition = record::decode(&entry);
+        if definition["spec"]["group"] != group || condition(&definition, "NamesAccepted") != Some("False") {
+            continue;
+        }
+        // Writing it again as it is judges its names anew.
+        let write = server.internal_write(definitions);
+        let mut said = Vec::new();
+        let again = write.patch(meta::text(&definition, "name"), &mut said, |definition| Ok(definition.clone()));
+        match Box::pin(again).await {
+            Err(status) if status.code != 404 => return Err(status),
+            _ => {}
+        }
     }
     Ok(())
 }
@@ -203,7 +278,8 @@ async fn finish(server: &Server, definitions: &Arc<Resource>, name: &str) -> Res
 
 /// Every object of a definition, with a row it can be reached through.
 fn instances(server: &Server, definition: &Value) -> Vec<(Arc<Resource>, Entry)> {
-    let rows = rows(definition, Revision(0)).unwrap_or_default();
+    // Also objects of versions that are no longer served are objects.
+    let rows = versions(definition, Revision(0), |_| true).unwrap_or_default();
     let Some(row) = rows.first() else { return Vec::new() };
     let range = Range { prefix: &row.shelf.prefix, ..Range::default() };
     let page = server.store.range(range).expect("the newest revision is never compacted");
@@ -212,6 +288,15 @@ fn instances(server: &Server, definition: &Value) -> Vec<(Arc<Resource>, Entry)>
 
 /// The rows a definition stands for: one for each version that is served.
 fn rows(definition: &Value, since: Revision) -> Result<Vec<Arc<Resource>>, CompileError> {
+    versions(definition, since, |version| version["served"] == true)
+}
+
+/// One row for each version that is wanted.
+fn versions(
+    definition: &Value,
+    since: Revision,
+    wanted: impl Fn(&Value) -> bool,
+) -> Result<Vec<Arc<Resource>>, CompileError> {
     let spec = &definition["spec"];
     let names = &spec["names"];
     let text = |value: &Value| -> Box<str> { value.as_str().unwrap_or_default().into() };
@@ -229,7 +314,7 @@ fn rows(definition: &Value, since: Revision) -> Result<Vec<Arc<Resource>>, Compi
     let going = meta::is_terminating(definition);
     let verbs = Verb::ALL.into_iter().filter(|verb| !(going && *verb == Verb::Create)).collect();
     let mut rows = Vec::new();
-    for version in versions().filter(|version| version["served"] == true) {
+    for version in versions().filter(|version| wanted(version)) {
         let kind = GroupVersionKind {
             group: group.to_string(),
             version: text(&version["name"]).to_string(),

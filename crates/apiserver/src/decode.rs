@@ -1,13 +1,21 @@
 //! A request's body as JSON. In: bytes and their media type. Out: a value, and what strict decoding has to
-//! say about it (fields given twice). Never knows a schema. Depth is limited by the parsers: 128 levels.
+//! say about it (fields given twice). Never knows a schema. Depth is limited: everything after this may recurse.
 
 use std::cell::RefCell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use serde_saphyr::{DuplicateKeyPolicy, with_deserializer_from_slice_with_options};
 
 use konverge_core::Status;
+
+/// How deep an object may be nested. What is kept grows a little beyond it, by the managed fields, and has to stay
+/// readable for a parser that goes 128 levels deep.
+const MAX_DEPTH: usize = 120;
+
+/// How much aliases of YAML may add to a body: more than people write, and done within milliseconds.
+const MAX_ALIASED: usize = 100_000;
 
 /// A body that was read.
 #[derive(Debug, Default)]
@@ -26,6 +34,7 @@ pub(crate) fn json(body: &[u8]) -> Result<Decoded, Status> {
         .deserialize(&mut reader)
         .and_then(|value| reader.end().map(|()| value))
         .map_err(|error| unreadable("json", &error))?;
+    check_depth(&value)?;
     Ok(Decoded { value, duplicates: duplicates.into_inner() })
 }
 
@@ -35,8 +44,35 @@ pub(crate) fn yaml(body: &[u8]) -> Result<Decoded, Status> {
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
         return json(body);
     }
-    let value = serde_saphyr::from_slice::<Value>(body).map_err(|error| unreadable("yaml", &error))?;
-    Ok(Decoded { value, duplicates: Vec::new() })
+    let duplicates = RefCell::new(Vec::new());
+    // Whether a key may be given twice is decided with the request's strictness, and the snippet of the parser's
+    // messages would repeat the body.
+    let options = serde_saphyr::options! {
+        duplicate_keys: DuplicateKeyPolicy::LastWins,
+        with_snippet: false,
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_ALIASED },
+    };
+    let value = with_deserializer_from_slice_with_options(body, options, |reader| {
+        Seed { path: &Path::Root, duplicates: &duplicates }.deserialize(reader)
+    });
+    let value = value.map_err(|error| unreadable("yaml", &error))?;
+    check_depth(&value)?;
+    Ok(Decoded { value, duplicates: duplicates.into_inner() })
+}
+
+/// Refuses what is nested too deeply, also when it did not come in one body.
+pub(crate) fn check_depth(value: &Value) -> Result<(), Status> {
+    fn fits(value: &Value, left: usize) -> bool {
+        match value {
+            Value::Array(items) => left > 0 && items.iter().all(|item| fits(item, left - 1)),
+            Value::Object(fields) => left > 0 && fields.values().all(|field| fits(field, left - 1)),
+            _ => true,
+        }
+    }
+    if fits(value, MAX_DEPTH) {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!("the object is nested more than {MAX_DEPTH} levels deep; make it flatter")))
 }
 
 fn unreadable(format: &str, error: &dyn fmt::Display) -> Status {
@@ -83,6 +119,14 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_unit<E>(self) -> Result<Value, E> {
         Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.deserialize(deserializer)
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
@@ -174,6 +218,25 @@ mod tests {
 
     #[test]
     fn yaml_reads_what_people_write() {
+        for (text, expect, duplicates) in [
+            ("a: 1\nb: [x, 2.5, true, null, ~]\n", json!({"a": 1, "b": ["x", 2.5, true, null, null]}), vec![]),
+            ("a: \"1\"\nb: '2'\nc: yes\nd: 0x10\n", json!({"a": "1", "b": "2", "c": true, "d": 16}), vec![]),
+            ("a: {b: 1, b: 2}\nc: 1\nc: 2\n", json!({"a": {"b": 2}, "c": 2}), vec!["a.b", "c"]),
+            ("base: &b {x: 1}\nuse: *b\n", json!({"base": {"x": 1}, "use": {"x": 1}}), vec![]),
+            ("1: a\ntrue: b\n", json!({"1": "a", "true": "b"}), vec![]),
+            ("", Value::Null, vec![]),
+            ("text", json!("text"), vec![]),
+        ] {
+            let decoded = yaml(text.as_bytes()).unwrap_or_else(|status| panic!("{text:?}: {status}"));
+            assert_eq!(
+                (decoded.value, decoded.duplicates),
+                (expect, duplicates.into_iter().map(String::from).collect()),
+                "{text:?}"
+            );
+        }
+        for text in ["a: b: c", "a: [", "- a\nb: c", "a: 1\n---\nb: 2\n", "a: *nobody", "\u{0}"] {
+            assert_eq!(yaml(text.as_bytes()).map(|decoded| decoded.value).unwrap_err().code, 400, "{text:?}");
+        }
         let decoded = yaml(b"kind: ConfigMap\ndata:\n  a: \"1\"\n  b: |\n    two\n    lines\n").unwrap();
         assert_eq!(decoded.value, json!({"kind": "ConfigMap", "data": {"a": "1", "b": "two\nlines\n"}}));
     }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use konverge_core::{FieldError, FieldPath, Status};
@@ -37,18 +38,46 @@ pub(crate) struct DeleteOptions {
     dry_run: bool,
 }
 
+fn not_options(why: &dyn std::fmt::Display) -> Status {
+    Status::bad_request(format!("the body of a delete must be DeleteOptions or empty: {why}"))
+}
+
+/// The options as clients send them.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Sent {
+    grace_period_seconds: Option<i64>,
+    propagation_policy: Option<String>,
+    orphan_dependents: Option<bool>,
+    preconditions: Option<Preconditions>,
+    dry_run: Option<Vec<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Preconditions {
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
 impl DeleteOptions {
     /// Reads them from the body, or from the query when there is none.
     pub fn parse(body: &[u8], query: &Query) -> Result<Self, Status> {
-        let sent = if body.is_empty() { Value::Null } else { decode::yaml(body)?.value };
-        if !sent.is_null() && !sent.is_object() {
-            return Err(Status::bad_request("the body of a delete must be DeleteOptions or empty"));
-        }
+        let sent: Sent = if body.is_empty() {
+            Sent::default()
+        } else {
+            let value = decode::yaml(body)?.value;
+            // An option that is not understood may be the one that should have kept the object.
+            match value {
+                Value::Null => Sent::default(),
+                Value::Object(_) => Sent::deserialize(value).map_err(|why| not_options(&why))?,
+                _ => return Err(not_options(&"it is no object")),
+            }
+        };
         query.check_write("DeleteOptions", false)?;
-        let text = |field: &str| sent[field].as_str().or_else(|| query.get(field)).map(str::to_owned);
         let mut errors = Vec::new();
-        let orphan = sent["orphanDependents"].as_bool().or_else(|| query.switch("orphanDependents"));
-        let propagation = text("propagationPolicy");
+        let orphan = sent.orphan_dependents.or_else(|| query.switch("orphanDependents"));
+        let propagation = sent.propagation_policy.or_else(|| query.get("propagationPolicy").map(str::to_owned));
         let path = || FieldPath::new("propagationPolicy");
         if let (Some(_), Some(policy)) = (orphan, &propagation) {
             let why = "orphanDependents and deletionPropagation cannot be both set";
@@ -65,22 +94,22 @@ impl DeleteOptions {
                 None
             }
         };
-        let dry_run = sent["dryRun"].as_array().cloned().unwrap_or_default();
+        let dry_run = sent.dry_run.unwrap_or_default();
         if dry_run.iter().any(|value| value != "All") {
             errors.push(FieldError::not_supported(FieldPath::new("dryRun"), dry_run.clone().into(), ["All"]));
         }
         invalid_options("DeleteOptions", &errors)?;
-        let grace = match sent["gracePeriodSeconds"].as_i64() {
+        let grace = match sent.grace_period_seconds {
             Some(grace) => Some(grace),
             None => query.number("gracePeriodSeconds")?,
         };
-        let precondition = |field: &str| sent["preconditions"][field].as_str().map(str::to_owned);
+        let preconditions = sent.preconditions.unwrap_or_default();
         Ok(Self {
             // A negative grace asks for the shortest one there is.
             grace: grace.map(|grace| if grace < 0 { 1 } else { grace }),
             propagation,
-            uid: precondition("uid"),
-            resource_version: precondition("resourceVersion"),
+            uid: preconditions.uid,
+            resource_version: preconditions.resource_version,
             dry_run: query.dry_run() || !dry_run.is_empty(),
         })
     }
@@ -164,7 +193,12 @@ pub(crate) async fn delete(
         drop(guard);
         match committed {
             Ok(Done::Kept(entry)) => return crd::clean_up(server, resource, entry).await,
-            Ok(done) => return Ok(done),
+            Ok(done) => {
+                if let Done::Gone(object) = &done {
+                    crd::gone(server, resource, object).await;
+                }
+                return Ok(done);
+            }
             Err(CommitError::Conflict { .. }) => {}
             Err(error) => return Err(unavailable(&error)),
         }

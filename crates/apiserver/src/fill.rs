@@ -88,6 +88,8 @@ mod tests {
             json!({"type": "Opaque", "data": {"a": "eWVz"}}),
         );
         check("", "secrets", json!({"stringData": null}), json!({"type": "Opaque"}));
+        let service = json!({"spec": {"type": "ClusterIP", "sessionAffinity": "None"}});
+        check("", "services", json!({"spec": {}}), service);
         check("apps", "deployments", json!({"spec": {}}), json!({"spec": {"replicas": 1}}));
         check("apps", "deployments", json!({"spec": {"replicas": 0}}), json!({"spec": {"replicas": 0}}));
     }

@@ -38,6 +38,11 @@ impl Kinds {
         self.by_path.get(&(group.into(), version.into(), plural.into()))
     }
 
+    /// Whether this version of a group has built-in kinds.
+    pub fn builds_in(&self, group: &str, version: &str) -> bool {
+        self.rows.iter().any(|row| !row.custom && &*row.group == group && &*row.version == version)
+    }
+
     /// One row for each place where objects are kept, whichever versions serve it.
     pub fn stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
         let mut seen = std::collections::HashSet::new();

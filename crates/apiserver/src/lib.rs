@@ -33,6 +33,7 @@ mod namespace;
 mod patch;
 mod scale;
 
+mod lines;
 mod read;
 mod record;
 mod view;

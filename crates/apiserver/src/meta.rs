@@ -1,7 +1,7 @@
 //! The metadata of an object through its life. In: an object and the one before it. Out: the same object with what
 //! only the server may set, and what is wrong with the rest. Never reads the store.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -106,6 +106,22 @@ pub(crate) fn carry_over(old: &Value, new: &mut Value) {
     after.remove("selfLink");
 }
 
+/// Drops what is empty, which is the same as absent: whoever takes the last label or finalizer leaves nothing behind.
+pub(crate) fn tidy(object: &mut Value) {
+    let metadata = of_mut(object);
+    for field in ["annotations", "finalizers", "generateName", "labels", "managedFields", "ownerReferences"] {
+        let empty = match metadata.get(field) {
+            Some(Value::Object(fields)) => fields.is_empty(),
+            Some(Value::Array(items)) => items.is_empty(),
+            Some(value) => value.is_null() || value == "",
+            None => false,
+        };
+        if empty {
+            metadata.remove(field);
+        }
+    }
+}
+
 /// Counts the generation up when what is wanted of the object has changed.
 pub(crate) fn count_generation(old: &Value, new: &mut Value, resource: &Resource) {
     let Generation::Tracked { paths, .. } = &resource.behaviour.generation else { return };
@@ -116,12 +132,15 @@ pub(crate) fn count_generation(old: &Value, new: &mut Value, resource: &Resource
         _ => true,
     };
     let everything_same = || {
-        let fields = |object: &Value| object.as_object().cloned().unwrap_or_default();
-        let (before, after) = (fields(old), fields(new));
-        let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-        names.into_iter().filter(|name| wanted(name)).all(|name| before.get(name) == after.get(name))
+        let empty = Map::new();
+        let before = old.as_object().unwrap_or(&empty);
+        let after = new.as_object().unwrap_or(&empty);
+        let added = after.keys().filter(|name| !before.contains_key(*name));
+        before.keys().chain(added).filter(|name| wanted(name)).all(|name| before.get(name) == after.get(name))
     };
-    let at = |object: &Value, path: &str| path.split('.').try_fold(object, |v, name| v.get(name)).cloned();
+    fn at<'o>(object: &'o Value, path: &str) -> Option<&'o Value> {
+        path.split('.').try_fold(object, |value, name| value.get(name))
+    }
     let same = paths.iter().all(|path| match *path {
         "*" => everything_same(),
         path => at(old, path) == at(new, path),

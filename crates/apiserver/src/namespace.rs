@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use konverge_core::Status;
-use konverge_store::{Commit, CommitError, Condition, Write as StoreWrite};
+use konverge_store::{Commit, CommitError, Condition, Entry, Write as StoreWrite};
 
 use crate::meta;
 use crate::record;
@@ -90,11 +92,49 @@ pub(crate) fn must_accept(
     let namespaces = kinds.find("", "v1", "namespaces").expect("namespaces are built in");
     let found = server.store.get(&namespaces.key(None, namespace), None).map_err(Status::internal)?;
     let Some(entry) = found else { return Err(Status::not_found("", "namespaces", namespace)) };
-    if meta::is_terminating(&record::decode(&entry)) {
+    if is_going(&entry) {
         let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
         let status = Status::forbidden(&resource.group, &resource.plural, meta::text(object, "name"), &why);
         let message = format!("namespace {namespace} is being terminated");
         return Err(status.with_cause("NamespaceTerminating", &message, "metadata.namespace"));
     }
     Ok(Some(Condition::Unchanged(entry.key, entry.revision)))
+}
+
+/// Whether the deletion of a namespace has begun. Looks at no more of it, for every create asks.
+fn is_going(namespace: &Entry) -> bool {
+    #[derive(Default, Deserialize)]
+    struct Namespace {
+        metadata: Metadata,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        deletion_timestamp: Option<IgnoredAny>,
+    }
+    let kept: Namespace = serde_json::from_slice(&namespace.value).expect("the store holds only what encode wrote");
+    kept.metadata.deletion_timestamp.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use konverge_store::Revision;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_goes_once_it_has_a_deletion_timestamp() {
+        for (metadata, expect) in [
+            (json!({"name": "a"}), false),
+            (json!({"name": "a", "deletionTimestamp": null}), false),
+            (json!({"name": "a", "labels": {"deletionTimestamp": "x"}}), false),
+            (json!({"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}), true),
+        ] {
+            let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata, "status": {}});
+            let (key, value) = ("/a".into(), record::encode(&object));
+            let entry = Entry { key, value, revision: Revision(1), created: Revision(1) };
+            assert_eq!(is_going(&entry), expect, "{metadata}");
+            assert_eq!(is_going(&entry), meta::is_terminating(&record::decode(&entry)), "{metadata}");
+        }
+    }
 }

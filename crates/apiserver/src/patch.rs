@@ -56,7 +56,10 @@ impl Patch {
     pub fn apply(&self, resource: &Resource, current: &Value) -> Result<Value, Status> {
         let mut object = current.clone();
         match self {
-            Self::Json(patch) => apply_json(patch, &mut object)?,
+            Self::Json(patch) => {
+                apply_json(patch, &mut object)?;
+                decode::check_depth(&object)?;
+            }
             Self::Merge(patch) => merge_patch(&mut object, patch),
             Self::Strategic(patch) => {
                 let schema = &resource.schema;

@@ -109,7 +109,7 @@ fn segments(path: &str) -> Option<Vec<String>> {
     path.split('/')
         .map(|segment| {
             let segment = percent_decode_str(segment).decode_utf8().ok()?.into_owned();
-            (!segment.is_empty() && !segment.contains(['/', '\0'])).then_some(segment)
+            (!segment.is_empty() && !segment.contains('/')).then_some(segment)
         })
         .collect()
 }
@@ -274,7 +274,7 @@ mod tests {
             ("/api/v1/namespaces/a/pods/p/status/x", Endpoint::Unknown),
             ("/api/v1/pods//x", Endpoint::Unknown),
             ("/api/v1/pods/a%2Fb", Endpoint::Unknown),
-            ("/api/v1/pods/a%00b", Endpoint::Unknown),
+            ("/api/v1/pods/a%00b", target("", None, "pods", Some("a\0b"), None)),
             ("/api/v1/pods/%ff", Endpoint::Unknown),
             ("/nowhere", Endpoint::Unknown),
         ] {

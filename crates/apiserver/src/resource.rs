@@ -211,6 +211,12 @@ impl Resource {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
 
+    /// Whether its objects say that this is their `apiVersion`.
+    pub fn is_api_version(&self, text: &str) -> bool {
+        let (group, version) = text.split_once('/').unwrap_or(("", text));
+        *self.group == *group && *self.version == *version
+    }
+
     /// The subresource of this name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|sub| &*sub.name == name)

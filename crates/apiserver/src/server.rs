@@ -14,6 +14,7 @@ use crate::change::{Part, Write};
 use crate::documents::Documents;
 use crate::env::{Environment, System};
 use crate::kinds::KindTable;
+use crate::lines::Lines;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
 use crate::{builtin, collect, crd, namespace};
@@ -104,6 +105,7 @@ pub(crate) struct Server {
     pub store: Arc<dyn Store>,
     pub kinds: KindTable,
     pub documents: Documents,
+    pub lines: Arc<Lines>,
     pub env: Arc<dyn Environment>,
     pub lenient_updates: bool,
     pub longest_watch: Duration,
@@ -127,6 +129,7 @@ impl ApiServer {
             store,
             kinds: KindTable::new(builtin::served()),
             documents: Documents::default(),
+            lines: Arc::default(),
             env: options.env,
             lenient_updates: options.lenient_updates,
             longest_watch: options.longest_watch,

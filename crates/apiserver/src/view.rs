@@ -17,7 +17,7 @@ use crate::resource::Resource;
 impl Resource {
     /// Whether the kept bytes of an entry are already what this row serves.
     fn serves_as_kept(&self, entry: &Entry) -> bool {
-        *self.shelf.api_version == *self.api_version() && entry.revision >= self.shelf.since
+        self.is_api_version(&self.shelf.api_version) && entry.revision >= self.shelf.since
     }
 
     /// The object in this row's version.

@@ -1,17 +1,19 @@
 //! Watching: changes as they are committed. In: a row, a place, a revision to start after. Out: a stream of events in
 //! JSON lines. Each watch reads the shared history at its own pace, so that a slow one can lose only itself.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use konverge_core::{FieldError, FieldPath, Status};
 use konverge_store::{Change, Entry, Page, Range, ReadError, Revision, Store, Watch};
 
+use crate::lines::{LineOf, Lines};
 use crate::read::{not_from_the_future, parse_version};
 use crate::render::Form;
 use crate::request::{Query, invalid_options};
@@ -19,9 +21,11 @@ use crate::resource::Resource;
 use crate::server::Server;
 use crate::view::Filter;
 
-/// How many changes are taken at a time, and how many bytes of them are put into one piece of the answer. Together they
-/// bound what a client that does not read can hold.
+/// How many changes are taken at a time: as many as are worth one look at the history. They share the store's bytes.
 const BATCH: usize = 256;
+
+/// A piece of the answer ends with the event that passes this: what a client that does not read can hold is this much
+/// and one object.
 const PIECE_BYTES: usize = 128 * 1024;
 
 /// How often a quiet watch tells how far it is.
@@ -84,11 +88,15 @@ impl WatchOptions {
 /// Everything a running watch needs.
 struct Watching {
     store: Arc<dyn Store>,
+    lines: Arc<Lines>,
     resource: Arc<Resource>,
     filter: Filter,
     form: Form,
     bookmarks: bool,
-    closing: tokio::sync::watch::Receiver<bool>,
+    /// Done when the server closes. Kept from one wakeup to the next, like the timer: to enter oneself anew each time
+    /// would cost more than most wakeups do.
+    closing: Pin<Box<dyn Future<Output = ()> + Send>>,
+    timer: Pin<Box<Sleep>>,
     ends: Instant,
     bookmark_at: Instant,
     stage: Stage,
@@ -99,8 +107,8 @@ struct Watching {
 enum Stage {
     /// What was there when the watch began, and whether the end of it is marked.
     Initial { entries: std::vec::IntoIter<Entry>, revision: Revision, marked: bool },
-    /// What has changed since.
-    Changes(Watch),
+    /// What has changed since: those that were taken and not sent yet, and those to come.
+    Changes(std::vec::IntoIter<Change>, Watch),
     /// An error was sent, or the time is over.
     Over,
 }
@@ -144,13 +152,19 @@ pub(crate) fn watch(
     let now = Instant::now();
     let longest = server.longest_watch;
     let ends = now + options.timeout.unwrap_or(longest).min(longest);
+    let mut closing = server.closing();
     let mut watching = Watching {
         store: store.clone(),
+        lines: server.lines.clone(),
         resource,
         filter,
         form,
         bookmarks: options.bookmarks,
-        closing: server.closing(),
+        closing: Box::pin(async move {
+            // A server that is gone is closed, too.
+            let _ = closing.wait_for(|closing| *closing).await;
+        }),
+        timer: Box::pin(tokio::time::sleep_until(ends)),
         ends,
         bookmark_at: next_bookmark(now, ends),
         stage: Stage::Over,
@@ -161,7 +175,7 @@ pub(crate) fn watch(
             let entries = entries.into_iter();
             (Stage::Initial { entries, revision, marked: options.initial_ends }, Some(changes))
         }
-        Ok((None, changes)) => (Stage::Changes(changes), None),
+        Ok((None, changes)) => (Stage::Changes(Vec::new().into_iter(), changes), None),
         // Too late is told inside the stream, where clients look for it.
         Err(error) => {
             let gone = watching.gone(&error);
@@ -169,9 +183,11 @@ pub(crate) fn watch(
         }
     };
     watching.stage = first;
-    Ok(stream::unfold((watching, then), |(mut watching, mut then)| async move {
-        let piece = watching.next(&mut then).await?;
-        Some((piece, (watching, then)))
+    // Boxed, for it is moved with each piece.
+    Ok(stream::unfold(Box::new((watching, then)), |mut state| async move {
+        let (watching, then) = &mut *state;
+        let piece = watching.next(then).await?;
+        Some((piece, state))
     })
     .right_stream())
 }
@@ -188,12 +204,23 @@ impl Watching {
                         return Some(piece.into());
                     }
                 }
-                Stage::Changes(changes) => {
+                Stage::Changes(taken, _) if !taken.as_slice().is_empty() => {
+                    let piece = self.changed();
+                    if !piece.is_empty() {
+                        return Some(piece);
+                    }
+                }
+                Stage::Changes(_, changes) => {
                     let wake = if self.bookmarks { self.bookmark_at.min(self.ends) } else { self.ends };
+                    if self.timer.deadline() != wake {
+                        self.timer.as_mut().reset(wake);
+                    }
+                    // In this order, or a busy watch would never end.
                     let woken = tokio::select! {
+                        biased;
+                        () = self.closing.as_mut() => Woken::Closing,
+                        () = self.timer.as_mut() => Woken::Time(changes.position()),
                         batch = changes.next(BATCH) => Woken::Changes(batch),
-                        () = tokio::time::sleep_until(wake) => Woken::Time(changes.position()),
-                        _ = self.closing.wait_for(|closing| *closing) => Woken::Closing,
                     };
                     if let Some(piece) = self.woken(woken) {
                         return Some(piece);
@@ -206,7 +233,12 @@ impl Watching {
     /// What is to be sent for it, if anything.
     fn woken(&mut self, woken: Woken) -> Option<Bytes> {
         match woken {
-            Woken::Changes(Ok(batch)) => Some(self.changed(&batch)).filter(|piece| !piece.is_empty()).map(Bytes::from),
+            Woken::Changes(Ok(batch)) => {
+                if let Stage::Changes(taken, _) = &mut self.stage {
+                    *taken = batch.into_iter();
+                }
+                None
+            }
             Woken::Changes(Err(error)) => {
                 self.stage = Stage::Over;
                 Some(self.gone(&error))
@@ -234,7 +266,7 @@ impl Watching {
             let Stage::Initial { entries, revision, marked } = &mut self.stage else { break };
             let Some(entry) = entries.next() else {
                 let end = marked.then_some(*revision);
-                self.stage = then.take().map_or(Stage::Over, Stage::Changes);
+                self.stage = then.take().map_or(Stage::Over, |changes| Stage::Changes(Vec::new().into_iter(), changes));
                 if let Some(revision) = end {
                     out.extend_from_slice(&self.bookmark(revision, true));
                 }
@@ -247,24 +279,44 @@ impl Watching {
         out
     }
 
-    fn changed(&mut self, batch: &[Change]) -> Vec<u8> {
+    /// A piece of the changes that were taken; empty if none of them is for this client.
+    fn changed(&mut self) -> Bytes {
         let mut out = Vec::new();
-        for change in batch {
+        while out.len() < PIECE_BYTES {
+            let Stage::Changes(taken, _) = &mut self.stage else { break };
+            let Some(change) = taken.next() else { break };
+            let alone = out.is_empty() && taken.as_slice().is_empty();
             // An object that leaves the selection is gone for this client, one that enters it is new.
             let passes = |entry: &&Entry| self.filter.matches(&self.resource, entry);
             let before = change.before.as_ref().filter(passes);
             let after = change.after.as_ref().filter(passes);
-            match (before, after) {
-                (None, None) => {}
-                (None, Some(after)) => self.event("ADDED", after, change.revision, &mut out),
-                (Some(_), Some(after)) => self.event("MODIFIED", after, change.revision, &mut out),
-                (Some(before), None) => self.event("DELETED", before, change.revision, &mut out),
+            let (kind, entry) = match (before, after) {
+                (None, None) => continue,
+                (None, Some(after)) => ("ADDED", after),
+                (Some(_), Some(after)) => ("MODIFIED", after),
+                (Some(before), None) => ("DELETED", before),
+            };
+            if alone && let Form::Whole = self.form {
+                return self.shared_event(kind, entry, change.revision);
             }
+            self.event(kind, entry, change.revision, &mut out);
         }
-        out
+        out.into()
+    }
+
+    /// The one event of a piece: the same bytes for everyone who watches it.
+    fn shared_event(&mut self, kind: &'static str, entry: &Entry, revision: Revision) -> Bytes {
+        let of = LineOf { row: self.resource.clone(), key: entry.key.clone(), revision, kind };
+        self.lines.clone().line(of, || {
+            let mut out = Vec::new();
+            self.event(kind, entry, revision, &mut out);
+            out
+        })
     }
 
     fn event(&mut self, kind: &str, entry: &Entry, revision: Revision, out: &mut Vec<u8>) {
+        // The bytes around the object are few, so that this is nearly always enough.
+        out.reserve(entry.value.len() + 128);
         out.extend_from_slice(b"{\"type\":\"");
         out.extend_from_slice(kind.as_bytes());
         out.extend_from_slice(b"\",\"object\":");
@@ -305,5 +357,42 @@ fn next_bookmark(now: Instant, ends: Instant) -> Instant {
     match ends.checked_sub(BOOKMARK_BEFORE_END) {
         Some(last) if now < last => regular.min(last),
         _ => regular,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use konverge_store::Commit;
+
+    use super::*;
+    use crate::record;
+    use crate::server::{ApiServer, Options};
+
+    #[tokio::test]
+    async fn many_large_changes_come_in_pieces() {
+        let api = ApiServer::open(Options::default()).await.unwrap();
+        let server = &*api.0;
+        let kinds = server.kinds.snapshot();
+        let row = kinds.find("", "v1", "configmaps").unwrap();
+        let options = WatchOptions::parse(&Query::parse(Some("resourceVersion=1")), row).unwrap();
+        let watched = watch(server, row.clone(), None, Filter::default(), Form::Whole, &options).unwrap();
+        let large = 100 * 1024;
+        for number in 0..20 {
+            let name = format!("c{number:02}");
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+                                "data": {"text": "x".repeat(large)}});
+            let key = row.key(Some("default"), &name);
+            server.store.commit(Commit::default().put(key, record::encode(&object))).await.unwrap();
+        }
+        let mut watched = Box::pin(watched);
+        let mut names = Vec::new();
+        while names.len() < 20 {
+            let piece = watched.next().await.unwrap();
+            assert!(piece.len() <= PIECE_BYTES + large + 1024, "a piece of {} bytes", piece.len());
+            for event in serde_json::Deserializer::from_slice(&piece).into_iter::<Value>() {
+                names.push(event.unwrap()["object"]["metadata"]["name"].as_str().unwrap().to_owned());
+            }
+        }
+        assert_eq!(names, (0..20).map(|number| format!("c{number:02}")).collect::<Vec<_>>());
     }
 }

@@ -78,20 +78,16 @@ pub(super) fn names_taken(kinds: &Kinds, definition: &Value) -> Option<(&'static
         let rows = kinds.rows().iter();
         rows.filter(move |row| &*row.group == group && &*row.plural != text("plural"))
     };
-    for (reason, name) in resources {
-        let taken = others().any(|row| {
-            &*row.plural == name || &*row.singular == name || row.short_names.iter().any(|short| &**short == name)
-        });
-        if taken {
-            return Some((reason, format!("\"{name}\" is already in use")));
-        }
-    }
-    for (reason, name) in kind_names {
-        if others().any(|row| &*row.kind == name || &*row.list_kind == name) {
-            return Some((reason, format!("\"{name}\" is already in use")));
-        }
-    }
-    None
+    let resources = resources.into_iter().filter(|(_, name)| {
+        others().any(|row| {
+            &*row.plural == *name || &*row.singular == *name || row.short_names.iter().any(|short| &**short == *name)
+        })
+    });
+    let kind_names =
+        kind_names.into_iter().filter(|(_, name)| others().any(|row| &*row.kind == *name || &*row.list_kind == *name));
+    // Of several, Kubernetes names the last it finds.
+    let last = resources.chain(kind_names).last();
+    last.map(|(reason, name)| (reason, format!("\"{name}\" is already in use")))
 }
 
 fn names(errors: &mut Vec<FieldError>, path: &FieldPath, names: &Value) {

@@ -6,20 +6,20 @@ mod network;
 
 mod client;
 
-// mod errors;
-// mod listing;
-// mod watching;
+mod errors;
+mod listing;
+mod watching;
 
-// mod creating;
-// mod deleting;
-// mod patching;
-// mod updating;
+mod creating;
+mod deleting;
+mod patching;
+mod updating;
 
-// mod fields;
-// mod negotiation;
+mod fields;
+mod negotiation;
 
-// mod definitions;
-// mod namespaces;
+mod definitions;
+mod namespaces;
 
-// mod bad_input;
-// mod history;
+mod bad_input;
+mod history;

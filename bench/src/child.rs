@@ -1,0 +1,193 @@
+//! The server under measurement: a child process of ours, watched from outside. In: a program and where it keeps its
+//! objects. Out: a server that answers, and how long that took. It is killed when it is dropped.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::cores::Cores;
+use crate::http::{self, Endpoint};
+use crate::process::Process;
+use crate::void::Void;
+use crate::{trust, widget};
+
+/// How long a server may take to start before the run is void.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Which program is measured, and where.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// The `konverge` program.
+    pub program: PathBuf,
+    /// Where data directories are made.
+    pub disk: PathBuf,
+    /// Which cores it runs on.
+    pub cores: Cores,
+}
+
+/// Where the server keeps its objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// In memory.
+    Memory,
+    /// On disk, acknowledged after an fsync.
+    Disk,
+}
+
+impl Storage {
+    /// The durability class, as every row has to say it.
+    pub fn durability(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Disk => "fsync",
+        }
+    }
+}
+
+/// How clients reach it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// HTTP/1.1.
+    Plain,
+    /// HTTP/1.1 over TLS.
+    Tls,
+}
+
+/// A running server.
+pub struct Server {
+    child: Child,
+    /// Where it listens.
+    pub endpoint: Endpoint,
+    /// How it started.
+    pub started: Started,
+    /// Its data and its log, removed with it.
+    _directory: TempDir,
+}
+
+/// How a start went.
+#[derive(Clone, Copy, Debug)]
+pub struct Started {
+    /// From the spawn to the line that says it is ready.
+    pub ready: Duration,
+    /// From the spawn to the first answer that says so.
+    pub answered: Duration,
+    /// CPU time until then.
+    pub cpu: Duration,
+}
+
+impl Subject {
+    /// Starts a server and waits until it is ready.
+    pub async fn start(&self, storage: Storage, transport: Transport) -> Result<Server, Void> {
+        let directory = tempfile::Builder::new().prefix("konverge-bench-").tempdir_in(&self.disk)?;
+        let log = directory.path().join("log");
+        let kubeconfig = directory.path().join("kubeconfig");
+        let mut command = Command::new(&self.program);
+        command.args(["apiserver", "--port", "0", "--kubeconfig"]).arg(&kubeconfig);
+        if transport == Transport::Tls {
+            command.arg("--tls");
+        }
+        match storage {
+            Storage::Memory => command.arg("--memory"),
+            Storage::Disk => command.arg("--data-dir").arg(directory.path().join("data")),
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log)?);
+        let (begun, spawned) = self.cores.for_server(|| (Instant::now(), command.spawn()));
+        let mut child = spawned.map_err(|error| Void::new(format!("{}: {error}", self.program.display())))?;
+        let address = ready_line(&mut child).map_err(|void| with_log(void, &log));
+        let ready = begun.elapsed();
+        let mut server = Server {
+            endpoint: Endpoint { address: address.inspect_err(|_| end(&mut child))?, tls: None },
+            child,
+            started: Started { ready, answered: ready, cpu: Duration::ZERO },
+            _directory: directory,
+        };
+        if transport == Transport::Tls {
+            server.endpoint.tls = Some(trust::connector(&kubeconfig)?);
+        }
+        server.started.answered = first_answer(&server.endpoint, begun).await?;
+        server.started.cpu = server.process().cpu_exact()?;
+        Ok(server)
+    }
+
+    /// Starts a server that knows widgets.
+    pub async fn start_with_widgets(&self, storage: Storage, transport: Transport) -> Result<Server, Void> {
+        let server = self.start(storage, transport).await?;
+        let create = http::request("POST", widget::DEFINITIONS, "application/json", &widget::definition());
+        server.endpoint.once(&create, 201).await.map_err(|void| void.during("creating the definition"))?;
+        Ok(server)
+    }
+}
+
+impl Server {
+    /// What to measure.
+    pub fn process(&self) -> Process {
+        Process(self.child.id())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+fn end(child: &mut Child) {
+    // It may have ended by itself; either way it is gone afterwards.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Reads what the server prints until a line has its address.
+fn ready_line(child: &mut Child) -> Result<std::net::SocketAddr, Void> {
+    let stdout = child.stdout.take().ok_or_else(|| Void::new("the server's output is not piped"))?;
+    for line in BufReader::new(stdout).lines() {
+        if let Some(address) = address(&line?) {
+            return Ok(address);
+        }
+    }
+    Err(Void::new("the server ended before it was ready"))
+}
+
+fn address(line: &str) -> Option<std::net::SocketAddr> {
+    let (_, rest) = line.split_once("http://").or_else(|| line.split_once("https://"))?;
+    rest.split(|c: char| c.is_whitespace() || c == '/').next()?.parse().ok()
+}
+
+async fn first_answer(endpoint: &Endpoint, begun: Instant) -> Result<Duration, Void> {
+    let request = http::get("/readyz");
+    loop {
+        match endpoint.once(&request, 200).await {
+            Ok(_) => return Ok(begun.elapsed()),
+            Err(void) if begun.elapsed() > PATIENCE => return Err(void.during("waiting for /readyz")),
+            Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+        }
+    }
+}
+
+fn with_log(void: Void, log: &Path) -> Void {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let last: Vec<&str> = text.lines().rev().take(3).collect();
+    if last.is_empty() { void } else { Void::new(format!("{void}; its log ends with: {}", last.join(" | "))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ready_line_has_the_address() {
+        for (line, expect) in [
+            ("konverge is ready at http://127.0.0.1:4321", Some("127.0.0.1:4321")),
+            ("http://127.0.0.1:80/ kubeconfig /a/b", Some("127.0.0.1:80")),
+            ("konverge apiserver ready at https://127.0.0.1:6443 (memory)", Some("127.0.0.1:6443")),
+            ("starting", None),
+            ("see http://konverge.dev", None),
+        ] {
+            assert_eq!(address(line).map(|found| found.to_string()).as_deref(), expect, "{line}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The objects that are measured with: widgets of a custom kind with a schema, a KiB of random text in each. Out: request
+//! bodies and paths. Random so that nothing compresses, seeded so that two runs send the same bytes.
+
+use serde_json::{Value, json};
+
+/// Where definitions are created.
+pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// Where widgets are.
+pub const WIDGETS: &str = "/apis/bench.konverge.dev/v1/namespaces/default/widgets";
+
+/// How much random text a widget has.
+const PAYLOAD_BYTES: usize = 1024;
+
+/// The path of one widget.
+pub fn path(number: usize) -> String {
+    format!("{WIDGETS}/{}", name(number))
+}
+
+/// The widget of this number.
+pub fn widget(number: usize) -> Vec<u8> {
+    let mut dice = Dice::new(number as u64);
+    let color = ["red", "green", "blue"][number % 3];
+    let object = json!({
+        "apiVersion": "bench.konverge.dev/v1",
+        "kind": "Widget",
+        "metadata": {"name": name(number), "namespace": "default", "labels": {"app": "bench", "color": color}},
+        "spec": {"color": color, "payload": dice.text(PAYLOAD_BYTES), "sequence": 0, "size": number % 100},
+    });
+    object.to_string().into_bytes()
+}
+
+/// A merge patch that sets a widget's sequence number.
+pub fn renumber(sequence: usize) -> Vec<u8> {
+    json!({"spec": {"sequence": sequence}}).to_string().into_bytes()
+}
+
+/// The sequence number in a widget's JSON. Looked for from the end, where it is: the payload comes before it.
+pub fn sequence(json: &[u8]) -> Option<usize> {
+    const FIELD: &[u8] = b"\"sequence\":";
+    let at = json.windows(FIELD.len()).rposition(|window| window == FIELD)? + FIELD.len();
+    let digits = json[at..].iter().take_while(|byte| byte.is_ascii_digit());
+    let mut number = None;
+    for digit in digits {
+        number = Some(number.unwrap_or(0) * 10 + usize::from(digit - b'0'));
+    }
+    number
+}
+
+/// The definition of widgets: a structural schema of the usual size, with a status of its own.
+pub fn definition() -> Vec<u8> {
+    let spec = json!({
+        "type": "object",
+        "required": ["payload"],
+        "properties": {
+            "color": {"type": "string", "enum": ["red", "green", "blue"]},
+            "payload": {"type": "string", "maxLength": 4096},
+            "sequence": {"type": "integer", "minimum": 0},
+            "size": {"type": "integer", "minimum": 0, "maximum": 1000, "default": 1},
+            "tags": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+        },
+    });
+    let status = json!({
+        "type": "object",
+        "properties": {
+            "ready": {"type": "boolean"},
+            "observedGeneration": {"type": "integer", "format": "int64"},
+            "conditions": {
+                "type": "array",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+                "items": {
+                    "type": "object",
+                    "required": ["type", "status"],
+                    "properties": {"type": {"type": "string"}, "status": {"type": "string"}},
+                },
+            },
+        },
+    });
+    let schema: Value = json!({"type": "object", "properties": {"spec": spec, "status": status}});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.bench.konverge.dev"},
+        "spec": {
+            "group": "bench.konverge.dev",
+            "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [{
+                "name": "v1",
+                "served": true,
+                "storage": true,
+                "schema": {"openAPIV3Schema": schema},
+                "subresources": {"status": {}},
+            }],
+        },
+    });
+    definition.to_string().into_bytes()
+}
+
+fn name(number: usize) -> String {
+    format!("widget-{number:06}")
+}
+
+/// Random numbers that are the same in every run (xorshift64*).
+struct Dice(u64);
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        // Neighbouring seeds have to start far apart, and none at zero.
+        Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn text(&mut self, length: usize) -> String {
+        const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        let mut text = String::with_capacity(length + 9);
+        while text.len() < length {
+            let bits = self.roll() >> 4;
+            text.extend((0..10).map(|at| char::from(LETTERS[(bits >> (at * 6)) as usize & 63])));
+        }
+        text.truncate(length);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn widgets_differ_and_are_the_same_again() {
+        assert_eq!(widget(7), widget(7));
+        let payload = |number| serde_json::from_slice::<Value>(&widget(number)).unwrap()["spec"]["payload"].clone();
+        assert_ne!(payload(7), payload(8));
+        assert_eq!(payload(7).as_str().map(str::len), Some(PAYLOAD_BYTES));
+    }
+
+    #[test]
+    fn sequence_numbers_are_found() {
+        for (json, expect) in [
+            (r#"{"spec":{"payload":"x","sequence":17,"size":1}}"#, Some(17)),
+            (r#"{"note":"\"sequence\":1","spec":{"sequence":0}}"#, Some(0)),
+            (r#"{"spec":{"sequence":}}"#, None),
+            (r#"{"spec":{}}"#, None),
+        ] {
+            assert_eq!(sequence(json.as_bytes()), expect, "{json}");
+        }
+    }
+}

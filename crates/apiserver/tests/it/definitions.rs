@@ -1,0 +1,588 @@
+//! Custom resource definitions: what is refused, what they make of objects, several versions, names that clash, the end.
+
+use serde_json::{Value, json};
+
+use crate::cluster::{AS_TABLE, CRDS, Cluster, MERGE, NAMESPACES, WIDGETS, names, version, widget, widgets};
+
+/// A definition with one change.
+fn with(change: impl FnOnce(&mut Value)) -> Value {
+    let mut definition = widgets();
+    change(&mut definition);
+    definition
+}
+
+/// A definition whose spec's properties are these.
+fn of_spec(properties: Value) -> Value {
+    with(|it| {
+        let version = &mut it["spec"]["versions"][0];
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"] =
+            json!({"type": "object", "properties": properties});
+        version["subresources"] = json!({});
+        version["additionalPrinterColumns"] = json!([]);
+        version["selectableFields"] = json!([]);
+    })
+}
+
+fn condition(definition: &Value, kind: &str) -> Value {
+    let conditions = definition["status"]["conditions"].as_array().unwrap();
+    let found = conditions.iter().find(|condition| condition["type"] == kind);
+    let mut found = found.unwrap_or_else(|| panic!("no {kind}: {definition}")).clone();
+    found.as_object_mut().unwrap().remove("lastTransitionTime");
+    found
+}
+
+#[tokio::test]
+async fn what_the_server_fills_in() {
+    let cluster = Cluster::new().await;
+    let made = cluster.post(CRDS, &widgets()).await.expect(201);
+    assert_eq!(made["spec"]["names"]["singular"], "widget");
+    assert_eq!(made["spec"]["names"]["listKind"], "WidgetList");
+    assert_eq!(made["spec"]["conversion"], json!({"strategy": "None"}));
+    assert_eq!(made["metadata"]["generation"], 1);
+    let now = cluster.get(&format!("{CRDS}/widgets.example.com")).await.expect(200);
+    assert_eq!(now["status"]["storedVersions"], json!(["v1"]));
+    assert_eq!(now["status"]["acceptedNames"]["kind"], "Widget");
+    assert_eq!(
+        condition(&now, "NamesAccepted"),
+        json!({"type": "NamesAccepted", "status": "True", "reason": "NoConflicts", "message": "no conflicts found"})
+    );
+    assert_eq!(
+        condition(&now, "Established"),
+        json!({
+            "type": "Established", "status": "True", "reason": "InitialNamesAccepted",
+            "message": "the initial names have been accepted",
+        })
+    );
+    assert_eq!(cluster.get(WIDGETS).await.expect(200)["kind"], "WidgetList", "usable at once");
+}
+
+#[tokio::test]
+async fn definitions_that_are_refused() {
+    let cluster = Cluster::new().await;
+    let schema =
+        |change: fn(&mut Value)| with(|it| change(&mut it["spec"]["versions"][0]["schema"]["openAPIV3Schema"]));
+    for (definition, field, text) in [
+        (
+            with(|it| it["metadata"]["name"] = "gadgets.example.com".into()),
+            "metadata.name",
+            "must be spec.names.plural+\".\"+spec.group",
+        ),
+        (with(|it| it["spec"]["group"] = "example".into()), "spec.group", "should be a domain with at least one dot"),
+        (
+            with(|it| it["spec"]["scope"] = "Galaxy".into()),
+            "spec.scope",
+            "supported values: \"Cluster\", \"Namespaced\"",
+        ),
+        (with(|it| it["spec"]["names"]["kind"] = "".into()), "spec.names.kind", "Required value"),
+        (with(|it| it["spec"]["names"]["shortNames"] = json!(["Up"])), "spec.names.shortNames[0]", "DNS-1035"),
+        (
+            with(|it| it["spec"]["versions"][0]["storage"] = false.into()),
+            "spec.versions",
+            "must have exactly one version marked as storage version",
+        ),
+        (
+            with(|it| {
+                let version = it["spec"]["versions"][0].clone();
+                it["spec"]["versions"].as_array_mut().unwrap().push(version);
+            }),
+            "spec.versions",
+            "must contain unique version names",
+        ),
+        (
+            with(|it| it["spec"]["preserveUnknownFields"] = true.into()),
+            "spec.preserveUnknownFields",
+            "Invalid value: true",
+        ),
+        (
+            with(|it| it["spec"]["versions"][0]["schema"] = Value::Null),
+            "spec.versions[0].schema.openAPIV3Schema",
+            "schemas are required",
+        ),
+        (
+            schema(|it| it["type"] = Value::Null),
+            "spec.validation.openAPIV3Schema.type",
+            "Required value: must not be empty at the root",
+        ),
+        (
+            schema(|it| it["properties"]["spec"]["properties"]["size"] = json!({})),
+            "spec.validation.openAPIV3Schema.properties[spec].properties[size].type",
+            "Required value: must not be empty for specified object fields",
+        ),
+        (
+            schema(|it| it["properties"]["spec"]["properties"]["list"] = json!({"type": "array"})),
+            "spec.validation.openAPIV3Schema.properties[spec].properties[list].items",
+            "Required value: must be specified",
+        ),
+        (
+            schema(|it| it["properties"]["spec"]["properties"]["size"]["pattern"] = "(".into()),
+            "spec.validation.openAPIV3Schema.properties[spec].properties[size].pattern",
+            "must be a valid regular expression, but isn't",
+        ),
+        (
+            schema(|it| it["properties"]["spec"]["properties"]["color"]["default"] = 5.into()),
+            "spec.validation.openAPIV3Schema.properties[spec].properties[color].default",
+            "must be of type string",
+        ),
+        (
+            schema(|it| {
+                it["properties"]["metadata"] = json!({"type": "object", "properties": {"labels": {"type": "object"}}})
+            }),
+            "spec.validation.openAPIV3Schema.properties[metadata]",
+            "must not specify anything other than name and generateName, but metadata is implicitly specified",
+        ),
+        (
+            with(|it| it["spec"]["versions"][0]["subresources"]["scale"]["specReplicasPath"] = ".status.size".into()),
+            "spec.subresources.scale.specReplicasPath",
+            "should be a json path under .spec",
+        ),
+        (
+            with(|it| it["spec"]["versions"][0]["additionalPrinterColumns"][0]["jsonPath"] = ".spec[".into()),
+            "spec.additionalPrinterColumns[0].jsonPath",
+            "is an invalid JSONPath",
+        ),
+        (
+            with(|it| it["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.ports"}])),
+            "spec.selectableFields[0].jsonPath",
+            "Invalid value: \".spec.ports\"",
+        ),
+        (
+            with(|it| {
+                it["spec"]["group"] = "example.k8s.io".into();
+                it["metadata"]["name"] = "widgets.example.k8s.io".into();
+            }),
+            "metadata.annotations[api-approved.kubernetes.io]",
+            "protected groups must have approval annotation",
+        ),
+    ] {
+        let answer = cluster.post(CRDS, &definition).await;
+        let message = answer.fails(422, "Invalid");
+        let causes = answer.json()["details"]["causes"].as_array().unwrap().clone();
+        let fits =
+            causes.iter().any(|cause| cause["field"] == field && cause["message"].as_str().unwrap().contains(text));
+        assert!(fits, "{field}: {text}\n{message}\n{causes:#?}");
+    }
+    assert_eq!(names(&cluster.get(CRDS).await.expect(200)).len(), 0);
+}
+
+#[tokio::test]
+async fn objects_are_pruned_and_defaulted() {
+    let cluster = Cluster::new().await;
+    let definition = of_spec(json!({
+        "known": {"type": "string"},
+        "set": {"type": "integer", "default": 5},
+        "nullable": {"type": "string", "nullable": true, "default": "x"},
+        "deep": {
+            "type": "object", "default": {}, "properties": {"inner": {"type": "string", "default": "y"}},
+        },
+        "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "integer", "default": 1}}},
+        "map": {"type": "object", "additionalProperties": {"type": "object", "properties": {"v": {"type": "integer", "default": 2}}}},
+        "either": {"x-kubernetes-int-or-string": true},
+        "raw": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
+        "list": {"type": "array", "items": {"type": "object", "properties": {"v": {"type": "integer", "default": 3}}}},
+    }));
+    cluster.post(CRDS, &definition).await.expect(201);
+    for (at, (spec, expect)) in [
+        (json!({}), json!({"set": 5, "nullable": "x", "deep": {"inner": "y"}})),
+        (
+            json!({"known": "a", "unknown": 1, "set": null, "nullable": null}),
+            json!({"known": "a", "set": 5, "nullable": null, "deep": {"inner": "y"}}),
+        ),
+        (
+            json!({"open": {"b": {"c": 1}}, "map": {"k": {"x": 1}}, "list": [{"y": 1}, {"v": 7}], "either": "50%"}),
+            json!({
+                "set": 5, "nullable": "x", "deep": {"inner": "y"}, "open": {"a": 1, "b": {"c": 1}}, "map": {"k": {"v": 2}},
+                "list": [{"v": 3}, {"v": 7}], "either": "50%",
+            }),
+        ),
+        (
+            json!({"raw": {"apiVersion": "v1", "kind": "Any", "metadata": {"name": "x", "odd": 1}, "more": {"x": 1}}, "either": 3}),
+            json!({
+                "set": 5, "nullable": "x", "deep": {"inner": "y"}, "either": 3,
+                "raw": {"apiVersion": "v1", "kind": "Any", "metadata": {"name": "x"}, "more": {"x": 1}},
+            }),
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut object = widget(&format!("w{at}"));
+        object["spec"] = spec;
+        let made = cluster.post(WIDGETS, &object).await.expect(201);
+        assert_eq!(made["spec"], expect);
+        assert_eq!(cluster.get(&format!("{WIDGETS}/w{at}")).await.expect(200), made);
+    }
+}
+
+#[tokio::test]
+async fn objects_are_validated() {
+    let cluster = Cluster::new().await;
+    let definition = of_spec(json!({
+        "n": {"type": "integer", "minimum": 1, "maximum": 10, "multipleOf": 2},
+        "s": {"type": "string", "minLength": 2, "maxLength": 4, "pattern": "^a"},
+        "e": {"type": "string", "enum": ["x", "y"]},
+        "f": {"type": "string", "format": "date-time"},
+        "l": {"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+        "m": {
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}},
+        },
+        "o": {"type": "object", "required": ["a"], "properties": {"a": {"type": "boolean"}}, "maxProperties": 1},
+        "any": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+    }));
+    cluster.post(CRDS, &definition).await.expect(201);
+    for (spec, expect) in [
+        (json!({"n": 0}), vec![("spec.n", "Invalid value: 0: spec.n in body should be greater than or equal to 1")]),
+        (json!({"n": 12}), vec![("spec.n", "Invalid value: 12: spec.n in body should be less than or equal to 10")]),
+        (json!({"n": 3}), vec![("spec.n", "Invalid value: 3: spec.n in body should be a multiple of 2")]),
+        (json!({"s": "a"}), vec![("spec.s", "Invalid value: \"a\": spec.s in body should be at least 2 chars long")]),
+        (json!({"s": "abcde"}), vec![("spec.s", "Too long: may not be more than 4 bytes")]),
+        (json!({"s": "bb"}), vec![("spec.s", "Invalid value: \"bb\": spec.s in body should match '^a'")]),
+        (json!({"e": "z"}), vec![("spec.e", "Unsupported value: \"z\": supported values: \"x\", \"y\"")]),
+        (
+            json!({"f": "noon"}),
+            vec![("spec.f", "Invalid value: \"noon\": spec.f in body must be of type date-time: \"noon\"")],
+        ),
+        (json!({"l": []}), vec![("spec.l", "Invalid value: 0: spec.l in body should have at least 1 items")]),
+        (json!({"l": ["a", "b", "c"]}), vec![("spec.l", "Too many: 3: must have at most 2 items")]),
+        (json!({"l": ["a", "a"]}), vec![("spec.l[1]", "Duplicate value: \"a\"")]),
+        (json!({"m": [{"k": "a"}, {"k": "a"}]}), vec![("spec.m[1]", "Duplicate value: {\"k\":\"a\"}")]),
+        (json!({"m": [{"v": 1}]}), vec![("spec.m[0].k", "Required value")]),
+        (json!({"o": {}}), vec![("spec.o.a", "Required value")]),
+        (
+            json!({"o": {"a": "yes"}}),
+            vec![("spec.o.a", "Invalid value: \"string\": spec.o.a in body must be of type boolean: \"string\"")],
+        ),
+        (
+            json!({"n": "x", "e": 5}),
+            vec![
+                ("spec.e", "Invalid value: \"integer\": spec.e in body must be of type string: \"integer\""),
+                ("spec.e", "Unsupported value: 5: supported values: \"x\", \"y\""),
+                ("spec.n", "Invalid value: \"string\": spec.n in body must be of type integer: \"string\""),
+            ],
+        ),
+    ] {
+        let mut object = widget("w");
+        object["spec"] = spec.clone();
+        let answer = cluster.post(WIDGETS, &object).await;
+        answer.fails(422, "Invalid");
+        let status = answer.json();
+        let causes: Vec<(&str, &str)> = status["details"]["causes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|cause| (cause["field"].as_str().unwrap(), cause["message"].as_str().unwrap()))
+            .filter(|(field, _)| *field != "<nil>")
+            .collect();
+        assert_eq!(causes, expect, "{spec}");
+    }
+    let mut object = widget("w");
+    object["spec"] = json!({"any": {}});
+    cluster.post(WIDGETS, &object).await.fails(422, "Invalid");
+    object["spec"] = json!({"n": 4, "s": "abc", "e": "x", "f": "2026-01-01T00:00:00Z", "l": ["a"], "m": [{"k": "a"}], "o": {"a": true}, "any": {"b": 1}});
+    cluster.post(WIDGETS, &object).await.expect(201);
+    // Every write is checked, also one that only touches something else.
+    let path = format!("{WIDGETS}/w");
+    cluster.patch(&path, MERGE, &json!({"spec": {"n": 5}})).await.fails(422, "Invalid");
+}
+
+#[tokio::test]
+async fn what_was_kept_under_an_older_schema() {
+    let cluster = Cluster::new().await;
+    cluster.post(CRDS, &of_spec(json!({"old": {"type": "string"}, "both": {"type": "string"}}))).await.expect(201);
+    let mut object = widget("w");
+    object["spec"] = json!({"old": "a", "both": "b"});
+    let made = cluster.post(WIDGETS, &object).await.expect(201);
+    let properties = json!({"both": {"type": "string"}, "new": {"type": "string", "default": "n"}});
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}});
+    let definition = format!("{CRDS}/widgets.example.com");
+    let patch = json!([{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema", "value": schema}]);
+    cluster.patch(&definition, crate::cluster::JSON_PATCH, &patch).await.expect(200);
+    let read = cluster.get(&format!("{WIDGETS}/w")).await.expect(200);
+    assert_eq!(read["spec"], json!({"both": "b", "new": "n"}), "defaults come, unknown fields go");
+    assert_eq!(version(&read), version(&made), "reading is no change");
+    let list = cluster.get(WIDGETS).await.expect(200);
+    assert_eq!(list["items"][0]["spec"], read["spec"]);
+    let mut lines = cluster.watch(&format!("{WIDGETS}?watch=true")).await;
+    assert_eq!(lines.next().await["object"]["spec"], read["spec"]);
+}
+
+fn two_versions() -> Value {
+    with(|it| {
+        let mut second = it["spec"]["versions"][0].clone();
+        second["name"] = "v2".into();
+        second["storage"] = false.into();
+        it["spec"]["versions"].as_array_mut().unwrap().push(second);
+    })
+}
+
+#[tokio::test]
+async fn two_versions_of_one_object() {
+    let cluster = Cluster::new().await;
+    cluster.post(CRDS, &two_versions()).await.expect(201);
+    let second = WIDGETS.replace("/v1/", "/v2/");
+    let made = cluster.post(WIDGETS, &widget("a")).await.expect(201);
+    let shown = cluster.get(&format!("{second}/a")).await.expect(200);
+    assert_eq!(shown["apiVersion"], "example.com/v2");
+    let same = |one: &Value, other: &Value| {
+        let bare = |object: &Value| {
+            let mut object = object.clone();
+            object["apiVersion"].take();
+            object["metadata"]["managedFields"].take();
+            object
+        };
+        assert_eq!(bare(one), bare(other));
+    };
+    same(&made, &shown);
+    let mut sent = widget("b");
+    sent["apiVersion"] = "example.com/v2".into();
+    let made = cluster.post(&second, &sent).await.expect(201);
+    assert_eq!(made["apiVersion"], "example.com/v2");
+    same(&made, &cluster.get(&format!("{WIDGETS}/b")).await.expect(200));
+    cluster.post(WIDGETS, &sent).await.fails(400, "BadRequest");
+
+    let mut first = cluster.watch(&format!("{WIDGETS}?watch=true")).await;
+    let mut other = cluster.watch(&format!("{second}?watch=true")).await;
+    assert_eq!(first.next_briefs(2).await, other.next_briefs(2).await);
+    cluster.patch(&format!("{second}/a"), MERGE, &json!({"spec": {"size": 9}})).await.expect(200);
+    let (one, two) = (first.next().await, other.next().await);
+    assert_eq!(
+        (&one["object"]["apiVersion"], &two["object"]["apiVersion"]),
+        (&json!("example.com/v1"), &json!("example.com/v2"))
+    );
+    same(&one["object"], &two["object"]);
+    let groups = cluster.get("/apis/example.com").await.expect(200);
+    assert_eq!(groups["preferredVersion"]["version"], "v2");
+}
+
+#[tokio::test]
+async fn the_version_objects_are_kept_in_can_change() {
+    let cluster = Cluster::new().await;
+    cluster.post(CRDS, &two_versions()).await.expect(201);
+    cluster.post(WIDGETS, &widget("a")).await.expect(201);
+    let path = format!("{CRDS}/widgets.example.com");
+    let switch = json!([
+        {"op": "replace", "path": "/spec/versions/0/storage", "value": false},
+        {"op": "replace", "path": "/spec/versions/1/storage", "value": true},
+    ]);
+    let switched = cluster.patch(&path, crate::cluster::JSON_PATCH, &switch).await.expect(200);
+    assert_eq!(switched["status"]["storedVersions"], json!(["v1", "v2"]));
+    cluster.post(WIDGETS, &widget("b")).await.expect(201);
+    let second = WIDGETS.replace("/v1/", "/v2/");
+    for place in [WIDGETS, &second] {
+        let list = cluster.get(place).await.expect(200);
+        assert_eq!(names(&list), ["a", "b"]);
+        let versions: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|item| &item["apiVersion"]).collect();
+        let expect = json!(if place == WIDGETS { "example.com/v1" } else { "example.com/v2" });
+        assert_eq!(versions, [&expect, &expect]);
+    }
+    let drop_first = json!([{"op": "remove", "path": "/spec/versions/0"}]);
+    let refused = cluster.patch(&path, crate::cluster::JSON_PATCH, &drop_first).await;
+    let message = refused.fails(422, "Invalid");
+    assert!(
+        message.contains("status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions"),
+        "{message}"
+    );
+    // Once the old ones are written anew, the old version may go.
+    let unserve = json!([{"op": "replace", "path": "/spec/versions/0/served", "value": false}]);
+    cluster.patch(&path, crate::cluster::JSON_PATCH, &unserve).await.expect(200);
+    assert_eq!(cluster.get(WIDGETS).await.code, 404);
+    let status = json!({"status": {"storedVersions": ["v2"]}});
+    cluster.patch(&format!("{path}/status"), MERGE, &status).await.expect(200);
+    cluster.patch(&path, crate::cluster::JSON_PATCH, &drop_first).await.expect(200);
+    assert_eq!(names(&cluster.get(&second).await.expect(200)), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn names_that_clash() {
+    let cluster = Cluster::with_widgets().await;
+    for (names, reason) in [
+        (json!({"plural": "gadgets", "kind": "Widget", "singular": "gadget", "listKind": "Gadgets"}), "KindConflict"),
+        (json!({"plural": "gadgets", "kind": "Gadget", "shortNames": ["wg"]}), "ShortNamesConflict"),
+        (json!({"plural": "gadgets", "kind": "Gadget", "singular": "widget"}), "SingularConflict"),
+        (json!({"plural": "gadgets", "kind": "Gadget", "listKind": "WidgetList"}), "ListKindConflict"),
+        // Of several, the last one is told.
+        (json!({"plural": "gadgets", "kind": "Widget"}), "ListKindConflict"),
+    ] {
+        let definition = with(|it| {
+            it["metadata"]["name"] = "gadgets.example.com".into();
+            it["spec"]["names"] = names.clone();
+        });
+        cluster.post(CRDS, &definition).await.expect(201);
+        let path = format!("{CRDS}/gadgets.example.com");
+        let now = cluster.get(&path).await.expect(200);
+        assert_eq!(condition(&now, "NamesAccepted")["status"], "False", "{names}");
+        assert_eq!(condition(&now, "NamesAccepted")["reason"], reason, "{names}");
+        assert_eq!(condition(&now, "Established")["status"], "False", "{names}");
+        assert_eq!(cluster.get(&WIDGETS.replace("widgets", "gadgets")).await.code, 404, "{names}");
+        cluster.delete(&path).await.expect(200);
+    }
+    // Names that are given up go to who waits for them.
+    let waiting = with(|it| {
+        it["metadata"]["name"] = "gadgets.example.com".into();
+        it["spec"]["names"] = json!({"plural": "gadgets", "kind": "Widget"});
+    });
+    cluster.post(CRDS, &waiting).await.expect(201);
+    let gadgets = WIDGETS.replace("widgets", "gadgets");
+    assert_eq!(cluster.get(&gadgets).await.code, 404);
+    cluster.delete(&format!("{CRDS}/widgets.example.com")).await.expect(200);
+    cluster.get(&gadgets).await.expect(200);
+    let path = format!("{CRDS}/gadgets.example.com");
+    assert_eq!(condition(&cluster.get(&path).await.json(), "Established")["status"], "True");
+    cluster.delete(&path).await.expect(200);
+    cluster.post(CRDS, &widgets()).await.expect(201);
+    // The same names in another group are nobody's business.
+    let elsewhere = with(|it| {
+        it["metadata"]["name"] = "widgets.example.org".into();
+        it["spec"]["group"] = "example.org".into();
+    });
+    let made = cluster.post(CRDS, &elsewhere).await.expect(201);
+    assert_eq!(condition(&made, "Established")["status"], "True");
+    cluster.post(WIDGETS, &widget("a")).await.expect(201);
+}
+
+#[tokio::test]
+async fn what_cannot_be_changed() {
+    let cluster = Cluster::with_widgets().await;
+    let path = format!("{CRDS}/widgets.example.com");
+    for (patch, field) in [
+        (json!({"spec": {"scope": "Cluster"}}), "spec.scope"),
+        (json!({"spec": {"names": {"kind": "Gadget"}}}), "spec.names.kind"),
+    ] {
+        let message = cluster.patch(&path, MERGE, &patch).await.fails(422, "Invalid");
+        assert!(
+            message.contains(&format!("{field}: Invalid value")) && message.contains("field is immutable"),
+            "{message}"
+        );
+    }
+    let short = cluster.patch(&path, MERGE, &json!({"spec": {"names": {"shortNames": ["wdg"]}}})).await.expect(200);
+    assert_eq!(short["metadata"]["generation"], 2);
+    let resources = cluster.get("/apis/example.com/v1").await.expect(200);
+    assert_eq!(resources["resources"][0]["shortNames"], json!(["wdg"]));
+}
+
+#[tokio::test]
+async fn the_end_of_a_definition() {
+    let cluster = Cluster::with_widgets().await;
+    cluster.post(NAMESPACES, &json!({"metadata": {"name": "team"}})).await.expect(201);
+    let team = WIDGETS.replace("default", "team");
+    let mut held = widget("held");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    cluster.post(WIDGETS, &held).await.expect(201);
+    cluster.post(&team, &widget("free")).await.expect(201);
+    let mut lines = cluster.watch("/apis/example.com/v1/widgets?watch=true").await;
+    lines.next_briefs(2).await;
+
+    let path = format!("{CRDS}/widgets.example.com");
+    let going = cluster.delete(&path).await.expect(200);
+    assert_eq!(going["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
+    assert_eq!(condition(&going, "Terminating")["status"], "True");
+    let mut seen = lines.next_briefs(2).await;
+    seen.sort_unstable();
+    assert_eq!(seen, ["DELETED free", "MODIFIED held"]);
+    let refused = cluster.post(WIDGETS, &widget("late")).await;
+    let message = "create not allowed while custom resource definition is terminating";
+    assert_eq!(refused.fails(405, "MethodNotAllowed"), message);
+    let applied =
+        cluster.patch(&format!("{WIDGETS}/late?fieldManager=me"), crate::cluster::APPLY, &widget("late")).await;
+    assert_eq!(applied.fails(405, "MethodNotAllowed"), message);
+    assert_eq!(names(&cluster.get(WIDGETS).await.expect(200)), ["held"]);
+
+    cluster.patch(&format!("{WIDGETS}/held"), MERGE, &json!({"metadata": {"finalizers": null}})).await.expect(200);
+    assert_eq!(lines.next_brief().await, "DELETED held");
+    cluster.get(&path).await.fails(404, "NotFound");
+    assert_eq!(cluster.get(WIDGETS).await.code, 404);
+    let keys =
+        cluster.server.store().range(konverge_store::Range { prefix: "/registry/example.com/", ..Default::default() });
+    assert!(keys.unwrap().entries.is_empty(), "nothing is left in the store");
+}
+
+/// Also what nobody can ask for any more goes with its definition.
+#[tokio::test]
+async fn the_end_of_a_definition_that_is_not_served() {
+    let cluster = Cluster::with_widgets().await;
+    cluster.post(WIDGETS, &widget("a")).await.expect(201);
+    let path = format!("{CRDS}/widgets.example.com");
+    let unserve = json!([{"op": "replace", "path": "/spec/versions/0/served", "value": false}]);
+    cluster.patch(&path, crate::cluster::JSON_PATCH, &unserve).await.expect(200);
+    assert_eq!(cluster.get(WIDGETS).await.code, 404);
+    cluster.delete(&path).await.expect(200);
+    cluster.get(&path).await.fails(404, "NotFound");
+    cluster.post(CRDS, &widgets()).await.expect(201);
+    assert_eq!(names(&cluster.get(WIDGETS).await.expect(200)).len(), 0);
+}
+
+#[tokio::test]
+async fn cluster_scoped_kinds() {
+    let cluster = Cluster::new().await;
+    cluster.post(CRDS, &with(|it| it["spec"]["scope"] = "Cluster".into())).await.expect(201);
+    let widgets = "/apis/example.com/v1/widgets";
+    let made = cluster.post(widgets, &widget("a")).await.expect(201);
+    assert_eq!(made["metadata"].get("namespace"), None);
+    cluster.get(&format!("{widgets}/a")).await.expect(200);
+    assert_eq!(cluster.post(WIDGETS, &widget("b")).await.code, 404);
+}
+
+#[tokio::test]
+async fn printer_columns() {
+    let cluster = Cluster::new().await;
+    let columns = json!([
+        {"name": "Port", "type": "integer", "jsonPath": ".spec.ports[0].port", "format": "int32", "description": "the first"},
+        {"name": "Ready", "type": "boolean", "jsonPath": ".status.ready"},
+        {"name": "Phase", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"},
+        {"name": "Since", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]);
+    let definition = with(|it| {
+        let version = &mut it["spec"]["versions"][0];
+        version["additionalPrinterColumns"] = columns;
+        version["schema"]["openAPIV3Schema"]["properties"]["status"] =
+            json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    });
+    cluster.post(CRDS, &definition).await.expect(201);
+    let mut object = widget("a");
+    object["spec"]["ports"] = json!([{"port": 80}]);
+    cluster.post(WIDGETS, &object).await.expect(201);
+    cluster.post(WIDGETS, &widget("b")).await.expect(201);
+    let status = json!({"status": {"ready": true, "conditions": [{"type": "Other", "status": "?"}, {"type": "Ready", "status": "True"}]}});
+    cluster.patch(&format!("{WIDGETS}/a/status"), MERGE, &status).await.expect(200);
+    cluster.world.pass(std::time::Duration::from_secs(90));
+    let table = cluster.accept(WIDGETS, AS_TABLE).await.expect(200);
+    assert_eq!(table["columnDefinitions"][1]["description"], "the first");
+    assert_eq!(table["columnDefinitions"][1]["format"], "int32");
+    assert_eq!(table["rows"][0]["cells"], json!(["a", 80, true, "True", "90s"]));
+    assert_eq!(table["rows"][1]["cells"], json!(["b", null, null, null, "90s"]));
+}
+
+/// Whoever creates while the definition goes is either cleaned up after or refused: nothing waits in the store for a
+/// definition of the same name to come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn nothing_outlives_its_definition() {
+    let cluster = std::sync::Arc::new(Cluster::new().await);
+    for round in 0..40 {
+        cluster.post(CRDS, &widgets()).await.expect(201);
+        let writing = (0..3).map(|writer| {
+            let cluster = cluster.clone();
+            tokio::spawn(async move {
+                for at in 0.. {
+                    let answer = cluster.post(WIDGETS, &widget(&format!("w{writer}-{at}"))).await;
+                    if answer.code != 201 {
+                        assert!(matches!(answer.code, 404 | 405), "{}", String::from_utf8_lossy(&answer.body));
+                        return;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            })
+        });
+        let writing: Vec<_> = writing.collect();
+        for _ in 0..round % 7 {
+            tokio::task::yield_now().await;
+        }
+        cluster.delete(&format!("{CRDS}/widgets.example.com")).await.expect(200);
+        for writer in writing {
+            writer.await.unwrap();
+        }
+        cluster.get(&format!("{CRDS}/widgets.example.com")).await.fails(404, "NotFound");
+        let range = konverge_store::Range { prefix: "/registry/example.com/", ..Default::default() };
+        let left = cluster.server.store().range(range).unwrap().entries;
+        assert!(left.is_empty(), "round {round}: {left:?}");
+    }
+}

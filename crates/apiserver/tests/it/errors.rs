@@ -1,0 +1,409 @@
+//! Failures, word for word: code, reason, message, details and causes of every kind of refusal.
+
+use serde_json::{Value, json};
+
+use crate::cluster::{
+    APPLY, CONFIG_MAPS, CRDS, Cluster, DEPLOYMENTS, LEASES, MERGE, NAMESPACES, PODS, WIDGETS, config_map, deployment,
+    widget,
+};
+
+/// One request and the failure it ends in.
+struct Row<'a> {
+    ask: (&'a str, String, &'a str, Value),
+    code: u16,
+    reason: &'a str,
+    message: &'a str,
+    details: Value,
+}
+
+async fn check(cluster: &Cluster, row: Row<'_>) {
+    let (method, path, content_type, body) = &row.ask;
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let answer = cluster.ask(method, path, &[("content-type", content_type)], body).await;
+    let what = format!("{method} {path}");
+    assert_eq!(answer.fails(row.code, row.reason), row.message, "{what}");
+    let mut status = answer.json();
+    assert_eq!(status["details"].take(), row.details, "{what}");
+}
+
+#[tokio::test]
+async fn every_kind_of_failure() {
+    const JSON: &str = "application/json";
+    let cluster = Cluster::with_widgets().await;
+    let map = cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
+    let (uid, version) =
+        (map["metadata"]["uid"].as_str().unwrap(), map["metadata"]["resourceVersion"].as_str().unwrap());
+    cluster.post(DEPLOYMENTS, &deployment("web")).await.expect(201);
+    cluster.post(WIDGETS, &widget("w")).await.expect(201);
+    cluster.post(LEASES, &json!({"metadata": {"name": "l"}})).await.expect(201);
+    let path = |base: &str, name: &str| format!("{base}/{name}");
+    let at_version = |version: &str| {
+        let mut object = deployment("web");
+        object["metadata"]["resourceVersion"] = version.into();
+        object
+    };
+    let uid_differs = format!(
+        "Operation cannot be fulfilled on ConfigMap \"a\": the UID in the precondition (other) does not match the UID \
+         in record ({uid}). The object might have been deleted and then recreated"
+    );
+    let version_differs = format!(
+        "Operation cannot be fulfilled on ConfigMap \"a\": the ResourceVersion in the precondition (1) does not match \
+         the ResourceVersion in record ({version}). The object might have been modified"
+    );
+    let rows = [
+        Row {
+            ask: ("GET", path(DEPLOYMENTS, "x"), "", Value::Null),
+            code: 404,
+            reason: "NotFound",
+            message: "deployments.apps \"x\" not found",
+            details: json!({"name": "x", "group": "apps", "kind": "deployments"}),
+        },
+        Row {
+            ask: ("DELETE", path(PODS, "x"), "", Value::Null),
+            code: 404,
+            reason: "NotFound",
+            message: "pods \"x\" not found",
+            details: json!({"name": "x", "kind": "pods"}),
+        },
+        Row {
+            ask: ("PATCH", path(CONFIG_MAPS, "x"), MERGE, json!({})),
+            code: 404,
+            reason: "NotFound",
+            message: "configmaps \"x\" not found",
+            details: json!({"name": "x", "kind": "configmaps"}),
+        },
+        Row {
+            ask: ("POST", CONFIG_MAPS.into(), JSON, config_map("a")),
+            code: 409,
+            reason: "AlreadyExists",
+            message: "configmaps \"a\" already exists",
+            details: json!({"name": "a", "kind": "configmaps"}),
+        },
+        Row {
+            ask: ("PUT", path(DEPLOYMENTS, "web"), JSON, at_version("1")),
+            code: 409,
+            reason: "Conflict",
+            message: "Operation cannot be fulfilled on deployments.apps \"web\": the object has been modified; please \
+                      apply your changes to the latest version and try again",
+            details: json!({"name": "web", "group": "apps", "kind": "deployments"}),
+        },
+        Row {
+            ask: ("PATCH", path(DEPLOYMENTS, "web"), MERGE, json!({"metadata": {"resourceVersion": "1"}})),
+            code: 409,
+            reason: "Conflict",
+            message: "Operation cannot be fulfilled on deployments.apps \"web\": the object has been modified; please \
+                      apply your changes to the latest version and try again",
+            details: json!({"name": "web", "group": "apps", "kind": "deployments"}),
+        },
+        Row {
+            ask: ("DELETE", path(CONFIG_MAPS, "a"), JSON, json!({"preconditions": {"uid": "other"}})),
+            code: 409,
+            reason: "Conflict",
+            message: &uid_differs,
+            details: json!({"name": "a", "kind": "ConfigMap"}),
+        },
+        Row {
+            ask: ("DELETE", path(CONFIG_MAPS, "a"), JSON, json!({"preconditions": {"resourceVersion": "1"}})),
+            code: 409,
+            reason: "Conflict",
+            message: &version_differs,
+            details: json!({"name": "a", "kind": "ConfigMap"}),
+        },
+        Row {
+            ask: ("PUT", path(LEASES, "l"), JSON, json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "x"}})),
+            code: 422,
+            reason: "Invalid",
+            message: "leases.coordination.k8s.io \"l\" is invalid: metadata.resourceVersion: Invalid value: 0: must be \
+                      specified for an update",
+            details: json!({"name": "l", "group": "coordination.k8s.io", "kind": "leases", "causes": [{
+                "reason": "FieldValueInvalid", "message": "Invalid value: 0: must be specified for an update",
+                "field": "metadata.resourceVersion",
+            }]}),
+        },
+        Row {
+            ask: ("PUT", path(CONFIG_MAPS, "a"), JSON, config_map("b")),
+            code: 400,
+            reason: "BadRequest",
+            message: "the name of the object (b) does not match the name on the URL (a)",
+            details: Value::Null,
+        },
+        Row {
+            ask: ("PUT", path(CONFIG_MAPS, "a"), JSON, json!({"data": {}})),
+            code: 400,
+            reason: "BadRequest",
+            message: "the name of the object (a based on URL) was undeterminable: name must be provided",
+            details: Value::Null,
+        },
+        Row {
+            ask: ("PATCH", path(CONFIG_MAPS, "a"), MERGE, json!({"metadata": {"name": "b"}})),
+            code: 400,
+            reason: "BadRequest",
+            message: "the name of the object (b) does not match the name on the URL (a)",
+            details: Value::Null,
+        },
+        Row {
+            ask: ("POST", CONFIG_MAPS.into(), JSON, json!({"metadata": {"name": "x", "namespace": "other"}})),
+            code: 400,
+            reason: "BadRequest",
+            message: "the namespace of the provided object does not match the namespace sent on the request",
+            details: Value::Null,
+        },
+        Row {
+            ask: ("POST", CONFIG_MAPS.into(), JSON, json!({"metadata": {}})),
+            code: 422,
+            reason: "Invalid",
+            message: "ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is required",
+            details: json!({"kind": "ConfigMap", "causes": [{
+                "reason": "FieldValueRequired", "message": "Required value: name or generateName is required",
+                "field": "metadata.name",
+            }]}),
+        },
+        Row {
+            ask: (
+                "POST",
+                WIDGETS.into(),
+                JSON,
+                json!({
+                    "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "x"},
+                    "spec": {"size": 300, "color": "pink", "name": "longer"},
+                }),
+            ),
+            code: 422,
+            reason: "Invalid",
+            message: "Widget.example.com \"x\" is invalid: [spec.color: Unsupported value: \"pink\": supported values: \
+                      \"red\", \"green\", \"blue\", spec.name: Too long: may not be more than 5 bytes, spec.size: Invalid \
+                      value: 300: spec.size in body should be less than or equal to 100]",
+            details: json!({"name": "x", "group": "example.com", "kind": "Widget", "causes": [
+                {
+                    "reason": "FieldValueNotSupported", "field": "spec.color",
+                    "message": "Unsupported value: \"pink\": supported values: \"red\", \"green\", \"blue\"",
+                },
+                {
+                    "reason": "FieldValueTooLong", "field": "spec.name",
+                    "message": "Too long: may not be more than 5 bytes",
+                },
+                {
+                    "reason": "FieldValueInvalid", "field": "spec.size",
+                    "message": "Invalid value: 300: spec.size in body should be less than or equal to 100",
+                },
+            ]}),
+        },
+        Row {
+            ask: (
+                "POST",
+                format!("{CONFIG_MAPS}?fieldValidation=Strict"),
+                JSON,
+                json!({
+                    "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "date": {},
+                }),
+            ),
+            code: 400,
+            reason: "BadRequest",
+            message: "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: unknown field \
+                      \"date\"",
+            details: Value::Null,
+        },
+        Row {
+            ask: (
+                "POST",
+                format!("{WIDGETS}?fieldValidation=Strict"),
+                JSON,
+                json!({
+                    "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "x"}, "spec": {"weight": 1},
+                }),
+            ),
+            code: 400,
+            reason: "BadRequest",
+            message: "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown field \
+                      \"spec.weight\"",
+            details: Value::Null,
+        },
+        Row {
+            ask: ("POST", CONFIG_MAPS.into(), JSON, widget("x")),
+            code: 400,
+            reason: "BadRequest",
+            message: "the API version in the data (example.com/v1) does not match the expected API version (v1)",
+            details: Value::Null,
+        },
+        Row {
+            ask: ("POST", "/api/v1/namespaces/nowhere/configmaps".into(), JSON, config_map("x")),
+            code: 404,
+            reason: "NotFound",
+            message: "namespaces \"nowhere\" not found",
+            details: json!({"name": "nowhere", "kind": "namespaces"}),
+        },
+        Row {
+            ask: ("DELETE", path(NAMESPACES, "default"), "", Value::Null),
+            code: 403,
+            reason: "Forbidden",
+            message: "namespaces \"default\" is forbidden: this namespace may not be deleted",
+            details: json!({"name": "default", "kind": "namespaces"}),
+        },
+        Row {
+            ask: ("GET", format!("{CONFIG_MAPS}?resourceVersion=1000000"), "", Value::Null),
+            code: 504,
+            reason: "Timeout",
+            message: &format!("Too large resource version: 1000000, current: {}", cluster.revision()),
+            details: json!({"retryAfterSeconds": 1, "causes": [
+                {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"},
+            ]}),
+        },
+        Row {
+            ask: ("PUT", CONFIG_MAPS.into(), JSON, config_map("a")),
+            code: 405,
+            reason: "MethodNotAllowed",
+            message: "the server does not allow this method on the requested resource",
+            details: Value::Null,
+        },
+        Row {
+            ask: ("GET", "/api/v1/unicorns".into(), "", Value::Null),
+            code: 404,
+            reason: "NotFound",
+            message: "the server could not find the requested resource",
+            details: Value::Null,
+        },
+        Row {
+            ask: ("GET", format!("{CONFIG_MAPS}/a/soul"), "", Value::Null),
+            code: 404,
+            reason: "NotFound",
+            message: "the server could not find the requested resource",
+            details: Value::Null,
+        },
+        Row {
+            ask: ("POST", CONFIG_MAPS.into(), "text/plain", config_map("x")),
+            code: 415,
+            reason: "UnsupportedMediaType",
+            message: "the body of the request was in an unknown format - accepted media types include: \
+                      application/json, application/yaml",
+            details: Value::Null,
+        },
+        Row {
+            ask: ("PATCH", path(WIDGETS, "w"), "application/strategic-merge-patch+json", json!({})),
+            code: 415,
+            reason: "UnsupportedMediaType",
+            message: "the body of the request was in an unknown format - accepted media types include: \
+                      application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            details: Value::Null,
+        },
+        Row {
+            ask: ("GET", format!("{PODS}?fieldSelector=spec.color%3Dred"), "", Value::Null),
+            code: 400,
+            reason: "BadRequest",
+            message: "field label not supported: spec.color",
+            details: Value::Null,
+        },
+        Row {
+            ask: ("PATCH", format!("{CONFIG_MAPS}/a"), APPLY, config_map("a")),
+            code: 422,
+            reason: "Invalid",
+            message: "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
+            details: json!({"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [{
+                "reason": "FieldValueRequired", "message": "Required value: is required for apply patch",
+                "field": "fieldManager",
+            }]}),
+        },
+        Row {
+            ask: ("POST", format!("{CONFIG_MAPS}?dryRun=some"), JSON, config_map("x")),
+            code: 422,
+            reason: "Invalid",
+            message: "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"some\"]: supported values: \
+                      \"All\"",
+            details: json!({"group": "meta.k8s.io", "kind": "CreateOptions", "causes": [{
+                "reason": "FieldValueNotSupported", "field": "dryRun",
+                "message": "Unsupported value: [\"some\"]: supported values: \"All\"",
+            }]}),
+        },
+        Row {
+            ask: ("DELETE", format!("{CONFIG_MAPS}/a"), JSON, json!({"propagationPolicy": "Sideways"})),
+            code: 422,
+            reason: "Invalid",
+            message: "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Sideways\": \
+                      supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"",
+            details: json!({"group": "meta.k8s.io", "kind": "DeleteOptions", "causes": [{
+                "reason": "FieldValueNotSupported", "field": "propagationPolicy",
+                "message": "Unsupported value: \"Sideways\": supported values: \"Foreground\", \"Background\", \
+                            \"Orphan\", \"nil\"",
+            }]}),
+        },
+    ];
+    for row in rows {
+        check(&cluster, row).await;
+    }
+}
+
+#[tokio::test]
+async fn conflicts_of_appliers_name_whom_and_what() {
+    let cluster = Cluster::new().await;
+    let apply = async |manager: &str, data: Value| {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data});
+        cluster.patch(&format!("{CONFIG_MAPS}/a?fieldManager={manager}"), APPLY, &object).await
+    };
+    apply("first", json!({"a": "1", "b": "1"})).await.expect(201);
+    let one = apply("second", json!({"a": "2"})).await;
+    assert_eq!(one.fails(409, "Conflict"), "Apply failed with 1 conflict: conflict with \"first\": .data.a");
+    assert_eq!(
+        one.json()["details"],
+        json!({"name": "a", "kind": "configmaps", "causes": [
+            {"reason": "FieldManagerConflict", "message": "conflict with \"first\"", "field": ".data.a"},
+        ]})
+    );
+    let two = apply("second", json!({"a": "2", "b": "2"})).await;
+    assert_eq!(
+        two.fails(409, "Conflict"),
+        "Apply failed with 2 conflicts: conflicts with \"first\":\n- .data.a\n- .data.b"
+    );
+    let patched =
+        cluster.patch(&format!("{CONFIG_MAPS}/a?fieldManager=hand"), MERGE, &json!({"data": {"c": "1"}})).await;
+    patched.expect(200);
+    let hand = apply("second", json!({"c": "2"})).await;
+    assert_eq!(hand.fails(409, "Conflict"), "Apply failed with 1 conflict: conflict with \"hand\" using v1: .data.c");
+    let both = apply("third", json!({"a": "3", "c": "3"})).await;
+    assert_eq!(
+        both.fails(409, "Conflict"),
+        "Apply failed with 2 conflicts: conflicts with \"first\":\n- .data.a\nconflicts with \"hand\" using v1:\n- .data.c"
+    );
+}
+
+#[tokio::test]
+async fn applying_what_the_type_does_not_have() {
+    let cluster = Cluster::with_widgets().await;
+    for (path, object, expect) in [
+        (
+            format!("{CONFIG_MAPS}/a?fieldManager=me"),
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "date": {}}),
+            "failed to create typed patch object (default/a; /v1, Kind=ConfigMap): .date: field not declared in schema",
+        ),
+        (
+            format!("{WIDGETS}/w?fieldManager=me"),
+            json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"weight": 1}}),
+            "failed to create typed patch object (default/w; example.com/v1, Kind=Widget): .spec.weight: field not \
+             declared in schema",
+        ),
+    ] {
+        let answer = cluster.patch(&path, APPLY, &object).await;
+        assert_eq!(answer.expect(500)["message"], expect);
+        answer.check_failure();
+    }
+    let mut object = config_map("a");
+    object["metadata"]["managedFields"] = json!([{"manager": "x", "operation": "Apply", "fieldsType": "FieldsV1"}]);
+    let answer = cluster.patch(&format!("{CONFIG_MAPS}/a?fieldManager=me"), APPLY, &object).await;
+    assert_eq!(answer.fails(400, "BadRequest"), "metadata.managedFields must be nil");
+}
+
+#[tokio::test]
+async fn paths_where_nothing_is() {
+    let cluster = Cluster::with_widgets().await;
+    for path in [
+        "/nowhere",
+        "/apis/no.such.group/v1/things",
+        "/apis/example.com/v1/unicorns",
+        "/apis/example.com/v2",
+        "/api/v7",
+    ] {
+        let answer = cluster.get(path).await;
+        assert_eq!((answer.code, answer.header("content-type")), (404, "text/plain; charset=utf-8"), "{path}");
+        assert_eq!(answer.body, "404 page not found\n", "{path}");
+    }
+    cluster.delete(&format!("{CRDS}/widgets.example.com")).await.expect(200);
+    assert_eq!(cluster.get(WIDGETS).await.header("content-type"), "text/plain; charset=utf-8");
+}

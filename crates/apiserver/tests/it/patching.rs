@@ -1,0 +1,236 @@
+//! The four kinds of patches, and what is wrong with some.
+
+use serde_json::{Value, json};
+
+use crate::cluster::{
+    APPLY, CONFIG_MAPS, Cluster, DEPLOYMENTS, JSON_PATCH, MERGE, PODS, STRATEGIC, WIDGETS, config_map, deployment, pod,
+    widget,
+};
+
+#[tokio::test]
+async fn json_patches() {
+    let cluster = Cluster::new().await;
+    for (patch, expect) in [
+        (json!([{"op": "add", "path": "/data/x", "value": "1"}]), Some(json!({"k": "v", "x": "1"}))),
+        (json!([{"op": "replace", "path": "/data/k", "value": "2"}]), Some(json!({"k": "2"}))),
+        (json!([{"op": "remove", "path": "/data/k"}]), Some(Value::Null)),
+        (json!([{"op": "copy", "from": "/data/k", "path": "/data/c"}]), Some(json!({"k": "v", "c": "v"}))),
+        (json!([{"op": "move", "from": "/data/k", "path": "/data/m"}]), Some(json!({"m": "v"}))),
+        (json!([{"op": "test", "path": "/data/k", "value": "v"}]), Some(json!({"k": "v"}))),
+        (
+            json!([{"op": "add", "path": "/metadata/annotations", "value": {}}, {"op": "add", "path": "/metadata/annotations/a~1b", "value": "1"}]),
+            Some(json!({"k": "v"})),
+        ),
+        // Absence can be tested for.
+        (
+            json!([
+                {"op": "test", "path": "/metadata/finalizers", "value": null},
+                {"op": "add", "path": "/data/x", "value": "1"},
+            ]),
+            Some(json!({"k": "v", "x": "1"})),
+        ),
+        (json!([{"op": "test", "path": "/data", "value": null}]), None),
+        (json!([{"op": "test", "path": "/data/k", "value": "w"}]), None),
+        (json!([{"op": "remove", "path": "/data/nothing"}]), None),
+        (json!([{"op": "replace", "path": "/data/nothing", "value": "1"}]), None),
+        (json!([{"op": "add", "path": "/no/such/place", "value": "1"}]), None),
+        (json!([{"op": "copy", "from": "/nothing", "path": "/data/c"}]), None),
+    ] {
+        cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
+        let answer = cluster.patch(&format!("{CONFIG_MAPS}/a"), JSON_PATCH, &patch).await;
+        match expect {
+            Some(expect) => {
+                let data = answer.expect(200).get("data").cloned().unwrap_or_default();
+                let data = if data == json!({}) { Value::Null } else { data };
+                assert_eq!(data, expect, "{patch}");
+            }
+            None => {
+                answer.fails(422, "Invalid");
+                assert_eq!(cluster.get(&format!("{CONFIG_MAPS}/a")).await.json()["data"], json!({"k": "v"}), "{patch}");
+            }
+        }
+        cluster.delete(&format!("{CONFIG_MAPS}/a")).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn patches_that_are_none() {
+    let cluster = Cluster::new().await;
+    cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
+    let path = format!("{CONFIG_MAPS}/a");
+    for (kind, body, code) in [
+        (JSON_PATCH, "{}", 400),
+        (JSON_PATCH, "[", 400),
+        (JSON_PATCH, "[{\"op\":\"jump\",\"path\":\"/data\"}]", 400),
+        (JSON_PATCH, "[{\"op\":\"add\"}]", 400),
+        (MERGE, "[]", 400),
+        (MERGE, "\"text\"", 400),
+        (MERGE, "{", 400),
+        (MERGE, "", 400),
+        (STRATEGIC, "[]", 400),
+        (STRATEGIC, "{\"data\":{\"$patch\":\"explode\"}}", 500),
+        (APPLY, "", 400),
+        (APPLY, "[]", 400),
+        ("application/json", "{}", 415),
+        ("", "{}", 415),
+        ("text/yaml", "{}", 415),
+    ] {
+        let query = if kind == APPLY { "?fieldManager=me" } else { "" };
+        let answer = cluster.ask("PATCH", &format!("{path}{query}"), &[("content-type", kind)], body).await;
+        assert_eq!(answer.code, code, "{kind} {body}: {}", String::from_utf8_lossy(&answer.body));
+        answer.check_failure();
+    }
+    for (kind, patch) in [
+        (MERGE, json!({"data": "text"})),
+        (MERGE, json!({"metadata": null})),
+        (MERGE, json!({"metadata": {"labels": {"a": 1}}})),
+        (MERGE, json!({"kind": "Secret"})),
+        (JSON_PATCH, json!([{"op": "replace", "path": "", "value": 5}])),
+        (JSON_PATCH, json!([{"op": "add", "path": "/data/k", "value": {}}])),
+        (STRATEGIC, json!({"data": {"k": 1}})),
+    ] {
+        let answer = cluster.patch(&path, kind, &patch).await;
+        assert!((400..=422).contains(&answer.code), "{kind} {patch}: {}", answer.code);
+        answer.check_failure();
+    }
+    assert_eq!(cluster.get(&path).await.json()["data"], json!({"k": "v"}));
+}
+
+#[tokio::test]
+async fn json_patches_have_a_size() {
+    let cluster = Cluster::new().await;
+    cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
+    let path = format!("{CONFIG_MAPS}/a");
+    let test = json!({"op": "test", "path": "/kind", "value": "ConfigMap"});
+    let fits = Value::from(vec![test.clone(); 10_000]);
+    cluster.patch(&path, JSON_PATCH, &fits).await.expect(200);
+    let large = Value::from(vec![test; 10_001]);
+    assert_eq!(
+        cluster.patch(&path, JSON_PATCH, &large).await.fails(413, "RequestEntityTooLarge"),
+        "The allowed maximum operations in a JSON patch is 10000, got 10001"
+    );
+    // A patch that copies its own copies would grow without end.
+    let mut doubling = vec![json!({"op": "add", "path": "/data/x0", "value": "y".repeat(1000)})];
+    doubling.extend((0..40).map(|at| json!({"op": "copy", "from": "/data", "path": format!("/data/again{at}")})));
+    let answer = cluster.patch(&path, JSON_PATCH, &Value::from(doubling)).await;
+    answer.fails(413, "RequestEntityTooLarge");
+}
+
+/// What is kept must stay readable, however it grew.
+#[tokio::test]
+async fn objects_have_a_depth() {
+    let cluster = Cluster::with_widgets().await;
+    let nested = |depth: usize| (0..depth).fold(json!("end"), |inner, _| json!({"a": inner}));
+    let path = format!("{WIDGETS}/a");
+    for (depth, code) in [(100, 201), (118, 201), (119, 400), (126, 400)] {
+        let mut object = widget("a");
+        object["spec"]["free"] = nested(depth);
+        let answer = cluster.post(WIDGETS, &object).await;
+        assert_eq!(answer.code, code, "{depth}");
+        if code == 201 {
+            assert_eq!(cluster.get(&path).await.expect(200), answer.json());
+            assert_eq!(
+                cluster.get(&format!("{WIDGETS}?fieldSelector=spec.color%3Dred")).await.expect(200)["items"][0],
+                answer.json()
+            );
+            cluster.delete(&path).await.expect(200);
+        }
+    }
+    let mut object = widget("a");
+    object["spec"]["free"] = nested(1);
+    let made = cluster.post(WIDGETS, &object).await.expect(201);
+    let deeper = vec![json!({"op": "copy", "from": "/spec/free", "path": "/spec/free/a"}); 1000];
+    cluster.patch(&path, JSON_PATCH, &Value::from(deeper)).await.fails(400, "BadRequest");
+    assert_eq!(cluster.get(&path).await.expect(200), made);
+}
+
+#[tokio::test]
+async fn merge_patches() {
+    let cluster = Cluster::with_widgets().await;
+    let mut object = widget("a");
+    object["spec"]["ports"] = json!([{"port": 1}, {"port": 2}]);
+    object["spec"]["free"] = json!({"a": {"b": 1}});
+    cluster.post(WIDGETS, &object).await.expect(201);
+    let patch =
+        json!({"spec": {"size": null, "ports": [{"port": 3}], "free": {"a": {"c": 2}, "d": null}, "color": null}});
+    let patched = cluster.patch(&format!("{WIDGETS}/a"), MERGE, &patch).await.expect(200);
+    assert_eq!(
+        patched["spec"],
+        json!({"ports": [{"port": 3}], "free": {"a": {"b": 1, "c": 2}}, "color": "red"}),
+        "lists are replaced, null removes, defaults come back"
+    );
+}
+
+#[tokio::test]
+async fn strategic_patches() {
+    let cluster = Cluster::new().await;
+    cluster.post(DEPLOYMENTS, &deployment("a")).await.expect(201);
+    let path = format!("{DEPLOYMENTS}/a");
+    let containers = |object: &Value| -> Vec<String> {
+        let list = object["spec"]["template"]["spec"]["containers"].as_array().unwrap().iter();
+        list.map(|one| format!("{}={}", one["name"].as_str().unwrap(), one["image"].as_str().unwrap())).collect()
+    };
+    let patch = |containers: Value| json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    let added = patch(json!([{"name": "side", "image": "proxy"}]));
+    let patched = cluster.patch(&path, STRATEGIC, &added).await.expect(200);
+    assert_eq!(containers(&patched), ["side=proxy", "main=busybox"]);
+    let changed = patch(json!([{"name": "main", "image": "alpine"}]));
+    let patched = cluster.patch(&path, STRATEGIC, &changed).await.expect(200);
+    assert_eq!(containers(&patched), ["side=proxy", "main=alpine"]);
+    let removed = patch(json!([{"name": "side", "$patch": "delete"}]));
+    let patched = cluster.patch(&path, STRATEGIC, &removed).await.expect(200);
+    assert_eq!(containers(&patched), ["main=alpine"]);
+}
+
+#[tokio::test]
+async fn strict_patches_are_judged_by_what_they_make() {
+    let cluster = Cluster::with_widgets().await;
+    cluster.post(PODS, &pod("a")).await.expect(201);
+    cluster.post(WIDGETS, &widget("a")).await.expect(201);
+    for (path, kind, patch, unknown) in [
+        (PODS, MERGE, json!({"spec": {"nodename": "x"}}), "spec.nodename"),
+        (PODS, STRATEGIC, json!({"spec": {"nodename": "x"}}), "spec.nodename"),
+        (PODS, JSON_PATCH, json!([{"op": "add", "path": "/spec/nodename", "value": "x"}]), "spec.nodename"),
+        (WIDGETS, MERGE, json!({"spec": {"weight": 1}}), "spec.weight"),
+    ] {
+        let strict = cluster.patch(&format!("{path}/a?fieldValidation=Strict"), kind, &patch).await;
+        let message = strict.fails(422, "Invalid");
+        assert!(message.starts_with(" \"\" is invalid: patch: Invalid value: "), "{message}");
+        assert!(message.ends_with(&format!(": strict decoding error: unknown field \"{unknown}\"")), "{message}");
+        assert_eq!(strict.json()["details"]["causes"][0]["field"], "patch");
+        let warned = cluster.patch(&format!("{path}/a"), kind, &patch).await;
+        warned.expect(200);
+        assert_eq!(warned.warnings(), [format!("\"unknown field \\\"{unknown}\\\"\"")], "{path} {kind}");
+        let ignored = cluster.patch(&format!("{path}/a?fieldValidation=Ignore"), kind, &patch).await;
+        ignored.expect(200);
+        assert!(ignored.warnings().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn applying() {
+    let cluster = Cluster::with_widgets().await;
+    let path = format!("{WIDGETS}/a?fieldManager=me");
+    let yaml = "apiVersion: example.com/v1\nkind: Widget\nmetadata:\n  name: a\nspec:\n  size: 4\n";
+    let made = cluster.ask("PATCH", &path, &[("content-type", APPLY)], yaml).await.expect(201);
+    assert_eq!(made["spec"], json!({"size": 4, "color": "red"}));
+    assert_eq!(
+        made["metadata"]["managedFields"],
+        json!([{
+            "manager": "me", "operation": "Apply", "apiVersion": "example.com/v1", "time": "2026-01-02T03:04:05Z",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:size": {}}},
+        }])
+    );
+    cluster.ask("PATCH", &path, &[("content-type", APPLY)], yaml).await.expect(200);
+    let mut stale = widget("a");
+    stale["metadata"]["resourceVersion"] = "1".into();
+    cluster.patch(&path, APPLY, &stale).await.fails(409, "Conflict");
+    let mut absent = widget("b");
+    absent["metadata"]["uid"] = "5a1c7f0e-0000-4000-8000-000000000000".into();
+    cluster.patch(&format!("{WIDGETS}/b?fieldManager=me"), APPLY, &absent).await.fails(409, "Conflict");
+    let nameless = json!({"apiVersion": "example.com/v1", "kind": "Widget", "spec": {}});
+    cluster.patch(&format!("{WIDGETS}/c?fieldManager=me"), APPLY, &nameless).await.fails(400, "BadRequest");
+    cluster.patch(&path, APPLY, &widget("other")).await.fails(400, "BadRequest");
+    let force = cluster.patch(&format!("{WIDGETS}/a?force=true"), MERGE, &json!({})).await;
+    assert!(force.fails(422, "Invalid").contains("force: Forbidden: may not be specified for non-apply patch"));
+}

@@ -1,0 +1,344 @@
+//! Watches: where they begin, what they say, in which order, and how they end. Where time matters it is paused, so that
+//! an hour takes no time and nothing depends on luck.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::cluster::{
+    AS_METADATA, AS_TABLE, CONFIG_MAPS, Cluster, MERGE, PODS, WIDGETS, brief, config_map, pod, version, widget,
+};
+
+fn map(name: &str, labels: Value) -> Value {
+    let mut object = config_map(name);
+    object["metadata"]["labels"] = labels;
+    object
+}
+
+async fn touch(cluster: &Cluster, name: &str, value: u64) -> Value {
+    cluster.patch(&format!("{CONFIG_MAPS}/{name}"), MERGE, &json!({"data": {"k": value.to_string()}})).await.expect(200)
+}
+
+#[tokio::test]
+async fn where_a_watch_begins() {
+    let cluster = Cluster::new().await;
+    cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
+    let between = cluster.revision();
+    cluster.post(CONFIG_MAPS, &config_map("b")).await.expect(201);
+    for (query, expect) in [
+        ("", vec!["ADDED a", "ADDED b"]),
+        ("&resourceVersion=", vec!["ADDED a", "ADDED b"]),
+        ("&resourceVersion=0", vec!["ADDED a", "ADDED b"]),
+        (&format!("&resourceVersion={between}"), vec!["ADDED b"]),
+        (&format!("&resourceVersion={}", between - 1), vec!["ADDED a", "ADDED b"]),
+        (&format!("&resourceVersion={}", cluster.revision()), vec![]),
+        ("&fieldSelector=metadata.name%3Da", vec!["ADDED a"]),
+        ("&sendInitialEvents=false&resourceVersionMatch=NotOlderThan", vec![]),
+        ("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", vec!["ADDED a", "ADDED b"]),
+    ] {
+        let mut lines = cluster.watch(&format!("{CONFIG_MAPS}?watch=true{query}")).await;
+        assert_eq!(lines.next_briefs(expect.len()).await, expect, "{query}");
+        touch(&cluster, "a", cluster.revision()).await;
+        assert_eq!(lines.next_brief().await, "MODIFIED a", "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_and_a_watch_from_it_leave_no_gap() {
+    let cluster = Cluster::new().await;
+    cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
+    let listed = cluster.get(CONFIG_MAPS).await.version();
+    cluster.post(CONFIG_MAPS, &config_map("b")).await.expect(201);
+    cluster.delete(&format!("{CONFIG_MAPS}/a")).await.expect(200);
+    let mut lines = cluster.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={listed}")).await;
+    assert_eq!(lines.next_briefs(2).await, ["ADDED b", "DELETED a"]);
+}
+
+#[tokio::test]
+async fn options_that_make_no_sense() {
+    let cluster = Cluster::new().await;
+    let options = "ListOptions.meta.k8s.io \"\" is invalid: ";
+    for (query, message) in [
+        (
+            "sendInitialEvents=true",
+            format!(
+                "{options}resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to \
+                 NotOlderThan"
+            ),
+        ),
+        (
+            "resourceVersionMatch=NotOlderThan",
+            format!(
+                "{options}resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless \
+                 sendInitialEvents is provided"
+            ),
+        ),
+        (
+            "sendInitialEvents=true&resourceVersionMatch=Exact",
+            format!(
+                "{options}[resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to \
+                 NotOlderThan, resourceVersionMatch: Unsupported value: \"Exact\": supported values: \"NotOlderThan\"]"
+            ),
+        ),
+        (
+            "resourceVersion=abc",
+            "configmaps \"\" is invalid: resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": \
+             invalid syntax"
+                .to_owned(),
+        ),
+    ] {
+        let answer = cluster.get(&format!("{CONFIG_MAPS}?watch=true&{query}")).await;
+        assert_eq!(answer.fails(422, "Invalid"), message, "{query}");
+    }
+    cluster.get(&format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=soon")).await.fails(400, "BadRequest");
+    cluster.get(&format!("{CONFIG_MAPS}?watch=true&fieldSelector=data%3Dx")).await.fails(400, "BadRequest");
+    let future = format!(
+        "{CONFIG_MAPS}?watch=true&resourceVersion=100000&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    );
+    cluster.get(&future).await.fails(504, "Timeout");
+}
+
+#[tokio::test]
+async fn what_is_too_old_is_said_inside_the_stream() {
+    let cluster = Cluster::new().await;
+    let old = cluster.post(CONFIG_MAPS, &config_map("a")).await.version();
+    let mut running = cluster.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={old}")).await;
+    for value in 0..10 {
+        touch(&cluster, "a", value).await;
+    }
+    cluster.compact();
+    let newest = cluster.revision();
+    let mut late = cluster.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={old}")).await;
+    for lines in [&mut running, &mut late] {
+        let event = lines.next().await;
+        assert_eq!(
+            event,
+            json!({"type": "ERROR", "object": {
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Expired",
+                "message": format!("too old resource version: {old} ({newest})"), "code": 410,
+            }})
+        );
+        assert_eq!(lines.next_ever().await, None, "and that is the end of it");
+    }
+    // What was forgotten is no loss to who did not want it.
+    cluster.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={newest}")).await;
+    let mut unknown = cluster.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={}", newest + 7)).await;
+    let event = unknown.next().await;
+    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)), "{event}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn initial_events_end_with_a_mark() {
+    let cluster = Cluster::new().await;
+    for name in ["a", "b"] {
+        cluster.post(CONFIG_MAPS, &map(name, json!({"app": name}))).await.expect(201);
+    }
+    let now = cluster.revision();
+    let initial = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let mut lines = cluster.watch(&format!("{CONFIG_MAPS}?{initial}&allowWatchBookmarks=true")).await;
+    assert_eq!(lines.next_briefs(2).await, ["ADDED a", "ADDED b"]);
+    assert_eq!(
+        lines.next().await,
+        json!({"type": "BOOKMARK", "object": {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {
+            "resourceVersion": now.to_string(), "creationTimestamp": null,
+            "annotations": {"k8s.io/initial-events-end": "true"},
+        }}})
+    );
+    let selected = format!("{CONFIG_MAPS}?{initial}&allowWatchBookmarks=true&labelSelector=app%3Db");
+    let mut lines = cluster.watch(&selected).await;
+    assert_eq!(lines.next_briefs(2).await, ["ADDED b", "BOOKMARK "]);
+    let mut nothing = cluster.watch(&format!("{PODS}?{initial}&allowWatchBookmarks=true")).await;
+    assert_eq!(nothing.next().await["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    // Who takes no bookmarks gets no mark.
+    let mut unmarked = cluster.watch(&format!("{CONFIG_MAPS}?{initial}&timeoutSeconds=5")).await;
+    assert_eq!(unmarked.next_briefs(2).await, ["ADDED a", "ADDED b"]);
+    assert_eq!(unmarked.next_ever().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn quiet_watches_tell_how_far_they_are() {
+    let cluster = Cluster::new().await;
+    let query = format!("resourceVersion={}&allowWatchBookmarks=true&timeoutSeconds=150", cluster.revision());
+    let mut lines = cluster.watch(&format!("{CONFIG_MAPS}?watch=true&{query}")).await;
+    cluster.post(PODS, &pod("elsewhere")).await.expect(201);
+    let begin = Instant::now();
+    let mut seen = Vec::new();
+    while let Some(event) = lines.next_ever().await {
+        assert_eq!(event["type"], "BOOKMARK");
+        assert_eq!(version(&event["object"]), cluster.revision(), "it moves on with what does not concern it");
+        seen.push(begin.elapsed().as_secs());
+    }
+    assert_eq!(seen, [60, 120, 148], "every minute, and two seconds before the end");
+    assert_eq!(begin.elapsed().as_secs(), 150);
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_long_a_watch_lasts() {
+    let cluster = Cluster::new().await;
+    for (query, seconds) in
+        [("&timeoutSeconds=7", 7), ("&timeoutSeconds=1", 1), ("", 45 * 60), ("&timeoutSeconds=0", 45 * 60)]
+    {
+        let begin = Instant::now();
+        let mut lines = cluster.watch(&format!("{CONFIG_MAPS}?watch=true{query}")).await;
+        assert_eq!(lines.next_ever().await, None, "{query}");
+        assert_eq!(begin.elapsed().as_secs(), seconds, "{query}");
+    }
+    let mut lines = cluster.watch(&format!("{CONFIG_MAPS}?watch=true")).await;
+    let begin = Instant::now();
+    cluster.server.shutdown();
+    assert_eq!(lines.next_ever().await, None);
+    assert!(begin.elapsed() < Duration::from_secs(1), "a closing server ends its watches");
+}
+
+#[tokio::test]
+async fn a_selection_is_a_world_of_its_own() {
+    let cluster = Cluster::new().await;
+    cluster.post(CONFIG_MAPS, &map("a", json!({"in": "yes"}))).await.expect(201);
+    cluster.post(CONFIG_MAPS, &map("b", json!({"in": "no"}))).await.expect(201);
+    let mut lines = cluster.watch(&format!("{CONFIG_MAPS}?watch=true&labelSelector=in%3Dyes")).await;
+    assert_eq!(lines.next_brief().await, "ADDED a");
+    let relabel = async |name: &str, value: Value| {
+        cluster
+            .patch(&format!("{CONFIG_MAPS}/{name}"), MERGE, &json!({"metadata": {"labels": {"in": value}}}))
+            .await
+            .version()
+    };
+    let entered = relabel("b", json!("yes")).await;
+    let event = lines.next().await;
+    assert_eq!((brief(&event).as_str(), version(&event["object"])), ("ADDED b", entered));
+    let left = relabel("b", json!("no")).await;
+    let event = lines.next().await;
+    assert_eq!((brief(&event).as_str(), version(&event["object"])), ("DELETED b", left));
+    assert_eq!(event["object"]["metadata"]["labels"]["in"], "yes", "as it was when it was last in the selection");
+    touch(&cluster, "b", 1).await;
+    cluster.delete(&format!("{CONFIG_MAPS}/b")).await.expect(200);
+    touch(&cluster, "a", 1).await;
+    assert_eq!(lines.next_brief().await, "MODIFIED a", "what is outside is not heard of");
+}
+
+#[tokio::test]
+async fn field_selectors_follow_values() {
+    let cluster = Cluster::with_widgets().await;
+    let mut pods = cluster.watch(&format!("{PODS}?watch=true&fieldSelector=spec.nodeName%3Dn1")).await;
+    let mut widgets = cluster.watch(&format!("{WIDGETS}?watch=true&fieldSelector=spec.color%3Dblue")).await;
+    cluster.post(PODS, &pod("p")).await.expect(201);
+    cluster.patch(&format!("{PODS}/p"), MERGE, &json!({"spec": {"nodeName": "n1"}})).await.expect(200);
+    assert_eq!(pods.next_brief().await, "ADDED p");
+    cluster.post(WIDGETS, &widget("w")).await.expect(201);
+    for (color, expect) in [("blue", "ADDED w"), ("green", "DELETED w"), ("blue", "ADDED w")] {
+        cluster.patch(&format!("{WIDGETS}/w"), MERGE, &json!({"spec": {"color": color}})).await.expect(200);
+        assert_eq!(widgets.next_brief().await, expect);
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_has_a_version_of_its_own() {
+    let cluster = Cluster::new().await;
+    let made = cluster.post(CONFIG_MAPS, &config_map("a")).await.version();
+    let mut lines = cluster.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={made}")).await;
+    cluster.delete(&format!("{CONFIG_MAPS}/a")).await.expect(200);
+    let event = lines.next().await;
+    assert_eq!((brief(&event).as_str(), version(&event["object"])), ("DELETED a", cluster.revision()));
+    assert_eq!(event["object"]["data"]["k"], "v");
+    cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
+    assert_eq!(lines.next_brief().await, "ADDED a");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everybody_sees_the_same_order() {
+    let cluster = std::sync::Arc::new(Cluster::new().await);
+    let begin = cluster.revision();
+    let mut watchers = Vec::new();
+    for query in ["", "&labelSelector=all", "&fieldSelector=metadata.name!%3Dnobody", "&timeoutSeconds=60"] {
+        watchers.push(cluster.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={begin}{query}")).await);
+    }
+    let writing = (0..4).map(|writer| {
+        let cluster = cluster.clone();
+        tokio::spawn(async move {
+            for at in 0..25 {
+                cluster.post(CONFIG_MAPS, &map(&format!("m{writer}-{at}"), json!({"all": ""}))).await.expect(201);
+            }
+        })
+    });
+    for writer in writing.collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+    let mut orders = Vec::new();
+    for lines in &mut watchers {
+        let mut order = Vec::new();
+        for _ in 0..100 {
+            let event = lines.next().await;
+            order.push((version(&event["object"]), brief(&event)));
+        }
+        orders.push(order);
+    }
+    assert!(orders[0].is_sorted_by(|a, b| a.0 < b.0));
+    for order in &orders[1..] {
+        assert_eq!(order, &orders[0]);
+    }
+}
+
+#[tokio::test]
+async fn watches_of_tables() {
+    let cluster = Cluster::with_widgets().await;
+    cluster.post(WIDGETS, &widget("a")).await.expect(201);
+    let mut lines = cluster.watch_as(&format!("{WIDGETS}?watch=true"), AS_TABLE).await;
+    let first = lines.next().await;
+    assert_eq!((&first["type"], &first["object"]["kind"]), (&json!("ADDED"), &json!("Table")));
+    let headings = first["object"]["columnDefinitions"].as_array().unwrap();
+    assert_eq!(headings.len(), 4, "the first event has the columns");
+    assert_eq!(first["object"]["rows"][0]["cells"][0], "a");
+    assert_eq!(first["object"]["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+    cluster.post(WIDGETS, &widget("b")).await.expect(201);
+    let second = lines.next().await;
+    assert!(second["object"]["columnDefinitions"].as_array().is_none_or(Vec::is_empty), "later ones leave them out");
+    assert_eq!(second["object"]["rows"][0]["cells"][0], "b");
+    cluster.delete(&format!("{WIDGETS}/a")).await.expect(200);
+    let gone = lines.next().await;
+    assert_eq!((&gone["type"], &gone["object"]["rows"][0]["cells"][0]), (&json!("DELETED"), &json!("a")));
+}
+
+#[tokio::test]
+async fn watches_of_metadata() {
+    let cluster = Cluster::new().await;
+    cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
+    let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut lines = cluster.watch_as(&format!("{CONFIG_MAPS}?{query}"), AS_METADATA).await;
+    for expect in ["ADDED a", "BOOKMARK "] {
+        let event = lines.next().await;
+        assert_eq!(brief(&event), expect);
+        assert_eq!(event["object"]["kind"], "PartialObjectMetadata");
+        assert_eq!(event["object"]["apiVersion"], "meta.k8s.io/v1");
+        assert!(event["object"].get("data").is_none());
+    }
+}
+
+#[tokio::test]
+async fn watches_of_one_object_and_of_all_namespaces() {
+    let cluster = Cluster::new().await;
+    cluster.post("/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await.expect(201);
+    let mut one = cluster.watch(&format!("{CONFIG_MAPS}?watch=true&fieldSelector=metadata.name%3Da")).await;
+    let mut all = cluster.watch("/api/v1/configmaps?watch=true").await;
+    for (namespace, name) in [("default", "ab"), ("team", "a"), ("default", "a")] {
+        cluster.post(&format!("/api/v1/namespaces/{namespace}/configmaps"), &config_map(name)).await.expect(201);
+    }
+    let event = one.next().await;
+    assert_eq!((brief(&event).as_str(), &event["object"]["metadata"]["namespace"]), ("ADDED a", &json!("default")));
+    assert_eq!(all.next_briefs(3).await, ["ADDED ab", "ADDED a", "ADDED a"]);
+}
+
+/// A watch that nobody reads keeps nobody else waiting, and itself loses nothing it can still be told.
+#[tokio::test]
+async fn a_watch_that_nobody_reads() {
+    let cluster = Cluster::new().await;
+    let mut stalled = cluster.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={}", cluster.revision())).await;
+    cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
+    for value in 0..1_000 {
+        touch(&cluster, "a", value).await;
+    }
+    assert_eq!(stalled.next_brief().await, "ADDED a");
+    for value in 0..1_000 {
+        assert_eq!(stalled.next().await["object"]["data"]["k"], value.to_string());
+    }
+}
