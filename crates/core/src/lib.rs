@@ -1,6 +1,7 @@
 //! The words both paths of Konverge share. No I/O, no clock, no async.
 //!
 //! ```text
+//! key       which object: namespace and name
 //! kind      group, version, kind and resource names
 //! name      which strings may name an object, a label, a namespace
 //! selector  label and field selectors: parse, match
@@ -11,12 +12,14 @@
 //! This crate never knows who asks: neither the API server nor an operator.
 
 mod field;
+mod key;
 mod kind;
 mod name;
 mod selector;
 mod status;
 
 pub use field::{FieldError, FieldErrorKind, FieldPath};
+pub use key::ObjectKey;
 pub use kind::{GroupVersion, GroupVersionKind};
 pub use name::{NameRule, check_annotations, check_finalizer, check_labels, check_name};
 pub use selector::{FieldSelector, LabelSelector, SelectorError};

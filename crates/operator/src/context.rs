@@ -1,0 +1,182 @@
+//! What a reconcile is given: the object, and everything one does with a cluster, in few words.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use konverge_core::{LabelSelector, ObjectKey};
+use konverge_runtime::{
+    Cause, Condition, Conditions, Error, Event, Object, OtherFields, Owner, Result, Severity, StatusUpdate,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::builders::Selector;
+use crate::engine::Engine;
+use crate::kind::{Kind, Scope};
+
+/// The object that is reconciled, and the cluster around it. Clones are the same.
+///
+/// Reads of kinds that are watched (everything applied, owned or watched) come from the cache and cost nothing; others
+/// ask the server. Writes are sent only when they would change something.
+pub struct Context<R: Kind>(Arc<Inner<R>>);
+
+struct Inner<R> {
+    resource: R,
+    object: Value,
+    key: ObjectKey,
+    owner: Owner,
+    causes: Vec<Arc<Cause>>,
+    engine: Engine,
+}
+
+impl<R: Kind> Context<R> {
+    pub(crate) fn new(engine: Engine, object: &Object, causes: Vec<Arc<Cause>>) -> Result<Self> {
+        Self::of(engine, object.value(), causes)
+    }
+
+    pub(crate) fn of(engine: Engine, object: Value, causes: Vec<Arc<Cause>>) -> Result<Self> {
+        let resource: R = serde_json::from_value(object.clone())?;
+        let owner = Owner::of(&engine.owner, &object)?;
+        Ok(Self(Arc::new(Inner { resource, key: owner.key.clone(), owner, object, causes, engine })))
+    }
+
+    /// The object, as the cache has it.
+    pub fn resource(&self) -> &R {
+        &self.0.resource
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.0.key.name()
+    }
+
+    /// Its namespace; empty for a cluster-scoped object.
+    pub fn namespace(&self) -> &str {
+        self.0.key.namespace().unwrap_or_default()
+    }
+
+    /// Why this reconcile runs: what happened since the last one, oldest first.
+    pub fn causes(&self) -> &[Arc<Cause>] {
+        &self.0.causes
+    }
+
+    /// Makes an object look like this: creates it, changes it, or does nothing if it does already. It belongs to the
+    /// reconciled object, goes when that goes, and is put back when somebody else changes it.
+    pub async fn apply<T: Kind>(&self, desired: T) -> Result<T> {
+        let mut config = serde_json::to_value(&desired)?;
+        let key = self.place::<T>(&mut config)?;
+        self.0.engine.apply(&self.0.owner, &key, config).await
+    }
+
+    /// Deletes an object in this namespace; that there is none is fine.
+    pub async fn delete<T: Kind>(&self, name: &str) -> Result<()> {
+        self.0.engine.delete::<T>(&self.key_of::<T>(name)).await
+    }
+
+    /// An object in this namespace, if it is there.
+    pub async fn get<T: Kind>(&self, name: &str) -> Result<Option<T>> {
+        self.0.engine.get(&self.key_of::<T>(name)).await
+    }
+
+    /// The objects of a kind in this namespace.
+    pub async fn list<T: Kind>(&self) -> Result<Vec<T>> {
+        self.0.engine.list(self.namespace_of::<T>(), &LabelSelector::default()).await
+    }
+
+    /// The objects of a kind in this namespace that have these labels.
+    pub async fn list_by<T: Kind>(&self, selector: Selector) -> Result<Vec<T>> {
+        let terms: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let selector = LabelSelector::parse(&terms.join(",")).map_err(Error::permanent)?;
+        self.0.engine.list(self.namespace_of::<T>(), &selector).await
+    }
+
+    /// Says what is true of the object now. What is not mentioned goes, but for conditions; what is so already is not
+    /// written.
+    pub async fn set_status<S: Serialize>(&self, status: S) -> Result<()> {
+        let fields = serde_json::to_value(status)?;
+        self.write_status(&StatusUpdate::fields(fields, OtherFields::Go)).await
+    }
+
+    /// The conditions of the object, as the cache has them.
+    pub fn conditions(&self) -> Conditions {
+        Conditions::of(&self.0.object)
+    }
+
+    /// Sets one condition and leaves the others. Its transition time moves only when its status does.
+    pub async fn set_condition(&self, condition: Condition) -> Result<()> {
+        self.write_status(&StatusUpdate::conditions([condition])).await
+    }
+
+    /// Records that something happened, for `kubectl describe`. Repetitions are counted, not repeated.
+    pub async fn event(&self, reason: impl Into<String>, message: impl Into<String>) -> Result<()> {
+        self.record(Severity::Info, reason, message)
+    }
+
+    /// Records that something needs attention.
+    pub async fn warning(&self, reason: impl Into<String>, message: impl Into<String>) -> Result<()> {
+        self.record(Severity::Warning, reason, message)
+    }
+
+    /// Records an event of any severity.
+    pub fn record(&self, severity: Severity, reason: impl Into<String>, message: impl Into<String>) -> Result<()> {
+        self.0.engine.event(&self.0.object, Event::new(severity, reason, message))
+    }
+
+    async fn write_status(&self, update: &StatusUpdate) -> Result<()> {
+        let Inner { engine, object, key, .. } = &*self.0;
+        // What was written earlier in this reconcile counts as well.
+        let current = engine.controller.primary().get(key).map(|object| object.value());
+        let live = current.as_ref().unwrap_or(object);
+        if let Some(written) = engine.writer.set_status(&engine.owner, live, update, Timestamp::now()).await? {
+            engine.wrote(&engine.owner, &written)?;
+        }
+        Ok(())
+    }
+
+    /// Puts an object into this namespace unless it says where it belongs.
+    fn place<T: Kind>(&self, config: &mut Value) -> Result<ObjectKey> {
+        let kind = T::group_version_kind().kind;
+        let text = |config: &Value, field: &str| {
+            config["metadata"][field].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        let Some(name) = text(config, "name") else {
+            return Err(Error::permanent(format!("a {kind} without a name cannot be applied; give it one")));
+        };
+        let namespace = match (T::scope(), text(config, "namespace"), self.0.key.namespace()) {
+            (Scope::Cluster, ..) => None,
+            (Scope::Namespaced, Some(namespace), _) => Some(namespace),
+            (Scope::Namespaced, None, Some(namespace)) => Some(namespace.to_owned()),
+            (Scope::Namespaced, None, None) => {
+                let owner = &self.0.engine.owner.kind;
+                return Err(Error::permanent(format!(
+                    "{kind} {name} needs a namespace: a {owner} has none that it could take"
+                )));
+            }
+        };
+        if let Some(namespace) = &namespace {
+            config["metadata"]["namespace"] = namespace.as_str().into();
+        }
+        Ok(ObjectKey::new(namespace.as_deref(), &name))
+    }
+
+    fn namespace_of<T: Kind>(&self) -> Option<&str> {
+        if T::scope() == Scope::Namespaced { self.0.key.namespace() } else { None }
+    }
+
+    fn key_of<T: Kind>(&self, name: &str) -> ObjectKey {
+        ObjectKey::new(self.namespace_of::<T>(), name)
+    }
+}
+
+impl<R: Kind> Clone for Context<R> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<R: Kind> fmt::Debug for Context<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("kind", &self.0.engine.owner.kind).field("key", &self.0.key).finish()
+    }
+}

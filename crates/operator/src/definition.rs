@@ -1,0 +1,208 @@
+//! In comes what `#[kube(..)]` says of a kind and the schema of its type, out goes its `CustomResourceDefinition`.
+//! The derive calls this; the words are its own, so nothing here can fail.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
+    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresourceScale,
+    CustomResourceSubresourceStatus, CustomResourceSubresources, CustomResourceValidation, JSONSchemaProps,
+    SelectableField,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::Rule;
+use kube::core::cel::MergeStrategy;
+use schemars::{JsonSchema, Schema, json_schema};
+use serde_json::Value;
+
+use crate::structural::structural;
+
+/// What a user said about a kind of his own.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the fields of a CRD, under the names they have there")]
+pub struct Definition {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+    pub singular: &'static str,
+    pub namespaced: bool,
+    pub short_names: &'static [&'static str],
+    pub categories: &'static [&'static str],
+    pub columns: &'static [Column],
+    pub selectable: &'static [&'static str],
+    pub scale: Option<Scale>,
+    pub status: bool,
+    pub served: bool,
+    pub storage: bool,
+    /// Whether the version is deprecated, and the warning for it; an empty one leaves it to Kubernetes.
+    pub deprecated: Option<&'static str>,
+    pub annotations: &'static [(&'static str, &'static str)],
+    pub labels: &'static [(&'static str, &'static str)],
+}
+
+/// A column of `kubectl get`.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the fields of a CRD, under the names they have there")]
+pub struct Column {
+    pub name: &'static str,
+    pub type_: &'static str,
+    pub json_path: &'static str,
+    pub description: Option<&'static str>,
+    pub format: Option<&'static str>,
+    pub priority: Option<i32>,
+}
+
+/// Where the scale subresource reads and writes.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the fields of a CRD, under the names they have there")]
+pub struct Scale {
+    pub spec_replicas_path: &'static str,
+    pub status_replicas_path: &'static str,
+    pub label_selector_path: Option<&'static str>,
+}
+
+impl Definition {
+    /// The CRD, with `schema` for its only version.
+    pub fn crd(self, schema: Option<JSONSchemaProps>) -> CustomResourceDefinition {
+        let pairs = |pairs: &[(&str, &str)]| {
+            some(pairs).map(|pairs| pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect())
+        };
+        let metadata = ObjectMeta {
+            name: Some(format!("{}.{}", self.plural, self.group)),
+            annotations: pairs(self.annotations),
+            labels: pairs(self.labels),
+            ..ObjectMeta::default()
+        };
+        let names = CustomResourceDefinitionNames {
+            kind: self.kind.to_owned(),
+            plural: self.plural.to_owned(),
+            singular: Some(self.singular.to_owned()),
+            short_names: texts(self.short_names),
+            categories: texts(self.categories),
+            ..CustomResourceDefinitionNames::default()
+        };
+        let subresources = CustomResourceSubresources {
+            status: self.status.then(|| CustomResourceSubresourceStatus(serde_json::json!({}))),
+            scale: self.scale.as_ref().map(Scale::published),
+        };
+        let version = CustomResourceDefinitionVersion {
+            name: self.version.to_owned(),
+            served: self.served,
+            storage: self.storage,
+            deprecated: self.deprecated.map(|_| true),
+            deprecation_warning: self.deprecated.filter(|warning| !warning.is_empty()).map(str::to_owned),
+            additional_printer_columns: some(self.columns).map(|all| all.iter().map(Column::published).collect()),
+            selectable_fields: some(self.selectable)
+                .map(|paths| paths.iter().map(|path| SelectableField { json_path: dotted(path) }).collect()),
+            subresources: (self.status || self.scale.is_some()).then_some(subresources),
+            schema: Some(CustomResourceValidation { open_api_v3_schema: schema }),
+        };
+        let spec = CustomResourceDefinitionSpec {
+            group: self.group.to_owned(),
+            names,
+            scope: if self.namespaced { "Namespaced" } else { "Cluster" }.to_owned(),
+            versions: vec![version],
+            ..CustomResourceDefinitionSpec::default()
+        };
+        CustomResourceDefinition { metadata, spec, status: None }
+    }
+}
+
+impl Column {
+    fn published(&self) -> CustomResourceColumnDefinition {
+        CustomResourceColumnDefinition {
+            name: self.name.to_owned(),
+            type_: self.type_.to_owned(),
+            json_path: dotted(self.json_path),
+            description: self.description.map(str::to_owned),
+            format: self.format.map(str::to_owned),
+            priority: self.priority,
+        }
+    }
+}
+
+impl Scale {
+    fn published(&self) -> CustomResourceSubresourceScale {
+        CustomResourceSubresourceScale {
+            spec_replicas_path: dotted(self.spec_replicas_path),
+            status_replicas_path: dotted(self.status_replicas_path),
+            label_selector_path: self.label_selector_path.map(dotted),
+        }
+    }
+}
+
+/// The schema of an object made of these parts, before it is made structural.
+pub fn object_schema(description: &str, spec: Schema, spec_required: bool, status: Option<Schema>) -> Schema {
+    let mut schema = json_schema!({ "type": "object", "properties": { "spec": spec } });
+    let object = schema.ensure_object();
+    if !description.is_empty() {
+        object.insert("description".to_owned(), description.into());
+    }
+    if spec_required {
+        object.insert("required".to_owned(), serde_json::json!(["spec"]));
+    }
+    if let (Some(status), Some(properties)) = (status, object.get_mut("properties")) {
+        properties["status"] = status.to_value();
+    }
+    schema
+}
+
+/// The schema of `K` as a CRD may hold it.
+pub fn structural_schema<K: JsonSchema>() -> JSONSchemaProps {
+    let mut schema = structural::<K>();
+    add_conditions(&mut schema);
+    serde_json::from_value(schema).expect("a structural schema holds only what JSONSchemaProps knows")
+}
+
+/// Lets every status have conditions, whether its type has a field for them or not: they are set one by one, and a
+/// server drops what its schema does not know.
+fn add_conditions(schema: &mut Value) {
+    let Some(status) = schema.pointer_mut("/properties/status/properties").and_then(Value::as_object_mut) else {
+        return;
+    };
+    let text = || serde_json::json!({"type": "string"});
+    status.entry("conditions").or_insert_with(|| {
+        serde_json::json!({
+            "description": "What is true of the object, one entry for each question.",
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["type"],
+            "items": {
+                "type": "object",
+                "required": ["type", "status", "lastTransitionTime", "reason", "message"],
+                "properties": {
+                    "type": text(),
+                    "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+                    "reason": text(),
+                    "message": text(),
+                    "lastTransitionTime": {"type": "string", "format": "date-time"},
+                    "observedGeneration": {"type": "integer", "format": "int64"},
+                },
+            },
+        })
+    });
+}
+
+/// Adds a CEL rule to a schema.
+pub fn validation(schema: &mut Schema, rule: impl Into<Rule>) {
+    kube::core::validate(schema, rule).expect("a rule is text, which is JSON");
+}
+
+/// Says in a schema how server-side apply merges this list, map or struct.
+pub fn merge_strategy(schema: &mut Schema, strategy: impl Into<MergeStrategy>) {
+    let mut value = std::mem::take(schema).to_value();
+    kube::core::merge_strategy(&mut value, strategy.into()).expect("a merge strategy is text, which is JSON");
+    *schema = value.try_into().expect("it was a schema before");
+}
+
+fn some<T>(all: &[T]) -> Option<&[T]> {
+    (!all.is_empty()).then_some(all)
+}
+
+fn texts(all: &[&str]) -> Option<Vec<String>> {
+    some(all).map(|all| all.iter().map(|text| (*text).to_owned()).collect())
+}
+
+/// The API wants paths to begin with a dot; people forget it.
+fn dotted(path: &str) -> String {
+    if path.starts_with('.') { path.to_owned() } else { format!(".{path}") }
+}

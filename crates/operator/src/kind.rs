@@ -1,0 +1,65 @@
+//! What the API knows of a Rust type: one trait for builders, for kinds of the user's own and for published types.
+
+use k8s_openapi::NamespaceResourceScope;
+use konverge_core::GroupVersionKind;
+use kube::Resource;
+use kube::core::ApiResource;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::any::TypeId;
+use std::fmt::Debug;
+
+/// A type whose values are objects of one kind: they can be applied, read, listed, watched and deleted.
+///
+/// Builders are, everything with `#[derive(CustomResource)]` is, and so are the types of `k8s-openapi`.
+///
+/// ```
+/// use konverge::prelude::*;
+/// use konverge::Scope;
+/// assert_eq!(Deployment::group_version_kind().to_string(), "apps/v1, Kind=Deployment");
+/// assert_eq!(Deployment::scope(), Scope::Namespaced);
+/// assert_eq!(ClusterRole::resource().plural, "clusterroles");
+/// ```
+pub trait Kind:
+    Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
+{
+    /// Its group, version and kind.
+    fn group_version_kind() -> GroupVersionKind {
+        GroupVersionKind {
+            group: Self::group(&()).into_owned(),
+            version: Self::version(&()).into_owned(),
+            kind: Self::kind(&()).into_owned(),
+        }
+    }
+
+    /// How the client finds it.
+    fn resource() -> ApiResource {
+        ApiResource::erase::<Self>(&())
+    }
+
+    /// Whether its objects live in namespaces.
+    fn scope() -> Scope;
+}
+
+/// Where the objects of a kind live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// In namespaces.
+    Namespaced,
+    /// In the cluster, in no namespace.
+    Cluster,
+}
+
+impl<K> Kind for K
+where
+    K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    K::Scope: 'static,
+{
+    fn scope() -> Scope {
+        if TypeId::of::<K::Scope>() == TypeId::of::<NamespaceResourceScope>() {
+            Scope::Namespaced
+        } else {
+            Scope::Cluster
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What an operator tells Prometheus. In: what the engine did, and what users count themselves. Out: one page in the
+//! text format. Counting is a few atomic additions on handles that were looked up before; all else happens when
+//! somebody asks for the page.
+//!
+//! ```text
+//!   controller  reconciles, workers, queue     ┐
+//!   kind        objects, cache, watches        │ engine: `families` is the table of what is shown, under
+//!   requests    calls to the API server        │ controller-runtime's names and under ours
+//!   process     memory, CPU, files             ┘
+//!   custom      counters, gauges, histograms of users
+//!   page        the text format
+//! ```
+//!
+//! These files know nothing else of the crate.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use parking_lot::RwLock;
+
+mod controller;
+mod counted;
+mod custom;
+mod families;
+mod kind;
+mod latency;
+mod name;
+mod page;
+mod process;
+mod requests;
+
+#[cfg(test)]
+mod tests;
+
+pub use controller::{Busy, ControllerMetrics, Outcome, WorkerMetrics};
+pub use counted::CountedRequests;
+pub use custom::{Buckets, Counter, Gauge, Histogram, Labelled, Timer};
+pub use kind::{KindMetrics, WatchEnd};
+pub use name::MetricError;
+
+use custom::CustomFamily;
+use page::Page;
+use process::Process;
+use requests::Requests;
+
+/// The media type of [`Metrics::page`].
+pub const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Everything that is measured in an operator. Cheap to clone; all clones are the same.
+///
+/// ```
+/// use konverge::Metrics;
+///
+/// let metrics = Metrics::new();
+/// let builds = metrics.counter_by("webapp_builds_total", "Builds by their end", ["result"])?;
+/// builds.with(["success"]).inc();
+/// assert!(metrics.page().contains("webapp_builds_total{result=\"success\"} 1"));
+/// # Ok::<(), konverge::MetricError>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    engine: Engine,
+    custom: RwLock<BTreeMap<String, CustomFamily>>,
+}
+
+/// What the engine counts into; the table of families reads it.
+struct Engine {
+    /// Times are kept as nanoseconds since then.
+    epoch: Instant,
+    controllers: RwLock<BTreeMap<String, Arc<controller::State>>>,
+    kinds: RwLock<BTreeMap<(String, String), Arc<kind::State>>>,
+    events: [AtomicU64; EventSeverity::ALL.len()],
+    requests: Requests,
+    process: Process,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Engine {
+            epoch: Instant::now(),
+            controllers: RwLock::default(),
+            kinds: RwLock::default(),
+            events: Default::default(),
+            requests: Requests::default(),
+            process: Process::start(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Metrics").field(&self.0.custom.read().keys()).finish()
+    }
+}
+
+impl Metrics {
+    /// A registry with the engine's families and none of the user's.
+    pub fn new() -> Metrics {
+        Metrics::default()
+    }
+
+    /// The page for Prometheus, as of now.
+    pub fn page(&self) -> String {
+        self.page_at(Instant::now())
+    }
+
+    fn page_at(&self, now: Instant) -> String {
+        let mut page = Page::default();
+        for family in families::TABLE {
+            let mut samples = page.family(family.name, family.help, family.kind);
+            (family.write)(&self.0.engine, now, &mut samples);
+        }
+        for (name, family) in self.0.custom.read().iter() {
+            family.write(name, &mut page);
+        }
+        page.finish()
+    }
+
+    /// The handles of a controller; its families are shown from now on, at zero. The same name gives the same handles.
+    pub fn controller(&self, name: &str) -> ControllerMetrics {
+        let engine = &self.0.engine;
+        let mut controllers = engine.controllers.write();
+        let state = controllers.entry(name.into()).or_insert_with(|| Arc::new(controller::State::new(engine.epoch)));
+        ControllerMetrics::of(state.clone())
+    }
+
+    /// The handles of a kind that is watched: `metrics.kind("apps", "Deployment")`.
+    pub fn kind(&self, group: &str, kind: &str) -> KindMetrics {
+        let mut kinds = self.0.engine.kinds.write();
+        KindMetrics::of(kinds.entry((kind.into(), group.into())).or_default().clone())
+    }
+
+    /// A Kubernetes Event was recorded.
+    pub fn event_recorded(&self, severity: EventSeverity) {
+        self.0.engine.events[severity as usize].fetch_add(1, Relaxed);
+    }
+
+    /// A request to the API server ended after so long: with this status, or with none if it never got an answer.
+    pub fn requested(&self, method: &http::Method, host: &str, status: Option<u16>, took: std::time::Duration) {
+        self.0.engine.requests.ended(method.as_str(), host, status, took);
+    }
+}
+
+/// How bad an event is. Kubernetes knows only Normal and Warning; the three upper ones are Warnings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventSeverity {
+    /// All is well.
+    Info,
+    /// Somebody should look at it.
+    Warning,
+    /// Something failed.
+    Error,
+    /// It will not mend by itself.
+    Critical,
+}
+
+impl EventSeverity {
+    const ALL: [EventSeverity; 4] =
+        [EventSeverity::Info, EventSeverity::Warning, EventSeverity::Error, EventSeverity::Critical];
+
+    /// The event's type and this severity, as labels.
+    fn labels(self) -> (&'static str, &'static str) {
+        match self {
+            EventSeverity::Info => ("Normal", "Info"),
+            EventSeverity::Warning => ("Warning", "Warning"),
+            EventSeverity::Error => ("Warning", "Error"),
+            EventSeverity::Critical => ("Warning", "Critical"),
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The table of what every operator shows. In: what the engine counted. Out: one row a family: its name, what it is,
+//! and how to write it. There is no other list of names.
+//!
+//! controller-runtime's names are here so that dashboards made for it work unchanged. Two shorter vocabularies are in
+//! use as well; they are views of the same numbers and cost nothing until the page is made. Where two vocabularies have
+//! the same name (`workqueue_depth`, `workqueue_adds_total`, `workqueue_retries_total`) it is one family, with
+//! controller-runtime's labels.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use super::controller::{self, ERROR, RESULTS};
+use super::kind::{self, WatchEnd};
+use super::latency::{COMMON, QUEUE, RECONCILE, REQUEST};
+use super::page::{Kind, Samples};
+use super::{Engine, EventSeverity};
+
+/// A family of the engine.
+pub(super) struct Family {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub help: &'static str,
+    pub write: fn(&Engine, Instant, &mut Samples<'_>),
+}
+
+const fn counter(name: &'static str, help: &'static str, write: fn(&Engine, Instant, &mut Samples<'_>)) -> Family {
+    Family { name, kind: Kind::Counter, help, write }
+}
+
+const fn gauge(name: &'static str, help: &'static str, write: fn(&Engine, Instant, &mut Samples<'_>)) -> Family {
+    Family { name, kind: Kind::Gauge, help, write }
+}
+
+const fn histogram(name: &'static str, help: &'static str, write: fn(&Engine, Instant, &mut Samples<'_>)) -> Family {
+    Family { name, kind: Kind::Histogram, help, write }
+}
+
+/// Every family of the engine, in the order of the page.
+pub(super) static TABLE: &[Family] = &[
+    // Reconciles, in controller-runtime's words.
+    counter("controller_runtime_reconcile_total", "Reconciles, by controller and result.", |engine, _, out| {
+        results(engine, out);
+    }),
+    counter("controller_runtime_reconcile_errors_total", "Reconciles that failed.", |engine, _, out| {
+        controllers(engine, |name, state| out.value(&[("controller", name)], load(&state.results[ERROR])));
+    }),
+    counter(
+        "controller_runtime_terminal_reconcile_errors_total",
+        "Reconciles that failed with an error that is not retried.",
+        |engine, _, out| controllers(engine, |name, state| out.value(&[("controller", name)], load(&state.terminal))),
+    ),
+    counter("controller_runtime_reconcile_panics_total", "Reconciles that ended in a panic.", |engine, _, out| {
+        controllers(engine, |name, state| out.value(&[("controller", name)], load(&state.panics)));
+    }),
+    counter("controller_runtime_reconcile_timeouts_total", "Reconciles that took too long.", |engine, _, out| {
+        controllers(engine, |name, state| out.value(&[("controller", name)], load(&state.timeouts)));
+    }),
+    histogram("controller_runtime_reconcile_time_seconds", "How long reconciles take.", |engine, _, out| {
+        controllers(engine, |name, state| state.took.write(&RECONCILE, &[("controller", name)], out));
+    }),
+    gauge("controller_runtime_max_concurrent_reconciles", "Reconciles that may run at one time.", |engine, _, out| {
+        controllers(engine, |name, state| out.value(&[("controller", name)], load(&state.max_concurrent)));
+    }),
+    gauge("controller_runtime_active_workers", "Reconciles that run at this moment.", |engine, now, out| {
+        controllers(engine, |name, state| out.value(&[("controller", name)], state.running(now).workers as f64));
+    }),
+    // The same, in other words.
+    counter("controller_reconcile_total", "Reconciles, by controller and result.", |engine, _, out| {
+        results(engine, out);
+    }),
+    counter("controller_reconcile_errors_total", "Reconciles that failed.", |engine, _, out| {
+        controllers(engine, |name, state| out.value(&[("controller", name)], load(&state.results[ERROR])));
+    }),
+    histogram("controller_reconcile_duration_seconds", "How long reconciles take.", |engine, _, out| {
+        controllers(engine, |name, state| state.took.write(&COMMON, &[("controller", name)], out));
+    }),
+    counter("controller_reconciliations_total", "Reconciles, by success or error.", |engine, _, out| {
+        controllers(engine, |name, state| {
+            let failed = load(&state.results[ERROR]);
+            let well: f64 = state.results[..ERROR].iter().map(load).sum();
+            out.value(&[("controller", name), ("result", "success")], well);
+            out.value(&[("controller", name), ("result", "error")], failed);
+        });
+    }),
+    histogram("controller_reconciliation_duration_seconds", "How long reconciles take.", |engine, _, out| {
+        controllers(engine, |name, state| state.took.write(&COMMON, &[("controller", name)], out));
+    }),
+    // The queue, in the words of controller-runtime and client-go.
+    gauge("workqueue_depth", "Keys that are due and wait for a worker, by priority.", |engine, _, out| {
+        controllers(engine, |name, state| {
+            for (priority, depth) in state.depths() {
+                let labels = [("name", name), ("controller", name), ("priority", priority.as_str())];
+                out.value(&labels, depth as f64);
+            }
+        });
+    }),
+    counter("workqueue_adds_total", "Keys that got an entry in the queue.", |engine, _, out| {
+        controllers(engine, |name, state| out.value(&[("name", name), ("controller", name)], load(&state.adds)));
+    }),
+    counter("workqueue_retries_total", "Keys that were put back after a failure.", |engine, _, out| {
+        controllers(engine, |name, state| out.value(&[("name", name), ("controller", name)], load(&state.retries)));
+    }),
+    histogram(
+        "workqueue_queue_duration_seconds",
+        "How long keys are due until a worker has them.",
+        |engine, _, out| {
+            controllers(engine, |name, state| state.waited.write(&QUEUE, &[("name", name), ("controller", name)], out));
+        },
+    ),
+    histogram("workqueue_work_duration_seconds", "How long workers have a key.", |engine, _, out| {
+        controllers(engine, |name, state| state.took.write(&QUEUE, &[("name", name), ("controller", name)], out));
+    }),
+    gauge(
+        "workqueue_unfinished_work_seconds",
+        "How long the reconciles that run at this moment have run, added up.",
+        |engine, now, out| {
+            controllers(engine, |name, state| {
+                out.value(&[("name", name), ("controller", name)], state.running(now).total.as_secs_f64());
+            });
+        },
+    ),
+    gauge(
+        "workqueue_longest_running_processor_seconds",
+        "How long the longest of the reconciles has run that run at this moment.",
+        |engine, now, out| {
+            controllers(engine, |name, state| {
+                out.value(&[("name", name), ("controller", name)], state.running(now).longest.as_secs_f64());
+            });
+        },
+    ),
+    // Requests to the API server, in client-go's words.
+    counter("rest_client_requests_total", "Requests to the API server, by how they ended.", |engine, _, out| {
+        engine.requests.codes(|host, method, code, count| {
+            out.value(&[("code", code), ("method", method), ("host", host)], count as f64);
+        });
+    }),
+    histogram("rest_client_request_duration_seconds", "How long requests to the API server take.", |engine, _, out| {
+        engine.requests.times(|host, method, took| took.write(&REQUEST, &[("verb", method), ("host", host)], out));
+    }),
+    // Objects.
+    gauge("resource_count", "Objects, by kind and namespace.", |engine, _, out| {
+        kinds(engine, |kind, group, state| {
+            let mut namespaces: Vec<(String, u64)> = Vec::new();
+            state.counts(|namespace, _, count| match namespaces.last_mut() {
+                Some((last, sum)) if last == namespace => *sum += count,
+                _ => namespaces.push((namespace.into(), count)),
+            });
+            for (namespace, count) in namespaces {
+                let labels = [("kind", kind), ("group", group), ("namespace", namespace.as_str())];
+                out.value(&labels, count as f64);
+            }
+        });
+    }),
+    gauge("resource_phase_count", "Objects that have a phase, by kind, namespace and phase.", |engine, _, out| {
+        kinds(engine, |kind, group, state| {
+            state.counts(|namespace, phase, count| {
+                if !phase.is_empty() {
+                    let labels = [("kind", kind), ("group", group), ("namespace", namespace), ("phase", phase)];
+                    out.value(&labels, count as f64);
+                }
+            });
+        });
+    }),
+    counter("event_total", "Kubernetes Events that were recorded, by type and severity.", |engine, _, out| {
+        for (severity, count) in EventSeverity::ALL.into_iter().zip(&engine.events) {
+            let (r#type, severity) = severity.labels();
+            out.value(&[("type", r#type), ("severity", severity)], load(count));
+        }
+    }),
+    // The cache, for which nobody has names yet.
+    gauge("konverge_cache_objects", "Objects in the cache.", |engine, _, out| {
+        kinds(engine, |kind, group, state| out.value(&[("kind", kind), ("group", group)], load(&state.objects)));
+    }),
+    gauge("konverge_cache_bytes", "Memory that the objects in the cache take.", |engine, _, out| {
+        kinds(engine, |kind, group, state| out.value(&[("kind", kind), ("group", group)], load(&state.bytes)));
+    }),
+    counter("konverge_watch_restarts_total", "Watches that had to begin again, by why.", |engine, _, out| {
+        kinds(engine, |kind, group, state| {
+            for (reason, count) in WatchEnd::REASONS.into_iter().zip(&state.restarts) {
+                out.value(&[("kind", kind), ("group", group), ("reason", reason)], load(count));
+            }
+        });
+    }),
+    // The process, in everybody's words.
+    counter("process_cpu_seconds_total", "CPU time of user and system.", |engine, _, out| {
+        some(engine.process.cpu_seconds(), out);
+    }),
+    gauge("process_resident_memory_bytes", "Memory that is in RAM.", |engine, _, out| {
+        some(engine.process.resident_bytes(), out);
+    }),
+    gauge("process_virtual_memory_bytes", "Memory that has addresses.", |engine, _, out| {
+        some(engine.process.virtual_bytes(), out);
+    }),
+    gauge("process_start_time_seconds", "When the process began, in seconds since 1970.", |engine, _, out| {
+        some(engine.process.started(), out);
+    }),
+    gauge("process_open_fds", "Open files and sockets.", |engine, _, out| some(engine.process.open_files(), out)),
+    gauge("process_max_fds", "Files and sockets that may be open.", |engine, _, out| {
+        some(engine.process.max_files(), out);
+    }),
+];
+
+fn results(engine: &Engine, out: &mut Samples<'_>) {
+    controllers(engine, |name, state| {
+        for (result, count) in RESULTS.into_iter().zip(&state.results) {
+            out.value(&[("controller", name), ("result", result)], load(count));
+        }
+    });
+}
+
+fn controllers(engine: &Engine, mut each: impl FnMut(&str, &controller::State)) {
+    engine.controllers.read().iter().for_each(|(name, state)| each(name, state));
+}
+
+fn kinds(engine: &Engine, mut each: impl FnMut(&str, &str, &kind::State)) {
+    engine.kinds.read().iter().for_each(|((kind, group), state)| each(kind, group, state));
+}
+
+fn some(value: Option<f64>, out: &mut Samples<'_>) {
+    if let Some(value) = value {
+        out.value(&[], value);
+    }
+}
+
+fn load(count: &AtomicU64) -> f64 {
+    count.load(Relaxed) as f64
+}

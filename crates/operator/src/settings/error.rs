@@ -1,0 +1,146 @@
+//! What can be wrong with settings. In: a source, a setting, what stood there. Out: a sentence that names all three
+//! and what would be accepted.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Source {
+    /// Nobody said anything.
+    Default,
+    /// A key of the settings file.
+    File {
+        /// The file.
+        file: PathBuf,
+        /// The key in it, with dots.
+        key: String,
+    },
+    /// A variable of the environment.
+    Environment(String),
+    /// A flag, with its dashes.
+    Flag(String),
+    /// The operator's own code.
+    Code,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Default => f.write_str("default"),
+            Source::File { file, key } => write!(f, "{key} in {}", file.display()),
+            Source::Environment(name) => write!(f, "variable {name}"),
+            Source::Flag(name) => write!(f, "flag {name}"),
+            Source::Code => f.write_str("code"),
+        }
+    }
+}
+
+/// Why there are no settings.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// A value that cannot be used.
+    #[error("{origin}: {value:?} cannot be used for {setting}: {why}; it takes {accepts}", origin = .from)]
+    Value {
+        /// Who said so.
+        from: Source,
+        /// The setting, as it is called in the file.
+        setting: &'static str,
+        /// What was said.
+        value: String,
+        /// What is wrong with it.
+        why: String,
+        /// What would be right.
+        accepts: &'static str,
+    },
+    /// A key in the file that is no setting.
+    #[error("{}: there is no setting {key:?}{}", .file.display(), did_you_mean(.meant))]
+    UnknownKey {
+        /// The file.
+        file: PathBuf,
+        /// The key, with dots.
+        key: String,
+        /// The setting it resembles.
+        meant: Option<&'static str>,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the settings file {}", .file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// The file is not YAML, or not of the shape that settings have.
+    #[error("{}: {why}", .file.display())]
+    Malformed {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The command line cannot be understood.
+    #[error("{}", .0.to_string().trim_end())]
+    Flags(clap::Error),
+    /// No error: the user asked to be told something, by `--help` or `--print-config`. Print it and leave.
+    #[error("{0}")]
+    Asked(String),
+}
+
+impl SettingsError {
+    /// Ends the process as programs do: what was asked for goes to stdout with success, errors to stderr with 2.
+    pub fn exit(self) -> ! {
+        match self {
+            SettingsError::Flags(error) => error.exit(),
+            SettingsError::Asked(text) => {
+                print!("{text}");
+                std::process::exit(0)
+            }
+            error => {
+                eprintln!("error: {}", chain(&error));
+                std::process::exit(2)
+            }
+        }
+    }
+}
+
+/// The message with its causes.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn did_you_mean(meant: &Option<impl AsRef<str>>) -> String {
+    meant.as_ref().map(|meant| format!("; did you mean {:?}?", meant.as_ref())).unwrap_or_default()
+}
+
+/// The candidate that needs the fewest keystrokes to become `word`, if they are few.
+pub(super) fn nearest<S: AsRef<str>>(word: &str, candidates: impl IntoIterator<Item = S>) -> Option<S> {
+    candidates
+        .into_iter()
+        .map(|candidate| (distance(word, candidate.as_ref()), candidate))
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, candidate)| *distance <= candidate.as_ref().len() / 3)
+        .map(|(_, candidate)| candidate)
+}
+
+/// How many letters must be put in, taken out or exchanged; capitals, `_` and `-` do not count.
+fn distance(a: &str, b: &str) -> usize {
+    let plain = |text: &str| -> Vec<char> {
+        text.chars().filter(|c| !matches!(c, '-' | '_')).map(|c| c.to_ascii_lowercase()).collect()
+    };
+    let (a, b) = (plain(a), plain(b));
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let swap = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = swap.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,371 @@
+//! One row a setting: what it is called in each source, what it is for, how it is read and shown. In: nothing. Out:
+//! rows; flags, environment, file, help and report all walk them, and there is no other list.
+//!
+//! The variable of a setting is `KONVERGE_` and its flag in capitals, so that nobody has to look it up.
+
+use std::path::Path;
+
+use super::Settings;
+use super::value::{
+    boolean, duration, format, level, limit, manager, namespaces, number, path, pause, show_duration, show_format,
+    unless,
+};
+
+/// A setting.
+pub(super) struct Setting {
+    /// Where it stands in the file: `metrics.bindAddress`.
+    pub key: &'static str,
+    /// Other keys that mean the same in the file.
+    pub keys: &'static [&'static str],
+    /// The flag, without its dashes.
+    pub flag: &'static str,
+    /// Other flags that mean the same.
+    pub flags: &'static [&'static str],
+    /// Variables that others have agreed upon; the setting's own is stronger, then in this order.
+    pub variables: &'static [&'static str],
+    /// What the value is called in the help.
+    pub value: &'static str,
+    /// What it is for.
+    pub help: &'static str,
+    /// What is accepted, for the help and for errors.
+    pub accepts: &'static str,
+    /// Whether an empty variable is a value, or as good as none.
+    pub empty: bool,
+    /// Reads a value into its place.
+    pub set: fn(&mut Settings, &str) -> Result<(), String>,
+    /// Shows the value such that `set` reads it back.
+    pub get: fn(&Settings) -> String,
+}
+
+impl Setting {
+    /// `KONVERGE_METRICS_BIND_ADDRESS`
+    pub fn variable(&self) -> String {
+        format!("KONVERGE_{}", self.flag.to_ascii_uppercase().replace('-', "_"))
+    }
+
+    /// Its own variable first, then the agreed ones.
+    pub fn variables(&self) -> impl Iterator<Item = String> {
+        std::iter::once(self.variable()).chain(self.variables.iter().map(|name| name.to_string()))
+    }
+
+    /// The places it has in the file.
+    pub fn keys(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.key).chain(self.keys.iter().copied())
+    }
+
+    /// Whether the flag may stand alone, for true.
+    pub fn is_switch(&self) -> bool {
+        self.value == SWITCH
+    }
+}
+
+const SWITCH: &str = "BOOL";
+const BOOLEAN: &str = "true or false";
+const DURATION: &str = "a duration such as 500ms, 30s, 1m30s or 10h";
+const DURATION_OR_NONE: &str = "a duration such as 500ms, 30s, 1m30s or 10h; 0 is none";
+const ADDRESS: &str =
+    ":8080 for a port of all interfaces, 127.0.0.1:8080 or [::1]:8080 for one; :0 picks a port, 0 switches it off";
+const PATH: &str = "a path that begins with /";
+
+/// What rows that say nothing else have.
+const ROW: Setting = Setting {
+    key: "",
+    keys: &[],
+    flag: "",
+    flags: &[],
+    variables: &[],
+    value: "",
+    help: "",
+    accepts: "",
+    empty: false,
+    set: |_, _| Ok(()),
+    get: |_| String::new(),
+};
+
+/// Every setting, in the order of the help.
+pub(super) static TABLE: &[Setting] = &[
+    Setting {
+        key: "name",
+        flag: "operator-name",
+        value: "NAME",
+        help: "What the operator is called in its log and events, and as the owner of fields it applies",
+        accepts: "up to 128 printable characters",
+        set: |s, text| manager(text).map(|name| s.name = name),
+        get: |s| s.name.clone(),
+        ..ROW
+    },
+    Setting {
+        key: "fieldManager",
+        flag: "field-manager",
+        value: "NAME",
+        help: "The owner of fields it applies, where that must differ from the operator's name",
+        accepts: "up to 128 printable characters; empty is the operator's name",
+        set: |s, text| unless("", text, manager).map(|name| s.field_manager = name),
+        get: |s| s.field_manager.clone().unwrap_or_default(),
+        ..ROW
+    },
+    Setting {
+        key: "namespaces",
+        keys: &["namespace"],
+        flag: "namespace",
+        flags: &["watch-namespace"],
+        variables: &["WATCH_NAMESPACE", "NAMESPACE"],
+        value: "NAMES",
+        help: "The namespaces to watch; may be repeated",
+        accepts: "names with commas between them; empty is all namespaces",
+        empty: true,
+        set: |s, text| namespaces(text).map(|names| s.namespaces = names),
+        get: |s| s.namespaces.join(","),
+    },
+    Setting {
+        key: "kubeconfig",
+        flag: "kubeconfig",
+        variables: &["KUBECONFIG"],
+        value: "FILE",
+        help: "The kubeconfig that says which cluster, instead of ~/.kube/config or the Pod's service account",
+        accepts: "a path, or several as in KUBECONFIG",
+        set: |s, text| {
+            s.kubeconfig = std::env::split_paths(text).filter(|path| path != Path::new("")).collect();
+            Ok(())
+        },
+        get: |s| std::env::join_paths(&s.kubeconfig).unwrap_or_default().to_string_lossy().into_owned(),
+        ..ROW
+    },
+    Setting {
+        key: "context",
+        flag: "context",
+        value: "NAME",
+        help: "The context of the kubeconfig, instead of its current one",
+        accepts: "a name in the kubeconfig; empty is the current one",
+        set: |s, text| unless("", text, |text| Ok(text.to_string())).map(|name| s.context = name),
+        get: |s| s.context.clone().unwrap_or_default(),
+        ..ROW
+    },
+    Setting {
+        key: "metrics.enabled",
+        flag: "metrics-enabled",
+        value: SWITCH,
+        help: "Whether metrics are served",
+        accepts: BOOLEAN,
+        set: |s, text| boolean(text).map(|on| s.metrics.enabled = on),
+        get: |s| s.metrics.enabled.to_string(),
+        ..ROW
+    },
+    Setting {
+        key: "metrics.bindAddress",
+        keys: &["metrics.address", "metrics.port"],
+        flag: "metrics-bind-address",
+        value: "ADDRESS",
+        help: "Where metrics are served. All interfaces by default, for Prometheus comes from another Pod",
+        accepts: ADDRESS,
+        set: |s, text| text.parse().map(|address| s.metrics.address = address),
+        get: |s| s.metrics.address.to_string(),
+        ..ROW
+    },
+    Setting {
+        key: "metrics.path",
+        flag: "metrics-path",
+        value: "PATH",
+        help: "The path of the metrics",
+        accepts: PATH,
+        set: |s, text| path(text).map(|path| s.metrics.path = path),
+        get: |s| s.metrics.path.clone(),
+        ..ROW
+    },
+    Setting {
+        key: "health.enabled",
+        flag: "health-enabled",
+        value: SWITCH,
+        help: "Whether liveness and readiness are answered",
+        accepts: BOOLEAN,
+        set: |s, text| boolean(text).map(|on| s.health.enabled = on),
+        get: |s| s.health.enabled.to_string(),
+        ..ROW
+    },
+    Setting {
+        key: "health.bindAddress",
+        keys: &["health.address", "health.port"],
+        flag: "health-probe-bind-address",
+        value: "ADDRESS",
+        help: "Where liveness and readiness are answered. All interfaces by default, for the kubelet asks at the \
+               Pod's address",
+        accepts: ADDRESS,
+        set: |s, text| text.parse().map(|address| s.health.address = address),
+        get: |s| s.health.address.to_string(),
+        ..ROW
+    },
+    Setting {
+        key: "health.livenessPath",
+        flag: "health-liveness-path",
+        value: "PATH",
+        help: "The path of liveness",
+        accepts: PATH,
+        set: |s, text| path(text).map(|path| s.health.liveness_path = path),
+        get: |s| s.health.liveness_path.clone(),
+        ..ROW
+    },
+    Setting {
+        key: "health.readinessPath",
+        flag: "health-readiness-path",
+        value: "PATH",
+        help: "The path of readiness",
+        accepts: PATH,
+        set: |s, text| path(text).map(|path| s.health.readiness_path = path),
+        get: |s| s.health.readiness_path.clone(),
+        ..ROW
+    },
+    Setting {
+        key: "logging.level",
+        flag: "log-level",
+        flags: &["zap-log-level"],
+        value: "LEVEL",
+        help: "What is logged. RUST_LOG, where it is set, decides instead",
+        accepts: "trace, debug, info, warn, error or off; or a filter such as info,kube=debug",
+        set: |s, text| level(text).map(|level| s.logging.level = level),
+        get: |s| s.logging.level.clone(),
+        ..ROW
+    },
+    Setting {
+        key: "logging.format",
+        flag: "log-format",
+        flags: &["zap-encoder"],
+        value: "FORMAT",
+        help: "How log lines look",
+        accepts: "json, text, or auto: text on a terminal and JSON elsewhere",
+        set: |s, text| format(text).map(|format| s.logging.format = format),
+        get: |s| show_format(s.logging.format),
+        ..ROW
+    },
+    Setting {
+        key: "maxConcurrentReconciles",
+        flag: "max-concurrent-reconciles",
+        value: "NUMBER",
+        help: "Reconciles of each controller at one time",
+        accepts: "a number from 1 to 100000",
+        set: |s, text| number(text, 1, 100_000).map(|n| s.controller.max_concurrent_reconciles = n),
+        get: |s| s.controller.max_concurrent_reconciles.to_string(),
+        ..ROW
+    },
+    Setting {
+        key: "reconcileTimeout",
+        flag: "reconcile-timeout",
+        value: "DURATION",
+        help: "The longest a reconcile may take; then it is cancelled and counts as failed",
+        accepts: DURATION_OR_NONE,
+        set: |s, text| limit(text).map(|limit| s.controller.reconcile_timeout = limit),
+        get: |s| s.controller.reconcile_timeout.map_or("0".into(), show_duration),
+        ..ROW
+    },
+    Setting {
+        key: "retryBackoff.initial",
+        flag: "retry-backoff-initial",
+        value: "DURATION",
+        help: "The pause after a first failure",
+        accepts: DURATION,
+        set: |s, text| pause(text).map(|pause| s.controller.backoff.initial = pause),
+        get: |s| show_duration(s.controller.backoff.initial),
+        ..ROW
+    },
+    Setting {
+        key: "retryBackoff.max",
+        flag: "retry-backoff-max",
+        value: "DURATION",
+        help: "The longest pause between two tries",
+        accepts: DURATION,
+        set: |s, text| pause(text).map(|pause| s.controller.backoff.max = pause),
+        get: |s| show_duration(s.controller.backoff.max),
+        ..ROW
+    },
+    Setting {
+        key: "retryBackoff.multiplier",
+        flag: "retry-backoff-multiplier",
+        value: "NUMBER",
+        help: "How many times longer each pause is than the one before",
+        accepts: "a number from 1 to 100",
+        set: |s, text| number(text, 1.0, 100.0).map(|n| s.controller.backoff.multiplier = n),
+        get: |s| s.controller.backoff.multiplier.to_string(),
+        ..ROW
+    },
+    Setting {
+        key: "retryBackoff.maxRetries",
+        flag: "max-retries",
+        value: "NUMBER",
+        help: "After how many retries an object is left alone until it changes",
+        accepts: "a number, or unlimited",
+        set: |s, text| {
+            unless("unlimited", text, |text| number(text, 0, u32::MAX)).map(|n| s.controller.backoff.max_retries = n)
+        },
+        get: |s| s.controller.backoff.max_retries.map_or("unlimited".into(), |n| n.to_string()),
+        ..ROW
+    },
+    Setting {
+        key: "retryBackoff.jitter",
+        flag: "retry-backoff-jitter",
+        value: "NUMBER",
+        help: "The part of each pause that is left to chance",
+        accepts: "a number from 0 to 1",
+        set: |s, text| number(text, 0.0, 1.0).map(|n| s.controller.backoff.jitter = n),
+        get: |s| s.controller.backoff.jitter.to_string(),
+        ..ROW
+    },
+    Setting {
+        key: "rateLimit.perSecond",
+        flag: "rate-limit",
+        value: "NUMBER",
+        help: "Reconciles of each controller that may start in a second, on average",
+        accepts: "a number; 0 is no limit",
+        set: |s, text| number(text, 0.0, 1e9).map(|n| s.controller.rate_limit.per_second = n),
+        get: |s| s.controller.rate_limit.per_second.to_string(),
+        ..ROW
+    },
+    Setting {
+        key: "rateLimit.burst",
+        flag: "rate-limit-burst",
+        value: "NUMBER",
+        help: "Reconciles that may start at once after a quiet time, where there is a rate limit",
+        accepts: "a number from 1",
+        set: |s, text| number(text, 1, u32::MAX).map(|n| s.controller.rate_limit.burst = n),
+        get: |s| s.controller.rate_limit.burst.to_string(),
+        ..ROW
+    },
+    Setting {
+        key: "syncPeriod",
+        keys: &["resyncPeriod"],
+        flag: "sync-period",
+        flags: &["resync-period"],
+        value: "DURATION",
+        help: "How often every object is reconciled although nothing changed",
+        accepts: DURATION_OR_NONE,
+        set: |s, text| limit(text).map(|period| s.sync_period = period),
+        get: |s| s.sync_period.map_or("0".into(), show_duration),
+        ..ROW
+    },
+    Setting {
+        key: "gracefulShutdownTimeout",
+        flag: "graceful-shutdown-timeout",
+        value: "DURATION",
+        help: "How long running reconciles may take to finish after SIGTERM",
+        accepts: "a duration such as 500ms, 30s or 1m30s; 0 cancels them at once",
+        set: |s, text| duration(text).map(|limit| s.graceful_shutdown_timeout = limit),
+        get: |s| show_duration(s.graceful_shutdown_timeout),
+        ..ROW
+    },
+];
+
+/// Whether two settings go together, which no row can say alone: the row to blame, and what is wrong.
+pub(super) fn together(s: &Settings) -> Result<(), (&'static str, String)> {
+    let backoff = &s.controller.backoff;
+    if backoff.max < backoff.initial {
+        let initial = show_duration(backoff.initial);
+        return Err(("retryBackoff.max", format!("it is shorter than retryBackoff.initial, which is {initial}")));
+    }
+    let health = &s.health;
+    if health.enabled && health.liveness_path == health.readiness_path {
+        return Err(("health.readinessPath", "it is also the path of liveness".into()));
+    }
+    let one_listener = s.metrics.listen().is_some() && s.metrics.listen() == health.listen();
+    if one_listener && [&health.liveness_path, &health.readiness_path].contains(&&s.metrics.path) {
+        return Err(("metrics.path", "it is also a path of a probe at the same address".into()));
+    }
+    Ok(())
+}

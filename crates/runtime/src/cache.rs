@@ -1,0 +1,447 @@
+//! Caches: what is known of the cluster without asking it. In: what watches bring, and our own writes. Out: objects by
+//! key, selector and index, and changes for whoever subscribes. Never asks the server anything that a watch answers, and
+//! never makes a watch wait for a reader.
+
+mod change;
+mod layer;
+mod mailbox;
+mod state;
+mod typed;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use konverge_core::{FieldSelector, LabelSelector, ObjectKey};
+use kube::Client;
+use kube::api::ApiResource;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, watch as channel};
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::Instant;
+
+use crate::object::{Mode, Object, ParseError};
+use crate::watch::{self, Sink, Target, WatchSettings, WatchState};
+
+pub use change::{Change, Origin};
+pub use typed::CacheOf;
+
+use mailbox::Mailbox;
+use state::State;
+
+/// All caches of a process. Clones are the same. Whoever opens a target that is open already shares its watch.
+#[derive(Clone)]
+pub struct Caches(Arc<Registry>);
+
+struct Registry {
+    client: Client,
+    settings: WatchSettings,
+    /// A cache that is not used any more has ended its watch; its entry goes when somebody opens another.
+    open: Mutex<HashMap<Target, Weak<Shared>>>,
+}
+
+/// What is known of one target. Clones are the same; the watch ends with the last of them.
+#[derive(Clone)]
+pub struct Cache(Arc<Shared>);
+
+/// What the handles of a cache share. The watch has only what is in `Core`, so that it does not keep itself alive.
+struct Shared {
+    core: Arc<Core>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Core {
+    target: Target,
+    labels: LabelSelector,
+    fields: FieldSelector,
+    state: RwLock<State>,
+    subscribers: Mutex<Vec<Weak<Subscriber>>>,
+    /// Told whenever the watch has brought something.
+    progress: Notify,
+    watch: channel::Sender<WatchState>,
+    restarts: AtomicU64,
+    unreadable: AtomicU64,
+}
+
+struct Subscriber {
+    mailbox: Mailbox,
+}
+
+/// Changes are handed out as long as this is kept, and so long the watch goes on.
+#[must_use = "nobody is told of changes once this is dropped"]
+pub struct Subscription {
+    _cache: Cache,
+    subscriber: Arc<Subscriber>,
+    task: AbortHandle,
+}
+
+/// The watch did not bring what was waited for in time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the cache of {kind} did not catch up within {waited:?}")]
+pub struct NotCaughtUp {
+    /// Of what kind.
+    pub kind: String,
+    /// How long.
+    pub waited: Duration,
+}
+
+/// Figures of a cache, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheFigures {
+    /// How many objects.
+    pub objects: usize,
+    /// How many bytes they take.
+    pub bytes: usize,
+    /// How many of our own writes the watch has not brought yet.
+    pub ahead: usize,
+    /// How many changes wait for slow subscribers.
+    pub waiting: usize,
+    /// How often the watch had to be tried again.
+    pub restarts: u64,
+    /// How many objects came without a name.
+    pub unreadable: u64,
+}
+
+impl Caches {
+    /// No caches yet.
+    pub fn new(client: Client, settings: WatchSettings) -> Self {
+        Self(Arc::new(Registry { client, settings, open: Mutex::default() }))
+    }
+
+    /// The cache of a target. Its watch is started if nobody has it open. Needs to be called within a tokio runtime.
+    ///
+    /// A selector that does not parse is left to the server, which refuses it: the cache's state says so.
+    pub fn open(&self, target: Target) -> Cache {
+        let mut open = self.0.open.lock();
+        if let Some(shared) = open.get(&target).and_then(Weak::upgrade) {
+            return Cache(shared);
+        }
+        open.retain(|_, shared| shared.strong_count() > 0);
+        let core = Arc::new(Core::new(target.clone()));
+        let (client, settings) = (self.0.client.clone(), self.0.settings.clone());
+        let task = tokio::spawn(watch::watch(target.clone(), client, settings, core.clone()));
+        let shared = Arc::new(Shared { core, task: Mutex::new(Some(task)) });
+        open.insert(target, Arc::downgrade(&shared));
+        Cache(shared)
+    }
+
+    /// The caches that are in use.
+    pub fn all(&self) -> Vec<Cache> {
+        self.0.open.lock().values().filter_map(Weak::upgrade).map(Cache).collect()
+    }
+
+    /// We wrote an object, and this is the JSON the server answered with: reads see it from now on.
+    pub fn wrote(&self, resource: &ApiResource, json: &str) -> Result<(), ParseError> {
+        let caches: Vec<Cache> = self.all().into_iter().filter(|cache| cache.is_of(resource)).collect();
+        if caches.is_empty() {
+            return Ok(());
+        }
+        let object = Arc::new(Object::parse(resource, json, Mode::Full)?);
+        for cache in caches {
+            match cache.target().mode {
+                Mode::Full => cache.0.core.wrote(&object, object.clone()),
+                mode => cache.0.core.wrote(&object, Arc::new(Object::parse(resource, json, mode)?)),
+            }
+        }
+        Ok(())
+    }
+
+    /// We deleted an object and it is gone at once: reads no longer see it. If it is still being deleted, because of
+    /// finalizers or a grace period, the server answers with the object, and [`Caches::wrote`] is for that.
+    pub fn removed(&self, resource: &ApiResource, key: &ObjectKey, uid: &str) {
+        for cache in self.all().into_iter().filter(|cache| cache.is_of(resource)) {
+            cache.removed(key, uid);
+        }
+    }
+
+    /// Ends all watches and waits until they have ended. What is cached stays readable.
+    pub async fn shutdown(&self) {
+        for cache in self.all() {
+            cache.stop().await;
+        }
+    }
+}
+
+impl Cache {
+    /// What is cached.
+    pub fn target(&self) -> &Target {
+        &self.0.core.target
+    }
+
+    /// One object; nothing if there is none. Sees what we have written, even before the watch brings it.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+        self.0.core.state.read().get(key).cloned()
+    }
+
+    /// The objects in a namespace, or in all of them, that a selector selects, in no order.
+    pub fn list(&self, namespace: Option<&str>, selector: &LabelSelector) -> Vec<Arc<Object>> {
+        let in_place = |object: &&Arc<Object>| namespace.is_none() || object.namespace() == namespace;
+        // Labels are read after the lock is given back: a long list must not hold up the watch.
+        let mut found: Vec<Arc<Object>> = self.0.core.state.read().iter().filter(in_place).cloned().collect();
+        if !selector.is_everything() {
+            found.retain(|object| object.matches(selector));
+        }
+        found
+    }
+
+    /// The objects whose owner has this uid.
+    pub fn by_owner(&self, uid: &str) -> Vec<Arc<Object>> {
+        self.by_index(layer::OWNERS, uid)
+    }
+
+    /// The objects an index finds under a value. Nothing if there is no such index.
+    pub fn by_index(&self, name: &str, value: &str) -> Vec<Arc<Object>> {
+        self.0.core.state.read().by_index(name, value).unwrap_or_default()
+    }
+
+    /// Adds an index: `values` says under which values an object is found. It has to say the same of the same object
+    /// every time. An index of that name that is there already stays as it is.
+    pub fn add_index(&self, name: &str, values: impl Fn(&Object) -> Vec<String> + Send + Sync + 'static) {
+        self.0.core.state.write().add_index(name, Arc::new(values));
+    }
+
+    /// Whether everything that was there at the start is here.
+    pub fn is_synced(&self) -> bool {
+        self.0.core.state.read().is_synced()
+    }
+
+    /// Waits until everything that was there at the start is here. For ever, if the watch never succeeds: see
+    /// [`Cache::state`] for why.
+    pub async fn synced(&self) {
+        self.until(|state| state.is_synced()).await;
+    }
+
+    /// How the watch is doing.
+    pub fn state(&self) -> WatchState {
+        self.0.core.watch.borrow().clone()
+    }
+
+    /// How the watch is doing, as it changes.
+    pub fn states(&self) -> channel::Receiver<WatchState> {
+        self.0.core.watch.subscribe()
+    }
+
+    /// Figures for metrics.
+    pub fn figures(&self) -> CacheFigures {
+        let core = &self.0.core;
+        let waiting = core.subscribers.lock().iter().filter_map(Weak::upgrade).map(|to| to.mailbox.len()).sum();
+        let state = core.state.read();
+        CacheFigures {
+            objects: state.len(),
+            bytes: state.bytes(),
+            ahead: state.ahead(),
+            waiting,
+            restarts: core.restarts.load(Ordering::Relaxed),
+            unreadable: core.unreadable.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Tells `handler` of every change from now on, beginning with all objects that are here. In order for each object;
+    /// a handler that is slow is told the sum of what it missed. It runs on a task of its own, so it may take its time,
+    /// and if it panics it loses that change only. Needs to be called within a tokio runtime.
+    pub fn subscribe(&self, mut handler: impl FnMut(Change) + Send + 'static) -> Subscription {
+        let core = &self.0.core;
+        let subscriber = Arc::new(Subscriber { mailbox: Mailbox::default() });
+        {
+            // Under the lock the watch writes with: nothing comes between what is here and what is told.
+            let state = core.state.write();
+            let here = state.watched().map(|object| Change::created(object.clone(), Origin::Initial));
+            subscriber.mailbox.push(here);
+            core.subscribers.lock().push(Arc::downgrade(&subscriber));
+        }
+        let (told, kind) = (subscriber.clone(), core.target.resource.kind.clone());
+        let task = tokio::spawn(async move {
+            loop {
+                for change in told.mailbox.next().await {
+                    let key = change.key();
+                    if std::panic::catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
+                        tracing::error!(kind, %key, "a handler panicked; the change is lost to it");
+                    }
+                    tokio::task::consume_budget().await;
+                }
+            }
+        });
+        Subscription { _cache: self.clone(), subscriber, task: task.abort_handle() }
+    }
+
+    /// We wrote this object: reads see it from now on, until the watch has brought it or something newer.
+    pub fn wrote(&self, object: Arc<Object>) {
+        self.0.core.wrote(&object, object.clone());
+    }
+
+    /// We deleted the object with this uid, and it is gone at once: reads no longer see it.
+    pub fn removed(&self, key: &ObjectKey, uid: &str) {
+        self.0.core.state.write().removed(key, uid, Instant::now());
+    }
+
+    /// Waits until the watch has brought this version of an object, or something newer.
+    pub async fn seen(&self, key: &ObjectKey, version: &str, timeout: Duration) -> Result<(), NotCaughtUp> {
+        self.within(timeout, |state| state.has_seen(key, version)).await
+    }
+
+    /// Waits until the watch has brought every write of ours to an object.
+    pub async fn caught_up(&self, key: &ObjectKey, timeout: Duration) -> Result<(), NotCaughtUp> {
+        self.within(timeout, |state| state.is_caught_up(key)).await
+    }
+
+    /// Waits until something is so.
+    async fn until(&self, is_so: impl Fn(&State) -> bool) {
+        loop {
+            let progress = self.0.core.progress.notified();
+            let mut progress = std::pin::pin!(progress);
+            // Listening comes before looking: what happens in between is heard.
+            progress.as_mut().enable();
+            if is_so(&self.0.core.state.read()) {
+                return;
+            }
+            progress.await;
+        }
+    }
+
+    async fn within(&self, timeout: Duration, is_so: impl Fn(&State) -> bool) -> Result<(), NotCaughtUp> {
+        let kind = || self.target().resource.kind.clone();
+        let waited = tokio::time::timeout(timeout, self.until(is_so)).await;
+        waited.map_err(|_| NotCaughtUp { kind: kind(), waited: timeout })
+    }
+
+    fn is_of(&self, resource: &ApiResource) -> bool {
+        let own = &self.target().resource;
+        (&own.api_version, &own.kind) == (&resource.api_version, &resource.kind)
+    }
+
+    async fn stop(&self) {
+        let task = self.0.task.lock().take();
+        if let Some(task) = task {
+            task.abort();
+            // An aborted task has only its cancellation to report.
+            let _ = task.await;
+        }
+        self.0.core.watch.send_replace(WatchState::Stopped);
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let target = self.target();
+        f.debug_struct("Cache").field("target", target).field("state", &self.state()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.get_mut().take() {
+            task.abort();
+        }
+        self.core.watch.send_replace(WatchState::Stopped);
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Subscription {
+    /// How many objects' changes wait to be told.
+    pub fn waiting(&self) -> usize {
+        self.subscriber.mailbox.len()
+    }
+}
+
+impl Core {
+    fn new(target: Target) -> Self {
+        Self {
+            labels: LabelSelector::parse(&target.labels).unwrap_or_default(),
+            fields: FieldSelector::parse(&target.fields).unwrap_or_default(),
+            target,
+            state: RwLock::new(State::new()),
+            subscribers: Mutex::default(),
+            progress: Notify::new(),
+            watch: channel::Sender::new(WatchState::Starting),
+            restarts: AtomicU64::new(0),
+            unreadable: AtomicU64::new(0),
+        }
+    }
+
+    /// Changes the state and tells everybody, in one order for all.
+    fn change(&self, act: impl FnOnce(&mut State, &mut Vec<Change>)) {
+        let mut changes = Vec::new();
+        let mut state = self.state.write();
+        act(&mut state, &mut changes);
+        if !changes.is_empty() {
+            let mut subscribers = self.subscribers.lock();
+            subscribers.retain(|subscriber| {
+                let Some(subscriber) = subscriber.upgrade() else { return false };
+                subscriber.mailbox.push(changes.iter().cloned());
+                true
+            });
+        }
+        drop(state);
+        self.progress.notify_waiters();
+    }
+
+    /// `whole` is what was written, and `kept` is as much of it as is kept here.
+    fn wrote(&self, whole: &Object, kept: Arc<Object>) {
+        let elsewhere = self.target.namespace.is_some() && whole.namespace() != self.target.namespace.as_deref();
+        if elsewhere {
+            return;
+        }
+        let field = |path: &str| {
+            let pointer = format!("/{}", path.replace('.', "/"));
+            let text = whole.pointer(&pointer).unwrap_or_default();
+            serde_json::from_str::<String>(text).unwrap_or_else(|_| text.to_owned()).into()
+        };
+        let mut state = self.state.write();
+        match whole.matches(&self.labels) && self.fields.matches(field) {
+            true => state.wrote(kept),
+            // It has left what is selected; the watch will tell of that as of a deletion.
+            false => state.left(whole, Instant::now()),
+        }
+    }
+}
+
+impl Sink for Core {
+    fn list_sent(&self) {
+        self.state.write().list_sent();
+    }
+
+    fn list_began(&self) {
+        self.state.write().list_began();
+    }
+
+    fn listed(&self, object: Object) {
+        self.change(|state, changes| state.listed(Arc::new(object), changes));
+    }
+
+    fn list_done(&self) {
+        self.change(State::list_done);
+    }
+
+    fn applied(&self, object: Object) {
+        self.change(|state, changes| state.applied(Arc::new(object), changes));
+    }
+
+    fn deleted(&self, object: Object) {
+        self.change(|state, changes| state.deleted(&object, Instant::now(), changes));
+    }
+
+    fn unreadable(&self, _: &str) {
+        self.unreadable.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn restarted(&self) {
+        self.restarts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn state(&self, state: WatchState) {
+        self.watch.send_if_modified(|now| {
+            let differs = *now != state;
+            *now = state;
+            differs
+        });
+    }
+}

@@ -1,0 +1,320 @@
+//! What is known of the objects of a watch. In: lists, changes, and our own writes. Out: changes against what was known
+//! before. Pure; never waits.
+//!
+//! There are two layers: what the watch has brought, and what we have written and the watch has not brought yet. Readers
+//! see the second above the first; changes come from the first alone, so that everybody is told of each change once and in
+//! the server's order, whoever made it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use konverge_core::ObjectKey;
+use tokio::time::Instant;
+
+use super::change::{Change, Origin};
+use super::layer::{Layer, Values};
+use crate::object::Object;
+
+/// How long a deletion of ours hides what it deleted at most. The watch tells of it long before, unless it did so before
+/// we noted the deletion at all.
+const HIDDEN: Duration = Duration::from_secs(600);
+
+/// What is known.
+pub(crate) struct State {
+    watched: Layer,
+    /// Our writes that the watch has not brought yet.
+    ahead: Layer,
+    /// The same by version, and when each was noted.
+    awaited: BTreeSet<(u64, ObjectKey)>,
+    noted: HashMap<ObjectKey, u64>,
+    /// Our deletions that the watch has not brought yet.
+    gone: HashMap<ObjectKey, Vec<Gone>>,
+    /// Counts what we note, so that a list knows what it is newer than.
+    notes: u64,
+    /// Lists asked for and not yet complete: what had been noted when the newest was sent.
+    list_covers: u64,
+    /// How far the watch has come.
+    position: u64,
+    round: u32,
+    listing: bool,
+    synced: bool,
+}
+
+struct Gone {
+    uid: String,
+    /// Versions before this one are hidden; all of them, if there is none.
+    below: Option<u64>,
+    note: u64,
+    until: Instant,
+}
+
+impl State {
+    pub fn new() -> Self {
+        Self {
+            watched: Layer::new(),
+            ahead: Layer::new(),
+            awaited: BTreeSet::new(),
+            noted: HashMap::new(),
+            gone: HashMap::new(),
+            notes: 0,
+            list_covers: 0,
+            position: 0,
+            round: 0,
+            listing: false,
+            synced: false,
+        }
+    }
+
+    /// A list is being asked for: it will show all that was noted before.
+    pub fn list_sent(&mut self) {
+        self.list_covers = self.notes;
+    }
+
+    /// What follows is a list. One that was under way was not completed.
+    pub fn list_began(&mut self) {
+        self.round = self.round.wrapping_add(1);
+        self.listing = true;
+    }
+
+    /// An object of the list.
+    pub fn listed(&mut self, object: Arc<Object>, changes: &mut Vec<Change>) {
+        let origin = if self.synced { Origin::Relist } else { Origin::Initial };
+        self.put(object, origin, changes);
+    }
+
+    /// The list was complete: what it did not show is gone.
+    pub fn list_done(&mut self, changes: &mut Vec<Change>) {
+        for key in self.watched.untouched(self.round) {
+            let before = self.watched.remove(&key).expect("the key was just found");
+            changes.push(Change::deleted(before, Origin::Relist));
+        }
+        // A complete list is at least as new as the newest object in it.
+        let newest = self.watched.iter().filter_map(|object| object.revision()).max().unwrap_or_default();
+        self.position = self.position.max(newest);
+        let covered: Vec<ObjectKey> =
+            self.noted.iter().filter(|(_, note)| **note <= self.list_covers).map(|(key, _)| key.clone()).collect();
+        for key in covered {
+            let written = self.forget(&key);
+            // Written by us and deleted by somebody else while nobody looked: that deletion has to be told, too.
+            if let Some(written) = written
+                && self.watched.get(&key).is_none_or(|object| object.uid() != written.uid())
+                && !changes.iter().any(|change| change.is_delete() && change.object().uid() == written.uid())
+            {
+                changes.push(Change::deleted(written, Origin::Relist));
+            }
+        }
+        let covers = self.list_covers;
+        self.retain_gone(|gone| gone.note > covers);
+        self.listing = false;
+        self.synced = true;
+    }
+
+    /// An object was created or changed.
+    pub fn applied(&mut self, object: Arc<Object>, changes: &mut Vec<Change>) {
+        let revision = object.revision();
+        self.put(object, Origin::Watch, changes);
+        self.reached(revision);
+    }
+
+    /// An object is gone.
+    pub fn deleted(&mut self, object: &Object, now: Instant, changes: &mut Vec<Change>) {
+        // Of an object nobody knew nobody has to be told; that happens when a watch resumes a little before it ended.
+        if self.watched.like(object).is_some_and(|known| known.uid() == object.uid()) {
+            let before = self.watched.remove(&object.key()).expect("the key was just found");
+            changes.push(Change::deleted(before, Origin::Watch));
+        }
+        self.retain_gone(|gone| gone.until > now && gone.uid != object.uid());
+        self.caught_up(object);
+        self.reached(object.revision());
+    }
+
+    /// We wrote this object, and this is what the server answered.
+    pub fn wrote(&mut self, object: Arc<Object>) {
+        let key = object.key();
+        let Some(revision) = object.revision() else { return };
+        if self.has_seen(&key, object.resource_version()) {
+            return;
+        }
+        let newer = self.ahead.get(&key).and_then(|ahead| ahead.revision()).is_some_and(|ahead| ahead >= revision);
+        if newer {
+            return;
+        }
+        self.forget(&key);
+        self.notes += 1;
+        self.ahead.put(object, 0);
+        self.awaited.insert((revision, key.clone()));
+        self.noted.insert(key, self.notes);
+    }
+
+    /// We deleted the object with this uid, and it is gone.
+    pub fn removed(&mut self, key: &ObjectKey, uid: &str, now: Instant) {
+        // Noted even if the watch shows nothing to hide: it may be so far behind that the object is yet to come.
+        self.hide(key, uid, None, now);
+    }
+
+    /// We wrote this object, and it does not belong here any more.
+    pub fn left(&mut self, object: &Object, now: Instant) {
+        let known = self.ahead.like(object).or_else(|| self.watched.like(object));
+        if known.is_some_and(|known| known.uid() == object.uid() && known.revision() < object.revision()) {
+            self.hide(&object.key(), object.uid(), object.revision(), now);
+        }
+    }
+
+    fn hide(&mut self, key: &ObjectKey, uid: &str, below: Option<u64>, now: Instant) {
+        if self.ahead.get(key).is_some_and(|ahead| ahead.uid() == uid) {
+            self.forget(key);
+        }
+        self.retain_gone(|gone| gone.until > now && gone.uid != uid);
+        self.notes += 1;
+        let gone = Gone { uid: uid.to_owned(), below, note: self.notes, until: now + HIDDEN };
+        self.gone.entry(key.clone()).or_default().push(gone);
+    }
+
+    pub fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
+        let object = self.ahead.get(key).or_else(|| self.watched.get(key))?;
+        (!self.is_hidden(object)).then_some(object)
+    }
+
+    /// Every object readers see.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
+        let watched = self.watched.iter().filter(|object| !self.is_overtaken(object));
+        watched.chain(self.ahead.iter()).filter(|object| !self.is_hidden(object))
+    }
+
+    /// The objects the index `name` finds under `value`; nothing if there is no such index.
+    pub fn by_index(&self, name: &str, value: &str) -> Option<Vec<Arc<Object>>> {
+        let mut found = self.watched.by_index(name, value)?;
+        if !self.ahead.is_empty() || !self.gone.is_empty() {
+            found.retain(|object| !self.is_overtaken(object) && !self.is_hidden(object));
+            let ahead = self.ahead.by_index(name, value).unwrap_or_default();
+            found.extend(ahead.into_iter().filter(|object| !self.is_hidden(object)));
+        }
+        Some(found)
+    }
+
+    pub fn add_index(&mut self, name: &str, values: Values) {
+        self.watched.add_index(name, values.clone());
+        self.ahead.add_index(name, values);
+    }
+
+    /// What the watch has brought, for somebody who begins to look.
+    pub fn watched(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.watched.iter()
+    }
+
+    /// Whether the watch has brought this version of an object, or one after it.
+    pub fn has_seen(&self, key: &ObjectKey, resource_version: &str) -> bool {
+        let known = self.watched.get(key);
+        if known.is_some_and(|known| known.resource_version() == resource_version) {
+            return true;
+        }
+        let Ok(revision) = resource_version.parse::<u64>() else { return false };
+        // While a list comes in, the watch stands where it stood before.
+        revision <= self.position || known.and_then(|known| known.revision()).is_some_and(|known| known >= revision)
+    }
+
+    /// Whether the watch has brought every write of ours to an object.
+    pub fn is_caught_up(&self, key: &ObjectKey) -> bool {
+        !self.noted.contains_key(key) && self.watched.get(key).is_none_or(|object| !self.is_hidden(object))
+    }
+
+    /// Whether the first list is complete.
+    pub fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    pub fn len(&self) -> usize {
+        self.watched.len()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.watched.bytes() + self.ahead.bytes()
+    }
+
+    /// How many writes of ours the watch has not brought yet.
+    pub fn ahead(&self) -> usize {
+        self.ahead.len() + self.gone.values().map(Vec::len).sum::<usize>()
+    }
+
+    fn put(&mut self, object: Arc<Object>, origin: Origin, changes: &mut Vec<Change>) {
+        let known = self.watched.like(&object);
+        if known
+            .is_some_and(|known| known.resource_version() == object.resource_version() && known.uid() == object.uid())
+        {
+            self.watched.touch(&object, self.round);
+            self.caught_up(&object);
+            return;
+        }
+        match self.watched.put(object.clone(), self.round) {
+            None => changes.push(Change::created(object.clone(), origin)),
+            Some(before) if before.uid() == object.uid() => {
+                changes.push(Change::updated(before, object.clone(), origin));
+            }
+            // Another object under the same name: the deletion of the first was missed, and is told now.
+            Some(before) => {
+                self.retain_gone(|gone| gone.uid != before.uid());
+                changes.push(Change::deleted(before, origin));
+                changes.push(Change::created(object.clone(), origin));
+            }
+        }
+        self.caught_up(&object);
+    }
+
+    /// The watch has brought this version of an object: our own writes up to it are no longer ahead.
+    fn caught_up(&mut self, object: &Object) {
+        if self.ahead.is_empty() {
+            return;
+        }
+        let ahead = self.ahead.like(object).and_then(|ahead| ahead.revision());
+        if let (Some(ahead), Some(revision)) = (ahead, object.revision())
+            && ahead <= revision
+        {
+            self.forget(&object.key());
+        }
+    }
+
+    fn retain_gone(&mut self, keep: impl Fn(&Gone) -> bool) {
+        if !self.gone.is_empty() {
+            self.gone.retain(|_, gone| {
+                gone.retain(&keep);
+                !gone.is_empty()
+            });
+        }
+    }
+
+    /// The watch has come so far, and with it every write up to there: changes of a kind come in order.
+    fn reached(&mut self, revision: Option<u64>) {
+        let Some(revision) = revision else { return };
+        self.position = self.position.max(revision);
+        self.retain_gone(|gone| gone.below.is_none_or(|below| below > revision));
+        while let Some((first, key)) = self.awaited.first()
+            && *first <= revision
+        {
+            let key = key.clone();
+            self.forget(&key);
+        }
+    }
+
+    fn forget(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
+        self.noted.remove(key)?;
+        let object = self.ahead.remove(key)?;
+        if let Some(revision) = object.revision() {
+            self.awaited.remove(&(revision, key.clone()));
+        }
+        Some(object)
+    }
+
+    fn is_overtaken(&self, watched: &Object) -> bool {
+        !self.ahead.is_empty() && self.ahead.like(watched).is_some()
+    }
+
+    fn is_hidden(&self, object: &Object) -> bool {
+        let hides =
+            |gone: &Gone| gone.uid == object.uid() && gone.below.is_none_or(|below| object.revision() < Some(below));
+        !self.gone.is_empty() && self.gone.get(&object.key()).is_some_and(|gone| gone.iter().any(hides))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,296 @@
+//! The state against a model of a server: whatever is listed, watched, missed and written, readers see at least our own
+//! writes, subscribers are told each change once, and indexes find exactly what is there.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ApiResource;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::object::Mode;
+
+fn object(name: &str, uid: u64, version: u64, color: u8) -> Arc<Object> {
+    let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": format!("owner-{}", color % 2)}]);
+    let metadata = json!({
+        "name": name, "namespace": "default", "uid": uid.to_string(), "resourceVersion": version.to_string(),
+        "ownerReferences": owner, "labels": {"color": color.to_string()}
+    });
+    let json = json!({ "metadata": metadata }).to_string();
+    Arc::new(Object::parse(&ApiResource::erase::<ConfigMap>(&()), &json, Mode::Full).unwrap())
+}
+
+/// A server: what is there, and what happened, of which the watch may be behind.
+#[derive(Default)]
+struct Model {
+    revision: u64,
+    objects: BTreeMap<String, Arc<Object>>,
+    /// What the watch has yet to bring: the object, and whether it is gone.
+    events: Vec<(Arc<Object>, bool)>,
+}
+
+impl Model {
+    fn write(&mut self, name: &str, color: u8) -> Arc<Object> {
+        self.revision += 1;
+        let uid = self.objects.get(name).map_or(self.revision, |object| object.uid().parse().unwrap());
+        let object = object(name, uid, self.revision, color);
+        self.objects.insert(name.to_owned(), object.clone());
+        self.events.push((object.clone(), false));
+        object
+    }
+
+    fn delete(&mut self, name: &str) -> Option<Arc<Object>> {
+        let known = self.objects.remove(name)?;
+        self.revision += 1;
+        let color = known.label("color").unwrap().parse().unwrap();
+        let last = object(name, known.uid().parse().unwrap(), self.revision, color);
+        self.events.push((last, true));
+        Some(known)
+    }
+}
+
+/// A subscriber: what it was told.
+#[derive(Default)]
+struct Told {
+    objects: BTreeMap<ObjectKey, Arc<Object>>,
+    deleted: BTreeMap<String, usize>,
+}
+
+impl Told {
+    fn hear(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            let known = self.objects.get(&change.key());
+            match (change.before(), change.after()) {
+                (None, Some(_)) => assert!(known.is_none(), "{change:?} of a known object"),
+                (Some(before), Some(after)) => {
+                    assert_eq!(known.map(|known| known.resource_version()), Some(before.resource_version()));
+                    assert_ne!(before.resource_version(), after.resource_version());
+                    assert_eq!(before.uid(), after.uid());
+                }
+                (Some(before), None) => {
+                    *self.deleted.entry(before.uid().to_owned()).or_default() += 1;
+                    assert_eq!(self.deleted[before.uid()], 1, "{before:?} is deleted twice");
+                }
+                (None, None) => unreachable!(),
+            }
+            match change.after() {
+                Some(after) => {
+                    assert!(!self.deleted.contains_key(after.uid()), "{after:?} is a phantom");
+                    self.objects.insert(change.key(), after.clone());
+                }
+                None => drop(self.objects.remove(&change.key())),
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Somebody writes.
+    Theirs(u8, u8),
+    /// Somebody deletes.
+    TheirsGone(u8),
+    /// We write, and note it.
+    Ours(u8, u8),
+    /// We delete, and note it.
+    OursGone(u8),
+    /// The watch brings so many events.
+    Watch(u8),
+    /// The watch loses what it has not brought, and lists; so many objects into it that begins anew; and meanwhile we
+    /// write something.
+    Relist(Option<u8>, Option<u8>),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let name = || 0u8..5;
+    prop_oneof![
+        3 => (name(), 0u8..4).prop_map(|(name, color)| Step::Theirs(name, color)),
+        2 => name().prop_map(Step::TheirsGone),
+        3 => (name(), 0u8..4).prop_map(|(name, color)| Step::Ours(name, color)),
+        2 => name().prop_map(Step::OursGone),
+        4 => (1u8..6).prop_map(Step::Watch),
+        1 => (proptest::option::of(0u8..4), proptest::option::of(name())).prop_map(|(cut, ours)| Step::Relist(cut, ours)),
+    ]
+}
+
+fn name(at: u8) -> String {
+    format!("o{at}")
+}
+
+/// What we last did to each object.
+type Own = BTreeMap<String, Did>;
+
+enum Did {
+    Wrote(Arc<Object>),
+    Removed(String),
+}
+
+fn check(state: &State, model: &Model, own: &Own, told: &Told) {
+    // Reads after a write see at least that write.
+    for (name, did) in own {
+        match (did, state.get(&ObjectKey::new(Some("default"), name))) {
+            (Did::Wrote(written), Some(seen)) => {
+                assert!(seen.revision() >= written.revision(), "{seen:?} is older than {written:?}");
+            }
+            // Somebody else deleted it since.
+            (Did::Wrote(written), None) => {
+                assert!(
+                    model.objects.get(name).is_none_or(|now| now.uid() != written.uid()),
+                    "{written:?} is not seen"
+                );
+            }
+            (Did::Removed(uid), seen) => {
+                assert!(seen.is_none_or(|seen| seen.uid() != uid), "{seen:?} was deleted by us")
+            }
+        }
+    }
+    // Indexes find what reading everything finds.
+    let all: Vec<&Arc<Object>> = state.iter().collect();
+    let mut keys: Vec<_> = all.iter().map(|object| object.key()).collect();
+    keys.sort();
+    let count = keys.len();
+    keys.dedup();
+    assert_eq!(keys.len(), count, "an object is there twice");
+    for (index, values) in [("owner uid", ["owner-0", "owner-1"]), ("color", ["0", "3"])] {
+        for value in values {
+            let mut found: Vec<String> =
+                state.by_index(index, value).unwrap().iter().map(|o| format!("{o:?}")).collect();
+            let is = |object: &&&Arc<Object>| match index {
+                "color" => object.label("color").as_deref() == Some(value),
+                _ => object.owners().any(|owner| owner.uid == value),
+            };
+            let mut expect: Vec<String> = all.iter().filter(is).map(|object| format!("{object:?}")).collect();
+            found.sort();
+            expect.sort();
+            assert_eq!(found, expect, "{index}={value}");
+        }
+    }
+    let sizes: usize = state.watched.iter().chain(state.ahead.iter()).map(|object| object.size()).sum();
+    assert_eq!(state.bytes(), sizes);
+    assert_eq!(state.watched.places(), 2 * state.watched.len(), "an index keeps what is gone");
+    assert_eq!(state.ahead.places(), 2 * state.ahead.len());
+    // Who is told sees what the watch sees.
+    let watched: BTreeMap<_, _> = state.watched().map(|object| (object.key(), object.clone())).collect();
+    assert_eq!(format!("{watched:?}"), format!("{:?}", told.objects));
+}
+
+fn run(steps: Vec<Step>) {
+    let now = Instant::now();
+    let (mut state, mut model, mut told, mut own) = (State::new(), Model::default(), Told::default(), Own::new());
+    state.add_index("color", Arc::new(|object| object.label("color").into_iter().map(Into::into).collect()));
+    let mut changes = Vec::new();
+    let relist = |state: &mut State, model: &mut Model, own: &mut Own, cut: Option<u8>, ours: Option<u8>| {
+        let mut changes = Vec::new();
+        state.list_sent();
+        state.list_began();
+        let listed: Vec<Arc<Object>> = model.objects.values().cloned().collect();
+        model.events.clear();
+        for (at, object) in listed.into_iter().enumerate() {
+            if cut.is_some_and(|cut| usize::from(cut) == at) {
+                return changes;
+            }
+            state.listed(object, &mut changes);
+            if let (0, Some(ours)) = (at, ours) {
+                let written = model.write(&name(ours), 1);
+                state.wrote(written.clone());
+                own.insert(name(ours), Did::Wrote(written));
+            }
+        }
+        state.list_done(&mut changes);
+        changes
+    };
+    for step in steps.into_iter().chain([Step::Relist(None, None), Step::Watch(255)]) {
+        match step {
+            Step::Theirs(at, color) => drop(model.write(&name(at), color)),
+            Step::TheirsGone(at) => {
+                model.delete(&name(at));
+            }
+            Step::Ours(at, color) => {
+                let written = model.write(&name(at), color);
+                state.wrote(written.clone());
+                own.insert(name(at), Did::Wrote(written));
+            }
+            Step::OursGone(at) => {
+                if let Some(deleted) = model.delete(&name(at)) {
+                    state.removed(&deleted.key(), deleted.uid(), now);
+                    own.insert(name(at), Did::Removed(deleted.uid().to_owned()));
+                }
+            }
+            Step::Watch(count) => {
+                // A watch begins with a list.
+                if !state.is_synced() || state.listing {
+                    changes.extend(relist(&mut state, &mut model, &mut own, None, None));
+                }
+                for (object, gone) in model.events.drain(..model.events.len().min(count.into())) {
+                    match gone {
+                        true => state.deleted(&object, now, &mut changes),
+                        false => state.applied(object, &mut changes),
+                    }
+                }
+            }
+            Step::Relist(cut, ours) => {
+                changes.extend(relist(&mut state, &mut model, &mut own, cut, ours));
+                if state.listing {
+                    // It was cut: what happens now is missed until the next one.
+                    told.hear(std::mem::take(&mut changes));
+                    changes.extend(relist(&mut state, &mut model, &mut own, None, None));
+                }
+            }
+        }
+        told.hear(std::mem::take(&mut changes));
+        check(&state, &model, &own, &told);
+    }
+    // At rest readers see the server, and nothing is ahead of the watch.
+    let seen: BTreeMap<_, _> = state.iter().map(|object| (object.name().to_owned(), object.clone())).collect();
+    assert_eq!(format!("{seen:?}"), format!("{:?}", model.objects));
+    assert_eq!(state.ahead.len(), 0);
+    for name in model.objects.keys() {
+        assert!(state.is_caught_up(&ObjectKey::new(Some("default"), name)));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn readers_subscribers_and_indexes_agree(steps in proptest::collection::vec(step(), 1..60)) {
+        run(steps);
+    }
+}
+
+#[test]
+fn a_late_note_changes_nothing() {
+    let now = Instant::now();
+    let (mut state, mut changes) = (State::new(), Vec::new());
+    state.list_began();
+    state.list_done(&mut changes);
+    state.applied(object("a", 1, 5, 0), &mut changes);
+    state.deleted(&object("a", 1, 6, 0), now, &mut changes);
+    let key = ObjectKey::new(Some("default"), "a");
+    // The answer to our write comes when the watch has long told of it, and of its end.
+    state.wrote(object("a", 1, 5, 0));
+    assert!(state.get(&key).is_none() && state.is_caught_up(&key));
+    state.removed(&key, "1", now);
+    state.applied(object("a", 2, 7, 0), &mut changes);
+    assert_eq!(state.get(&key).unwrap().uid(), "2");
+    assert!(state.is_caught_up(&key));
+}
+
+#[test]
+fn what_leaves_the_selection_is_hidden_until_it_comes_back() {
+    let now = Instant::now();
+    let (mut state, mut changes) = (State::new(), Vec::new());
+    state.list_began();
+    state.listed(object("a", 1, 5, 0), &mut changes);
+    state.list_done(&mut changes);
+    let key = ObjectKey::new(Some("default"), "a");
+    state.left(&object("a", 1, 6, 9), now);
+    assert!(state.get(&key).is_none());
+    // Somebody else brings it back before the watch has told of anything.
+    state.applied(object("a", 1, 7, 0), &mut changes);
+    assert!(state.get(&key).is_some());
+    // One that was never here is not hidden when it comes.
+    state.left(&object("b", 2, 8, 9), now);
+    state.applied(object("b", 2, 9, 0), &mut changes);
+    assert!(state.get(&ObjectKey::new(Some("default"), "b")).is_some());
+}

@@ -1,0 +1,210 @@
+//! The spine of path A: one kind, what wakes its objects, and who works on them. In: targets to watch, triggers and a
+//! reconciler. Out: reconciles, until it is told to stop; then what runs is let finish, and the rest stays undone.
+//!
+//! ```text
+//! cache.subscribe → trigger.wakeups → queue.add → worker → reconciler
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use konverge_core::{LabelSelector, ObjectKey};
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use crate::cache::{Cache, Caches, Change, Subscription};
+use crate::history::History;
+use crate::queue::{Added, Priority, Queue, QueueOptions, QueueStats, Wakeup};
+use crate::trigger::{Cause, Predicate, Trigger, Urgency, What};
+use crate::watch::Target;
+use crate::worker::{Meter, Reconciler, work};
+
+/// How a controller works.
+#[derive(Clone)]
+pub struct ControllerOptions {
+    /// How many objects are worked on at the same time. Not unbounded: an API server has its limits, too.
+    pub concurrency: usize,
+    /// How long one reconcile may take.
+    pub timeout: Option<Duration>,
+    /// How often every object is looked at although nothing happened to it.
+    pub resync: Option<Duration>,
+    /// How long running reconciles may go on after a stop was asked.
+    pub drain: Duration,
+    /// Backoff, ageing, rate.
+    pub queue: QueueOptions,
+    /// Which changes of the objects themselves count; deletions always do.
+    pub predicate: Predicate,
+    /// Who is told about the work.
+    pub meter: Arc<dyn Meter>,
+}
+
+impl Default for ControllerOptions {
+    fn default() -> Self {
+        Self {
+            concurrency: 10,
+            timeout: Some(Duration::from_secs(60)),
+            resync: None,
+            drain: Duration::from_secs(10),
+            queue: QueueOptions::default(),
+            predicate: Predicate::always(),
+            meter: Arc::new(()),
+        }
+    }
+}
+
+/// Watches objects of one kind and whatever concerns them, and reconciles those that something happened to.
+pub struct Controller {
+    name: Arc<str>,
+    primary: Cache,
+    caches: Caches,
+    queue: Queue<Arc<Cause>>,
+    history: Arc<History>,
+    options: ControllerOptions,
+    /// What is watched besides the objects themselves, by target; each once.
+    watched: Mutex<HashMap<String, (Cache, Subscription)>>,
+    /// The subscription to the objects themselves.
+    itself: Mutex<Option<Subscription>>,
+}
+
+impl Controller {
+    /// A controller of the objects of `target`.
+    pub fn new(name: &str, target: Target, caches: Caches, options: ControllerOptions) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.into(),
+            primary: caches.open(target),
+            caches,
+            queue: Queue::new(&options.queue),
+            history: Arc::default(),
+            options,
+            watched: Mutex::default(),
+            itself: Mutex::default(),
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The objects it is about.
+    pub fn primary(&self) -> &Cache {
+        &self.primary
+    }
+
+    /// Why its newest reconciles ran.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// How its queue is doing.
+    pub fn queue(&self) -> QueueStats {
+        self.queue.stats()
+    }
+
+    /// Watches another kind: `trigger` says whom its changes wake. Asking twice for the same is asking once.
+    pub fn watch(&self, target: Target, trigger: Trigger) -> Cache {
+        let id = format!("{target:?}");
+        let mut watched = self.watched.lock();
+        if let Some((cache, _)) = watched.get(&id) {
+            return cache.clone();
+        }
+        let cache = self.caches.open(target);
+        let subscription = self.subscribe(&cache, trigger);
+        watched.insert(id, (cache.clone(), subscription));
+        cache
+    }
+
+    /// Asks for a reconcile of an object, as if it had changed.
+    pub fn wake(&self, key: &ObjectKey, cause: Cause) {
+        add(&self.queue, &*self.options.meter, key, Wakeup::new(Priority::Change, Arc::new(cause)));
+    }
+
+    /// Works until `stop` resolves, then lets what runs finish within the drain time.
+    pub async fn run(&self, reconciler: Arc<dyn Reconciler>, stop: impl Future<Output = ()> + Send) {
+        let kind: Arc<str> = self.primary.target().resource.kind.as_str().into();
+        let trigger = Trigger::itself(kind).when(self.options.predicate.clone());
+        let itself = self.subscribe(&self.primary, trigger);
+        *self.itself.lock() = Some(itself);
+        let mut stop = std::pin::pin!(stop);
+        let synced = async {
+            self.primary.synced().await;
+            let others: Vec<Cache> = self.watched.lock().values().map(|(cache, _)| cache.clone()).collect();
+            for cache in others {
+                cache.synced().await;
+            }
+        };
+        tokio::select! {
+            () = synced => {
+                tracing::info!(controller = &*self.name, "the caches are filled; the work begins");
+                self.options.meter.ready();
+            }
+            () = &mut stop => return,
+        }
+        let mut workers = JoinSet::new();
+        for _ in 0..self.options.concurrency.max(1) {
+            workers.spawn(work(
+                self.name.clone(),
+                self.queue.clone(),
+                reconciler.clone(),
+                self.options.timeout,
+                self.options.meter.clone(),
+                self.history.clone(),
+            ));
+        }
+        tokio::select! {
+            () = self.resync() => {}
+            () = stop => {}
+        }
+        // Nothing new is begun; what is cut off at the end of the drain time is cut at an await, between two writes.
+        self.queue.stop();
+        let drained = async { while workers.join_next().await.is_some() {} };
+        if tokio::time::timeout(self.options.drain, drained).await.is_err() {
+            tracing::warn!(controller = &*self.name, "reconciles that did not end in time were cut");
+            workers.shutdown().await;
+        }
+        self.itself.lock().take();
+        self.watched.lock().clear();
+    }
+
+    /// Wakes every object now and then; never ends.
+    async fn resync(&self) {
+        let Some(period) = self.options.resync else { return std::future::pending().await };
+        loop {
+            tokio::time::sleep(period).await;
+            let kind: Arc<str> = self.primary.target().resource.kind.as_str().into();
+            for object in self.primary.list(None, &LabelSelector::default()) {
+                let cause = Cause {
+                    kind: kind.clone(),
+                    key: object.key(),
+                    what: What::Resync,
+                    resource_version: object.resource_version().to_owned(),
+                };
+                let wakeup = Wakeup::new(Priority::Resync, Arc::new(cause));
+                add(&self.queue, &*self.options.meter, &object.key(), wakeup);
+            }
+        }
+    }
+
+    fn subscribe(&self, cache: &Cache, trigger: Trigger) -> Subscription {
+        let queue = self.queue.clone();
+        let meter = self.options.meter.clone();
+        cache.subscribe(move |change: Change| {
+            for wakeup in trigger.wakeups(&change) {
+                let priority = match wakeup.priority {
+                    Urgency::Low => Priority::Resync,
+                    Urgency::Normal => Priority::Change,
+                };
+                add(&queue, &*meter, &wakeup.key, Wakeup::new(priority, Arc::new(wakeup.cause)));
+            }
+        })
+    }
+}
+
+/// Adds a key. The queue holds as many keys as there are objects and is closed only when nobody works any more, so nothing
+/// is refused that would be missed.
+fn add(queue: &Queue<Arc<Cause>>, meter: &dyn Meter, key: &ObjectKey, wakeup: Wakeup<Arc<Cause>>) {
+    if matches!(queue.add(key, wakeup), Added::New | Added::Merged) {
+        meter.queued();
+    }
+}

@@ -1,0 +1,157 @@
+//! Why a reconcile failed, and what to do about it. In: any error of a reconciler. Out: [`Retry`], from one `match`.
+//! Never waits or counts attempts itself: the queue does.
+
+mod fields;
+mod refused;
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+pub use fields::FieldErrors;
+pub(crate) use refused::Refusal;
+pub use refused::{Act, FieldConflict, Missing, Rule, WriteError};
+
+/// What a reconciler answers with.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Any error from outside.
+type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// Why a reconcile failed.
+///
+/// Every error turns into one by `?`. What happens then follows from what it is ([`retry`]); [`Error::permanent`] and
+/// [`Error::retry_after`] say it outright. An error of your own that wraps a [`WriteError`] is treated like that, as long
+/// as the `WriteError` is its `source()` (with `thiserror`: `#[from]`, but not `#[error(transparent)]`). It is no `std::error::Error` itself, or `?` could not take every other one;
+/// [`Error::cause`] is one.
+///
+/// ```
+/// use konverge_runtime::{Error, Result, Retry, retry};
+/// use std::time::Duration;
+///
+/// fn parse(size: &str) -> Result<u32> {
+///     Ok(size.parse::<u32>()?)
+/// }
+/// assert_eq!(retry(&parse("x").unwrap_err()), Retry::Backoff);
+/// assert_eq!(retry(&Error::permanent("spec.size makes no sense")), Retry::UntilChanged);
+/// let busy = Error::retry_after(Duration::from_secs(30), "the backup still runs");
+/// assert_eq!(retry(&busy), Retry::After(Duration::from_secs(30)));
+/// ```
+pub struct Error {
+    cause: BoxError,
+    said: Option<Retry>,
+}
+
+/// What becomes of an object whose reconcile failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// Again after a pause that grows with each failure.
+    Backoff,
+    /// Again at once, as soon as the cache has caught up: somebody else was faster.
+    Fresh,
+    /// Again after this time.
+    After(Duration),
+    /// Not before the object, or something it owns or watches, has changed: trying again would fail again.
+    UntilChanged,
+    /// Not here: another instance leads now.
+    Stop,
+}
+
+/// The retry policy.
+pub fn retry(error: &Error) -> Retry {
+    if let Some(said) = error.said {
+        return said;
+    }
+    if error.find::<FieldErrors>().is_some() {
+        return Retry::UntilChanged;
+    }
+    let Some(write) = error.find::<WriteError>() else { return Retry::Backoff };
+    match write {
+        // The other manager will still be there: only a person or a pause helps.
+        WriteError::Conflict { fields, .. } if !fields.is_empty() => Retry::Backoff,
+        WriteError::Conflict { .. } | WriteError::Exists { .. } | WriteError::Gone { .. } => Retry::Fresh,
+        WriteError::Invalid { .. } => Retry::UntilChanged,
+        WriteError::Throttled { retry_after: Some(pause), .. } => Retry::After(*pause),
+        WriteError::Fenced(_) => Retry::Stop,
+        // Rules, kinds and namespaces may appear without the object changing.
+        WriteError::Forbidden { .. } | WriteError::NotFound { .. } => Retry::Backoff,
+        WriteError::Throttled { .. } | WriteError::Unreachable { .. } => Retry::Backoff,
+        // Writes can be repeated: applies are idempotent, the others carry what they expect to find.
+        WriteError::Unknown { .. } | WriteError::Other { .. } => Retry::Backoff,
+    }
+}
+
+impl Error {
+    /// A failure that is retried with backoff, from an error or a text.
+    pub fn new(cause: impl Into<BoxError>) -> Self {
+        Self { cause: cause.into(), said: None }
+    }
+
+    /// A failure that no retry can mend: the object is left alone until it changes.
+    pub fn permanent(cause: impl Into<BoxError>) -> Self {
+        Self { cause: cause.into(), said: Some(Retry::UntilChanged) }
+    }
+
+    /// A failure to look at again after `pause`.
+    pub fn retry_after(pause: Duration, cause: impl Into<BoxError>) -> Self {
+        Self { cause: cause.into(), said: Some(Retry::After(pause)) }
+    }
+
+    /// What went wrong, for whoever needs a `std::error::Error`.
+    pub fn cause(&self) -> &(dyn StdError + Send + Sync + 'static) {
+        &*self.cause
+    }
+
+    /// The first error of this type among the causes.
+    pub fn find<E: StdError + 'static>(&self) -> Option<&E> {
+        self.chain().find_map(|error| error.downcast_ref())
+    }
+
+    /// One word for conditions, events and metrics: `Invalid`, `Forbidden`, `Conflict`, `Failed`.
+    pub fn reason(&self) -> &'static str {
+        if self.find::<FieldErrors>().is_some() {
+            return "Invalid";
+        }
+        self.find::<WriteError>().map_or("Failed", WriteError::reason)
+    }
+
+    /// Every cause with its own causes.
+    fn chain(&self) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+        chain(&*self.cause)
+    }
+}
+
+/// An error with its causes. `io::Error` does not show what it wraps as its source, but what lies behind that.
+fn chain<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |error| {
+        let wrapped = error.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
+        wrapped.map(|wrapped| wrapped as &(dyn StdError + 'static)).or_else(|| (*error).source())
+    })
+}
+
+impl<E: StdError + Send + Sync + 'static> From<E> for Error {
+    fn from(cause: E) -> Self {
+        Self::new(cause)
+    }
+}
+
+/// The error itself; `{:#}` adds its causes.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.cause)?;
+        if f.alternate() {
+            self.chain().skip(1).try_for_each(|cause| write!(f, ": {cause}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// What `main` prints when it returns an error: the whole chain.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:#}")
+    }
+}
+
+#[cfg(test)]
+mod tests;

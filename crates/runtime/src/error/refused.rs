@@ -1,0 +1,305 @@
+//! Why a write did not happen, by what the caller can do. In: an answer of the server, or none. Out: [`WriteError`].
+//! Never decides about retries: [`retry`](super::retry) does.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode, header};
+use konverge_core::{Cause, ObjectKey, Status};
+
+use super::{BoxError, FieldErrors, chain};
+use crate::write::Fenced;
+
+/// How servers begin to say that a configuration does not fit its type.
+const UNTYPED: &str = "failed to create typed patch object";
+
+/// Why a write, or the read before it, failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The object has changed since it was read, or other managers own fields of an apply that was not forced.
+    #[error("{message}")]
+    Conflict {
+        /// The server's words.
+        message: String,
+        /// The fields others own; empty if the object has changed.
+        fields: Vec<FieldConflict>,
+    },
+    /// There is an object of this name already.
+    #[error("{message}")]
+    Exists {
+        /// The server's words.
+        message: String,
+    },
+    /// The operator may not do this.
+    #[error("{}", forbidden_text(rule.as_deref(), message))]
+    Forbidden {
+        /// The RBAC rule that is missing; none if something else refused, a policy or a quota.
+        rule: Option<Box<Rule>>,
+        /// The server's words.
+        message: String,
+    },
+    /// The object makes no sense.
+    #[error("{message}")]
+    Invalid {
+        /// All problems in one text.
+        message: String,
+        /// Each problem with its field.
+        causes: Vec<Cause>,
+    },
+    /// What was to be written, or its kind or namespace, is not there.
+    #[error("{message}")]
+    NotFound {
+        /// The server's words.
+        message: String,
+        /// What is missing.
+        missing: Missing,
+    },
+    /// The version that was asked for is no longer kept.
+    #[error("{message}")]
+    Gone {
+        /// The server's words.
+        message: String,
+    },
+    /// The server has too much to do.
+    #[error("{message}")]
+    Throttled {
+        /// How long it wants to be left alone.
+        retry_after: Option<Duration>,
+        /// The server's words.
+        message: String,
+    },
+    /// No connection came about: nothing was written.
+    #[error("the API server cannot be reached to {act}")]
+    Unreachable {
+        /// What was tried.
+        act: Box<Act>,
+        /// Why.
+        source: BoxError,
+    },
+    /// Nobody knows whether it was written: the answer did not arrive. Look before doing anything that must not
+    /// happen twice.
+    #[error("it is not known whether the API server did {act}")]
+    Unknown {
+        /// What was tried.
+        act: Box<Act>,
+        /// Why.
+        source: BoxError,
+    },
+    /// This instance does not lead any more: nothing was sent.
+    #[error(transparent)]
+    Fenced(#[from] Fenced),
+    /// Any other refusal.
+    #[error("{message}")]
+    Other {
+        /// The HTTP code; 0 if the request was never sent.
+        code: u16,
+        /// The server's words.
+        message: String,
+    },
+}
+
+/// A field that another manager owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldConflict {
+    /// The other manager.
+    pub manager: String,
+    /// The field: `.spec.replicas`.
+    pub field: String,
+}
+
+/// What of a request was not found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The object itself.
+    Object,
+    /// Its namespace.
+    Namespace,
+    /// The server does not know the kind (yet), or not this subresource of it.
+    Kind,
+}
+
+/// What a request does to which object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Act {
+    /// The verb as RBAC has it: `patch`.
+    pub verb: &'static str,
+    /// The API group; empty for core.
+    pub group: String,
+    /// The resource with its subresource: `deployments`, `pods/status`.
+    pub resource: String,
+    /// Which object.
+    pub key: ObjectKey,
+}
+
+/// An RBAC rule, as an administrator has to write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The verb: `patch`.
+    pub verb: String,
+    /// The API group; empty for core.
+    pub group: String,
+    /// The resource with its subresource.
+    pub resource: String,
+    /// Where; none for the whole cluster.
+    pub namespace: Option<String>,
+}
+
+/// What the server answered when it did not do as it was told.
+pub(crate) struct Refusal<'a> {
+    pub code: StatusCode,
+    pub headers: &'a HeaderMap,
+    pub body: &'a [u8],
+}
+
+impl WriteError {
+    /// A problem found before anything was sent.
+    pub(crate) fn invalid(errors: &FieldErrors) -> Self {
+        Self::Invalid { message: errors.to_string(), causes: errors.causes() }
+    }
+
+    /// The error behind an answer. `writes` tells whether something may have changed.
+    pub(crate) fn refused(act: Act, writes: bool, refusal: Refusal<'_>) -> Self {
+        let code = refusal.code.as_u16();
+        let status: Status = serde_json::from_slice(refusal.body).unwrap_or_else(|_| {
+            // Proxies and load shedding answer with plain text.
+            let text = String::from_utf8_lossy(refusal.body);
+            Status::failure(
+                code,
+                "",
+                if text.trim().is_empty() { refusal.code.to_string() } else { text.trim().into() },
+            )
+        });
+        let message = status.message.clone();
+        let causes = status.details.as_ref().map(|details| details.causes.clone()).unwrap_or_default();
+        match code {
+            404 => Self::NotFound { missing: missing(&act, &status), message: not_found_text(&act, &status) },
+            409 if status.reason == "AlreadyExists" => Self::Exists { message },
+            409 => Self::Conflict { fields: causes.iter().filter_map(field_conflict).collect(), message },
+            410 => Self::Gone { message },
+            403 => Self::Forbidden { rule: missing_rule(&act, &message).map(Box::new), message },
+            // 400 is what a server says that cannot even read the object.
+            400 | 413 | 422 => Self::Invalid { message, causes },
+            429 | 503 => Self::Throttled { retry_after: pause(refusal.headers, &status), message },
+            // An applied field that the schema does not declare: answered with 500, but no retry will declare it.
+            500 if message.starts_with(UNTYPED) => Self::Invalid { message, causes },
+            408 | 500.. if writes => Self::Unknown { act: Box::new(act), source: message.into() },
+            _ => Self::Other { code, message },
+        }
+    }
+
+    /// The error behind a connection that gave no answer.
+    pub(crate) fn unanswered(act: Act, writes: bool, source: BoxError) -> Self {
+        let act = Box::new(act);
+        if writes && !never_connected(&*source) {
+            Self::Unknown { act, source }
+        } else {
+            Self::Unreachable { act, source }
+        }
+    }
+
+    /// One word for conditions, events and metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Conflict { .. } => "Conflict",
+            Self::Exists { .. } => "AlreadyExists",
+            Self::Forbidden { .. } => "Forbidden",
+            Self::Invalid { .. } => "Invalid",
+            Self::NotFound { missing: Missing::Kind, .. } => "KindNotFound",
+            Self::NotFound { .. } => "NotFound",
+            Self::Gone { .. } => "Gone",
+            Self::Throttled { .. } => "Throttled",
+            Self::Unreachable { .. } => "Unreachable",
+            Self::Unknown { .. } => "Unknown",
+            Self::Fenced(_) => "NotLeading",
+            Self::Other { .. } => "Failed",
+        }
+    }
+}
+
+/// `patch deployments.apps default/web`
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        write!(f, " {}", self.key)
+    }
+}
+
+/// `verbs: ["patch"], apiGroups: ["apps"], resources: ["deployments"], in namespace default`
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verb, group, resource, namespace } = self;
+        write!(f, "verbs: [{verb:?}], apiGroups: [{group:?}], resources: [{resource:?}], ")?;
+        match namespace {
+            Some(namespace) => write!(f, "in namespace {namespace}"),
+            None => f.write_str("for the whole cluster"),
+        }
+    }
+}
+
+fn forbidden_text(rule: Option<&Rule>, message: &str) -> String {
+    match rule {
+        Some(rule) => format!("an RBAC rule is missing: {rule} ({message})"),
+        None => message.to_owned(),
+    }
+}
+
+/// The authorizer names what it misses: `User "x" cannot create resource "pods/status" in API group "" in the
+/// namespace "y"`. Other refusals with this code come from admission, and no rule would help.
+fn missing_rule(act: &Act, message: &str) -> Option<Rule> {
+    let verb = message.split_once("cannot ")?.1.split_once(" resource ")?.0;
+    let resource = message.split_once(" resource \"").and_then(|(_, rest)| rest.split_once('"'));
+    Some(Rule {
+        verb: verb.to_owned(),
+        group: act.group.clone(),
+        resource: resource.map_or_else(|| act.resource.clone(), |(resource, _)| resource.to_owned()),
+        namespace: act.key.namespace().map(str::to_owned),
+    })
+}
+
+/// A 404 about a name says which one; about a kind it does not.
+fn missing(act: &Act, status: &Status) -> Missing {
+    match &status.details {
+        Some(details) if details.kind == "namespaces" && act.resource != "namespaces" => Missing::Namespace,
+        Some(details) if !details.name.is_empty() => Missing::Object,
+        _ => Missing::Kind,
+    }
+}
+
+fn not_found_text(act: &Act, status: &Status) -> String {
+    match missing(act, status) {
+        Missing::Kind => {
+            let dot = if act.group.is_empty() { "" } else { "." };
+            format!("the API server does not know {}{dot}{}: is its CRD installed?", act.resource, act.group)
+        }
+        Missing::Object | Missing::Namespace => status.message.clone(),
+    }
+}
+
+/// Causes of a refused apply: `conflict with "kubectl" using apps/v1`.
+fn field_conflict(cause: &Cause) -> Option<FieldConflict> {
+    if cause.reason != "FieldManagerConflict" {
+        return None;
+    }
+    let manager = cause.message.split('"').nth(1).unwrap_or(&cause.message);
+    Some(FieldConflict { manager: manager.to_owned(), field: cause.field.clone() })
+}
+
+fn pause(headers: &HeaderMap, status: &Status) -> Option<Duration> {
+    let said = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let seconds = said.or_else(|| Some(status.details.as_ref()?.retry_after_seconds).filter(|seconds| *seconds > 0));
+    seconds.map(|seconds| Duration::from_secs(seconds.into()))
+}
+
+/// Whether the system says that there was no connection. Anything else may have happened after the request left.
+fn never_connected(error: &(dyn std::error::Error + 'static)) -> bool {
+    use std::io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    chain(error).any(|error| {
+        error.downcast_ref::<std::io::Error>().is_some_and(|error| {
+            matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable | AddrNotAvailable)
+        })
+    })
+}

@@ -1,0 +1,127 @@
+//! Tests of `error`, as tables.
+
+use http::{HeaderMap, HeaderValue, StatusCode};
+use konverge_core::{FieldError, FieldPath, ObjectKey, Status};
+
+use super::*;
+use crate::write::Fenced;
+
+fn act() -> Act {
+    let key = ObjectKey::new(Some("default"), "web");
+    Act { verb: "patch", group: "apps".into(), resource: "deployments".into(), key }
+}
+
+/// What a write comes to that was answered like this.
+fn refused(code: u16, headers: &[(&'static str, &'static str)], body: &str) -> WriteError {
+    let headers: HeaderMap =
+        headers.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect();
+    let code = StatusCode::from_u16(code).unwrap();
+    WriteError::refused(act(), true, Refusal { code, headers: &headers, body: body.as_bytes() })
+}
+
+fn json(status: Status) -> String {
+    serde_json::to_string(&status).unwrap()
+}
+
+#[test]
+fn an_answer_becomes_an_error_and_a_policy() {
+    let after = |seconds| Retry::After(Duration::from_secs(seconds));
+    let conflict = Status::failure(409, "Conflict", "Apply failed with 1 conflict").with_cause(
+        "FieldManagerConflict",
+        r#"conflict with "kubectl" using apps/v1"#,
+        ".spec.replicas",
+    );
+    let size = FieldError::invalid(FieldPath::new("spec.size"), 0.into(), "must be greater than 0");
+    let untyped = "failed to create typed patch object (default/w): .spec.x: field not declared in schema";
+    type Case = (u16, &'static [(&'static str, &'static str)], String, &'static str, Retry);
+    let cases: [Case; 19] = [
+        (500, &[], json(Status::failure(500, "", untyped)), "Invalid", Retry::UntilChanged),
+        (409, &[], json(Status::modified("apps", "deployments", "web")), "Conflict", Retry::Fresh),
+        (409, &[], json(conflict), "Conflict", Retry::Backoff),
+        (409, &[], json(Status::already_exists("apps", "deployments", "web")), "AlreadyExists", Retry::Fresh),
+        (422, &[], json(Status::invalid("apps", "Deployment", "web", &[size])), "Invalid", Retry::UntilChanged),
+        (400, &[], json(Status::bad_request("what?")), "Invalid", Retry::UntilChanged),
+        (413, &[], "request body too large".into(), "Invalid", Retry::UntilChanged),
+        (403, &[], json(Status::forbidden("apps", "deployments", "web", "no")), "Forbidden", Retry::Backoff),
+        (404, &[], json(Status::not_found("apps", "deployments", "web")), "NotFound", Retry::Backoff),
+        (404, &[], "404 page not found".into(), "KindNotFound", Retry::Backoff),
+        (410, &[], json(Status::expired("too old")), "Gone", Retry::Fresh),
+        (429, &[("retry-after", "7")], "Too many requests, please try again later.".into(), "Throttled", after(7)),
+        (429, &[], json(Status::failure(429, "TooManyRequests", "slow down").retry_after(3)), "Throttled", after(3)),
+        (503, &[("retry-after", "1")], String::new(), "Throttled", after(1)),
+        (503, &[("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")], String::new(), "Throttled", Retry::Backoff),
+        (500, &[], json(Status::internal("etcdserver: request timed out")), "Unknown", Retry::Backoff),
+        (502, &[], "<html>bad gateway</html>".into(), "Unknown", Retry::Backoff),
+        (504, &[], String::new(), "Unknown", Retry::Backoff),
+        (401, &[], json(Status::failure(401, "Unauthorized", "who?")), "Failed", Retry::Backoff),
+    ];
+    for (code, headers, body, reason, policy) in cases {
+        let error = Error::from(refused(code, headers, &body));
+        assert_eq!((error.reason(), retry(&error)), (reason, policy), "{code} {body}");
+        assert!(!error.to_string().is_empty(), "{code} {body}");
+    }
+}
+
+#[test]
+fn what_was_said_outright_is_what_happens() {
+    let second = Duration::from_secs(1);
+    let fenced = || WriteError::from(Fenced);
+    let invalid = || FieldErrors::from(FieldError::required(FieldPath::new("spec.x"), ""));
+    let io = || std::io::Error::other("disk");
+    let cases = [
+        (Error::new("text"), Retry::Backoff),
+        (Error::from(io()), Retry::Backoff),
+        (Error::permanent("no"), Retry::UntilChanged),
+        (Error::permanent(io()), Retry::UntilChanged),
+        (Error::retry_after(second, io()), Retry::After(second)),
+        (Error::from(invalid()), Retry::UntilChanged),
+        (Error::retry_after(second, invalid()), Retry::After(second)),
+        (Error::from(fenced()), Retry::Stop),
+        // Wrapped in an error of the user it is still what it is.
+        (Error::from(std::io::Error::other(fenced())), Retry::Stop),
+    ];
+    for (error, expect) in cases {
+        assert_eq!(retry(&error), expect, "{error:?}");
+    }
+}
+
+#[test]
+fn a_missing_rule_is_named() {
+    let denied = r#"deployments.apps "web" is forbidden: User "system:serviceaccount:default:web" cannot create resource "deployments/scale" in API group "apps" in the namespace "default""#;
+    let error = refused(403, &[], &json(Status::failure(403, "Forbidden", denied)));
+    let rule = r#"verbs: ["create"], apiGroups: ["apps"], resources: ["deployments/scale"], in namespace default"#;
+    assert_eq!(error.to_string(), format!("an RBAC rule is missing: {rule} ({denied})"));
+
+    let quota = r#"pods "web" is forbidden: exceeded quota: small"#;
+    let error = refused(403, &[], &json(Status::failure(403, "Forbidden", quota)));
+    assert!(matches!(&error, WriteError::Forbidden { rule: None, .. }), "{error:?}");
+    assert_eq!(error.to_string(), quota);
+}
+
+#[test]
+fn a_connection_without_an_answer_leaves_a_write_open_unless_there_was_none() {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, HostUnreachable, TimedOut};
+    let cases = [
+        (ConnectionRefused, "Unreachable"),
+        (HostUnreachable, "Unreachable"),
+        (ConnectionReset, "Unknown"),
+        (BrokenPipe, "Unknown"),
+        (TimedOut, "Unknown"),
+    ];
+    for (kind, expect) in cases {
+        let wrapped = || kube::Error::Service(std::io::Error::from(kind).into());
+        assert_eq!(WriteError::unanswered(act(), true, wrapped().into()).reason(), expect, "{kind:?}");
+        // A read changes nothing: there is nothing to be unsure of.
+        assert_eq!(WriteError::unanswered(act(), false, wrapped().into()).reason(), "Unreachable", "{kind:?}");
+    }
+    let error = WriteError::unanswered(act(), true, "the line went dead".into());
+    assert_eq!(error.to_string(), "it is not known whether the API server did patch deployments.apps default/web");
+}
+
+#[test]
+fn the_chain_is_printed_in_one_place() {
+    let error = Error::from(WriteError::unanswered(act(), false, "no route".into()));
+    assert_eq!(error.to_string(), "the API server cannot be reached to patch deployments.apps default/web");
+    assert_eq!(format!("{error:#}"), format!("{error}: no route"));
+    assert_eq!(format!("{error:?}"), format!("{error}: no route"));
+}

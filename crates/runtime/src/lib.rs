@@ -1,0 +1,56 @@
+//! The engine of an operator: from a change in the cluster to the writes that answer it.
+//!
+//! ```text
+//! watch      API → changes: list, watch, resume, relist
+//! cache      changes → what is there, with indexes; knows its own writes
+//! trigger    a change → whom it wakes, and why
+//! queue      wakeups → the key that is due next
+//! worker     a due key → a reconcile → what comes next; the boundary around user code
+//! write      apply, patch, delete: only when something would change
+//! status     conditions and the rest, written only if different
+//! recorder   Kubernetes Events: aggregated, limited
+//! controller names all of them in order: the spine
+//! ```
+//!
+//! This crate never knows the API server of this project: whatever it does, it does over the Kubernetes protocol.
+
+mod controller;
+
+mod object;
+mod watch;
+
+mod cache;
+
+mod trigger;
+
+mod queue;
+
+mod history;
+mod worker;
+
+mod error;
+mod recorder;
+mod status;
+mod write;
+
+pub use cache::{Cache, CacheFigures, CacheOf, Caches, Change, NotCaughtUp, Origin, Subscription};
+pub use controller::{Controller, ControllerOptions};
+pub use error::{Act, Error, FieldConflict, FieldErrors, Missing, Result, Retry, Rule, WriteError, retry};
+pub use history::{History, Record};
+pub use object::{DecodeError, Mode, Object, Owner as OwnerReference, ParseError};
+pub use queue::{
+    Added, Ageing, Backoff, Causes, Job, Outcome, Priority, Queue, QueueOptions, QueueStats, Rate, Settled, Wakeup,
+};
+pub use recorder::{
+    Clock, Event, HistoryFilter, Recorded, Recorder, RecorderCounts, RecorderOptions, RecorderTask, Severity, Subject,
+};
+pub use status::{
+    Condition, ConditionStatus, Conditions, DEGRADED, OtherFields, PROGRESSING, READY, StatusUpdate, is_true,
+};
+pub use trigger::{Cause, Predicate, Trigger, Urgency, What};
+pub use watch::{Lists, Target, WatchSettings, WatchState};
+pub use worker::{Action, BoxFuture, Meter, Reconciler, Run, Verdict, WorkerMeter};
+pub use write::{
+    Applied, ApplyOptions, Child, Conflicts, Deleted, Fence, Fenced, FieldManager, Finalized, Member, OWNER_LABEL,
+    Observation, Observer, OpenFence, Owner, Patch, RequestOutcome, SET_LABEL, SetReport, Writer, WriterOptions,
+};

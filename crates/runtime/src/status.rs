@@ -1,0 +1,159 @@
+//! The status of an object. In: the object as it was reconciled, and what is true of it now. Out: the smallest patch
+//! that says so, guarded by the resource version; none at all if the object says so already.
+
+mod conditions;
+
+use jiff::Timestamp;
+use konverge_schema::merge_patch;
+use kube::core::ApiResource;
+use serde_json::{Map, Value, json};
+
+pub use conditions::{Condition, ConditionStatus, Conditions, DEGRADED, PROGRESSING, READY, is_true};
+
+use crate::error::{Missing, WriteError};
+use crate::write::{Patch, Writer, key_of, uid};
+
+/// What is true of an object now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StatusUpdate {
+    /// Fields of the status, as an object. `conditions` in it are merged by their type.
+    pub fields: Value,
+    /// Conditions to set.
+    pub conditions: Vec<Condition>,
+    /// Types of conditions to take away.
+    pub removed: Vec<String>,
+    /// What becomes of fields that are not given.
+    pub others: OtherFields,
+}
+
+/// What becomes of fields of the status that an update does not mention. Conditions always stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OtherFields {
+    /// They stay; `null` takes one away. For several writers of one status.
+    #[default]
+    Stay,
+    /// They go: what is given is the whole status. For a typed status, where an absent field means that it is unset.
+    Go,
+}
+
+/// How often a status is tried on an object that changes all the time.
+const ATTEMPTS: usize = 5;
+
+impl StatusUpdate {
+    /// Conditions only.
+    pub fn conditions(conditions: impl IntoIterator<Item = Condition>) -> Self {
+        Self { conditions: conditions.into_iter().collect(), ..Self::default() }
+    }
+
+    /// These fields, with or without conditions among them.
+    pub fn fields(fields: Value, others: OtherFields) -> Self {
+        Self { fields, others, ..Self::default() }
+    }
+}
+
+impl Writer {
+    /// Makes the object's status say what `update` says. `live` is the object that was reconciled: conditions say that
+    /// they were observed at its generation, also if it has moved on. Answers with the object, or nothing if nothing
+    /// had to be written. Changes by others meanwhile are taken into account, not overwritten.
+    pub async fn set_status(
+        &self,
+        api: &ApiResource,
+        live: &Value,
+        update: &StatusUpdate,
+        now: Timestamp,
+    ) -> Result<Option<Value>, WriteError> {
+        let key = key_of(live)?;
+        let observed = live.pointer("/metadata/generation").and_then(Value::as_i64);
+        let mut fresh = None;
+        for _ in 0..ATTEMPTS {
+            let current = fresh.as_ref().unwrap_or(live);
+            let Some(status) = plan(current, update, observed, now) else { return Ok(fresh) };
+            if self.is_refused_status(api, &key, &plan(current, update, observed, Timestamp::UNIX_EPOCH)) {
+                return Ok(fresh);
+            }
+            let version = current.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
+            let patch = Patch::Merge { patch: json!({"status": status}), resource_version: version.to_owned() };
+            match self.patch(api, &key, "status", patch).await {
+                Ok(object) => {
+                    let left = plan(&object, update, observed, Timestamp::UNIX_EPOCH);
+                    if let Some(left) = &left {
+                        tracing::warn!(kind = %api.kind, %key, dropped = %left, "the server dropped parts of the status");
+                    }
+                    self.settle_status(api, &key, left);
+                    return Ok(Some(object));
+                }
+                Err(WriteError::Conflict { .. }) => {}
+                Err(WriteError::NotFound { missing: Missing::Kind, .. }) => {
+                    let message = format!("{} has no status subresource: its CRD must declare one", api.kind);
+                    return Err(WriteError::NotFound { missing: Missing::Kind, message });
+                }
+                Err(error) => return Err(error),
+            }
+            fresh = match self.get(api, &key).await? {
+                Some(object) if uid(&object) == uid(live) => Some(object),
+                _ => {
+                    let message = format!("{} {key} is gone, or another object has its name now", api.kind);
+                    return Err(WriteError::NotFound { missing: Missing::Object, message });
+                }
+            };
+        }
+        let message = format!("{} {key} changed {ATTEMPTS} times while its status was to be written", api.kind);
+        Err(WriteError::Conflict { message, fields: Vec::new() })
+    }
+}
+
+/// The merge patch of `/status` that makes the object say what the update says; none if it does.
+fn plan(object: &Value, update: &StatusUpdate, observed: Option<i64>, now: Timestamp) -> Option<Value> {
+    let empty = Value::Object(Map::new());
+    let before = object.get("status").filter(|status| status.is_object()).unwrap_or(&empty);
+    let mut fields = update.fields.clone();
+    let given = fields.as_object_mut().and_then(|fields| fields.remove("conditions"));
+
+    let mut conditions = Conditions::from_list(before.get("conditions"));
+    let given = given.as_ref().and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object);
+    let mut changed = false;
+    for condition in given {
+        changed |= conditions.put(condition.clone(), observed, now);
+    }
+    for condition in &update.conditions {
+        changed |= conditions.set(condition, observed, now);
+    }
+    for type_ in &update.removed {
+        changed |= conditions.remove(type_);
+    }
+
+    let mut after = match update.others {
+        OtherFields::Stay => before.clone(),
+        OtherFields::Go => match before.get("conditions") {
+            Some(conditions) => json!({"conditions": conditions}),
+            None => empty.clone(),
+        },
+    };
+    if fields.is_object() {
+        merge_patch(&mut after, &fields);
+    }
+    if changed {
+        after["conditions"] = conditions.into_value();
+    }
+    difference(before, &after)
+}
+
+/// The merge patch from one value to another.
+fn difference(before: &Value, after: &Value) -> Option<Value> {
+    let (Value::Object(old), Value::Object(new)) = (before, after) else {
+        return (before != after).then(|| after.clone());
+    };
+    let mut patch = Map::new();
+    for (name, value) in new {
+        match old.get(name) {
+            Some(old) => patch.extend(difference(old, value).map(|value| (name.clone(), value))),
+            None => drop(patch.insert(name.clone(), value.clone())),
+        }
+    }
+    let removed = old.keys().filter(|name| !new.contains_key(*name));
+    patch.extend(removed.map(|name| (name.clone(), Value::Null)));
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+#[cfg(test)]
+mod tests;

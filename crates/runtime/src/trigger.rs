@@ -1,0 +1,189 @@
+//! From a change to wakeups. In: a [`Change`]. Out: which objects to reconcile, and why. Looks at the change and at
+//! nothing else: never at the cache, so that what wakes up does not depend on when it is asked.
+
+mod diff;
+mod predicate;
+
+use std::fmt;
+use std::sync::Arc;
+
+use konverge_core::ObjectKey;
+
+use crate::cache::{Change, Origin};
+use crate::object::Object;
+
+pub use predicate::Predicate;
+
+/// How many changed fields a cause names. More would not help anybody who reads it.
+const FIELDS: usize = 8;
+
+/// Asks for a reconcile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wakeup {
+    /// Of which object.
+    pub key: ObjectKey,
+    /// Why.
+    pub cause: Cause,
+    /// How urgent.
+    pub priority: Urgency,
+}
+
+/// Why an object is to be reconciled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// The kind of the object that changed.
+    pub kind: Arc<str>,
+    /// That object.
+    pub key: ObjectKey,
+    /// What happened to it.
+    pub what: What,
+    /// Its version after that.
+    pub resource_version: String,
+}
+
+/// What happened to an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It is new.
+    Created,
+    /// These fields of it are different now: the first few of them, as paths.
+    Updated {
+        /// `spec.replicas`, `metadata.labels.app`, `spec.containers[0].image`.
+        changed: Vec<String>,
+    },
+    /// It is gone.
+    Deleted,
+    /// It was there when we began to look, or is looked at again without a change.
+    Resync,
+}
+
+/// How urgent a wakeup is: a fresh change goes before what a list brings by the thousand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Urgency {
+    /// Part of a list.
+    Low,
+    /// A change of now.
+    Normal,
+}
+
+/// Which objects a changed object wakes up.
+#[derive(Clone)]
+pub struct Trigger {
+    kind: Arc<str>,
+    whom: Whom,
+    predicate: Predicate,
+}
+
+type Map = Arc<dyn Fn(&Object) -> Vec<ObjectKey> + Send + Sync>;
+
+#[derive(Clone)]
+enum Whom {
+    Itself,
+    /// The owner of that group and kind that manages it.
+    Owner {
+        group: String,
+        kind: String,
+        namespaced: bool,
+    },
+    Mapped(Map),
+}
+
+impl Trigger {
+    /// An object of this kind wakes up itself.
+    pub fn itself(kind: impl Into<Arc<str>>) -> Self {
+        Self { kind: kind.into(), whom: Whom::Itself, predicate: Predicate::always() }
+    }
+
+    /// An object of `kind` wakes up the owner that manages it, if that is of the group and kind given. Versions of a
+    /// group are the same objects, so they do not matter. `namespaced` says whether owners live in namespaces.
+    pub fn owner(kind: impl Into<Arc<str>>, group: &str, owner: &str, namespaced: bool) -> Self {
+        let whom = Whom::Owner { group: group.to_owned(), kind: owner.to_owned(), namespaced };
+        Self { kind: kind.into(), whom, predicate: Predicate::always() }
+    }
+
+    /// An object of `kind` wakes up those that `map` names. Of a changed object it is asked twice, for what it was and
+    /// for what it is: whoever it no longer leads to has to know, too.
+    pub fn mapped(kind: impl Into<Arc<str>>, map: impl Fn(&Object) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
+        Self { kind: kind.into(), whom: Whom::Mapped(Arc::new(map)), predicate: Predicate::always() }
+    }
+
+    /// Only changes that a predicate lets through. Deletions always go through.
+    pub fn when(self, predicate: Predicate) -> Self {
+        Self { predicate, ..self }
+    }
+
+    /// The wakeups of a change, each key once.
+    pub fn wakeups(&self, change: &Change) -> Vec<Wakeup> {
+        if !self.predicate.lets_through(change) {
+            return Vec::new();
+        }
+        let mut keys: Vec<ObjectKey> = Vec::new();
+        for object in [change.before(), change.after()].into_iter().flatten() {
+            for key in self.whom.keys(object) {
+                if !keys.contains(&key) {
+                    keys.push(key);
+                }
+            }
+        }
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        let cause = self.cause(change);
+        let priority = match change.origin() {
+            Origin::Watch => Urgency::Normal,
+            // What vanished while nobody looked is not one of thousands that are as they were.
+            Origin::Relist if change.is_delete() => Urgency::Normal,
+            Origin::Initial | Origin::Relist => Urgency::Low,
+        };
+        keys.into_iter().map(|key| Wakeup { key, cause: cause.clone(), priority }).collect()
+    }
+
+    fn cause(&self, change: &Change) -> Cause {
+        let what = match (change.before(), change.after()) {
+            (_, None) => What::Deleted,
+            (None, Some(_)) if change.origin() == Origin::Initial => What::Resync,
+            (None, Some(_)) => What::Created,
+            (Some(before), Some(after)) => What::Updated { changed: diff::changed(before, after, FIELDS) },
+        };
+        Cause {
+            kind: self.kind.clone(),
+            key: change.key(),
+            what,
+            resource_version: change.object().resource_version().to_owned(),
+        }
+    }
+}
+
+impl Whom {
+    fn keys(&self, object: &Object) -> Vec<ObjectKey> {
+        match self {
+            Self::Itself => vec![object.key()],
+            Self::Owner { group, kind, namespaced } => {
+                let group_of =
+                    |version: &str| version.split_once('/').map_or(String::new(), |(group, _)| group.to_owned());
+                let owner =
+                    object.controller().filter(|owner| owner.kind == *kind && group_of(&owner.api_version) == *group);
+                let namespace = object.namespace().filter(|_| *namespaced);
+                owner.map(|owner| ObjectKey::new(namespace, &owner.name)).into_iter().collect()
+            }
+            Self::Mapped(map) => map(object),
+        }
+    }
+}
+
+/// `Deployment default/web: spec.replicas changed`.
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.key)?;
+        match &self.what {
+            What::Created => f.write_str(" was created"),
+            What::Updated { changed } if changed.is_empty() => f.write_str(" changed"),
+            What::Updated { changed } => write!(f, ": {} changed", changed.join(", ")),
+            What::Deleted => f.write_str(" was deleted"),
+            What::Resync => f.write_str(" is there"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! Which changes count. In: an object as it was and as it is. Out: whether to wake anybody. A deletion always counts, and
+//! so does an object that is new: there is nothing to compare with.
+
+use std::sync::Arc;
+
+use crate::cache::Change;
+use crate::object::Object;
+
+type Test = Arc<dyn Fn(&Object, &Object) -> bool + Send + Sync>;
+
+/// Says of an object as it was and as it is whether the difference counts.
+///
+/// ```
+/// use konverge_runtime::Predicate;
+/// let counts = Predicate::generation_changed().or(Predicate::annotations_changed()).or(Predicate::terminating_changed());
+/// ```
+#[derive(Clone)]
+pub struct Predicate(Test);
+
+impl Predicate {
+    /// Any function of an object as it was and as it is.
+    pub fn new(test: impl Fn(&Object, &Object) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(test))
+    }
+
+    /// Every change counts.
+    pub fn always() -> Self {
+        Self::new(|_, _| true)
+    }
+
+    /// The generation is another one: the spec of most kinds changed, or the object began to be deleted. A kind without
+    /// generations always counts.
+    pub fn generation_changed() -> Self {
+        Self::new(|before, after| after.generation().is_none() || before.generation() != after.generation())
+    }
+
+    /// The spec is another one, compared as it is written: for kinds without generations.
+    pub fn spec_changed() -> Self {
+        Self::new(|before, after| before.pointer("/spec") != after.pointer("/spec"))
+    }
+
+    /// The labels are others.
+    pub fn labels_changed() -> Self {
+        Self::new(|before, after| before.labels_json() != after.labels_json())
+    }
+
+    /// The annotations are others.
+    pub fn annotations_changed() -> Self {
+        Self::new(|before, after| before.annotations_json() != after.annotations_json())
+    }
+
+    /// The finalizers are others.
+    pub fn finalizers_changed() -> Self {
+        Self::new(|before, after| !before.finalizers().eq(after.finalizers()))
+    }
+
+    /// It began to be deleted.
+    pub fn terminating_changed() -> Self {
+        Self::new(|before, after| before.is_terminating() != after.is_terminating())
+    }
+
+    /// The resource version is another one: anything changed.
+    pub fn resource_version_changed() -> Self {
+        Self::new(|before, after| before.resource_version() != after.resource_version())
+    }
+
+    /// Both count it.
+    pub fn and(self, other: Self) -> Self {
+        Self::new(move |before, after| (self.0)(before, after) && (other.0)(before, after))
+    }
+
+    /// At least one counts it.
+    pub fn or(self, other: Self) -> Self {
+        Self::new(move |before, after| (self.0)(before, after) || (other.0)(before, after))
+    }
+
+    /// This one does not count it.
+    #[expect(clippy::should_implement_trait, reason = "it stands beside `and` and `or`")]
+    pub fn not(self) -> Self {
+        Self::new(move |before, after| !(self.0)(before, after))
+    }
+
+    /// Whether a change goes through. One that is not between two states of the same object always does.
+    pub fn lets_through(&self, change: &Change) -> bool {
+        match (change.before(), change.after()) {
+            (Some(before), Some(after)) => (self.0)(before, after),
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! One kind in one place, watched. In: a target and a client. Out: what is there and what changes, handed to a [`Sink`]
+//! in the order the server committed it, and a [`WatchState`]. kube's watcher speaks the protocol; here is when to speak,
+//! how often, and what to say when it goes wrong. Never keeps an object.
+
+mod fault;
+mod link;
+mod pace;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use konverge_core::LabelSelector;
+use kube::api::ApiResource;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use tokio::time::Instant;
+
+use crate::object::{Everything, Full, Keep, Metadata, Mode, Object, Wire};
+use fault::Fault;
+use link::{Link, Notes, Observe};
+use pace::Backoff;
+
+/// How long a server may be silent in the middle of a streamed list. One that does not know how to stream never says
+/// that its list is over.
+const STREAM_SILENCE: Duration = Duration::from_secs(10);
+
+/// How long one page of a list may take.
+const PAGE_SILENCE: Duration = Duration::from_secs(60);
+
+/// A kind that is not installed is asked for this often at least: whoever installs it is waiting.
+const INSTALLED_WITHIN: Duration = Duration::from_secs(5);
+
+/// What to watch. Users of equal targets share one watch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// The kind.
+    pub resource: ApiResource,
+    /// In one namespace, or in all of them.
+    pub namespace: Option<String>,
+    /// Only objects with these labels, as the API takes it: `app=web,tier!=db`. Empty for all.
+    pub labels: String,
+    /// Only objects with these fields, as the API takes it: `metadata.name=web`. Empty for all.
+    pub fields: String,
+    /// How much of each object.
+    pub mode: Mode,
+}
+
+impl Target {
+    /// All objects of a kind, in full.
+    pub fn all(resource: ApiResource) -> Self {
+        Self { resource, namespace: None, labels: String::new(), fields: String::new(), mode: Mode::Full }
+    }
+
+    /// All objects of a kind that is known when compiling.
+    pub fn of<K: kube::Resource<DynamicType = ()>>() -> Self {
+        Self::all(ApiResource::erase::<K>(&()))
+    }
+
+    /// Only those in one namespace.
+    pub fn within(self, namespace: impl Into<String>) -> Self {
+        Self { namespace: Some(namespace.into()), ..self }
+    }
+
+    /// Only those a selector selects.
+    pub fn labelled(self, selector: &LabelSelector) -> Self {
+        Self { labels: selector.to_string(), ..self }
+    }
+
+    /// Only those with these fields.
+    pub fn fielded(self, selector: impl Into<String>) -> Self {
+        Self { fields: selector.into(), ..self }
+    }
+
+    /// So much of each.
+    pub fn mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+}
+
+/// How to watch.
+#[derive(Clone)]
+pub struct WatchSettings {
+    /// How long the server keeps one watch open before it is asked again, which costs one request.
+    ///
+    /// A connection that is dead without saying so is noticed five seconds later at most; a server that is silent
+    /// because nothing happens cannot be told from one that is gone, so this is what it takes over HTTP/1.1. With ten
+    /// seconds a dead connection is noticed within fifteen, for six requests a minute and watch. TCP keepalive on the
+    /// client's connector finds most dead connections sooner and costs no request.
+    pub timeout: Duration,
+    /// How lists are fetched.
+    pub lists: Lists,
+    /// How many objects come in one page of a list that is not streamed.
+    pub page: u32,
+    /// Gives a number between 0 and 1, so that watches that failed together do not come back together.
+    pub dice: fn() -> f64,
+}
+
+/// How lists are fetched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lists {
+    /// As the first part of a watch; in pages if the server refuses that.
+    #[default]
+    Streamed,
+    /// In pages.
+    Paged,
+}
+
+impl Default for WatchSettings {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(290), lists: Lists::default(), page: 500, dice: system_dice }
+    }
+}
+
+/// How a watch is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchState {
+    /// It has not yet been answered.
+    Starting,
+    /// It is open.
+    Live,
+    /// The server does not know the kind; the watch waits for somebody to install it.
+    NotInstalled,
+    /// The server refuses; the text names the rule that is missing.
+    Forbidden(String),
+    /// It fails and will be tried again; the text says why.
+    Failing(String),
+    /// It has ended: nobody needs it, or the process stops.
+    Stopped,
+}
+
+/// Who takes what a watch brings.
+pub(crate) trait Sink: Send + Sync + 'static {
+    /// A list is about to be asked for: what it shows is at least as new as now.
+    fn list_sent(&self);
+    /// What follows is a list.
+    fn list_began(&self);
+    /// An object of the list.
+    fn listed(&self, object: Object);
+    /// The list was complete.
+    fn list_done(&self);
+    /// An object was created or changed.
+    fn applied(&self, object: Object);
+    /// An object is gone. This is how it last was.
+    fn deleted(&self, object: Object);
+    /// An object came that cannot be kept, because it has no name. This is how it begins.
+    fn unreadable(&self, beginning: &str);
+    /// The watch failed and will be tried again.
+    fn restarted(&self);
+    /// How it is doing now.
+    fn state(&self, state: WatchState);
+}
+
+/// Watches until it is dropped.
+pub(crate) async fn watch(target: Target, client: Client, settings: WatchSettings, sink: Arc<dyn Sink>) {
+    match target.mode {
+        Mode::Full => Watching::<Full>::run(target, client, settings, sink).await,
+        Mode::Metadata => Watching::<Metadata>::run(target, client, settings, sink).await,
+        Mode::WithManagedFields => Watching::<Everything>::run(target, client, settings, sink).await,
+    }
+}
+
+struct Watching<P> {
+    target: Target,
+    settings: WatchSettings,
+    sink: Arc<dyn Sink>,
+    api: Api<Wire<P>>,
+    notes: Arc<Notes>,
+    backoff: Backoff,
+    lists: Lists,
+    /// Whether a list is under way.
+    listing: bool,
+    /// What was last said of it, so that the log says it once.
+    said: Option<WatchState>,
+}
+
+/// The transport tells the sink.
+struct Observer(Arc<dyn Sink>);
+
+impl Observe for Observer {
+    fn list_sent(&self) {
+        self.0.list_sent();
+    }
+
+    fn watch_opened(&self) {
+        self.0.state(WatchState::Live);
+    }
+}
+
+impl<P: Keep> Watching<P> {
+    async fn run(target: Target, client: Client, settings: WatchSettings, sink: Arc<dyn Sink>) {
+        let notes = Notes::new();
+        let client = Link::client(client, notes.clone(), Arc::new(Observer(sink.clone())));
+        let api = match &target.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &target.resource),
+            None => Api::all_with(client, &target.resource),
+        };
+        let (lists, backoff) = (settings.lists, Backoff::default());
+        let mut watching = Self { target, settings, sink, api, notes, backoff, lists, listing: false, said: None };
+        loop {
+            watching.until_list_is_needed().await;
+        }
+    }
+
+    /// Runs one watcher: it begins with a list and resumes by itself after whatever can be resumed after.
+    async fn until_list_is_needed(&mut self) {
+        let mut events = std::pin::pin!(watcher(self.api.clone(), self.config()));
+        self.listing = false;
+        loop {
+            let streaming = self.lists == Lists::Streamed;
+            let silence = if streaming { STREAM_SILENCE } else { PAGE_SILENCE };
+            let event = match self.listing {
+                true => tokio::time::timeout(silence, events.next()).await,
+                // An open watch may be silent; the watcher itself knows for how long.
+                false => Ok(events.next().await),
+            };
+            let Ok(event) = event else {
+                if streaming {
+                    tracing::info!(kind = self.kind(), "a streamed list fell silent; asking for pages from now on");
+                    self.lists = Lists::Paged;
+                }
+                return self.wait(&Fault::Broken, "the server fell silent in the middle of a list".into()).await;
+            };
+            match event {
+                Some(Ok(event)) => self.take(event),
+                Some(Err(error)) => {
+                    let fault = Fault::of(&error, streaming);
+                    if fault == Fault::NoStreaming {
+                        tracing::debug!(kind = self.kind(), "the server does not stream lists; asking for pages");
+                        self.lists = Lists::Paged;
+                        return;
+                    }
+                    self.wait(&fault, chain(&error)).await;
+                    if fault.starts_over() {
+                        return;
+                    }
+                }
+                None => return,
+            }
+            // A page of objects is ready at once; others want to run, too.
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    fn take(&mut self, event: Event<Wire<P>>) {
+        let (wire, hand): (_, fn(&dyn Sink, Object)) = match event {
+            Event::Init => {
+                self.listing = true;
+                return self.sink.list_began();
+            }
+            Event::InitDone => {
+                self.listing = false;
+                return self.sink.list_done();
+            }
+            Event::InitApply(wire) => (wire, |sink, object| sink.listed(object)),
+            Event::Apply(wire) => (wire, |sink, object| sink.applied(object)),
+            Event::Delete(wire) => (wire, |sink, object| sink.deleted(object)),
+        };
+        if !self.listing {
+            self.backoff.succeeded();
+        }
+        match wire.draft {
+            Ok(draft) => hand(&*self.sink, draft.finish(&self.target.resource)),
+            Err(unreadable) => {
+                tracing::error!(
+                    kind = self.kind(),
+                    object = unreadable.beginning,
+                    "an object has no name and is left out; the others are not affected"
+                );
+                self.sink.unreadable(&unreadable.beginning);
+            }
+        }
+    }
+
+    /// Says what is wrong, once, and waits.
+    async fn wait(&mut self, fault: &Fault, why: String) {
+        let now = Instant::now();
+        if let Some(opened) = self.notes.take_opened() {
+            self.backoff.opened(opened);
+            self.said = None;
+        }
+        let longest = (*fault == Fault::NotInstalled).then_some(INSTALLED_WITHIN);
+        let wait = self.backoff.failed(now, (self.settings.dice)(), longest);
+        let wait = self.notes.take_retry_after().unwrap_or_default().max(wait);
+        self.sink.restarted();
+        let state = match fault {
+            Fault::NotInstalled => WatchState::NotInstalled,
+            Fault::Forbidden(verb) => WatchState::Forbidden(fault::missing_rule(&self.target, verb)),
+            _ => WatchState::Failing(why),
+        };
+        self.tell(&state, wait);
+        self.sink.state(state);
+        tokio::time::sleep(wait).await;
+    }
+
+    fn tell(&mut self, state: &WatchState, wait: Duration) {
+        let (kind, attempts) = (self.kind(), self.backoff.failures());
+        let again =
+            self.said.as_ref().is_some_and(|said| std::mem::discriminant(said) == std::mem::discriminant(state));
+        match state {
+            _ if again => tracing::debug!(kind, attempts, ?wait, ?state, "a watch still fails"),
+            WatchState::NotInstalled => {
+                tracing::warn!(
+                    kind,
+                    "the kind is not installed; waiting until its CustomResourceDefinition is applied"
+                );
+            }
+            WatchState::Forbidden(rule) => tracing::warn!(kind, rule, "a watch is forbidden"),
+            // A single cut is everyday life; only the second failure in a row is news.
+            _ if attempts <= 1 => return tracing::debug!(kind, ?wait, ?state, "a watch was interrupted"),
+            _ => tracing::warn!(kind, attempts, ?wait, ?state, "a watch fails and will be tried again"),
+        }
+        self.said = Some(state.clone());
+    }
+
+    fn config(&self) -> watcher::Config {
+        // Up to a tenth less, so that watches opened together do not end together.
+        let timeout = self.settings.timeout.as_secs_f64() * (1.0 - 0.1 * (self.settings.dice)());
+        let some = |selector: &String| (!selector.is_empty()).then(|| selector.clone());
+        watcher::Config {
+            label_selector: some(&self.target.labels),
+            field_selector: some(&self.target.fields),
+            timeout: Some((timeout as u32).max(1)),
+            page_size: Some(self.settings.page.max(1)),
+            initial_list_strategy: match self.lists {
+                Lists::Streamed => watcher::InitialListStrategy::StreamingList,
+                Lists::Paged => watcher::InitialListStrategy::ListWatch,
+            },
+            ..watcher::Config::default()
+        }
+    }
+
+    fn kind(&self) -> &str {
+        &self.target.resource.kind
+    }
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        // Many errors repeat their cause in their own words.
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// The system's dice: every hasher is keyed with a random number of its own.
+fn system_dice() -> f64 {
+    let random = RandomState::new().build_hasher().finish();
+    (random >> 11) as f64 / (1u64 << 53) as f64
+}

@@ -1,0 +1,132 @@
+//! The client of one watch. In: requests of kube's watcher. Out: the same requests at a pace a server can bear, and notes
+//! of what only the transport sees. Never retries.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response, Uri, header};
+use kube::Client;
+use kube::client::Body;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tower_service::Service;
+
+use super::pace::Pace;
+
+/// How long a server may take until it begins to answer. It does so at once unless it, or the way to it, is stuck.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// What the transport saw.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    pace: Mutex<Pace>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    opened: Option<Instant>,
+    retry_after: Option<Duration>,
+}
+
+/// A tower service around a client. Its clones share the notes.
+#[derive(Clone)]
+pub(crate) struct Link {
+    client: Client,
+    notes: Arc<Notes>,
+    observer: Arc<dyn Observe>,
+}
+
+/// Who wants to know what requests do.
+pub(crate) trait Observe: Send + Sync + 'static {
+    /// A list begins, as a request of its own or as the first part of a watch: it will show at least what the server
+    /// has now.
+    fn list_sent(&self);
+    /// A watch is open.
+    fn watch_opened(&self);
+}
+
+impl Notes {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { pace: Mutex::new(Pace::new()), seen: Mutex::default() })
+    }
+
+    /// When a watch was last opened, asked once.
+    pub fn take_opened(&self) -> Option<Instant> {
+        self.seen.lock().opened.take()
+    }
+
+    /// How long the server asked to be left alone, asked once.
+    pub fn take_retry_after(&self) -> Option<Duration> {
+        self.seen.lock().retry_after.take()
+    }
+}
+
+impl Link {
+    /// A client for one watch.
+    pub fn client(client: Client, notes: Arc<Notes>, observer: Arc<dyn Observe>) -> Client {
+        let namespace = client.default_namespace().to_owned();
+        Client::new(Self { client, notes, observer }, namespace)
+    }
+
+    async fn send(self, mut request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+        let query = request.uri().query().unwrap_or_default();
+        let asks = |name: &str| query.split('&').any(|pair| pair.split_once('=').is_some_and(|(key, _)| key == name));
+        let (watches, continues, streams) = (asks("watch"), asks("continue"), asks("sendInitialEvents"));
+        if streams {
+            *request.uri_mut() = without_version(request.uri());
+        }
+        if !continues {
+            let leave = self.notes.pace.lock().take(Instant::now());
+            tokio::time::sleep_until(leave).await;
+            if streams || !watches {
+                self.observer.list_sent();
+            }
+        }
+        let response = match tokio::time::timeout(ANSWER_WITHIN, self.client.send(request)).await {
+            Ok(response) => response?,
+            Err(elapsed) => return Err(kube::Error::Service(elapsed.into())),
+        };
+        let mut seen = self.notes.seen.lock();
+        if response.status().is_success() {
+            seen.retry_after = None;
+            if watches {
+                seen.opened = Some(Instant::now());
+                drop(seen);
+                self.observer.watch_opened();
+            }
+        } else {
+            let seconds =
+                response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+            // No server may put a watch to sleep for longer than it takes somebody to look.
+            seen.retry_after = seconds.map(|seconds: u64| Duration::from_secs(seconds.min(120)));
+        }
+        Ok(response)
+    }
+}
+
+/// kube asks for a streamed list at any version (`resourceVersion=0`), which a server may answer with a state older than
+/// what we have seen. Without a version it means: the state of now.
+fn without_version(uri: &Uri) -> Uri {
+    let query = uri.query().unwrap_or_default();
+    let kept: Vec<&str> = query.split('&').filter(|pair| *pair != "resourceVersion=0" && !pair.is_empty()).collect();
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = format!("{}?{}", uri.path(), kept.join("&")).parse().ok();
+    Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
+}
+
+impl Service<Request<Body>> for Link {
+    type Response = Response<Body>;
+    type Error = kube::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, kube::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(self.clone().send(request))
+    }
+}

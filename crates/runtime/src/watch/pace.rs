@@ -1,0 +1,123 @@
+//! How fast a watch may ask. In: what happened, the time, a throw of the dice. Out: how long to wait. Pure: it never
+//! sleeps and never asks the clock.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Waits between attempts that fail: the first one, and how far doubling goes. What client-go does.
+const FIRST: Duration = Duration::from_millis(800);
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// A watch that went well for so long has proved that the server is well, even if nothing happened in it.
+const PROVEN: Duration = Duration::from_secs(30);
+
+/// How many requests may follow each other at once: a list, its watch, and one more.
+const BURST: u32 = 3;
+
+/// One request a second is all that a watch may ask for when everything fails.
+const REFILL: Duration = Duration::from_secs(1);
+
+/// The waits between failures of one watch.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff {
+    failures: u32,
+    healthy_since: Option<Instant>,
+}
+
+impl Backoff {
+    /// The server answered, and the watch is open.
+    pub fn opened(&mut self, now: Instant) {
+        self.healthy_since.get_or_insert(now);
+    }
+
+    /// Something came through the watch: the next failure is a first one.
+    pub fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+
+    /// How long to wait after a failure. `dice` is between 0 and 1: the wait is up to twice its base, so that many
+    /// watches that failed together do not come back together.
+    pub fn failed(&mut self, now: Instant, dice: f64, longest: Option<Duration>) -> Duration {
+        if self.healthy_since.take().is_some_and(|since| now.duration_since(since) >= PROVEN) {
+            self.failures = 0;
+        }
+        let longest = longest.unwrap_or(LONGEST);
+        let base = FIRST.saturating_mul(1 << self.failures.min(16)).min(longest);
+        self.failures = self.failures.saturating_add(1);
+        base.mul_f64(1.0 + dice.clamp(0.0, 1.0)).min(longest.max(FIRST))
+    }
+
+    /// How many times it failed since it last went well.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+}
+
+/// Keeps requests apart even when each of them succeeds, as when a server closes every watch at once.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// When all of the burst is there again.
+    full_at: Option<Instant>,
+}
+
+impl Pace {
+    pub fn new() -> Self {
+        Self { full_at: None }
+    }
+
+    /// Takes leave for one request, and says when it may be sent.
+    pub fn take(&mut self, now: Instant) -> Instant {
+        let full_at = self.full_at.unwrap_or(now).max(now) + REFILL;
+        self.full_at = Some(full_at);
+        (full_at - REFILL * BURST).max(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_and_are_jittered() {
+        let now = Instant::now();
+        for (dice, expect) in [
+            (0.0, [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]),
+            (0.5, [1.2, 2.4, 4.8, 9.6, 19.2, 30.0, 30.0, 30.0]),
+            (1.0, [1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0]),
+        ] {
+            let mut backoff = Backoff::default();
+            let waits = expect.map(|_| backoff.failed(now, dice, None).as_secs_f64());
+            assert_eq!(waits, expect, "{dice}");
+        }
+    }
+
+    #[test]
+    fn success_and_a_long_life_reset_it() {
+        let start = Instant::now();
+        let mut backoff = Backoff::default();
+        let first = |backoff: &mut Backoff, at: u64| {
+            let wait = backoff.failed(start + Duration::from_secs(at), 0.0, None);
+            wait == FIRST
+        };
+        assert!(first(&mut backoff, 0));
+        assert!(!first(&mut backoff, 1));
+        backoff.succeeded();
+        assert!(first(&mut backoff, 2));
+        backoff.opened(start + Duration::from_secs(3));
+        assert!(!first(&mut backoff, 4), "a short life proves nothing");
+        backoff.opened(start + Duration::from_secs(10));
+        assert!(first(&mut backoff, 40), "a long one does");
+        assert_eq!(backoff.failures(), 1);
+    }
+
+    #[test]
+    fn at_most_a_burst_and_one_a_second() {
+        let start = Instant::now();
+        let mut pace = Pace::new();
+        let sent: Vec<f64> = (0..6).map(|_| (pace.take(start) - start).as_secs_f64()).collect();
+        assert_eq!(sent, [0.0, 0.0, 0.0, 1.0, 2.0, 3.0]);
+        let later = start + Duration::from_secs(60);
+        assert_eq!(pace.take(later), later, "quiet times fill it up");
+    }
+}

@@ -1,0 +1,402 @@
+//! Every write an operator makes to objects. In: what should be, and the object as the cache has it. Out: the object as
+//! the server answered, for the cache to show until the watch brings it. Never reads where the cache has the answer,
+//! never writes what would change nothing, never writes while another instance leads.
+//!
+//! ```text
+//! config   what is to be applied, marked with a digest of itself
+//! skip     would it change anything?          (pure; types, equal, digest help)
+//! owner    whom it belongs to                 (pure)
+//! send     one request, fenced and observed
+//! finalizer, set                              what takes more than one request
+//! ```
+
+mod config;
+mod digest;
+mod equal;
+mod fence;
+mod finalizer;
+mod owner;
+mod send;
+mod set;
+mod skip;
+mod types;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use konverge_core::{FieldError, FieldPath, ObjectKey};
+use konverge_schema::CompileError;
+use kube::Client;
+use kube::core::ApiResource;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use config::Config;
+pub(crate) use config::key_of;
+pub(crate) use digest::Digest;
+pub use fence::{Fence, Fenced, Observation, Observer, OpenFence, RequestOutcome};
+pub use finalizer::Finalized;
+pub(crate) use finalizer::{is_deleting, uid};
+pub use owner::Owner;
+pub(crate) use send::{Call, JSON_PATCH, MERGE_PATCH, Verb};
+pub use set::{Child, Member, OWNER_LABEL, SET_LABEL, SetReport};
+use skip::{Decision, decide, differences};
+use types::Types;
+
+use crate::error::{FieldErrors, Missing, WriteError};
+
+/// The name under which an operator owns fields: one for each controller, the same after every restart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FieldManager(Arc<str>);
+
+/// Writes objects. Clones share everything.
+#[derive(Clone)]
+pub struct Writer(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    manager: FieldManager,
+    fence: Arc<dyn Fence>,
+    observer: Arc<dyn Observer>,
+    timeout: Duration,
+    types: Types,
+    /// What servers insist on, by object: see [`decide`].
+    settled: Mutex<HashMap<Slot, Digest>>,
+}
+
+/// An object, and which part of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Slot {
+    group: String,
+    kind: String,
+    key: ObjectKey,
+    status: bool,
+}
+
+/// How a [`Writer`] writes.
+pub struct WriterOptions {
+    /// Asked before each write.
+    pub fence: Arc<dyn Fence>,
+    /// Told after each request.
+    pub observer: Arc<dyn Observer>,
+    /// How long an answer may take. After that the outcome of a write is unknown.
+    pub timeout: Duration,
+}
+
+/// How to apply.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ApplyOptions<'a> {
+    /// Whom the object belongs to.
+    pub owner: Option<&'a Owner>,
+    /// What to do about fields other managers own.
+    pub conflicts: Conflicts,
+}
+
+/// What to do about fields that other managers own with other values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Conflicts {
+    /// Take them. A controller knows what its children look like, and has nobody to ask; the other manager sees that
+    /// it lost them. This is what Kubernetes advises for controllers.
+    #[default]
+    Take,
+    /// Refuse with [`WriteError::Conflict`], which names managers and fields.
+    Refuse,
+}
+
+/// What became of an apply.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Applied {
+    /// It was applied already: nothing was sent.
+    Unchanged,
+    /// The object did not exist.
+    Created(Value),
+    /// The object was there.
+    Updated(Value),
+}
+
+/// What became of a delete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    /// The server was told; the object goes when its finalizers are done.
+    Told,
+    /// It was on its way already: nothing was sent.
+    Leaving,
+    /// It was gone.
+    Absent,
+}
+
+/// A patch, with what it expects to find.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Patch {
+    /// RFC 7386, refused if the object is not of this resource version any more.
+    Merge {
+        /// The patch.
+        patch: Value,
+        /// The version it was made for.
+        resource_version: String,
+    },
+    /// RFC 6902, whose own `test` operations say what it expects.
+    Json(Value),
+}
+
+/// More objects than this with something to remember are forgotten all at once, which costs one request for each.
+const MOST_SETTLED: usize = 100_000;
+
+impl FieldManager {
+    /// The longest name a server takes.
+    const MOST_BYTES: usize = 128;
+
+    /// A name, cut to what servers accept: printable, at most 128 bytes.
+    ///
+    /// ```
+    /// use konverge_runtime::FieldManager;
+    /// assert_eq!(FieldManager::new("webapp-operator").as_str(), "webapp-operator");
+    /// ```
+    pub fn new(name: &str) -> Self {
+        let mut printable: String = name.chars().filter(|c| !c.is_control()).collect();
+        let cut = (0..=Self::MOST_BYTES.min(printable.len())).rev().find(|at| printable.is_char_boundary(*at));
+        printable.truncate(cut.unwrap_or_default());
+        if printable.is_empty() {
+            printable.push_str("konverge");
+        }
+        Self(printable.into())
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The annotation that holds the digest of what this manager applied: each has its own, or two controllers that
+    /// apply to one object would see each other's.
+    fn mark(&self) -> String {
+        let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let name = self.as_str();
+        let ends_fine = |end: Option<char>| end.is_some_and(|c| c.is_ascii_alphanumeric());
+        if name.len() <= 63
+            && name.chars().all(is_fine)
+            && ends_fine(name.chars().next())
+            && ends_fine(name.chars().last())
+        {
+            return format!("applied.konverge.dev/{name}");
+        }
+        let mut sum = Digest::default();
+        sum.text(name);
+        format!("applied.konverge.dev/{sum}")
+    }
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        Self {
+            fence: Arc::new(OpenFence),
+            observer: Arc::new(|_: &Observation<'_>| {}),
+            // Longer than an API server gives a request of its own (10 s for webhooks, and some to spare).
+            timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Writer {
+    /// A writer under this name.
+    pub fn new(client: Client, manager: FieldManager, options: WriterOptions) -> Self {
+        let WriterOptions { fence, observer, timeout } = options;
+        let (types, settled) = (Types::default(), Mutex::default());
+        Self(Arc::new(Inner { client, manager, fence, observer, timeout, types, settled }))
+    }
+
+    /// The name under which this writer owns fields.
+    pub fn manager(&self) -> &FieldManager {
+        &self.0.manager
+    }
+
+    /// Learns the schema of a custom resource (a CRD's `openAPIV3Schema`), so that its lists are compared item by item
+    /// and its defaults are known. Without it lists are compared whole, which is right but for lists that several
+    /// managers share.
+    pub fn learn(&self, api: &ApiResource, schema: &Value) -> Result<(), CompileError> {
+        self.0.types.learn(api, schema)
+    }
+
+    /// Makes an object look like `config`, by server-side apply. `live` is the object as the cache has it: when it
+    /// shows that nothing would change, nothing is sent. Fields that were applied before and are no longer in `config`
+    /// go; fields of others stay; fields of ours that others changed are put back. A status in `config` is left out.
+    pub async fn apply(
+        &self,
+        api: &ApiResource,
+        live: Option<&Value>,
+        mut config: Value,
+        options: ApplyOptions<'_>,
+    ) -> Result<Applied, WriteError> {
+        if let Some(owner) = options.owner {
+            owner.put_into(&mut config, live)?;
+        }
+        let config = Config::new(api, config, &self.0.manager)?;
+        let ty = self.0.types.of(api);
+        let slot = Slot::new(api, &config.key, false);
+        let settled = self.0.settled.lock().get(&slot).copied();
+        match decide(&ty, live, &config, settled) {
+            Decision::Skip => {
+                let took = Duration::ZERO;
+                let skipped =
+                    Observation { verb: "apply", api, subresource: "", outcome: RequestOutcome::Skipped, took };
+                self.0.observer.request(&skipped);
+                return Ok(Applied::Unchanged);
+            }
+            Decision::Drift(paths) => {
+                tracing::info!(kind = %api.kind, key = %config.key, fields = ?paths, "putting back what others changed");
+            }
+            Decision::Create | Decision::Changed => {}
+        }
+        let verb = Verb::Apply { force: options.conflicts == Conflicts::Take };
+        let call = Call { verb, api, key: &config.key, subresource: "", body: Some(&config.object) };
+        let answer = self.send(call).await?;
+        self.settle(slot, differences(&ty, &answer.value, &config.object).sum);
+        Ok(match answer.code {
+            StatusCode::CREATED => Applied::Created(answer.value),
+            _ => Applied::Updated(answer.value),
+        })
+    }
+
+    /// Reads an object from the server, past the cache.
+    pub async fn get(&self, api: &ApiResource, key: &ObjectKey) -> Result<Option<Value>, WriteError> {
+        let call = Call { verb: Verb::Get, api, key, subresource: "", body: None };
+        match self.send(call).await {
+            Ok(answer) => Ok(Some(answer.value)),
+            Err(WriteError::NotFound { missing: Missing::Object | Missing::Namespace, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates an object that must not exist yet.
+    pub async fn create(&self, api: &ApiResource, object: &Value) -> Result<Value, WriteError> {
+        let key = key_of(object)?;
+        Ok(self.send(Call { verb: Verb::Create, api, key: &key, subresource: "", body: Some(object) }).await?.value)
+    }
+
+    /// Replaces an object, which must carry the resource version it was read at.
+    pub async fn replace(&self, api: &ApiResource, object: &Value) -> Result<Value, WriteError> {
+        let key = key_of(object)?;
+        if object.pointer("/metadata/resourceVersion").and_then(Value::as_str).is_none_or(str::is_empty) {
+            let path = FieldPath::new("metadata").child("resourceVersion");
+            let error = FieldError::required(path, "a replaced object must be the one that was read");
+            return Err(WriteError::invalid(&FieldErrors::from(error)));
+        }
+        Ok(self.send(Call { verb: Verb::Update, api, key: &key, subresource: "", body: Some(object) }).await?.value)
+    }
+
+    /// Patches an object, or one of its subresources (`"status"`, `"scale"`; `""` for the object itself).
+    pub async fn patch(
+        &self,
+        api: &ApiResource,
+        key: &ObjectKey,
+        subresource: &str,
+        patch: Patch,
+    ) -> Result<Value, WriteError> {
+        let (verb, body) = match patch {
+            Patch::Merge { mut patch, resource_version } => {
+                if !patch["metadata"].is_object() {
+                    patch["metadata"] = json!({});
+                }
+                patch["metadata"]["resourceVersion"] = json!(resource_version);
+                (Verb::Patch(MERGE_PATCH), patch)
+            }
+            Patch::Json(patch) => (Verb::Patch(JSON_PATCH), patch),
+        };
+        Ok(self.send(Call { verb, api, key, subresource, body: Some(&body) }).await?.value)
+    }
+
+    /// Deletes just this object: not another one that has its name by now. That it is gone already is fine. Its
+    /// dependents go in the background.
+    pub async fn delete(&self, api: &ApiResource, live: &Value) -> Result<Deleted, WriteError> {
+        let key = key_of(live)?;
+        if uid(live).is_empty() {
+            let path = FieldPath::new("metadata").child("uid");
+            let error = FieldError::required(path, "only an object that was read can be deleted");
+            return Err(WriteError::invalid(&FieldErrors::from(error)));
+        }
+        if is_deleting(live) {
+            return Ok(Deleted::Leaving);
+        }
+        let body = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid(live)},
+            "propagationPolicy": "Background",
+        });
+        let call = Call { verb: Verb::Delete, api, key: &key, subresource: "", body: Some(&body) };
+        match self.send(call).await {
+            Ok(_) => {
+                self.settle(Slot::new(api, &key, false), None);
+                self.settle(Slot::new(api, &key, true), None);
+                Ok(Deleted::Told)
+            }
+            Err(WriteError::NotFound { missing: Missing::Object | Missing::Namespace, .. }) => Ok(Deleted::Absent),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes the object of this name, which is read first: a delete names its uid.
+    pub async fn delete_named(&self, api: &ApiResource, key: &ObjectKey) -> Result<Deleted, WriteError> {
+        match self.get(api, key).await? {
+            Some(live) => self.delete(api, &live).await,
+            None => Ok(Deleted::Absent),
+        }
+    }
+
+    /// Remembers what is left of the differences after an apply.
+    fn settle(&self, slot: Slot, left: Option<Digest>) {
+        let mut settled = self.0.settled.lock();
+        match left {
+            Some(left) => {
+                if settled.len() >= MOST_SETTLED {
+                    settled.clear();
+                }
+                settled.insert(slot, left);
+            }
+            None => drop(settled.remove(&slot)),
+        }
+    }
+
+    /// Remembers what the server does not take of a status.
+    pub(crate) fn settle_status(&self, api: &ApiResource, key: &ObjectKey, left: Option<Value>) {
+        self.settle(Slot::new(api, key, true), left.as_ref().map(Digest::of));
+    }
+
+    /// Whether the server did not take just this when it was last written.
+    pub(crate) fn is_refused_status(&self, api: &ApiResource, key: &ObjectKey, patch: &Option<Value>) -> bool {
+        let settled = self.0.settled.lock();
+        // Mostly nothing was refused, and nothing has to be summed up.
+        !settled.is_empty() && settled.get(&Slot::new(api, key, true)).copied() == patch.as_ref().map(Digest::of)
+    }
+}
+
+impl Slot {
+    fn new(api: &ApiResource, key: &ObjectKey, status: bool) -> Self {
+        Self { group: api.group.clone(), kind: api.kind.clone(), key: key.clone(), status }
+    }
+}
+
+impl Applied {
+    /// The object as the server answered; none if nothing was sent.
+    pub fn object(&self) -> Option<&Value> {
+        match self {
+            Self::Unchanged => None,
+            Self::Created(object) | Self::Updated(object) => Some(object),
+        }
+    }
+}
+
+impl fmt::Display for FieldManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("manager", &self.0.manager).finish_non_exhaustive()
+    }
+}

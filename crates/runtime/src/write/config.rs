@@ -1,0 +1,115 @@
+//! What is applied: a configuration made ready to be sent. In: an object as the user wrote it. Out: the same without
+//! what only servers write, marked with a digest of itself, so that a later look can tell whether it is applied.
+
+use konverge_core::{FieldError, FieldPath, ObjectKey};
+use kube::core::ApiResource;
+use serde_json::{Map, Value, json};
+
+use super::FieldManager;
+use super::digest::{Digest, digest};
+use crate::error::{FieldErrors, WriteError};
+
+/// What of `metadata` only a server writes.
+const SERVERS: [&str; 8] = [
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+/// A configuration that is ready to be applied.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Config {
+    pub key: ObjectKey,
+    pub object: Value,
+    /// The annotation that holds the digest.
+    pub mark: String,
+    /// The digest.
+    pub digest: String,
+}
+
+impl Config {
+    /// Makes an object ready. The kind of `api` goes in, the status and the server's fields go out.
+    pub fn new(api: &ApiResource, mut object: Value, manager: &FieldManager) -> Result<Self, WriteError> {
+        let key = key_of(&object)?;
+        let Value::Object(fields) = &mut object else { return Err(no_object()) };
+        fields.insert("apiVersion".into(), api.api_version.clone().into());
+        fields.insert("kind".into(), api.kind.clone().into());
+        fields.remove("status");
+        if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
+            SERVERS.iter().for_each(|name| drop(metadata.remove(*name)));
+        }
+        if api.group.is_empty() && api.kind == "Secret" {
+            readable_secret(fields);
+        }
+        let mark = manager.mark();
+        let annotations = entry(fields, "metadata").and_then(|metadata| entry(metadata, "annotations"));
+        let Some(annotations) = annotations else { return Err(no_object()) };
+        annotations.remove(&mark);
+
+        let mut sum = Digest::default();
+        sum.text(manager.as_str());
+        digest(&mut sum, &object);
+        let digest = sum.to_string();
+        object["metadata"]["annotations"][&mark] = json!(digest);
+        Ok(Self { key, object, mark, digest })
+    }
+}
+
+/// The key of an object that has a name.
+pub(crate) fn key_of(object: &Value) -> Result<ObjectKey, WriteError> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
+    match text("/metadata/name") {
+        Some(name) => Ok(ObjectKey::new(text("/metadata/namespace"), name)),
+        None => {
+            let path = FieldPath::new("metadata").child("name");
+            let error = FieldError::required(path, "an object to be written needs a name");
+            Err(WriteError::invalid(&FieldErrors::from(error)))
+        }
+    }
+}
+
+fn no_object() -> WriteError {
+    let error = FieldError::invalid(FieldPath::new("metadata"), Value::Null, "must be an object, with its annotations");
+    WriteError::invalid(&FieldErrors::from(error))
+}
+
+fn entry<'a>(fields: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Map<String, Value>> {
+    let value = fields.entry(name).or_insert(Value::Null);
+    if value.is_null() {
+        *value = Value::Object(Map::new());
+    }
+    value.as_object_mut()
+}
+
+/// Turns `stringData` into `data`: the server does so too and never shows `stringData`, so that nobody could tell
+/// whether it is applied.
+fn readable_secret(fields: &mut Map<String, Value>) {
+    let Some(Value::Object(texts)) = fields.remove("stringData") else { return };
+    let Some(data) = entry(fields, "data") else { return };
+    for (name, text) in texts {
+        if let Value::String(text) = text {
+            data.insert(name, base64(text.as_bytes()).into());
+        }
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let bits = chunk.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for at in 0..4 {
+            let six = (bits >> (18 - 6 * at)) & 63;
+            out.push(if at > chunk.len() { '=' } else { char::from(ALPHABET[six as usize]) });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

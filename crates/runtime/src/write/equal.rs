@@ -1,0 +1,118 @@
+//! Whether two scalars mean the same. In: what somebody wrote and what a server shows. Out: yes or no. Servers write
+//! quantities, times and numbers in their own way: `0.5` comes back as `500m`.
+
+use jiff::Timestamp;
+use konverge_schema::Scalar;
+use serde_json::Value;
+
+/// Whether both values mean the same for a field of this type. An int-or-string is never both: `80` and `"80"` differ.
+pub(crate) fn same(scalar: Scalar, live: &Value, want: &Value) -> bool {
+    if live == want {
+        return true;
+    }
+    match scalar {
+        Scalar::Quantity => match (quantity(live), quantity(want)) {
+            (Some(live), Some(want)) => live == want,
+            _ => false,
+        },
+        Scalar::Time => match (moment(live), moment(want)) {
+            (Some(live), Some(want)) => live == want,
+            _ => false,
+        },
+        _ => same_number(live, want),
+    }
+}
+
+/// Whether both are numbers of one value: `3` and `3.0`.
+pub(crate) fn same_number(live: &Value, want: &Value) -> bool {
+    match (live, want) {
+        (Value::Number(live), Value::Number(want)) => {
+            live == want || (live.is_f64() || want.is_f64()) && live.as_f64() == want.as_f64()
+        }
+        _ => false,
+    }
+}
+
+fn moment(value: &Value) -> Option<Timestamp> {
+    value.as_str()?.parse().ok()
+}
+
+/// A quantity as digits and a power of ten, without zeros at the end.
+fn quantity(value: &Value) -> Option<(i128, i32)> {
+    let text = match value {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    let (sign, body) = match text.strip_prefix('-') {
+        Some(body) => (-1, body),
+        None => (1, text.strip_prefix('+').unwrap_or(&text)),
+    };
+    let end = body.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(body.len());
+    let (number, suffix) = body.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let mut digits: i128 = format!("0{whole}{fraction}").parse().ok()?;
+    let mut power = -i32::try_from(fraction.len()).ok()?;
+    match suffix {
+        "" => {}
+        "n" => power -= 9,
+        "u" => power -= 6,
+        "m" => power -= 3,
+        "k" => power += 3,
+        "M" => power += 6,
+        "G" => power += 9,
+        "T" => power += 12,
+        "P" => power += 15,
+        "E" => power += 18,
+        binary if binary.ends_with('i') => {
+            let thousands = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|known| *known == binary)?;
+            digits = digits.checked_mul(1 << (10 * (thousands + 1)))?;
+        }
+        exponent => power += exponent.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?,
+    }
+    while digits != 0 && digits % 10 == 0 {
+        digits /= 10;
+        power += 1;
+    }
+    Some((sign * digits, if digits == 0 { 0 } else { power }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn scalars_are_compared_by_what_they_mean() {
+        let cases = [
+            (Scalar::Quantity, json!("500m"), json!("0.5"), true),
+            (Scalar::Quantity, json!("1"), json!(1), true),
+            (Scalar::Quantity, json!("1"), json!("1000m"), true),
+            (Scalar::Quantity, json!("1Gi"), json!("1024Mi"), true),
+            (Scalar::Quantity, json!("1536Mi"), json!("1.5Gi"), true),
+            (Scalar::Quantity, json!("1G"), json!("1Gi"), false),
+            (Scalar::Quantity, json!("1k"), json!("1e3"), true),
+            (Scalar::Quantity, json!("1k"), json!("10E2"), true),
+            (Scalar::Quantity, json!("0"), json!("0Gi"), true),
+            (Scalar::Quantity, json!("-1"), json!("1"), false),
+            (Scalar::Quantity, json!("1E"), json!("1000P"), true),
+            (Scalar::Quantity, json!("many"), json!("few"), false),
+            (Scalar::Quantity, json!("99999999999999999999999999999999999999Ei"), json!("1"), false),
+            (Scalar::IntOrString, json!(80), json!(80), true),
+            (Scalar::IntOrString, json!("25%"), json!("25%"), true),
+            (Scalar::IntOrString, json!(80), json!("80"), false),
+            (Scalar::Time, json!("2026-01-01T00:00:00Z"), json!("2026-01-01T01:00:00+01:00"), true),
+            (Scalar::Time, json!("2026-01-01T00:00:00Z"), json!("2026-01-01T00:00:01Z"), false),
+            (Scalar::Int32, json!(3), json!(3.0), true),
+            (Scalar::Int64, json!(9_007_199_254_740_993_u64), json!(9_007_199_254_740_992_u64), false),
+            (Scalar::Int32, json!(3), json!(4), false),
+            (Scalar::String, json!("1"), json!("1.0"), false),
+            (Scalar::Boolean, json!(true), json!(false), false),
+        ];
+        for (scalar, live, want, expect) in cases {
+            assert_eq!(same(scalar, &live, &want), expect, "{scalar:?}: {live} and {want}");
+            assert_eq!(same(scalar, &want, &live), expect, "{scalar:?}: {want} and {live}");
+        }
+    }
+}

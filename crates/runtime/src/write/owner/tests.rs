@@ -1,0 +1,61 @@
+//! Tests of `owner`, as tables.
+
+use super::*;
+
+fn owner(namespace: Option<&str>) -> Owner {
+    let key = ObjectKey::new(namespace, "web");
+    Owner { api_version: "example.com/v1".into(), kind: "WebApp".into(), key, uid: "u1".into() }
+}
+
+fn child(namespace: Option<&str>, references: Value) -> Value {
+    json!({"metadata": {"name": "c", "namespace": namespace, "ownerReferences": references}})
+}
+
+/// The references of a child after the owner's was put in, by uid, or why it was not.
+fn check(owner: &Owner, mut config: Value, live: Option<&Value>, expect: Result<&[&str], &str>) {
+    let outcome = owner.put_into(&mut config, live).map_err(|error| error.to_string());
+    let uids = references(&config).map(|reference| text(reference, "uid")).collect::<Vec<_>>();
+    match expect {
+        Ok(expect) => {
+            assert_eq!((outcome, uids.as_slice()), (Ok(()), expect));
+        }
+        Err(expect) => assert_eq!(outcome, Err(format!("metadata.ownerReferences: {expect}"))),
+    }
+}
+
+#[test]
+fn an_owner_in_a_namespace_owns_only_what_is_in_it() {
+    let (namespaced, cluster) = (owner(Some("a")), owner(None));
+    check(&namespaced, child(Some("a"), Value::Null), None, Ok(&["u1"]));
+    check(&cluster, child(Some("a"), Value::Null), None, Ok(&["u1"]));
+    check(&cluster, child(None, Value::Null), None, Ok(&["u1"]));
+    let other = "WebApp a/web cannot own b/c: an owner must be in the same namespace, or in none";
+    check(&namespaced, child(Some("b"), Value::Null), None, Err(other));
+    let none = "WebApp a/web cannot own c: what is in no namespace cannot belong to what is in one";
+    check(&namespaced, child(None, Value::Null), None, Err(none));
+}
+
+#[test]
+fn other_owners_stay_but_there_is_one_controller() {
+    let owner = owner(Some("a"));
+    let reference = |uid: &str, kind: &str, controller: bool| json!({"uid": uid, "kind": kind, "name": "web", "controller": controller});
+    let with = |references: &[Value]| child(Some("a"), json!(references));
+    check(&owner, with(&[]), None, Ok(&["u1"]));
+    check(&owner, with(&[reference("u2", "Other", false)]), None, Ok(&["u2", "u1"]));
+    check(&owner, with(&[owner.reference()]), None, Ok(&["u1"]));
+    check(&owner, with(&[reference("u2", "Other", true)]), None, Err("a/c names Other web as its controller"));
+    // The object as it is counts, too, but not an owner that was deleted and made again.
+    let taken = "a/c belongs to Other web already, so WebApp web cannot take it over";
+    check(&owner, with(&[]), Some(&with(&[reference("u2", "Other", true)])), Err(taken));
+    check(&owner, with(&[]), Some(&with(&[reference("u0", "WebApp", true)])), Ok(&["u1"]));
+    check(&owner, with(&[]), Some(&with(&[reference("u2", "Other", false)])), Ok(&["u1"]));
+}
+
+#[test]
+fn an_owner_has_a_uid() {
+    let api = ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("example.com", "v1", "WebApp"));
+    let object = |uid: Value| json!({"metadata": {"name": "web", "namespace": "a", "uid": uid}});
+    assert_eq!(Owner::of(&api, &object(json!("u1"))).unwrap(), owner(Some("a")));
+    let error = Owner::of(&api, &object(Value::Null)).unwrap_err();
+    assert_eq!(error.to_string(), "metadata.uid: an owner must exist on the server");
+}

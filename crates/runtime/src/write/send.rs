@@ -1,0 +1,219 @@
+//! One request to the API server and what came of it. In: what to do to which object. Out: the object as the server
+//! answered, or a [`WriteError`]. Nothing is written without asking the fence, nothing is sent without being observed.
+
+use http::{Method, Request, StatusCode, header};
+use konverge_core::ObjectKey;
+use kube::client::Body;
+use kube::core::ApiResource;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::fence::{Observation, RequestOutcome};
+use super::{FieldManager, Writer};
+use crate::error::{Act, Refusal, WriteError};
+
+/// What may stand unescaped neither in a segment of a path nor in a query.
+const RESERVED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'&')
+    .add(b'+')
+    .add(b'/')
+    .add(b'<')
+    .add(b'=')
+    .add(b'>')
+    .add(b'?')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}');
+
+/// A JSON body under this type.
+pub(crate) const JSON: &str = "application/json";
+/// RFC 6902.
+pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
+/// RFC 7386.
+pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
+/// Server-side apply; JSON is YAML.
+pub(crate) const APPLY_PATCH: &str = "application/apply-patch+yaml";
+
+/// The term a write was made in, for whoever looks at the requests on their way.
+const TERM: &str = "konverge-term";
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Get,
+    Create,
+    Update,
+    Patch(&'static str),
+    Apply { force: bool },
+    Delete,
+}
+
+/// One request.
+pub(crate) struct Call<'a> {
+    pub verb: Verb,
+    pub api: &'a ApiResource,
+    pub key: &'a ObjectKey,
+    pub subresource: &'a str,
+    pub body: Option<&'a Value>,
+}
+
+/// What the server answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub code: StatusCode,
+    pub value: Value,
+}
+
+impl Verb {
+    fn writes(self) -> bool {
+        self != Self::Get
+    }
+
+    /// As metrics name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Apply { .. } => "apply",
+            other => other.rule(),
+        }
+    }
+
+    /// As RBAC names it.
+    fn rule(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch(_) | Self::Apply { .. } => "patch",
+            Self::Delete => "delete",
+        }
+    }
+
+    fn method(self) -> Method {
+        match self {
+            Self::Get => Method::GET,
+            Self::Create => Method::POST,
+            Self::Update => Method::PUT,
+            Self::Patch(_) | Self::Apply { .. } => Method::PATCH,
+            Self::Delete => Method::DELETE,
+        }
+    }
+
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::Patch(format) => format,
+            Self::Apply { .. } => APPLY_PATCH,
+            _ => JSON,
+        }
+    }
+}
+
+impl Call<'_> {
+    fn act(&self) -> Act {
+        let resource = match self.subresource {
+            "" => self.api.plural.clone(),
+            subresource => format!("{}/{subresource}", self.api.plural),
+        };
+        Act { verb: self.verb.rule(), group: self.api.group.clone(), resource, key: self.key.clone() }
+    }
+
+    fn uri(&self, manager: &FieldManager) -> String {
+        let api = self.api;
+        let mut uri = match api.group.as_str() {
+            "" => format!("/api/{}", api.version),
+            group => format!("/apis/{group}/{}", api.version),
+        };
+        let mut push = |segment: &str| {
+            uri.push('/');
+            uri.extend(utf8_percent_encode(segment, RESERVED));
+        };
+        if let Some(namespace) = self.key.namespace() {
+            push("namespaces");
+            push(namespace);
+        }
+        push(&api.plural);
+        if self.verb != Verb::Create {
+            push(self.key.name());
+        }
+        if !self.subresource.is_empty() {
+            push(self.subresource);
+        }
+        if self.verb.writes() && self.verb != Verb::Delete {
+            uri.push_str("?fieldManager=");
+            uri.extend(utf8_percent_encode(manager.as_str(), RESERVED));
+        }
+        if self.verb == (Verb::Apply { force: true }) {
+            uri.push_str("&force=true");
+        }
+        uri
+    }
+}
+
+impl Writer {
+    /// Sends one request and waits for its answer, but not longer than the writer's timeout.
+    pub(crate) async fn send(&self, call: Call<'_>) -> Result<Answer, WriteError> {
+        let term = match call.verb.writes().then(|| self.0.fence.term()).transpose() {
+            Ok(term) => term.filter(|term| *term > 0),
+            Err(fenced) => {
+                self.observe(&call, RequestOutcome::Fenced, None);
+                return Err(fenced.into());
+            }
+        };
+        let mut request = Request::builder()
+            .method(call.verb.method())
+            .uri(call.uri(&self.0.manager))
+            .header(header::ACCEPT, JSON)
+            .header(header::CONTENT_TYPE, call.verb.content_type());
+        if let Some(term) = term {
+            request = request.header(TERM, term);
+        }
+        let body = call.body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let request = request.body(Body::from(body));
+        let request = request.map_err(|error| WriteError::Other { code: 0, message: error.to_string() })?;
+
+        let started = Instant::now();
+        let exchanged = tokio::time::timeout(self.0.timeout, self.exchange(request)).await;
+        let outcome = match &exchanged {
+            Ok(Ok((parts, _))) => RequestOutcome::Answered(parts.status.as_u16()),
+            Ok(Err(_)) | Err(_) => RequestOutcome::Lost,
+        };
+        self.observe(&call, outcome, Some(started));
+
+        let writes = call.verb.writes();
+        let (parts, body) = match exchanged {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => return Err(WriteError::unanswered(call.act(), writes, error.into())),
+            Err(elapsed) => return Err(WriteError::unanswered(call.act(), writes, elapsed.into())),
+        };
+        if !parts.status.is_success() {
+            let refusal = Refusal { code: parts.status, headers: &parts.headers, body: body.as_ref() };
+            return Err(WriteError::refused(call.act(), writes, refusal));
+        }
+        let value = serde_json::from_slice(body.as_ref())
+            .map_err(|error| WriteError::unanswered(call.act(), writes, error.into()))?;
+        Ok(Answer { code: parts.status, value })
+    }
+
+    async fn exchange(
+        &self,
+        request: Request<Body>,
+    ) -> Result<(http::response::Parts, impl AsRef<[u8]> + use<>), kube::Error> {
+        let response = self.0.client.send(request).await?;
+        let (parts, body) = response.into_parts();
+        Ok((parts, body.collect_bytes().await?))
+    }
+
+    fn observe(&self, call: &Call<'_>, outcome: RequestOutcome, started: Option<Instant>) {
+        self.0.observer.request(&Observation {
+            verb: call.verb.name(),
+            api: call.api,
+            subresource: call.subresource,
+            outcome,
+            took: started.map(|started| started.elapsed()).unwrap_or_default(),
+        });
+    }
+}

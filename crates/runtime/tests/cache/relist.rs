@@ -1,0 +1,182 @@
+//! Watches that fall behind at every turn: nothing is lost, nothing is a phantom, and each deletion is told once, also
+//! those that happened while nobody looked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use konverge_core::LabelSelector;
+use konverge_runtime::{Cache, Lists, Target, WatchSettings};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use parking_lot::Mutex;
+
+use crate::faults::{Asked, Faults, Line, Verdict};
+use crate::kinds::{config_map, config_maps};
+
+/// What a subscriber was told.
+#[derive(Default)]
+struct Told {
+    /// Name to uid and version.
+    objects: BTreeMap<String, (String, String)>,
+    known: BTreeSet<String>,
+    deleted: BTreeMap<String, usize>,
+    wrong: Vec<String>,
+}
+
+fn listen(cache: &Cache) -> (Arc<Mutex<Told>>, konverge_runtime::Subscription) {
+    let told = Arc::new(Mutex::new(Told::default()));
+    let hears = told.clone();
+    let subscription = cache.subscribe(move |change| {
+        let mut told = hears.lock();
+        let name = change.object().name().to_owned();
+        match change.after() {
+            Some(after) => {
+                let known = told.objects.get(&name).cloned();
+                if change.before().map(|before| (before.uid().to_owned(), before.resource_version().to_owned()))
+                    != known
+                {
+                    told.wrong.push(format!("{change:?} but {known:?} was known"));
+                }
+                if told.deleted.contains_key(after.uid()) {
+                    told.wrong.push(format!("{change:?} is a phantom"));
+                }
+                told.known.insert(after.uid().to_owned());
+                told.objects.insert(name, (after.uid().to_owned(), after.resource_version().to_owned()));
+            }
+            None => {
+                let uid = change.object().uid().to_owned();
+                *told.deleted.entry(uid).or_default() += 1;
+                told.objects.remove(&name);
+            }
+        }
+    });
+    (told, subscription)
+}
+
+/// A small generator: the seed says it all.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// One of the ways a watch can end.
+fn ending(dice: u64) -> Line {
+    match dice % 4 {
+        0 => Line::Break,
+        1 => Line::End,
+        _ => Line::Error(410),
+    }
+}
+
+async fn check(seed: u64, lists: Lists, rounds: usize) -> usize {
+    let faults = Faults::new().await;
+    let client = faults.client();
+    let maps = config_maps(&client);
+    faults.plan(move |asked, before| {
+        let mut dice = Dice(seed ^ (before as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        dice.below(7);
+        match asked {
+            // Some pages come too late.
+            Asked::List { continues: true } if dice.below(5) == 0 => Verdict::Answer(410, None),
+            Asked::List { continues: false } if dice.below(9) == 0 => Verdict::Answer(500, None),
+            Asked::Streamed | Asked::Watch => {
+                // A list of up to eight objects and its end, and then a few changes.
+                let mut left = match (asked, dice.below(5)) {
+                    (Asked::Watch, _) => dice.below(4),
+                    (_, 0) => dice.below(8),
+                    _ => 9 + dice.below(4),
+                };
+                let end = dice.below(1 << 32);
+                Verdict::Lines(Box::new(move |_| match left {
+                    0 => ending(end),
+                    _ => {
+                        left -= 1;
+                        Line::Pass
+                    }
+                }))
+            }
+            _ => Verdict::Pass,
+        }
+    });
+    let caches = faults.caches(WatchSettings { lists, page: 3, ..WatchSettings::default() });
+    let cache = caches.open(Target::of::<ConfigMap>().within("default"));
+    let (told, _subscription) = listen(&cache);
+    let mut dice = Dice(seed);
+    for _ in 0..rounds {
+        for _ in 0..=dice.below(6) {
+            let name = format!("m{}", dice.below(8));
+            match (maps.get_opt(&name).await.unwrap(), dice.below(3)) {
+                (None, _) => drop(maps.create(&PostParams::default(), &config_map(&name, "a", None)).await.unwrap()),
+                (Some(_), 0) => drop(maps.delete(&name, &DeleteParams::default()).await.unwrap()),
+                (Some(mut map), _) => {
+                    map.data.get_or_insert_default().insert("n".into(), dice.below(1 << 40).to_string());
+                    maps.replace(&name, &PostParams::default(), &map).await.unwrap();
+                }
+            }
+        }
+        // Sometimes the watch has time to come back, and sometimes not.
+        tokio::time::sleep(Duration::from_millis(dice.below(4000))).await;
+    }
+    let lists_asked =
+        faults.asked().iter().filter(|(_, asked)| matches!(asked, Asked::Streamed | Asked::List { .. })).count();
+    faults.plan(|_, _| Verdict::Pass);
+    let server: BTreeMap<String, (String, String)> = maps
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|map| {
+            let metadata = map.metadata;
+            (metadata.name.unwrap(), (metadata.uid.unwrap(), metadata.resource_version.unwrap()))
+        })
+        .collect();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
+    while told.lock().objects != server && tokio::time::Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let told = told.lock();
+    assert_eq!(told.wrong, [] as [String; 0], "seed {seed}");
+    assert_eq!(told.objects, server, "seed {seed}: lost");
+    let everything = LabelSelector::default();
+    let cached = cache.list(None, &everything).into_iter();
+    let cached = cached.map(|o| (o.name().to_owned(), (o.uid().to_owned(), o.resource_version().to_owned())));
+    assert_eq!(cached.collect::<BTreeMap<_, _>>(), server, "seed {seed}: the cache differs");
+    let twice: Vec<_> = told.deleted.iter().filter(|(_, times)| **times != 1).collect();
+    assert!(twice.is_empty(), "seed {seed}: deletions told twice: {twice:?}");
+    let there: BTreeSet<&String> = server.values().map(|(uid, _)| uid).collect();
+    let untold: Vec<_> =
+        told.known.iter().filter(|uid| !there.contains(uid) && !told.deleted.contains_key(*uid)).collect();
+    assert!(untold.is_empty(), "seed {seed}: deletions not told: {untold:?}");
+    lists_asked
+}
+
+/// How many rounds for each seed: a longer run takes its number from here.
+fn rounds() -> usize {
+    std::env::var("KONVERGE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(400)
+}
+
+async fn run(lists: Lists) {
+    let mut asked = 0;
+    for seed in 1..=4 {
+        asked += check(seed, lists, rounds()).await;
+    }
+    println!("{asked} lists or pages, {lists:?}");
+    assert!(asked > rounds(), "only {asked} lists in {} rounds", 4 * rounds());
+}
+
+#[tokio::test(start_paused = true)]
+async fn relists_of_streamed_lists_lose_nothing() {
+    run(Lists::Streamed).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn relists_in_pages_lose_nothing() {
+    run(Lists::Paged).await;
+}

@@ -1,0 +1,172 @@
+//! The engine as a whole, against an API server in the same process: what bad reconcilers do to others, which is nothing.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use konverge_apiserver::{ApiServer, Options};
+use konverge_core::ObjectKey;
+use konverge_runtime::{
+    Action, Backoff, BoxFuture, Caches, Controller, ControllerOptions, Error, QueueOptions, Run, Target, Verdict,
+    WatchSettings,
+};
+use kube::Client;
+use kube::api::{Api, PostParams};
+
+async fn client() -> Client {
+    Client::new(ApiServer::open(Options::default()).await.unwrap(), "default")
+}
+
+async fn create(client: &Client, name: &str) {
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some(name.to_owned());
+    Api::<ConfigMap>::default_namespaced(client.clone()).create(&PostParams::default(), &map).await.unwrap();
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new(Some("default"), name)
+}
+
+/// Polls until it is so; the deadline is far beyond what it takes.
+async fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("{what} did not happen");
+}
+
+/// Runs a controller of ConfigMaps until `look` returns.
+async fn with_controller<R, L>(client: Client, options: ControllerOptions, reconcile: R, look: L)
+where
+    R: Fn(Run) -> BoxFuture<Result<Action, Error>> + Send + Sync + 'static,
+    L: AsyncFnOnce(&Controller),
+{
+    let caches = Caches::new(client, WatchSettings::default());
+    let controller = Controller::new("configmaps", Target::of::<ConfigMap>(), caches.clone(), options);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn({
+        let controller = controller.clone();
+        async move { controller.run(Arc::new(reconcile), async { drop(stopped.await) }).await }
+    });
+    look(&controller).await;
+    stop.send(()).unwrap();
+    running.await.unwrap();
+    caches.shutdown().await;
+}
+
+fn quick() -> ControllerOptions {
+    let backoff = Backoff { initial: Duration::from_millis(5), max: Duration::from_millis(20), ..Backoff::default() };
+    ControllerOptions {
+        concurrency: 4,
+        timeout: Some(Duration::from_millis(50)),
+        queue: QueueOptions { backoff, ..QueueOptions::default() },
+        ..ControllerOptions::default()
+    }
+}
+
+#[tokio::test]
+async fn a_panic_or_a_hang_ends_one_reconcile_and_no_more() {
+    let client = client().await;
+    for name in ["panics", "hangs", "fails", "gives-up"] {
+        create(&client, name).await;
+    }
+    for number in 0..50 {
+        create(&client, &format!("good-{number}")).await;
+    }
+    let runs: Arc<Mutex<HashMap<String, usize>>> = Arc::default();
+    let counted = runs.clone();
+    let reconcile = move |run: Run| -> BoxFuture<Result<Action, Error>> {
+        let name = run.key.name().to_owned();
+        *counted.lock().unwrap().entry(name.clone()).or_default() += 1;
+        // A panic before there is a future is a panic like any other.
+        assert!(name != "panics", "on purpose");
+        Box::pin(async move {
+            match name.as_str() {
+                "hangs" => std::future::pending().await,
+                "fails" => Err(Error::new("not yet")),
+                "gives-up" => Err(Error::permanent("never")),
+                _ => Ok(Action::await_change()),
+            }
+        })
+    };
+    let ran = |name: &str| runs.lock().unwrap().get(name).copied().unwrap_or_default();
+    with_controller(client, quick(), reconcile, async |controller| {
+        eventually("every good one", || (0..50).all(|number| ran(&format!("good-{number}")) > 0)).await;
+        for name in ["panics", "hangs", "fails"] {
+            eventually("a retry", || ran(name) >= 3).await;
+        }
+        let last = |name: &str| controller.history().of(&key(name)).last().cloned().unwrap().verdict;
+        assert_eq!(last("panics"), Verdict::Panicked { message: "on purpose".into() });
+        assert_eq!(last("hangs"), Verdict::TimedOut);
+        assert!(matches!(last("fails"), Verdict::Failed { retried: true, .. }));
+        assert!(matches!(last("gives-up"), Verdict::Failed { retried: false, .. }));
+    })
+    .await;
+    assert_eq!(ran("gives-up"), 1);
+    assert_eq!(ran("good-7"), 1);
+}
+
+#[tokio::test]
+async fn one_reconcile_per_key_at_a_time_and_no_wakeup_is_lost() {
+    let client = client().await;
+    create(&client, "busy").await;
+    let (inside, most, runs) =
+        (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counts = (inside, most.clone(), runs.clone());
+    let reconcile = move |_: Run| -> BoxFuture<Result<Action, Error>> {
+        let (inside, most, runs) = counts.clone();
+        Box::pin(async move {
+            most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            inside.fetch_sub(1, Ordering::SeqCst);
+            runs.fetch_add(1, Ordering::SeqCst);
+            Ok(Action::await_change())
+        })
+    };
+    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    with_controller(client, quick(), reconcile, async |controller| {
+        eventually("the first run", || runs.load(Ordering::SeqCst) > 0).await;
+        for round in 0..20 {
+            let mut map = maps.get("busy").await.unwrap();
+            map.data = Some([("round".to_owned(), round.to_string())].into());
+            maps.replace("busy", &PostParams::default(), &map).await.unwrap();
+        }
+        // The last change leads to a run that begins after it: its cause is the newest version.
+        let newest = maps.get("busy").await.unwrap().metadata.resource_version.unwrap();
+        eventually("a run for the last change", || {
+            let runs = controller.history().of(&key("busy"));
+            runs.iter().any(|run| run.causes.iter().any(|cause| cause.resource_version == newest))
+        })
+        .await;
+    })
+    .await;
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_stop_lets_running_reconciles_finish() {
+    let client = client().await;
+    create(&client, "slow").await;
+    let (began, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counts = (began.clone(), ended.clone());
+    let reconcile = move |_: Run| -> BoxFuture<Result<Action, Error>> {
+        let (began, ended) = counts.clone();
+        Box::pin(async move {
+            began.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            ended.fetch_add(1, Ordering::SeqCst);
+            Ok(Action::await_change())
+        })
+    };
+    let options = ControllerOptions { timeout: None, ..quick() };
+    with_controller(client, options, reconcile, async |_| {
+        eventually("the start", || began.load(Ordering::SeqCst) == 1).await;
+    })
+    .await;
+    assert_eq!((began.load(Ordering::SeqCst), ended.load(Ordering::SeqCst)), (1, 1));
+}

@@ -1,0 +1,81 @@
+//! An application with a status: a Deployment for each MyApp, its phase and conditions for people and programs to read,
+//! and a check that says what is wrong with a spec that no retry can mend.
+
+use konverge::prelude::*;
+use konverge::{PROGRESSING, READY};
+
+/// What a user asks for.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "example.com",
+    version = "v1",
+    kind = "MyApp",
+    namespaced,
+    status = "MyAppStatus",
+    shortname = "app",
+    printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase"}"#
+)]
+pub struct MyAppSpec {
+    /// How many; at least one.
+    pub replicas: i32,
+    /// The image to run.
+    pub image: String,
+    /// The port it listens on.
+    pub port: i32,
+}
+
+/// What is true of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MyAppStatus {
+    /// `Pending` until all replicas are ready, then `Running`.
+    pub phase: String,
+    /// How many replicas are ready.
+    pub ready_replicas: i32,
+}
+
+/// A Deployment like the spec says, and a status like the Deployment says.
+pub async fn reconcile(ctx: Context<MyApp>) -> Result<Action> {
+    let app = ctx.resource();
+    check(&app.spec)?;
+
+    let deployment = ctx
+        .apply(
+            Deployment::new(ctx.name())
+                .replicas(app.spec.replicas)
+                .container(Container::new("app").image(&app.spec.image).port(app.spec.port)),
+        )
+        .await?;
+
+    let ready = deployment.ready_replicas();
+    let running = ready >= app.spec.replicas;
+    let phase = if running { "Running" } else { "Pending" };
+    ctx.set_status(MyAppStatus { phase: phase.into(), ready_replicas: ready }).await?;
+    let message = format!("{ready} of {} replicas are ready", app.spec.replicas);
+    if running {
+        ctx.set_condition(Condition::yes(READY, "AllReady", message)).await?;
+        ctx.set_condition(Condition::no(PROGRESSING, "DeploymentComplete", "nothing is left to do")).await?;
+        ctx.event("Running", "all replicas are ready").await?;
+    } else {
+        ctx.set_condition(Condition::no(READY, "NotAllReady", message)).await?;
+        ctx.set_condition(Condition::yes(PROGRESSING, "Deploying", "replicas are starting")).await?;
+    }
+    Ok(Action::await_change())
+}
+
+/// What is wrong with a spec, all of it at once.
+fn check(spec: &MyAppSpec) -> Result<(), FieldErrors> {
+    let mut errors = FieldErrors::new();
+    if spec.replicas < 1 {
+        errors.invalid("spec.replicas", spec.replicas, "must be greater than 0");
+    }
+    if !(1..=65535).contains(&spec.port) {
+        errors.invalid("spec.port", spec.port, "must be between 1 and 65535");
+    }
+    errors.into_result()
+}
+
+/// The operator, for `main` and for tests.
+pub fn operator() -> Operator<MyApp> {
+    Operator::<MyApp>::new().reconcile(reconcile).owns::<Deployment>()
+}
