@@ -14,12 +14,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use konverge_core::{FieldError, FieldPath, GroupVersion, Status};
-use konverge_schema::{FieldSet, Flavour, Shape, Writer, check_required, check_types, default, prune, validate};
+use konverge_schema::{FieldSet, Writer, check_required, check_types, default, prune, validate};
 use konverge_store::{Commit, CommitError, Condition, Entry, Write as StoreWrite};
 
-use crate::behaviour::StatusOnCreate;
 use crate::decode::Decoded;
 use crate::env::rfc3339;
+use crate::part::Part;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
 use crate::server::Server;
@@ -41,31 +41,6 @@ pub(crate) struct Write<'a> {
     pub manager: String,
     pub api_version: String,
     pub dry_run: bool,
-}
-
-/// Which part of an object a write is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// All of it, but its status if that has an endpoint of its own.
-    Main,
-    /// `/status`
-    Status,
-    /// `/scale`
-    Scale,
-    /// `/finalize` of a namespace
-    Finalize,
-}
-
-impl Part {
-    /// The subresource as managed fields record it.
-    fn name(self) -> &'static str {
-        match self {
-            Part::Main => "",
-            Part::Status => "status",
-            Part::Scale => "scale",
-            Part::Finalize => "finalize",
-        }
-    }
 }
 
 /// How a write ended.
@@ -527,76 +502,6 @@ impl Write<'_> {
     fn invalid(&self, name: &str, errors: &[FieldError]) -> Status {
         Status::invalid(&self.resource.group, &self.resource.kind, name, errors)
     }
-}
-
-impl Resource {
-    /// How the schema treats its objects.
-    pub(crate) fn flavour(&self) -> Flavour {
-        if self.custom { Flavour::Custom } else { Flavour::BuiltIn }
-    }
-
-    /// What becomes of the status that a new object brings.
-    fn initial_status(&self, object: &mut Value) {
-        let Some(fields) = object.as_object_mut() else { return };
-        match &self.behaviour.status_on_create {
-            StatusOnCreate::Dropped if self.subresource("status").is_some() => {
-                fields.remove("status");
-            }
-            StatusOnCreate::Set(status) => {
-                fields.insert("status".into(), status.clone());
-            }
-            StatusOnCreate::Dropped | StatusOnCreate::Kept => {}
-        }
-    }
-
-    /// The fields an endpoint does not write.
-    fn not_written_through(&self, part: Part) -> FieldSet {
-        let apart = self.subresource("status").is_some();
-        match part {
-            Part::Main if apart => FieldSet::of_fields([&["status"][..]]),
-            Part::Status => {
-                let Shape::Struct { fields, .. } = &self.schema.arena.node(self.schema.root).shape else {
-                    return FieldSet::default();
-                };
-                let names = fields.iter().map(|field| &*field.name);
-                let others = names.filter(|name| !matches!(*name, "status" | "metadata" | "apiVersion" | "kind"));
-                let others: Vec<[&str; 1]> = others.map(|name| [name]).collect();
-                FieldSet::of_fields(others.iter().map(|path| &path[..]))
-            }
-            _ => FieldSet::default(),
-        }
-    }
-
-    /// Takes from `new` only what this endpoint may change.
-    fn isolate(&self, part: Part, old: &Value, new: &mut Value) {
-        let apart = self.subresource("status").is_some();
-        match part {
-            Part::Main if apart => copy_field(old, new, "status"),
-            Part::Status => {
-                let mut kept = old.clone();
-                copy_field(new, &mut kept, "status");
-                kept["metadata"] = new["metadata"].take();
-                for field in &self.behaviour.status_holds {
-                    copy_field(&old["metadata"], &mut kept["metadata"], field);
-                }
-                *new = kept;
-            }
-            Part::Finalize => {
-                let mut kept = old.clone();
-                copy_field(&new["spec"], &mut kept["spec"], "finalizers");
-                *new = kept;
-            }
-            Part::Main | Part::Scale => {}
-        }
-    }
-}
-
-fn copy_field(from: &Value, to: &mut Value, field: &str) {
-    let Some(fields) = to.as_object_mut() else { return };
-    match from.get(field) {
-        Some(value) => fields.insert(field.to_owned(), value.clone()),
-        None => fields.remove(field),
-    };
 }
 
 /// The store cannot write: the client may try again, the operator has to look at the disk.

@@ -21,9 +21,10 @@ use serde_json::{Value, json};
 use konverge_core::{GroupVersion, Status};
 use konverge_store::{Change, Entry, Range, ReadError, Watch};
 
-use crate::change::{Done, Part, Write};
+use crate::change::{Done, Write};
 use crate::delete::{DeleteOptions, delete};
 use crate::meta::{self, FOREGROUND, ORPHAN};
+use crate::part::Part;
 use crate::record;
 use crate::resource::Resource;
 use crate::server::Server;

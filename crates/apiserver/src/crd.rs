@@ -13,11 +13,12 @@ use konverge_schema::{Arena, CompileError, OBJECT_META, TypeId, compile, kuberne
 use konverge_store::{BoxFuture, Condition, Entry, Range, Revision};
 
 use crate::behaviour::behaviour;
-use crate::change::{Done, Part};
+use crate::change::Done;
 use crate::delete::{DeleteOptions, delete};
 use crate::discovery::compare_versions;
 use crate::env::rfc3339;
 use crate::meta;
+use crate::part::Part;
 use crate::record;
 use crate::resource::{Column, Resource, ResourceSchema, ScalePaths, Shelf, Subresource, Verb, Verbs};
 use crate::server::{OpenError, Server};

@@ -30,6 +30,7 @@ mod delete;
 mod fill;
 mod meta;
 mod namespace;
+mod part;
 mod patch;
 mod scale;
 

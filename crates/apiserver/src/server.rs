@@ -10,11 +10,12 @@ use tokio::sync::{Mutex, watch};
 use konverge_schema::CompileError;
 use konverge_store::{CommitError, Disk, Memory, OpenError as StoreError, Retention, Store};
 
-use crate::change::{Part, Write};
+use crate::change::Write;
 use crate::documents::Documents;
 use crate::env::{Environment, System};
 use crate::kinds::KindTable;
 use crate::lines::Lines;
+use crate::part::Part;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
 use crate::{builtin, collect, crd, namespace};

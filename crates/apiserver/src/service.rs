@@ -20,11 +20,12 @@ use tower_service::Service;
 use konverge_core::{Status, StatusDetails};
 
 use crate::body::{self, Body};
-use crate::change::{Done, Part, Write};
+use crate::change::{Done, Write};
 use crate::decode::{self, Decoded};
 use crate::delete::{self, DeleteOptions};
 use crate::documents;
 use crate::negotiate::{Encoding, Endpoint as Shape, PatchKind, View, Wanted};
+use crate::part::Part;
 use crate::patch::Patch;
 use crate::read::{self, ListOptions};
 use crate::render::Form;
