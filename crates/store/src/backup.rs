@@ -72,9 +72,8 @@ pub(crate) fn write(snapshot: &Page, to: &Path) -> Result<Revision, BackupError>
         return Err(fail(io::ErrorKind::AlreadyExists.into()));
     }
     let partial = Partial::beside(to);
-    let file = private().create_new(true).open(&partial.0).map_err(fail)?;
+    drop(private().create_new(true).open(&partial.0).map_err(fail)?);
     Tables::create(&partial.0, snapshot).map_err(|error| fail(io::Error::other(error)))?;
-    file.sync_all().map_err(fail)?;
     // Linking fails if the name was taken meanwhile, which renaming would not; not every file system has links.
     match fs::hard_link(&partial.0, to) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::rename(&partial.0, to),

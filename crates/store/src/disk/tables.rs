@@ -8,10 +8,14 @@
 
 use std::{
     borrow::Borrow,
+    fs::File,
+    io,
     path::{Path, PathBuf},
 };
 
-use redb::{Builder, Database, Durability, StorageError, Table, TableDefinition};
+use redb::{
+    Builder, Database, Durability, StorageBackend, StorageError, Table, TableDefinition, backends::FileBackend,
+};
 
 use super::{
     FORMAT,
@@ -81,9 +85,12 @@ impl Tables {
         Tables { database, path: path.into(), meta, buffer: Vec::new() }
     }
 
-    /// A new file holding these entries, without history. It is complete and synced when this returns.
+    /// Fills a new, empty file with these entries, without history. It is complete and synced when this returns.
     pub fn create(path: &Path, page: &Page) -> Result<(), redb::Error> {
-        let database = Builder::new().set_cache_size(CACHE).create(path)?;
+        let file = File::options().read(true).write(true).open(path)?;
+        let whole = file.try_clone()?;
+        let backend = Unnamed(FileBackend::new(file)?);
+        let database = Builder::new().set_cache_size(CACHE).create_with_backend(backend)?;
         let meta = Meta { newest: page.revision, compacted: page.revision, ..Meta::default() };
         let mut tables = Tables::new(database, path, meta);
         // By revision, which is the order of the table; places are given anew, since they only tell apart.
@@ -95,7 +102,9 @@ impl Tables {
             let value = Some(entry.value.clone());
             (&*entry.key, Version { revision: last.0, created: entry.created, place: last.1, value })
         });
-        tables.transact(versions, &[], meta)
+        tables.transact(versions, &[], meta)?;
+        drop(tables);
+        Ok(whole.sync_all()?)
     }
 
     /// Makes commits durable and removes records, in one transaction with one fsync.
@@ -158,5 +167,36 @@ impl Tables {
         let Tables { database, path, meta, .. } = self;
         drop(database);
         Tables::new(open(&path), &path, meta)
+    }
+}
+
+/// A file that nobody looks for yet: it gets its name once it is complete and synced, so that syncing it on the way
+/// there would only make a first start slow (redb does so eight times).
+#[derive(Debug)]
+struct Unnamed(FileBackend);
+
+impl StorageBackend for Unnamed {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.0.close()
     }
 }
