@@ -19,6 +19,7 @@ mod options;
 mod order;
 mod outcome;
 mod platform;
+mod rate;
 mod timers;
 mod waiters;
 mod wakeup;
@@ -30,10 +31,11 @@ mod schedules;
 #[cfg(test)]
 mod tests;
 
-pub use backoff::{Backoff, Rate};
+pub use backoff::Backoff;
 pub use options::{Ageing, QueueOptions, QueueStats};
 pub use outcome::{Outcome, Settled};
 pub use platform::{Platform, Tokio};
+pub use rate::Rate;
 pub use wakeup::{Added, Causes, Priority, Wakeup};
 
 use order::{Next, Order, Taken, Ticket};
@@ -159,8 +161,8 @@ impl<C: Send + 'static, P: Platform> Queue<C, P> {
         self.shared.state.with(|state| state.order.forget(key))
     }
 
-    /// Takes no more wakeups. What waits for a time is dropped and nothing is retried any more; what is ready is still
-    /// handed out, then [`Queue::next`] gives `None`.
+    /// Takes no more wakeups. What waits for a later time is dropped and nothing is retried any more; what is ready is
+    /// still handed out, then [`Queue::next`] gives `None`.
     pub fn close(&self) {
         self.end(Order::close);
     }
@@ -202,16 +204,22 @@ impl<C: Send + 'static, P: Platform> Queue<C, P> {
         self.shared.state.with(|state| state.order.stats(now))
     }
 
-    fn end(&self, how: impl FnOnce(&mut Order<C>)) {
+    fn end(&self, how: impl FnOnce(&mut Order<C>, Instant)) {
+        let now = self.shared.platform.now();
         let wakers = self.shared.state.with(|state| {
-            how(&mut state.order);
+            how(&mut state.order, now);
             state.call_all()
         });
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    fn finish(&self, ticket: Ticket, outcome: Outcome) -> Settled {
-        let now = self.shared.platform.now();
+    fn finish(&self, ticket: Ticket, outcome: Outcome, started: Instant) -> Settled {
+        let now = match outcome {
+            // Nothing is timed from the end of this one, so the newest time that the machine has seen will do: to read
+            // the clock would be a quarter of the work.
+            Outcome::Done => started,
+            _ => self.shared.platform.now(),
+        };
         let (settled, waker, all) = self.shared.state.with(|state| {
             let dice = state.throw();
             let settled = state.order.finish(ticket, outcome, now, dice);
@@ -241,7 +249,10 @@ impl<C: Send + 'static, P: Platform> fmt::Debug for Queue<C, P> {
 
 impl<C> State<C> {
     fn call(&mut self) -> Option<Waker> {
-        self.waiters.call(self.order.ready(), || self.order.first_due())
+        match self.waiters.all_up() {
+            true => None,
+            false => self.waiters.call(self.order.ready(), self.order.first_due()),
+        }
     }
 
     fn call_all(&mut self) -> Vec<Waker> {
@@ -370,14 +381,14 @@ impl<C: Send + 'static, P: Platform> Job<C, P> {
     /// Hands the key back. Says what became of it.
     pub fn finish(mut self, outcome: Outcome) -> Settled {
         let ticket = self.ticket.take().expect("only finish and drop take the ticket, and both are the last");
-        self.queue.finish(ticket, outcome)
+        self.queue.finish(ticket, outcome, self.started)
     }
 }
 
 impl<C: Send + 'static, P: Platform> Drop for Job<C, P> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.queue.finish(ticket, Outcome::Failed);
+            self.queue.finish(ticket, Outcome::Failed, self.started);
         }
     }
 }

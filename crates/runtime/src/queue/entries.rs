@@ -175,7 +175,9 @@ impl<C> Entries<C> {
 
     /// Forgets an entry that is in no list.
     pub(super) fn remove(&mut self, slot: u32) {
-        drop(self.take_causes(slot));
+        if self.get(slot).causes > 0 {
+            drop(self.take_causes(slot));
+        }
         let hash = self.get(slot).hash;
         if let Ok(found) = self.index.find_entry(hash, |other| *other == slot) {
             found.remove();
@@ -218,9 +220,7 @@ impl<C> Entries<C> {
     /// Remembers why the key was woken; the oldest reason makes room for the newest.
     pub(super) fn push_cause(&mut self, slot: u32, cause: C) {
         if usize::from(self.get(slot).causes) == CAUSES {
-            self.pop_cause(slot);
-            let entry = self.get_mut(slot);
-            entry.dropped_causes = entry.dropped_causes.saturating_add(1);
+            self.drop_oldest_cause(slot);
         }
         let node = CauseNode { cause: Some(cause), next: NONE };
         let at = match self.free_cause {
@@ -246,28 +246,34 @@ impl<C> Entries<C> {
 
     /// Hands the causes of an entry out, oldest first.
     pub(super) fn take_causes(&mut self, slot: u32) -> Causes<C> {
-        let mut causes = Causes::none(std::mem::take(&mut self.get_mut(slot).dropped_causes));
-        while let Some(cause) = self.pop_cause(slot) {
-            causes.push(cause);
+        let entry = &mut self.slots[slot as usize];
+        let mut causes = Causes::none(std::mem::take(&mut entry.dropped_causes));
+        let mut at = entry.first_cause;
+        if at == NONE {
+            return causes;
         }
+        // The whole chain goes to the free ones as it is.
+        self.causes[entry.last_cause as usize].next = self.free_cause;
+        self.free_cause = entry.first_cause;
+        for _ in 0..entry.causes {
+            let node = &mut self.causes[at as usize];
+            node.cause.take().into_iter().for_each(|cause| causes.push(cause));
+            at = node.next;
+        }
+        (entry.first_cause, entry.last_cause, entry.causes) = (NONE, NONE, 0);
         causes
     }
 
-    fn pop_cause(&mut self, slot: u32) -> Option<C> {
+    fn drop_oldest_cause(&mut self, slot: u32) {
         let entry = &mut self.slots[slot as usize];
-        if entry.first_cause == NONE {
-            return None;
-        }
         let at = entry.first_cause;
         let node = &mut self.causes[at as usize];
+        node.cause = None;
         entry.first_cause = node.next;
-        if entry.first_cause == NONE {
-            entry.last_cause = NONE;
-        }
-        entry.causes -= 1;
         node.next = self.free_cause;
         self.free_cause = at;
-        node.cause.take()
+        entry.causes -= 1;
+        entry.dropped_causes = entry.dropped_causes.saturating_add(1);
     }
 }
 

@@ -15,26 +15,26 @@
 //! - a resync or a retry waits with it: its cause is kept, the time stays;
 //! - a change cuts the wait short, and the count of failures stays as it was. A reconciler that changes its own object
 //!   and then fails would turn that into a hot loop, so the cut has a backoff of its own: the first change in a row runs
-//!   at once, the next at the earliest `delay(1)` after the failure, then `delay(2)`; a try that no change hastened,
-//!   or a success, begins that anew. So `n` such runs take at least `delay(1) + … + delay(n - 1)`.
+//!   at once, the next at the earliest `delay(1)` after the failure, then `delay(2)`, and never later than the retry
+//!   itself. A retry that no change hastened, or a success, begins that anew.
 //!
-//! A key that was given up rests. A change runs it again with all its retries; a resync gives it one try.
+//! A key that was given up rests. A change runs it again with all its retries, a resync gives it one try.
 //!
 //! **Order** among ready keys is strictly by priority and first in, first out within one, with one exception that keeps
-//! everything moving: once [`Ageing::every`] takes, the key that has been ready longest goes first whatever its
-//! priority, if that has been longer than [`Ageing::patience`]. So a mass resync costs a fresh change at most one take
-//! of another key before it, and a ready key with `m` keys readied before it is taken, at the latest, with the
-//! `every × (m + 1)`-th take after its patience ran out.
+//! everything moving: one take out of [`every`](super::Ageing::every) goes to the key that took its place first,
+//! whatever its priority, if it has been ready for [`patience`](super::Ageing::patience). So a mass resync costs fresh
+//! changes one take out of `every`, and a ready key with `m` others before it, in all priorities together, is taken
+//! with the `every × (m + 1)`-th take after its patience ran out, or earlier.
 
 use std::time::{Duration, Instant};
 
 use hashbrown::DefaultHashBuilder;
 use konverge_core::ObjectKey;
 
-use super::backoff::{Bucket, ticks};
 use super::entries::{self, Entries, List, NONE, State};
+use super::rate::{Bucket, ticks};
 use super::timers::Timers;
-use super::{Added, Ageing, Backoff, Causes, Outcome, Priority, QueueOptions, QueueStats, Settled, Wakeup};
+use super::{Added, Backoff, Causes, Outcome, Priority, QueueOptions, QueueStats, Settled, Wakeup};
 
 #[cfg(test)]
 mod tests;
@@ -86,7 +86,8 @@ pub(super) struct Order<C> {
     passed: u32,
     bucket: Option<Bucket>,
     backoff: Backoff,
-    ageing: Ageing,
+    patience: u64,
+    every: u32,
     max_keys: usize,
     closed: bool,
     /// Tick zero.
@@ -109,7 +110,8 @@ impl<C> Order<C> {
             passed: 0,
             bucket: options.rate.as_ref().map(Bucket::new),
             backoff: options.backoff.clone(),
-            ageing: options.ageing.clone(),
+            patience: ticks(options.ageing.patience),
+            every: options.ageing.every,
             max_keys: options.max_keys.unwrap_or(usize::MAX),
             closed: false,
             start,
@@ -156,7 +158,7 @@ impl<C> Order<C> {
     pub(super) fn next(&mut self, now: Instant) -> Next<C> {
         let now = self.tick(now);
         self.ready_due(now);
-        let Some(list) = self.choose(now) else {
+        let Some((list, passes)) = self.choose(now) else {
             return match self.timers.first() {
                 Some((due, _)) => Next::Wait(self.instant(due)),
                 None if self.closed && !self.any_woken() => Next::Over,
@@ -170,8 +172,8 @@ impl<C> Order<C> {
             }
             bucket.take(now);
         }
+        self.passed = if passes { self.passed.saturating_add(1) } else { 0 };
         let slot = self.ready[list].head;
-        self.pass(list);
         self.entries.unlink(&mut self.ready[list], slot);
         self.entries.push_back(&mut self.running, slot);
         let causes = self.entries.take_causes(slot);
@@ -237,17 +239,21 @@ impl<C> Order<C> {
         true
     }
 
-    /// Takes no more wakeups and drops everything that is not ready or running.
-    pub(super) fn close(&mut self) {
+    /// Takes no more wakeups and drops everything that is not ready, due or running.
+    pub(super) fn close(&mut self, now: Instant) {
+        let now = self.tick(now);
         self.closed = true;
+        while self.timers.first().is_some_and(|(due, _)| due <= now) {
+            self.ready_due(now);
+        }
         let mut timers = std::mem::take(&mut self.timers);
         timers.drain().for_each(|slot| self.entries.remove(slot));
         while self.forget_resting() {}
     }
 
     /// Closes, and drops what is ready as well: only what runs is left.
-    pub(super) fn stop(&mut self) {
-        self.close();
+    pub(super) fn stop(&mut self, now: Instant) {
+        self.close(now);
         for list in 0..self.ready.len() {
             while self.ready[list].head != NONE {
                 let slot = self.ready[list].head;
@@ -273,6 +279,7 @@ impl<C> Order<C> {
     }
 
     /// How many keys are ready.
+    #[inline]
     pub(super) fn ready(&self) -> usize {
         self.ready.iter().map(|list| list.len).sum()
     }
@@ -450,26 +457,19 @@ impl<C> Order<C> {
         }
     }
 
-    /// The list to take from: the highest that is not empty, or the one whose head has been ready longest.
-    fn choose(&self, now: u64) -> Option<usize> {
-        let (top, oldest) = self.heads()?;
-        let aged = || self.entries.get(self.ready[oldest].head).at.saturating_add(ticks(self.ageing.patience)) <= now;
-        let turn = self.passed.saturating_add(1) >= self.ageing.every.max(1);
-        Some(if oldest != top && turn && aged() { oldest } else { top })
-    }
-
-    /// Counts the takes that passed the oldest ready key by.
-    fn pass(&mut self, list: usize) {
-        let oldest = self.heads().is_none_or(|(_, oldest)| oldest == list);
-        self.passed = if oldest { 0 } else { self.passed.saturating_add(1) };
-    }
-
-    /// The highest list that is not empty, and the one whose head took its place first; the higher one of equals.
-    fn heads(&self) -> Option<(usize, usize)> {
-        let at = |list: usize| self.entries.get(self.ready[list].head).at;
+    /// The list to take from: the highest that is not empty, or the one whose head took its place first when that is
+    /// due for its turn. Says also whether the take passes that head by.
+    fn choose(&self, now: u64) -> Option<(usize, bool)> {
+        let place = |list: usize| self.entries.get(self.ready[list].head).at;
         let mut full = (0..self.ready.len()).rev().filter(|list| self.ready[*list].head != NONE);
         let top = full.next()?;
-        Some((top, full.fold(top, |oldest, list| if at(list) < at(oldest) { list } else { oldest })))
+        let oldest = full.fold(top, |oldest, list| if place(list) < place(oldest) { list } else { oldest });
+        if oldest == top {
+            return Some((top, false));
+        }
+        let aged = place(oldest).saturating_add(self.patience) <= now;
+        let turn = aged && self.passed.saturating_add(1) >= self.every;
+        Some(if turn { (oldest, false) } else { (top, true) })
     }
 
     fn any_woken(&self) -> bool {

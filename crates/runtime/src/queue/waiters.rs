@@ -76,12 +76,15 @@ impl Waiters {
         self.free.push(at);
     }
 
+    /// Whether nobody sleeps, so that there is nobody to wake.
+    #[inline]
+    pub(super) fn all_up(&self) -> bool {
+        self.idle.is_empty() && self.keeper.is_none()
+    }
+
     /// Whom to wake when this many keys are ready and the first of the others is due then; none if enough are up.
-    pub(super) fn call(&mut self, ready: usize, first_due: impl FnOnce() -> Option<Instant>) -> Option<Waker> {
-        if self.idle.is_empty() && self.keeper.is_none() {
-            return None;
-        }
-        let due_early = match (first_due(), self.keeper) {
+    pub(super) fn call(&mut self, ready: usize, first_due: Option<Instant>) -> Option<Waker> {
+        let due_early = match (first_due, self.keeper) {
             (Some(due), Some((_, armed))) => due < armed,
             (Some(_), None) => true,
             (None, _) => false,

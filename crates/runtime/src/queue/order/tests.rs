@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use konverge_core::ObjectKey;
 
 use super::*;
-use crate::queue::Rate;
+use crate::queue::{Ageing, Rate};
 
 /// One second doubled up to eight, three retries, no dice; one take out of four for what was ready for a second.
 fn options() -> QueueOptions {
@@ -49,8 +49,8 @@ fn check(options: QueueOptions, script: &str) {
                     .to_lowercase()
             }
             "forget" => order.forget(&key(2)).to_string(),
-            "close" => format!("{:?}", order.close()),
-            "stop" => format!("{:?}", order.stop()),
+            "close" => format!("{:?}", order.close(now)),
+            "stop" => format!("{:?}", order.stop(now)),
             verb => {
                 let outcome = match verb {
                     "done" => Outcome::Done,
@@ -459,19 +459,22 @@ fn a_closed_queue_hands_out_what_is_ready() {
         options(),
         "0 add a change
          0 add b change
-         0 add later change +100
+         0 add due change +100
+         0 add later change +101
          0 next = a #1
-         0 add a change
-         0 close
-         0 add c change = closed
-         0 add a change = closed
-         0 next = b #1
-         0 fail b = idle
-         0 next = empty
-         0 again a 100 = ready
-         0 next = a #1
-         0 next = over
-         0 giveup a = idle
+         0 add a change +99
+         0 add b change +300
+         100 close
+         100 add c change = closed
+         100 add a change = closed
+         100 next = b #1
+         100 next = due #1
+         100 fail b = idle
+         100 next = empty
+         100 again a 100 = ready
+         100 next = a #1
+         100 next = over
+         100 giveup a = idle
          900 next = over",
     );
     check(
