@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use konverge_core::{LabelSelector, ObjectKey};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::cache::{Cache, Caches, Change, Subscription};
@@ -19,6 +20,9 @@ use crate::queue::{Added, Priority, Queue, QueueOptions, QueueStats, Wakeup};
 use crate::trigger::{Cause, Predicate, Trigger, Urgency, What};
 use crate::watch::Target;
 use crate::worker::{Meter, Reconciler, work};
+
+/// How long a reconcile may take to come to an await, where it can be cut.
+const CUT_WITHIN: Duration = Duration::from_secs(1);
 
 /// How a controller works.
 #[derive(Clone)]
@@ -120,7 +124,9 @@ impl Controller {
         add(&self.queue, &*self.options.meter, key, Wakeup::new(Priority::Change, Arc::new(cause)));
     }
 
-    /// Works until `stop` resolves, then lets what runs finish within the drain time.
+    /// Works until `stop` resolves. Then nothing new is begun, what runs may finish within the drain time, and what does
+    /// not is cut off at an await: before a request, or while it waits for the answer to one. A server takes a request
+    /// as a whole or not at all, so nothing is left half-written.
     pub async fn run(&self, reconciler: Arc<dyn Reconciler>, stop: impl Future<Output = ()> + Send) {
         let kind: Arc<str> = self.primary.target().resource.kind.as_str().into();
         let trigger = Trigger::itself(kind).when(self.options.predicate.clone());
@@ -139,8 +145,12 @@ impl Controller {
                 tracing::info!(controller = &*self.name, "the caches are filled; the work begins");
                 self.options.meter.ready();
             }
-            () = &mut stop => return,
+            () = &mut stop => {
+                self.queue.stop();
+                return self.leave();
+            }
         }
+        let (cut, told) = watch::channel(false);
         let mut workers = JoinSet::new();
         for _ in 0..self.options.concurrency.max(1) {
             workers.spawn(work(
@@ -148,6 +158,7 @@ impl Controller {
                 self.queue.clone(),
                 reconciler.clone(),
                 self.options.timeout,
+                told.clone(),
                 self.options.meter.clone(),
                 self.history.clone(),
             ));
@@ -156,13 +167,25 @@ impl Controller {
             () = self.resync() => {}
             () = stop => {}
         }
-        // Nothing new is begun; what is cut off at the end of the drain time is cut at an await, between two writes.
         self.queue.stop();
-        let drained = async { while workers.join_next().await.is_some() {} };
-        if tokio::time::timeout(self.options.drain, drained).await.is_err() {
-            tracing::warn!(controller = &*self.name, "reconciles that did not end in time were cut");
-            workers.shutdown().await;
+        let mut ended = async |within| {
+            let all = async { while workers.join_next().await.is_some() {} };
+            tokio::time::timeout(within, all).await.is_ok()
+        };
+        if !ended(self.options.drain).await {
+            tracing::warn!(controller = &*self.name, "reconciles that did not end in time are cut");
+            cut.send_replace(true);
+            if !ended(CUT_WITHIN).await {
+                // Nobody can end a thread; whoever waits for it would wait for ever.
+                tracing::error!(controller = &*self.name, "a reconcile blocks its thread and is left behind");
+                workers.detach_all();
+            }
         }
+        self.leave();
+    }
+
+    /// Nobody is told of changes any more.
+    fn leave(&self) {
         self.itself.lock().take();
         self.watched.lock().clear();
     }

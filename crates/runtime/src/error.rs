@@ -47,6 +47,9 @@ pub struct Error {
 pub enum Retry {
     /// Again after a pause that grows with each failure.
     Backoff,
+    /// The server is away or has too much to do: again after a pause that grows, but never past half a minute. It comes
+    /// back for all objects at once, and how long it was away says nothing about this one.
+    Outage,
     /// Again at once, as soon as the cache has caught up: somebody else was faster.
     Fresh,
     /// Again after this time.
@@ -75,9 +78,10 @@ pub fn retry(error: &Error) -> Retry {
         WriteError::Fenced(_) => Retry::Stop,
         // Rules, kinds and namespaces may appear without the object changing.
         WriteError::Forbidden { .. } | WriteError::NotFound { .. } => Retry::Backoff,
-        WriteError::Throttled { .. } | WriteError::Unreachable { .. } => Retry::Backoff,
+        WriteError::Throttled { .. } | WriteError::Unreachable { .. } => Retry::Outage,
         // Writes can be repeated: applies are idempotent, the others carry what they expect to find.
-        WriteError::Unknown { .. } | WriteError::Other { .. } => Retry::Backoff,
+        WriteError::Unknown { .. } | WriteError::Other { code: 500.., .. } => Retry::Outage,
+        WriteError::Other { .. } => Retry::Backoff,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The engine of an operator: from a change in the cluster to the writes that answer it.
 //!
 //! ```text
+//! connect    a configuration → a client that notices when its server is gone
 //! watch      API → changes: list, watch, resume, relist
 //! cache      changes → what is there, with indexes; knows its own writes
 //! trigger    a change → whom it wakes, and why
@@ -16,6 +17,7 @@
 
 mod controller;
 
+mod connect;
 mod object;
 mod watch;
 
@@ -34,6 +36,7 @@ mod status;
 mod write;
 
 pub use cache::{Cache, CacheFigures, CacheOf, Caches, Change, NotCaughtUp, Origin, Subscription};
+pub use connect::connect;
 pub use controller::{Controller, ControllerOptions};
 pub use error::{Act, Error, FieldConflict, FieldErrors, Missing, Result, Retry, Rule, WriteError, retry};
 pub use history::{History, Record};

@@ -5,6 +5,7 @@ mod diff;
 mod predicate;
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use konverge_core::ObjectKey;
@@ -119,7 +120,12 @@ impl Trigger {
         }
         let mut keys: Vec<ObjectKey> = Vec::new();
         for object in [change.before(), change.after()].into_iter().flatten() {
-            for key in self.whom.keys(object) {
+            // A function that panics about one state may have an answer about the other.
+            let named = guarded(|| self.whom.keys(object)).unwrap_or_else(|| {
+                tracing::error!(kind = &*self.kind, key = %object.key(), "a mapping panicked; nobody is woken by it");
+                Vec::new()
+            });
+            for key in named {
                 if !keys.contains(&key) {
                     keys.push(key);
                 }
@@ -169,6 +175,11 @@ impl Whom {
             Self::Mapped(map) => map(object),
         }
     }
+}
+
+/// What a user's function answers; nothing if it panics.
+fn guarded<T>(ask: impl FnOnce() -> T) -> Option<T> {
+    std::panic::catch_unwind(AssertUnwindSafe(ask)).ok()
 }
 
 /// `Deployment default/web: spec.replicas changed`.

@@ -84,10 +84,9 @@ impl Target {
 pub struct WatchSettings {
     /// How long the server keeps one watch open before it is asked again, which costs one request.
     ///
-    /// A connection that is dead without saying so is noticed five seconds later at most; a server that is silent
-    /// because nothing happens cannot be told from one that is gone, so this is what it takes over HTTP/1.1. With ten
-    /// seconds a dead connection is noticed within fifteen, for six requests a minute and watch. TCP keepalive on the
-    /// client's connector finds most dead connections sooner and costs no request.
+    /// It is also how long a server may be silent that takes part in TCP but does nothing else, as one whose process is
+    /// stopped: from one where nothing happens it cannot be told, and five seconds after this time the watch is given
+    /// up. A connection whose other end is gone is noticed long before, by [`connect`](crate::connect).
     pub timeout: Duration,
     /// How lists are fetched.
     pub lists: Lists,
@@ -281,7 +280,8 @@ impl<P: Keep> Watching<P> {
             self.said = None;
         }
         let longest = (*fault == Fault::NotInstalled).then_some(INSTALLED_WITHIN);
-        let wait = self.backoff.failed(now, (self.settings.dice)(), longest);
+        let asked = self.notes.asked().unwrap_or(now);
+        let wait = self.backoff.failed(now, asked, (self.settings.dice)(), longest);
         let wait = self.notes.take_retry_after().unwrap_or_default().max(wait);
         self.sink.restarted();
         let state = match fault {

@@ -1,15 +1,19 @@
 //! From a due key to what comes next. In: jobs of the queue. Out: a reconcile's verdict, handed back to the queue. Here is
 //! the boundary around user code: a panic, a hang or an error ends one reconcile, never the worker or another key.
+//!
+//! User code runs on a task of its own, all of it: the function, the drop of what it left behind, the words of its error.
+//! So tokio holds whatever panics, and a reconcile that blocks its thread holds up nobody: had it run on the worker's
+//! task, the worker that was called just before it for the next key would wait on that very thread.
 
 use std::any::Any;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
 use konverge_core::ObjectKey;
-use tracing::Instrument;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinHandle};
+use tracing::{Instrument, Span};
 
 use crate::error::{Error, Retry, retry};
 use crate::history::{History, Record};
@@ -127,12 +131,13 @@ impl Meter for () {}
 /// Tells nobody.
 impl WorkerMeter for () {}
 
-/// Works until the queue is closed and empty.
+/// Works until the queue is closed and empty. What runs when `cut` becomes true is cut off at its next await.
 pub(crate) async fn work(
     name: Arc<str>,
     queue: Queue<Arc<Cause>>,
     reconciler: Arc<dyn Reconciler>,
     timeout: Option<Duration>,
+    mut cut: watch::Receiver<bool>,
     meter: Arc<dyn Meter>,
     history: Arc<History>,
 ) {
@@ -140,7 +145,7 @@ pub(crate) async fn work(
     while let Some(job) = queue.next().await {
         worker.began(job.waited());
         let began = Instant::now();
-        let (verdict, outcome) = one(&name, &job, &*reconciler, timeout).await;
+        let (verdict, outcome) = one(&name, &job, &reconciler, timeout, &mut cut).await;
         let took = began.elapsed();
         worker.ended(&verdict, took);
         history.record(job.key(), Record { causes: owned(job.causes()), took, verdict });
@@ -154,46 +159,87 @@ pub(crate) async fn work(
 async fn one(
     name: &str,
     job: &Job<Arc<Cause>>,
-    reconciler: &dyn Reconciler,
+    reconciler: &Arc<dyn Reconciler>,
     timeout: Option<Duration>,
+    cut: &mut watch::Receiver<bool>,
 ) -> (Verdict, Outcome) {
     let key = job.key();
     let run = Run { key: key.clone(), causes: owned(job.causes()), attempt: job.attempt() };
     let why = run.causes.last().map(|cause| cause.to_string()).unwrap_or_default();
     let span = tracing::info_span!("reconcile", controller = name, %key, attempt = run.attempt, cause = why);
-    // The future is made inside, so that a panic while it is made is caught as well.
-    let reconcile = AssertUnwindSafe(async { reconciler.reconcile(run).await }).catch_unwind();
-    let limited = async {
+    let reconciler = reconciler.clone();
+    let mut running =
+        Running(tokio::spawn(async move { judged(reconciler.reconcile(run).await) }.instrument(span.clone())));
+    let late = async {
         match timeout {
-            Some(timeout) => tokio::time::timeout(timeout, reconcile).await.map_err(|_| timeout),
-            None => Ok(reconcile.await),
+            Some(timeout) => tokio::time::sleep(timeout).await,
+            None => std::future::pending().await,
         }
     };
-    let ended = limited.instrument(span.clone()).await;
-    let _inside = span.enter();
-    match ended {
-        Ok(Ok(Ok(Action::Wait))) => {
+    let cut = async {
+        // A sender that is gone cuts nobody: the controller was dropped, and its workers with it.
+        if cut.wait_for(|cut| *cut).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        // What has ended has ended, also if it is late.
+        biased;
+        ended = &mut running.0 => settled(&span, ended),
+        () = late => {
+            span.in_scope(|| tracing::warn!(?timeout, "the reconcile took too long"));
+            running.ended(&span).await
+        }
+        () = cut => running.ended(&span).await,
+    }
+}
+
+/// A reconcile on its task, which does not outlive this.
+struct Running(JoinHandle<(Verdict, Outcome)>);
+
+impl Running {
+    /// Asks it to end, and waits until it has: a key whose reconcile blocks its thread is not handed out again.
+    async fn ended(&mut self, span: &Span) -> (Verdict, Outcome) {
+        self.0.abort();
+        settled(span, (&mut self.0).await)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What became of the task of a reconcile.
+fn settled(span: &Span, ended: Result<(Verdict, Outcome), JoinError>) -> (Verdict, Outcome) {
+    match ended.map_err(JoinError::try_into_panic) {
+        Ok(ended) => ended,
+        Err(Ok(panic)) => {
+            let message = panicked(&*panic);
+            span.in_scope(|| tracing::error!(message, "the reconcile panicked"));
+            (Verdict::Panicked { message }, Outcome::Failed)
+        }
+        Err(Err(_cancelled)) => (Verdict::TimedOut, Outcome::Failed),
+    }
+}
+
+/// What a reconcile said, as the queue and people read it.
+fn judged(said: Result<Action, Error>) -> (Verdict, Outcome) {
+    match said {
+        Ok(Action::Wait) => {
             tracing::debug!("reconciled");
             (Verdict::Success, Outcome::Done)
         }
-        Ok(Ok(Ok(Action::Requeue(after)))) => {
+        Ok(Action::Requeue(after)) => {
             tracing::debug!(?after, "reconciled");
             (Verdict::Requeued, Outcome::Again(after))
         }
-        Ok(Ok(Err(error))) => {
+        Err(error) => {
             let outcome = policy(&error);
             let retried = !matches!(outcome, Outcome::GaveUp);
             tracing::warn!(reason = error.reason(), %error, retried, "the reconcile failed");
             (Verdict::Failed { reason: error.reason(), message: error.to_string(), retried }, outcome)
-        }
-        Ok(Err(panic)) => {
-            let message = panicked(&*panic);
-            tracing::error!(message, "the reconcile panicked");
-            (Verdict::Panicked { message }, Outcome::Failed)
-        }
-        Err(after) => {
-            tracing::warn!(?after, "the reconcile took too long");
-            (Verdict::TimedOut, Outcome::Failed)
         }
     }
 }
@@ -201,7 +247,8 @@ async fn one(
 /// What the queue does about an error.
 fn policy(error: &Error) -> Outcome {
     match retry(error) {
-        Retry::Backoff | Retry::Fresh => Outcome::Failed,
+        Retry::Backoff => Outcome::Failed,
+        Retry::Fresh | Retry::Outage => Outcome::Hindered,
         Retry::After(pause) => Outcome::Hold(pause),
         Retry::UntilChanged => Outcome::GaveUp,
         // Whoever leads now looks at every object anyway.

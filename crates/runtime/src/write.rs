@@ -34,8 +34,8 @@ use kube::core::ApiResource;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use config::Config;
 pub(crate) use config::key_of;
+use config::{Config, key_to_create};
 pub(crate) use digest::Digest;
 pub use fence::{Fence, Fenced, Observation, Observer, OpenFence, RequestOutcome};
 pub use finalizer::Finalized;
@@ -270,9 +270,10 @@ impl Writer {
         }
     }
 
-    /// Creates an object that must not exist yet.
+    /// Creates an object that must not exist yet. With `generateName` the server makes its name up, and what it answers
+    /// has it; if that answer is lost ([`WriteError::Unknown`]) only a look at the server tells whether there is one.
     pub async fn create(&self, api: &ApiResource, object: &Value) -> Result<Value, WriteError> {
-        let key = key_of(object)?;
+        let key = key_to_create(object)?;
         Ok(self.send(Call { verb: Verb::Create, api, key: &key, subresource: "", body: Some(object) }).await?.value)
     }
 

@@ -49,10 +49,10 @@ fn an_answer_becomes_an_error_and_a_policy() {
         (429, &[("retry-after", "7")], "Too many requests, please try again later.".into(), "Throttled", after(7)),
         (429, &[], json(Status::failure(429, "TooManyRequests", "slow down").retry_after(3)), "Throttled", after(3)),
         (503, &[("retry-after", "1")], String::new(), "Throttled", after(1)),
-        (503, &[("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")], String::new(), "Throttled", Retry::Backoff),
-        (500, &[], json(Status::internal("etcdserver: request timed out")), "Unknown", Retry::Backoff),
-        (502, &[], "<html>bad gateway</html>".into(), "Unknown", Retry::Backoff),
-        (504, &[], String::new(), "Unknown", Retry::Backoff),
+        (503, &[("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")], String::new(), "Throttled", Retry::Outage),
+        (500, &[], json(Status::internal("etcdserver: request timed out")), "Unknown", Retry::Outage),
+        (502, &[], "<html>bad gateway</html>".into(), "Unknown", Retry::Outage),
+        (504, &[], String::new(), "Unknown", Retry::Outage),
         (401, &[], json(Status::failure(401, "Unauthorized", "who?")), "Failed", Retry::Backoff),
     ];
     for (code, headers, body, reason, policy) in cases {

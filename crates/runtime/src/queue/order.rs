@@ -210,6 +210,16 @@ impl<C> Order<C> {
                     self.wait(slot, State::Backoff, now + ticks(delay), Priority::Retry);
                 }
             }
+            Outcome::Hindered => {
+                entry.failures = entry.failures.saturating_add(1);
+                self.retries += 1;
+                let began = entry.at;
+                let delay = self.backoff.thrown(entry.failures, dice).min(Outcome::HINDERED);
+                let least = self.backoff.thrown(1, dice).min(Outcome::HINDERED);
+                entry.floor = now + ticks(self.backoff.delay(u32::from(entry.early)));
+                entry.cut = false;
+                self.wait(slot, State::Backoff, (began + ticks(delay)).max(now + ticks(least)), Priority::Retry);
+            }
             Outcome::Hold(after) => {
                 let due = now + ticks(after.max(self.backoff.initial.min(self.backoff.max)));
                 (entry.floor, entry.cut) = (due, false);

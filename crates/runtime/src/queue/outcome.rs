@@ -11,12 +11,21 @@ pub enum Outcome {
     Again(Duration),
     /// It failed; run again after the next delay of the [`Backoff`](crate::Backoff), or rest if the retries are used up.
     Failed,
+    /// Others were in the way: the server was away, another writer was faster. Run again after the next delay of the
+    /// backoff, but at most [`Outcome::HINDERED`] after this run began. However often, the key is not given up for it.
+    Hindered,
     /// It was turned away (HTTP 429 or 503 with `Retry-After`): run again after this long and nothing before that, not
     /// even for a change. This is no failure of the key: its count stays as it was. Shorter than the backoff's
     /// `initial` counts as that, so that a server which asks for no delay does not get a hot loop.
     Hold(Duration),
     /// It failed in a way that trying again does not cure: rest until something wakes the key.
     GaveUp,
+}
+
+impl Outcome {
+    /// The longest a key waits because others were in its way; short, because a server that was away comes back for all
+    /// keys at once. It counts from the beginning of a run, or a server that hangs would be waited for twice.
+    pub const HINDERED: Duration = Duration::from_secs(30);
 }
 
 /// What became of a key that was handed back.

@@ -62,6 +62,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let outcome = prop_oneof![
         4 => Just(Outcome::Done),
         4 => Just(Outcome::Failed),
+        1 => Just(Outcome::Hindered),
         1 => millis().prop_map(|millis| Outcome::Again(Duration::from_millis(millis))),
         1 => millis().prop_map(|millis| Outcome::Hold(Duration::from_millis(millis))),
         1 => Just(Outcome::GaveUp),
@@ -251,7 +252,7 @@ proptest! {
                     let ends = |failures| backoff.max_retries.is_some_and(|most| failures > most);
                     match outcome {
                         Outcome::Done | Outcome::Again(_) => known.failures = 0,
-                        Outcome::Failed | Outcome::GaveUp => known.failures += 1,
+                        Outcome::Failed | Outcome::Hindered | Outcome::GaveUp => known.failures += 1,
                         Outcome::Hold(_) => {}
                     }
                     let rests = *outcome == Outcome::GaveUp || *outcome == Outcome::Failed && ends(known.failures);
@@ -264,6 +265,8 @@ proptest! {
                     }
                     let least = backoff.delay(known.failures).mul_f64(1.0 - backoff.jitter) - Duration::from_nanos(known.failures.min(1).into());
                     known.backoff = match outcome {
+                        // Counted from the beginning of the run, which is never less than one step before its end.
+                        Outcome::Hindered => Some(*at + backoff.delay(1).mul_f64(1.0 - backoff.jitter) - Duration::from_nanos(1)),
                         Outcome::Failed if !rests => Some(*at + least),
                         Outcome::Hold(span) => Some(*at + *span),
                         _ => None,
@@ -379,7 +382,7 @@ proptest! {
                 }
                 Fact::Finished { key, outcome: Outcome::Again(span), .. } => _ = again.insert(*key, *at + *span),
                 // How long these wait at least is asked above.
-                Fact::Finished { key, outcome: Outcome::Failed | Outcome::Hold(_), .. } => _ = again.insert(*key, *at),
+                Fact::Finished { key, outcome: Outcome::Failed | Outcome::Hindered | Outcome::Hold(_), .. } => _ = again.insert(*key, *at),
                 Fact::Finished { .. } => {}
             }
         }

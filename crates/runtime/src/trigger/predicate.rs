@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::guarded;
 use crate::cache::Change;
 use crate::object::Object;
 
@@ -80,10 +81,14 @@ impl Predicate {
         Self::new(move |before, after| !(self.0)(before, after))
     }
 
-    /// Whether a change goes through. One that is not between two states of the same object always does.
+    /// Whether a change goes through. One that is not between two states of the same object always does, and so does one
+    /// that the predicate panics about: a reconcile too many does no harm, one too few may.
     pub fn lets_through(&self, change: &Change) -> bool {
         match (change.before(), change.after()) {
-            (Some(before), Some(after)) => (self.0)(before, after),
+            (Some(before), Some(after)) => guarded(|| (self.0)(before, after)).unwrap_or_else(|| {
+                tracing::error!(key = %change.key(), "a predicate panicked; the change counts");
+                true
+            }),
             _ => true,
         }
     }

@@ -27,6 +27,7 @@ pub(crate) struct Notes {
 
 #[derive(Debug, Default)]
 struct Seen {
+    asked: Option<Instant>,
     opened: Option<Instant>,
     retry_after: Option<Duration>,
 }
@@ -51,6 +52,11 @@ pub(crate) trait Observe: Send + Sync + 'static {
 impl Notes {
     pub fn new() -> Arc<Self> {
         Arc::new(Self { pace: Mutex::new(Pace::new()), seen: Mutex::default() })
+    }
+
+    /// When the server was last asked.
+    pub fn asked(&self) -> Option<Instant> {
+        self.seen.lock().asked
     }
 
     /// When a watch was last opened, asked once.
@@ -85,6 +91,7 @@ impl Link {
                 self.observer.list_sent();
             }
         }
+        self.notes.seen.lock().asked = Some(Instant::now());
         let response = match tokio::time::timeout(ANSWER_WITHIN, self.client.send(request)).await {
             Ok(response) => response?,
             Err(elapsed) => return Err(kube::Error::Service(elapsed.into())),

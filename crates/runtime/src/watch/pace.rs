@@ -37,15 +37,17 @@ impl Backoff {
     }
 
     /// How long to wait after a failure. `dice` is between 0 and 1: the wait is up to twice its base, so that many
-    /// watches that failed together do not come back together.
-    pub fn failed(&mut self, now: Instant, dice: f64, longest: Option<Duration>) -> Duration {
+    /// watches that failed together do not come back together. It counts from when the server was `asked`, or one that
+    /// hangs would be waited for twice; but at least as long as after a first failure.
+    pub fn failed(&mut self, now: Instant, asked: Instant, dice: f64, longest: Option<Duration>) -> Duration {
         if self.healthy_since.take().is_some_and(|since| now.duration_since(since) >= PROVEN) {
             self.failures = 0;
         }
         let longest = longest.unwrap_or(LONGEST);
         let base = FIRST.saturating_mul(1 << self.failures.min(16)).min(longest);
         self.failures = self.failures.saturating_add(1);
-        base.mul_f64(1.0 + dice.clamp(0.0, 1.0)).min(longest.max(FIRST))
+        let jittered = |base: Duration| base.mul_f64(1.0 + dice.clamp(0.0, 1.0)).min(longest.max(FIRST));
+        jittered(base).saturating_sub(now.saturating_duration_since(asked)).max(jittered(FIRST.min(base)))
     }
 
     /// How many times it failed since it last went well.
@@ -87,7 +89,7 @@ mod tests {
             (1.0, [1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0]),
         ] {
             let mut backoff = Backoff::default();
-            let waits = expect.map(|_| backoff.failed(now, dice, None).as_secs_f64());
+            let waits = expect.map(|_| backoff.failed(now, now, dice, None).as_secs_f64());
             assert_eq!(waits, expect, "{dice}");
         }
     }
@@ -97,7 +99,8 @@ mod tests {
         let start = Instant::now();
         let mut backoff = Backoff::default();
         let first = |backoff: &mut Backoff, at: u64| {
-            let wait = backoff.failed(start + Duration::from_secs(at), 0.0, None);
+            let now = start + Duration::from_secs(at);
+            let wait = backoff.failed(now, now, 0.0, None);
             wait == FIRST
         };
         assert!(first(&mut backoff, 0));
@@ -109,6 +112,17 @@ mod tests {
         backoff.opened(start + Duration::from_secs(10));
         assert!(first(&mut backoff, 40), "a long one does");
         assert_eq!(backoff.failures(), 1);
+    }
+
+    #[test]
+    fn who_waited_for_an_answer_has_waited_already() {
+        let start = Instant::now();
+        let mut backoff = Backoff::default();
+        // Each request hangs so long, and then the wait is this.
+        for (hung, wait) in [(0, 0.8), (1, 0.8), (1, 2.2), (2, 4.4), (10, 2.8), (20, 5.6), (30, 0.8), (5, 25.0)] {
+            let waited = backoff.failed(start + Duration::from_secs(hung), start, 0.0, None);
+            assert_eq!(waited.as_millis(), (wait * 1000.0) as u128, "after {hung} s");
+        }
     }
 
     #[test]

@@ -73,6 +73,15 @@ pub(crate) fn key_of(object: &Value) -> Result<ObjectKey, WriteError> {
     }
 }
 
+/// The key of an object that has a name or is to be given one, which then stands for all that begin with it.
+pub(crate) fn key_to_create(object: &Value) -> Result<ObjectKey, WriteError> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
+    match (text("/metadata/name"), text("/metadata/generateName")) {
+        (None, Some(beginning)) => Ok(ObjectKey::new(text("/metadata/namespace"), beginning)),
+        _ => key_of(object),
+    }
+}
+
 fn no_object() -> WriteError {
     let error = FieldError::invalid(FieldPath::new("metadata"), Value::Null, "must be an object, with its annotations");
     WriteError::invalid(&FieldErrors::from(error))

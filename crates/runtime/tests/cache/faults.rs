@@ -1,7 +1,8 @@
 //! A server in process with faults in front of it. A [`Plan`] says for each request what becomes of it; every request
 //! and every open watch is counted. Time is tokio's, and stands still in tests.
 
-use std::convert::Infallible;
+use std::collections::HashMap;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +22,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 /// Which request this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Asked {
     /// A list, or a page of one.
     List { continues: bool },
@@ -40,9 +41,30 @@ pub enum Verdict {
     /// This answer instead.
     Answer(u16, Option<u64>),
     /// The server answers, and its answer goes through here line by line.
-    Lines(Box<dyn FnMut(Bytes) -> Line + Send>),
+    Lines(Lines),
     /// No answer, ever.
     Hang,
+    /// The request arrives this long later.
+    Delayed(Duration),
+    /// The request arrives, and its answer comes this long later.
+    Answered(Duration),
+    /// The connection is closed, as a server does that goes away; the request never arrived.
+    Closed,
+    /// The request arrives, and half of its answer comes back before the connection breaks.
+    Reset,
+    /// The request arrives, and half of its answer is passed off for the whole.
+    Truncated,
+}
+
+/// One request as it was sent.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub at: Instant,
+    pub asked: Asked,
+    pub method: http::Method,
+    pub path: String,
+    /// How long it was told to wait.
+    pub retry_after: Option<u64>,
 }
 
 /// What becomes of a line of a watch.
@@ -57,13 +79,18 @@ pub enum Line {
     End,
     /// The connection breaks before it.
     Break,
+    /// Half of it, and the watch ends.
+    Half,
     /// Instead of it an error with this code, which ends the watch.
     Error(u16),
     /// Nothing comes any more, and nobody says so.
     Silence,
 }
 
-type Plan = Arc<dyn Fn(Asked, usize) -> Verdict + Send + Sync>;
+/// What becomes of each line.
+type Lines = Box<dyn FnMut(Bytes) -> Line + Send>;
+
+type Plan = Arc<dyn Fn(&Sent, usize) -> Verdict + Send + Sync>;
 
 #[derive(Clone)]
 pub struct Faults {
@@ -73,11 +100,19 @@ pub struct Faults {
 
 struct Inner {
     plan: Mutex<Plan>,
-    asked: Mutex<Vec<(Instant, Asked)>>,
+    sent: Mutex<Log>,
     open: AtomicUsize,
+    /// Turns when all open watches break.
+    cuts: tokio::sync::watch::Sender<usize>,
 }
 
-type Answer = Response<http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error>>;
+#[derive(Default)]
+struct Log {
+    requests: Vec<Sent>,
+    counts: HashMap<Asked, usize>,
+}
+
+type Answer = Response<http_body_util::combinators::UnsyncBoxBody<Bytes, io::Error>>;
 
 impl Faults {
     pub async fn new() -> Self {
@@ -85,13 +120,23 @@ impl Faults {
         let options = Options { collector: Collector::Elsewhere, ..Options::default() };
         let server = ApiServer::open(options).await.unwrap();
         let plan: Plan = Arc::new(|_, _| Verdict::Pass);
-        let inner = Inner { plan: Mutex::new(plan), asked: Mutex::default(), open: AtomicUsize::new(0) };
+        let inner = Inner {
+            plan: Mutex::new(plan),
+            sent: Mutex::default(),
+            open: AtomicUsize::new(0),
+            cuts: Default::default(),
+        };
         Self { server, inner: Arc::new(inner) }
     }
 
     /// From now on requests go by this plan; it is told what is asked, and how many of that came before since then.
     pub fn plan(&self, plan: impl Fn(Asked, usize) -> Verdict + Send + Sync + 'static) {
-        self.inner.asked.lock().clear();
+        self.plan_each(move |sent, before| plan(sent.asked, before));
+    }
+
+    /// The same for a plan that looks at the whole request.
+    pub fn plan_each(&self, plan: impl Fn(&Sent, usize) -> Verdict + Send + Sync + 'static) {
+        *self.inner.sent.lock() = Log::default();
         *self.inner.plan.lock() = Arc::new(plan);
     }
 
@@ -100,14 +145,29 @@ impl Faults {
         Client::new(self.server.clone(), "default")
     }
 
+    /// A client that every fault touches.
+    pub fn faulty_client(&self) -> Client {
+        Client::new(self.clone(), "default")
+    }
+
     /// Caches behind the faults.
     pub fn caches(&self, settings: WatchSettings) -> Caches {
-        Caches::new(Client::new(self.clone(), "default"), settings)
+        Caches::new(self.faulty_client(), settings)
     }
 
     /// What was asked since the plan was made.
     pub fn asked(&self) -> Vec<(Instant, Asked)> {
-        self.inner.asked.lock().clone()
+        self.inner.sent.lock().requests.iter().map(|sent| (sent.at, sent.asked)).collect()
+    }
+
+    /// What was sent since the plan was made.
+    pub fn sent(&self) -> Vec<Sent> {
+        self.inner.sent.lock().requests.clone()
+    }
+
+    /// Breaks all watches that are open.
+    pub fn cut_watches(&self) {
+        self.inner.cuts.send_modify(|cuts| *cuts += 1);
     }
 
     /// How many watches are open.
@@ -118,46 +178,105 @@ impl Faults {
 
 impl tower_service::Service<Request<kube::client::Body>> for Faults {
     type Response = Answer;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, io::Error>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
         let mut faults = self.clone();
-        async move { Ok(faults.answer(request).await) }.boxed()
+        async move { faults.answer(request).await }.boxed()
     }
 }
 
 impl Faults {
-    async fn answer(&mut self, request: Request<kube::client::Body>) -> Answer {
+    async fn answer(&mut self, request: Request<kube::client::Body>) -> io::Result<Answer> {
         let asked = asked(&request);
-        let before = {
-            let mut log = self.inner.asked.lock();
-            log.push((Instant::now(), asked));
-            log.iter().filter(|(_, other)| *other == asked).count() - 1
+        let verdict = {
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            let mut sent = Sent { at: Instant::now(), asked, method, path, retry_after: None };
+            let plan = self.inner.plan.lock().clone();
+            let mut log = self.inner.sent.lock();
+            let count = log.counts.entry(asked).or_default();
+            let verdict = plan(&sent, *count);
+            *count += 1;
+            if let Verdict::Answer(_, retry_after) = &verdict {
+                sent.retry_after = *retry_after;
+            }
+            log.requests.push(sent);
+            verdict
         };
-        let plan = self.inner.plan.lock().clone();
-        let verdict = plan(asked, before);
+        let (mut late, mut cut) = (Duration::ZERO, None);
         let lines = match verdict {
             Verdict::Hang => return std::future::pending().await,
-            Verdict::Answer(code, retry_after) => return refusal(code, retry_after),
+            Verdict::Answer(code, retry_after) => return Ok(refusal(code, retry_after)),
+            Verdict::Closed => return Err(io::ErrorKind::ConnectionAborted.into()),
             Verdict::Pass => None,
             Verdict::Lines(lines) => Some(lines),
+            Verdict::Delayed(time) => {
+                tokio::time::sleep(time).await;
+                None
+            }
+            Verdict::Answered(time) => {
+                late = time;
+                None
+            }
+            Verdict::Reset => {
+                cut = Some(Err(io::ErrorKind::ConnectionReset.into()));
+                None
+            }
+            Verdict::Truncated => {
+                cut = Some(Ok(Frame::data(Bytes::new())));
+                None
+            }
         };
-        let response =
-            tower_service::Service::call(&mut self.server, request).await.unwrap_or_else(|never| match never {});
+        let Ok(response) = tower_service::Service::call(&mut self.server, request).await;
+        tokio::time::sleep(late).await;
         let (parts, body) = response.into_parts();
         if !matches!(asked, Asked::Streamed | Asked::Watch) {
-            return Response::from_parts(parts, body.map_err(|never| match never {}).boxed_unsync());
+            let body = body.map_err(|never| match never {});
+            let Some(end) = cut else { return Ok(Response::from_parts(parts, body.boxed_unsync())) };
+            let whole = body.collect().await?.to_bytes();
+            let half = whole.slice(..whole.len() / 2);
+            let body = StreamBody::new(stream::iter([Ok(Frame::data(half)), end]));
+            let mut response = Response::from_parts(parts, BodyExt::boxed_unsync(body));
+            response.headers_mut().remove("content-length");
+            return Ok(response);
         }
         let open = OpenWatch::new(self.inner.clone());
-        let lines = lines.unwrap_or_else(|| Box::new(|_| Line::Pass));
+        let lines: Lines = match cut {
+            Some(Err(_)) => Box::new(|_| Line::Break),
+            Some(Ok(_)) => Box::new(|_| Line::Half),
+            None => lines.unwrap_or_else(|| Box::new(|_| Line::Pass)),
+        };
         let body = StreamBody::new(through(body, lines, open).map(|piece| piece.map(Frame::data)));
-        Response::from_parts(parts, BodyExt::boxed_unsync(body))
+        Ok(Response::from_parts(parts, BodyExt::boxed_unsync(body)))
     }
+}
+
+/// A small generator: the seed says it all.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        let mut dice = Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        dice.below(7);
+        dice
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % limit
+    }
+}
+
+/// How many times something is tried: a few in every run of the tests, all of it where `KONVERGE_FULL` is set.
+pub fn tries(few: usize, full: usize) -> usize {
+    if std::env::var_os("KONVERGE_FULL").is_some() { full } else { few }
 }
 
 fn asked(request: &Request<kube::client::Body>) -> Asked {
@@ -204,16 +323,27 @@ impl Drop for OpenWatch {
     }
 }
 
+/// What comes through a watch.
+enum Piece {
+    Line(Bytes),
+    End,
+    Cut,
+}
+
 /// Takes an answer apart into lines, and does to each what the plan says.
 fn through(
     body: konverge_apiserver::Body,
-    lines: Box<dyn FnMut(Bytes) -> Line + Send>,
+    lines: Lines,
     open: OpenWatch,
-) -> impl Stream<Item = Result<Bytes, std::io::Error>> + Send {
+) -> impl Stream<Item = Result<Bytes, io::Error>> + Send {
     let pieces = body.into_data_stream().flat_map(|piece| {
         let piece = piece.unwrap_or_else(|never| match never {});
         stream::iter(piece.split_inclusive(|byte| *byte == b'\n').map(Bytes::copy_from_slice).collect::<Vec<_>>())
     });
+    let mut cuts = open.0.cuts.subscribe();
+    cuts.mark_unchanged();
+    let cut = stream::once(async move { drop(cuts.changed().await) }).map(|()| Piece::Cut);
+    let pieces = stream::select(pieces.map(Piece::Line).chain(stream::iter([Piece::End])), cut);
     let begin = (pieces.boxed(), lines, open, None::<Bytes>, false);
     stream::unfold(begin, |(mut pieces, mut lines, open, held, over)| async move {
         if over {
@@ -223,7 +353,13 @@ fn through(
             return Some((Ok(held), (pieces, lines, open, None, false)));
         }
         loop {
-            let line = pieces.next().await?;
+            let line = match pieces.next().await? {
+                Piece::Line(line) => line,
+                Piece::End => return None,
+                Piece::Cut => {
+                    return Some((Err(io::ErrorKind::ConnectionReset.into()), (pieces, lines, open, None, true)));
+                }
+            };
             return match lines(line.clone()) {
                 Line::Pass => Some((Ok(line), (pieces, lines, open, None, false))),
                 Line::Drop => continue,
@@ -233,8 +369,9 @@ fn through(
                 }
                 Line::After(first) => Some((Ok(first.into()), (pieces, lines, open, Some(line), false))),
                 Line::End => None,
+                Line::Half => Some((Ok(line.slice(..line.len() / 2)), (pieces, lines, open, None, true))),
                 Line::Break => {
-                    let broken = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+                    let broken = io::Error::from(io::ErrorKind::ConnectionReset);
                     Some((Err(broken), (pieces, lines, open, None, true)))
                 }
                 Line::Error(code) => {

@@ -1,5 +1,6 @@
 //! Watch, cache and trigger against the API server in process, with faults in between.
 
+#[allow(dead_code, reason = "each program of tests uses a part of it")]
 mod faults;
 mod figures;
 mod kinds;

@@ -11,7 +11,7 @@ use konverge_runtime::{Cache, Lists, Target, WatchSettings};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use parking_lot::Mutex;
 
-use crate::faults::{Asked, Faults, Line, Verdict};
+use crate::faults::{Asked, Dice, Faults, Line, Verdict, tries};
 use crate::kinds::{config_map, config_maps};
 
 /// What a subscriber was told.
@@ -54,18 +54,6 @@ fn listen(cache: &Cache) -> (Arc<Mutex<Told>>, konverge_runtime::Subscription) {
     (told, subscription)
 }
 
-/// A small generator: the seed says it all.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-}
-
 /// One of the ways a watch can end.
 fn ending(dice: u64) -> Line {
     match dice % 4 {
@@ -75,13 +63,22 @@ fn ending(dice: u64) -> Line {
     }
 }
 
-async fn check(seed: u64, lists: Lists, rounds: usize) -> usize {
+/// How bad it gets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Trouble {
+    /// Watches end in all ways, sooner or later.
+    Mixed,
+    /// No watch brings an event: each ends with 410 where its first one would be.
+    Always,
+}
+
+/// How many lists were begun.
+async fn check(seed: u64, lists: Lists, trouble: Trouble, rounds: usize) -> usize {
     let faults = Faults::new().await;
     let client = faults.client();
     let maps = config_maps(&client);
     faults.plan(move |asked, before| {
-        let mut dice = Dice(seed ^ (before as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        dice.below(7);
+        let mut dice = Dice::new(seed << 32 | before as u64);
         match asked {
             // Some pages come too late.
             Asked::List { continues: true } if dice.below(5) == 0 => Verdict::Answer(410, None),
@@ -89,12 +86,20 @@ async fn check(seed: u64, lists: Lists, rounds: usize) -> usize {
             Asked::Streamed | Asked::Watch => {
                 // A list of up to eight objects and its end, and then a few changes.
                 let mut left = match (asked, dice.below(5)) {
+                    (Asked::Watch, _) if trouble == Trouble::Always => 0,
                     (Asked::Watch, _) => dice.below(4),
                     (_, 0) => dice.below(8),
                     _ => 9 + dice.below(4),
                 };
                 let end = dice.below(1 << 32);
-                Verdict::Lines(Box::new(move |_| match left {
+                let mut initial = asked == Asked::Streamed;
+                Verdict::Lines(Box::new(move |line| match left {
+                    _ if trouble == Trouble::Always && asked == Asked::Streamed && left > 8 => {
+                        let listed = initial;
+                        initial &= !line.windows(18).any(|part| part == b"initial-events-end");
+                        if listed { Line::Pass } else { Line::Error(410) }
+                    }
+                    0 if trouble == Trouble::Always => Line::Error(410),
                     0 => ending(end),
                     _ => {
                         left -= 1;
@@ -108,7 +113,7 @@ async fn check(seed: u64, lists: Lists, rounds: usize) -> usize {
     let caches = faults.caches(WatchSettings { lists, page: 3, ..WatchSettings::default() });
     let cache = caches.open(Target::of::<ConfigMap>().within("default"));
     let (told, _subscription) = listen(&cache);
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     for _ in 0..rounds {
         for _ in 0..=dice.below(6) {
             let name = format!("m{}", dice.below(8));
@@ -122,10 +127,14 @@ async fn check(seed: u64, lists: Lists, rounds: usize) -> usize {
             }
         }
         // Sometimes the watch has time to come back, and sometimes not.
-        tokio::time::sleep(Duration::from_millis(dice.below(4000))).await;
+        let longest = if trouble == Trouble::Always { 60_000 } else { 4_000 };
+        tokio::time::sleep(Duration::from_millis(dice.below(longest))).await;
     }
-    let lists_asked =
-        faults.asked().iter().filter(|(_, asked)| matches!(asked, Asked::Streamed | Asked::List { .. })).count();
+    let lists_asked = faults
+        .asked()
+        .iter()
+        .filter(|(_, asked)| matches!(asked, Asked::Streamed | Asked::List { continues: false }))
+        .count();
     faults.plan(|_, _| Verdict::Pass);
     let server: BTreeMap<String, (String, String)> = maps
         .list(&ListParams::default())
@@ -157,26 +166,32 @@ async fn check(seed: u64, lists: Lists, rounds: usize) -> usize {
     lists_asked
 }
 
-/// How many rounds for each seed: a longer run takes its number from here.
-fn rounds() -> usize {
-    std::env::var("KONVERGE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(400)
-}
-
-async fn run(lists: Lists) {
-    let mut asked = 0;
+async fn run(lists: Lists, trouble: Trouble) {
+    let rounds = tries(300, 2_500);
+    let mut begun = 0;
     for seed in 1..=4 {
-        asked += check(seed, lists, rounds()).await;
+        begun += check(seed, lists, trouble, rounds).await;
     }
-    println!("{asked} lists or pages, {lists:?}");
-    assert!(asked > rounds(), "only {asked} lists in {} rounds", 4 * rounds());
+    println!("{begun} relists, {lists:?}, {trouble:?}");
+    assert!(begun > rounds, "only {begun} lists in {} rounds", 4 * rounds);
 }
 
 #[tokio::test(start_paused = true)]
 async fn relists_of_streamed_lists_lose_nothing() {
-    run(Lists::Streamed).await;
+    run(Lists::Streamed, Trouble::Mixed).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn relists_in_pages_lose_nothing() {
-    run(Lists::Paged).await;
+    run(Lists::Paged, Trouble::Mixed).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_410_at_every_event_of_streamed_lists_loses_nothing() {
+    run(Lists::Streamed, Trouble::Always).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_410_at_every_event_after_pages_loses_nothing() {
+    run(Lists::Paged, Trouble::Always).await;
 }

@@ -56,6 +56,7 @@ fn check(options: QueueOptions, script: &str) {
                     "done" => Outcome::Done,
                     "again" => Outcome::Again(millis(words[3])),
                     "fail" => Outcome::Failed,
+                    "hindered" => Outcome::Hindered,
                     "hold" => Outcome::Hold(millis(words[3])),
                     "giveup" => Outcome::GaveUp,
                     verb => panic!("{line}: {verb}?"),
@@ -213,6 +214,34 @@ fn failures_back_off_and_end() {
          31000 next = a #2
          31000 hold a 0 = waits 32000 #1",
     );
+}
+
+#[test]
+fn who_is_hindered_waits_half_a_minute_at_most_from_when_it_began() {
+    let given_up = |max_retries| QueueOptions {
+        backoff: Backoff { max: Duration::from_secs(300), max_retries, ..options().backoff },
+        ..options()
+    };
+    let script = "0 add a change
+         0 next = a #1
+         0 hindered a = waits 1000 #1
+         1000 next = a #2
+         1500 hindered a = waits 3000 #2
+         3000 next = a #3
+         3000 hindered a = waits 7000 #3
+         7000 next = a #4
+         7000 hindered a = waits 15000 #4
+         15000 next = a #5
+         15000 hindered a = waits 31000 #5
+         31000 next = a #6
+         31000 hindered a = waits 61000 #6
+         61000 next = a #7
+         91000 hindered a = waits 92000 #7
+         91500 add a change
+         91500 next = a #8";
+    check(given_up(None), script);
+    // What others are to blame for is not held against the key.
+    check(given_up(Some(2)), script);
 }
 
 #[test]

@@ -1,0 +1,102 @@
+//! The way to a cluster. In: a configuration of kube. Out: a client whose connections notice when nobody is at their other
+//! end any more. Never retries: when to try again is the queue's business, and the watch's.
+//!
+//! A watch may be silent for minutes because nothing happens, so silence alone says nothing, and a network that was cut
+//! says nothing either. The kernels at both ends are asked instead: after [`QUIET`] a probe goes out every
+//! [`PROBE_EVERY`], and if nothing at all came back for [`SILENT`] the connection is dead and whoever reads from it is
+//! told. That costs no request. A peer whose process is stopped still answers such probes; for that there are the
+//! timeouts of requests and of watches.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::{Client, Config, Result};
+use tower_service::Service;
+
+/// How long a connection may be quiet until the other end is probed.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// How often it is probed then.
+const PROBE_EVERY: Duration = Duration::from_secs(2);
+
+/// How long nothing may come back, neither to a probe nor to data. With a probe's time on top this is below fifteen
+/// seconds; below ten it would cut connections over a network that is only slow.
+const SILENT: Duration = Duration::from_secs(10);
+
+/// The same in probes, where a system counts them.
+const PROBES: u32 = 4;
+
+/// A client for a cluster, as `kube::Client::try_from` makes it, but for two things: a connection whose other end is gone
+/// is noticed within fifteen seconds, and no request is repeated behind the caller's back.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> kube::Result<()> {
+/// let config = kube::Config::new("http://127.0.0.1:8080".parse().expect("it is a URL"));
+/// let client = konverge_runtime::connect(config)?;
+/// assert_eq!(client.default_namespace(), "default");
+/// # Ok(())
+/// # }
+/// ```
+pub fn connect(mut config: Config) -> Result<Client> {
+    config.default_retry = false;
+    if config.proxy_url.is_some() {
+        // The probes would only reach the proxy.
+        return Client::try_from(config);
+    }
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(QUIET));
+    tcp.set_keepalive_interval(Some(PROBE_EVERY));
+    tcp.set_keepalive_retries(Some(PROBES));
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "fuchsia"))]
+    tcp.set_tcp_user_timeout(Some(SILENT));
+
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let http: legacy::Client<_, Body> = legacy::Builder::new(TokioExecutor::new()).build(connector);
+
+    let builder = ClientBuilder::new(Http(http), config.default_namespace.clone());
+    let builder = builder.with_layer(&config.extra_headers_layer()?);
+    // The outermost layer is the first to see a request: it is addressed before it is authorised.
+    Ok(match config.auth_layer()? {
+        Some(auth) => builder.with_layer(&auth).with_layer(&config.base_uri_layer()).build(),
+        None => builder.with_layer(&config.base_uri_layer()).build(),
+    })
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A client of hyper whose errors are those that kube's layers take.
+#[derive(Clone)]
+struct Http<C>(legacy::Client<C, Body>);
+
+impl<C, B> Service<Request<Body>> for Http<C>
+where
+    legacy::Client<C, Body>: Service<Request<Body>, Response = Response<B>, Error = legacy::Error>,
+    <legacy::Client<C, Body> as Service<Request<Body>>>::Future: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(cx).map_err(BoxError::from)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let answer = self.0.call(request);
+        Box::pin(async { Ok(answer.await?) })
+    }
+}

@@ -1,0 +1,139 @@
+//! A network that is cut without a word, for real: client and server talk over the loopback device of a network namespace
+//! of their own, and the device is taken down. Whoever waits on such a connection is told within fifteen seconds.
+//!
+//! The test starts itself once more inside such a namespace. Where the system does not let it have one, only the probes
+//! can be looked at; it says so.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+use k8s_openapi::api::core::v1::ConfigMap;
+use konverge_apiserver::{ApiServer, Options};
+use konverge_runtime::{Cache, Caches, Target, WatchSettings, WatchState, connect};
+use kube::Client;
+use tokio::time::Instant;
+
+use crate::operator::{Hand, key};
+
+const INSIDE: &str = "KONVERGE_INSIDE_NAMESPACE";
+
+/// Serves over TCP, as a cluster does.
+async fn serve(server: ApiServer) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let service = TowerToHyperService::new(server.clone());
+            tokio::spawn(async move {
+                let http = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                // A connection that breaks is what this is about.
+                let _ = http.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    address
+}
+
+fn client(address: SocketAddr) -> Client {
+    connect(kube::Config::new(format!("http://{address}").parse().unwrap())).unwrap()
+}
+
+async fn watched(address: SocketAddr) -> Cache {
+    let cache = Caches::new(client(address), WatchSettings::default()).open(Target::of::<ConfigMap>());
+    cache.synced().await;
+    cache
+}
+
+fn loopback(state: &str) {
+    let done = Command::new("ip").args(["link", "set", "lo", state]).status().expect("ip is installed");
+    assert!(done.success());
+}
+
+async fn inside() {
+    loopback("up");
+    let server = ApiServer::open(Options::default()).await.unwrap();
+    let hand = Hand::new(&Client::new(server.clone(), "default"));
+    let address = serve(server.clone()).await;
+    let cache = watched(address).await;
+    // A request whose answer never comes, besides a watch that is quiet.
+    let request = http::Request::get("/api/v1/secrets?watch=1").body(kube::client::Body::empty()).unwrap();
+    let mut answer = client(address).send(request).await.unwrap().into_body();
+    let mut states = cache.states();
+    assert_eq!(*states.borrow_and_update(), WatchState::Live);
+
+    loopback("down");
+    let cut = Instant::now();
+    hand.set("missed", "x").await;
+    hand.set("gone", "x").await;
+    hand.delete("gone").await;
+    let request = async {
+        while let Some(Ok(_)) = answer.frame().await {}
+        cut.elapsed()
+    };
+    let watch = async {
+        states.wait_for(|state| matches!(state, WatchState::Failing(_))).await.unwrap();
+        cut.elapsed()
+    };
+    let (request, watch) = tokio::join!(request, watch);
+    println!("noticed after {request:?} (a request) and {watch:?} (a watch)");
+    for noticed in [request, watch] {
+        assert!(noticed <= Duration::from_secs(15), "{noticed:?}");
+    }
+
+    loopback("up");
+    while cache.get(&key("missed")).is_none() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(cache.get(&key("gone")).is_none());
+}
+
+/// The kernel has a timer for the connection that is due within so many seconds, says the file with all of them.
+fn probed_within(address: SocketAddr) -> Option<f64> {
+    let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
+    let to = format!(":{:04X}", address.port());
+    table.lines().skip(1).find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (kind, when) = fields[5].split_once(':')?;
+        let established = fields[2].ends_with(&to) && fields[3] == "01";
+        // 02 is the timer that probes.
+        (established && kind == "02").then(|| i64::from_str_radix(when, 16).unwrap() as f64 / 100.0)
+    })
+}
+
+#[test]
+fn a_cut_network_is_noticed_within_fifteen_seconds() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    if std::env::var_os(INSIDE).is_some() {
+        return runtime.block_on(inside());
+    }
+    // Wherever it runs: a quiet connection is probed.
+    runtime.block_on(async {
+        let address = serve(ApiServer::open(Options::default()).await.unwrap()).await;
+        let _cache = watched(address).await;
+        let within = probed_within(address);
+        assert!(within.is_some_and(|within| within <= 5.0), "{within:?}");
+    });
+    let unshared = ["--user", "--map-root-user", "--net"];
+    let may = Command::new("unshare").args(unshared).args(["ip", "link", "set", "lo", "up"]).output();
+    if !may.is_ok_and(|may| may.status.success()) {
+        println!("no network namespace here: only the probes were looked at");
+        return;
+    }
+    let again = std::env::current_exe().unwrap();
+    let name = "half_open::a_cut_network_is_noticed_within_fifteen_seconds";
+    let again = Command::new("unshare")
+        .args(unshared)
+        .arg(again)
+        .args(["--exact", name, "--nocapture"])
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&again.stdout);
+    println!("{}", said.lines().find(|line| line.contains("noticed after")).unwrap_or_default());
+    assert!(again.status.success(), "{said}{}", String::from_utf8_lossy(&again.stderr));
+}

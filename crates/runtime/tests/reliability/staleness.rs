@@ -1,0 +1,160 @@
+//! Watches that are late by up to thirty seconds: whoever has just written sees it, so nothing is made twice. Half of the
+//! parents name their child, and the server would refuse a second one; the others let the server make a name up, and
+//! nothing but reading one's own writes keeps them from a second child.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use konverge_runtime::{Action, BoxFuture, ControllerOptions, Deleted, Error, Owner, Patch, Run};
+use kube::ResourceExt;
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::faults::{Asked, Dice, Faults, Line, Verdict, tries};
+use crate::operator::{Hand, Small, children, eventually, parents};
+
+const PARENTS: usize = 100;
+const LATEST: u64 = 30_000;
+
+/// All lines that come while one is held up are as late as that one at most.
+fn late_watches(faults: &Faults) {
+    faults.plan(|asked, before| match asked {
+        Asked::Streamed | Asked::Watch => {
+            let (mut dice, mut until, mut listed) = (Dice::new(before as u64), None, asked == Asked::Watch);
+            Verdict::Lines(Box::new(move |line| {
+                let now = Instant::now();
+                if !listed || until.is_some_and(|until| now <= until) {
+                    listed |= line.windows(18).any(|part| part == b"initial-events-end");
+                    return Line::Pass;
+                }
+                let late = Duration::from_millis(dice.below(LATEST + 1));
+                until = Some(now + late);
+                match dice.below(50) {
+                    // What it was late with may be lost as well.
+                    0 => Line::Error(410),
+                    _ => Line::Late(late),
+                }
+            }))
+        }
+        _ => Verdict::Pass,
+    });
+}
+
+#[derive(Default)]
+struct Book {
+    /// How many children each parent has, as the answers of the server say.
+    children: Mutex<HashMap<String, usize>>,
+    reconciles: AtomicUsize,
+    created: AtomicUsize,
+    wrong: Mutex<Vec<String>>,
+}
+
+/// Creates a child where there is none, changes it, and deletes it now and then.
+async fn reconcile(small: &Small, book: &Book, run: Run, roll: u64) -> Result<Action, Error> {
+    let Some(parent) = small.controller.primary().get(&run.key) else { return Ok(Action::await_change()) };
+    book.reconciles.fetch_add(1, SeqCst);
+    let name = run.key.name();
+    let found = small.children.by_owner(parent.uid());
+    if found.len() > 1 {
+        book.wrong.lock().push(format!("{name} sees {} children", found.len()));
+    }
+    match found.first() {
+        None => {
+            let owner = Owner::of(&parents(), &parent.value())?;
+            let mut child = json!({"metadata": {"namespace": "default", "ownerReferences": [{
+                "apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": owner.uid, "controller": true,
+            }]}});
+            match name.ends_with("named") {
+                true => child["metadata"]["name"] = json!(format!("child-of-{name}")),
+                false => child["metadata"]["generateName"] = json!(format!("child-of-{name}-")),
+            }
+            let written = small.writer.create(&children(), &child).await?;
+            small.wrote(&written)?;
+            book.created.fetch_add(1, SeqCst);
+            let mut children = book.children.lock();
+            let count = children.entry(name.to_owned()).or_default();
+            *count += 1;
+            if *count > 1 {
+                book.wrong.lock().push(format!("{name} has {count} children"));
+            }
+        }
+        Some(child) if roll % 4 == 0 => {
+            if small.writer.delete(&children(), &child.value()).await? == Deleted::Told {
+                small.caches.removed(&children(), &child.key(), child.uid());
+                *book.children.lock().get_mut(name).unwrap() -= 1;
+            }
+            if !small.children.by_owner(parent.uid()).is_empty() {
+                book.wrong.lock().push(format!("{name} still sees the child it deleted"));
+            }
+        }
+        Some(child) if roll % 4 == 1 => {
+            let patch = json!({"metadata": {"annotations": {"roll": roll.to_string()}}});
+            let patch = Patch::Merge { patch, resource_version: child.resource_version().to_owned() };
+            let written = small.writer.patch(&children(), &child.key(), "", patch).await?;
+            small.wrote(&written)?;
+            let seen = small.children.get(&child.key()).map(|seen| seen.resource_version().to_owned());
+            if seen.as_deref() != written["metadata"]["resourceVersion"].as_str() {
+                book.wrong.lock().push(format!("{name} does not see its write"));
+            }
+        }
+        Some(_) => {}
+    }
+    Ok(Action::requeue(Duration::from_millis(roll % 3000)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_duplicate_children_while_watches_are_late() {
+    let faults = Faults::new().await;
+    let hand = Hand::new(&faults.client());
+    for parent in 0..PARENTS {
+        let kind = if parent % 2 == 0 { "named" } else { "unnamed" };
+        hand.set(&format!("p{parent}-{kind}"), "x").await;
+    }
+    late_watches(&faults);
+    let small = Small::new(&faults, ControllerOptions::default());
+    let book = Arc::new(Book::default());
+    let dice = Arc::new(Mutex::new(Dice::new(1)));
+    let running = small.run({
+        let (small, book) = (small.clone(), book.clone());
+        move |run: Run| -> BoxFuture<Result<Action, Error>> {
+            let (small, book, roll) = (small.clone(), book.clone(), dice.lock().below(1 << 30));
+            Box::pin(async move {
+                let name = run.key.name().to_owned();
+                let answer = reconcile(&small, &book, run, roll).await;
+                if let Err(error) = &answer {
+                    // A child that exists, or a version that is old, is a stale read that the server caught.
+                    book.wrong.lock().push(format!("{name}: {error}"));
+                }
+                answer
+            })
+        }
+    });
+    let enough = tries(4_000, 100_000);
+    let mut ahead = 0;
+    while book.reconciles.load(SeqCst) < enough {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        ahead = ahead.max(small.children.figures().ahead);
+        assert_eq!(*book.wrong.lock(), [] as [String; 0]);
+    }
+    running.stop().await;
+    assert_eq!(*book.wrong.lock(), [] as [String; 0]);
+    assert!(ahead > PARENTS / 2, "the watch was hardly ever late: {ahead}");
+    // What the server has is what the answers said.
+    let mut there: HashMap<String, usize> = HashMap::new();
+    for secret in hand.secrets().await {
+        *there.entry(secret.owner_references()[0].name.clone()).or_default() += 1;
+    }
+    book.children.lock().retain(|_, count| *count > 0);
+    assert_eq!(there, *book.children.lock());
+    let (reconciles, created) = (book.reconciles.load(SeqCst), book.created.load(SeqCst));
+    println!("{reconciles} reconciles created {created} children, none twice; up to {ahead} writes ahead of the watch");
+    assert!(created > reconciles / 10);
+    // In the end the watch has it all.
+    let cached = || small.children.figures();
+    eventually("the watch catching up", || cached().ahead == 0 && cached().objects == there.values().sum::<usize>())
+        .await;
+    small.caches.shutdown().await;
+}
