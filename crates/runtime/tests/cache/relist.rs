@@ -167,7 +167,7 @@ async fn check(seed: u64, lists: Lists, trouble: Trouble, rounds: usize) -> usiz
 }
 
 async fn run(lists: Lists, trouble: Trouble) {
-    let rounds = tries(300, 2_500);
+    let rounds = tries(120, 2_500);
     let mut begun = 0;
     for seed in 1..=4 {
         begun += check(seed, lists, trouble, rounds).await;

@@ -112,43 +112,6 @@ async fn a_panic_or_a_hang_ends_one_reconcile_and_no_more() {
 }
 
 #[tokio::test]
-async fn one_reconcile_per_key_at_a_time_and_no_wakeup_is_lost() {
-    let client = client().await;
-    create(&client, "busy").await;
-    let (inside, most, runs) =
-        (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let counts = (inside, most.clone(), runs.clone());
-    let reconcile = move |_: Run| -> BoxFuture<Result<Action, Error>> {
-        let (inside, most, runs) = counts.clone();
-        Box::pin(async move {
-            most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            inside.fetch_sub(1, Ordering::SeqCst);
-            runs.fetch_add(1, Ordering::SeqCst);
-            Ok(Action::await_change())
-        })
-    };
-    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
-    with_controller(client, quick(), reconcile, async |controller| {
-        eventually("the first run", || runs.load(Ordering::SeqCst) > 0).await;
-        for round in 0..20 {
-            let mut map = maps.get("busy").await.unwrap();
-            map.data = Some([("round".to_owned(), round.to_string())].into());
-            maps.replace("busy", &PostParams::default(), &map).await.unwrap();
-        }
-        // The last change leads to a run that begins after it: its cause is the newest version.
-        let newest = maps.get("busy").await.unwrap().metadata.resource_version.unwrap();
-        eventually("a run for the last change", || {
-            let runs = controller.history().of(&key("busy"));
-            runs.iter().any(|run| run.causes.iter().any(|cause| cause.resource_version == newest))
-        })
-        .await;
-    })
-    .await;
-    assert_eq!(most.load(Ordering::SeqCst), 1);
-}
-
-#[tokio::test]
 async fn a_stop_lets_running_reconciles_finish() {
     let client = client().await;
     create(&client, "slow").await;

@@ -142,7 +142,7 @@ async fn bad_reconciles_do_not_disturb_others() {
     assert_eq!((door.waiting.load(SeqCst), ran("blocks-1"), ran("blocks-2")), (2, 0, 0));
     assert!(tally.of("panicked") > 0, "one in a hundred panics");
     assert!(good.iter().any(|name| retried.lock().contains(name)), "what panicked is tried again");
-    assert!(tally.of("retried") >= tally.of("panicked") + 1, "a panic counts as a failure");
+    assert!(tally.of("retried") > tally.of("panicked"), "a panic counts as a failure");
     door.set(true);
     eventually("those that blocked", || ran("blocks-1") > 0 && ran("blocks-2") > 0).await;
     // All workers are still there: each of them can be made to wait.

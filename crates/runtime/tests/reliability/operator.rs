@@ -50,12 +50,7 @@ impl Small {
 
     /// Runs until the answer is told to stop.
     pub fn run(&self, reconciler: impl Reconciler) -> Running {
-        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let controller = self.controller.clone();
-        let task = tokio::spawn(async move {
-            controller.run(Arc::new(reconciler), async { drop(stopped.await) }).await;
-        });
-        Running { stop, task }
+        Running::of(&self.controller, reconciler)
     }
 
     /// What an operator does for each parent.
@@ -107,6 +102,15 @@ pub struct Running {
 }
 
 impl Running {
+    pub fn of(controller: &Arc<Controller>, reconciler: impl Reconciler) -> Self {
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let controller = controller.clone();
+        let task = tokio::spawn(async move {
+            controller.run(Arc::new(reconciler), async { drop(stopped.await) }).await;
+        });
+        Self { stop, task }
+    }
+
     pub async fn stop(self) {
         self.stop.send(()).expect("it runs");
         self.task.await.expect("a controller does not panic");
