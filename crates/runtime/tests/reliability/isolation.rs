@@ -158,42 +158,46 @@ async fn bad_reconciles_do_not_disturb_others() {
     small.caches.shutdown().await;
 }
 
-/// Two keys at the same moment: the worker that takes the first calls another one for the second. Had that one to wait
-/// for the thread that the first key blocks, the second would wait for the first.
+/// Two keys that are due at the same moment: the worker that watches the clock takes the first and calls another one for
+/// the second. Had that one to wait for the thread that the first key blocks, the second would wait for the first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_key_does_not_wait_for_the_thread_another_one_blocks() {
     let faults = Faults::new().await;
     let hand = Hand::new(&faults.client());
     hand.set("blocks", "x").await;
     hand.set("good", "x").await;
-    let (tally, door, runs) =
-        (Tally::default(), Arc::new(Door::default()), Arc::<Mutex<HashMap<String, usize>>>::default());
+    let (tally, released) = (Tally::default(), Arc::new((Mutex::new(0), Condvar::new())));
+    let (blocked, good) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let small = Small::new(&faults, ControllerOptions { timeout: None, ..options(&tally) });
     let running = small.run({
-        let (door, runs) = (door.clone(), runs.clone());
+        let (released, blocked, good) = (released.clone(), blocked.clone(), good.clone());
+        let together = Arc::new(tokio::sync::Barrier::new(2));
         move |run: Run| -> BoxFuture<Result<Action, Error>> {
-            let (door, runs) = (door.clone(), runs.clone());
+            let (released, blocked, good, together) =
+                (released.clone(), blocked.clone(), good.clone(), together.clone());
             Box::pin(async move {
                 if run.key.name() == "blocks" {
-                    door.wait();
+                    let round = blocked.fetch_add(1, SeqCst) + 1;
+                    let mut rounds = released.0.lock();
+                    while *rounds < round {
+                        released.1.wait(&mut rounds);
+                    }
+                } else {
+                    good.fetch_add(1, SeqCst);
                 }
-                *runs.lock().entry(run.key.name().to_owned()).or_default() += 1;
-                Ok(Action::await_change())
+                // Both ask for the same time.
+                together.wait().await;
+                Ok(Action::requeue(Duration::from_millis(5)))
             })
         }
     });
-    let ran = |name: &str| runs.lock().get(name).copied().unwrap_or_default();
-    for round in 1..=tries(200, 2_000) {
-        eventually("the one that blocks", || door.waiting.load(SeqCst) == 1).await;
-        eventually("the good one", || ran("good") >= round).await;
-        door.set(true);
-        eventually("its end", || ran("blocks") >= round && small.controller.queue().running == 0).await;
-        door.set(false);
-        let (first, second) = if round % 2 == 0 { ("blocks", "good") } else { ("good", "blocks") };
-        again(&small, first);
-        again(&small, second);
+    let rounds = tries(100, 2_000);
+    for round in 1..=rounds {
+        eventually("the one that blocks", || blocked.load(SeqCst) == round).await;
+        eventually("the good one", || good.load(SeqCst) == round).await;
+        *released.0.lock() = if round == rounds { usize::MAX } else { round };
+        released.1.notify_all();
     }
-    door.set(true);
     running.stop().await;
     small.caches.shutdown().await;
 }

@@ -42,6 +42,15 @@ const WAYS: [Way; 9] = [
     Way::Any,
 ];
 
+/// Over what the storm is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Over {
+    /// So many of a hundred requests, and all watches that are open.
+    Everything(u64),
+    /// Every write, after a change of all parents; then nothing happens that would hasten a retry.
+    Writes,
+}
+
 /// What becomes of a request in the storm.
 fn verdict(way: Way, percent: u64, dice: &Arc<Mutex<Dice>>, sent: &Sent) -> Verdict {
     let hit = move |dice: &Arc<Mutex<Dice>>| dice.lock().below(100) < percent;
@@ -77,8 +86,8 @@ fn verdict(way: Way, percent: u64, dice: &Arc<Mutex<Dice>>, sent: &Sent) -> Verd
 }
 
 /// How long it took until all was well.
-async fn check(way: Way, percent: u64, seed: u64) -> Duration {
-    let name = format!("{way:?} at {percent} %, seed {seed}");
+async fn check(way: Way, over: Over, seed: u64) -> Duration {
+    let name = format!("{way:?} over {over:?}, seed {seed}");
     let faults = Faults::new().await;
     let hand = Hand::new(&faults.client());
     let mut dice = Dice::new(seed);
@@ -94,9 +103,24 @@ async fn check(way: Way, percent: u64, seed: u64) -> Duration {
         }
     }
     let shared = Arc::new(Mutex::new(Dice::new(seed ^ 0xabcd)));
-    faults.plan_each(move |sent, _| verdict(way, percent, &shared, sent));
-    faults.cut_watches();
     let begin = Instant::now();
+    match over {
+        Over::Everything(percent) => {
+            faults.plan_each(move |sent, _| verdict(way, percent, &shared, sent));
+            faults.cut_watches();
+        }
+        Over::Writes => {
+            faults.plan_each(move |sent, _| match sent.asked {
+                Asked::Other => verdict(way, 100, &shared, sent),
+                _ => Verdict::Pass,
+            });
+            for parent in 0..8 {
+                hand.set(&format!("p{parent}"), "second").await;
+                tokio::time::sleep(Duration::from_millis(dice.below(1000))).await;
+            }
+            tokio::time::sleep_until(begin + STORM).await;
+        }
+    }
     let mut round = 0;
     while begin.elapsed() < STORM {
         let parent = format!("p{}", dice.below(12));
@@ -108,7 +132,7 @@ async fn check(way: Way, percent: u64, seed: u64) -> Duration {
         tokio::time::sleep(Duration::from_millis(100 + dice.below(3000))).await;
     }
     let storm = faults.sent();
-    let over = begin + STORM;
+    let end = begin + STORM;
     // What hangs still hangs: only new requests are spared.
     faults.plan(|_, _| Verdict::Pass);
     let mut converged = Duration::ZERO;
@@ -117,7 +141,7 @@ async fn check(way: Way, percent: u64, seed: u64) -> Duration {
         if wanted == there {
             break;
         }
-        converged = Instant::now() - over;
+        converged = Instant::now() - end;
         assert!(converged <= CALM, "{name}: {wanted:?} is wanted, {there:?} is there {converged:?} after the storm");
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
@@ -126,8 +150,8 @@ async fn check(way: Way, percent: u64, seed: u64) -> Duration {
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(hand.wanted().await, hand.there().await, "{name}: it did not stay so");
     told_to_wait(&name, &sent);
-    if percent == 100 {
-        at_most_one_a_second(&name, &sent, over);
+    if over == Over::Everything(100) {
+        at_most_one_a_second(&name, &sent, end);
     }
     running.stop().await;
     small.caches.shutdown().await;
@@ -148,41 +172,46 @@ fn told_to_wait(name: &str, sent: &[Sent]) {
 }
 
 /// Each watch has a path of its own here; three requests may come at once.
-fn at_most_one_a_second(name: &str, sent: &[Sent], over: Instant) {
+fn at_most_one_a_second(name: &str, sent: &[Sent], end: Instant) {
     for path in ["/api/v1/configmaps", "/api/v1/secrets"] {
-        let asked = sent.iter().filter(|sent| sent.path == path && sent.at < over).count();
+        let asked = sent.iter().filter(|sent| sent.path == path && sent.at < end).count();
         assert!(asked <= STORM.as_secs() as usize + 3, "{name}: {asked} requests of one watch");
         assert!(asked > 0, "{name}: nobody watched {path}");
     }
 }
 
-async fn storms(percent: u64) {
-    // All ways and shares together are 1,008 runs in full.
+async fn storms(over: Over) {
+    // All ways over everything are 1,008 runs in full.
     for way in WAYS {
         let mut slowest = Duration::ZERO;
         for seed in 0..tries(1, 28) as u64 {
-            slowest = slowest.max(check(way, percent, seed).await);
+            slowest = slowest.max(check(way, over, seed).await);
         }
-        println!("{way:?} at {percent} %: all well {slowest:?} after the storm at the latest");
+        println!("{way:?} over {over:?}: all well {slowest:?} after the storm at the latest");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_storm_over_one_request_in_a_hundred() {
-    storms(1).await;
+    storms(Over::Everything(1)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_storm_over_one_request_in_ten() {
-    storms(10).await;
+    storms(Over::Everything(10)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_storm_over_every_second_request() {
-    storms(50).await;
+    storms(Over::Everything(50)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_storm_over_every_request() {
-    storms(100).await;
+    storms(Over::Everything(100)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storm_over_every_write() {
+    storms(Over::Writes).await;
 }
