@@ -36,11 +36,11 @@ async fn each_fault_is_told_by_what_to_do() {
         (Fault::Answer(409, &[], body(Status::modified("", "configmaps", "settings"))), "Conflict", Retry::Fresh),
         (Fault::Answer(429, &[("retry-after", "11")], shed), "Throttled", second(11)),
         (Fault::Answer(503, &[("retry-after", "2")], json!("")), "Throttled", second(2)),
-        (Fault::Answer(500, &[], body(Status::internal("etcd"))), "Unknown", Retry::Backoff),
-        (Fault::Hang, "Unknown", Retry::Backoff),
-        (Fault::Refused, "Unreachable", Retry::Backoff),
-        (Fault::ResetAfter, "Unknown", Retry::Backoff),
-        (Fault::Truncated, "Unknown", Retry::Backoff),
+        (Fault::Answer(500, &[], body(Status::internal("etcd"))), "Unknown", Retry::Outage),
+        (Fault::Hang, "Unknown", Retry::Outage),
+        (Fault::Refused, "Unreachable", Retry::Outage),
+        (Fault::ResetAfter, "Unknown", Retry::Outage),
+        (Fault::Truncated, "Unknown", Retry::Outage),
     ];
     for (fault, reason, policy) in cases {
         let error = Error::from(refused(&cluster, fault).await);
