@@ -17,7 +17,7 @@ use crate::cores::Cores;
 use crate::machine::{self, Machine};
 use crate::report::{Report, Section};
 use crate::void::Void;
-use crate::{Options, report::Figures};
+use crate::{ApiserverOptions, report::Figures};
 
 /// A part of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -84,8 +84,8 @@ const QUICK: Scale = Scale {
 const FSYNC_PROBES: usize = 200;
 
 /// Measures.
-pub async fn run(options: &Options) -> Result<Report, Void> {
-    let scale = if options.quick { QUICK } else { FULL };
+pub async fn run(options: &ApiserverOptions) -> Result<Report, Void> {
+    let scale = if options.run.quick { QUICK } else { FULL };
     let program = match &options.server {
         Some(program) => program.clone(),
         None => build()?,
@@ -102,12 +102,13 @@ pub async fn run(options: &Options) -> Result<Report, Void> {
         }
     }
     let facts = [
-        ("run", if options.quick { "quick: figures are rough".to_owned() } else { "full".to_owned() }),
+        ("run", if options.run.quick { "quick: figures are rough".to_owned() } else { "full".to_owned() }),
         ("cores", subject.cores.describe().to_owned()),
         ("load before", load_before),
         ("load after", machine::load()),
         ("durability", "\"fsync\" rows: acknowledged after an fsync; \"memory\" rows: none".to_owned()),
         ("disk", machine::file_system(&subject.disk)),
+        ("anchor", "kube-apiserver with etcd, measured earlier on such a machine, not in this run".to_owned()),
     ];
     let facts = facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     Ok(Report { machine: Machine::read()?, facts, sections })

@@ -18,17 +18,27 @@ impl Cores {
     /// Moves this process to the clients' core, if that can be done.
     pub fn arrange() -> Self {
         let several = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
-        if several && pin(1) { Self::Apart } else { Self::Anywhere }
+        if several && pin("1") { Self::Apart } else { Self::Anywhere }
     }
 
     /// Does `spawn` so that the child is born on the server's core: nothing is measured that is not the server's own.
     pub fn for_server<T>(self, spawn: impl FnOnce() -> T) -> T {
+        self.on("0", spawn)
+    }
+
+    /// Does `spawn` so that the child may use all cores, the clients' included: for what is to be measured on several.
+    pub fn for_all<T>(self, spawn: impl FnOnce() -> T) -> T {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        self.on(&format!("0-{}", cores - 1), spawn)
+    }
+
+    fn on<T>(self, cores: &str, spawn: impl FnOnce() -> T) -> T {
         if self == Self::Anywhere {
             return spawn();
         }
-        pin(0);
+        pin(cores);
         let child = spawn();
-        pin(1);
+        pin("1");
         child
     }
 
@@ -42,9 +52,9 @@ impl Cores {
 }
 
 /// Pins the calling thread's process; the children it makes from now on inherit that.
-fn pin(core: usize) -> bool {
+fn pin(cores: &str) -> bool {
     let own = Process::own().0.to_string();
     let mut taskset = Command::new("taskset");
-    taskset.args(["-p", "-c", &core.to_string(), &own]).stdout(Stdio::null()).stderr(Stdio::null());
+    taskset.args(["-p", "-c", cores, &own]).stdout(Stdio::null()).stderr(Stdio::null());
     taskset.status().is_ok_and(|status| status.success())
 }

@@ -6,17 +6,23 @@
 //! child ─▶ http ─▶ apiserver/{start, memory, create, list, fanout} ─▶ report
 //!   │                  (each stage meters the child by `process`)
 //!   └ pinned to a core of its own by `cores`, on a disk described by `machine`
+//!
+//! operator/launch ─▶ this program again, as one subject ─▶ operator/{noop, converge, events, memory, cold} ─▶ report
+//!   └ against operator/{replay, cluster} in this process
 //! ```
 
 mod anchor;
 mod apiserver;
 mod child;
+mod compare;
 mod cores;
 mod http;
 mod http_body;
 mod latency;
 mod machine;
 mod meter;
+mod operator;
+mod pod;
 mod process;
 mod report;
 mod trust;
@@ -42,17 +48,31 @@ struct Command {
 #[derive(Subcommand)]
 enum Subject {
     /// The API server: start, memory, creates, lists, watches (B9).
-    Apiserver(Options),
+    Apiserver(ApiserverOptions),
+    /// The framework beside kube's stock controller (B1 to B6).
+    Operator(OperatorOptions),
+    /// One subject of a measurement; started by this program itself.
+    #[command(hide = true)]
+    Perform {
+        /// What to do, as JSON.
+        job: String,
+    },
 }
 
 #[derive(Args)]
-struct Options {
-    /// Finish within a minute: fewer objects, shorter phases.
+struct RunOptions {
+    /// Finish soon: fewer objects, shorter phases, fewer rounds.
     #[arg(long)]
     quick: bool,
     /// Write the figures as JSON, too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct ApiserverOptions {
+    #[command(flatten)]
+    run: RunOptions,
     /// Measure this program instead of building the `konverge` of this workspace.
     #[arg(long, value_name = "PROGRAM")]
     server: Option<PathBuf>,
@@ -64,25 +84,37 @@ struct Options {
     only: Vec<apiserver::Stage>,
 }
 
+#[derive(Args)]
+struct OperatorOptions {
+    #[command(flatten)]
+    run: RunOptions,
+    /// Run only these.
+    #[arg(value_name = "STAGE")]
+    only: Vec<operator::Stage>,
+}
+
 fn main() -> ExitCode {
-    let Command { subject: Subject::Apiserver(options) } = Command::parse();
-    match run(&options) {
-        Ok(report) if report.is_void() => ExitCode::FAILURE,
-        Ok(_) => ExitCode::SUCCESS,
-        Err(void) => {
-            eprintln!("bench: {void}");
-            ExitCode::FAILURE
-        }
-    }
+    let done = match Command::parse().subject {
+        Subject::Apiserver(options) => apiserver(&options).and_then(|report| tell(&report, &options.run)),
+        Subject::Operator(options) => operator::run(&options).and_then(|report| tell(&report, &options.run)),
+        Subject::Perform { job } => operator::perform(&job).map(|()| ExitCode::SUCCESS),
+    };
+    done.unwrap_or_else(|void| {
+        eprintln!("bench: {void}");
+        ExitCode::FAILURE
+    })
 }
 
 /// One thread serves all clients, so that its core is the only one they take.
-fn run(options: &Options) -> Result<Report, Void> {
+fn apiserver(options: &ApiserverOptions) -> Result<Report, Void> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let report = runtime.block_on(apiserver::run(options))?;
+    runtime.block_on(apiserver::run(options))
+}
+
+fn tell(report: &Report, run: &RunOptions) -> Result<ExitCode, Void> {
     println!("{report}");
-    if let Some(file) = &options.json {
+    if let Some(file) = &run.json {
         std::fs::write(file, report.json()).map_err(|error| Void::new(format!("{}: {error}", file.display())))?;
     }
-    Ok(report)
+    Ok(if report.is_void() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

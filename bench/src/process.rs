@@ -32,14 +32,24 @@ impl Process {
 
     /// User and system time of all threads, also of those that ended. Exact to 20 ms.
     pub fn cpu(self) -> Result<Duration, Void> {
+        self.ticks(11)
+    }
+
+    /// Two neighbouring times of `/proc/PID/stat`, the first of them so many fields behind the name.
+    fn ticks(self, at: usize) -> Result<Duration, Void> {
         let stat = self.read("stat")?;
         // The name in parentheses may hold anything; what follows it is numbers.
         let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
-        let ticks: Vec<u64> = fields.split_whitespace().skip(11).take(2).filter_map(|n| n.parse().ok()).collect();
+        let ticks: Vec<u64> = fields.split_whitespace().skip(at).take(2).filter_map(|n| n.parse().ok()).collect();
         match ticks[..] {
             [user, system] => Ok(Duration::from_millis((user + system) * 1000 / TICKS_PER_SECOND)),
             _ => Err(Void::new(format!("/proc/{}/stat has no times", self.0))),
         }
+    }
+
+    /// The same of the children it has waited for.
+    pub fn children_cpu(self) -> Result<Duration, Void> {
+        self.ticks(13)
     }
 
     /// CPU time of the threads that are alive, to the nanosecond: for a process too young to have lost any.

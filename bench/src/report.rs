@@ -6,6 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::anchor::Anchor;
+use crate::compare::Interval;
 use crate::machine::Machine;
 use crate::meter::Spent;
 use crate::void::Void;
@@ -42,8 +43,18 @@ pub struct Figure {
     unit: &'static str,
     better: Better,
     anchor: Option<Anchor>,
+    beside: Option<Beside>,
     aim: Option<f64>,
     note: String,
+}
+
+/// The same of another subject, measured in turn with ours in this run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Beside {
+    /// Its figure.
+    pub other: f64,
+    /// How many times better ours is.
+    pub ratio: Interval,
 }
 
 /// Which way is better.
@@ -58,7 +69,16 @@ pub enum Better {
 impl Figure {
     /// A cost.
     pub fn cost(what: impl Into<String>, value: f64, unit: &'static str) -> Self {
-        Self { what: what.into(), value, unit, better: Better::Lower, anchor: None, aim: None, note: String::new() }
+        Self {
+            what: what.into(),
+            value,
+            unit,
+            better: Better::Lower,
+            anchor: None,
+            beside: None,
+            aim: None,
+            note: String::new(),
+        }
     }
 
     /// A rate.
@@ -69,6 +89,12 @@ impl Figure {
     /// What kube-apiserver and etcd were measured to need.
     pub fn anchored(mut self, anchor: Anchor) -> Self {
         self.anchor = Some(anchor);
+        self
+    }
+
+    /// What another subject needed in the same run.
+    pub fn beside(mut self, beside: Option<Beside>) -> Self {
+        self.beside = beside;
         self
     }
 
@@ -94,6 +120,9 @@ impl Figure {
     }
 
     fn anchor_cell(&self) -> String {
+        if let Some(Beside { other, ratio: Interval { middle, low, high } }) = self.beside {
+            return format!("{} ({}x, {})", number(other), number(middle), span(low, high));
+        }
         let (Some(anchor), Some((least, most))) = (self.anchor, self.ratio()) else { return String::new() };
         format!("{} ({}x)", span(anchor.low, anchor.high), span(least, most))
     }
@@ -159,7 +188,6 @@ impl fmt::Display for Report {
         for (name, value) in &self.facts {
             writeln!(f, "{name}: {value}")?;
         }
-        writeln!(f, "anchor: kube-apiserver with etcd, measured earlier on such a machine, not in this run")?;
         let rows: Vec<Vec<[String; 5]>> = self.sections.iter().map(|section| cells(&section.figures)).collect();
         let headings = HEADINGS.map(str::to_owned);
         let all = || rows.iter().flatten().chain([&headings]);

@@ -30,6 +30,27 @@ pub fn widget(number: usize) -> Vec<u8> {
     object.to_string().into_bytes()
 }
 
+/// The widget of this number as a server keeps it: with what servers add, and one manager of its fields.
+pub fn kept(number: usize, revision: usize, sequence: u64) -> Value {
+    let mut object: Value = serde_json::from_slice(&widget(number)).expect("a widget is JSON");
+    let fields = |names: &[&str]| names.iter().map(|name| (format!("f:{name}"), json!({}))).collect::<Value>();
+    let metadata = &mut object["metadata"];
+    metadata["uid"] = format!("a0c4d5f2-3b1e-4c8d-9e6f-{number:012}").into();
+    metadata["resourceVersion"] = revision.to_string().into();
+    metadata["generation"] = 1.into();
+    metadata["creationTimestamp"] = "2026-11-01T12:00:00Z".into();
+    metadata["managedFields"] = json!([{
+        "manager": "bench", "operation": "Update", "apiVersion": "bench.konverge.dev/v1",
+        "time": "2026-11-01T12:00:00Z", "fieldsType": "FieldsV1",
+        "fieldsV1": {
+            "f:metadata": {"f:labels": fields(&["app", "color"])},
+            "f:spec": fields(&["color", "payload", "sequence", "size"]),
+        },
+    }]);
+    object["spec"]["sequence"] = sequence.into();
+    object
+}
+
 /// A merge patch that sets a widget's sequence number.
 pub fn renumber(sequence: usize) -> Vec<u8> {
     json!({"spec": {"sequence": sequence}}).to_string().into_bytes()
@@ -98,24 +119,32 @@ pub fn definition() -> Vec<u8> {
     definition.to_string().into_bytes()
 }
 
-fn name(number: usize) -> String {
+/// The name of this widget.
+pub fn name(number: usize) -> String {
     format!("widget-{number:06}")
 }
 
 /// Random numbers that are the same in every run (xorshift64*).
-struct Dice(u64);
+pub struct Dice(u64);
 
 impl Dice {
-    fn new(seed: u64) -> Self {
+    /// Begins with a seed.
+    pub fn new(seed: u64) -> Self {
         // Neighbouring seeds have to start far apart, and none at zero.
         Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    fn roll(&mut self) -> u64 {
+    /// The next number.
+    pub fn roll(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// The next share of one: 0 to 1, never 0 itself.
+    pub fn share(&mut self) -> f64 {
+        ((self.roll() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
     fn text(&mut self, length: usize) -> String {

@@ -219,6 +219,12 @@ fn definition(settings: &Settings, root: &Ident) -> TokenStream {
     };
     quote! {
         #[automatically_derived]
+        impl ::konverge::Kind for #root {
+            fn definition() -> ::core::option::Option<::konverge::__private::CustomResourceDefinition> {
+                ::core::option::Option::Some(<Self as ::konverge::__private::kube::CustomResourceExt>::crd())
+            }
+        }
+        #[automatically_derived]
         impl ::konverge::__private::kube::CustomResourceExt for #root {
             fn crd() -> ::konverge::__private::CustomResourceDefinition {
                 ::konverge::__private::Definition {

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{
-    Cause, Condition, Conditions, Error, Event, Object, OtherFields, Owner, Result, Severity, StatusUpdate,
+    Cause, Condition, Conditions, Error, Event, Object, OtherFields, Owner, Result, Severity, StatusUpdate, Subject,
 };
+use kube::core::ApiResource;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::builders::Selector;
+use crate::children::{Children, Converged, Wanted};
 use crate::engine::Engine;
 use crate::kind::{Kind, Scope};
 
@@ -23,22 +25,17 @@ pub struct Context<R: Kind>(Arc<Inner<R>>);
 
 struct Inner<R> {
     resource: R,
-    object: Value,
+    object: Arc<Object>,
     key: ObjectKey,
-    owner: Owner,
     causes: Vec<Arc<Cause>>,
-    engine: Engine,
+    engine: Arc<Engine>,
 }
 
 impl<R: Kind> Context<R> {
-    pub(crate) fn new(engine: Engine, object: &Object, causes: Vec<Arc<Cause>>) -> Result<Self> {
-        Self::of(engine, object.value(), causes)
-    }
-
-    pub(crate) fn of(engine: Engine, object: Value, causes: Vec<Arc<Cause>>) -> Result<Self> {
-        let resource: R = serde_json::from_value(object.clone())?;
-        let owner = Owner::of(&engine.owner, &object)?;
-        Ok(Self(Arc::new(Inner { resource, key: owner.key.clone(), owner, object, causes, engine })))
+    /// The context of an object; one that does not read as its type is an error.
+    pub(crate) fn new(engine: Arc<Engine>, object: Arc<Object>, causes: Vec<Arc<Cause>>) -> Result<Self> {
+        let resource: R = object.decode()?;
+        Ok(Self(Arc::new(Inner { resource, key: object.key(), object, causes, engine })))
     }
 
     /// The object, as the cache has it.
@@ -63,10 +60,45 @@ impl<R: Kind> Context<R> {
 
     /// Makes an object look like this: creates it, changes it, or does nothing if it does already. It belongs to the
     /// reconciled object, goes when that goes, and is put back when somebody else changes it.
+    ///
+    /// What lies in another namespace, or in none while the reconciled object is in one, is put back as well but cannot
+    /// go by itself: Kubernetes knows no such owners. Delete it in `on_delete`.
     pub async fn apply<T: Kind>(&self, desired: T) -> Result<T> {
         let mut config = serde_json::to_value(&desired)?;
-        let key = self.place::<T>(&mut config)?;
-        self.0.engine.apply(&self.0.owner, &key, config).await
+        let key = self.place(&T::resource(), T::scope(), &mut config)?;
+        self.0.engine.apply(&self.owner(), &key, config).await
+    }
+
+    /// Makes all children look like this, and deletes those of before that are no longer among them.
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # use konverge::Children;
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Shop", namespaced)]
+    /// # pub struct ShopSpec { image: String, host: Option<String> }
+    /// async fn reconcile(ctx: Context<Shop>) -> Result<Action> {
+    ///     let shop = &ctx.resource().spec;
+    ///     let children = Children::new()
+    ///         .add(Deployment::new(ctx.name()).container(Container::new("shop").image(&shop.image)))
+    ///         .add(Service::new(ctx.name()).port(80, 8080))
+    ///         // Without a host there is no Ingress, and one from before goes.
+    ///         .maybe(shop.host.as_ref().map(|host| {
+    ///             Ingress::new(ctx.name()).rule(IngressRule::new().host(host).path("/", ctx.name(), 80))
+    ///         }));
+    ///     ctx.apply_all(children).await?;
+    ///     Ok(Action::await_change())
+    /// }
+    /// ```
+    pub async fn apply_all(&self, children: Children) -> Result<Converged> {
+        let Children { set, wanted, kinds } = children;
+        let mut placed = Vec::with_capacity(wanted.len());
+        for Wanted { kind, config } in wanted {
+            let mut config = config?;
+            let key = self.place(&kind.api, kind.scope, &mut config)?;
+            placed.push((kind, key, config));
+        }
+        self.0.engine.apply_all(&self.owner(), &set, &kinds, placed).await
     }
 
     /// Deletes an object in this namespace; that there is none is fine.
@@ -100,7 +132,7 @@ impl<R: Kind> Context<R> {
 
     /// The conditions of the object, as the cache has them.
     pub fn conditions(&self) -> Conditions {
-        Conditions::of(&self.0.object)
+        Conditions::of(&self.0.object.value())
     }
 
     /// Sets one condition and leaves the others. Its transition time moves only when its status does.
@@ -120,30 +152,41 @@ impl<R: Kind> Context<R> {
 
     /// Records an event of any severity.
     pub fn record(&self, severity: Severity, reason: impl Into<String>, message: impl Into<String>) -> Result<()> {
-        self.0.engine.event(&self.0.object, Event::new(severity, reason, message))
+        let Inner { engine, object, .. } = &*self.0;
+        let subject = Subject::of(&engine.owner, &object.value())?;
+        engine.metrics.event_recorded(severity);
+        engine.recorder.record(&Arc::new(subject), Event::new(severity, reason, message));
+        Ok(())
     }
 
     async fn write_status(&self, update: &StatusUpdate) -> Result<()> {
         let Inner { engine, object, key, .. } = &*self.0;
         // What was written earlier in this reconcile counts as well.
-        let current = engine.controller.primary().get(key).map(|object| object.value());
-        let live = current.as_ref().unwrap_or(object);
-        if let Some(written) = engine.writer.set_status(&engine.owner, live, update, Timestamp::now()).await? {
+        let current = engine.controller.primary().get(key).unwrap_or_else(|| object.clone());
+        let (api, live) = (&engine.owner, current.value());
+        if let Some(written) = engine.writer.set_status(api, &live, update, Timestamp::now()).await? {
             engine.wrote(&engine.owner, &written)?;
         }
         Ok(())
     }
 
+    /// The reconciled object as an owner.
+    fn owner(&self) -> Owner {
+        let Inner { engine, object, key, .. } = &*self.0;
+        let (api_version, kind) = (engine.owner.api_version.clone(), engine.owner.kind.clone());
+        Owner { api_version, kind, key: key.clone(), uid: object.uid().to_owned() }
+    }
+
     /// Puts an object into this namespace unless it says where it belongs.
-    fn place<T: Kind>(&self, config: &mut Value) -> Result<ObjectKey> {
-        let kind = T::group_version_kind().kind;
+    fn place(&self, api: &ApiResource, scope: Scope, config: &mut Value) -> Result<ObjectKey> {
+        let kind = &api.kind;
         let text = |config: &Value, field: &str| {
             config["metadata"][field].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
         };
         let Some(name) = text(config, "name") else {
             return Err(Error::permanent(format!("a {kind} without a name cannot be applied; give it one")));
         };
-        let namespace = match (T::scope(), text(config, "namespace"), self.0.key.namespace()) {
+        let namespace = match (scope, text(config, "namespace"), self.0.key.namespace()) {
             (Scope::Cluster, ..) => None,
             (Scope::Namespaced, Some(namespace), _) => Some(namespace),
             (Scope::Namespaced, None, Some(namespace)) => Some(namespace.to_owned()),

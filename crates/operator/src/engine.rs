@@ -1,25 +1,27 @@
 //! What every reconcile of an operator shares: the client, the caches, the writer, the recorder. In: parts. Out: reads
 //! that the watch answers where there is one, and writes that the caches know of at once.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{
-    Applied, ApplyOptions, Cache, Caches, Controller, Error, Event, Object, Owner, Recorder, Subject, Target, Trigger,
-    Writer,
+    Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Member, OWNER_LABEL, Object, Owner,
+    Recorder, Target, Trigger, Writer,
 };
 use kube::core::ApiResource;
 use serde_json::Value;
 
+use crate::children::{ChildKind, Converged};
 use crate::kind::{Kind, Scope};
+use crate::metrics::Metrics;
 
 /// How long a reconcile waits for a cache to be filled: long enough for a large list, short enough that a missing
 /// permission is seen.
 const FILLED_WITHIN: Duration = Duration::from_secs(30);
 
-/// What the reconciles of one controller share. Clones are the same.
-#[derive(Clone)]
+/// What the reconciles of one controller share.
 pub(crate) struct Engine {
     pub caches: Caches,
     pub writer: Writer,
@@ -30,27 +32,28 @@ pub(crate) struct Engine {
     /// The kind of the objects that are reconciled.
     pub owner: ApiResource,
     pub owner_scope: Scope,
+    pub metrics: Metrics,
 }
 
 impl Engine {
     /// The cache of a kind whose objects belong to those that are reconciled, watched from now on: what happens to one
-    /// of them wakes its owner.
-    pub fn owned<T: Kind>(&self) -> Cache {
+    /// of them wakes its owner. `namespace` is where the object lies that is wanted of it.
+    pub fn owned<T: Kind>(&self, namespace: Option<&str>) -> Cache {
         let api = T::resource();
         let namespaced = self.owner_scope == Scope::Namespaced;
         let trigger = Trigger::owner(api.kind.as_str(), &self.owner.group, &self.owner.kind, namespaced);
-        self.controller.watch(self.target(api, T::scope()), trigger)
+        self.controller.watch(self.target::<T>(namespace), trigger)
     }
 
     /// The cache of a kind, if something watches it already.
-    pub fn watched<T: Kind>(&self) -> Option<Cache> {
-        let target = self.target(T::resource(), T::scope());
-        self.caches.all().into_iter().find(|cache| *cache.target() == target)
+    pub fn watched<T: Kind>(&self, namespace: Option<&str>) -> Option<Cache> {
+        self.caches.find(&self.target::<T>(namespace))
     }
 
-    /// What to watch of a kind: the one namespace, or everything.
-    pub fn target(&self, api: ApiResource, scope: Scope) -> Target {
-        target(self.namespace.as_deref(), api, scope)
+    /// What to watch of a kind to see an object in `namespace`: everything; or where the operator looks at one namespace
+    /// only, that one, or the other one that it was told to look into.
+    pub fn target<T: Kind>(&self, namespace: Option<&str>) -> Target {
+        target::<T>(self.namespace.as_deref().map(|own| namespace.unwrap_or(own)))
     }
 
     /// Waits until a cache shows what the server has.
@@ -65,21 +68,71 @@ impl Engine {
     /// Makes a child look as wanted.
     pub async fn apply<T: Kind>(&self, owner: &Owner, key: &ObjectKey, config: Value) -> Result<T, Error> {
         let api = T::resource();
-        let cache = self.owned::<T>();
+        let cache = self.owned::<T>(key.namespace());
         self.filled(&cache).await?;
         let live = cache.get(key).map(|object| object.value());
-        // What belongs to nobody here cannot be owned from another namespace; it is applied all the same.
-        let owner = Some(owner).filter(|owner| owner.may_own(key));
-        let options = ApplyOptions { owner, ..ApplyOptions::default() };
+        let options = ApplyOptions { owner: Some(owner), ..ApplyOptions::default() };
         let applied = self.writer.apply(&api, live.as_ref(), config, options).await?;
-        let object = match &applied {
+        let object = match applied {
             Applied::Unchanged => live.ok_or_else(|| Error::new("nothing was there to be left unchanged"))?,
             Applied::Created(object) | Applied::Updated(object) => {
-                self.wrote(&api, object)?;
-                object.clone()
+                self.wrote(&api, &object)?;
+                object
             }
         };
         Ok(serde_json::from_value(object)?)
+    }
+
+    /// Makes a set of children true: each wanted one with its key, and of each kind what is no longer wanted.
+    pub async fn apply_all(
+        &self,
+        owner: &Owner,
+        set: &str,
+        kinds: &[ChildKind],
+        wanted: Vec<(ChildKind, ObjectKey, Value)>,
+    ) -> Result<Converged, Error> {
+        let own = owner.key.namespace();
+        let mut members = Vec::new();
+        for kind in kinds {
+            let mut caches = vec![(kind.cache)(self, own)];
+            for (_, key, _) in wanted.iter().filter(|(of, ..)| of.api == kind.api) {
+                let cache = (kind.cache)(self, key.namespace());
+                if caches.iter().all(|known| known.target() != cache.target()) {
+                    caches.push(cache);
+                }
+            }
+            for cache in caches {
+                cache.add_index(OWNER_LABEL, |object| {
+                    object.label(OWNER_LABEL).map(Cow::into_owned).into_iter().collect()
+                });
+                self.filled(&cache).await?;
+                let found = cache.by_index(OWNER_LABEL, &owner.uid).into_iter();
+                members.extend(found.map(|object| Member { api: kind.api.clone(), live: object.value() }));
+            }
+        }
+        let child = |(kind, key, config): (ChildKind, ObjectKey, Value)| {
+            let live = (kind.cache)(self, key.namespace()).get(&key).map(|object| object.value());
+            Child { api: kind.api, config, live }
+        };
+        let wanted: Vec<Child> = wanted.into_iter().map(child).collect();
+        let kinds: Vec<ApiResource> = wanted.iter().map(|child| child.api.clone()).collect();
+        let report = self.writer.apply_all(set, owner, wanted, &members).await?;
+        let mut converged = Converged::default();
+        for (api, applied) in kinds.iter().zip(&report.applied) {
+            match applied {
+                Applied::Unchanged => converged.unchanged += 1,
+                Applied::Created(_) => converged.created += 1,
+                Applied::Updated(_) => converged.updated += 1,
+            }
+            if let Some(object) = applied.object() {
+                self.wrote(api, object)?;
+            }
+        }
+        for (Member { api, live }, deleted) in &report.pruned {
+            self.deleted(api, live, deleted)?;
+            converged.pruned.push((api.kind.clone(), Owner::of(api, live)?.key));
+        }
+        Ok(converged)
     }
 
     /// Tells the caches what the server answered, so that the next read sees it.
@@ -89,7 +142,7 @@ impl Engine {
 
     /// One object: from the cache of a watched kind, else from the server.
     pub async fn get<T: Kind>(&self, key: &ObjectKey) -> Result<Option<T>, Error> {
-        match self.watched::<T>() {
+        match self.watched::<T>(key.namespace()) {
             Some(cache) => {
                 self.filled(&cache).await?;
                 Ok(cache.get(key).map(|object| object.decode()).transpose()?)
@@ -103,7 +156,7 @@ impl Engine {
 
     /// The objects of a kind in a namespace that a selector selects, from its cache, which is watched from now on.
     pub async fn list<T: Kind>(&self, namespace: Option<&str>, selector: &LabelSelector) -> Result<Vec<T>, Error> {
-        let cache = self.watched::<T>().unwrap_or_else(|| self.owned::<T>());
+        let cache = self.watched::<T>(namespace).unwrap_or_else(|| self.owned::<T>(namespace));
         self.filled(&cache).await?;
         let objects: Vec<Arc<Object>> = cache.list(namespace, selector);
         objects.iter().map(|object| Ok(object.decode()?)).collect()
@@ -112,31 +165,42 @@ impl Engine {
     /// Deletes one object; that there is none is fine.
     pub async fn delete<T: Kind>(&self, key: &ObjectKey) -> Result<(), Error> {
         let api = T::resource();
-        let live = match self.watched::<T>() {
+        let live = match self.watched::<T>(key.namespace()) {
             Some(cache) => {
                 self.filled(&cache).await?;
                 cache.get(key).map(|object| object.value())
             }
             None => self.writer.get(&api, key).await?,
         };
-        if let Some(live) = live {
-            self.writer.delete(&api, &live).await?;
+        match live {
+            Some(live) => {
+                let deleted = self.writer.delete(&api, &live).await?;
+                self.deleted(&api, &live, &deleted)
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// Records an event about an object.
-    pub fn event(&self, object: &Value, event: Event) -> Result<(), Error> {
-        let subject = Subject::of(&self.owner, object)?;
-        self.recorder.record(&Arc::new(subject), event);
-        Ok(())
+    /// Tells the caches what became of an object that was to be deleted, so that the next read sees it.
+    fn deleted(&self, api: &ApiResource, live: &Value, deleted: &Deleted) -> Result<(), Error> {
+        match deleted {
+            Deleted::Going(object) => self.wrote(api, object),
+            Deleted::Gone | Deleted::Absent => {
+                let text = |path: &str| live.pointer(path).and_then(Value::as_str);
+                let name = text("/metadata/name").unwrap_or_default();
+                let key = ObjectKey::new(text("/metadata/namespace"), name);
+                self.caches.removed(api, &key, text("/metadata/uid").unwrap_or_default());
+                Ok(())
+            }
+            Deleted::Leaving => Ok(()),
+        }
     }
 }
 
 /// What to watch of a kind: one namespace, or everything.
-pub(crate) fn target(namespace: Option<&str>, api: ApiResource, scope: Scope) -> Target {
+pub(crate) fn target<T: Kind>(namespace: Option<&str>) -> Target {
     match namespace {
-        Some(namespace) if scope == Scope::Namespaced => Target::all(api).within(namespace),
-        _ => Target::all(api),
+        Some(namespace) if T::scope() == Scope::Namespaced => Target::all(T::resource()).within(namespace),
+        _ => Target::all(T::resource()),
     }
 }

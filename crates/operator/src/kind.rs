@@ -1,6 +1,7 @@
 //! What the API knows of a Rust type: one trait for builders, for kinds of the user's own and for published types.
 
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge_core::GroupVersionKind;
 use kube::Resource;
 use kube::core::ApiResource;
@@ -11,7 +12,8 @@ use std::fmt::Debug;
 
 /// A type whose values are objects of one kind: they can be applied, read, listed, watched and deleted.
 ///
-/// Builders are, everything with `#[derive(CustomResource)]` is, and so are the types of `k8s-openapi`.
+/// Builders are, everything with `#[derive(CustomResource)]` is, and so are the types of `k8s-openapi`. A type that
+/// another derive made becomes one by `impl Kind for Theirs {}`.
 ///
 /// ```
 /// use konverge::prelude::*;
@@ -21,7 +23,7 @@ use std::fmt::Debug;
 /// assert_eq!(ClusterRole::resource().plural, "clusterroles");
 /// ```
 pub trait Kind:
-    Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
+    Resource<DynamicType = (), Scope: 'static> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
 {
     /// Its group, version and kind.
     fn group_version_kind() -> GroupVersionKind {
@@ -38,7 +40,18 @@ pub trait Kind:
     }
 
     /// Whether its objects live in namespaces.
-    fn scope() -> Scope;
+    fn scope() -> Scope {
+        if TypeId::of::<Self::Scope>() == TypeId::of::<NamespaceResourceScope>() {
+            Scope::Namespaced
+        } else {
+            Scope::Cluster
+        }
+    }
+
+    /// Its CRD, if it is a custom resource that knows its schema: what `--print-crds` prints.
+    fn definition() -> Option<CustomResourceDefinition> {
+        None
+    }
 }
 
 /// Where the objects of a kind live.
@@ -50,16 +63,16 @@ pub enum Scope {
     Cluster,
 }
 
-impl<K> Kind for K
-where
-    K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
-    K::Scope: 'static,
+/// The published types.
+impl<K> Kind for K where
+    K: k8s_openapi::Resource
+        + Resource<DynamicType = (), Scope: 'static>
+        + Serialize
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + Sync
+        + 'static
 {
-    fn scope() -> Scope {
-        if TypeId::of::<K::Scope>() == TypeId::of::<NamespaceResourceScope>() {
-            Scope::Namespaced
-        } else {
-            Scope::Cluster
-        }
-    }
 }

@@ -3,11 +3,13 @@
 //! ```text
 //! prelude      everything an operator is written with
 //! operator     a function for each kind, and the life around it
-//! context      what a reconcile is given: the object, and the cluster around it
+//! context      what a reconcile is given: the object, and the cluster around it; children are a set of what it applies
 //! derives      CustomResource, Serialize, Deserialize, JsonSchema: a kind of one's own
 //! kind         what the API knows of a Rust type
 //! definition   what `#[kube(..)]` says → a CRD; structural makes its schema one that Kubernetes accepts
 //! builders     Deployment, Service, … as few words
+//! rules        what an operator has to be allowed, from what it declares and does
+//! testing      one reconcile at a time, for `konverge-testkit` and other test kits
 //! settings     from code, flags, environment and a file; metrics, probes and log to see it run
 //! ```
 //!
@@ -41,9 +43,11 @@ extern crate self as konverge;
 
 pub mod prelude;
 
+mod children;
 mod context;
 mod engine;
 mod operator;
+pub mod testing;
 
 pub mod builders;
 mod definition;
@@ -55,9 +59,11 @@ mod log;
 mod meter;
 mod metrics;
 mod probes;
+mod rules;
 mod settings;
 mod signal;
 
+pub use children::{Children, Converged};
 pub use context::Context;
 pub use kind::{Kind, Scope};
 pub use konverge_core::{FieldError, FieldPath, ObjectKey};
@@ -68,14 +74,15 @@ pub use konverge_runtime::{
 };
 pub use log::{Logging, start_logging};
 pub use metrics::{
-    Buckets, Busy, ControllerMetrics, CountedRequests, Counter, EventSeverity, Gauge, Histogram, KindMetrics, Labelled,
-    METRICS_CONTENT_TYPE, MetricError, Metrics, Outcome, Timer, WatchEnd, WorkerMetrics,
+    Buckets, Busy, Cached, ControllerMetrics, CountedRequests, Counter, Gauge, Histogram, KindMetrics, Labelled,
+    METRICS_CONTENT_TYPE, MetricError, Metrics, Outcome, Timer, WorkerMetrics,
 };
 pub use operator::{IntoAction, Operator};
 pub use probes::{Health, HealthCheck, Probes, ProbesError};
+pub use rules::Rules;
 pub use settings::{
     BackoffSettings, BindAddress, ClusterError, ControllerOverrides, ControllerSettings, Flags, HealthSettings, Loaded,
-    Loader, LogFormat, LoggingSettings, MetricsSettings, RateLimitSettings, Settings, SettingsError, Source,
+    Loader, LogFormat, LoggingSettings, MetricsSettings, Print, RateLimitSettings, Settings, SettingsError, Source,
 };
 
 // For what has no word of its own here: the types behind builders, the client, and serde's and schemars' own derives.

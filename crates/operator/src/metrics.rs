@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
+use konverge_runtime::Severity;
 use parking_lot::RwLock;
 
 mod controller;
@@ -36,8 +37,9 @@ mod tests;
 
 pub use controller::{Busy, ControllerMetrics, Outcome, WorkerMetrics};
 pub use counted::CountedRequests;
+pub(crate) use counted::counted;
 pub use custom::{Buckets, Counter, Gauge, Histogram, Labelled, Timer};
-pub use kind::{KindMetrics, WatchEnd};
+pub use kind::{Cached, KindMetrics};
 pub use name::MetricError;
 
 use custom::CustomFamily;
@@ -68,13 +70,24 @@ struct Inner {
     custom: RwLock<BTreeMap<String, CustomFamily>>,
 }
 
+type CacheSource = Box<dyn Fn(&mut dyn FnMut(&str, &str, Cached)) + Send + Sync>;
+
+/// Severities with the type of their events, in their order.
+const SEVERITIES: [(Severity, &str, &str); 4] = [
+    (Severity::Info, "Normal", "Info"),
+    (Severity::Warning, "Warning", "Warning"),
+    (Severity::Error, "Warning", "Error"),
+    (Severity::Critical, "Warning", "Critical"),
+];
+
 /// What the engine counts into; the table of families reads it.
 struct Engine {
     /// Times are kept as nanoseconds since then.
     epoch: Instant,
     controllers: RwLock<BTreeMap<String, Arc<controller::State>>>,
     kinds: RwLock<BTreeMap<(String, String), Arc<kind::State>>>,
-    events: [AtomicU64; EventSeverity::ALL.len()],
+    caches: RwLock<Vec<CacheSource>>,
+    events: [AtomicU64; SEVERITIES.len()],
     requests: Requests,
     process: Process,
 }
@@ -85,6 +98,7 @@ impl Default for Engine {
             epoch: Instant::now(),
             controllers: RwLock::default(),
             kinds: RwLock::default(),
+            caches: RwLock::default(),
             events: Default::default(),
             requests: Requests::default(),
             process: Process::start(),
@@ -135,41 +149,18 @@ impl Metrics {
         KindMetrics::of(kinds.entry((kind.into(), group.into())).or_default().clone())
     }
 
+    /// Where to ask for the caches when the page is shown: calls with kind, group and figures of each.
+    pub fn caches_from(&self, source: impl Fn(&mut dyn FnMut(&str, &str, Cached)) + Send + Sync + 'static) {
+        self.0.engine.caches.write().push(Box::new(source));
+    }
+
     /// A Kubernetes Event was recorded.
-    pub fn event_recorded(&self, severity: EventSeverity) {
+    pub fn event_recorded(&self, severity: Severity) {
         self.0.engine.events[severity as usize].fetch_add(1, Relaxed);
     }
 
     /// A request to the API server ended after so long: with this status, or with none if it never got an answer.
     pub fn requested(&self, method: &http::Method, host: &str, status: Option<u16>, took: std::time::Duration) {
         self.0.engine.requests.ended(method.as_str(), host, status, took);
-    }
-}
-
-/// How bad an event is. Kubernetes knows only Normal and Warning; the three upper ones are Warnings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventSeverity {
-    /// All is well.
-    Info,
-    /// Somebody should look at it.
-    Warning,
-    /// Something failed.
-    Error,
-    /// It will not mend by itself.
-    Critical,
-}
-
-impl EventSeverity {
-    const ALL: [EventSeverity; 4] =
-        [EventSeverity::Info, EventSeverity::Warning, EventSeverity::Error, EventSeverity::Critical];
-
-    /// The event's type and this severity, as labels.
-    fn labels(self) -> (&'static str, &'static str) {
-        match self {
-            EventSeverity::Info => ("Normal", "Info"),
-            EventSeverity::Warning => ("Warning", "Warning"),
-            EventSeverity::Error => ("Warning", "Error"),
-            EventSeverity::Critical => ("Warning", "Critical"),
-        }
     }
 }

@@ -11,6 +11,7 @@ pub use crate::builders::{
     PolicyRule, Probe, Resources, Role, RoleBinding, Secret, SecurityContext, Selector, Service, ServiceAccount,
     StatefulSet, Volume,
 };
+pub use crate::children::Children;
 pub use crate::context::Context;
 pub use crate::derives::{CustomResource, Deserialize, JsonSchema, Serialize};
 pub use crate::kind::Kind;

@@ -59,6 +59,17 @@ pub struct Settings {
     /// How long running reconciles may take to finish after SIGTERM. A Pod has 30 s until SIGKILL; 25 s leave time to
     /// hand over and close.
     pub graceful_shutdown_timeout: Duration,
+    /// What the operator is to print instead of running.
+    pub print: Option<Print>,
+}
+
+/// What an operator can print instead of running, as YAML.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Print {
+    /// The CRDs of its kinds.
+    Crds,
+    /// What it has to be allowed.
+    Rbac,
 }
 
 impl Default for Settings {
@@ -75,6 +86,7 @@ impl Default for Settings {
             controller: ControllerSettings::default(),
             sync_period: Some(Duration::from_secs(10 * 3600)),
             graceful_shutdown_timeout: Duration::from_secs(25),
+            print: None,
         }
     }
 }
@@ -118,6 +130,14 @@ impl Settings {
     /// The owner of applied fields.
     pub fn field_manager(&self) -> &str {
         self.field_manager.as_deref().unwrap_or(&self.name)
+    }
+
+    /// The namespace the operator runs in, as far as settings tell: the one it looks at, or `default`.
+    pub fn home(&self) -> &str {
+        match self.namespaces.as_slice() {
+            [one] => one,
+            _ => "default",
+        }
     }
 
     /// Whether all values are such that they can be used, for settings that were made in code.

@@ -34,6 +34,8 @@ mod kubes {
     pub struct KubesSpec {
         pub ours: super::Ours,
     }
+
+    impl Kind for Kubes {}
 }
 
 #[test]

@@ -128,6 +128,11 @@ impl Caches {
         Cache(shared)
     }
 
+    /// The cache of a target, if it is in use.
+    pub fn find(&self, target: &Target) -> Option<Cache> {
+        self.0.open.lock().get(target).and_then(Weak::upgrade).map(Cache)
+    }
+
     /// The caches that are in use.
     pub fn all(&self) -> Vec<Cache> {
         self.0.open.lock().values().filter_map(Weak::upgrade).map(Cache).collect()

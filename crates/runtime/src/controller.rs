@@ -65,8 +65,8 @@ pub struct Controller {
     queue: Queue<Arc<Cause>>,
     history: Arc<History>,
     options: ControllerOptions,
-    /// What is watched besides the objects themselves, by target; each once.
-    watched: Mutex<HashMap<String, (Cache, Subscription)>>,
+    /// What is watched besides the objects themselves; each target once.
+    watched: Mutex<HashMap<Target, (Cache, Subscription)>>,
     /// The subscription to the objects themselves.
     itself: Mutex<Option<Subscription>>,
 }
@@ -108,14 +108,13 @@ impl Controller {
 
     /// Watches another kind: `trigger` says whom its changes wake. Asking twice for the same is asking once.
     pub fn watch(&self, target: Target, trigger: Trigger) -> Cache {
-        let id = format!("{target:?}");
         let mut watched = self.watched.lock();
-        if let Some((cache, _)) = watched.get(&id) {
+        if let Some((cache, _)) = watched.get(&target) {
             return cache.clone();
         }
-        let cache = self.caches.open(target);
+        let cache = self.caches.open(target.clone());
         let subscription = self.subscribe(&cache, trigger);
-        watched.insert(id, (cache.clone(), subscription));
+        watched.insert(target, (cache.clone(), subscription));
         cache
     }
 
@@ -218,7 +217,7 @@ impl Controller {
                     Urgency::Low => Priority::Resync,
                     Urgency::Normal => Priority::Change,
                 };
-                add(&queue, &*meter, &wakeup.key, Wakeup::new(priority, Arc::new(wakeup.cause)));
+                add(&queue, &*meter, &wakeup.key, Wakeup::new(priority, wakeup.cause));
             }
         })
     }

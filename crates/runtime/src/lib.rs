@@ -54,6 +54,7 @@ pub use trigger::{Cause, Predicate, Trigger, Urgency, What};
 pub use watch::{Lists, Target, WatchSettings, WatchState};
 pub use worker::{Action, BoxFuture, Meter, Reconciler, Run, Verdict, WorkerMeter};
 pub use write::{
-    Applied, ApplyOptions, Child, Conflicts, Deleted, Fence, Fenced, FieldManager, Finalized, Member, OWNER_LABEL,
-    Observation, Observer, OpenFence, Owner, Patch, RequestOutcome, SET_LABEL, SetReport, Writer, WriterOptions,
+    Applied, ApplyOptions, Child, Conflicts, Deleted, Fence, Fenced, FieldManager, Finalized, Member, OWNER_ANNOTATION,
+    OWNER_LABEL, Observation, Observer, OpenFence, Owner, Patch, RequestOutcome, SET_LABEL, SetReport, Writer,
+    WriterOptions,
 };

@@ -4,6 +4,7 @@
 mod diff;
 mod predicate;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use std::sync::Arc;
 use konverge_core::ObjectKey;
 
 use crate::cache::{Change, Origin};
-use crate::object::Object;
+use crate::object::{Object, Owner};
+use crate::write::{OWNER_ANNOTATION, annotation_prefix, group_of};
 
 pub use predicate::Predicate;
 
@@ -23,8 +25,8 @@ const FIELDS: usize = 8;
 pub struct Wakeup {
     /// Of which object.
     pub key: ObjectKey,
-    /// Why.
-    pub cause: Cause,
+    /// Why; all whom one change wakes share it.
+    pub cause: Arc<Cause>,
     /// How urgent.
     pub priority: Urgency,
 }
@@ -85,6 +87,8 @@ enum Whom {
         group: String,
         kind: String,
         namespaced: bool,
+        /// How [`OWNER_ANNOTATION`] begins for such owners.
+        annotation: String,
     },
     Mapped(Map),
 }
@@ -95,10 +99,11 @@ impl Trigger {
         Self { kind: kind.into(), whom: Whom::Itself, predicate: Predicate::always() }
     }
 
-    /// An object of `kind` wakes up the owner that manages it, if that is of the group and kind given. Versions of a
-    /// group are the same objects, so they do not matter. `namespaced` says whether owners live in namespaces.
+    /// An object of `kind` wakes up the owner that manages it, if that is of the group and kind given: by reference, or
+    /// by [`OWNER_ANNOTATION`] where there can be none. Versions of a group are the same objects, so they do not matter. `namespaced` says whether owners live in namespaces.
     pub fn owner(kind: impl Into<Arc<str>>, group: &str, owner: &str, namespaced: bool) -> Self {
-        let whom = Whom::Owner { group: group.to_owned(), kind: owner.to_owned(), namespaced };
+        let annotation = annotation_prefix(group, owner);
+        let whom = Whom::Owner { group: group.to_owned(), kind: owner.to_owned(), namespaced, annotation };
         Self { kind: kind.into(), whom, predicate: Predicate::always() }
     }
 
@@ -118,23 +123,11 @@ impl Trigger {
         if !self.predicate.lets_through(change) {
             return Vec::new();
         }
-        let mut keys: Vec<ObjectKey> = Vec::new();
-        for object in [change.before(), change.after()].into_iter().flatten() {
-            // A function that panics about one state may have an answer about the other.
-            let named = guarded(|| self.whom.keys(object)).unwrap_or_else(|| {
-                tracing::error!(kind = &*self.kind, key = %object.key(), "a mapping panicked; nobody is woken by it");
-                Vec::new()
-            });
-            for key in named {
-                if !keys.contains(&key) {
-                    keys.push(key);
-                }
-            }
-        }
+        let keys = self.keys(change);
         if keys.is_empty() {
             return Vec::new();
         }
-        let cause = self.cause(change);
+        let cause = Arc::new(self.cause(change));
         let priority = match change.origin() {
             Origin::Watch => Urgency::Normal,
             // What vanished while nobody looked is not one of thousands that are as they were.
@@ -142,6 +135,25 @@ impl Trigger {
             Origin::Initial | Origin::Relist => Urgency::Low,
         };
         keys.into_iter().map(|key| Wakeup { key, cause: cause.clone(), priority }).collect()
+    }
+
+    /// Whom a change wakes, each once and in the order they were named.
+    fn keys(&self, change: &Change) -> Vec<ObjectKey> {
+        let objects = [change.before(), change.after()].into_iter().flatten();
+        // A function that panics about one state may have an answer about the other.
+        let named = |object: &Arc<Object>| {
+            guarded(|| self.whom.keys(object)).unwrap_or_else(|| {
+                tracing::error!(kind = &*self.kind, key = %object.key(), "a mapping panicked; nobody is woken by it");
+                Vec::new()
+            })
+        };
+        let mut keys: Vec<ObjectKey> = objects.flat_map(named).collect();
+        // One object may concern all others, so that to look for each key among the rest would take for ever.
+        if keys.len() > 1 {
+            let mut named = HashSet::with_capacity(keys.len());
+            keys.retain(|key| named.insert(key.clone()));
+        }
+        keys
     }
 
     fn cause(&self, change: &Change) -> Cause {
@@ -164,13 +176,16 @@ impl Whom {
     fn keys(&self, object: &Object) -> Vec<ObjectKey> {
         match self {
             Self::Itself => vec![object.key()],
-            Self::Owner { group, kind, namespaced } => {
-                let group_of =
-                    |version: &str| version.split_once('/').map_or(String::new(), |(group, _)| group.to_owned());
-                let owner =
-                    object.controller().filter(|owner| owner.kind == *kind && group_of(&owner.api_version) == *group);
-                let namespace = object.namespace().filter(|_| *namespaced);
-                owner.map(|owner| ObjectKey::new(namespace, &owner.name)).into_iter().collect()
+            Self::Owner { group, kind, namespaced, annotation } => {
+                let is_owner = |owner: &Owner<'_>| owner.kind == *kind && group_of(&owner.api_version) == group;
+                if let Some(owner) = object.controller().filter(is_owner) {
+                    let namespace = object.namespace().filter(|_| *namespaced);
+                    return vec![ObjectKey::new(namespace, &owner.name)];
+                }
+                let noted = object.annotation(OWNER_ANNOTATION);
+                let key = noted.as_deref().and_then(|noted| noted.strip_prefix(annotation.as_str()));
+                let parts = key.map(|key| key.split_once('/').map_or((None, key), |(space, name)| (Some(space), name)));
+                parts.map(|(namespace, name)| ObjectKey::new(namespace, name)).into_iter().collect()
             }
             Self::Mapped(map) => map(object),
         }

@@ -8,11 +8,12 @@
 use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use konverge_core::ObjectKey;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
+use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use crate::error::{Error, Retry, retry};
@@ -144,9 +145,8 @@ pub(crate) async fn work(
     let mut worker = meter.worker();
     while let Some(job) = queue.next().await {
         worker.began(job.waited());
-        let began = Instant::now();
         let (verdict, outcome) = one(&name, &job, &reconciler, timeout, &mut cut).await;
-        let took = began.elapsed();
+        let took = Instant::now().into_std().saturating_duration_since(job.started());
         worker.ended(&verdict, took);
         history.record(job.key(), Record { causes: owned(job.causes()), took, verdict });
         if let Settled::Waits { failures: 1.., .. } = job.finish(outcome) {
@@ -165,14 +165,17 @@ async fn one(
 ) -> (Verdict, Outcome) {
     let key = job.key();
     let run = Run { key: key.clone(), causes: owned(job.causes()), attempt: job.attempt() };
-    let why = run.causes.last().map(|cause| cause.to_string()).unwrap_or_default();
+    // Only who listens pays for the words.
+    let why = run.causes.last().map(tracing::field::display);
     let span = tracing::info_span!("reconcile", controller = name, %key, attempt = run.attempt, cause = why);
     let reconciler = reconciler.clone();
     let mut running =
         Running(tokio::spawn(async move { judged(reconciler.reconcile(run).await) }.instrument(span.clone())));
+    // Timed from when the job was handed out: that clock was read already.
+    let until = timeout.and_then(|timeout| Instant::from_std(job.started()).checked_add(timeout));
     let late = async {
-        match timeout {
-            Some(timeout) => tokio::time::sleep(timeout).await,
+        match until {
+            Some(until) => tokio::time::sleep_until(until).await,
             None => std::future::pending().await,
         }
     };

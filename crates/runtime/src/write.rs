@@ -40,7 +40,8 @@ pub(crate) use digest::Digest;
 pub use fence::{Fence, Fenced, Observation, Observer, OpenFence, RequestOutcome};
 pub use finalizer::Finalized;
 pub(crate) use finalizer::{is_deleting, uid};
-pub use owner::Owner;
+pub use owner::{OWNER_ANNOTATION, Owner};
+pub(crate) use owner::{annotation_prefix, group_of};
 pub(crate) use send::{Call, JSON_PATCH, MERGE_PATCH, Verb};
 pub use set::{Child, Member, OWNER_LABEL, SET_LABEL, SetReport};
 use skip::{Decision, decide, differences};
@@ -89,7 +90,7 @@ pub struct WriterOptions {
 /// How to apply.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApplyOptions<'a> {
-    /// Whom the object belongs to.
+    /// Whom the object belongs to: by a reference, or by an annotation where there can be no reference.
     pub owner: Option<&'a Owner>,
     /// What to do about fields other managers own.
     pub conflicts: Conflicts,
@@ -120,11 +121,13 @@ pub enum Applied {
 /// What became of a delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deleted {
-    /// The server was told; the object goes when its finalizers are done.
-    Told,
+    /// It is gone.
+    Gone,
+    /// The server was told; this is the object until its finalizers are done.
+    Going(Value),
     /// It was on its way already: nothing was sent.
     Leaving,
-    /// It was gone.
+    /// It was gone already.
     Absent,
 }
 
@@ -329,10 +332,11 @@ impl Writer {
         });
         let call = Call { verb: Verb::Delete, api, key: &key, subresource: "", body: Some(&body) };
         match self.send(call).await {
-            Ok(_) => {
+            Ok(answer) => {
                 self.settle(Slot::new(api, &key, false), None);
                 self.settle(Slot::new(api, &key, true), None);
-                Ok(Deleted::Told)
+                // Servers answer with the object as it was, or with a Status, when it is gone at once.
+                Ok(if is_deleting(&answer.value) { Deleted::Going(answer.value) } else { Deleted::Gone })
             }
             Err(WriteError::NotFound { missing: Missing::Object | Missing::Namespace, .. }) => Ok(Deleted::Absent),
             Err(error) => Err(error),

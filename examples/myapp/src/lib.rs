@@ -24,9 +24,9 @@ pub struct MyAppSpec {
     pub port: i32,
 }
 
-/// What is true of it.
+/// What is true of it. Nothing is required: of a spec that makes no sense, only a condition is known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct MyAppStatus {
     /// `Pending` until all replicas are ready, then `Running`.
     pub phase: String,

@@ -30,5 +30,5 @@ pub async fn reconcile(ctx: Context<WebApp>) -> Result<Action> {
 
 /// The operator, for `main` and for tests.
 pub fn operator() -> Operator<WebApp> {
-    Operator::<WebApp>::new().reconcile(reconcile).with_finalizer()
+    Operator::<WebApp>::new().reconcile(reconcile).with_finalizer().owns::<Deployment>().owns::<Service>()
 }

@@ -114,7 +114,7 @@ mod tests {
         let mut files = vec![
             ("crates/core/Cargo.toml", ""),
             ("crates/schema/Cargo.toml", ""),
-            ("crates/cli/Cargo.toml", ""),
+            ("crates/apiserver/Cargo.toml", ""),
             ("xtask/src/main.rs", ""),
         ];
         files.extend(page.map(|page| (PAGE, page)));
@@ -123,7 +123,7 @@ mod tests {
 
     const GOOD: &str = "# Shape\n`crates/core/Cargo.toml`, `crates/*`, `xtask`\n\n\
                         | crate | what | depends on |\n|---|---|---|\n| `core` | words | – |\n| `schema` | types | `core` |\n\
-                        | `cli` (binary `konverge`) | it | `core`, `schema`, `store`, `serve`, `apiserver` |\n| `xtask` | gates | |\n| `examples/*` | | |\n\nmore\n";
+                        | `apiserver` (path `B`) | it | `core`, `schema`, `store` |\n| `xtask` | gates | |\n| `examples/*` | | |\n\nmore\n";
 
     fn check(page: &str, expect: [&[&str]; 3]) {
         let tree = tree(Some(page));
@@ -162,7 +162,7 @@ mod tests {
         check(&page, [&[], &["says that schema depends on \"`core`, store\"; what is checked is core"], &[]]);
         let page = GOOD.replace("| words | – |", "| words | all |");
         check(&page, [&[], &["says that core depends on \"all\"; what is checked is nothing"], &[]]);
-        check("`core` `schema` `cli`", [&[], &["has no table with the headings `crate` and `depends on`"], &[]]);
+        check("`core` `schema` `apiserver`", [&[], &["has no table with the headings `crate` and `depends on`"], &[]]);
     }
 
     #[test]

@@ -106,6 +106,8 @@ macro_rules! kind {
             }
         }
 
+        impl $crate::Kind for $name {}
+
         impl kube::Resource for $name {
             type DynamicType = ();
             type Scope = <$raw as kube::Resource>::Scope;

@@ -9,6 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
 use tower_service::Service;
 
 use super::Metrics;
@@ -26,6 +28,30 @@ impl<S> CountedRequests<S> {
     /// `host` is the API server as the label shows it: `10.0.0.1:443`.
     pub fn new(service: S, metrics: Metrics, host: &str) -> Self {
         CountedRequests { service, metrics, host: host.into() }
+    }
+}
+
+/// The same client; its requests are counted.
+pub(crate) fn counted(client: Client, metrics: &Metrics, host: &str) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    Client::new(CountedRequests::new(Through(client), metrics.clone(), host), namespace)
+}
+
+/// A client as a service.
+struct Through(Client);
+
+impl Service<Request<Body>> for Through {
+    type Response = Response<Body>;
+    type Error = kube::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, kube::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let client = self.0.clone();
+        Box::pin(async move { client.send(request).await })
     }
 }
 

@@ -6,14 +6,15 @@
 //! the same name (`workqueue_depth`, `workqueue_adds_total`, `workqueue_retries_total`) it is one family, with
 //! controller-runtime's labels.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use super::controller::{self, ERROR, RESULTS};
-use super::kind::{self, WatchEnd};
+use super::kind::{self, Cached};
 use super::latency::{COMMON, QUEUE, RECONCILE, REQUEST};
 use super::page::{Kind, Samples};
-use super::{Engine, EventSeverity};
+use super::{Engine, SEVERITIES};
 
 /// A family of the engine.
 pub(super) struct Family {
@@ -162,24 +163,19 @@ pub(super) static TABLE: &[Family] = &[
         });
     }),
     counter("event_total", "Kubernetes Events that were recorded, by type and severity.", |engine, _, out| {
-        for (severity, count) in EventSeverity::ALL.into_iter().zip(&engine.events) {
-            let (r#type, severity) = severity.labels();
+        for ((_, r#type, severity), count) in SEVERITIES.into_iter().zip(&engine.events) {
             out.value(&[("type", r#type), ("severity", severity)], load(count));
         }
     }),
     // The cache, for which nobody has names yet.
     gauge("konverge_cache_objects", "Objects in the cache.", |engine, _, out| {
-        kinds(engine, |kind, group, state| out.value(&[("kind", kind), ("group", group)], load(&state.objects)));
+        caches(engine, |labels, cached| out.value(labels, cached.objects as f64));
     }),
     gauge("konverge_cache_bytes", "Memory that the objects in the cache take.", |engine, _, out| {
-        kinds(engine, |kind, group, state| out.value(&[("kind", kind), ("group", group)], load(&state.bytes)));
+        caches(engine, |labels, cached| out.value(labels, cached.bytes as f64));
     }),
-    counter("konverge_watch_restarts_total", "Watches that had to begin again, by why.", |engine, _, out| {
-        kinds(engine, |kind, group, state| {
-            for (reason, count) in WatchEnd::REASONS.into_iter().zip(&state.restarts) {
-                out.value(&[("kind", kind), ("group", group), ("reason", reason)], load(count));
-            }
-        });
+    counter("konverge_watch_restarts_total", "Watches that failed and had to begin again.", |engine, _, out| {
+        caches(engine, |labels, cached| out.value(labels, cached.restarts as f64));
     }),
     // The process, in everybody's words.
     counter("process_cpu_seconds_total", "CPU time of user and system.", |engine, _, out| {
@@ -214,6 +210,22 @@ fn controllers(engine: &Engine, mut each: impl FnMut(&str, &controller::State)) 
 
 fn kinds(engine: &Engine, mut each: impl FnMut(&str, &str, &kind::State)) {
     engine.kinds.read().iter().for_each(|((kind, group), state)| each(kind, group, state));
+}
+
+/// Several caches of one kind, in different namespaces, are shown as one.
+fn caches(engine: &Engine, mut each: impl FnMut(&[(&str, &str)], Cached)) {
+    let mut sums: BTreeMap<(String, String), Cached> = BTreeMap::new();
+    for source in engine.caches.read().iter() {
+        source(&mut |kind, group, cached| {
+            let sum = sums.entry((kind.to_owned(), group.to_owned())).or_default();
+            sum.objects += cached.objects;
+            sum.bytes += cached.bytes;
+            sum.restarts += cached.restarts;
+        });
+    }
+    for ((kind, group), sum) in &sums {
+        each(&[("kind", kind), ("group", group)], *sum);
+    }
 }
 
 fn some(value: Option<f64>, out: &mut Samples<'_>) {

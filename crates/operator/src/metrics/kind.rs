@@ -1,36 +1,27 @@
-//! What is known of one kind: objects by namespace and phase, the size of its cache, its watches. In: calls from watch
-//! and cache, once a change. Out: numbers that the table of families shows.
+//! What is known of one kind: objects by namespace and phase, once a change; the size of its cache, when somebody asks.
+//! Out: numbers that the table of families shows.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
 use super::controller::OVERFLOW;
 
-/// Why a watch had to begin again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WatchEnd {
-    /// The server closed it, as it does every few minutes.
-    Closed,
-    /// The server has forgotten where it was (410); everything is listed again.
-    Expired,
-    /// Something went wrong.
-    Failed,
-}
-
-impl WatchEnd {
-    pub(super) const REASONS: [&'static str; 3] = ["closed", "expired", "failed"];
+/// Figures of the cache of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cached {
+    /// How many objects.
+    pub objects: usize,
+    /// How many bytes they take.
+    pub bytes: usize,
+    /// How often its watch had to be tried again.
+    pub restarts: u64,
 }
 
 #[derive(Default)]
 pub(super) struct State {
-    pub objects: AtomicU64,
-    pub bytes: AtomicU64,
-    /// By [`WatchEnd`].
-    pub restarts: [AtomicU64; WatchEnd::REASONS.len()],
     counts: Mutex<Counts>,
 }
 
@@ -106,16 +97,5 @@ impl KindMetrics {
             self.added(namespace, to);
             self.removed(namespace, from);
         }
-    }
-
-    /// The cache of the kind holds so many objects in so many bytes.
-    pub fn cached(&self, objects: usize, bytes: usize) {
-        self.0.objects.store(objects as u64, Relaxed);
-        self.0.bytes.store(bytes as u64, Relaxed);
-    }
-
-    /// The watch had to begin again.
-    pub fn watch_restarted(&self, why: WatchEnd) {
-        self.0.restarts[why as usize].fetch_add(1, Relaxed);
     }
 }

@@ -118,6 +118,7 @@ fn every_family_has_its_name_type_and_labels() {
     metrics.controller("webapp");
     let kind = metrics.kind("example.com", "WebApp");
     kind.added("shop", "Ready");
+    metrics.caches_from(|each| each("WebApp", "example.com", Cached::default()));
     metrics.requested(&http::Method::GET, "10.0.0.1:443", Some(200), Duration::from_millis(1));
     let read = read(&metrics.page());
     let expected = [
@@ -148,7 +149,7 @@ fn every_family_has_its_name_type_and_labels() {
         ("event_total", "counter", "severity type"),
         ("konverge_cache_objects", "gauge", "group kind"),
         ("konverge_cache_bytes", "gauge", "group kind"),
-        ("konverge_watch_restarts_total", "counter", "group kind reason"),
+        ("konverge_watch_restarts_total", "counter", "group kind"),
         ("process_cpu_seconds_total", "counter", ""),
         ("process_resident_memory_bytes", "gauge", ""),
         ("process_virtual_memory_bytes", "gauge", ""),
@@ -371,9 +372,12 @@ fn kinds() {
     kind.moved("shop", "Pending", "Ready");
     kind.moved("shop", "Ready", "Ready");
     kind.removed("blog", "Ready");
-    kind.cached(3, 4096);
-    kind.watch_restarted(WatchEnd::Expired);
-    metrics.event_recorded(EventSeverity::Error);
+    metrics.caches_from(|each| {
+        // Two caches of one kind are shown as one.
+        each("WebApp", "example.com", Cached { objects: 1, bytes: 4000, restarts: 0 });
+        each("WebApp", "example.com", Cached { objects: 2, bytes: 96, restarts: 1 });
+    });
+    metrics.event_recorded(Severity::Error);
     let page = read(&metrics.page());
     let counts: Vec<_> = page.series.iter().filter(|(series, _)| series.starts_with("resource_")).collect();
     assert_eq!(
@@ -385,8 +389,7 @@ fn kinds() {
     );
     assert_eq!(page.get("konverge_cache_objects{group=example.com,kind=WebApp}"), 3.0);
     assert_eq!(page.get("konverge_cache_bytes{group=example.com,kind=WebApp}"), 4096.0);
-    assert_eq!(page.get("konverge_watch_restarts_total{group=example.com,kind=WebApp,reason=expired}"), 1.0);
-    assert_eq!(page.get("konverge_watch_restarts_total{group=example.com,kind=WebApp,reason=failed}"), 0.0);
+    assert_eq!(page.get("konverge_watch_restarts_total{group=example.com,kind=WebApp}"), 1.0);
     assert_eq!(page.get("event_total{severity=Error,type=Warning}"), 1.0);
     // Phases that are sentences share a label, and leave under it.
     (0..100).for_each(|i| kind.added("shop", &format!("waiting for {i}")));

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 
-use super::Settings;
 use super::table::{Setting, TABLE};
+use super::{Print, Settings};
 
 /// The flags that were given. Flatten it into a command line of your own:
 ///
@@ -33,7 +33,8 @@ pub struct Flags {
     /// Rows of the table with what was said.
     pub(super) values: Vec<(usize, String)>,
     pub(super) config: Option<PathBuf>,
-    pub(super) print: bool,
+    pub(super) report: bool,
+    pub(super) print: Option<Print>,
 }
 
 impl clap::Args for Flags {
@@ -56,7 +57,10 @@ impl FromArgMatches for Flags {
                 values.push((i, if is_list(row) { said.join(",") } else { said[said.len() - 1].into() }));
             }
         }
-        Ok(Flags { values, config: matches.get_one::<PathBuf>(CONFIG).cloned(), print: matches.get_flag(PRINT) })
+        let config = matches.get_one::<PathBuf>(CONFIG).cloned();
+        let print = [(CRDS, Print::Crds), (RBAC, Print::Rbac)].into_iter().find(|(flag, _)| matches.get_flag(flag));
+        let print = print.map(|(_, print)| print);
+        Ok(Flags { values, config, report: matches.get_flag(REPORT), print })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -78,7 +82,9 @@ The file is YAML; the dots of a key are its levels:
   maxConcurrentReconciles: 4";
 
 const CONFIG: &str = "config";
-const PRINT: &str = "print-config";
+const REPORT: &str = "print-config";
+const CRDS: &str = "print-crds";
+const RBAC: &str = "print-rbac";
 const HEADING: &str = "Operator settings";
 
 /// A command that knows nothing but the settings.
@@ -96,11 +102,15 @@ fn args_with(defaults: &Settings) -> Vec<Arg> {
         .value_name("FILE")
         .value_parser(clap::value_parser!(PathBuf))
         .help(format!("A YAML file with settings [env: {CONFIG_VARIABLE}]"));
-    let print = Arg::new(PRINT)
-        .long(PRINT)
-        .action(ArgAction::SetTrue)
-        .help("Print every setting with where it comes from, in the form of the file, and exit");
-    let mut args: Vec<Arg> = [config, print].into_iter().chain(TABLE.iter().map(|row| arg(row, defaults))).collect();
+    let answer =
+        |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
+    let answers = [
+        answer(REPORT, "Print every setting with where it comes from, in the form of the file, and exit"),
+        answer(CRDS, "Print the CRDs of the operator's kinds as YAML, for kubectl apply -f -, and exit"),
+        answer(RBAC, "Print what the operator has to be allowed (ServiceAccount, roles, bindings) as YAML, and exit"),
+    ];
+    let settings = TABLE.iter().map(|row| arg(row, defaults));
+    let mut args: Vec<Arg> = [config].into_iter().chain(answers).chain(settings).collect();
     for arg in &mut args {
         *arg = arg.clone().help_heading(HEADING);
     }

@@ -98,9 +98,9 @@ impl Loader {
             self.name_after(args.first());
             self.flags = self.parse(args)?;
         }
-        let print = self.flags.print;
+        let report = self.flags.report;
         let loaded = self.merge()?;
-        if print { Err(SettingsError::Asked(loaded.report())) } else { Ok(loaded) }
+        if report { Err(SettingsError::Asked(loaded.report())) } else { Ok(loaded) }
     }
 
     /// As [`Loader::load`], but answers `--help` and `--print-config` on stdout and ends the process.
@@ -139,7 +139,7 @@ impl Loader {
             Some(path) => (path.clone(), file::open(&path)?),
             None => (PathBuf::new(), Vec::new()),
         };
-        let mut settings = self.defaults;
+        let mut settings = Settings { print: self.flags.print, ..self.defaults };
         let mut origins = Vec::with_capacity(TABLE.len());
         for (i, row) in TABLE.iter().enumerate() {
             let in_file = entries.iter().find(|entry| entry.row == i);

@@ -2,12 +2,12 @@
 //! value. Pure; never waits, and keeps no text but the objects' own.
 
 use std::borrow::Borrow;
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
 use konverge_core::ObjectKey;
 
 use crate::object::Object;
@@ -22,7 +22,7 @@ pub(crate) const OWNERS: &str = "owner uid";
 pub(crate) struct Layer {
     objects: HashSet<Slot>,
     indexes: Vec<Index>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
     bytes: usize,
 }
 
@@ -48,7 +48,7 @@ struct Index {
 /// Most values lead to one object, and need no set for it.
 enum Place {
     One(Arc<Object>),
-    #[expect(clippy::box_collection, reason = "a place is as small as one object's; few of them are many")]
+    /// Boxed, so that a place is as small as one object's: few of them are many.
     Many(Box<HashSet<Slot>>),
 }
 
@@ -56,7 +56,7 @@ impl Layer {
     pub fn new() -> Self {
         let owners: Values = Arc::new(|object| object.owners().map(|owner| owner.uid.into_owned()).collect());
         let owners = Index { name: OWNERS.into(), values: owners, places: HashMap::new() };
-        Self { objects: HashSet::new(), indexes: vec![owners], hasher: RandomState::new(), bytes: 0 }
+        Self { objects: HashSet::new(), indexes: vec![owners], hasher: DefaultHashBuilder::default(), bytes: 0 }
     }
 
     /// Adds an index over what is there and what will come. One with that name that is there already stays.
@@ -160,7 +160,7 @@ impl Index {
         })
     }
 
-    fn add(&mut self, object: &Arc<Object>, hasher: &RandomState) {
+    fn add(&mut self, object: &Arc<Object>, hasher: &DefaultHashBuilder) {
         for value in self.values(object) {
             self.places
                 .entry(hasher.hash_one(value.as_str()))
@@ -169,7 +169,7 @@ impl Index {
         }
     }
 
-    fn remove(&mut self, object: &Object, hasher: &RandomState) {
+    fn remove(&mut self, object: &Object, hasher: &DefaultHashBuilder) {
         for value in self.values(object) {
             let hash = hasher.hash_one(value.as_str());
             if self.places.get_mut(&hash).is_some_and(|place| place.remove(object)) {

@@ -126,7 +126,8 @@ fn causes() {
         assert_eq!(found, expect);
     }
     let many = update(|json| (0..50).for_each(|at| json["spec"][format!("f{at}")] = at.into()));
-    let What::Updated { changed } = trigger.wakeups(&many).remove(0).cause.what else { panic!("an update") };
+    let wakeup = trigger.wakeups(&many).remove(0);
+    let What::Updated { changed } = &wakeup.cause.what else { panic!("an update") };
     assert_eq!(changed.len(), FIELDS);
 }
 

@@ -8,6 +8,10 @@ use serde_json::{Map, Value, json};
 use super::config::key_of;
 use crate::error::{FieldErrors, WriteError};
 
+/// The annotation that names the owner where a reference cannot: `WebApp.example.com/default/web`. A change of the child
+/// wakes that owner; what carries it is not collected when the owner goes.
+pub const OWNER_ANNOTATION: &str = "konverge.dev/owner";
+
 /// An object that others can belong to: they go when it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -56,11 +60,12 @@ impl Owner {
         references(object).any(|reference| text(reference, "uid") == self.uid)
     }
 
-    /// Puts the owner reference into a child that is to be applied. `live` is the child as it is.
+    /// Says in a child that is to be applied whom it belongs to: by a reference, or by an annotation where the API knows
+    /// no such reference, into another namespace or out of one. `live` is the child as it is.
     pub(crate) fn put_into(&self, config: &mut Value, live: Option<&Value>) -> Result<(), WriteError> {
         let child = key_of(config)?;
         if !self.may_own(&child) {
-            return Err(refused(self.cross_namespace(&child)));
+            return self.annotate(&child, config, live);
         }
         if let Some(other) = live.and_then(|live| self.other_controller(live)) {
             return Err(refused(format!(
@@ -97,13 +102,32 @@ impl Owner {
         })
     }
 
-    fn cross_namespace(&self, child: &ObjectKey) -> String {
-        let owner = format!("{} {}", self.kind, self.key);
-        match child.namespace() {
-            Some(_) => format!("{owner} cannot own {child}: an owner must be in the same namespace, or in none"),
-            None => format!("{owner} cannot own {child}: what is in no namespace cannot belong to what is in one"),
+    fn annotate(&self, child: &ObjectKey, config: &mut Value, live: Option<&Value>) -> Result<(), WriteError> {
+        let name = format!("{}{}", annotation_prefix(group_of(&self.api_version), &self.kind), self.key);
+        let noted = live.and_then(|live| live.pointer("/metadata/annotations")?.get(OWNER_ANNOTATION)?.as_str());
+        if let Some(other) = noted.filter(|noted| *noted != name) {
+            return Err(refused(format!("{child} belongs to {other} already, so {name} cannot take it over")));
         }
+        let metadata = &mut config["metadata"];
+        if !metadata["annotations"].is_object() {
+            metadata["annotations"] = json!({});
+        }
+        metadata["annotations"][OWNER_ANNOTATION] = json!(name);
+        Ok(())
     }
+}
+
+/// How the annotation begins for owners of a kind.
+pub(crate) fn annotation_prefix(group: &str, kind: &str) -> String {
+    match group {
+        "" => format!("{kind}/"),
+        group => format!("{kind}.{group}/"),
+    }
+}
+
+/// The group of an `apiVersion`.
+pub(crate) fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 fn refused(detail: String) -> WriteError {

@@ -31,7 +31,7 @@ pub struct Child {
 }
 
 /// A child that is there.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Member {
     /// Its kind.
     pub api: ApiResource,
@@ -44,8 +44,8 @@ pub struct Member {
 pub struct SetReport {
     /// What became of each wanted child, in their order.
     pub applied: Vec<Applied>,
-    /// The children that were told to go.
-    pub pruned: Vec<(ApiResource, ObjectKey)>,
+    /// The children that were no longer wanted, and what became of them.
+    pub pruned: Vec<(Member, Deleted)>,
 }
 
 impl Writer {
@@ -72,8 +72,7 @@ impl Writer {
         let mut failed = None;
         for mut child in wanted {
             mark(&mut child.config, set, owner);
-            let owner = Some(owner).filter(|owner| key_of(&child.config).is_ok_and(|key| owner.may_own(&key)));
-            let options = ApplyOptions { owner, ..ApplyOptions::default() };
+            let options = ApplyOptions { owner: Some(owner), ..ApplyOptions::default() };
             match self.apply(&child.api, child.live.as_ref(), child.config, options).await {
                 Ok(applied) => report.applied.push(applied),
                 Err(error) => failed = failed.or(Some(error)),
@@ -83,8 +82,9 @@ impl Writer {
             return Err(error);
         }
         for member in unwanted(set, owner, &keys, members) {
-            if let Deleted::Told | Deleted::Absent = self.delete(&member.api, &member.live).await? {
-                report.pruned.push((member.api.clone(), key_of(&member.live)?));
+            let deleted = self.delete(&member.api, &member.live).await?;
+            if deleted != Deleted::Leaving {
+                report.pruned.push((member.clone(), deleted));
             }
         }
         Ok(report)

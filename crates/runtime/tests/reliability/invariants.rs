@@ -361,7 +361,7 @@ async fn reads_after_a_write_see_at_least_that_write() {
         small.wrote(&small.writer.patch(&api, &key("a"), "", patch).await.unwrap()).unwrap();
         assert_eq!(label(&read().unwrap()), "patched", "{round}");
         let live = read().unwrap();
-        assert_eq!(small.writer.delete(&api, &live.value()).await.unwrap(), Deleted::Told);
+        assert_eq!(small.writer.delete(&api, &live.value()).await.unwrap(), Deleted::Gone);
         small.caches.removed(&api, &key("a"), live.uid());
         assert!(read().is_none(), "{round}");
     }

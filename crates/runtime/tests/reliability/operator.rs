@@ -81,7 +81,7 @@ impl Small {
             }
             None => {
                 if let Some(live) = live
-                    && self.writer.delete(&children(), &live).await? == Deleted::Told
+                    && self.writer.delete(&children(), &live).await? == Deleted::Gone
                 {
                     self.caches.removed(&children(), key, live["metadata"]["uid"].as_str().unwrap());
                 }

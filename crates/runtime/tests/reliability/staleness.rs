@@ -83,7 +83,7 @@ async fn reconcile(small: &Small, book: &Book, run: Run, roll: u64) -> Result<Ac
             }
         }
         Some(child) if roll.is_multiple_of(4) => {
-            if small.writer.delete(&children(), &child.value()).await? == Deleted::Told {
+            if small.writer.delete(&children(), &child.value()).await? == Deleted::Gone {
                 small.caches.removed(&children(), &child.key(), child.uid());
                 *book.children.lock().get_mut(name).unwrap() -= 1;
             }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use konverge_core::ObjectKey;
 use konverge_runtime::{
-    Applied, ApplyOptions, Conflicts, Deleted, Fence, Fenced, FieldManager, Observation, Owner, Patch, WriteError,
-    Writer, WriterOptions,
+    Applied, ApplyOptions, Conflicts, Deleted, Fence, Fenced, FieldManager, OWNER_ANNOTATION, Observation, Owner,
+    Patch, WriteError, Writer, WriterOptions,
 };
 use kube::core::ApiResource;
 use serde_json::{Value, json};
@@ -220,10 +220,16 @@ async fn children_refer_to_their_owner_and_go_with_it() {
     assert_eq!(again, Applied::Unchanged);
     assert_eq!(cluster.methods(), "PATCH");
 
-    // Nothing is sent for an owner that cannot own.
-    let elsewhere = json!({"metadata": {"name": "settings", "namespace": "kube-system"}});
-    let error = cluster.writer.apply(&config_map(), None, elsewhere, options).await.unwrap_err();
-    assert!(error.to_string().contains("WebApp default/w cannot own kube-system/settings"), "{error}");
+    // Where there can be no reference an annotation names the owner, and nobody else's child is taken.
+    let elsewhere = || json!({"metadata": {"name": "settings", "namespace": "kube-system"}});
+    let applied = cluster.writer.apply(&config_map(), None, elsewhere(), options).await.unwrap();
+    let child = applied.object().unwrap();
+    assert_eq!(child["metadata"]["annotations"][OWNER_ANNOTATION], "WebApp.example.com/default/w");
+    assert_eq!(cluster.methods(), "PATCH");
+    let other = Owner { key: ObjectKey::new(Some("default"), "other"), ..owner.clone() };
+    let options = ApplyOptions { owner: Some(&other), ..options };
+    let error = cluster.writer.apply(&config_map(), Some(child), elsewhere(), options).await.unwrap_err();
+    assert!(error.to_string().contains("belongs to WebApp.example.com/default/w already"), "{error}");
     assert_eq!(cluster.methods(), "");
 
     cluster.writer.delete_named(&webapp(), &key(&webapp(), "w")).await.unwrap();
@@ -237,7 +243,7 @@ async fn a_delete_names_the_uid_and_may_come_late() {
     let api = config_map();
     let Applied::Created(first) = apply(&cluster, &api, settings(json!({}))).await else { panic!("it is new") };
     cluster.methods();
-    assert_eq!(cluster.writer.delete(&api, &first).await.unwrap(), Deleted::Told);
+    assert_eq!(cluster.writer.delete(&api, &first).await.unwrap(), Deleted::Gone);
     let sent = cluster.sent();
     assert_eq!((sent.len(), &sent[0].body["preconditions"]["uid"]), (1, &first["metadata"]["uid"]));
     assert_eq!(cluster.writer.delete(&api, &first).await.unwrap(), Deleted::Absent);
@@ -252,7 +258,8 @@ async fn a_delete_names_the_uid_and_may_come_late() {
     // One that waits for its finalizers is told only once.
     cluster.meddle(&api, "settings", json!({"metadata": {"finalizers": ["example.com/wait"]}})).await;
     cluster.methods();
-    assert_eq!(cluster.writer.delete_named(&api, &key(&api, "settings")).await.unwrap(), Deleted::Told);
+    let told = cluster.writer.delete_named(&api, &key(&api, "settings")).await.unwrap();
+    assert!(matches!(told, Deleted::Going(_)), "{told:?}");
     let leaving = cluster.see(&api, "settings").await.unwrap();
     assert_eq!(cluster.writer.delete(&api, &leaving).await.unwrap(), Deleted::Leaving);
     assert_eq!(cluster.methods(), "GET DELETE");

@@ -36,7 +36,14 @@ impl Family {
         }
         let members = self.members(&["a", "b", "c", "foreign"]).await;
         let report = self.cluster.writer.apply_all(set, &self.owner, wanted, &members).await.unwrap();
-        (report.applied, report.pruned.iter().map(|(_, key)| key.name().to_owned()).collect())
+        (
+            report.applied,
+            report
+                .pruned
+                .iter()
+                .map(|(member, _)| member.live["metadata"]["name"].as_str().unwrap().to_owned())
+                .collect(),
+        )
     }
 
     async fn members(&self, names: &[&str]) -> Vec<Member> {

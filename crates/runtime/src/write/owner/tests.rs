@@ -29,10 +29,20 @@ fn an_owner_in_a_namespace_owns_only_what_is_in_it() {
     check(&namespaced, child(Some("a"), Value::Null), None, Ok(&["u1"]));
     check(&cluster, child(Some("a"), Value::Null), None, Ok(&["u1"]));
     check(&cluster, child(None, Value::Null), None, Ok(&["u1"]));
-    let other = "WebApp a/web cannot own b/c: an owner must be in the same namespace, or in none";
-    check(&namespaced, child(Some("b"), Value::Null), None, Err(other));
-    let none = "WebApp a/web cannot own c: what is in no namespace cannot belong to what is in one";
-    check(&namespaced, child(None, Value::Null), None, Err(none));
+    // Where there can be no reference, an annotation says it.
+    for namespace in [Some("b"), None] {
+        let mut config = child(namespace, Value::Null);
+        namespaced.put_into(&mut config, None).unwrap();
+        assert_eq!(config["metadata"]["annotations"][OWNER_ANNOTATION], "WebApp.example.com/a/web");
+        assert_eq!(references(&config).count(), 0);
+        let other = json!({"metadata": {"annotations": {OWNER_ANNOTATION: "WebApp.example.com/c/web"}}});
+        let error = namespaced.put_into(&mut config, Some(&other)).unwrap_err().to_string();
+        assert!(
+            error.ends_with(
+                "belongs to WebApp.example.com/c/web already, so WebApp.example.com/a/web cannot take it over"
+            )
+        );
+    }
 }
 
 #[test]

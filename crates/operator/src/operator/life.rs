@@ -1,0 +1,205 @@
+//! The life of an operator: the only place that starts things; it stops them in the reverse order.
+//!
+//! ```text
+//! start   metrics and probes → recorder → caches → workers
+//! stop    workers finish → caches → recorder writes what is left → probes
+//! ```
+
+use std::future::Future;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use konverge_runtime::{
+    Action, Backoff, Caches, Change, ControllerOptions, FieldManager, Object, QueueOptions, Rate, Recorder,
+    RecorderOptions, Result, Run, WatchSettings, Writer, WriterOptions,
+};
+use kube::Client;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::Operator;
+use crate::kind::{Kind, Scope};
+use crate::meter::ControllerMeter;
+use crate::metrics::{Cached, KindMetrics, Metrics};
+use crate::probes::{Health, Probes};
+use crate::rules::Rules;
+use crate::settings::Settings;
+
+/// One kind of an operator, whatever its type.
+pub(super) trait Part: Send + Sync {
+    fn start(self: Box<Self>, shared: &Shared<'_>, stop: watch::Receiver<bool>) -> Result<BoxFuture<'static, ()>>;
+
+    /// What it has to be allowed.
+    fn declared(&self) -> Rules;
+
+    /// The CRD of its kind, if it knows one.
+    fn definition(&self) -> Option<CustomResourceDefinition>;
+}
+
+/// What all parts share.
+pub(super) struct Shared<'a> {
+    pub settings: &'a Settings,
+    pub caches: Caches,
+    pub writer: Writer,
+    pub recorder: Recorder,
+    pub metrics: &'a Metrics,
+    pub health: Health,
+}
+
+impl<'a> Shared<'a> {
+    /// All of it, and the task that writes the events.
+    pub fn new(settings: &'a Settings, client: Client, metrics: &'a Metrics, health: Health) -> (Self, JoinHandle<()>) {
+        let writer = Writer::new(client.clone(), FieldManager::new(settings.field_manager()), WriterOptions::default());
+        let options = RecorderOptions { controller: settings.name.clone(), ..RecorderOptions::default() };
+        let (recorder, recording) = Recorder::new(writer.clone(), options);
+        let recording = tokio::spawn(recording.run());
+        let caches = Caches::new(client, WatchSettings::default());
+        let shown = caches.clone();
+        metrics.caches_from(move |each| {
+            for cache in shown.all() {
+                let (api, figures) = (&cache.target().resource, cache.figures());
+                let restarts = figures.restarts;
+                each(&api.kind, &api.group, Cached { objects: figures.objects, bytes: figures.bytes, restarts });
+            }
+        });
+        (Self { settings, caches, writer, recorder, metrics, health }, recording)
+    }
+
+    /// Ends the watches and writes the events that are left.
+    pub async fn close(self, recording: JoinHandle<()>) {
+        self.caches.shutdown().await;
+        self.recorder.close();
+        if tokio::time::timeout(Duration::from_secs(5), recording).await.is_err() {
+            tracing::warn!("events that were left could not be written in time");
+        }
+    }
+}
+
+/// Starts everything in order, and stops it in the reverse order.
+pub(super) async fn life(
+    parts: Vec<Box<dyn Part>>,
+    settings: &Settings,
+    client: Client,
+    metrics: &Metrics,
+    stop: impl Future<Output = ()> + Send,
+) -> Result<()> {
+    let health = Health::default();
+    let probes = Probes::start(settings, metrics, &health)?;
+    let (shared, recording) = Shared::new(settings, client, metrics, health);
+
+    let (stopping, told) = watch::channel(false);
+    let mut running = tokio::task::JoinSet::new();
+    for part in parts {
+        running.spawn(part.start(&shared, told.clone())?);
+    }
+    stop.await;
+    tracing::info!("stopping: reconciles that run are let finish");
+    stopping.send_replace(true);
+    while running.join_next().await.is_some() {}
+    shared.close(recording).await;
+    probes.stop(Duration::from_secs(1)).await;
+    Ok(())
+}
+
+impl<R: Kind> Part for Operator<R> {
+    fn start(self: Box<Self>, shared: &Shared<'_>, stop: watch::Receiver<bool>) -> Result<BoxFuture<'static, ()>> {
+        let (name, owner) = (Self::name(), R::resource());
+        let settings = self.overrides.over(&shared.settings.controller);
+        let metrics = shared.metrics.controller(&name);
+        metrics.set_max_concurrent(settings.max_concurrent_reconciles);
+        let mut backoff = Backoff {
+            initial: settings.backoff.initial,
+            max: settings.backoff.max,
+            multiplier: settings.backoff.multiplier,
+            max_retries: settings.backoff.max_retries,
+            jitter: settings.backoff.jitter,
+        };
+        if let Some(pause) = self.error_requeue {
+            backoff = Backoff { initial: pause, max: pause, jitter: 0.0, ..backoff };
+        }
+        let mut controllers = Vec::new();
+        let rate = (settings.rate_limit.per_second > 0.0).then(|| Rate {
+            every: Duration::from_secs_f64(1.0 / settings.rate_limit.per_second),
+            burst: settings.rate_limit.burst,
+        });
+        let queue = QueueOptions { backoff, rate, ..QueueOptions::default() };
+        // Several namespaces are several watches, and nothing outside of them is read: a controller for each.
+        let namespaces: Vec<Option<Arc<str>>> = match shared.settings.namespaces.as_slice() {
+            [] => vec![None],
+            _ if R::scope() == Scope::Cluster => vec![None],
+            some => some.iter().map(|namespace| Some(namespace.as_str().into())).collect(),
+        };
+        let mut running: Vec<BoxFuture<'static, ()>> = Vec::new();
+        for namespace in namespaces {
+            let check = match &namespace {
+                Some(namespace) => format!("{name}-{namespace}"),
+                None => name.clone(),
+            };
+            let options = ControllerOptions {
+                concurrency: settings.max_concurrent_reconciles,
+                timeout: settings.reconcile_timeout,
+                resync: shared.settings.sync_period,
+                drain: shared.settings.graceful_shutdown_timeout,
+                queue: queue.clone(),
+                predicate: self.predicate.clone(),
+                meter: Arc::new(ControllerMeter { metrics: metrics.clone(), ready: shared.health.readiness(&check) }),
+            };
+            let steps = Arc::new(self.steps(shared, namespace, options)?);
+            let controller = steps.engine.controller.clone();
+            let counted = count(&shared.metrics.kind(&owner.group, &owner.kind));
+            let counting = controller.primary().subscribe(counted);
+            controllers.push(Arc::downgrade(&controller));
+            let reconciler = move |run: Run| -> BoxFuture<'static, Result<Action>> {
+                let steps = steps.clone();
+                Box::pin(async move { steps.walk(run).await })
+            };
+            let mut stop = stop.clone();
+            running.push(Box::pin(async move {
+                let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
+                controller.run(Arc::new(reconciler), stopped).await;
+                drop(counting);
+            }));
+        }
+        metrics.depth_from(move |each| {
+            for controller in controllers.iter().filter_map(Weak::upgrade) {
+                for (priority, ready) in controller.queue().ready.into_iter().enumerate() {
+                    each(priority as i32, ready);
+                }
+            }
+        });
+        Ok(Box::pin(async move {
+            futures_util::future::join_all(running).await;
+        }))
+    }
+
+    fn declared(&self) -> Rules {
+        let own = self.rules.clone().allow::<R>(["get", "list", "watch"]).allow_part::<R>("status", ["patch"]);
+        // To block the deletion of an owner takes the right to change its finalizers.
+        let own = own.allow_part::<R>("finalizers", ["update"]);
+        if self.finalizer.is_some() { own.allow::<R>(["patch"]) } else { own }
+    }
+
+    fn definition(&self) -> Option<CustomResourceDefinition> {
+        R::definition()
+    }
+}
+
+/// Counts the objects of a kind by namespace and phase.
+fn count(kind: &KindMetrics) -> impl FnMut(Change) + Send + use<> {
+    let kind = kind.clone();
+    move |change| {
+        let phase = |object: &Object| {
+            let phase = object.pointer("/status/phase").and_then(|json| serde_json::from_str::<String>(json).ok());
+            phase.unwrap_or_default()
+        };
+        let namespace = change.object().namespace().unwrap_or_default();
+        match (change.before(), change.after()) {
+            (None, Some(after)) => kind.added(namespace, &phase(after)),
+            (Some(before), Some(after)) => kind.moved(namespace, &phase(before), &phase(after)),
+            (Some(before), None) => kind.removed(namespace, &phase(before)),
+            (None, None) => {}
+        }
+    }
+}

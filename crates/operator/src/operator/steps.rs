@@ -1,0 +1,144 @@
+//! One reconcile, and what surrounds the user's function: finalizer, cleanup, requeue, and what becomes of errors. In: a
+//! key that is due. Out: what comes next.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use konverge_runtime::{
+    Action, Condition, Controller, ControllerOptions, Error, Finalized, Mode, Object, READY, Result, Retry, Run,
+    Severity, retry,
+};
+
+use super::life::Shared;
+use super::{Operator, Step};
+use crate::context::Context;
+use crate::engine::{Engine, target};
+use crate::kind::Kind;
+
+impl<R: Kind> Operator<R> {
+    /// What the controller of this kind is called.
+    pub(super) fn name() -> String {
+        let api = R::resource();
+        format!("{}.{}", api.kind.to_lowercase(), api.group)
+    }
+
+    /// A controller of the objects in a namespace, or in all of them, and what it does for each.
+    pub(super) fn steps(
+        &self,
+        shared: &Shared<'_>,
+        namespace: Option<Arc<str>>,
+        options: ControllerOptions,
+    ) -> Result<Steps<R>> {
+        let owner = R::resource();
+        let Some(reconcile) = self.reconcile.clone() else {
+            return Err(Error::permanent(format!(
+                "the operator of {} has no function; give it one with .reconcile(…)",
+                owner.kind
+            )));
+        };
+        let primary = target::<R>(namespace.as_deref());
+        let engine = Arc::new(Engine {
+            caches: shared.caches.clone(),
+            writer: shared.writer.clone(),
+            recorder: shared.recorder.clone(),
+            controller: Controller::new(&Self::name(), primary, shared.caches.clone(), options),
+            namespace,
+            owner,
+            owner_scope: R::scope(),
+            metrics: shared.metrics.clone(),
+        });
+        for watches in &self.watches {
+            watches(&engine);
+        }
+        Ok(Steps {
+            reconcile,
+            on_delete: self.on_delete.clone(),
+            finalizer: self.finalizer.clone(),
+            requeue_after: self.requeue_after,
+            engine,
+        })
+    }
+}
+
+/// What surrounds a user's function: finalizer, cleanup, requeue, and what becomes of errors.
+pub(super) struct Steps<R: Kind> {
+    reconcile: Step<R>,
+    on_delete: Option<Step<R>>,
+    finalizer: Option<String>,
+    requeue_after: Option<Duration>,
+    pub engine: Arc<Engine>,
+}
+
+impl<R: Kind> Steps<R> {
+    pub async fn walk(&self, run: Run) -> Result<Action> {
+        let Some(object) = self.engine.controller.primary().get(&run.key) else { return Ok(Action::Wait) };
+        let context = Context::<R>::new(self.engine.clone(), object.clone(), run.causes.clone())?;
+        let walked = if object.is_terminating() {
+            self.leave(&object, context.clone()).await
+        } else {
+            self.stay(&object, context.clone(), run).await
+        };
+        if let Err(error) = &walked
+            && retry(error) == Retry::UntilChanged
+        {
+            self.say(&context, error).await;
+        }
+        walked
+    }
+
+    async fn stay(&self, object: &Object, mut context: Context<R>, run: Run) -> Result<Action> {
+        if let Some(finalizer) = &self.finalizer
+            && !object.finalizers().any(|name| name == finalizer.as_str())
+        {
+            let engine = &self.engine;
+            match engine.writer.add_finalizer(&engine.owner, &object.value(), finalizer).await? {
+                Finalized::Changed(object) => {
+                    let object = Arc::new(Object::parse(&engine.owner, &object.to_string(), Mode::Full)?);
+                    engine.controller.primary().wrote(object.clone());
+                    context = Context::new(engine.clone(), object, run.causes)?;
+                }
+                Finalized::Unchanged => {}
+                // The change that says so is on its way.
+                Finalized::Deleting(_) | Finalized::Gone => return Ok(Action::Wait),
+            }
+        }
+        match ((self.reconcile)(context).await?, self.requeue_after) {
+            (Action::Wait, Some(after)) => Ok(Action::Requeue(after)),
+            (action, _) => Ok(action),
+        }
+    }
+
+    async fn leave(&self, object: &Object, context: Context<R>) -> Result<Action> {
+        let Some(finalizer) = &self.finalizer else { return Ok(Action::Wait) };
+        if !object.finalizers().any(|name| name == finalizer.as_str()) {
+            return Ok(Action::Wait);
+        }
+        if let Some(cleanup) = &self.on_delete
+            && let Action::Requeue(after) = cleanup(context).await?
+        {
+            // The cleanup is under way; the object stays until it says that it is done.
+            return Ok(Action::Requeue(after));
+        }
+        let engine = &self.engine;
+        engine.writer.remove_finalizer(&engine.owner, &object.value(), finalizer).await?;
+        Ok(Action::Wait)
+    }
+
+    /// An error that no retry mends is for people: it is shown where they look.
+    async fn say(&self, context: &Context<R>, error: &Error) {
+        let (reason, message) = (error.reason(), error.to_string());
+        if let Err(unsaid) = context.record(Severity::Warning, reason, message.clone()) {
+            tracing::debug!(%unsaid, "the event could not be recorded");
+        }
+        // Kinds without a status subresource have no place for it.
+        if let Err(unsaid) = context.set_condition(Condition::no(READY, reason, message)).await {
+            match unsaid.reason() {
+                "Invalid" => tracing::warn!(
+                    %unsaid,
+                    "the condition could not be set; if fields of the status are required, give it #[serde(default)]"
+                ),
+                _ => tracing::debug!(%unsaid, "the condition could not be set"),
+            }
+        }
+    }
+}

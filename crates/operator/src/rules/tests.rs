@@ -1,0 +1,69 @@
+//! Tests of `rules`, as tables.
+
+use http::{Method, Uri};
+
+use super::*;
+use crate::builders::{ClusterRole, ConfigMap, Deployment, Secret};
+
+#[test]
+fn requests_as_the_rules_they_take() {
+    #[track_caller]
+    fn check(method: &str, path: &str, expect: &str) {
+        let (method, uri) = (method.parse::<Method>().unwrap(), path.parse::<Uri>().unwrap());
+        assert_eq!(Rules::of_request(&method, &uri).to_string(), expect, "{method} {path}");
+    }
+    check("GET", "/api/v1/pods", "list pods");
+    check("GET", "/api/v1/pods?watch=true&timeoutSeconds=290", "watch pods");
+    check("GET", "/api/v1/namespaces/a/pods?limit=500", "list pods");
+    check("GET", "/api/v1/namespaces/a/pods/p", "get pods");
+    check("GET", "/api/v1/namespaces/a/pods/p/log", "get pods/log");
+    check("POST", "/api/v1/namespaces/a/pods", "create pods");
+    check("POST", "/api/v1/namespaces/a/pods/p/eviction", "create pods/eviction");
+    check("PUT", "/apis/apps/v1/namespaces/a/deployments/d/scale", "update deployments.apps/scale");
+    check("PATCH", "/apis/apps/v1/namespaces/a/deployments/d", "patch deployments.apps");
+    check("DELETE", "/apis/apps/v1/namespaces/a/deployments/d", "delete deployments.apps");
+    check("DELETE", "/apis/apps/v1/namespaces/a/deployments", "deletecollection deployments.apps");
+    check("GET", "/api/v1/namespaces", "list namespaces");
+    check("GET", "/api/v1/namespaces/a", "get namespaces");
+    check("PUT", "/api/v1/namespaces/a/finalize", "update namespaces/finalize");
+    check("PATCH", "/api/v1/namespaces/a/status", "patch namespaces/status");
+    check("GET", "/api/v1/nodes/n/proxy/metrics", "get nodes/proxy/metrics");
+    for path in ["/api", "/apis", "/api/v1", "/apis/apps/v1", "/version", "/healthz", "/openapi/v3"] {
+        check("GET", path, "");
+    }
+}
+
+#[test]
+fn the_same_verbs_in_one_group_are_one_rule() {
+    let reads = ["get", "list", "watch"];
+    let rules =
+        Rules::new().allow::<ConfigMap>(reads).allow::<Secret>(reads).allow::<Deployment>(["patch", "nonsense"]);
+    let rules = serde_json::to_value(rules.policy()).unwrap();
+    let expect = serde_json::json!([
+        {"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["patch"]},
+    ]);
+    assert_eq!(rules, expect);
+}
+
+#[test]
+fn roles_where_namespaces_are_named_and_a_cluster_role_for_the_rest() {
+    #[track_caller]
+    fn check(rules: &Rules, namespaces: &[&str], expect: &[&str]) {
+        let namespaces: Vec<String> = namespaces.iter().map(|name| (*name).to_owned()).collect();
+        let manifests = rules.manifests("web", "home", &namespaces);
+        let shown = manifests.iter().map(|manifest| {
+            let text = |path: &str| manifest.pointer(path).and_then(|value| value.as_str()).unwrap_or("-").to_owned();
+            format!("{} {}", text("/kind"), text("/metadata/namespace"))
+        });
+        assert_eq!(shown.collect::<Vec<_>>(), expect);
+    }
+    let inside = Rules::new().allow::<ConfigMap>(["get"]);
+    let both = inside.clone().allow::<ClusterRole>(["get"]);
+    let (account, cluster) = ("ServiceAccount home", ["ClusterRole -", "ClusterRoleBinding -"]);
+    check(&inside, &[], &[account, cluster[0], cluster[1]]);
+    check(&inside, &["a"], &[account, "Role a", "RoleBinding a"]);
+    check(&inside, &["a", "b"], &[account, "Role a", "RoleBinding a", "Role b", "RoleBinding b"]);
+    check(&both, &["a"], &[account, cluster[0], cluster[1], "Role a", "RoleBinding a"]);
+    check(&Rules::new(), &["a"], &[account]);
+}

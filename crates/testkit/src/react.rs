@@ -1,0 +1,251 @@
+//! Answers that are not the server's. In: which calls, how often, and what shall happen. Out: for each call what
+//! happens to it, decided by the first rule that has not been used up; delays add to what comes after them.
+
+use std::io;
+use std::time::Duration;
+
+use konverge::Kind;
+use konverge_apiserver::Body;
+use serde_json::json;
+
+use crate::call::{Asked, Verb};
+use crate::machine::Machine;
+
+/// Calls for which something shall happen. Nothing does until it is said what.
+///
+/// The first rule that fits a call decides; one with a number ([`When::once`], [`When::times`]) is used up after that
+/// many calls. What the test itself asks for through [`Cluster`](crate::Cluster)'s methods is never concerned.
+#[must_use = "nothing happens until it is said what, with .fail(503) for instance"]
+pub struct When<'a> {
+    machine: &'a Machine,
+    rule: Rule,
+}
+
+/// Whom something happens to, and what.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    verbs: Vec<Verb>,
+    /// Group and plural; none for every kind.
+    resource: Option<(String, String)>,
+    name: Option<String>,
+    /// Only this part; none for all of them.
+    subresource: Option<&'static str>,
+    /// How often it is still to happen; none for always.
+    left: Option<u32>,
+    effect: Effect,
+}
+
+/// What happens to a call.
+#[derive(Clone, Debug)]
+enum Effect {
+    /// The server is not asked.
+    Answer(Refusal),
+    /// No connection comes about.
+    Unreachable,
+    /// The server does it, but its answer gets lost.
+    LoseAnswer,
+    /// It takes its time.
+    Delay(Duration),
+}
+
+/// An answer in place of the server's.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub code: u16,
+    message: Option<String>,
+    retry_after: Option<u64>,
+}
+
+/// What is to be done about one call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fate {
+    pub delay: Duration,
+    pub end: End,
+}
+
+/// How a call ends.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum End {
+    /// As the server says.
+    #[default]
+    Served,
+    /// Without asking the server.
+    Refused(Refusal),
+    /// Without a connection.
+    Unreachable,
+    /// As the server says, but nobody hears of it.
+    Lost,
+}
+
+impl<'a> When<'a> {
+    pub(crate) fn new(machine: &'a Machine, verbs: impl IntoIterator<Item = Verb>) -> Self {
+        let verbs = verbs.into_iter().collect();
+        let effect = Effect::Unreachable;
+        Self { machine, rule: Rule { verbs, resource: None, name: None, subresource: None, left: None, effect } }
+    }
+
+    pub(crate) fn of<T: Kind>(mut self) -> Self {
+        let api = T::resource();
+        self.rule.resource = Some((api.group, api.plural));
+        self
+    }
+
+    /// Only the object of this name, in any namespace.
+    pub fn named(mut self, name: &str) -> Self {
+        self.rule.name = Some(name.to_owned());
+        self
+    }
+
+    /// Only calls about the status.
+    pub fn status(mut self) -> Self {
+        self.rule.subresource = Some("status");
+        self
+    }
+
+    /// Only the first such call.
+    pub fn once(self) -> Self {
+        self.times(1)
+    }
+
+    /// Only the first so many such calls.
+    pub fn times(mut self, times: u32) -> Self {
+        self.rule.left = Some(times);
+        self
+    }
+
+    /// They fail with this HTTP code, and the reason that Kubernetes gives with it. The server is not asked.
+    pub fn fail(self, code: u16) {
+        self.refuse(Refusal { code, message: None, retry_after: None });
+    }
+
+    /// They fail with this HTTP code and message.
+    pub fn fail_with(self, code: u16, message: impl Into<String>) {
+        self.refuse(Refusal { code, message: Some(message.into()), retry_after: None });
+    }
+
+    /// Somebody else was faster: 409, as if the object had been changed (or created) meanwhile.
+    pub fn conflict(self) {
+        self.fail(409);
+    }
+
+    /// The object is not there: 404.
+    pub fn hide(self) {
+        self.fail(404);
+    }
+
+    /// The server has too much to do and asks to be left alone for so long: 429, in whole seconds.
+    pub fn throttle(self, pause: Duration) {
+        self.refuse(Refusal { code: 429, message: None, retry_after: Some(pause.as_secs().max(1)) });
+    }
+
+    /// No connection comes about: nothing was done.
+    pub fn unreachable(self) {
+        self.then(Effect::Unreachable);
+    }
+
+    /// The server does what it is asked, but the connection breaks before its answer arrives.
+    pub fn lose_answer(self) {
+        self.then(Effect::LoseAnswer);
+    }
+
+    /// The call takes this long before anything else happens. With tokio's time paused it takes no time at all.
+    pub fn delay(self, time: Duration) {
+        self.then(Effect::Delay(time));
+    }
+
+    fn refuse(self, refusal: Refusal) {
+        self.then(Effect::Answer(refusal));
+    }
+
+    fn then(mut self, effect: Effect) {
+        self.rule.effect = effect;
+        self.machine.add_rule(self.rule);
+    }
+}
+
+impl Rule {
+    fn fits(&self, asked: &Asked) -> bool {
+        let resource = |(group, plural): &(String, String)| *group == asked.group && *plural == asked.plural;
+        self.left != Some(0)
+            && self.verbs.contains(&asked.verb)
+            && self.resource.as_ref().is_none_or(resource)
+            && self.name.as_deref().is_none_or(|name| asked.name.as_deref() == Some(name))
+            && self.subresource.is_none_or(|part| asked.subresource.as_deref() == Some(part))
+    }
+}
+
+/// What happens to a call; rules that are used count down.
+pub(crate) fn fate(rules: &mut [Rule], asked: &Asked) -> Fate {
+    let mut fate = Fate::default();
+    for rule in rules.iter_mut().filter(|rule| rule.fits(asked)) {
+        if let Some(left) = &mut rule.left {
+            *left -= 1;
+        }
+        fate.end = match &rule.effect {
+            Effect::Delay(time) => {
+                fate.delay += *time;
+                continue;
+            }
+            Effect::Answer(refusal) => End::Refused(refusal.clone()),
+            Effect::Unreachable => End::Unreachable,
+            Effect::LoseAnswer => End::Lost,
+        };
+        break;
+    }
+    fate
+}
+
+impl Refusal {
+    /// As an answer to this call.
+    pub fn response(&self, asked: &Asked) -> http::Response<Body> {
+        let (reason, said) = reason(self.code, asked.verb);
+        let name = asked.name.as_deref().unwrap_or_default();
+        let about =
+            if asked.group.is_empty() { asked.plural.clone() } else { format!("{}.{}", asked.plural, asked.group) };
+        let message = self.message.clone().unwrap_or_else(|| format!("{about} \"{name}\" {said}"));
+        let mut details = json!({"name": name, "group": asked.group, "kind": asked.plural});
+        let mut response = http::Response::builder()
+            .status(http::StatusCode::from_u16(self.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR))
+            .header(http::header::CONTENT_TYPE, "application/json");
+        if let Some(seconds) = self.retry_after {
+            details["retryAfterSeconds"] = seconds.into();
+            response = response.header(http::header::RETRY_AFTER, seconds);
+        }
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "reason": reason, "details": details, "code": self.code,
+        });
+        response.body(Body::full(status.to_string())).expect("a code and two plain headers make a response")
+    }
+}
+
+/// What Kubernetes says with a code: its reason, and how the message ends.
+fn reason(code: u16, verb: Verb) -> (&'static str, &'static str) {
+    match code {
+        400 => ("BadRequest", "was asked for in a way that makes no sense"),
+        401 => ("Unauthorized", "is not for unknown users"),
+        403 => ("Forbidden", "is forbidden"),
+        404 => ("NotFound", "not found"),
+        409 if verb == Verb::Create => ("AlreadyExists", "already exists"),
+        409 => {
+            ("Conflict", "the object has been modified; please apply your changes to the latest version and try again")
+        }
+        410 => ("Expired", "is too old a resource version"),
+        422 => ("Invalid", "is invalid"),
+        429 => ("TooManyRequests", "has to wait: too many requests, please try again later"),
+        500 => ("InternalError", "met an internal error"),
+        503 => ("ServiceUnavailable", "cannot be handled: the server is currently unable to handle the request"),
+        504 => ("Timeout", "took the server too long"),
+        _ => ("", "was refused by the test"),
+    }
+}
+
+/// The error of a connection that does not come about.
+pub(crate) fn unreachable() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionRefused, "the test let no connection come about")
+}
+
+/// The error of a connection that breaks.
+pub(crate) fn lost() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, "the test lost the answer")
+}
