@@ -1,0 +1,168 @@
+//! Where the pods of a DaemonSet belong. In: a template, a node, a pod. Out: whether the node is to have one, a pod that goes
+//! there and nowhere else, and for which node a pod was made. Pure.
+
+use serde_json::{Value, json};
+
+use crate::history::POD_REVISION;
+use crate::meta::Meta;
+use crate::pods::Pod;
+use crate::simulate::{Node, PodSpec, Taint, Toleration, is_selected, tolerated};
+use crate::template;
+
+/// What pods of a DaemonSet do not mind: a node has its daemons whatever ails it.
+const TOLERATED: [(&str, &str); 6] = [
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+];
+
+/// The same for those that are their node on the network.
+const TOLERATED_ON_HOST: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
+
+/// What a node is to a DaemonSet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fit {
+    /// It has a pod.
+    Runs,
+    /// It gets none, but one that is there may stay.
+    Stays,
+    /// It has none.
+    Not,
+}
+
+/// What a template asks of nodes, with what every daemon tolerates.
+pub(super) fn demands(template: &Value) -> PodSpec {
+    let mut spec: PodSpec = serde_json::from_value(template["spec"].clone()).unwrap_or_default();
+    let tolerations = tolerations(spec.host_network).map(|(key, effect)| Toleration {
+        key: key.into(),
+        operator: "Exists".into(),
+        effect: effect.into(),
+        ..Toleration::default()
+    });
+    spec.tolerations.extend(tolerations);
+    spec
+}
+
+/// What a node is to pods with these demands.
+pub(super) fn fit(demands: &PodSpec, node: &Node) -> Fit {
+    let is_named = demands.node_name.is_empty() || demands.node_name == node.metadata.name;
+    if !is_named || !is_selected(demands, node) {
+        return Fit::Not;
+    }
+    let refuses = |effect: &str| {
+        let mut taints = node.spec.taints.iter().filter(|taint: &&Taint| taint.effect == effect);
+        taints.any(|taint| !tolerated(demands, taint))
+    };
+    match (refuses("NoExecute"), refuses("NoSchedule")) {
+        (false, false) => Fit::Runs,
+        (false, true) => Fit::Stays,
+        (true, _) => Fit::Not,
+    }
+}
+
+/// A pod for a node.
+pub(super) fn pod(template: &Value, hash: &str, owner: &Meta, reference: &Value, node: &str, random: u64) -> Value {
+    let mut pod = template::pod(template, owner, reference, random);
+    pod["metadata"]["labels"][POD_REVISION] = hash.into();
+    let spec = &mut pod["spec"];
+    let by_name = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]);
+    spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] = by_name;
+    let mut all = spec["tolerations"].as_array().cloned().unwrap_or_default();
+    for (key, effect) in tolerations(spec["hostNetwork"] == true) {
+        let same =
+            |other: &&mut Value| other["key"] == key && other["effect"] == effect && other["operator"] == "Exists";
+        let toleration = json!({"key": key, "operator": "Exists", "effect": effect});
+        match all.iter_mut().find(same) {
+            // One with a limit gets none.
+            Some(there) => *there = toleration,
+            None => all.push(toleration),
+        }
+    }
+    spec["tolerations"] = all.into();
+    pod
+}
+
+/// The node a pod is on, or was made for.
+pub(super) fn target(pod: &Pod) -> Option<&str> {
+    if !pod.spec.node_name.is_empty() {
+        return Some(&pod.spec.node_name);
+    }
+    let required = &pod.spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution;
+    let mut fields = required.iter().flat_map(|all| &all.node_selector_terms).flat_map(|term| &term.match_fields);
+    let by_name = fields.find(|field| field.key == "metadata.name" && field.operator == "In")?;
+    match by_name.values.as_slice() {
+        [name] => Some(name),
+        _ => None,
+    }
+}
+
+fn tolerations(on_host: bool) -> impl Iterator<Item = (&'static str, &'static str)> {
+    TOLERATED.into_iter().chain(on_host.then_some(TOLERATED_ON_HOST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_have_daemons_unless_they_refuse() {
+        let check = |spec: Value, node: Value, expect: Fit| {
+            let mut node: Node = serde_json::from_value(node).unwrap();
+            node.metadata.name = "n1".into();
+            assert_eq!(fit(&demands(&json!({"spec": spec})), &node), expect, "{spec}");
+        };
+        let taint = |key: &str, effect: &str| json!({"spec": {"taints": [{"key": key, "effect": effect}]}});
+        check(json!({}), json!({}), Fit::Runs);
+        check(json!({"nodeName": "n1"}), json!({}), Fit::Runs);
+        check(json!({"nodeName": "n2"}), json!({}), Fit::Not);
+        check(json!({"nodeSelector": {"disk": "ssd"}}), json!({}), Fit::Not);
+        check(json!({"nodeSelector": {"disk": "ssd"}}), json!({"metadata": {"labels": {"disk": "ssd"}}}), Fit::Runs);
+        check(json!({}), taint("k", "NoSchedule"), Fit::Stays);
+        check(json!({}), taint("k", "NoExecute"), Fit::Not);
+        check(json!({}), taint("k", "PreferNoSchedule"), Fit::Runs);
+        check(json!({"tolerations": [{"key": "k", "operator": "Exists"}]}), taint("k", "NoExecute"), Fit::Runs);
+        // What ails a node does not keep daemons away.
+        for (key, effect) in TOLERATED {
+            check(json!({}), taint(key, effect), Fit::Runs);
+        }
+        check(json!({}), json!({"spec": {"unschedulable": true}}), Fit::Runs);
+        let (key, effect) = TOLERATED_ON_HOST;
+        check(json!({}), taint(key, effect), Fit::Stays);
+        check(json!({"hostNetwork": true}), taint(key, effect), Fit::Runs);
+    }
+
+    #[test]
+    fn pods_go_to_their_node() {
+        let preferred = json!([{"weight": 1, "preference": {}}]);
+        let template = json!({
+            "metadata": {"labels": {"app": "log"}},
+            "spec": {
+                "affinity": {"nodeAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": []}]},
+                }},
+                "tolerations": [{"key": "k", "operator": "Exists"}, {"key": TOLERATED[0].0, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
+            },
+        });
+        let owner = Meta { name: "log".into(), namespace: "a".into(), ..Meta::default() };
+        let made = pod(&template, "abc", &owner, &json!({"uid": "u"}), "n7", 0);
+        assert_eq!(made["metadata"]["labels"], json!({"app": "log", "controller-revision-hash": "abc"}));
+        let affinity = &made["spec"]["affinity"]["nodeAffinity"];
+        assert_eq!(affinity["preferredDuringSchedulingIgnoredDuringExecution"], preferred);
+        let terms = &affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+        let by_name = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n7"]}]}]);
+        assert_eq!(terms, &by_name);
+        let tolerations = made["spec"]["tolerations"].as_array().unwrap();
+        assert_eq!(tolerations.len(), 1 + TOLERATED.len());
+        assert_eq!(tolerations[1], json!({"key": TOLERATED[0].0, "operator": "Exists", "effect": "NoExecute"}));
+
+        let mut read: Pod = serde_json::from_value(made).unwrap();
+        assert_eq!(target(&read), Some("n7"));
+        read.spec.node_name = "n8".into();
+        assert_eq!(target(&read), Some("n8"));
+        assert_eq!(target(&Pod::default()), None);
+    }
+}

@@ -1,0 +1,199 @@
+//! Deployments: pods of one template, and from one template to the next. In: a Deployment, its ReplicaSets and, for a
+//! recreation, their pods. Out: ReplicaSets created, scaled, deleted, and a status that says how it goes. `plan` decides;
+//! here is only who asks and who acts.
+
+mod kind;
+mod plan;
+mod progress;
+mod revision;
+mod rollout;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1 as apps;
+use konverge_core::{LabelSelector, ObjectKey};
+use konverge_runtime::{Action, CacheOf, Controller, Error, Patch, Result, Run, Subject, Target, Trigger, WriteError};
+use kube::core::ApiResource;
+use serde_json::{Value, json};
+
+use crate::adopt;
+use crate::desk::Desk;
+use crate::meta::{Texts, set_annotations};
+use crate::plane::{Plane, Task};
+use crate::pods::{self, Pods};
+use crate::replicaset::{self, ReplicaSet, is_ending};
+use crate::requests::DeleteOptions;
+use crate::template::same_template;
+
+use kind::{Deployment, DeploymentStatus};
+use plan::{NewSet, Plan, Seen, SetChange};
+
+/// As kube-controller-manager calls it.
+pub(crate) const NAME: &str = "deployment-controller";
+
+/// Starts the controller.
+pub(crate) fn start(plane: &Plane) -> Task {
+    let desk = plane.desk(NAME);
+    let controller = desk.controller(Target::of::<apps::Deployment>());
+    let sets = controller.watch(Target::of::<apps::ReplicaSet>(), adopt::managed("ReplicaSet", "apps", "Deployment"));
+    adopt::index(&sets);
+    let pods = Pods::new(&desk);
+    // Pods are read for a recreation; that the last of them is gone shows in the status of their ReplicaSet.
+    controller.watch(pods::target(), Trigger::mapped("Pod", |_| Vec::new()));
+    let this = Arc::new(Deployments {
+        deployments: CacheOf::new(controller.primary().clone()),
+        sets: CacheOf::new(sets),
+        pods,
+        api: ApiResource::erase::<apps::Deployment>(&()),
+        sets_api: replicaset::api(),
+        controller: controller.clone(),
+        desk: desk.clone(),
+    });
+    desk.work(controller, move |run| this.clone().reconcile(run))
+}
+
+struct Deployments {
+    desk: Desk,
+    deployments: CacheOf<Deployment>,
+    sets: CacheOf<ReplicaSet>,
+    pods: Pods,
+    api: ApiResource,
+    sets_api: ApiResource,
+    controller: Arc<Controller>,
+}
+
+impl Deployments {
+    async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
+        if let Some(namespace) = adopt::strays_of(&run.key) {
+            self.offer_strays(namespace);
+            return Ok(Action::Wait);
+        }
+        let Some(deployment) = self.deployments.get(&run.key)? else { return Ok(Action::Wait) };
+        let selector = LabelSelector::from_object(&deployment.spec.selector).map_err(Error::permanent)?;
+        let sets = self.claimed(&deployment, &selector).await?;
+        let runs = |uid: &str| self.pods.managed_by(uid).iter().any(|pod| !pod.is_finished());
+        let now = self.desk.now();
+        let plan = plan::plan(&Seen { deployment: &deployment, sets: &sets, old_pods_run: &runs, now });
+        let subject = Arc::new(deployment.metadata.subject(&self.api));
+        self.carry_out(&deployment, plan, &subject).await
+    }
+
+    async fn carry_out(&self, deployment: &Deployment, plan: Plan, subject: &Arc<Subject>) -> Result<Action> {
+        if let Some(new) = &plan.create
+            && let Err(refused) = self.create(deployment, new, subject).await
+        {
+            return refused;
+        }
+        let changes = plan.change.iter().map(|change| self.change(change));
+        self.desk.together(changes).await.into_iter().collect::<Result<Vec<()>>>()?;
+        for (reason, message) in plan.events {
+            match reason {
+                "SelectingAll" => self.desk.warning(subject, reason, message),
+                _ => self.desk.event(subject, reason, message),
+            }
+        }
+        let deletes = plan.delete.iter().map(|set| async move {
+            let options = DeleteOptions { uid: &set.metadata.uid, ..DeleteOptions::default() };
+            self.desk.delete(&self.sets_api, &set.metadata.key(), &options).await
+        });
+        for deleted in self.desk.together(deletes).await {
+            deleted?;
+        }
+        self.write_status(deployment, plan.revision, &plan.status).await?;
+        Ok(plan.again.map_or(Action::Wait, Action::Requeue))
+    }
+
+    /// Creates the new ReplicaSet. What is answered otherwise is how the reconcile ends.
+    async fn create(
+        &self,
+        deployment: &Deployment,
+        new: &NewSet,
+        subject: &Arc<Subject>,
+    ) -> Result<(), Result<Action>> {
+        let mut object = new.object.clone();
+        object["metadata"]["ownerReferences"] = json!([deployment.metadata.as_controller(&self.api)]);
+        let error = match self.desk.create(&self.sets_api, &object).await {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        if is_ending(&error) {
+            return Err(Ok(Action::Wait));
+        }
+        if matches!(error, WriteError::Exists { .. }) {
+            return Err(self.collided(deployment, new, error).await);
+        }
+        let (status, message) = Plan::failed(deployment, new, &error.to_string(), self.desk.now());
+        self.desk.warning(subject, "ReplicaSetCreateError", message);
+        let told = self.write_status(deployment, None, &status).await;
+        Err(told.and(Err(error.into())))
+    }
+
+    /// Another ReplicaSet has the name. If it is ours after all, the watch will bring it; if not, the next try has another
+    /// hash.
+    async fn collided(&self, deployment: &Deployment, new: &NewSet, error: WriteError) -> Result<Action> {
+        let key = ObjectKey::new(Some(&deployment.metadata.namespace), &new.name);
+        let Some(there) = self.desk.writer.get(&self.sets_api, &key).await? else { return Err(error.into()) };
+        self.desk.note(&self.sets_api, &there.to_string());
+        let there: ReplicaSet = serde_json::from_value(there)?;
+        let ours = there.metadata.controller().is_some_and(|owner| owner.uid == deployment.metadata.uid);
+        if !ours || !same_template(&there.spec.template, &deployment.spec.template) {
+            let collisions = deployment.status.collision_count.unwrap_or_default() + 1;
+            tracing::info!(deployment = %deployment.metadata.key(), collisions, "a hash is taken; trying another");
+            let status = DeploymentStatus { collision_count: Some(collisions), ..deployment.status.clone() };
+            self.write_status(deployment, None, &status).await?;
+        }
+        Err(error.into())
+    }
+
+    async fn change(&self, change: &SetChange) -> Result<()> {
+        let meta = &change.set.metadata;
+        let mut patch = vec![meta.is_still_it()];
+        let mut add = |path: &str, value: Option<i32>| {
+            patch.extend(value.map(|value| json!({"op": "add", "path": path, "value": value})));
+        };
+        add("/spec/replicas", change.replicas);
+        add("/spec/minReadySeconds", change.min_ready_seconds);
+        patch.extend(set_annotations(meta, &change.annotations));
+        self.desk.patch_if_there(&self.sets_api, &meta.key(), "", Patch::Json(Value::Array(patch))).await.map(drop)
+    }
+
+    /// Writes status and revision in one go: a write to the status does not count as a change of the Deployment.
+    async fn write_status(
+        &self,
+        deployment: &Deployment,
+        revision: Option<String>,
+        status: &DeploymentStatus,
+    ) -> Result<()> {
+        let meta = &deployment.metadata;
+        let revision: Texts = revision.into_iter().map(|revision| (revision::REVISION.to_owned(), revision)).collect();
+        let mut patch = set_annotations(meta, &revision);
+        if *status != deployment.status {
+            patch.push(json!({"op": "add", "path": "/status", "value": status}));
+        }
+        if patch.is_empty() {
+            return Ok(());
+        }
+        patch.insert(0, meta.is_still_it());
+        self.desk.patch_if_there(&self.api, &meta.key(), "status", Patch::Json(Value::Array(patch))).await.map(drop)
+    }
+
+    /// The ReplicaSets of a Deployment, after it took those nobody had and let those go that it no longer selects.
+    async fn claimed(&self, deployment: &Deployment, selector: &LabelSelector) -> Result<Vec<Arc<ReplicaSet>>> {
+        let candidates = adopt::candidates(self.sets.cache(), &deployment.metadata);
+        let candidates = candidates.iter().filter_map(|set| self.sets.decoded(set).ok()).collect();
+        let claim = adopt::claim(&deployment.metadata, selector, candidates);
+        adopt::take(&self.desk, &self.api, &deployment.metadata, &self.sets_api, claim).await
+    }
+
+    /// Wakes the Deployments that may want ReplicaSets which nobody manages.
+    fn offer_strays(&self, namespace: &str) {
+        let strays = adopt::unmanaged(self.sets.cache(), namespace);
+        let strays: Vec<Arc<ReplicaSet>> = strays.iter().filter_map(|set| self.sets.decoded(set).ok()).collect();
+        if strays.is_empty() {
+            return;
+        }
+        for deployment in self.deployments.list(Some(namespace), &LabelSelector::default()).into_iter().flatten() {
+            adopt::offer(&self.controller, &deployment.metadata, &deployment.spec.selector, "ReplicaSet", &strays);
+        }
+    }
+}

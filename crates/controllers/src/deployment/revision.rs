@@ -1,0 +1,105 @@
+//! The books of a Deployment: which ReplicaSet is of which revision, and what it was scaled for. In: annotations. Out: the
+//! same, brought up to date. `kubectl rollout history` and `undo` read them. Pure.
+
+use super::kind::Deployment;
+use super::plan::Set;
+use crate::meta::Texts;
+
+/// The revision of a ReplicaSet, and of its Deployment.
+pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
+/// The revisions a ReplicaSet had before: it was rolled back to.
+const HISTORY: &str = "deployment.kubernetes.io/revision-history";
+/// How many replicas the Deployment asked for when the ReplicaSet was scaled.
+const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
+/// The same with the surge.
+const MAX: &str = "deployment.kubernetes.io/max-replicas";
+
+/// What of a Deployment's annotations its ReplicaSets do not get.
+const OWN: [&str; 6] = [
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "deprecated.deployment.rollback.to",
+    REVISION,
+    HISTORY,
+    DESIRED,
+    MAX,
+];
+
+/// The longest history, in letters.
+const LONGEST_HISTORY: usize = 2000;
+
+/// The revision that annotations name; zero if they name none.
+pub(super) fn of(annotations: &Texts) -> i64 {
+    annotations.get(REVISION).and_then(|revision| revision.parse().ok()).unwrap_or_default()
+}
+
+/// The newest revision of some ReplicaSets.
+pub(super) fn newest(sets: &[Set]) -> i64 {
+    sets.iter().map(|set| of(&set.annotations)).max().unwrap_or_default()
+}
+
+/// Marks a ReplicaSet as the one of the present template: it gets the Deployment's annotations, and the newest revision
+/// if it has an older one.
+pub(super) fn mark(deployment: &Deployment, set: &mut Set, newest: i64) {
+    for (name, value) in &deployment.metadata.annotations {
+        if !OWN.contains(&name.as_str()) && set.annotations.get(name) != Some(value) {
+            set.annotations.insert(name.clone(), value.clone());
+        }
+    }
+    let before = set.annotations.get(REVISION).cloned();
+    // One that is not a number is somebody else's, and stays.
+    if before.as_ref().is_some_and(|before| before.parse::<i64>().is_err()) || of(&set.annotations) >= newest {
+        return;
+    }
+    set.annotations.insert(REVISION.into(), newest.to_string());
+    if let Some(before) = before {
+        let history = set.annotations.remove(HISTORY).unwrap_or_default();
+        set.annotations.insert(HISTORY.into(), remembered(&history, &before));
+    }
+}
+
+/// A history with one more revision, cut at its old end if it gets too long.
+fn remembered(history: &str, revision: &str) -> String {
+    let mut revisions: Vec<&str> = history.split(',').filter(|revision| !revision.is_empty()).collect();
+    revisions.push(revision);
+    let mut length: usize = revisions.iter().map(|revision| revision.len() + 1).sum::<usize>() - 1;
+    let mut start = 0;
+    while length > LONGEST_HISTORY && start + 1 < revisions.len() {
+        length -= revisions[start].len() + 1;
+        start += 1;
+    }
+    revisions[start..].join(",")
+}
+
+/// Marks what a ReplicaSet was scaled for.
+pub(super) fn mark_size(deployment: &Deployment, set: &mut Set) {
+    set.annotations.insert(DESIRED.into(), deployment.replicas().to_string());
+    set.annotations.insert(MAX.into(), (deployment.replicas() + deployment.max_surge()).to_string());
+}
+
+/// What a ReplicaSet was scaled for.
+pub(super) fn desired(set: &Set) -> Option<i32> {
+    count(set, DESIRED)
+}
+
+/// The same with the surge.
+pub(super) fn most(set: &Set) -> Option<i32> {
+    count(set, MAX)
+}
+
+fn count(set: &Set, name: &str) -> Option<i32> {
+    set.annotations.get(name)?.parse().ok().filter(|count| *count >= 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histories_grow_and_are_cut() {
+        assert_eq!(remembered("", "1"), "1");
+        assert_eq!(remembered("1,3", "5"), "1,3,5");
+        let long = vec!["1234567"; 250].join(",");
+        let cut = remembered(&long, "42");
+        assert!(cut.len() <= LONGEST_HISTORY && cut.ends_with(",42"), "{}", cut.len());
+    }
+}

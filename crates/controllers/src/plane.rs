@@ -1,0 +1,196 @@
+//! The control plane: which controllers there are, and their life. In: a client and options. Out: controllers that work
+//! until they are told to stop. This is the only place that starts and stops things.
+//!
+//! ```text
+//! start   caches → recorders → controllers
+//! stop    controllers finish → caches → recorders write what is left
+//! ```
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use konverge_runtime::{BoxFuture, Caches, Clock, Recorder, WatchSettings};
+use kube::Client;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::desk::Desk;
+use crate::kinds::Kinds;
+use crate::simulate::SimulationSettings;
+use crate::{
+    collect, daemonset, deployment, namespace, protection, replicaset, root_ca, service_account, simulate, statefulset,
+    volumes,
+};
+
+/// A controller that works until it is told to stop.
+pub(crate) type Task = BoxFuture<()>;
+
+/// One row of the table.
+struct Row {
+    name: &'static str,
+    start: fn(&Plane) -> Task,
+}
+
+/// Every controller, by the name kube-controller-manager gives it. The simulator has one of its own.
+const TABLE: &[Row] = &[
+    Row { name: replicaset::NAME, start: replicaset::start },
+    Row { name: deployment::NAME, start: deployment::start },
+    Row { name: namespace::NAME, start: namespace::start },
+    Row { name: service_account::NAME, start: service_account::start },
+    Row { name: root_ca::NAME, start: root_ca::start },
+    Row { name: daemonset::NAME, start: daemonset::start },
+    Row { name: statefulset::NAME, start: statefulset::start },
+    Row { name: volumes::NAME, start: volumes::start },
+    Row { name: protection::CLAIMS, start: protection::start_claims },
+    Row { name: protection::VOLUMES, start: protection::start_volumes },
+    Row { name: simulate::NAME, start: simulate::start },
+    // The last: it shares the caches that others have opened.
+    Row { name: collect::NAME, start: collect::start },
+];
+
+/// How long events that are left may take to be written after everything has stopped.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// How a control plane works.
+#[derive(Clone)]
+pub struct Options {
+    /// Controllers that do not run, by name: somebody else does their part.
+    pub off: BTreeSet<String>,
+    /// How pods and nodes are simulated.
+    pub simulation: SimulationSettings,
+    /// The certificate authority by which pods know the API server, as PEM; without one nothing is published.
+    pub root_ca: Option<String>,
+    /// The time.
+    pub clock: Clock,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            off: BTreeSet::new(),
+            simulation: SimulationSettings::default(),
+            root_ca: None,
+            clock: Arc::new(Timestamp::now),
+        }
+    }
+}
+
+/// There is no controller of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no controller {name:?}; there are {}", known.join(", "))]
+pub struct UnknownController {
+    /// The name that was given.
+    pub name: String,
+    /// The names there are.
+    pub known: Vec<&'static str>,
+}
+
+/// The controllers of a control plane.
+///
+/// ```no_run
+/// # async fn example(client: kube::Client, stop: impl Future<Output = ()> + Send) -> Result<(), Box<dyn std::error::Error>> {
+/// use konverge_controllers::{ControlPlane, Options};
+/// ControlPlane::new(client, Options::default())?.run_until(stop).await;
+/// # Ok(()) }
+/// ```
+#[must_use = "a control plane does nothing until it is run"]
+pub struct ControlPlane {
+    client: Client,
+    options: Options,
+}
+
+/// What the controllers of a running control plane share.
+pub(crate) struct Plane {
+    pub client: Client,
+    pub caches: Caches,
+    pub kinds: Kinds,
+    pub options: Options,
+    pub stop: watch::Receiver<bool>,
+    recorders: Mutex<Vec<(Recorder, JoinHandle<()>)>>,
+}
+
+impl ControlPlane {
+    /// A control plane for the cluster of a client. Refuses names that no controller has.
+    pub fn new(client: Client, options: Options) -> Result<Self, UnknownController> {
+        let known: Vec<&'static str> = Self::controllers().collect();
+        match options.off.iter().find(|name| !known.contains(&name.as_str())) {
+            Some(name) => Err(UnknownController { name: name.clone(), known }),
+            None => Ok(Self { client, options }),
+        }
+    }
+
+    /// The names of all controllers.
+    pub fn controllers() -> impl Iterator<Item = &'static str> {
+        TABLE.iter().map(|row| row.name)
+    }
+
+    /// Works until `stop` resolves; then what runs is let finish.
+    pub async fn run_until(self, stop: impl Future<Output = ()> + Send) {
+        let (stopping, told) = watch::channel(false);
+        let plane = Plane {
+            caches: Caches::new(self.client.clone(), WatchSettings::default()),
+            kinds: Kinds::new(self.client.clone()),
+            client: self.client,
+            options: self.options,
+            stop: told,
+            recorders: Mutex::default(),
+        };
+        let mut running = JoinSet::new();
+        for row in TABLE.iter().filter(|row| !plane.options.off.contains(row.name)) {
+            running.spawn((row.start)(&plane));
+        }
+        stop.await;
+        stopping.send_replace(true);
+        while running.join_next().await.is_some() {}
+        plane.caches.shutdown().await;
+        let recorders = plane.recorders.into_inner();
+        recorders.iter().for_each(|(recorder, _)| recorder.close());
+        let written = async {
+            for (_, task) in recorders {
+                // A task that panicked has been reported; the others still have something to say.
+                let _ = task.await;
+            }
+        };
+        if tokio::time::timeout(LAST_WORDS, written).await.is_err() {
+            tracing::warn!("events that were left could not be written in time");
+        }
+    }
+}
+
+impl Plane {
+    /// The desk of the controller of this name.
+    pub fn desk(&self, name: &'static str) -> Desk {
+        let (desk, recording) = Desk::new(self, name);
+        self.recorders.lock().push((desk.recorder().clone(), tokio::spawn(recording.run())));
+        desk
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_table() {
+        let names: BTreeSet<_> = ControlPlane::controllers().collect();
+        assert_eq!(names.len(), TABLE.len(), "each name once");
+        for name in [
+            "daemonset-controller",
+            "deployment-controller",
+            "garbage-collector-controller",
+            "namespace-controller",
+            "persistentvolume-binder-controller",
+            "persistentvolume-protection-controller",
+            "persistentvolumeclaim-protection-controller",
+            "replicaset-controller",
+            "root-ca-certificate-publisher-controller",
+            "serviceaccount-controller",
+            "statefulset-controller",
+        ] {
+            assert!(names.contains(name), "{name}");
+        }
+    }
+}

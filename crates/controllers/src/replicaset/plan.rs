@@ -1,0 +1,155 @@
+//! What a ReplicaSet needs. In: the ReplicaSet, its pods, the time. Out: how many pods to create or which to delete, what its
+//! status is, when to look again. Pure.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use konverge_runtime::Error;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::ranking::{Ranked, first_to_go};
+use crate::meta::{Condition, Meta, Texts, condition, set_condition};
+use crate::pods::{Pod, next_available};
+pub(crate) use crate::replicas::is_zero;
+
+/// The most pods that are created or deleted in one go.
+const BURST: usize = 500;
+
+const REPLICA_FAILURE: &str = "ReplicaFailure";
+
+/// A ReplicaSet, as much as is looked at.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct ReplicaSet {
+    pub metadata: Meta,
+    pub spec: ReplicaSetSpec,
+    pub status: ReplicaSetStatus,
+}
+
+/// What a ReplicaSet asks for.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ReplicaSetSpec {
+    pub replicas: Option<i32>,
+    pub min_ready_seconds: i32,
+    pub selector: Value,
+    pub template: Value,
+}
+
+/// What is true of a ReplicaSet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ReplicaSetStatus {
+    pub replicas: i32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub fully_labeled_replicas: i32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub ready_replicas: i32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub available_replicas: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terminating_replicas: Option<i32>,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub observed_generation: i64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// What to do next.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Step {
+    /// As many pods are there as should be.
+    Rest,
+    /// So many are missing.
+    Create(usize),
+    /// These are too many.
+    Delete(Vec<Arc<Pod>>),
+}
+
+/// Why pods could not be created or deleted.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// One word.
+    pub reason: &'static str,
+    /// What went wrong.
+    pub error: Error,
+}
+
+impl ReplicaSet {
+    /// How many replicas it asks for.
+    pub fn replicas(&self) -> i32 {
+        self.spec.replicas.unwrap_or(1)
+    }
+}
+
+/// What a ReplicaSet with these pods needs. `on_node` says how many ready pods of the same deployment are on a node.
+pub(crate) fn step(set: &ReplicaSet, mine: &[Arc<Pod>], on_node: impl Fn(&str) -> usize, now: Timestamp) -> Step {
+    let active: Vec<&Arc<Pod>> = mine.iter().filter(|pod| pod.is_active()).collect();
+    let wanted = usize::try_from(set.replicas()).unwrap_or_default();
+    if active.len() < wanted {
+        return Step::Create((wanted - active.len()).min(BURST));
+    }
+    let surplus = (active.len() - wanted).min(BURST);
+    if surplus == 0 {
+        return Step::Rest;
+    }
+    // When all go, no order is needed.
+    if surplus == active.len() {
+        return Step::Delete(active.into_iter().cloned().collect());
+    }
+    let mut nodes: HashMap<&str, usize> = HashMap::new();
+    let ranked = active.iter().map(|pod| {
+        let node = pod.spec.node_name.as_str();
+        let neighbours = *nodes.entry(node).or_insert_with(|| if node.is_empty() { 0 } else { on_node(node) });
+        Ranked { pod, neighbours }
+    });
+    let mut ranked: Vec<Ranked<'_>> = ranked.collect();
+    ranked.sort_by(|a, b| first_to_go(a, b, now));
+    Step::Delete(ranked.into_iter().take(surplus).map(|ranked| ranked.pod.clone()).collect())
+}
+
+/// What is true of a ReplicaSet with these pods.
+pub(crate) fn status(
+    set: &ReplicaSet,
+    mine: &[Arc<Pod>],
+    failure: Option<&Failure>,
+    now: Timestamp,
+) -> ReplicaSetStatus {
+    let labels: Texts = serde_json::from_value(set.spec.template["metadata"]["labels"].clone()).unwrap_or_default();
+    let is_fully_labelled = |pod: &Pod| labels.iter().all(|(name, value)| pod.metadata.labels.get(name) == Some(value));
+    let count = |test: &dyn Fn(&Pod) -> bool| {
+        let found = mine.iter().filter(|pod| pod.is_active() && test(pod)).count();
+        i32::try_from(found).unwrap_or(i32::MAX)
+    };
+    let terminating = mine.iter().filter(|pod| pod.metadata.is_terminating() && !pod.is_finished()).count();
+    let mut conditions = set.status.conditions.clone();
+    match failure {
+        // The first failure stays until all is well: its words are as good as those of the next.
+        Some(failure) if condition(&conditions, REPLICA_FAILURE).is_none() => {
+            let message = failure.error.to_string();
+            set_condition(&mut conditions, Condition::new(REPLICA_FAILURE, "True", failure.reason, message, now));
+        }
+        Some(_) => {}
+        None => conditions.retain(|condition| condition.type_ != REPLICA_FAILURE),
+    }
+    ReplicaSetStatus {
+        replicas: count(&|_| true),
+        fully_labeled_replicas: count(&is_fully_labelled),
+        ready_replicas: count(&Pod::is_ready),
+        available_replicas: count(&|pod| pod.is_available(set.spec.min_ready_seconds, now)),
+        terminating_replicas: Some(i32::try_from(terminating).unwrap_or(i32::MAX)),
+        observed_generation: set.metadata.generation,
+        conditions,
+    }
+}
+
+/// When a pod becomes available without anything happening.
+pub(crate) fn next_look(set: &ReplicaSet, mine: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
+    next_available(mine, set.spec.min_ready_seconds, now)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,29 @@
+//! The ConfigMap `kube-root-ca.crt` of every namespace: by what pods know the API server. Without a certificate authority
+//! there is nothing to publish.
+
+use k8s_openapi::api::core::v1 as core;
+use kube::core::ApiResource;
+use serde_json::json;
+
+use crate::per_namespace::{self, Resident};
+use crate::plane::{Plane, Task};
+
+/// As kube-controller-manager calls it.
+pub(crate) const NAME: &str = "root-ca-certificate-publisher-controller";
+
+/// What the ConfigMap is for, in the words of Kubernetes.
+const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
+                           endpoints such as the internal service IP or kubernetes.default.svc. No other usage is \
+                           guaranteed across distributions of Kubernetes clusters.";
+
+/// Starts the controller.
+pub(crate) fn start(plane: &Plane) -> Task {
+    let Some(pem) = &plane.options.root_ca else { return Box::pin(async {}) };
+    let resident = Resident {
+        api: ApiResource::erase::<core::ConfigMap>(&()),
+        name: "kube-root-ca.crt",
+        content: json!({"data": {"ca.crt": pem}}),
+        annotations: json!({"kubernetes.io/description": DESCRIPTION}),
+    };
+    per_namespace::start(&plane.desk(NAME), resident)
+}

@@ -1,0 +1,254 @@
+//! StatefulSets: pods with a name and claims of their own. In: a StatefulSet, its pods, claims and revisions. Out: pods and
+//! claims created and deleted, and a status that counts them. `plan` decides; here is only who asks and who acts.
+
+mod identity;
+mod kind;
+mod plan;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1 as apps;
+use konverge_core::{LabelSelector, ObjectKey};
+use konverge_runtime::{
+    Action, CacheOf, Controller, Error, Missing, Patch, Result, Run, Subject, Target, Trigger, WriteError,
+};
+use kube::core::ApiResource;
+use serde_json::{Value, json};
+
+use crate::adopt;
+use crate::claims::{self, Claim};
+use crate::desk::Desk;
+use crate::history::{self, History, Revision};
+use crate::meta::pointer_step;
+use crate::plane::{Plane, Task};
+use crate::pods::{self, Pod, Pods};
+use crate::replicaset::is_ending;
+use crate::requests::DeleteOptions;
+
+use identity::POD_NAME;
+use kind::StatefulSet;
+use plan::{Act, Of, Seen};
+
+/// As kube-controller-manager calls it.
+pub(crate) const NAME: &str = "statefulset-controller";
+
+/// The label of a revision with its hash.
+const REVISION_HASH: &str = "controller.kubernetes.io/hash";
+
+/// Starts the controller.
+pub(crate) fn start(plane: &Plane) -> Task {
+    let desk = plane.desk(NAME);
+    let controller = desk.controller(Target::of::<apps::StatefulSet>());
+    let pods = Pods::new(&desk);
+    controller.watch(pods::target(), adopt::managed("Pod", "apps", "StatefulSet"));
+    // Claims are read when a pod needs them; what becomes of them shows in the pods.
+    let claims = controller.watch(claims::target(), Trigger::mapped("PersistentVolumeClaim", |_| Vec::new()));
+    let this = Arc::new(StatefulSets {
+        sets: CacheOf::new(controller.primary().clone()),
+        pods,
+        claims: CacheOf::new(claims),
+        history: History::new::<apps::StatefulSet>(&desk, &controller, REVISION_HASH),
+        api: ApiResource::erase::<apps::StatefulSet>(&()),
+        pods_api: pods::api(),
+        claims_api: claims::api(),
+        controller: controller.clone(),
+        desk: desk.clone(),
+    });
+    desk.work(controller, move |run| this.clone().reconcile(run))
+}
+
+struct StatefulSets {
+    desk: Desk,
+    sets: CacheOf<StatefulSet>,
+    pods: Pods,
+    claims: CacheOf<Claim>,
+    history: History,
+    api: ApiResource,
+    pods_api: ApiResource,
+    claims_api: ApiResource,
+    controller: Arc<Controller>,
+}
+
+/// A StatefulSet while it is worked on.
+struct Case<'a> {
+    set: &'a StatefulSet,
+    current: &'a Revision,
+    update: &'a Revision,
+    reference: Value,
+    subject: Arc<Subject>,
+}
+
+impl StatefulSets {
+    async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
+        if let Some(namespace) = adopt::strays_of(&run.key) {
+            self.offer_strays(namespace);
+            return Ok(Action::Wait);
+        }
+        let Some(set) = self.sets.get(&run.key)? else { return Ok(Action::Wait) };
+        // What goes takes its pods with it, or leaves them to others.
+        if set.metadata.is_terminating() {
+            return Ok(Action::Wait);
+        }
+        let selector = LabelSelector::from_object(&set.spec.selector).map_err(Error::permanent)?;
+        let mut revisions = self.history.of(&set.metadata, &selector).await?;
+        let pods = self.claimed(&set, &selector).await?;
+        let collisions = set.status.collision_count;
+        let template = &set.spec.template;
+        let present = self.history.present(&set.metadata, template, &mut revisions, collisions).await?;
+        let Some((update, collisions)) = present else { return Ok(Action::Wait) };
+        let current = revisions.iter().find(|revision| revision.metadata.name == set.status.current_revision);
+        let current = current.unwrap_or(&update).clone();
+        let case = Case {
+            set: &set,
+            current: &current,
+            update: &update,
+            reference: set.metadata.as_controller(&self.api),
+            subject: Arc::new(set.metadata.subject(&self.api)),
+        };
+        let plan = self.seen(&case, &pods, plan::plan);
+        let done = self.desk.together(plan.tasks.iter().map(|task| self.carry_out(&case, task))).await;
+        let done: Result<Vec<()>> = done.into_iter().collect();
+        // What was just created and deleted counts: the cache knows.
+        let pods = adopt::claim(&set.metadata, &selector, self.pods.managed_by(&set.metadata.uid)).mine;
+        let status = self.seen(&case, &pods, |seen| plan::status(seen, collisions));
+        if status != set.status {
+            self.desk.write_status(&self.api, &set.metadata, &status).await?;
+        }
+        done?;
+        self.forget(&case, &revisions, &pods).await?;
+        Ok(plan.again.map_or(Action::Wait, Action::Requeue))
+    }
+
+    /// Looks at what there is.
+    fn seen<T>(&self, case: &Case<'_>, pods: &[Arc<Pod>], look: impl FnOnce(&Seen<'_>) -> T) -> T {
+        let claim = |name: &str| {
+            let key = ObjectKey::new(Some(&case.set.metadata.namespace), name);
+            self.claims.get(&key).ok().flatten()
+        };
+        look(&Seen {
+            set: case.set,
+            pods,
+            current: &case.current.metadata.name,
+            update: &case.update.metadata.name,
+            claim: &claim,
+            reference: &case.reference,
+            pod_reference: &|pod| pod.metadata.as_controller(&self.pods_api),
+            now: self.desk.now(),
+        })
+    }
+
+    /// Does what is to be done about one pod, in order.
+    async fn carry_out(&self, case: &Case<'_>, task: &plan::Task) -> Result<()> {
+        for act in &task.acts {
+            self.act(case, &task.pod, act).await?;
+        }
+        Ok(())
+    }
+
+    async fn act(&self, case: &Case<'_>, pod: &str, act: &Act) -> Result<()> {
+        match act {
+            Act::Claim(claim) => self.create_claim(case, pod, claim).await,
+            Act::Create { ordinal, revision } => {
+                let revision = if *revision == Of::Current { case.current } else { case.update };
+                let name = &revision.metadata.name;
+                let object = identity::pod(case.set, &revision.template(), name, &case.reference, *ordinal);
+                match self.desk.create(&self.pods_api, &object).await {
+                    // Another one has the name, and may be about to go: it is tried again.
+                    Err(error @ WriteError::Exists { .. }) => Err(error.into()),
+                    Err(error) if is_ending(&error) => Ok(()),
+                    created => self.tell(case, "Create", pod, created),
+                }
+            }
+            Act::Delete(gone) => {
+                let options = DeleteOptions { uid: &gone.metadata.uid, ..DeleteOptions::default() };
+                let deleted = self.desk.delete(&self.pods_api, &gone.metadata.key(), &options).await;
+                self.tell(case, "Delete", pod, deleted)
+            }
+            Act::Label(wrong) => {
+                let meta = &wrong.metadata;
+                let path = format!("/metadata/labels/{}", pointer_step(POD_NAME));
+                let patch = json!([meta.is_still_it(), {"op": "add", "path": path, "value": pod}]);
+                let patched = self.desk.patch(&self.pods_api, &meta.key(), "", Patch::Json(patch)).await;
+                self.tell(case, "Update", pod, patched)
+            }
+            Act::Own { claim, patch } => {
+                let key = claim.metadata.key();
+                match self.desk.patch(&self.claims_api, &key, "", Patch::Json(patch.clone())).await {
+                    Ok(_) | Err(WriteError::NotFound { missing: Missing::Object, .. }) => Ok(()),
+                    Err(error) => self.tell(case, "Update", pod, Err::<(), _>(error)),
+                }
+            }
+            Act::Refuse(why) => self.tell(case, "Create", pod, Err::<(), _>(Error::new(why.clone()))),
+        }
+    }
+
+    async fn create_claim(&self, case: &Case<'_>, pod: &str, claim: &Value) -> Result<()> {
+        let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+        let set = &case.set.metadata.name;
+        match self.desk.create(&self.claims_api, claim).await {
+            Ok(_) => {
+                let message = format!("Create Claim {name} Pod {pod} in StatefulSet {set} success");
+                self.desk.event(&case.subject, "SuccessfulCreate", message);
+                Ok(())
+            }
+            Err(error) if is_ending(&error) => Ok(()),
+            Err(error @ WriteError::Exists { .. }) => Err(error.into()),
+            Err(error) => {
+                let message = format!("Create Claim {name} for Pod {pod} in StatefulSet {set} failed error: {error}");
+                self.desk.warning(&case.subject, "FailedCreate", message);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Tells what became of a pod.
+    fn tell<T, E: Into<Error>>(&self, case: &Case<'_>, verb: &str, pod: &str, result: Result<T, E>) -> Result<()> {
+        let set = &case.set.metadata.name;
+        match result.map_err(Into::into) {
+            Ok(_) => {
+                let message = format!("{verb} Pod {pod} in StatefulSet {set} successful");
+                self.desk.event(&case.subject, &format!("Successful{verb}"), message);
+                Ok(())
+            }
+            Err(error) => {
+                let message = format!("{verb} Pod {pod} in StatefulSet {set} failed error: {error}");
+                self.desk.warning(&case.subject, &format!("Failed{verb}"), message);
+                Err(error)
+            }
+        }
+    }
+
+    /// Deletes revisions beyond the limit that no pod is of.
+    async fn forget(&self, case: &Case<'_>, revisions: &[Arc<Revision>], pods: &[Arc<Pod>]) -> Result<()> {
+        let is_needed = |revision: &Revision| {
+            let name = &revision.metadata.name;
+            [case.current, case.update].iter().any(|live| live.metadata.name == *name)
+                || pods.iter().any(|pod| plan::revision(pod) == name)
+        };
+        let old = revisions.iter().filter(|revision| !is_needed(revision)).count();
+        let many = old.saturating_sub(history::limit(case.set.spec.revision_history_limit));
+        self.history.forget(&history::surplus(revisions, is_needed, many)).await
+    }
+
+    /// The pods of a StatefulSet, after it took those nobody had and let those go that it no longer selects.
+    async fn claimed(&self, set: &StatefulSet, selector: &LabelSelector) -> Result<Vec<Arc<Pod>>> {
+        let mut candidates = self.pods.decoded(&adopt::candidates(self.pods.cache(), &set.metadata));
+        candidates.retain(|pod| set.ordinal(&pod.metadata.name).is_some());
+        let claim = adopt::claim(&set.metadata, selector, candidates);
+        adopt::take(&self.desk, &self.api, &set.metadata, &self.pods_api, claim).await
+    }
+
+    /// Wakes the StatefulSets that may want pods or revisions which nobody manages.
+    fn offer_strays(&self, namespace: &str) {
+        let sets = self.sets.list(Some(namespace), &LabelSelector::default());
+        let sets: Vec<Arc<StatefulSet>> = sets.into_iter().flatten().collect();
+        let strays = self.pods.decoded(&adopt::unmanaged(self.pods.cache(), namespace));
+        for set in &sets {
+            let mut strays = strays.clone();
+            strays.retain(|pod| set.ordinal(&pod.metadata.name).is_some());
+            adopt::offer(&self.controller, &set.metadata, &set.spec.selector, "Pod", &strays);
+        }
+        let owners = sets.iter().map(|set| (&set.metadata, &set.spec.selector));
+        self.history.offer_strays(&self.controller, namespace, owners);
+    }
+}
