@@ -8,6 +8,7 @@ use konverge_schema::{Arena, blank, kubernetes};
 use konverge_store::Revision;
 
 use crate::behaviour::{Storage, behaviour};
+use crate::part::Part;
 use crate::resource::{Resource, ResourceSchema, ScalePaths, Shelf, Subresource, Verb, Verbs};
 
 /// Every built-in resource of Kubernetes 1.36 in its stable version, the core group first.
@@ -23,7 +24,7 @@ pub(crate) fn served() -> Vec<Arc<Resource>> {
     rows.retain(|row| row.behaviour.storage != Storage::Nowhere);
     for row in &mut rows {
         let row = Arc::make_mut(row);
-        row.subresources.retain(|sub| matches!(&*sub.name, "status" | "scale" | "finalize"));
+        row.subresources.retain(|sub| Part::named(&sub.name).is_some());
         row.scale = row.subresource("scale").map(|_| ScalePaths {
             spec_replicas: ".spec.replicas".into(),
             status_replicas: ".status.replicas".into(),

@@ -58,7 +58,7 @@ pub(crate) enum Done {
 enum Owning {
     /// Those it changed.
     Changed,
-    /// Decided already, by server-side apply.
+    /// Decided already: by server-side apply, or not recorded.
     Decided,
 }
 
@@ -118,14 +118,19 @@ impl Write<'_> {
         .await
     }
 
-    /// Sets the scale of an object by what `produce` makes of the present one.
-    pub async fn rescale(
+    /// Changes an object to what `produce` makes of the present one.
+    pub async fn alter(
         &self,
         name: &str,
         warnings: &mut Vec<String>,
         produce: impl Fn(&Value) -> Result<Value, Status>,
     ) -> Result<Done, Status> {
         self.update(name, Owning::Changed, warnings, |current, _| produce(current)).await
+    }
+
+    /// The same, in nobody's charge: no manager is recorded for what changes.
+    pub async fn amend(&self, name: &str, produce: impl Fn(&Value) -> Result<Value, Status>) -> Result<Done, Status> {
+        self.update(name, Owning::Decided, &mut Vec::new(), |current, _| produce(current)).await
     }
 
     /// Applies a configuration: merges what this manager wants into what is there, or creates it.
@@ -255,8 +260,8 @@ impl Write<'_> {
             meta::tidy(&mut new);
             self.prepare(Some(&old), &mut new)?;
             default(&resource.schema.arena, resource.schema.root, &mut new);
-            // What is wanted of an object is not said through its status.
-            if self.part != Part::Status {
+            // What is wanted of an object is not said through its status, nor by where it is placed.
+            if !matches!(self.part, Part::Status | Part::Binding) {
                 meta::count_generation(&old, &mut new, resource);
             }
             self.own(&owning, Some(&old), &mut new);

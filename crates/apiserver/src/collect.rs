@@ -12,10 +12,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use konverge_core::{GroupVersion, Status};
@@ -37,16 +35,12 @@ const ALL: &str = "/registry/";
 const BATCH: usize = 256;
 const AT_ONCE: usize = 64;
 
-/// How often objects that expire are looked for.
-const EXPIRY_EVERY: Duration = Duration::from_secs(60);
-
 /// Follows the server's changes until it closes or is gone.
 pub(crate) async fn run(server: Weak<Server>, mut closing: tokio::sync::watch::Receiver<bool>) {
     let Some((mut dependents, mut watch)) = server.upgrade().map(|server| Dependents::learn(&server)) else { return };
     if let Some(server) = server.upgrade() {
         dependents.catch_up(&server).await;
     }
-    let mut expiry = tokio::time::interval(EXPIRY_EVERY);
     loop {
         tokio::select! {
             batch = watch.next(BATCH) => {
@@ -58,10 +52,6 @@ pub(crate) async fn run(server: Weak<Server>, mut closing: tokio::sync::watch::R
                         dependents.catch_up(&server).await;
                     }
                 }
-            }
-            _ = expiry.tick() => {
-                let Some(server) = server.upgrade() else { return };
-                expire(&server).await;
             }
             () = async { drop(closing.wait_for(|closing| *closing).await) } => return,
         }
@@ -364,31 +354,6 @@ async fn finish_namespace(server: &Arc<Server>, namespace: &str) -> Result<(), S
     done(write.patch(namespace, &mut Vec::new(), emptied).await)
 }
 
-/// Deletes objects that have outlived their kind's time.
-async fn expire(server: &Arc<Server>) {
-    let now = server.env.now();
-    let kinds = server.kinds.snapshot();
-    for row in kinds.stored() {
-        let Some(age) = row.behaviour.expires else { continue };
-        let page = server.store.range(Range { prefix: &row.shelf.prefix, ..Range::default() });
-        let page = page.expect("the newest revision can always be read");
-        for entry in page.entries {
-            let object = row.view(&entry);
-            let seen = last_seen(&object);
-            if seen.is_some_and(|seen| now.duration_since(seen).unsigned_abs() > age && now > seen) {
-                let (namespace, name) = row.identity(&entry.key);
-                report(done(delete(server, row, namespace, name, &DeleteOptions::default()).await)).await;
-            }
-        }
-    }
-}
-
-/// The newest time an event tells of.
-fn last_seen(event: &Value) -> Option<Timestamp> {
-    let times = ["/metadata/creationTimestamp", "/lastTimestamp", "/eventTime", "/series/lastObservedTime"];
-    times.iter().filter_map(|path| event.pointer(path)?.as_str()?.parse().ok()).max()
-}
-
 /// Changes an object, whatever else was changed in it meanwhile.
 async fn change(
     server: &Arc<Server>,
@@ -407,7 +372,7 @@ async fn change(
 }
 
 /// Somebody else may have been faster; that is as good.
-fn done(outcome: Result<Done, Status>) -> Result<(), Status> {
+pub(crate) fn done(outcome: Result<Done, Status>) -> Result<(), Status> {
     match outcome {
         Err(status) if status.code != 404 && status.code != 409 => Err(status),
         _ => Ok(()),
@@ -422,7 +387,7 @@ async fn all(steps: Vec<Step<'_>>) {
     stream::iter(steps).buffer_unordered(AT_ONCE).for_each(report).await;
 }
 
-async fn report(outcome: Result<(), Status>) {
+pub(crate) async fn report(outcome: Result<(), Status>) {
     if let Err(status) = outcome {
         tracing::warn!(code = status.code, message = %status.message, "the collector could not do its work");
     }

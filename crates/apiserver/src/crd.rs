@@ -14,6 +14,7 @@ use konverge_store::{BoxFuture, Condition, Entry, Range, Revision};
 
 use crate::behaviour::behaviour;
 use crate::change::Done;
+use crate::conditions;
 use crate::delete::{DeleteOptions, delete};
 use crate::discovery::compare_versions;
 use crate::env::rfc3339;
@@ -453,23 +454,7 @@ fn condition<'d>(definition: &'d Value, kind: &str) -> Option<&'d str> {
     conditions.iter().find(|condition| condition["type"] == kind)?["status"].as_str()
 }
 
-/// Sets one condition; its transition time moves only with its status.
+/// Sets one condition of a definition.
 fn set_condition(conditions: &mut Value, kind: &str, status: &str, reason: &str, message: &str, now: &str) {
-    if !conditions.is_array() {
-        *conditions = json!([]);
-    }
-    let list = conditions.as_array_mut().expect("it was just made a list");
-    let place = match list.iter().position(|condition| condition["type"] == kind) {
-        Some(at) => &mut list[at],
-        None => {
-            list.push(json!({"type": kind}));
-            list.last_mut().expect("it was just pushed")
-        }
-    };
-    if place["status"] != status {
-        place["lastTransitionTime"] = now.into();
-    }
-    place["status"] = status.into();
-    place["reason"] = reason.into();
-    place["message"] = message.into();
+    conditions::set(conditions, json!({"type": kind, "status": status, "reason": reason, "message": message}), now);
 }

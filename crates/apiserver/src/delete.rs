@@ -63,16 +63,17 @@ struct Preconditions {
 impl DeleteOptions {
     /// Reads them from the body, or from the query when there is none.
     pub fn parse(body: &[u8], query: &Query) -> Result<Self, Status> {
-        let sent: Sent = if body.is_empty() {
-            Sent::default()
-        } else {
-            let value = decode::yaml(body)?.value;
-            // An option that is not understood may be the one that should have kept the object.
-            match value {
-                Value::Null => Sent::default(),
-                Value::Object(_) => Sent::deserialize(value).map_err(|why| not_options(&why))?,
-                _ => return Err(not_options(&"it is no object")),
-            }
+        let value = if body.is_empty() { Value::Null } else { decode::yaml(body)?.value };
+        Self::read(value, query)
+    }
+
+    /// Reads them from what another object carries, or from the query where that says nothing.
+    pub fn read(value: Value, query: &Query) -> Result<Self, Status> {
+        // An option that is not understood may be the one that should have kept the object.
+        let sent: Sent = match value {
+            Value::Null => Sent::default(),
+            Value::Object(_) => Sent::deserialize(value).map_err(|why| not_options(&why))?,
+            _ => return Err(not_options(&"it is no object")),
         };
         query.check_write("DeleteOptions", false)?;
         let mut errors = Vec::new();
@@ -120,7 +121,24 @@ impl DeleteOptions {
         Self { uid: Some(uid.to_owned()), propagation: Some(propagation), ..Self::default() }
     }
 
-    fn check(&self, resource: &Resource, object: &Value) -> Result<(), Status> {
+    /// Whether a version is given that the object must have.
+    pub fn is_pinned(&self) -> bool {
+        self.resource_version.is_some()
+    }
+
+    /// The same, of the object in this version and no other.
+    #[must_use]
+    pub fn pinned(&self, resource_version: &str) -> Self {
+        Self { resource_version: Some(resource_version.to_owned()), ..self.clone() }
+    }
+
+    /// Whether nothing is to be kept of it.
+    pub fn dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    /// Makes sure that the object is the one that is meant.
+    pub fn check(&self, resource: &Resource, object: &Value) -> Result<(), Status> {
         let name = meta::text(object, "name");
         let conflict = |what: &str, given: &str, found: &str| {
             let why = format!(

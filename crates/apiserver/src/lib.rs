@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Kinds are data: built-in ones come from a generated table, a CRD adds rows to it, and no code knows a kind by
-//! name but for namespaces and CRDs themselves. This crate never knows the operator side: they meet over HTTP only.
+//! name but for namespaces, CRDs and the three endpoints of pods that do more than keep what is sent. This crate never knows the operator side: they meet over HTTP only.
 
 mod server;
 mod service;
@@ -25,13 +25,16 @@ mod resource;
 
 mod change;
 mod collect;
+mod conditions;
 mod crd;
 mod delete;
+mod expire;
 mod fill;
 mod meta;
 mod namespace;
 mod part;
 mod patch;
+mod pod;
 mod scale;
 
 mod lines;

@@ -19,9 +19,23 @@ pub(crate) enum Part {
     Scale,
     /// `/finalize` of a namespace
     Finalize,
+    /// `/binding` of a pod
+    Binding,
+    /// `/eviction` of a pod
+    Eviction,
+    /// `/log` of a pod
+    Log,
 }
 
 impl Part {
+    /// Every part with an endpoint of its own.
+    pub const APART: [Part; 6] = [Part::Status, Part::Scale, Part::Finalize, Part::Binding, Part::Eviction, Part::Log];
+
+    /// The part behind the endpoint of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::APART.into_iter().find(|part| part.name() == name)
+    }
+
     /// The subresource as managed fields record it.
     pub fn name(self) -> &'static str {
         match self {
@@ -29,6 +43,9 @@ impl Part {
             Part::Status => "status",
             Part::Scale => "scale",
             Part::Finalize => "finalize",
+            Part::Binding => "binding",
+            Part::Eviction => "eviction",
+            Part::Log => "log",
         }
     }
 }
@@ -90,7 +107,7 @@ impl Resource {
                 copy_field(&new["spec"], &mut kept["spec"], "finalizers");
                 *new = kept;
             }
-            Part::Main | Part::Scale => {}
+            Part::Main | Part::Scale | Part::Binding | Part::Eviction | Part::Log => {}
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::lines::Lines;
 use crate::part::Part;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
-use crate::{builtin, collect, crd, namespace};
+use crate::{builtin, collect, crd, expire, namespace};
 
 /// How to run the server.
 #[derive(Clone, Debug)]
@@ -143,6 +143,7 @@ impl ApiServer {
             // It ends with the server: when that closes, or when nobody holds it any more.
             tokio::spawn(collect::run(Arc::downgrade(&server), server.closing()));
         }
+        tokio::spawn(expire::run(Arc::downgrade(&server), server.closing()));
         Ok(Self(server))
     }
 

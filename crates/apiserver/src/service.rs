@@ -35,7 +35,7 @@ use crate::server::{ApiServer, Server};
 use crate::table::{IncludeObject, TableView};
 use crate::view::Filter;
 use crate::watch::{self, WatchOptions};
-use crate::{crd, meta, scale};
+use crate::{crd, meta, pod, scale};
 
 /// The most that warnings of one answer may take, so that headers stay within what clients accept.
 const MAX_WARNING_BYTES: usize = 4096;
@@ -141,6 +141,8 @@ impl<'a> Call<'a> {
             return Err(if going { crd::going(self.resource) } else { Status::method_not_allowed() });
         }
         match (verb, part) {
+            (Verb::Get, Part::Log) => self.log(),
+            (Verb::Create, Part::Binding | Part::Eviction) => self.act(part).await,
             (Verb::Get, _) => self.get(part),
             (Verb::List, _) => self.list(),
             (Verb::Watch, _) => self.watch(),
@@ -154,13 +156,8 @@ impl<'a> Call<'a> {
 
     fn part(&self) -> Result<Part, Status> {
         let Some(name) = &self.target.subresource else { return Ok(Part::Main) };
-        let known = self.resource.subresource(name).is_some();
-        match name.as_str() {
-            "status" if known => Ok(Part::Status),
-            "scale" if known => Ok(Part::Scale),
-            "finalize" if known => Ok(Part::Finalize),
-            _ => Err(no_such_resource()),
-        }
+        let known = self.resource.subresource(name).and_then(|sub| Part::named(&sub.name));
+        known.ok_or_else(no_such_resource)
     }
 
     fn verb(&self) -> Result<Verb, Status> {
@@ -170,6 +167,7 @@ impl<'a> Call<'a> {
             (&Method::GET | &Method::HEAD, None) if self.query.flag("watch") => Ok(Verb::Watch),
             (&Method::GET | &Method::HEAD, None) => Ok(Verb::List),
             (&Method::POST, None) if placed => Ok(Verb::Create),
+            (&Method::POST, Some(_)) if placed && self.target.subresource.is_some() => Ok(Verb::Create),
             (&Method::PUT, Some(_)) if placed => Ok(Verb::Update),
             (&Method::PATCH, Some(_)) if placed => Ok(Verb::Patch),
             (&Method::DELETE, Some(_)) if placed => Ok(Verb::Delete),
@@ -222,6 +220,25 @@ impl<'a> Call<'a> {
         self.done(201, &wanted, Part::Main, done, &warnings)
     }
 
+    /// Creates something that is done rather than kept.
+    async fn act(&self, part: Part) -> Result<Response<Body>, Status> {
+        let wanted = self.wanted(Shape::Object)?;
+        self.query.check_write("CreateOptions", false)?;
+        let (write, sent) = (self.write(part), self.decode()?);
+        match part {
+            Part::Binding => pod::bind(&write, self.name(), sent).await?,
+            _ => pod::evict(&write, self.name(), sent, &self.query).await?,
+        }
+        let bytes = serde_json::to_vec(&Status::done(201)).expect("writing to memory does not fail");
+        Ok(self.respond(201, &wanted, bytes, &[]))
+    }
+
+    fn log(&self) -> Result<Response<Body>, Status> {
+        let log = pod::log(self.server, self.resource, self.namespace(), self.name(), &self.query)?;
+        let code = if log.is_some() { 200 } else { 204 };
+        Ok(typed(code, "text/plain", log.unwrap_or_else(Body::empty)))
+    }
+
     async fn update(&self, part: Part) -> Result<Response<Body>, Status> {
         let wanted = self.wanted(Shape::Object)?;
         self.query.check_write("UpdateOptions", false)?;
@@ -232,7 +249,7 @@ impl<'a> Call<'a> {
         let done = match (&self.resource.scale, part) {
             (Some(paths), Part::Scale) => {
                 let set = |object: &Value| scale::set(object, &sent.value, self.resource, paths);
-                write.rescale(self.name(), &mut warnings, set).await?
+                write.alter(self.name(), &mut warnings, set).await?
             }
             _ => write.replace(self.name(), sent, &mut warnings).await?,
         };
@@ -271,7 +288,7 @@ impl<'a> Call<'a> {
                     let patched = patch.apply(self.resource, &scale::of(object, paths))?;
                     scale::set(object, &patched, self.resource, paths)
                 };
-                write.rescale(self.name(), &mut warnings, set).await?
+                write.alter(self.name(), &mut warnings, set).await?
             }
             _ => {
                 let patched = |object: &Value| patch.apply(self.resource, object);

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::operators::Choice;
+use crate::plane::PlaneArgs;
+
 /// A Kubernetes API server in one process, for developing and testing operators.
 #[derive(Debug, Parser)]
 #[command(name = "konverge", version, propagate_version = true, after_help = EXAMPLES)]
@@ -33,7 +36,7 @@ pub enum Command {
     /// Run the API server
     #[command(after_help = APISERVER_EXAMPLES)]
     Apiserver(ApiserverArgs),
-    /// Run what a developer needs: today the API server alone, on port 3000
+    /// Run what a developer needs: the API server, operators on it, and pages to look at it, on port 3000
     #[command(after_help = DEV_EXAMPLES)]
     Dev(DevArgs),
     /// Copy the data to a file, also while the server runs
@@ -58,7 +61,12 @@ const DEV_EXAMPLES: &str = "\
 Examples:
   konverge dev
   konverge dev --memory --port 0
-  PORT=8080 konverge dev";
+  konverge dev --operator all
+  konverge dev --operator none
+  PORT=8080 konverge dev
+
+What it does differently from `konverge apiserver`: a custom resource may be replaced without its resourceVersion, and one
+that is posted into a namespace which does not exist makes the namespace.";
 
 /// Arguments of `konverge apiserver`.
 #[derive(Debug, clap::Args)]
@@ -88,11 +96,26 @@ pub struct ApiserverArgs {
 /// Arguments of `konverge dev`.
 #[derive(Debug, clap::Args)]
 pub struct DevArgs {
-    /// The port to listen on, on 127.0.0.1; 0 picks a free one
+    /// The address to listen on. On others than loopback it serves HTTPS, and demands the token in the kubeconfig
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "ADDRESS")]
+    pub bind: IpAddr,
+    /// Another name or address the certificate is for, where HTTPS is served; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub tls_name: Vec<String>,
+    /// The operators to run, of those that come with the program: application, webapp, myapp; or all, or none. Without
+    /// this, the operator whose project the current directory is; elsewhere application
+    #[arg(long, value_name = "NAME[,NAME]")]
+    pub operator: Option<Choice>,
+    /// The binary of the project that is the operator, if it has several
+    #[arg(long, value_name = "NAME", conflicts_with = "operator")]
+    pub bin: Option<String>,
+    /// The port to listen on; 0 picks a free one
     #[arg(long, env = "PORT", default_value_t = 3000)]
     pub port: u16,
     #[command(flatten)]
     pub storage: StorageArgs,
+    #[command(flatten)]
+    pub plane: PlaneArgs,
 }
 
 /// Where objects are kept.

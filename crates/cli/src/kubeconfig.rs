@@ -24,6 +24,8 @@ pub struct Kubeconfig<'a> {
     pub server: &'a str,
     /// The CA to trust, as PEM; none for plain HTTP.
     pub ca_pem: Option<&'a str>,
+    /// What the server demands of its clients, if it does.
+    pub token: Option<&'a str>,
 }
 
 impl Kubeconfig<'_> {
@@ -38,13 +40,14 @@ impl Kubeconfig<'_> {
     }
 
     fn text(&self) -> String {
-        let Kubeconfig { server, ca_pem } = self;
-        let (ca, user) = match ca_pem {
+        let Kubeconfig { server, ca_pem, token } = self;
+        let ca =
+            ca_pem.map_or(String::new(), |pem| format!("\n    certificate-authority-data: {}", base64(pem.as_bytes())));
+        let user = match (token, ca_pem) {
+            (Some(token), _) => format!("\n    token: {token}"),
             // Over TLS kubectl asks for a user name if there is no credential at all; the server looks at none.
-            Some(pem) => {
-                (format!("\n    certificate-authority-data: {}", base64(pem.as_bytes())), "\n    token: not-checked")
-            }
-            None => (String::new(), " {}"),
+            (None, Some(_)) => "\n    token: not-checked".to_owned(),
+            (None, None) => " {}".to_owned(),
         };
         format!(
             "{MARK}
@@ -140,19 +143,21 @@ mod tests {
 
     #[test]
     fn the_text() {
-        let plain = Kubeconfig { server: "http://127.0.0.1:6443", ca_pem: None }.text();
+        let plain = Kubeconfig { server: "http://127.0.0.1:6443", ca_pem: None, token: None }.text();
         assert!(plain.contains("\n    server: http://127.0.0.1:6443\nusers:\n"), "{plain}");
         assert!(plain.contains("\n  user: {}\ncontexts:"), "{plain}");
         assert!(plain.contains("\ncurrent-context: konverge\n") && plain.contains("namespace: default"), "{plain}");
-        let tls = Kubeconfig { server: "https://[::1]:1", ca_pem: Some("foo") }.text();
+        let tls = Kubeconfig { server: "https://[::1]:1", ca_pem: Some("foo"), token: None }.text();
         assert!(tls.contains("    server: https://[::1]:1\n    certificate-authority-data: Zm9v\nusers:\n"), "{tls}");
         assert!(tls.contains("\n  user:\n    token: not-checked\ncontexts:"), "{tls}");
+        let secret = Kubeconfig { server: "https://[::1]:1", ca_pem: Some("foo"), token: Some("secret") }.text();
+        assert!(secret.contains("\n  user:\n    token: secret\ncontexts:"), "{secret}");
     }
 
     #[test]
     fn what_may_be_replaced() {
         let directory = tempfile::tempdir().expect("a directory");
-        let config = Kubeconfig { server: "http://127.0.0.1:1", ca_pem: None };
+        let config = Kubeconfig { server: "http://127.0.0.1:1", ca_pem: None, token: None };
         let path = directory.path().join("deep/kubeconfig");
         config.write(&path).expect("a new one");
         config.write(&path).expect("our own");

@@ -4,13 +4,18 @@
 mod args;
 mod control;
 mod copies;
+mod dev;
 mod home;
 mod kubeconfig;
 mod log;
 mod open_files;
+mod operators;
+mod plane;
 mod port_holder;
+mod project;
 mod run;
 mod signal;
+mod surface;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -24,7 +29,7 @@ fn main() -> ExitCode {
     log::start(args.log_format, args.verbose);
     let outcome: Result<(), Box<dyn Error>> = match args.command {
         Command::Apiserver(options) => run::apiserver(options).map_err(Into::into),
-        Command::Dev(options) => run::dev(options).map_err(Into::into),
+        Command::Dev(options) => dev::dev(options).map_err(Into::into),
         Command::Backup(options) => copies::backup(&options).map_err(Into::into),
         Command::Restore(options) => copies::restore(&options).map_err(Into::into),
         Command::Version => {

@@ -1,20 +1,23 @@
-//! Running the API server: the one place that knows both the server and the listener. Options come in; it binds,
-//! opens, serves, tells, waits, and stops in the reverse order. It decides nothing about Kubernetes.
+//! Running the API server: the one place that knows both the server and the listener. A plan comes in; it binds, opens,
+//! serves, tells, waits, and stops in the reverse order. It decides nothing about Kubernetes.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use konverge_apiserver::{ApiServer, OpenError, Options, Storage};
+use konverge_apiserver::{ApiServer, Collector, OpenError, Options, Storage};
+use konverge_controllers::UnknownController;
 use konverge_serve::{BindError, BindOptions, CertificateError, Certificates, Limits, Listener, Tls};
 
-use crate::args::{ApiserverArgs, DevArgs, StorageArgs};
+use crate::args::{ApiserverArgs, StorageArgs};
 use crate::control::Control;
+use crate::dev::{Dev, Life, LifeError};
 use crate::home::Home;
 use crate::kubeconfig::{self, Kubeconfig, KubeconfigError};
 use crate::open_files;
 use crate::port_holder;
+use crate::project::FindError;
 use crate::signal::Stop;
 
 /// How long running requests may take after a stop was asked. Watches end at once, so this is for writes.
@@ -42,16 +45,25 @@ pub enum RunError {
     Open(Box<OpenError>),
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
+    #[error(transparent)]
+    Life(#[from] LifeError),
+    #[error(transparent)]
+    Project(#[from] FindError),
+    #[error(transparent)]
+    Controllers(#[from] UnknownController),
     #[error("the system refused")]
     System(#[from] io::Error),
 }
 
 /// What the two commands that run a server have in common.
-struct Plan<'a> {
-    bind: SocketAddr,
-    storage: &'a StorageArgs,
-    kubeconfig: PathBuf,
-    tls: Option<&'a [String]>,
+pub struct Plan<'a> {
+    pub bind: SocketAddr,
+    pub storage: &'a StorageArgs,
+    pub kubeconfig: PathBuf,
+    /// For HTTPS, more names of the certificate.
+    pub tls: Option<&'a [String]>,
+    /// What lives on the server.
+    pub dev: Option<Dev>,
 }
 
 /// `konverge apiserver`
@@ -63,6 +75,7 @@ pub fn apiserver(args: ApiserverArgs) -> Result<(), RunError> {
         storage: &args.storage,
         kubeconfig: args.kubeconfig.clone().unwrap_or_else(|| home.kubeconfig()),
         tls: args.tls.then_some(&args.tls_name),
+        dev: None,
     };
     serve(&plan, |ready| {
         format!(
@@ -70,36 +83,6 @@ pub fn apiserver(args: ApiserverArgs) -> Result<(), RunError> {
             ready.url,
             ready.storage,
             ready.kubeconfig.display()
-        )
-    })
-}
-
-/// `konverge dev`
-pub fn dev(args: DevArgs) -> Result<(), RunError> {
-    let home = Home::new(&args.storage.data_dir);
-    let plan = Plan {
-        bind: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), args.port),
-        storage: &args.storage,
-        kubeconfig: home.kubeconfig(),
-        tls: None,
-    };
-    serve(&plan, |ready| {
-        // Another terminal is in another directory.
-        let kubeconfig = std::path::absolute(ready.kubeconfig).unwrap_or_else(|_| ready.kubeconfig.into());
-        let (url, kubeconfig) = (&ready.url, kubeconfig.display());
-        format!(
-            "konverge dev ready at {url} ({}) kubeconfig {kubeconfig}
-
-This is the API server alone: it keeps objects and tells watchers, but no controllers run yet, so a
-Deployment makes no Pods. Use it from another terminal:
-
-  export KUBECONFIG={kubeconfig}
-  kubectl get namespaces
-  curl {url}/version
-
-Ctrl-C stops it.
-",
-            ready.storage
         )
     })
 }
@@ -114,13 +97,17 @@ fn allowed(args: &ApiserverArgs) -> Result<(), RunError> {
 }
 
 /// What to tell when it is ready.
-struct Ready<'a> {
-    url: String,
-    storage: String,
-    kubeconfig: &'a Path,
+pub struct Ready<'a> {
+    pub url: String,
+    pub storage: String,
+    pub kubeconfig: &'a Path,
+    /// What runs beside the server, in words.
+    pub living: String,
+    pub token: Option<&'a str>,
 }
 
-fn serve(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result<(), RunError> {
+/// Runs a plan to its end; `tell` says what is printed when it is ready.
+pub fn serve(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(run(plan, tell))
 }
@@ -141,21 +128,35 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
         false => Some(home.own(&url)?),
     };
     let _control = control(plan, &home, &api);
-    let server = listener.serve(api.clone());
-    let ca_pem = certificates.as_ref().map(Certificates::ca_pem);
-    Kubeconfig { server: &url, ca_pem }.write(&plan.kubeconfig)?;
-
     let storage = match plan.storage.memory {
         true => "memory".into(),
         false => format!("disk {}", home.store().display()),
     };
-    let ready = Ready { url, storage, kubeconfig: &plan.kubeconfig };
+    let (server, mut life) = match &plan.dev {
+        None => (listener.serve(api.clone()), None),
+        Some(dev) => {
+            let life = Life::start(dev, &api).await?;
+            (listener.serve(life.surface(dev, &api, &url, &storage)?), Some(life))
+        }
+    };
+    let ca_pem = certificates.as_ref().map(Certificates::ca_pem);
+    let token = plan.dev.as_ref().and_then(|dev| dev.token.as_deref());
+    Kubeconfig { server: &url, ca_pem, token }.write(&plan.kubeconfig)?;
+
+    let living = plan.dev.as_ref().map(Dev::living).unwrap_or_default();
+    let ready = Ready { url, storage, kubeconfig: &plan.kubeconfig, living, token };
     print(&tell(&ready));
     tracing::info!(url = ready.url, storage = ready.storage, "ready");
+    if let (Some(life), Some(dev)) = (&mut life, &plan.dev) {
+        life.develop(dev, &plan.kubeconfig);
+    }
 
     stop.asked().await;
     tracing::info!("stopping; a second Ctrl-C stops at once");
     let grace = async {
+        if let Some(life) = life {
+            life.stop().await;
+        }
         // Watches end, which lets their connections end.
         api.shutdown();
         server.stop(GRACE).await
@@ -220,7 +221,11 @@ async fn open(plan: &Plan<'_>, home: &Home) -> Result<ApiServer, RunError> {
         true => Storage::Memory,
         false => Storage::Disk(home.store()),
     };
-    ApiServer::open(Options { storage, ..Options::default() }).await.map_err(|source| match home.owner() {
+    let lenient_updates = plan.dev.is_some();
+    // Where controllers run, collecting is theirs; who switches those off wants somebody else to do it.
+    let collector = if plan.dev.is_some() { Collector::Elsewhere } else { Collector::Inside };
+    let options = Options { storage, lenient_updates, collector, ..Options::default() };
+    ApiServer::open(options).await.map_err(|source| match home.owner() {
         Some(owner) if matches!(source, OpenError::Storage(konverge_store::OpenError::Held { .. })) => {
             RunError::Held { directory: home.store(), owner, source: source.into() }
         }

@@ -83,6 +83,11 @@ impl Status {
         Self { status: "Success".into(), details: Some(Box::new(details)), ..Self::failure(200, "", "") }
     }
 
+    /// A request that was done and left nothing to show.
+    pub fn done(code: u16) -> Self {
+        Self { status: "Success".into(), ..Self::failure(code, "", "") }
+    }
+
     /// Any failure.
     pub fn failure(code: u16, reason: &str, message: impl Into<String>) -> Self {
         Self {

@@ -20,6 +20,7 @@ mod negotiation;
 
 mod definitions;
 mod namespaces;
+mod pods;
 
 mod bad_input;
 mod history;

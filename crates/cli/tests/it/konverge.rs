@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use serde_json::Value;
+
 fn command(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_konverge"));
     command.args(arguments).current_dir(directory).env_remove("RUST_LOG").env_remove("PORT");
@@ -60,19 +62,45 @@ impl Running {
 
     /// A request whose answer is not read yet.
     pub fn open(&self, path: &str) -> TcpStream {
-        self.send(&format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n"))
+        self.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
     }
 
     pub fn get(&self, path: &str) -> String {
-        answer(self.send(&format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")))
+        answer(self.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")))
     }
 
     pub fn post(&self, path: &str, body: &str) -> String {
         let length = body.len();
         answer(self.send(&format!(
-            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n\
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
              content-length: {length}\r\n\r\n{body}"
         )))
+    }
+
+    /// A request as `curl` makes it; the code, and the JSON or text that came back.
+    pub fn curl(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, Value) {
+        let text = answer(self.send(&self.request(method, path, headers, body, "connection: close\r\n")));
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a code");
+        let body =
+            if head.to_ascii_lowercase().contains("transfer-encoding: chunked") { dechunk(body) } else { body.into() };
+        (code, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+    }
+
+    /// Server-Sent Events, as `curl -N` reads them.
+    pub fn stream(&self, path: &str, headers: &[(&str, &str)]) -> Events {
+        let stream = self.send(&self.request("GET", path, headers, "", ""));
+        Events { lines: BufReader::new(stream), last_id: String::new() }
+    }
+
+    fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str, more: &str) -> String {
+        let given = |name: &str| headers.iter().any(|(given, _)| *given == name);
+        let host = if given("host") { String::new() } else { format!("host: localhost:{}\r\n", self.port()) };
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let length = if body.is_empty() { String::new() } else { format!("content-length: {}\r\n", body.len()) };
+        format!(
+            "{method} {path} HTTP/1.1\r\n{host}user-agent: curl/8.5.0\r\naccept: */*\r\n{headers}{length}{more}\r\n{body}"
+        )
     }
 
     fn send(&self, request: &str) -> TcpStream {
@@ -98,6 +126,43 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Server-Sent Events as they come.
+pub struct Events {
+    lines: BufReader<TcpStream>,
+    /// The id that came last.
+    pub last_id: String,
+}
+
+impl Events {
+    /// The next event in short: `ADDED name`. Chunks of the transfer are between lines, and are none of them.
+    pub fn event(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            let read = self.lines.read_line(&mut line).expect("a line");
+            assert!(read > 0, "the stream ended");
+            if let Some(id) = line.strip_prefix("id: ") {
+                self.last_id = id.trim_end().to_owned();
+            }
+            if let Some(data) = line.strip_prefix("data: ") {
+                let data: Value = serde_json::from_str(data).expect("JSON");
+                let name = data["object"]["metadata"]["name"].as_str().unwrap_or_default();
+                return format!("{} {name}", data["type"].as_str().expect("a type"));
+            }
+        }
+    }
+}
+
+/// The content of a chunked body.
+fn dechunk(mut body: &str) -> String {
+    let mut content = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).expect("a size");
+        content.push_str(&rest[..size]);
+        body = &rest[size + 2..];
+    }
+    content
 }
 
 fn answer(mut stream: TcpStream) -> String {

@@ -2,6 +2,7 @@
 
 #![cfg(unix)]
 
+mod dev;
 mod konverge;
 
 use std::fs;
@@ -46,7 +47,7 @@ fn dev_says_what_it_is() {
     let server = Running::start(directory.path(), &["dev", "--port", "0", "--memory"]);
     let url = server.url().to_string();
     let (_, rest) = server.stop();
-    for part in ["API server alone", "no controllers run yet", "export KUBECONFIG=/", &format!("curl {url}/version")] {
+    for part in ["Operators at work: application.", "export KUBECONFIG=/", &format!("curl {url}/watch -N")] {
         assert!(rest.contains(part), "{part:?} is not in {rest}");
     }
 }

@@ -19,6 +19,7 @@ mod generators;
 mod get;
 mod metadata;
 mod patch;
+mod pods;
 mod replace;
 mod rollout;
 mod scale;

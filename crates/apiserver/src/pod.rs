@@ -1,0 +1,74 @@
+//! The endpoints of pods that do more than keep what is sent: `binding` gives a pod its node, `eviction` deletes it if
+//! its disruption budget allows, `log` says what a simulated container has to say. In: an object of another kind than
+//! the row's, or parameters. Out: a changed pod, or the `Status` that says why not.
+
+mod binding;
+mod eviction;
+mod log;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use konverge_core::{GroupVersion, Status};
+
+use crate::change::Write;
+use crate::decode::Decoded;
+
+pub(crate) use binding::bind;
+pub(crate) use eviction::evict;
+pub(crate) use log::log;
+
+/// An object of such a kind.
+#[derive(Deserialize)]
+struct Sent<T> {
+    #[serde(default)]
+    metadata: Metadata,
+    #[serde(flatten)]
+    rest: T,
+}
+
+/// What it says about the pod it is for.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    namespace: String,
+    uid: String,
+    resource_version: String,
+    annotations: Option<Map<String, Value>>,
+    labels: Option<Map<String, Value>>,
+}
+
+/// Reads an object of the kind that the endpoint speaks, and makes sure that it is about this pod.
+fn receive<T: DeserializeOwned>(write: &Write<'_>, name: &str, sent: Decoded) -> Result<Sent<T>, Status> {
+    let gvk = &write.resource.subresource(write.part.name()).expect("the endpoint was found by its name").gvk;
+    let (kind, version) = (&gvk.kind, &gvk.version);
+    if let Some(given) = sent.value["kind"].as_str().filter(|given| given != kind) {
+        return Err(Status::bad_request(format!(
+            "the kind in the data ({given}) does not match the expected kind ({kind})"
+        )));
+    }
+    // Older versions of a group are read too: these kinds never changed.
+    if let Some(given) = sent.value["apiVersion"].as_str()
+        && GroupVersion::parse(given).is_none_or(|given| given.group != gvk.group)
+    {
+        return Err(Status::bad_request(format!(
+            "the API version in the data ({given}) does not match the expected API version ({})",
+            gvk.group_version()
+        )));
+    }
+    let object: Sent<T> = serde_json::from_value(sent.value).map_err(|why| {
+        Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
+    })?;
+    let about = &object.metadata;
+    if !about.namespace.is_empty() && Some(&*about.namespace) != write.namespace {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    if about.name != name {
+        return Err(Status::bad_request(format!("name in URL does not match name in {kind} object")));
+    }
+    Ok(object)
+}

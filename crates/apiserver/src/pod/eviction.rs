@@ -1,0 +1,275 @@
+//! Eviction: a deletion that asks the pod's disruption budget first. In: an `Eviction`. Out: a pod that is going, and
+//! one disruption less in the budget; 429 when the budget has none left.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use konverge_core::{LabelSelector, Status};
+use konverge_store::Range;
+
+use super::receive;
+use crate::change::{Done, Write};
+use crate::conditions;
+use crate::decode::Decoded;
+use crate::delete::{self, DeleteOptions};
+use crate::env::rfc3339;
+use crate::meta;
+use crate::part::Part;
+use crate::request::Query;
+
+/// How often a pod is looked at anew that somebody else changes at the same time.
+const ATTEMPTS: usize = 20;
+
+/// So many evictions may be approved that whoever keeps the budget has not seen yet.
+const MAX_DISRUPTED_PODS: usize = 2000;
+
+/// How long a client should wait for a budget that is not up to date.
+const RETRY_SECONDS: u32 = 10;
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Eviction {
+    delete_options: Value,
+}
+
+/// Evicts a pod.
+pub(crate) async fn evict(write: &Write<'_>, name: &str, sent: Decoded, query: &Query) -> Result<(), Status> {
+    let eviction = receive::<Eviction>(write, name, sent)?.rest;
+    let options = DeleteOptions::read(eviction.delete_options, query)?;
+    let mut attempts = 0;
+    let pod = loop {
+        let pod = current(write, name)?;
+        if !is_beyond_budgets(&pod) {
+            break pod;
+        }
+        // A pod that has not run yet may become healthy, and fall under its budget, while this looks away.
+        let going = meta::is_terminating(&pod) || pod["status"]["phase"] != "Pending";
+        let exact = if going || options.is_pinned() { options.clone() } else { pinned(&options, &pod) };
+        attempts += 1;
+        match remove(write, name, &exact).await {
+            Err(status) if status.reason == "Conflict" && !options.is_pinned() && attempts < ATTEMPTS => {}
+            done => return done,
+        }
+    };
+    let budgets = budgets_of(write, &pod)?;
+    let Some(budget) = budgets.first() else { return remove(write, name, &options).await };
+    if budgets.len() > 1 {
+        let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+        return Err(Status::failure(500, "", why));
+    }
+    if !is_ready(&pod) && spares_unhealthy(budget) {
+        // It counts for nothing as long as it is not healthy: the delete holds only for the pod as it was seen.
+        return match remove(write, name, &pinned(&options, &pod)).await {
+            Err(status) if status.reason == "Conflict" && !options.is_pinned() => {
+                Err(still_processed(meta::text(budget, "name")))
+            }
+            done => done,
+        };
+    }
+    charge(write, meta::text(budget, "name"), name, options.dry_run()).await?;
+    remove(write, name, &options).await
+}
+
+fn current(write: &Write<'_>, name: &str) -> Result<Value, Status> {
+    let found = write.server.store.get(&write.resource.key(write.namespace, name), None).map_err(Status::internal)?;
+    let entry = found.ok_or_else(|| Status::not_found("", "pods", name))?;
+    Ok(write.resource.view(&entry))
+}
+
+fn pinned(options: &DeleteOptions, pod: &Value) -> DeleteOptions {
+    options.pinned(meta::text(pod, "resourceVersion"))
+}
+
+/// Marks a pod as disrupted, and deletes it.
+async fn remove(write: &Write<'_>, name: &str, options: &DeleteOptions) -> Result<(), Status> {
+    let Write { server, resource, namespace, .. } = *write;
+    let mut options = options.clone();
+    if !options.dry_run() {
+        let now = rfc3339(server.env.now());
+        let marking = Write { part: Part::Status, namespace, ..server.internal_write(resource) };
+        let marked = marking.amend(name, |pod| {
+            options.check(resource, pod)?;
+            let mut pod = pod.clone();
+            let target = json!({
+                "type": "DisruptionTarget", "status": "True",
+                "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+            });
+            conditions::set(&mut pod["status"]["conditions"], target, &now);
+            Ok(pod)
+        });
+        // The mark itself makes a new version of the pod.
+        if let (Done::Kept(entry), true) = (marked.await?, options.is_pinned()) {
+            options = options.pinned(&entry.revision.0.to_string());
+        }
+    }
+    delete::delete(server, resource, namespace, name, &options).await?;
+    Ok(())
+}
+
+/// Whether nothing is lost with a pod: it has ended, has not begun, or is going anyway.
+fn is_beyond_budgets(pod: &Value) -> bool {
+    let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+    matches!(phase, "Succeeded" | "Failed" | "Pending") || meta::is_terminating(pod)
+}
+
+fn is_ready(pod: &Value) -> bool {
+    conditions::find(&pod["status"]["conditions"], "Ready").is_some_and(|ready| ready["status"] == "True")
+}
+
+fn number(object: &Value, field: &str) -> i64 {
+    object["status"][field].as_i64().unwrap_or_default()
+}
+
+/// Whether the budget lets unhealthy pods go without counting them.
+fn spares_unhealthy(budget: &Value) -> bool {
+    let desired = number(budget, "desiredHealthy");
+    budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+        || (number(budget, "currentHealthy") >= desired && desired > 0)
+}
+
+/// The disruption budgets that a pod falls under.
+fn budgets_of(write: &Write<'_>, pod: &Value) -> Result<Vec<Value>, Status> {
+    let kinds = write.server.kinds.snapshot();
+    let budgets = kinds.find("policy", "v1", "poddisruptionbudgets").expect("disruption budgets are built in");
+    let range = Range { prefix: &budgets.prefix(write.namespace), ..Range::default() };
+    let page = write.server.store.range(range).map_err(Status::internal)?;
+    let labels = meta::of(pod).get("labels").and_then(Value::as_object).into_iter().flatten();
+    let labels: BTreeMap<String, String> =
+        labels.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect();
+    let covers = |budget: &Value| {
+        let selector = &budget["spec"]["selector"];
+        // A selector that does not read selects nothing, like one that is absent.
+        selector.is_object() && LabelSelector::from_object(selector).is_ok_and(|selector| selector.matches(&labels))
+    };
+    Ok(page.entries.iter().map(|entry| budgets.view(entry)).filter(covers).collect())
+}
+
+/// Takes one disruption from the budget, for this pod.
+async fn charge(write: &Write<'_>, budget: &str, pod: &str, dry_run: bool) -> Result<(), Status> {
+    let kinds = write.server.kinds.snapshot();
+    let budgets = kinds.find("policy", "v1", "poddisruptionbudgets").expect("disruption budgets are built in");
+    let now = rfc3339(write.server.env.now());
+    let internal = write.server.internal_write(budgets);
+    let charging = Write { part: Part::Status, namespace: write.namespace, dry_run, ..internal };
+    charging.alter(budget, &mut Vec::new(), |budget| charged(budget, pod, &now)).await?;
+    Ok(())
+}
+
+/// The budget with one disruption less, or why it has none to give.
+fn charged(budget: &Value, pod: &str, now: &str) -> Result<Value, Status> {
+    let name = meta::text(budget, "name");
+    let forbidden = |why: &str| Err(Status::forbidden("policy", "poddisruptionbudget", name, why));
+    let generation = meta::of(budget).get("generation").and_then(Value::as_i64).unwrap_or_default();
+    let allowed = number(budget, "disruptionsAllowed");
+    let disrupted = budget["status"]["disruptedPods"].as_object().map_or(0, |pods| pods.len());
+    if number(budget, "observedGeneration") < generation {
+        return Err(still_processed(name));
+    }
+    if allowed < 0 {
+        return forbidden("pdb disruptions allowed is negative");
+    }
+    if disrupted > MAX_DISRUPTED_PODS {
+        return forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
+    }
+    if allowed == 0 {
+        return Err(violated(&why_none(budget)));
+    }
+    let mut budget = budget.clone();
+    let status = &mut budget["status"];
+    status["disruptionsAllowed"] = (allowed - 1).into();
+    if allowed == 1 {
+        let condition = json!({
+            "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
+            "observedGeneration": status["observedGeneration"],
+        });
+        conditions::set(&mut status["conditions"], condition, now);
+    }
+    status["disruptedPods"][pod] = now.into();
+    Ok(budget)
+}
+
+fn why_none(budget: &Value) -> String {
+    let name = meta::text(budget, "name");
+    let (desired, current) = (number(budget, "desiredHealthy"), number(budget, "currentHealthy"));
+    let condition = conditions::find(&budget["status"]["conditions"], "DisruptionAllowed");
+    let text = |field: &str| condition.and_then(|condition| condition[field].as_str()).unwrap_or_default();
+    let refused = text("status") == "False" && !text("message").is_empty();
+    let now = format!("The disruption budget {name} does not allow evicting pods currently");
+    match text("reason") {
+        // The numbers mean nothing then.
+        "SyncFailed" if refused => format!("{now} because it failed sync: {}", text("message")),
+        _ if current <= desired => {
+            format!("The disruption budget {name} needs {desired} healthy pods and has {current} currently")
+        }
+        reason if refused => format!("{now} ({reason}): {}", text("message")),
+        _ => now,
+    }
+}
+
+fn violated(why: &str) -> Status {
+    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+    Status::failure(429, "TooManyRequests", message).with_cause("DisruptionBudget", why, "")
+}
+
+fn still_processed(budget: &str) -> Status {
+    let why = format!("The disruption budget {budget} is still being processed by the server.");
+    violated(&why).retry_after(RETRY_SECONDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_say_why_they_refuse() {
+        let failed = json!([{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": "m"}]);
+        let odd = json!([{"type": "DisruptionAllowed", "status": "False", "reason": "Odd", "message": "m"}]);
+        let none = "The disruption budget b does not allow evicting pods currently";
+        for (status, code, expect) in [
+            (json!({"observedGeneration": 1}), 429, "The disruption budget b is still being processed by the server."),
+            (
+                json!({"observedGeneration": 2, "desiredHealthy": 3, "currentHealthy": 2}),
+                429,
+                "The disruption budget b needs 3 healthy pods and has 2 currently",
+            ),
+            (
+                json!({"observedGeneration": 2, "desiredHealthy": 3, "currentHealthy": 2, "conditions": failed}),
+                429,
+                &*format!("{none} because it failed sync: m"),
+            ),
+            (
+                json!({"observedGeneration": 2, "currentHealthy": 2, "conditions": odd}),
+                429,
+                &*format!("{none} (Odd): m"),
+            ),
+            (json!({"observedGeneration": 2, "currentHealthy": 2}), 429, none),
+            (
+                json!({"observedGeneration": 2, "disruptionsAllowed": -1}),
+                403,
+                "poddisruptionbudget.policy \"b\" is forbidden: pdb disruptions allowed is negative",
+            ),
+        ] {
+            let budget = json!({"metadata": {"name": "b", "generation": 2}, "status": status});
+            let refused = charged(&budget, "p", "now").unwrap_err();
+            assert_eq!(refused.code, code, "{status}");
+            let said = match code {
+                429 => &refused.details.as_ref().unwrap().causes[0].message,
+                _ => &refused.message,
+            };
+            assert_eq!(said, expect);
+        }
+    }
+
+    #[test]
+    fn the_last_disruption_closes_the_budget() {
+        for (allowed, closed) in [(2, false), (1, true)] {
+            let budget = json!({"metadata": {"name": "b"}, "status": {"disruptionsAllowed": allowed}});
+            let charged = charged(&budget, "p", "now").unwrap();
+            assert_eq!(charged["status"]["disruptionsAllowed"], allowed - 1);
+            assert_eq!(charged["status"]["disruptedPods"], json!({"p": "now"}));
+            assert_eq!(conditions::find(&charged["status"]["conditions"], "DisruptionAllowed").is_some(), closed);
+        }
+    }
+}

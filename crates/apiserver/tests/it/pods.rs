@@ -1,0 +1,402 @@
+//! The endpoints of pods that do more than keep what is sent: binding, eviction, log.
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Answer, Cluster, MERGE, PODS, pod, version};
+
+const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+
+fn binding(name: &str, node: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+           "target": {"apiVersion": "v1", "kind": "Node", "name": node}})
+}
+
+async fn bind(cluster: &Cluster, name: &str, body: &Value) -> Answer {
+    cluster.post(&format!("{PODS}/{name}/binding"), body).await
+}
+
+#[tokio::test]
+async fn binding_places_a_pod() {
+    let cluster = Cluster::new().await;
+    let made = cluster.post(PODS, &pod("a")).await.expect(201);
+    let mut body = binding("a", "node-1");
+    body["metadata"]["annotations"] = json!({"why": "room"});
+    body["metadata"]["labels"] = json!({"zone": "z"});
+
+    let dry = cluster.post(&format!("{PODS}/a/binding?dryRun=All"), &body).await.expect(201);
+    assert_eq!(dry, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}));
+    assert_eq!(cluster.get(&format!("{PODS}/a")).await.expect(200), made);
+
+    bind(&cluster, "a", &body).await.expect(201);
+    let bound = cluster.get(&format!("{PODS}/a")).await.expect(200);
+    assert_eq!(bound["spec"]["nodeName"], "node-1");
+    assert_eq!(
+        bound["status"]["conditions"],
+        json!([{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}])
+    );
+    assert_eq!(bound["metadata"]["annotations"], json!({"why": "room"}));
+    assert_eq!(bound["metadata"]["labels"], json!({"zone": "z"}));
+    for unchanged in ["generation", "managedFields", "uid"] {
+        assert_eq!(bound["metadata"][unchanged], made["metadata"][unchanged], "{unchanged}");
+    }
+}
+
+#[tokio::test]
+async fn binding_is_refused() {
+    let cluster = Cluster::new().await;
+    let mut gated = pod("gated");
+    gated["spec"]["schedulingGates"] = json!([{"name": "wait"}]);
+    let mut going = pod("going");
+    going["metadata"]["finalizers"] = json!(["example.com/stay"]);
+    for object in [pod("a"), pod("bound"), gated, going] {
+        cluster.post(PODS, &object).await.expect(201);
+    }
+    bind(&cluster, "bound", &binding("bound", "node-1")).await.expect(201);
+    cluster.delete(&format!("{PODS}/going")).await.expect(200);
+
+    let with = |name: &str, path: &str, value: Value| {
+        let mut body = binding(name, "n");
+        *body.pointer_mut(path).unwrap_or(&mut Value::Null) = value.clone();
+        if let Some(field) = path.strip_prefix("/metadata/") {
+            body["metadata"][field] = value;
+        }
+        body
+    };
+    let conflict = |name: &str, why: &str| format!("Operation cannot be fulfilled on pods/binding \"{name}\": {why}");
+    for (name, body, code, reason, expect) in [
+        ("absent", binding("absent", "n"), 404, "NotFound", "pods \"absent\" not found".to_owned()),
+        (
+            "bound",
+            binding("bound", "n"),
+            409,
+            "Conflict",
+            conflict("bound", "pod bound is already assigned to node \"node-1\""),
+        ),
+        (
+            "gated",
+            binding("gated", "n"),
+            409,
+            "Conflict",
+            conflict("gated", "pod gated has non-empty .spec.schedulingGates"),
+        ),
+        (
+            "going",
+            binding("going", "n"),
+            409,
+            "Conflict",
+            conflict("going", "pod going is being deleted, cannot be assigned to a host"),
+        ),
+        ("a", binding("b", "n"), 400, "BadRequest", "name in URL does not match name in Binding object".into()),
+        (
+            "a",
+            with("a", "/kind", json!("Pod")),
+            400,
+            "BadRequest",
+            "the kind in the data (Pod) does not match the expected kind (Binding)".into(),
+        ),
+        (
+            "a",
+            with("a", "/apiVersion", json!("apps/v1")),
+            400,
+            "BadRequest",
+            "the API version in the data (apps/v1) does not match the expected API version (v1)".into(),
+        ),
+        (
+            "a",
+            with("a", "/metadata/namespace", json!("other")),
+            400,
+            "BadRequest",
+            "the namespace of the provided object does not match the namespace sent on the request".into(),
+        ),
+        (
+            "a",
+            with("a", "/metadata/uid", json!("not-this-one")),
+            409,
+            "Conflict",
+            format!(
+                "Operation cannot be fulfilled on pods \"a\": Precondition failed: UID in precondition: not-this-one, UID in object meta: {}",
+                cluster.get(&format!("{PODS}/a")).await.json()["metadata"]["uid"].as_str().unwrap()
+            ),
+        ),
+    ] {
+        assert_eq!(bind(&cluster, name, &body).await.fails(code, reason), expect);
+    }
+    for (body, expect) in [
+        (with("a", "/target/name", json!("")), "target.name: Required value"),
+        (
+            with("a", "/target/kind", json!("Pod")),
+            "target.kind: Unsupported value: \"Pod\": supported values: \"Node\", \"<empty>\"",
+        ),
+    ] {
+        let status = bind(&cluster, "a", &body).await.expect(500);
+        assert_eq!(status["message"], expect);
+    }
+    let unbound = cluster.get(&format!("{PODS}/a")).await.expect(200);
+    assert_eq!(unbound["spec"].get("nodeName"), None);
+}
+
+fn eviction(name: &str) -> Value {
+    json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "default"}})
+}
+
+async fn evict(cluster: &Cluster, name: &str, body: &Value) -> Answer {
+    cluster.post(&format!("{PODS}/{name}/eviction"), body).await
+}
+
+/// A pod on a node, in this phase, ready or not, that the budget selects.
+async fn run(cluster: &Cluster, name: &str, phase: &str, ready: &str) -> Value {
+    let mut object = pod(name);
+    object["metadata"]["labels"] = json!({"app": "web"});
+    cluster.post(PODS, &object).await.expect(201);
+    bind(cluster, name, &binding(name, "node-1")).await.expect(201);
+    let status = json!({"status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}});
+    cluster.patch(&format!("{PODS}/{name}/status"), MERGE, &status).await.expect(200)
+}
+
+/// A budget in this state.
+async fn budget(cluster: &Cluster, name: &str, spec: &Value, status: &Value) {
+    let mut wanted = json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 1});
+    wanted.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    let object = json!({"metadata": {"name": name}, "spec": wanted});
+    cluster.post(BUDGETS, &object).await.expect(201);
+    cluster.patch(&format!("{BUDGETS}/{name}/status"), MERGE, &json!({"status": status})).await.expect(200);
+}
+
+#[tokio::test]
+async fn eviction_takes_from_the_budget() {
+    let cluster = Cluster::new().await;
+    run(&cluster, "a", "Running", "True").await;
+    run(&cluster, "b", "Running", "True").await;
+    let open = json!({"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1});
+    budget(&cluster, "guard", &json!({}), &open).await;
+    let path = format!("{BUDGETS}/guard");
+
+    let before = (cluster.get(&path).await.expect(200), cluster.get(&format!("{PODS}/a")).await.expect(200));
+    cluster.post(&format!("{PODS}/a/eviction?dryRun=All"), &eviction("a")).await.expect(201);
+    let mut dry = eviction("a");
+    dry["deleteOptions"] = json!({"dryRun": ["All"]});
+    evict(&cluster, "a", &dry).await.expect(201);
+    let after = (cluster.get(&path).await.expect(200), cluster.get(&format!("{PODS}/a")).await.expect(200));
+    assert_eq!(before, after);
+
+    let done = evict(&cluster, "a", &eviction("a")).await.expect(201);
+    assert_eq!(done, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}));
+    let going = cluster.get(&format!("{PODS}/a")).await.expect(200);
+    assert_eq!(going["metadata"]["deletionGracePeriodSeconds"], 30);
+    let target = going["status"]["conditions"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&target["type"], &target["reason"]), (&json!("DisruptionTarget"), &json!("EvictionByEvictionAPI")));
+    let status = cluster.get(&path).await.expect(200)["status"].clone();
+    assert_eq!(status["disruptionsAllowed"], 0);
+    assert_eq!(status["disruptedPods"], json!({"a": "2026-01-02T03:04:05Z"}));
+    assert_eq!(status["conditions"][0]["reason"], "InsufficientPods");
+
+    let refused = evict(&cluster, "b", &eviction("b")).await;
+    let message = refused.fails(429, "TooManyRequests");
+    assert_eq!(message, "Cannot evict pod as it would violate the pod's disruption budget.");
+    assert_eq!(
+        refused.json()["details"],
+        json!({"causes": [{
+            "reason": "DisruptionBudget",
+            "message": "The disruption budget guard does not allow evicting pods currently",
+        }]})
+    );
+    let stays = cluster.get(&format!("{PODS}/b")).await.expect(200);
+    assert_eq!(stays["metadata"].get("deletionTimestamp"), None);
+}
+
+#[tokio::test]
+async fn eviction_and_budgets() {
+    let stale = json!({"observedGeneration": 0, "disruptionsAllowed": 1});
+    let shut = json!({"observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1});
+    let short = json!({"observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 1});
+    let always = json!({"unhealthyPodEvictionPolicy": "AlwaysAllow"});
+    let (plain, elsewhere) = (json!({}), json!({"selector": {"matchLabels": {"app": "other"}}}));
+    let nothing = json!({"selector": null});
+    for (what, phase, ready, spec, status, code) in [
+        ("not up to date", "Running", "True", &plain, &stale, 429),
+        ("used up", "Running", "True", &plain, &shut, 429),
+        ("of other pods", "Running", "True", &elsewhere, &shut, 201),
+        ("of no pods", "Running", "True", &nothing, &shut, 201),
+        ("unhealthy, enough others", "Running", "False", &plain, &shut, 201),
+        ("unhealthy, not enough others", "Running", "False", &plain, &short, 429),
+        ("unhealthy, always allowed", "Running", "False", &always, &short, 201),
+        ("ended", "Succeeded", "False", &plain, &short, 201),
+        ("failed", "Failed", "False", &plain, &short, 201),
+        ("not begun", "Pending", "False", &plain, &short, 201),
+    ] {
+        let cluster = Cluster::new().await;
+        run(&cluster, "a", phase, ready).await;
+        budget(&cluster, "guard", spec, status).await;
+        let answer = evict(&cluster, "a", &eviction("a")).await;
+        assert_eq!(answer.code, code, "{what}: {}", answer.json());
+        let left = cluster.get(&format!("{PODS}/a")).await;
+        let goes = left.code == 404 || left.json()["metadata"].get("deletionTimestamp").is_some();
+        assert_eq!(goes, code == 201, "{what}");
+        let retry = if what == "not up to date" { "10" } else { "" };
+        assert_eq!(answer.header("retry-after"), retry, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn eviction_is_refused() {
+    let cluster = Cluster::new().await;
+    let running = run(&cluster, "a", "Running", "True").await;
+    let old = version(&running) - 1;
+    let with = |options: Value| {
+        let mut body = eviction("a");
+        body["deleteOptions"] = options;
+        body
+    };
+    for (name, body, code, reason) in [
+        ("absent", eviction("absent"), 404, "NotFound"),
+        ("a", eviction("b"), 400, "BadRequest"),
+        ("a", json!({"kind": "Binding", "metadata": {"name": "a"}}), 400, "BadRequest"),
+        ("a", json!({"apiVersion": "v1", "metadata": {"name": "a"}}), 400, "BadRequest"),
+        ("a", with(json!({"preconditions": {"uid": "x"}})), 409, "Conflict"),
+        ("a", with(json!({"preconditions": {"resourceVersion": old.to_string()}})), 409, "Conflict"),
+        ("a", with(json!({"propagationPolicy": "Never"})), 422, "Invalid"),
+    ] {
+        evict(&cluster, name, &body).await.fails(code, reason);
+    }
+    for name in ["one", "two"] {
+        budget(&cluster, name, &json!({}), &json!({"observedGeneration": 1, "disruptionsAllowed": 1})).await;
+    }
+    let status = evict(&cluster, "a", &eviction("a")).await.expect(500);
+    assert_eq!(
+        status["message"],
+        "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+    );
+    assert_eq!(cluster.get(&format!("{PODS}/a")).await.expect(200), running);
+
+    // The version and the grace that were asked for count.
+    cluster.delete(&format!("{BUDGETS}/two")).await.expect(200);
+    let exact = json!({"gracePeriodSeconds": 5, "preconditions": {"resourceVersion": version(&running).to_string()}});
+    evict(&cluster, "a", &with(exact)).await.expect(201);
+    let going = cluster.get(&format!("{PODS}/a")).await.expect(200);
+    assert_eq!(going["metadata"]["deletionGracePeriodSeconds"], 5);
+}
+
+/// A pod with two containers, the second of them in this state.
+async fn with_states(cluster: &Cluster, name: &str, state: &Value, last: &Value) {
+    let mut object = pod(name);
+    object["spec"]["containers"] = json!([{"name": "main", "image": "web:1"}, {"name": "side", "image": "log:1"}]);
+    cluster.post(PODS, &object).await.expect(201);
+    bind(cluster, name, &binding(name, "node-1")).await.expect(201);
+    let running = json!({"running": {"startedAt": "2026-01-02T03:04:05Z"}});
+    let statuses = json!([
+        {"name": "main", "image": "web:1", "ready": true, "restartCount": 0, "state": running},
+        {"name": "side", "image": "log:1", "ready": false, "restartCount": 1, "state": state, "lastState": last},
+    ]);
+    let status = json!({"status": {"phase": "Running", "containerStatuses": statuses}});
+    cluster.patch(&format!("{PODS}/{name}/status"), MERGE, &status).await.expect(200);
+}
+
+#[tokio::test]
+async fn logs_say_that_they_are_simulated() {
+    let cluster = Cluster::new().await;
+    let ended = json!({"terminated": {"exitCode": 3, "reason": "Error"}});
+    with_states(&cluster, "a", &json!({"waiting": {"reason": "CrashLoopBackOff"}}), &ended).await;
+    let simulated =
+        "konverge: pod default/a is simulated: none of its containers runs, so there is no output of theirs to show\n";
+    let main = "konverge: pod is Running on node node-1\n\
+                konverge: container main has image web:1\n\
+                konverge: container main runs since 2026-01-02T03:04:05Z, ready, 0 restarts\n";
+    for (query, expect) in [
+        ("container=main", format!("{simulated}{main}")),
+        ("container=main&follow=false&sinceSeconds=3", format!("{simulated}{main}")),
+        ("container=main&tailLines=3", main.to_owned()),
+        ("container=main&tailLines=0", String::new()),
+        ("container=main&limitBytes=9&follow=true", "konverge:".to_owned()),
+        (
+            "container=main&tailLines=1&timestamps=true",
+            format!("2026-01-02T03:04:05Z {}\n", main.lines().last().unwrap()),
+        ),
+        ("container=side&tailLines=1", "konverge: container side waits: CrashLoopBackOff, 1 restarts\n".to_owned()),
+        (
+            "container=side&tailLines=1&previous=true",
+            "konverge: before, it ended with exit code 3 (Error)\n".to_owned(),
+        ),
+    ] {
+        let answer = cluster.get(&format!("{PODS}/a/log?{query}")).await;
+        assert_eq!((answer.code, answer.header("content-type")), (200, "text/plain"), "{query}");
+        assert_eq!(String::from_utf8_lossy(&answer.body), expect, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn logs_that_are_not_there() {
+    let cluster = Cluster::new().await;
+    cluster.post(PODS, &pod("unplaced")).await.expect(201);
+    cluster.post(PODS, &pod("placed")).await.expect(201);
+    bind(&cluster, "placed", &binding("placed", "node-1")).await.expect(201);
+    with_states(&cluster, "a", &json!({"waiting": {"reason": "ImagePullBackOff"}}), &json!({})).await;
+    let empty = cluster.get(&format!("{PODS}/unplaced/log")).await;
+    assert_eq!((empty.code, empty.body.len()), (204, 0));
+    for (path, code, reason, expect) in [
+        ("absent/log", 404, "NotFound", "pods \"absent\" not found"),
+        ("unplaced/log?container=x", 400, "BadRequest", "container x is not valid for pod unplaced"),
+        ("a/log", 400, "BadRequest", "a container name must be specified for pod a, choose one of: [main side]"),
+        ("placed/log", 400, "BadRequest", "container \"main\" in pod \"placed\" is not available"),
+        (
+            "a/log?container=side",
+            400,
+            "BadRequest",
+            "container \"side\" in pod \"a\" is waiting to start: trying and failing to pull image",
+        ),
+        (
+            "a/log?container=main&previous=true",
+            400,
+            "BadRequest",
+            "previous terminated container \"main\" in pod \"a\" not found",
+        ),
+        (
+            "a/log?container=main&tailLines=-1",
+            422,
+            "Invalid",
+            "PodLogOptions \"a\" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0",
+        ),
+    ] {
+        assert_eq!(cluster.get(&format!("{PODS}/{path}")).await.fails(code, reason), expect);
+    }
+}
+
+#[tokio::test]
+async fn a_followed_log_ends_with_its_container() {
+    let cluster = Cluster::new().await;
+    with_states(&cluster, "a", &json!({"running": {"startedAt": "2026-01-02T03:04:05Z"}}), &json!({})).await;
+    let path = format!("{PODS}/a/log?container=side&follow=true&tailLines=1");
+    let (followed, ()) = tokio::join!(cluster.get(&path), async {
+        // The log was asked for before, for both are one task and it was first.
+        let status = json!({"status": {"containerStatuses": [
+            {"name": "side", "image": "log:1", "restartCount": 1, "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}},
+        ]}});
+        cluster
+            .patch(&format!("{PODS}/a/status"), MERGE, &json!({"metadata": {"annotations": {"a": "b"}}}))
+            .await
+            .expect(200);
+        cluster.patch(&format!("{PODS}/a/status"), MERGE, &status).await.expect(200);
+    });
+    assert_eq!(
+        String::from_utf8_lossy(&followed.body),
+        "konverge: container side runs since 2026-01-02T03:04:05Z, not ready, 1 restarts\n\
+         konverge: container side ended with exit code 0 (Completed), 1 restarts\n"
+    );
+}
+
+#[tokio::test]
+async fn discovery_lists_them() {
+    let cluster = Cluster::new().await;
+    let list = cluster.get("/api/v1").await.expect(200);
+    let verbs = |name: &str| {
+        let rows = list["resources"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("{name}"));
+        (row["kind"].clone(), row["verbs"].clone())
+    };
+    assert_eq!(verbs("pods/binding"), (json!("Binding"), json!(["create"])));
+    assert_eq!(verbs("pods/eviction"), (json!("Eviction"), json!(["create"])));
+    assert_eq!(verbs("pods/log"), (json!("Pod"), json!(["get"])));
+    assert_eq!(verbs("namespaces/finalize"), (json!("Namespace"), json!(["update"])));
+    cluster.get(&format!("{PODS}/a/eviction")).await.fails(405, "MethodNotAllowed");
+    cluster.post(&format!("{PODS}/a/log"), &json!({})).await.fails(405, "MethodNotAllowed");
+    cluster.post(&format!("{PODS}/a/exec"), &json!({})).await.fails(404, "NotFound");
+}

@@ -1,0 +1,162 @@
+//! `konverge dev`: the API server with something living on it. In: arguments. Out: the plan for `run`, and what runs
+//! beside the server in the same process. Everything here talks to the server as any client does.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use jiff::Timestamp;
+use konverge::kube::Client;
+use konverge::{CountedRequests, MetricError, Metrics};
+use konverge_apiserver::{ApiServer, Environment, System};
+use konverge_controllers::UnknownController;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::args::DevArgs;
+use crate::home::Home;
+use crate::operators::{Choice, OperatorError, Operators};
+use crate::plane::Plane;
+use crate::project::Project;
+use crate::run::{self, Plan, Ready, RunError};
+use crate::surface::{About, Guard, Surface};
+
+/// What a developer's server has besides the API.
+pub struct Dev {
+    /// The bundled operators to run.
+    pub operators: Choice,
+    /// The project whose operator is built and run.
+    pub project: Option<Project>,
+    /// The controllers, and how pods are simulated.
+    pub plane: konverge_controllers::Options,
+    /// What clients have to bring; nothing where only this machine can reach the server.
+    pub token: Option<String>,
+}
+
+impl Dev {
+    /// What runs beside the server, for people.
+    pub fn living(&self) -> String {
+        match &self.project {
+            Some(project) => format!("Your operator {} is built and run, and again when you save.", project.binary()),
+            None => format!("Operators at work: {}.", self.operators),
+        }
+    }
+}
+
+/// `konverge dev`
+pub fn dev(args: DevArgs) -> Result<(), RunError> {
+    let elsewhere = !args.bind.is_loopback();
+    let project = match &args.operator {
+        Some(_) => None,
+        None => Project::find(&std::env::current_dir()?, args.bin.as_deref())?,
+    };
+    let operators = match (args.operator, &project) {
+        (Some(chosen), _) => chosen,
+        (None, Some(_)) => Choice::none(),
+        (None, None) => Choice::default(),
+    };
+    let plan = Plan {
+        bind: SocketAddr::new(args.bind, args.port),
+        storage: &args.storage,
+        kubeconfig: Home::new(&args.storage.data_dir).kubeconfig(),
+        tls: elsewhere.then_some(&args.tls_name),
+        dev: Some(Dev { operators, project, plane: args.plane.options()?, token: elsewhere.then(token) }),
+    };
+    run::serve(&plan, hint)
+}
+
+/// 256 bits that nobody guesses, made anew at each start: the kubeconfig has them.
+fn token() -> String {
+    format!("{:032x}{:032x}", System.random(), System.random())
+}
+
+fn hint(ready: &Ready<'_>) -> String {
+    // Another terminal is in another directory.
+    let kubeconfig = std::path::absolute(ready.kubeconfig).unwrap_or_else(|_| ready.kubeconfig.into());
+    let (url, kubeconfig) = (&ready.url, kubeconfig.display());
+    let curl = match ready.token {
+        Some(_) => "with the CA and the token of the kubeconfig, on".to_owned(),
+        None => format!("curl {url}"),
+    };
+    format!(
+        "konverge dev ready at {url} ({}) kubeconfig {kubeconfig}
+
+{} Pods are simulated. From another terminal:
+
+  {curl}/               what there is
+  {curl}/watch -N       Applications as they change
+  {curl}/events         what happened
+
+  export KUBECONFIG={kubeconfig}
+  kubectl get applications -A
+
+Ctrl-C stops it.
+",
+        ready.storage, ready.living
+    )
+}
+
+/// Why nothing lives on the server.
+#[derive(Debug, thiserror::Error)]
+pub enum LifeError {
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
+    #[error(transparent)]
+    Controllers(#[from] UnknownController),
+    #[error("the metrics cannot be shown")]
+    Metrics(#[from] MetricError),
+}
+
+/// What lives on the server. Dropping it ends it at once; [`Life::stop`] lets reconciles finish.
+pub struct Life {
+    metrics: Metrics,
+    client: Client,
+    plane: Plane,
+    operators: Operators,
+    project: Option<(watch::Sender<bool>, JoinHandle<()>)>,
+}
+
+impl Life {
+    /// Starts the controllers of the control plane, then the operators that rely on them.
+    pub async fn start(dev: &Dev, api: &ApiServer) -> Result<Self, LifeError> {
+        let metrics = Metrics::new();
+        let client = Client::new(CountedRequests::new(api.clone(), metrics.clone(), "konverge-dev"), "default");
+        let plane = Plane::start(dev.plane.clone(), client.clone())?;
+        let operators = Operators::start(&dev.operators, &client, &metrics).await?;
+        Ok(Self { metrics, client, plane, operators, project: None })
+    }
+
+    /// Builds and runs the operator of a project from now on, if there is one.
+    pub fn develop(&mut self, dev: &Dev, kubeconfig: &Path) {
+        let Some(project) = dev.project.clone() else { return };
+        // The operator runs in the project's directory, which need not be this one.
+        let kubeconfig = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.into());
+        let (stop, told) = watch::channel(false);
+        self.project = Some((stop, tokio::spawn(project.develop(self.client.clone(), kubeconfig, told))));
+    }
+
+    /// What is served in front of the API server.
+    pub fn surface(&self, dev: &Dev, api: &ApiServer, url: &str, storage: &str) -> Result<Surface, LifeError> {
+        let guard = match &dev.token {
+            Some(token) => Guard::Token(token.clone()),
+            None => Guard::Loopback,
+        };
+        let about = About {
+            url: url.to_owned(),
+            storage: storage.to_owned(),
+            operators: self.operators.names().to_vec(),
+            since: Timestamp::now(),
+        };
+        Ok(Surface::new(api.clone(), guard, about, self.metrics.clone(), self.operators.ailing())?)
+    }
+
+    /// Ends everything, in the reverse order.
+    pub async fn stop(self) {
+        if let Some((stop, task)) = self.project {
+            stop.send_replace(true);
+            // It has said what there is to say.
+            let _ = task.await;
+        }
+        self.operators.stop().await;
+        self.plane.stop().await;
+    }
+}

@@ -1,0 +1,116 @@
+//! One's own operator under `konverge dev`: built, run against the control plane, and built again when a file is saved.
+//! In: a project, a kubeconfig and a client. Out: a running operator and one stream of lines. A build that fails leaves
+//! the operator running that was there before; an operator that ends is said to have ended, and started again.
+//!
+//! ```text
+//! find    is this directory an operator's project, and what is its binary called?
+//! build   cargo, with its own words → an executable and the files it was made of
+//! files   has one of them changed?
+//! child   the operator as a process: its lines, its end
+//! lines   who says what
+//! ```
+
+mod build;
+mod child;
+mod files;
+mod find;
+mod lines;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use konverge::kube::Client;
+use tokio::sync::watch;
+
+use crate::operators;
+
+use build::Built;
+use child::Child;
+use files::Files;
+pub use find::{FindError, Project};
+use lines::{Lines, Who};
+
+/// How long an operator that ended by itself stays away at first; doubled each time it does so again.
+const REST: Duration = Duration::from_secs(1);
+/// And at most.
+const LONGEST_REST: Duration = Duration::from_secs(30);
+
+impl Project {
+    /// Builds, runs and watches until `stop` is true.
+    pub async fn develop(self, client: Client, kubeconfig: PathBuf, mut stop: watch::Receiver<bool>) {
+        let lines = Lines::new();
+        let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
+        let mut running = None;
+        tokio::select! {
+            () = self.cycle(&mut running, &lines, &client, &kubeconfig) => {}
+            () = stopped => {}
+        }
+        if let Some(child) = running {
+            child.end(&lines).await;
+        }
+    }
+
+    /// Never ends by itself.
+    async fn cycle(&self, running: &mut Option<Child>, lines: &Lines, client: &Client, kubeconfig: &Path) {
+        let mut files = Files::below(self.directory());
+        loop {
+            lines.say(Who::Build, &format!("cargo build --bin {}", self.binary()));
+            match build::build(self, lines).await {
+                Ok(built) => {
+                    files.follow(&built.files);
+                    self.install(&built, client, lines).await;
+                    if let Some(old) = running.take() {
+                        old.end(lines).await;
+                    }
+                    *running = Some(Child::new(built.executable, kubeconfig));
+                }
+                Err(why) => {
+                    // What is missing may be a file that nothing names yet.
+                    files.add(Files::below(self.directory()));
+                    let still = if running.is_some() { "; the operator of before still runs" } else { "" };
+                    lines.say(Who::Build, &format!("{why}{still}; waiting for a change"));
+                }
+            }
+            match running {
+                Some(child) => tokio::select! {
+                    () = keep(child, lines) => {}
+                    () = files.changed() => {}
+                },
+                None => files.changed().await,
+            }
+        }
+    }
+
+    /// Puts the operator's CRDs into the control plane: what it prints when it is asked for them.
+    async fn install(&self, built: &Built, client: &Client, lines: &Lines) {
+        match install(built, client).await {
+            Ok(names) if names.is_empty() => lines.say(Who::Dev, "the operator has no CRDs of its own"),
+            Ok(names) => lines.say(Who::Dev, &format!("installed {}", names.join(", "))),
+            Err(why) => lines.say(Who::Dev, &format!("the operator's CRDs were not installed: {why}")),
+        }
+    }
+}
+
+/// Starts the operator, and starts it again when it ends. Never ends.
+async fn keep(child: &mut Child, lines: &Lines) {
+    let mut rest = REST;
+    loop {
+        let began = tokio::time::Instant::now();
+        let ended = child.run(lines).await;
+        if began.elapsed() > LONGEST_REST {
+            rest = REST;
+        }
+        lines.say(Who::Dev, &format!("the operator ended ({ended}); it is started again in {} s", rest.as_secs()));
+        tokio::time::sleep(rest).await;
+        rest = (rest * 2).min(LONGEST_REST);
+    }
+}
+
+async fn install(built: &Built, client: &Client) -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for document in child::crds(&built.executable).await? {
+        let definition = serde_saphyr::from_str(&document).map_err(|error| error.to_string())?;
+        names.push(operators::install(client, &definition).await.map_err(|error| error.to_string())?);
+    }
+    Ok(names)
+}

@@ -1,0 +1,121 @@
+//! One build. In: a project. Out: an executable and the files it was made of, or that it failed. Cargo's own words, its
+//! progress among them, are shown as they come.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::Command;
+
+use super::Project;
+use super::lines::{Lines, Who};
+
+/// What came out of a build.
+#[derive(Debug)]
+pub struct Built {
+    pub executable: PathBuf,
+    /// Everything that was compiled, and the manifests.
+    pub files: Vec<PathBuf>,
+}
+
+/// The cargo that runs us, if one does; else the one on the path.
+pub fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// Builds the binary of a project.
+pub async fn build(project: &Project, lines: &Lines) -> Result<Built, String> {
+    let mut command = Command::new(cargo());
+    command
+        .args(["build", "--message-format=json-render-diagnostics", "--bin", project.binary()])
+        .current_dir(project.directory())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    if lines.are_coloured() {
+        command.env("CARGO_TERM_COLOR", "always");
+    }
+    let mut cargo = command.spawn().map_err(|error| format!("cargo cannot be started: {error}"))?;
+    let (stdout, stderr) = (cargo.stdout.take(), cargo.stderr.take());
+    let words = async {
+        let Some(stderr) = stderr else { return };
+        let mut reader = BufReader::new(stderr).lines();
+        while let Ok(Some(line)) = reader.next_line().await {
+            lines.say(Who::Build, &line);
+        }
+    };
+    let messages = async {
+        let mut text = String::new();
+        match stdout {
+            Some(mut stdout) => stdout.read_to_string(&mut text).await.map(|_| text),
+            None => Ok(text),
+        }
+    };
+    let ((), messages, status) = tokio::join!(words, messages, cargo.wait());
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(_) => return Err("the build failed".to_owned()),
+        Err(error) => return Err(format!("the build's end was not seen: {error}")),
+    }
+    let messages = messages.map_err(|error| format!("cargo's messages cannot be read: {error}"))?;
+    let executable = executable(&messages, project.binary()).ok_or("cargo built no executable")?;
+    let mut files = compiled(&executable);
+    files.extend(["Cargo.toml", "Cargo.lock"].map(|name| project.directory().join(name)));
+    Ok(Built { executable, files })
+}
+
+/// Where cargo says that the binary is.
+fn executable(messages: &str, binary: &str) -> Option<PathBuf> {
+    let of_binary = |line: &str| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        let is_it = message["reason"] == "compiler-artifact" && message["target"]["name"] == binary;
+        message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
+    };
+    messages.lines().filter_map(of_binary).next_back()
+}
+
+/// The files an executable was made of, which cargo writes beside it. Without that, none are known.
+fn compiled(executable: &Path) -> Vec<PathBuf> {
+    let text = std::fs::read_to_string(executable.with_extension("d")).unwrap_or_default();
+    let Some((_, files)) = text.split_once(": ") else { return Vec::new() };
+    listed(files.lines().next().unwrap_or_default())
+}
+
+/// Names with spaces between them; a space in a name has a backslash before it.
+fn listed(text: &str) -> Vec<PathBuf> {
+    let mut names = vec![String::new()];
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        let name = names.last_mut().expect("there is always a name");
+        match character {
+            '\\' => name.extend(characters.next()),
+            ' ' => names.push(String::new()),
+            character => name.push(character),
+        }
+    }
+    names.into_iter().filter(|name| !name.is_empty()).map(PathBuf::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_says_where_the_executable_is() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"name":"konverge"},"executable":null}
+not json
+{"reason":"compiler-artifact","target":{"name":"shop"},"executable":"/target/debug/shop"}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(executable(messages, "shop"), Some(PathBuf::from("/target/debug/shop")));
+        assert_eq!(executable(messages, "konverge"), None);
+    }
+
+    #[test]
+    fn names_may_have_spaces() {
+        let expect: Vec<PathBuf> = ["/a/src/main.rs", "/my dir/lib.rs"].map(PathBuf::from).into();
+        assert_eq!(listed(r"/a/src/main.rs /my\ dir/lib.rs "), expect);
+    }
+}

@@ -1,0 +1,56 @@
+//! One stream of lines, each with who says it.
+
+use std::io::{IsTerminal, Write};
+
+/// Who says a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// The operator under development.
+    Operator,
+    /// Cargo.
+    Build,
+    /// `konverge dev` about both.
+    Dev,
+}
+
+/// Where lines go. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    coloured: bool,
+}
+
+impl Who {
+    /// The word before a line and its colour.
+    fn mark(self) -> (&'static str, &'static str) {
+        match self {
+            Who::Operator => ("operator", "36"),
+            Who::Build => ("build", "33"),
+            Who::Dev => ("dev", "35"),
+        }
+    }
+}
+
+impl Lines {
+    /// Lines on stdout, coloured if a person looks.
+    pub fn new() -> Self {
+        let coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Self { coloured }
+    }
+
+    /// Whether a person looks.
+    pub fn are_coloured(&self) -> bool {
+        self.coloured
+    }
+
+    /// Says a line.
+    pub fn say(&self, who: Who, line: &str) {
+        let (word, colour) = who.mark();
+        // A whole line under one lock: those of two speakers are not mixed.
+        let mut stdout = std::io::stdout().lock();
+        // Nobody is left to be told that nobody listens.
+        let _ = match self.coloured {
+            true => writeln!(stdout, "\x1b[{colour}m{word:>8} │\x1b[0m {line}"),
+            false => writeln!(stdout, "{word:>8} │ {line}"),
+        };
+    }
+}

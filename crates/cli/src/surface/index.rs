@@ -1,0 +1,152 @@
+//! `/`: what there is. In: the table of pages, and what this server is. Out: JSON for `curl`, and for a browser a plain
+//! page with the same and the live list of resources. Nothing is loaded from elsewhere.
+
+use http::{HeaderValue, Response, header};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use application::Application;
+use konverge::kube::CustomResourceExt;
+use konverge_apiserver::{ApiServer, Body};
+use konverge_core::Status;
+
+use super::{ask, json_page, plain};
+
+const TEMPLATE: &str = include_str!("page.html");
+
+/// A browser may run what is in the page and talk to this server, and nothing else.
+const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
+                      img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Something to ask for.
+pub struct Page {
+    pub path: &'static str,
+    pub what: &'static str,
+    /// What comes after the address in an example.
+    example: &'static str,
+}
+
+const fn page(path: &'static str, what: &'static str, example: &'static str) -> Page {
+    Page { path, what, example }
+}
+
+/// The pages beside the API.
+pub const PAGES: [Page; 8] = [
+    page("/", "What there is: JSON, or in a browser a page", "/"),
+    page("/readyz", "Whether the server and the operators work; also /healthz and /livez", "/readyz?verbose"),
+    page("/crd", "The definition of Applications", "/crd"),
+    page("/crds", "All definitions that are installed", "/crds"),
+    page(
+        "/watch",
+        "Objects as they change, as Server-Sent Events; ?kind= and ?namespace= choose, Last-Event-ID resumes",
+        "/watch?kind=Deployment",
+    ),
+    page(
+        "/events",
+        "What happened, newest first; filters: namespace, object, type, severity, since, limit",
+        "/events?severity=Warning&since=10m",
+    ),
+    page("/leader", "Who decides: without election, this process", "/leader"),
+    page("/metrics", "Metrics of the operators, for Prometheus", "/metrics"),
+];
+
+const API: &str = "/apis/cloudnative.elide.dev/v1/namespaces/{namespace}/applications";
+
+/// What the API has for Applications; `kubectl` shows the rest.
+const OPERATIONS: [(&str, &str, &str); 6] = [
+    ("GET", "", "List Applications"),
+    ("POST", "", "Create one; a namespace that does not exist is made"),
+    ("GET", "/{name}", "Get one"),
+    ("PUT", "/{name}", "Replace one; it need not say which version it replaces"),
+    ("PATCH", "/{name}", "Change one: merge patch, JSON patch, server-side apply"),
+    ("DELETE", "/{name}", "Delete one, and what belongs to it"),
+];
+
+/// What this server is.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// `http://127.0.0.1:3000`
+    pub url: String,
+    /// `memory`, or where on disk.
+    pub storage: String,
+    /// The operators that run in this process.
+    pub operators: Vec<&'static str>,
+    /// When it started.
+    pub since: Timestamp,
+}
+
+impl About {
+    /// Who leads, in the words of a Lease.
+    pub fn leader(&self) -> Value {
+        json!({
+            "leader": true,
+            "holderIdentity": format!("konverge-dev_{}", std::process::id()),
+            "acquireTime": self.since.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
+            "leaseTransitions": 0,
+            "election": false,
+            "message": "there is no election: the operators run in this process, and nobody else has its data open",
+            "operators": self.operators,
+        })
+    }
+
+    fn describe(&self, paths: &Value) -> Value {
+        let pages = PAGES.iter().map(|page| {
+            let curl = if page.path == "/watch" { "curl -N" } else { "curl" };
+            json!({"method": "GET", "path": page.path, "what": page.what,
+                   "try": format!("{curl} '{}{}'", self.url, page.example)})
+        });
+        let operations = OPERATIONS
+            .iter()
+            .map(|(method, rest, what)| json!({"method": method, "path": format!("{API}{rest}"), "what": what}));
+        json!({
+            "name": "konverge dev",
+            "version": env!("CARGO_PKG_VERSION"),
+            "storage": self.storage,
+            "operators": self.operators,
+            "since": self.since.to_string(),
+            "endpoints": pages.chain(operations).collect::<Vec<_>>(),
+            "paths": paths,
+        })
+    }
+}
+
+/// The definition of Applications, ready to be applied anywhere.
+pub fn definition() -> Value {
+    serde_json::to_value(Application::crd()).unwrap_or_default()
+}
+
+/// Answers a request for `/`.
+pub async fn answer(api: &ApiServer, about: &About, accept: Option<&str>) -> Result<Response<Body>, Status> {
+    // Clients of Kubernetes look for the paths of the API here.
+    let paths = ask::json(api, "/").await?["paths"].take();
+    let description = about.describe(&paths);
+    if !accept.is_some_and(|accept| accept.contains("text/html")) {
+        return Ok(json_page(&description));
+    }
+    let mut response = plain(200, "text/html; charset=utf-8", html(&description));
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    Ok(response)
+}
+
+fn html(description: &Value) -> String {
+    let text = |value: &Value| escape(value.as_str().unwrap_or_default());
+    let rows = description["endpoints"].as_array().into_iter().flatten().map(|row| {
+        format!(
+            "<tr><td>{}</td><td><code>{}</code></td><td>{}</td><td><code>{}</code></td></tr>\n",
+            text(&row["method"]),
+            text(&row["path"]),
+            text(&row["what"]),
+            text(&row["try"])
+        )
+    });
+    let operators: Vec<String> = description["operators"].as_array().into_iter().flatten().map(text).collect();
+    TEMPLATE
+        .replace("{{version}}", &text(&description["version"]))
+        .replace("{{storage}}", &text(&description["storage"]))
+        .replace("{{operators}}", &if operators.is_empty() { "none".to_owned() } else { operators.join(", ") })
+        .replace("{{endpoints}}", &rows.collect::<String>())
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,211 @@
+//! `/watch`: objects of a kind as Server-Sent Events. In: a kind, a namespace, the last event that a client saw. Out: a
+//! stream of ADDED, MODIFIED and DELETED, each with the resource version as its id, and comments while nothing happens.
+//!
+//! It is a watch of the API server in other words, and lives exactly as long as its answer: a client that goes takes
+//! everything with it. What is there at the start is sent in the order in which it last changed, so that whichever id a
+//! client saw last, everything it has not seen comes after it.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use http::Response;
+use http_body_util::BodyExt;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use konverge::Gauge;
+use konverge_apiserver::{ApiServer, Body};
+use konverge_core::Status;
+
+use super::query::{self, Query};
+use super::{answer_of, ask, kinds};
+
+/// What is watched when nothing else is said.
+const DEFAULT_KIND: &str = "applications.cloudnative.elide.dev";
+
+/// How often a quiet stream shows that it is alive, which is also how soon a client that is gone is noticed.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// Long enough that the stream ends when its reader does.
+const FOREVER_SECONDS: u32 = 365 * 24 * 3600;
+
+/// Starts a stream.
+pub async fn answer(
+    api: &ApiServer,
+    wanted: &Query,
+    last_event_id: Option<&str>,
+    watching: &Gauge,
+) -> Result<Response<Body>, Status> {
+    let last = match last_event_id.map(str::trim).filter(|text| !text.is_empty()) {
+        None => None,
+        Some(text) => Some(text.parse::<u64>().map_err(|_| {
+            Status::bad_request(format!(
+                "Last-Event-ID must be the id of an event, a resource version; {text:?} is none"
+            ))
+        })?),
+    };
+    let kind = kinds::find(api, wanted.get("kind").unwrap_or(DEFAULT_KIND)).await?;
+    let path = kind.path(query::name(wanted, "namespace")?)?;
+    let lines = Lines::open(api, &path, last).await?;
+    let mut heartbeat = interval(HEARTBEAT);
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick is at once.
+    heartbeat.tick().await;
+    let feed = Feed {
+        api: api.clone(),
+        path,
+        lines,
+        initial: last.is_none().then(Vec::new),
+        ready: VecDeque::from([Bytes::from_static(b"retry: 1000\n\n")]),
+        heartbeat,
+        _reading: Reading::of(watching),
+    };
+    let mut response = answer_of(200, "text/event-stream", Body::stream(feed.stream()));
+    response.headers_mut().insert("x-accel-buffering", http::HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+/// One who reads, counted as long as it lives.
+struct Reading(Gauge);
+
+impl Reading {
+    fn of(watching: &Gauge) -> Self {
+        watching.inc();
+        Self(watching.clone())
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// What one stream holds.
+struct Feed {
+    api: ApiServer,
+    path: String,
+    lines: Lines,
+    /// What was there at the start, until all of it has come; then nothing.
+    initial: Option<Vec<(u64, Bytes)>>,
+    /// What can be sent at once.
+    ready: VecDeque<Bytes>,
+    heartbeat: Interval,
+    _reading: Reading,
+}
+
+impl Feed {
+    fn stream(self) -> impl Stream<Item = Bytes> + Send + 'static {
+        stream::unfold(self, |mut feed| async move {
+            loop {
+                if let Some(piece) = feed.ready.pop_front() {
+                    return Some((piece, feed));
+                }
+                tokio::select! {
+                    line = feed.lines.next() => feed.take(&line?).await?,
+                    _ = feed.heartbeat.tick() => feed.ready.push_back(Bytes::from_static(b": nothing new\n\n")),
+                }
+            }
+        })
+    }
+
+    /// Takes one line of the watch; nothing when the stream is over.
+    async fn take(&mut self, line: &[u8]) -> Option<()> {
+        let Ok(event) = serde_json::from_slice::<Event<'_>>(line) else {
+            tracing::error!(path = self.path, "a watch sent a line that is no event");
+            return None;
+        };
+        let about: About = serde_json::from_str(event.object.get()).unwrap_or_default();
+        let version = about.metadata.resource_version;
+        match event.kind {
+            "BOOKMARK" => {
+                if let Some(mut initial) = self.initial.take() {
+                    initial.sort_by_key(|(version, _)| *version);
+                    self.ready.extend(initial.into_iter().map(|(_, piece)| piece));
+                }
+                // An event without data is not told to anybody, but its id is remembered.
+                self.ready.push_back(format!("id: {version}\n\n").into());
+            }
+            // The history since the last event is gone: what is there now is told anew.
+            "ERROR" if about.code == 410 => {
+                self.ready.push_back(Bytes::from_static(b"event: RESYNC\ndata: {\"type\":\"RESYNC\"}\n\n"));
+                self.lines = Lines::open(&self.api, &self.path, None).await.ok()?;
+                self.initial = Some(Vec::new());
+            }
+            "ERROR" => {
+                tracing::warn!(path = self.path, status = event.object.get(), "a watch ended with an error");
+                return None;
+            }
+            kind => {
+                let line = String::from_utf8_lossy(line);
+                let piece = Bytes::from(format!("id: {version}\nevent: {kind}\ndata: {}\n\n", line.trim_end()));
+                match &mut self.initial {
+                    Some(initial) => initial.push((version.parse().unwrap_or_default(), piece)),
+                    None => self.ready.push_back(piece),
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+#[derive(Deserialize)]
+struct Event<'l> {
+    #[serde(rename = "type")]
+    kind: &'l str,
+    #[serde(borrow)]
+    object: &'l RawValue,
+}
+
+/// What has to be known of an object, or of a `Status`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct About {
+    metadata: Metadata,
+    code: u16,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    resource_version: String,
+}
+
+/// The lines of a watch.
+struct Lines {
+    body: Pin<Box<Body>>,
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    /// Starts a watch after a version, or with what is there.
+    async fn open(api: &ApiServer, path: &str, after: Option<u64>) -> Result<Self, Status> {
+        let from = match after {
+            Some(version) => format!("resourceVersion={version}"),
+            None => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
+        };
+        let path = format!("{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={FOREVER_SECONDS}&{from}");
+        let response = ask::get(api, &path, "application/json").await?;
+        if !response.status().is_success() {
+            return Err(ask::status(&ask::whole(response.into_body()).await));
+        }
+        Ok(Self { body: Box::pin(response.into_body()), buffer: Vec::new() })
+    }
+
+    /// The next one; nothing at the end. What has come is kept when this is dropped while it waits.
+    async fn next(&mut self) -> Option<Vec<u8>> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                return Some(self.buffer.drain(..=end).collect());
+            }
+            match self.body.frame().await? {
+                Ok(frame) => self.buffer.extend_from_slice(frame.data_ref()?),
+                Err(never) => match never {},
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! An operator with everything that a real one has: a kind with a checked schema, three children that are kept as they
+//! should be, a status for people and programs, a finalizer, events and metrics of its own. `konverge dev` runs it.
+//!
+//! ```text
+//! Application ─▶ ConfigMap NAME-config ─▶ Deployment NAME ─▶ Service NAME
+//!      ▲                                       │
+//!      └── phase, conditions, replicas ────────┘
+//! ```
+
+use std::collections::BTreeMap;
+
+use konverge::prelude::*;
+use konverge::{Counter, Gauge, Labelled, MetricError, Metrics, PROGRESSING, READY};
+
+/// What a user asks for.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "cloudnative.elide.dev", version = "v1", kind = "Application", namespaced)]
+#[kube(status = "ApplicationStatus", shortname = "app", category = "all")]
+#[kube(scale(spec_replicas_path = ".spec.replicas", status_replicas_path = ".status.replicas"))]
+#[kube(printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase"}"#)]
+#[kube(printcolumn = r#"{"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas"}"#)]
+#[kube(printcolumn = r#"{"name": "Ready", "type": "integer", "jsonPath": ".status.readyReplicas"}"#)]
+#[kube(printcolumn = r#"{"name": "Image", "type": "string", "jsonPath": ".spec.image", "priority": 1}"#)]
+#[kube(printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#)]
+pub struct ApplicationSpec {
+    /// How many.
+    #[schemars(range(min = 0, max = 100))]
+    pub replicas: i32,
+    /// The image to run.
+    #[schemars(length(min = 1))]
+    pub image: String,
+    /// How a new version replaces the old one.
+    #[serde(default)]
+    pub strategy: Strategy,
+    /// What the application is told, as environment variables.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub config: BTreeMap<String, String>,
+    /// The port it listens on.
+    #[serde(default = "http")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: i32,
+    /// What each replica needs, and what it may take at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Limits>,
+}
+
+fn http() -> i32 {
+    80
+}
+
+/// How a new version replaces the old one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Strategy {
+    /// Replica by replica.
+    #[default]
+    RollingUpdate,
+    /// All at once, after the old ones are gone.
+    Recreate,
+}
+
+/// Quantities such as `cpu: 500m`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Limits {
+    /// What a replica needs.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, String>,
+    /// What it may take at most.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, String>,
+}
+
+/// What is true of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationStatus {
+    /// The generation of the spec that this is about.
+    pub observed_generation: i64,
+    /// How many replicas there are.
+    pub replicas: i32,
+    /// How many of them are ready.
+    pub ready_replicas: i32,
+    /// All of it in one word.
+    pub phase: Phase,
+}
+
+/// How an application is, in one word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Phase {
+    /// Replicas are still to come.
+    #[default]
+    Pending,
+    /// All replicas are ready.
+    Running,
+    /// What was asked for cannot be had.
+    Failed,
+    /// No replicas are asked for, and none are left.
+    Succeeded,
+}
+
+/// What this operator counts besides what every operator does.
+#[derive(Clone, Debug)]
+struct Meters {
+    phases: Labelled<Counter, 1>,
+    ready: Labelled<Gauge, 2>,
+}
+
+/// The operator, for `main`, for tests and for `konverge dev`; its metrics are shown among those of `metrics`.
+pub fn operator(metrics: &Metrics) -> Result<Operator<Application>, MetricError> {
+    let meters = Meters {
+        phases: metrics.counter_by(
+            "application_phase_changes_total",
+            "Applications that came to a phase",
+            ["phase"],
+        )?,
+        ready: metrics.gauge_by("application_ready_replicas", "Ready replicas", ["namespace", "name"])?,
+    };
+    let gone = meters.clone();
+    Ok(Operator::<Application>::new()
+        .reconcile(move |ctx| reconcile(ctx, meters.clone()))
+        .on_delete(move |ctx| forget(ctx, gone.clone()))
+        .metrics(metrics.clone()))
+}
+
+async fn reconcile(ctx: Context<Application>, meters: Meters) -> Result<Action> {
+    match children(&ctx).await {
+        Ok(deployment) => {
+            observe(&ctx, &meters, &deployment).await?;
+            Ok(Action::await_change())
+        }
+        Err(error) => {
+            let status =
+                ApplicationStatus { phase: Phase::Failed, ..ctx.resource().status.clone().unwrap_or_default() };
+            tell(&ctx, &meters, status, "ReconciliationFailed", &error.to_string()).await?;
+            Err(error)
+        }
+    }
+}
+
+/// Before it goes: its children go with it, because they belong to it; only the page of metrics has to be told.
+async fn forget(ctx: Context<Application>, meters: Meters) -> Result<()> {
+    meters.ready.remove([ctx.namespace(), ctx.name()]);
+    ctx.event("Deleted", "its Deployment, Service and ConfigMap go with it").await
+}
+
+/// Makes the children look as the spec says; whatever somebody else changed about them is put back.
+async fn children(ctx: &Context<Application>) -> Result<Deployment> {
+    let spec = &ctx.resource().spec;
+    let config = format!("{}-config", ctx.name());
+    let settings = spec.config.iter().fold(ConfigMap::new(&config), |map, (key, value)| map.data(key, value));
+    ctx.apply(settings).await?;
+
+    let limits = spec.resources.clone().unwrap_or_default();
+    let resources = limits.requests.iter().fold(Resources::new(), |all, (name, amount)| all.request(name, amount));
+    let resources = limits.limits.iter().fold(resources, |all, (name, amount)| all.limit(name, amount));
+    let container = Container::new("app").image(&spec.image).port(spec.port).resources(resources);
+    let deployment = Deployment::new(ctx.name())
+        .replicas(spec.replicas)
+        .container(container.all_env_from_configmap(&config))
+        // Environment is read at the start of a container, so that a change has to start new ones.
+        .pod_annotation("cloudnative.elide.dev/config", checksum(&spec.config));
+    let deployment = match spec.strategy {
+        Strategy::RollingUpdate => deployment.rolling_update("25%", "25%"),
+        Strategy::Recreate => deployment.recreate(),
+    };
+    let deployment = ctx.apply(deployment).await?;
+
+    let selector = Selector::new().insert("app", ctx.name());
+    ctx.apply(Service::new(ctx.name()).port(80, spec.port).selector(selector)).await?;
+    Ok(deployment)
+}
+
+/// Says in the status what the Deployment says in its own.
+async fn observe(ctx: &Context<Application>, meters: &Meters, deployment: &Deployment) -> Result<()> {
+    let app = ctx.resource();
+    let (wanted, ready) = (app.spec.replicas, deployment.ready_replicas());
+    let replicas = deployment.inner().status.as_ref().and_then(|status| status.replicas).unwrap_or_default();
+    let stuck = stuck(deployment);
+    let phase = match wanted {
+        _ if stuck.is_some() => Phase::Failed,
+        0 if replicas == 0 => Phase::Succeeded,
+        _ if ready >= wanted && wanted > 0 => Phase::Running,
+        _ => Phase::Pending,
+    };
+    let observed_generation = app.metadata.generation.unwrap_or_default();
+    let status = ApplicationStatus { observed_generation, replicas, ready_replicas: ready, phase };
+    meters.ready.with([ctx.namespace(), ctx.name()]).set(f64::from(ready));
+    let reason = if stuck.is_some() { "ReconciliationFailed" } else { "ReconciliationSucceeded" };
+    let message = stuck.unwrap_or_else(|| format!("{ready} of {wanted} replicas are ready"));
+    tell(ctx, meters, status, reason, &message).await?;
+    let updating = !deployment.is_rolled_out() && wanted > 0;
+    let (reason, message) = if updating { ("Updating", "replicas are starting") } else { (reason, "nothing is to do") };
+    ctx.set_condition(Condition::new(PROGRESSING, updating, reason, message)).await
+}
+
+/// Writes status and readiness; a new phase is also an event and a count.
+async fn tell(
+    ctx: &Context<Application>,
+    meters: &Meters,
+    status: ApplicationStatus,
+    reason: &str,
+    message: &str,
+) -> Result<()> {
+    let phase = status.phase;
+    let before = ctx.resource().status.as_ref().map(|status| status.phase);
+    ctx.set_status(status).await?;
+    let ready = matches!(phase, Phase::Running | Phase::Succeeded);
+    let reason = if ready || phase == Phase::Failed { reason } else { "ReplicasNotReady" };
+    ctx.set_condition(Condition::new(READY, ready, reason, message)).await?;
+    if before != Some(phase) {
+        meters.phases.with([&format!("{phase:?}")]).inc();
+        match phase {
+            Phase::Failed => ctx.warning("Failed", message).await?,
+            phase => ctx.event(format!("{phase:?}"), message).await?,
+        }
+    }
+    Ok(())
+}
+
+/// Why a Deployment does not come any further, if it says so.
+fn stuck(deployment: &Deployment) -> Option<String> {
+    let conditions = deployment.inner().status.as_ref()?.conditions.as_ref()?;
+    let says = |kind: &str, status: &str| {
+        let found = conditions
+            .iter()
+            .find(|one| one.type_.as_deref() == Some(kind) && one.status.as_deref() == Some(status))?;
+        found.message.clone().or_else(|| found.reason.clone())
+    };
+    says("Progressing", "False").or_else(|| says("ReplicaFailure", "True"))
+}
+
+/// The same for the same config, and hardly ever for another (FNV-1a).
+fn checksum(config: &BTreeMap<String, String>) -> String {
+    let bytes = config.iter().flat_map(|(key, value)| [key, "=", value, "\n"].map(str::as_bytes)).flatten();
+    let hash =
+        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{hash:016x}")
+}
