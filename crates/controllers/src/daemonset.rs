@@ -113,9 +113,7 @@ impl DaemonSets {
         let pods = adopt::claim(&set.metadata, &selector, self.pods.managed_by(&set.metadata.uid)).mine;
         let collisions = (collisions > 0).then_some(collisions);
         let status = self.seen(&set, &pods, hash, |seen| plan::status(seen, collisions));
-        if status != set.status {
-            self.desk.write_status(&self.api, &set.metadata, &status).await?;
-        }
+        self.desk.write_status(&self.api, &set.metadata, &set.status, &status).await?;
         done?;
         self.forget(&set, &present, &revisions, &pods).await?;
         Ok(plan.again.map_or(Action::Wait, Action::Requeue))
@@ -154,7 +152,7 @@ impl DaemonSets {
         let create = |node: &String| {
             let template = &set.spec.template;
             let pod = placement::pod(template, hash, &set.metadata, &reference, node, self.desk.random());
-            async move { pods::create(&self.desk, &pod, subject).await.map_err(Error::from) }
+            async move { pods::create(&self.desk, &pod, subject).await.map(drop).map_err(Error::from) }
         };
         // The first alone, because what refuses one refuses all.
         if let Some((first, rest)) = plan.create.split_first() {

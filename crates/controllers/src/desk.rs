@@ -155,8 +155,17 @@ impl Desk {
         self.patch_if_there(api, &meta.key(), subresource, patch).await.map(drop)
     }
 
-    /// Writes the status of an object. That it is gone is fine.
-    pub async fn write_status(&self, api: &ApiResource, meta: &Meta, status: &impl Serialize) -> Result<()> {
+    /// Writes the status of an object, if it is another one than before. That the object is gone is fine.
+    pub async fn write_status<S: Serialize + PartialEq + Sync>(
+        &self,
+        api: &ApiResource,
+        meta: &Meta,
+        before: &S,
+        status: &S,
+    ) -> Result<()> {
+        if before == status {
+            return Ok(());
+        }
         let patch = json!([meta.is_still_it(), {"op": "add", "path": "/status", "value": status}]);
         self.patch_if_there(api, &meta.key(), "status", Patch::Json(patch)).await.map(drop)
     }

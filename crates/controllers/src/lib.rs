@@ -5,12 +5,17 @@
 //! plane        the table of controllers by the names of kube-controller-manager, and their life
 //! desk         what a controller reads and writes with; every write is known to the caches at once
 //! kinds        the kinds a server has
-//! meta, pods, claims, replicas, adopt, template, hash, history, quantity     the nouns controllers share
+//! meta, pods, claims, replicas, adopt, selected, scale, template, hash, history, quantity     the nouns controllers share
 //! replicaset   so many pods
 //! deployment   from one template to the next
 //! daemonset    one pod on each node
 //! statefulset  pods with a name and claims of their own
+//! job, ttl     pods that run to their end, and what becomes of it
+//! cronjob      Jobs by the clock
 //! volumes      who asks for storage gets some; protection: what is in use stays
+//! endpointslice, endpoints, service     where the pods behind a Service are
+//! disruption   how many pods may go
+//! autoscaler   as many pods as there is work for
 //! collect      what goes when its owner goes
 //! namespace    what goes with its namespace
 //! service_account, root_ca     what every namespace has
@@ -46,11 +51,20 @@ mod meta;
 mod pods;
 mod quantity;
 mod replicas;
+mod scale;
+mod selected;
+mod service;
 mod template;
 
+mod autoscaler;
 mod collect;
+mod cronjob;
 mod daemonset;
 mod deployment;
+mod disruption;
+mod endpoints;
+mod endpointslice;
+mod job;
 mod namespace;
 mod per_namespace;
 mod protection;
@@ -59,6 +73,7 @@ mod root_ca;
 mod service_account;
 mod simulate;
 mod statefulset;
+mod ttl;
 mod volumes;
 
 pub use plane::{ControlPlane, Options, UnknownController};

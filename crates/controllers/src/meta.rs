@@ -101,6 +101,9 @@ pub(crate) struct Condition {
     #[serde(rename = "type")]
     pub type_: String,
     pub status: String,
+    /// Jobs know when it was last looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_probe_time: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_update_time: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,6 +120,7 @@ impl Condition {
         Self {
             type_: type_.into(),
             status: status.into(),
+            last_probe_time: None,
             last_update_time: None,
             last_transition_time: Some(seconds(now)),
             reason: reason.into(),

@@ -21,8 +21,8 @@ use crate::desk::Desk;
 use crate::kinds::Kinds;
 use crate::simulate::SimulationSettings;
 use crate::{
-    collect, daemonset, deployment, namespace, protection, replicaset, root_ca, service_account, simulate, statefulset,
-    volumes,
+    autoscaler, collect, cronjob, daemonset, deployment, disruption, endpoints, endpointslice, job, namespace,
+    protection, replicaset, root_ca, service_account, simulate, statefulset, ttl, volumes,
 };
 
 /// A controller that works until it is told to stop.
@@ -46,6 +46,13 @@ const TABLE: &[Row] = &[
     Row { name: volumes::NAME, start: volumes::start },
     Row { name: protection::CLAIMS, start: protection::start_claims },
     Row { name: protection::VOLUMES, start: protection::start_volumes },
+    Row { name: job::NAME, start: job::start },
+    Row { name: cronjob::NAME, start: cronjob::start },
+    Row { name: ttl::NAME, start: ttl::start },
+    Row { name: endpointslice::NAME, start: endpointslice::start },
+    Row { name: endpoints::NAME, start: endpoints::start },
+    Row { name: disruption::NAME, start: disruption::start },
+    Row { name: autoscaler::NAME, start: autoscaler::start },
     Row { name: simulate::NAME, start: simulate::start },
     // The last: it shares the caches that others have opened.
     Row { name: collect::NAME, start: collect::start },
@@ -63,6 +70,8 @@ pub struct Options {
     pub simulation: SimulationSettings,
     /// The certificate authority by which pods know the API server, as PEM; without one nothing is published.
     pub root_ca: Option<String>,
+    /// How long a Job waits after its first failed pod; each further failure in a row makes it wait twice as long.
+    pub pod_failure_backoff: Duration,
     /// The time.
     pub clock: Clock,
 }
@@ -73,6 +82,7 @@ impl Default for Options {
             off: BTreeSet::new(),
             simulation: SimulationSettings::default(),
             root_ca: None,
+            pod_failure_backoff: Duration::from_secs(10),
             clock: Arc::new(Timestamp::now),
         }
     }
@@ -180,6 +190,8 @@ mod tests {
         for name in [
             "daemonset-controller",
             "deployment-controller",
+            "disruption-controller",
+            "job-controller",
             "garbage-collector-controller",
             "namespace-controller",
             "persistentvolume-binder-controller",

@@ -1,11 +1,14 @@
 //! A pod as controllers see it: whose it is, where it is, how it is doing. In: JSON, of which most is left unread. Out:
 //! answers to what controllers ask again and again. Pure.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use konverge_core::LabelSelector;
 use konverge_runtime::{Cache, CacheOf, Object, Result, Subject, Target, WriteError};
 use kube::core::ApiResource;
 use serde::Deserialize;
@@ -34,6 +37,35 @@ pub(crate) struct Pod {
 pub(crate) struct PodSpec {
     pub node_name: String,
     pub affinity: Affinity,
+    pub hostname: String,
+    pub subdomain: String,
+    pub containers: Vec<Container>,
+}
+
+/// What of a container controllers look at.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Container {
+    pub name: String,
+    pub ports: Vec<ContainerPort>,
+    pub resources: Resources,
+}
+
+/// A port of a container.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ContainerPort {
+    pub name: String,
+    pub container_port: i32,
+    /// TCP if it does not say.
+    pub protocol: Option<String>,
+}
+
+/// What a container asks for.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Resources {
+    pub requests: BTreeMap<String, Value>,
 }
 
 /// What of a pod's status controllers look at.
@@ -42,14 +74,43 @@ pub(crate) struct PodSpec {
 pub(crate) struct PodStatus {
     pub phase: String,
     pub conditions: Vec<Condition>,
+    #[serde(rename = "podIP")]
+    pub pod_ip: String,
+    #[serde(rename = "podIPs")]
+    pub pod_ips: Vec<PodIp>,
+    pub init_container_statuses: Vec<ContainerStatus>,
     pub container_statuses: Vec<ContainerStatus>,
+}
+
+/// An address of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct PodIp {
+    pub ip: String,
 }
 
 /// What of a container's status controllers look at.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ContainerStatus {
+    pub name: String,
     pub restart_count: i32,
+    pub state: ContainerState,
+}
+
+/// How a container is, as far as controllers ask: whether it has ended.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct ContainerState {
+    pub terminated: Option<Terminated>,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Terminated {
+    pub exit_code: i32,
+    pub finished_at: Option<Time>,
 }
 
 impl HasMeta for Pod {
@@ -96,6 +157,11 @@ impl Pod {
         Some(Duration::try_from(wait).unwrap_or_default())
     }
 
+    /// Whether it is on its way out and has not come to its end.
+    pub fn is_leaving(&self) -> bool {
+        self.metadata.is_terminating() && !self.is_finished()
+    }
+
     /// The most restarts of one of its containers.
     pub fn restarts(&self) -> i32 {
         self.status.container_statuses.iter().map(|container| container.restart_count).max().unwrap_or_default()
@@ -116,15 +182,23 @@ pub(crate) fn target() -> Target {
     Target::of::<core::Pod>()
 }
 
+/// What became of a pod that was to be created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Created {
+    Yes,
+    /// Its namespace is going.
+    NoNeed,
+}
+
 /// Creates a pod for its owner, which tells of it. That the namespace is going is fine: nothing is needed there.
-pub(crate) async fn create(desk: &Desk, pod: &Value, subject: &Arc<Subject>) -> Result<(), WriteError> {
+pub(crate) async fn create(desk: &Desk, pod: &Value, subject: &Arc<Subject>) -> Result<Created, WriteError> {
     match desk.create(&api(), pod).await {
         Ok(pod) => {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
             desk.event(subject, "SuccessfulCreate", format!("Created pod: {name}"));
-            Ok(())
+            Ok(Created::Yes)
         }
-        Err(error) if crate::replicaset::is_ending(&error) => Ok(()),
+        Err(error) if crate::replicaset::is_ending(&error) => Ok(Created::NoNeed),
         Err(error) => {
             desk.warning(subject, "FailedCreate", format!("Error creating: {error}"));
             Err(error)
@@ -178,6 +252,13 @@ impl Pods {
             decoded.inspect_err(|error| tracing::warn!(%error, "a pod cannot be read and is left out")).ok()
         };
         objects.iter().filter_map(decode).collect()
+    }
+
+    /// The pods of a namespace, by name.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<Pod>> {
+        let mut pods = self.decoded(&self.cache().list(Some(namespace), &LabelSelector::default()));
+        pods.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+        pods
     }
 
     /// The pods a controller manages.

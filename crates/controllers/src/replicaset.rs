@@ -8,20 +8,19 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1 as apps;
 use konverge_core::LabelSelector;
-use konverge_runtime::{Action, CacheOf, Controller, Error, Missing, Patch, Result, Run, Subject, Target, WriteError};
+use konverge_runtime::{Action, CacheOf, Controller, Error, Missing, Result, Run, Subject, Target, WriteError};
 use kube::core::ApiResource;
-use serde_json::json;
 
 use crate::adopt;
 use crate::desk::Desk;
 use crate::meta::HasMeta;
 use crate::plane::{Plane, Task};
-use crate::pods::{self, Pod, Pods};
-use crate::requests::DeleteOptions;
+use crate::pods::{self, Created, Pod, Pods};
 use crate::template;
 
 use plan::{Failure, Step};
-pub(crate) use plan::{ReplicaSet, ReplicaSetStatus};
+pub(crate) use plan::{ReplicaSet, ReplicaSetStatus, is_zero};
+pub(crate) use ranking::{Ranked, first_to_go};
 
 /// As kube-controller-manager calls it.
 pub(crate) const NAME: &str = "replicaset-controller";
@@ -59,14 +58,6 @@ struct ReplicaSets {
     controller: Arc<Controller>,
 }
 
-/// What became of a pod that was to be created.
-#[derive(PartialEq, Eq)]
-enum Created {
-    Yes,
-    /// Its namespace is going.
-    NoNeed,
-}
-
 impl ReplicaSets {
     async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
         if let Some(namespace) = adopt::strays_of(&run.key) {
@@ -86,10 +77,7 @@ impl ReplicaSets {
         let mine = adopt::claim(&set.metadata, &selector, self.pods.managed_by(&set.metadata.uid)).mine;
         let now = self.desk.now();
         let status = plan::status(&set, &mine, failure.as_ref(), now);
-        if status != set.status {
-            let patch = json!([set.metadata.is_still_it(), {"op": "add", "path": "/status", "value": status}]);
-            self.desk.patch_if_there(&self.api, &run.key, "status", Patch::Json(patch)).await?;
-        }
+        self.desk.write_status(&self.api, &set.metadata, &set.status, &status).await?;
         match failure {
             Some(failure) => Err(failure.error),
             None => Ok(plan::next_look(&set, &mine, now).map_or(Action::Wait, Action::Requeue)),
@@ -133,18 +121,8 @@ impl ReplicaSets {
         let one = || {
             let pod = template::pod(&set.spec.template, &set.metadata, &reference, self.desk.random());
             async move {
-                match self.desk.create(&self.pods_api, &pod).await {
-                    Ok(pod) => {
-                        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                        self.desk.event(subject, "SuccessfulCreate", format!("Created pod: {name}"));
-                        Ok(Created::Yes)
-                    }
-                    Err(error) if is_ending(&error) => Ok(Created::NoNeed),
-                    Err(error) => {
-                        self.desk.warning(subject, "FailedCreate", format!("Error creating: {error}"));
-                        Err(Failure { reason: "FailedCreate", error: error.into() })
-                    }
-                }
+                let created = pods::create(&self.desk, &pod, subject).await;
+                created.map_err(|error| Failure { reason: "FailedCreate", error: error.into() })
             }
         };
         if one().await? == Created::NoNeed {
@@ -156,17 +134,8 @@ impl ReplicaSets {
 
     async fn delete(&self, pods: &[Arc<Pod>], subject: &Arc<Subject>) -> Result<(), Failure> {
         let deletes = pods.iter().map(|pod| async move {
-            let options = DeleteOptions { uid: &pod.metadata.uid, ..DeleteOptions::default() };
-            match self.desk.delete(&self.pods_api, &pod.metadata.key(), &options).await {
-                Ok(_) => {
-                    self.desk.event(subject, "SuccessfulDelete", format!("Deleted pod: {}", pod.metadata.name));
-                    Ok(())
-                }
-                Err(error) => {
-                    self.desk.warning(subject, "FailedDelete", format!("Error deleting: {error}"));
-                    Err(Failure { reason: "FailedDelete", error })
-                }
-            }
+            let deleted = pods::delete(&self.desk, &pod.metadata, subject).await;
+            deleted.map_err(|error| Failure { reason: "FailedDelete", error })
         });
         self.desk.together(deletes).await.into_iter().collect()
     }

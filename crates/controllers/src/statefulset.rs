@@ -111,9 +111,7 @@ impl StatefulSets {
         // What was just created and deleted counts: the cache knows.
         let pods = adopt::claim(&set.metadata, &selector, self.pods.managed_by(&set.metadata.uid)).mine;
         let status = self.seen(&case, &pods, |seen| plan::status(seen, collisions));
-        if status != set.status {
-            self.desk.write_status(&self.api, &set.metadata, &status).await?;
-        }
+        self.desk.write_status(&self.api, &set.metadata, &set.status, &status).await?;
         done?;
         self.forget(&case, &revisions, &pods).await?;
         Ok(plan.again.map_or(Action::Wait, Action::Requeue))

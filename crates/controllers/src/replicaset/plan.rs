@@ -124,7 +124,7 @@ pub(crate) fn status(
         let found = mine.iter().filter(|pod| pod.is_active() && test(pod)).count();
         i32::try_from(found).unwrap_or(i32::MAX)
     };
-    let terminating = mine.iter().filter(|pod| pod.metadata.is_terminating() && !pod.is_finished()).count();
+    let terminating = mine.iter().filter(|pod| pod.is_leaving()).count();
     let mut conditions = set.status.conditions.clone();
     match failure {
         // The first failure stays until all is well: its words are as good as those of the next.

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use konverge_controllers::{Options, SimulationSettings};
-use konverge_schema::merge_patch;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 

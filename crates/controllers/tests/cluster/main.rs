@@ -1,7 +1,12 @@
 //! The control plane against the API server of this project, in one process: what a user of the cluster sees.
 
+mod autoscalers;
+mod budgets;
 mod collecting;
+mod cronjobs;
 mod daemons;
+mod endpoints;
+mod jobs;
 mod life;
 mod namespaces;
 mod rollouts;

@@ -5,10 +5,6 @@ use serde_json::{Value, json};
 
 use crate::stage::*;
 
-fn is(status: &str, reason: &str) -> (String, String) {
-    (status.to_owned(), reason.to_owned())
-}
-
 fn revision(object: &Value) -> &str {
     object["metadata"]["annotations"]["deployment.kubernetes.io/revision"].as_str().unwrap_or_default()
 }
@@ -106,6 +102,12 @@ async fn a_recreation_never_runs_both() {
                 biased;
                 event = events.try_next() => match event.unwrap().unwrap() {
                     watcher::Event::Apply(pod) | watcher::Event::InitApply(pod) => {
+                        // One that has come to its end does not run, although it may still be there.
+                        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+                        if matches!(phase, Some("Succeeded" | "Failed")) {
+                            there.remove(&pod.metadata.uid.unwrap());
+                            continue;
+                        }
                         let image = pod.spec.unwrap().containers[0].image.clone().unwrap();
                         there.insert(pod.metadata.uid.unwrap(), image);
                         both |= there.values().collect::<std::collections::BTreeSet<_>>().len() > 1;

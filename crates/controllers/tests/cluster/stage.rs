@@ -7,7 +7,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use konverge_apiserver::{ApiServer, Collector};
 use konverge_controllers::{ControlPlane, Options};
-use konverge_schema::merge_patch;
+pub use konverge_schema::merge_patch;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -196,6 +196,13 @@ pub const CONTROLLER_REVISIONS: &str = "apps/v1 ControllerRevision controllerrev
 pub const CLAIMS: &str = "v1 PersistentVolumeClaim persistentvolumeclaims";
 pub const VOLUMES: &str = "v1 PersistentVolume persistentvolumes";
 pub const CLASSES: &str = "storage.k8s.io/v1 StorageClass storageclasses";
+pub const JOBS: &str = "batch/v1 Job jobs";
+pub const CRON_JOBS: &str = "batch/v1 CronJob cronjobs";
+pub const SERVICES: &str = "v1 Service services";
+pub const ENDPOINTS: &str = "v1 Endpoints endpoints";
+pub const ENDPOINT_SLICES: &str = "discovery.k8s.io/v1 EndpointSlice endpointslices";
+pub const BUDGETS: &str = "policy/v1 PodDisruptionBudget poddisruptionbudgets";
+pub const AUTOSCALERS: &str = "autoscaling/v2 HorizontalPodAutoscaler horizontalpodautoscalers";
 pub const PODS: &str = "v1 Pod pods";
 pub const NODES: &str = "v1 Node nodes";
 pub const NAMESPACES: &str = "v1 Namespace namespaces";
@@ -242,6 +249,11 @@ pub fn is_rolled_out(deployment: &Value, replicas: i64) -> bool {
         && status("updatedReplicas") == replicas
         && status("replicas") == replicas
         && status("availableReplicas") == replicas
+}
+
+/// A status and a reason, as [`condition`] gives them.
+pub fn is(status: &str, reason: &str) -> (String, String) {
+    (status.to_owned(), reason.to_owned())
 }
 
 /// The status and the reason of a condition.

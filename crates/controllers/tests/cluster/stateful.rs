@@ -1,6 +1,5 @@
 //! StatefulSets: names, order, claims and revisions, as `kubectl` sees them.
 
-use konverge_schema::merge_patch;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 

@@ -1,6 +1,5 @@
 //! Claims and volumes: bound, kept while they are used, and gone as their policy says.
 
-use konverge_schema::merge_patch;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 

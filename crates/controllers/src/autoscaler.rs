@@ -1,0 +1,155 @@
+//! HorizontalPodAutoscalers: as many pods as there is work for. In: autoscalers, the scales of their targets, and values that
+//! somebody has set, for nothing is measured here. Out: scales changed, and a status that says why. `plan` decides; here is
+//! only who asks and who acts.
+
+mod kind;
+mod metrics;
+mod pace;
+mod plan;
+mod quantity;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::autoscaling::v2 as autoscaling;
+use konverge_core::{LabelSelector, ObjectKey};
+use konverge_runtime::{Action, CacheOf, Controller, ControllerOptions, Predicate, Result, Run, Subject, Target};
+use kube::core::ApiResource;
+use parking_lot::Mutex;
+
+use crate::desk::Desk;
+use crate::plane::{Plane, Task};
+use crate::pods::{self, Pods};
+use crate::scale::{Scale, Scales};
+use crate::selected;
+
+use kind::{Autoscaler, AutoscalerStatus};
+use pace::History;
+use plan::{Plan, Seen};
+
+/// As kube-controller-manager calls it.
+pub(crate) const NAME: &str = "horizontal-pod-autoscaler-controller";
+
+/// How often each is looked at although nothing happened: windows pass, and targets are changed by others.
+const AGAIN: Duration = Duration::from_secs(15);
+
+/// Starts the controller.
+pub(crate) fn start(plane: &Plane) -> Task {
+    let desk = plane.desk(NAME);
+    // What it writes into a status must not wake it: each look may change the size, and has to wait its time.
+    let said = Predicate::spec_changed().or(Predicate::annotations_changed()).or(Predicate::terminating_changed());
+    let options = ControllerOptions { predicate: said, ..ControllerOptions::default() };
+    let controller = desk.controller_with(Target::of::<autoscaling::HorizontalPodAutoscaler>(), options);
+    let pods = Pods::new(&desk);
+    // Values are set by annotations, so a change of those is looked at at once.
+    controller.watch(pods::target(), selected::by_labels("Pod").when(Predicate::annotations_changed()));
+    let this = Arc::new(Autoscalers {
+        autoscalers: CacheOf::new(controller.primary().clone()),
+        pods,
+        scales: Scales::new(desk.clone()),
+        known: Mutex::default(),
+        api: ApiResource::erase::<autoscaling::HorizontalPodAutoscaler>(&()),
+        controller: controller.clone(),
+        desk: desk.clone(),
+    });
+    desk.work(controller, move |run| this.clone().reconcile(run))
+}
+
+/// What is remembered of an autoscaler.
+#[derive(Clone, Default)]
+struct Known {
+    uid: String,
+    history: History,
+    /// Which pods are its target's.
+    selector: Option<LabelSelector>,
+}
+
+struct Autoscalers {
+    desk: Desk,
+    autoscalers: CacheOf<Autoscaler>,
+    pods: Pods,
+    scales: Scales,
+    known: Mutex<HashMap<ObjectKey, Known>>,
+    api: ApiResource,
+    controller: Arc<Controller>,
+}
+
+impl Autoscalers {
+    async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
+        if let Some(labels) = selected::labels_of(&run.key) {
+            selected::wake(&self.controller, &self.autoscalers, &run.key, "Pod", |one| {
+                let selector = self.known.lock().get(&one.metadata.key()).and_then(|known| known.selector.clone());
+                selector.is_some_and(|selector| selector.matches(&labels))
+            });
+            return Ok(Action::Wait);
+        }
+        let Some(autoscaler) = self.autoscalers.get(&run.key)? else {
+            self.known.lock().remove(&run.key);
+            return Ok(Action::Wait);
+        };
+        if autoscaler.metadata.is_terminating() {
+            return Ok(Action::Wait);
+        }
+        let subject = Arc::new(autoscaler.metadata.subject(&self.api));
+        let target = &autoscaler.spec.scale_target_ref;
+        let scale = match self.scales.get(&autoscaler.metadata.namespace, target).await {
+            Ok(scale) => scale,
+            Err(error) => {
+                self.desk.warning(&subject, "FailedGetScale", error.to_string());
+                let why = format!("the HPA controller was unable to get the target's current scale: {error}");
+                let status = plan::unable(autoscaler.status.clone(), "FailedGetScale", &why, self.desk.now());
+                self.desk.write_status(&self.api, &autoscaler.metadata, &autoscaler.status, &status).await?;
+                return Ok(Action::requeue(AGAIN));
+            }
+        };
+        let plan = self.plan(&autoscaler, &scale);
+        for (reason, message) in &plan.warn {
+            self.desk.warning(&subject, reason, message.clone());
+        }
+        let status = self.resize(&autoscaler, &scale, plan, &subject).await;
+        self.desk.write_status(&self.api, &autoscaler.metadata, &autoscaler.status, &status).await?;
+        Ok(Action::requeue(AGAIN))
+    }
+
+    fn plan(&self, autoscaler: &Autoscaler, scale: &Scale) -> Plan {
+        let selector = scale.selector();
+        let mut pods = self.pods.in_namespace(&autoscaler.metadata.namespace);
+        pods.retain(|pod| selector.as_ref().is_some_and(|selector| selector.matches(&pod.metadata.labels)));
+        let mut all = self.known.lock();
+        let known = all.entry(autoscaler.metadata.key()).or_default();
+        if known.uid != autoscaler.metadata.uid {
+            *known = Known { uid: autoscaler.metadata.uid.clone(), ..Known::default() };
+        }
+        known.selector = selector;
+        plan::plan(&Seen { autoscaler, scale, pods: &pods, now: self.desk.now() }, &mut known.history)
+    }
+
+    /// Changes the size, if it is to change. Answers with what is true then.
+    async fn resize(
+        &self,
+        autoscaler: &Autoscaler,
+        scale: &Scale,
+        plan: Plan,
+        subject: &Arc<Subject>,
+    ) -> AutoscalerStatus {
+        let Some((to, why)) = plan.resize else { return plan.status };
+        let now = self.desk.now();
+        match self.scales.set(&autoscaler.spec.scale_target_ref, scale, to).await {
+            Ok(()) => {
+                self.desk.event(subject, "SuccessfulRescale", format!("New size: {to}; reason: {why}"));
+                if let Some(known) = self.known.lock().get_mut(&autoscaler.metadata.key()) {
+                    known.history.changed(autoscaler, scale.spec.replicas, to, now);
+                }
+                plan::resized(plan.status, to, now)
+            }
+            Err(error) => {
+                let message = format!("New size: {to}; reason: {why}; error: {error}");
+                self.desk.warning(subject, "FailedRescale", message);
+                let why = format!("the HPA controller was unable to update the target scale: {error}");
+                let status = AutoscalerStatus { desired_replicas: scale.spec.replicas, ..plan.status };
+                plan::unable(status, "FailedUpdateScale", &why, now)
+            }
+        }
+    }
+}

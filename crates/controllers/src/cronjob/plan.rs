@@ -1,0 +1,343 @@
+//! What a CronJob needs. In: the CronJob, its Jobs, its time zone, the time. Out: the Job to create, those to delete, its
+//! status, what to tell, when to look again. Pure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::schedule::Schedule;
+use crate::job::{Ending, Job};
+use crate::meta::{HasMeta, Meta, stamp};
+
+/// The annotation of a Job that says for which time it was created.
+const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+
+/// The annotation of a Job that somebody made from a CronJob by hand.
+const INSTANTIATE: &str = "cronjob.kubernetes.io/instantiate";
+
+/// So many missed times make somebody wonder.
+const MANY: i64 = 100;
+
+/// Looked at a little late: a clock that is behind would find that it is not time yet.
+const LATE: Duration = Duration::from_millis(100);
+
+/// What Kubernetes assumes of a CronJob that does not say.
+const SUCCESSFUL_KEPT: i32 = 3;
+const FAILED_KEPT: i32 = 1;
+
+/// A CronJob.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct CronJob {
+    pub metadata: Meta,
+    pub spec: CronJobSpec,
+    pub status: CronJobStatus,
+}
+
+/// What a CronJob asks for.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct CronJobSpec {
+    pub schedule: String,
+    pub time_zone: Option<String>,
+    pub starting_deadline_seconds: Option<i64>,
+    pub concurrency_policy: Option<String>,
+    pub suspend: Option<bool>,
+    pub successful_jobs_history_limit: Option<i32>,
+    pub failed_jobs_history_limit: Option<i32>,
+    pub job_template: Value,
+}
+
+/// What is true of a CronJob.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct CronJobStatus {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub active: Vec<Reference>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_schedule_time: Option<Time>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_successful_time: Option<Time>,
+}
+
+/// A Job that runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Reference {
+    pub api_version: String,
+    pub kind: String,
+    pub name: String,
+    pub namespace: String,
+    pub resource_version: String,
+    pub uid: String,
+}
+
+/// What there is.
+pub(crate) struct Seen<'a> {
+    pub cron: &'a CronJob,
+    pub jobs: &'a [Arc<Job>],
+    /// Its time zone, or what is wrong with it.
+    pub zone: Result<TimeZone, String>,
+    pub now: Timestamp,
+}
+
+/// What to do.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Plan {
+    /// What is true of it, before a Job is created.
+    pub status: CronJobStatus,
+    /// Jobs to delete.
+    pub delete: Vec<Arc<Job>>,
+    /// The time for which a Job is to be created.
+    pub create: Option<Timestamp>,
+    pub tell: Vec<Told>,
+    /// When to look again although nothing happened.
+    pub again: Option<Duration>,
+}
+
+/// What to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub warning: bool,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// Which time a Job is due for.
+struct Due {
+    /// What the next time is counted from.
+    anchor: Timestamp,
+    /// The latest time that has come and for which nothing was started.
+    latest: Option<Timestamp>,
+    missed: i64,
+}
+
+impl HasMeta for CronJob {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// Makes the plan.
+pub(crate) fn plan(seen: &Seen<'_>) -> Plan {
+    let cron = seen.cron;
+    let mut plan = Plan { status: cron.status.clone(), ..Plan::default() };
+    plan.look_at_jobs(cron, seen.jobs);
+    if cron.metadata.is_terminating() {
+        return plan;
+    }
+    plan.clean_up(cron, seen.jobs);
+    plan.start(seen);
+    plan
+}
+
+/// The Job for a time, without the reference to its owner.
+pub(crate) fn job(cron: &CronJob, scheduled: Timestamp, zone: &TimeZone) -> Value {
+    let template = &cron.spec.job_template;
+    let mut metadata = json!({"name": job_name(cron, scheduled), "namespace": cron.metadata.namespace});
+    for field in ["labels", "annotations"] {
+        if let Some(texts) = template["metadata"].get(field).filter(|texts| texts.is_object()) {
+            metadata[field] = texts.clone();
+        }
+    }
+    let when = match *zone == TimeZone::UTC {
+        true => stamp(scheduled),
+        false => scheduled.to_zoned(zone.clone()).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
+    };
+    metadata["annotations"][SCHEDULED] = when.into();
+    json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template["spec"]})
+}
+
+/// The name of the Job for a time: the same for the same minute, so that it is created once.
+pub(crate) fn job_name(cron: &CronJob, scheduled: Timestamp) -> String {
+    format!("{}-{}", cron.metadata.name, scheduled.as_second().div_euclid(60))
+}
+
+impl CronJobStatus {
+    /// A Job for a time runs.
+    pub fn started(&mut self, job: &Meta, scheduled: Timestamp) {
+        if !self.active.iter().any(|active| active.uid == job.uid) {
+            self.active.push(Reference {
+                api_version: "batch/v1".into(),
+                kind: "Job".into(),
+                name: job.name.clone(),
+                namespace: job.namespace.clone(),
+                resource_version: job.resource_version.clone(),
+                uid: job.uid.clone(),
+            });
+        }
+        self.last_schedule_time = Some(Time(scheduled));
+    }
+}
+
+impl Plan {
+    fn tell(&mut self, reason: &'static str, message: String) {
+        self.tell.push(Told { warning: false, reason, message });
+    }
+
+    fn warn(&mut self, reason: &'static str, message: String) {
+        self.tell.push(Told { warning: true, reason, message });
+    }
+
+    /// Which of its Jobs run, and when one last succeeded.
+    fn look_at_jobs(&mut self, cron: &CronJob, jobs: &[Arc<Job>]) {
+        for job in jobs {
+            let (uid, name) = (&job.metadata.uid, &job.metadata.name);
+            let at = self.status.active.iter().position(|active| active.uid == *uid);
+            match (job.ending(), at) {
+                (Some(ending), at) => {
+                    if let Some(at) = at {
+                        self.status.active.remove(at);
+                        self.tell("SawCompletedJob", format!("Saw completed job: {name}, condition: {ending}"));
+                    }
+                    let success = job.status.completion_time.as_ref().filter(|_| ending == Ending::Complete);
+                    let last = self.status.last_successful_time.as_ref();
+                    if success.is_some_and(|success| last.is_none_or(|last| success.0 > last.0)) {
+                        self.status.last_successful_time = success.cloned();
+                    }
+                }
+                // Who makes one by hand knows; so does who made it and could not write it down.
+                (None, None)
+                    if !job.metadata.annotations.contains_key(INSTANTIATE)
+                        && !name.starts_with(&format!("{}-", cron.metadata.name)) =>
+                {
+                    let message = format!("Saw a job that the controller did not create or forgot: {name}");
+                    self.warn("UnexpectedJob", message);
+                }
+                (None, _) => {}
+            }
+        }
+        let is_there = |active: &Reference| jobs.iter().any(|job| job.metadata.uid == active.uid);
+        let (there, gone): (Vec<_>, Vec<_>) = self.status.active.drain(..).partition(is_there);
+        self.status.active = there;
+        for gone in gone {
+            self.tell("MissingJob", format!("Active job went missing: {}", gone.name));
+        }
+    }
+
+    /// Jobs that have ended go, the oldest first, as far as they are not kept for history.
+    fn clean_up(&mut self, cron: &CronJob, jobs: &[Arc<Job>]) {
+        let spec = &cron.spec;
+        let limits = [
+            (Ending::Complete, spec.successful_jobs_history_limit.unwrap_or(SUCCESSFUL_KEPT)),
+            (Ending::Failed, spec.failed_jobs_history_limit.unwrap_or(FAILED_KEPT)),
+        ];
+        for (ending, kept) in limits {
+            let ended = |job: &&Arc<Job>| job.ending() == Some(ending) && !job.metadata.is_terminating();
+            let mut ended: Vec<&Arc<Job>> = jobs.iter().filter(ended).collect();
+            let started = |job: &Job| job.status.start_time.as_ref().map_or(Timestamp::MAX, |start| start.0);
+            ended.sort_by(|a, b| started(a).cmp(&started(b)).then_with(|| a.metadata.name.cmp(&b.metadata.name)));
+            let surplus = ended.len().saturating_sub(usize::try_from(kept).unwrap_or_default());
+            self.delete.extend(ended.into_iter().take(surplus).cloned());
+        }
+    }
+
+    /// Whether it is time for a Job.
+    fn start(&mut self, seen: &Seen<'_>) {
+        let (cron, now) = (seen.cron, seen.now);
+        let zone = match &seen.zone {
+            Ok(zone) => zone,
+            Err(why) => {
+                let name = cron.spec.time_zone.as_deref().unwrap_or_default();
+                return self.warn("UnknownTimeZone", format!("invalid timeZone: {name:?}: {why}"));
+            }
+        };
+        if cron.spec.suspend.unwrap_or_default() {
+            return;
+        }
+        let text = &cron.spec.schedule;
+        let schedule = match Schedule::parse(text) {
+            Ok(schedule) => schedule,
+            Err(why) => return self.warn("UnparseableSchedule", format!("unparseable schedule: {text:?} : {why}")),
+        };
+        let deadline = cron.spec.starting_deadline_seconds.map(SignedDuration::from_secs);
+        let Some(due) = due(cron, &schedule, zone, deadline, now) else {
+            let why = "time difference between two schedules is less than 1 second";
+            return self.warn("InvalidSchedule", format!("invalid schedule: {text} : {why}"));
+        };
+        self.again = again(cron, &schedule, zone, now);
+        let Some(scheduled) = due.latest else { return };
+        if due.missed > MANY {
+            let advice =
+                "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+            self.warn("TooManyMissedTimes", advice.into());
+        }
+        if deadline.is_some_and(|deadline| now.duration_since(scheduled) > deadline) {
+            let when = scheduled.strftime("%a, %d %b %Y %H:%M:%S +0000");
+            return self.warn("MissSchedule", format!("Missed scheduled time to start a job: {when}"));
+        }
+        let name = job_name(cron, scheduled);
+        let done = cron.status.last_schedule_time.as_ref().is_some_and(|last| last.0 == scheduled);
+        if done || self.status.active.iter().any(|active| active.name == name) {
+            return;
+        }
+        match cron.spec.concurrency_policy.as_deref() {
+            Some("Forbid") if !self.status.active.is_empty() => {
+                let why = "Not starting job because prior execution is running and concurrency policy is Forbid";
+                return self.tell("JobAlreadyActive", why.into());
+            }
+            Some("Replace") => {
+                let active = std::mem::take(&mut self.status.active);
+                let is_active = |job: &&Arc<Job>| active.iter().any(|active| active.uid == job.metadata.uid);
+                self.delete.extend(seen.jobs.iter().filter(is_active).cloned());
+            }
+            _ => {}
+        }
+        self.create = Some(scheduled);
+    }
+}
+
+/// The latest time that has come since the last one; none if the schedule makes no sense.
+fn due(
+    cron: &CronJob,
+    schedule: &Schedule,
+    zone: &TimeZone,
+    deadline: Option<SignedDuration>,
+    now: Timestamp,
+) -> Option<Due> {
+    let last = cron.status.last_schedule_time.as_ref().map(|time| time.0);
+    let since = last.or_else(|| cron.metadata.created()).unwrap_or(now);
+    let anchor = match deadline.and_then(|deadline| now.checked_sub(deadline).ok()) {
+        Some(earliest) => since.max(earliest),
+        None => since,
+    };
+    let first = schedule.next(anchor, zone)?;
+    if now < first {
+        return Some(Due { anchor, latest: None, missed: 0 });
+    }
+    let second = schedule.next(first, zone)?;
+    if now < second {
+        return Some(Due { anchor, latest: Some(first), missed: 0 });
+    }
+    let between = second.duration_since(first).as_secs();
+    if between < 1 {
+        return None;
+    }
+    // How many were missed is an estimate; from a little before the latest of them the schedule itself is asked.
+    let missed = now.duration_since(first).as_secs() / between + 1;
+    let mut at = first.checked_add(SignedDuration::from_secs((missed - 2) * between)).ok()?;
+    let mut latest = None;
+    while let Some(next) = schedule.next(at, zone).filter(|next| *next <= now) {
+        (at, latest) = (next, Some(next));
+    }
+    Some(Due { anchor, latest, missed })
+}
+
+/// How long it is to the next time.
+fn again(cron: &CronJob, schedule: &Schedule, zone: &TimeZone, now: Timestamp) -> Option<Duration> {
+    let from = match due(cron, schedule, zone, None, now) {
+        Some(Due { latest: Some(latest), .. }) => latest,
+        Some(Due { anchor, missed: 0, .. }) => anchor,
+        _ => now,
+    };
+    let wait = schedule.next(from, zone)?.duration_since(now);
+    Some(Duration::try_from(wait).unwrap_or_default() + LATE)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Endpoints: the pods behind a Service in one object of its name. In: Services and pods. Out: Endpoints created, changed,
+//! and deleted with their Service. `plan` decides; here is only who asks and who acts.
+
+mod plan;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1 as core;
+use konverge_core::ObjectKey;
+use konverge_runtime::{Action, CacheOf, Controller, Patch, Result, Run, Target, Trigger};
+use kube::core::ApiResource;
+use serde_json::json;
+
+use crate::desk::Desk;
+use crate::meta::pointer_step;
+use crate::plane::{Plane, Task};
+use crate::pods::{self, Pods};
+use crate::replicaset::is_ending;
+use crate::requests::DeleteOptions;
+use crate::selected;
+use crate::service::{self, Service};
+
+use plan::{Content, Endpoints, OVER_CAPACITY};
+
+/// As kube-controller-manager calls it.
+pub(crate) const NAME: &str = "endpoints-controller";
+
+/// Starts the controller.
+pub(crate) fn start(plane: &Plane) -> Task {
+    let desk = plane.desk(NAME);
+    let controller = desk.controller(service::target());
+    let pods = Pods::new(&desk);
+    controller.watch(pods::target(), selected::by_labels("Pod"));
+    let endpoints = controller.watch(Target::of::<core::Endpoints>(), Trigger::itself("Endpoints"));
+    let this = Arc::new(AllEndpoints {
+        services: CacheOf::new(controller.primary().clone()),
+        endpoints: CacheOf::new(endpoints),
+        pods,
+        api: ApiResource::erase::<core::Endpoints>(&()),
+        controller: controller.clone(),
+        desk: desk.clone(),
+    });
+    desk.work(controller, move |run| this.clone().reconcile(run))
+}
+
+struct AllEndpoints {
+    desk: Desk,
+    services: CacheOf<Service>,
+    endpoints: CacheOf<Endpoints>,
+    pods: Pods,
+    api: ApiResource,
+    controller: Arc<Controller>,
+}
+
+impl AllEndpoints {
+    async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
+        if let Some(labels) = selected::labels_of(&run.key) {
+            let selects = |service: &Service| service.selects(&labels);
+            selected::wake(&self.controller, &self.services, &run.key, "Pod", selects);
+            return Ok(Action::Wait);
+        }
+        let there = self.endpoints.get(&run.key)?;
+        match self.services.get(&run.key)? {
+            Some(service) if service.has_endpoints() => {
+                let mut pods = self.pods.in_namespace(&service.metadata.namespace);
+                pods.retain(|pod| service.selects(&pod.metadata.labels));
+                self.write(&run.key, there.as_deref(), &plan::content(&service, &pods)).await?;
+            }
+            // Others write the endpoints of a Service that selects nobody.
+            Some(_) => {}
+            None => {
+                if let Some(gone) = there.filter(|there| there.is_ours()) {
+                    let options = DeleteOptions { uid: &gone.metadata.uid, ..DeleteOptions::default() };
+                    self.desk.delete(&self.api, &run.key, &options).await?;
+                }
+            }
+        }
+        Ok(Action::Wait)
+    }
+
+    async fn write(&self, key: &ObjectKey, there: Option<&Endpoints>, content: &Content) -> Result<()> {
+        let Some(there) = there else { return self.create(key, content).await };
+        if there.say(content) {
+            return Ok(());
+        }
+        let meta = &there.metadata;
+        let mut patch = vec![
+            meta.is_still_it(),
+            json!({"op": "add", "path": "/subsets", "value": content.subsets}),
+            json!({"op": "add", "path": "/metadata/labels", "value": content.labels}),
+        ];
+        let path = format!("/metadata/annotations/{}", pointer_step(OVER_CAPACITY));
+        match (meta.annotations.contains_key(OVER_CAPACITY), content.truncated) {
+            (true, false) => patch.push(json!({"op": "remove", "path": path})),
+            (false, true) if meta.annotations.is_empty() => {
+                let value = json!({OVER_CAPACITY: "truncated"});
+                patch.push(json!({"op": "add", "path": "/metadata/annotations", "value": value}));
+            }
+            (false, true) => patch.push(json!({"op": "add", "path": path, "value": "truncated"})),
+            _ => {}
+        }
+        self.desk.patch_if_there(&self.api, key, "", Patch::Json(patch.into())).await.map(drop)
+    }
+
+    async fn create(&self, key: &ObjectKey, content: &Content) -> Result<()> {
+        let mut object = json!({
+            "apiVersion": "v1",
+            "kind": "Endpoints",
+            "metadata": {"name": key.name(), "namespace": key.namespace(), "labels": content.labels},
+            "subsets": content.subsets,
+        });
+        if content.truncated {
+            object["metadata"]["annotations"] = json!({OVER_CAPACITY: "truncated"});
+        }
+        match self.desk.create(&self.api, &object).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_ending(&error) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Jobs: pods that run until enough of them have succeeded. In: a Job, its pods and those nobody manages. Out: pods created
+//! and deleted, and a status that counts every pod's end exactly once. `plan` decides; here is only who asks and who acts.
+
+mod backoff;
+mod indexes;
+mod kind;
+mod plan;
+mod pod;
+mod policy;
+mod tracking;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1 as batch;
+use konverge_core::{LabelSelector, ObjectKey};
+use konverge_runtime::{
+    Action, CacheOf, Controller, Error, Object, Patch, Result, Run, Subject, Target, Trigger, WriteError,
+};
+use kube::core::ApiResource;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::adopt;
+use crate::desk::Desk;
+use crate::meta::Meta;
+use crate::plane::{Plane, Task};
+use crate::pods::{self, Pod, Pods};
+
+use backoff::Failures;
+pub(crate) use kind::{Ending, Job, JobStatus};
+use plan::{Outcome, Plan, Seen, Step};
+use tracking::{TRACKING, is_tracked};
+
+/// As kube-controller-manager calls it.
+pub(crate) const NAME: &str = "job-controller";
+
+/// The index of pods that are held until they are counted, by the key of their Job.
+const HELD: &str = "held-for-job";
+
+/// The kind.
+pub(crate) fn api() -> ApiResource {
+    ApiResource::erase::<batch::Job>(&())
+}
+
+/// Starts the controller.
+pub(crate) fn start(plane: &Plane) -> Task {
+    let desk = plane.desk(NAME);
+    let controller = desk.controller(Target::of::<batch::Job>());
+    let pods = Pods::new(&desk);
+    pods.cache().add_index(HELD, |pod| {
+        let held = pod.finalizers().any(|finalizer| finalizer == TRACKING);
+        job_of(pod).filter(|_| held).map(|job| job.to_string()).into_iter().collect()
+    });
+    controller.watch(pods::target(), Trigger::mapped("Pod", concerned));
+    let this = Arc::new(Jobs {
+        jobs: CacheOf::new(controller.primary().clone()),
+        pods,
+        api: api(),
+        pods_api: pods::api(),
+        failures: Mutex::default(),
+        first_wait: plane.options.pod_failure_backoff,
+        controller: controller.clone(),
+        desk: desk.clone(),
+    });
+    desk.work(controller, move |run| this.clone().reconcile(run))
+}
+
+struct Jobs {
+    desk: Desk,
+    jobs: CacheOf<Job>,
+    pods: Pods,
+    api: ApiResource,
+    pods_api: ApiResource,
+    /// Failures since the last success, by Job and its uid. Who starts anew waits anew.
+    failures: Mutex<HashMap<ObjectKey, (String, Failures)>>,
+    first_wait: Duration,
+    controller: Arc<Controller>,
+}
+
+impl Jobs {
+    async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
+        if let Some(namespace) = adopt::strays_of(&run.key) {
+            self.offer_strays(namespace).await?;
+            return Ok(Action::Wait);
+        }
+        let job = self.jobs.get(&run.key)?;
+        self.let_go(&run.key, job.as_deref()).await?;
+        // Pods that lost their owner before it went were kept for it.
+        if let (None, Some(namespace)) = (&job, run.key.namespace()) {
+            self.offer_strays(namespace).await?;
+        }
+        let Some(job) = job.filter(|job| !job.is_managed_elsewhere() && job.end().is_none()) else {
+            self.failures.lock().remove(&run.key);
+            return Ok(Action::Wait);
+        };
+        let selector = job.selector().map_err(Error::permanent)?;
+        let subject = Arc::new(job.metadata.subject(&self.api));
+        let pods = self.claimed(&job, &selector).await?;
+        let now = self.desk.now();
+        let failures = self.failures_of(&job.metadata);
+        let mut plan = plan::plan(&Seen { job: &job, pods: &pods, failures, first_wait: self.first_wait, now });
+        let taken = self.take(&job, &plan.step, &subject).await;
+        if taken.is_err() {
+            // While pods are left that should be gone it has not come to its end.
+            plan.outcome = None;
+        }
+        self.account(&job, &selector, &plan, &subject).await?;
+        taken?;
+        Ok(plan.again.map_or(Action::Wait, Action::Requeue))
+    }
+
+    /// Writes down which pods have ended, lets them go, counts them, and writes the end when it is there.
+    async fn account(&self, job: &Job, selector: &LabelSelector, plan: &Plan, subject: &Arc<Subject>) -> Result<()> {
+        // What was just created and deleted counts: the cache knows.
+        let mine = || adopt::claim(&job.metadata, selector, self.pods.managed_by(&job.metadata.uid)).mine;
+        let now = self.desk.now();
+        let tally = plan::tally(job, plan, &mine(), self.failures_of(&job.metadata), now);
+        self.desk.write_status(&self.api, &job.metadata, &job.status, &tally.status).await?;
+        self.failures.lock().insert(job.metadata.key(), (job.metadata.uid.clone(), tally.failures));
+        if let Some((reason, message)) = tally.event {
+            self.desk.event(subject, reason, message);
+        }
+        let released = self.release(tally.release.iter().map(|pod| &pod.metadata)).await;
+        let (status, ended) = plan::settle(job, plan, &tally, &mine(), now);
+        self.desk.write_status(&self.api, &job.metadata, &tally.status, &status).await?;
+        if let Some(outcome) = ended {
+            self.tell(job, &status, &outcome, subject);
+        }
+        released
+    }
+
+    fn tell(&self, job: &Job, status: &JobStatus, outcome: &Outcome, subject: &Arc<Subject>) {
+        if !outcome.success {
+            return self.desk.warning(subject, &outcome.reason, &outcome.message);
+        }
+        if job.completions().is_some_and(|wanted| status.succeeded > wanted) {
+            let message = "Too many succeeded pods running after completion count reached";
+            self.desk.warning(subject, "TooManySucceededPods", message);
+        }
+        self.desk.event(subject, "Completed", "Job completed");
+    }
+
+    async fn take(&self, job: &Job, step: &Step, subject: &Arc<Subject>) -> Result<()> {
+        match step {
+            Step::Rest => Ok(()),
+            Step::Create(new) => self.create(job, new, subject).await,
+            Step::Spare(pods) => {
+                self.release(pods.iter().map(|pod| &pod.metadata)).await?;
+                self.delete(pods, subject).await
+            }
+            Step::End(pods) => self.delete(pods, subject).await,
+        }
+    }
+
+    /// Creates pods: the first alone, because what refuses one refuses all, then the rest at once.
+    async fn create(&self, job: &Job, new: &[Option<u32>], subject: &Arc<Subject>) -> Result<()> {
+        let template = pod::template(job);
+        let reference = job.metadata.as_controller(&self.api);
+        let one = |index: &Option<u32>| {
+            let pod = pod::of(&template, &job.metadata, &reference, *index, self.desk.random());
+            async move { pods::create(&self.desk, &pod, subject).await.map(drop) }
+        };
+        let Some((first, rest)) = new.split_first() else { return Ok(()) };
+        one(first).await?;
+        let rest: Vec<_> = rest.iter().map(one).collect();
+        Ok(self.desk.together(rest).await.into_iter().collect::<Result<(), WriteError>>()?)
+    }
+
+    async fn delete(&self, pods: &[Arc<Pod>], subject: &Arc<Subject>) -> Result<()> {
+        let deletes = pods.iter().map(|pod| pods::delete(&self.desk, &pod.metadata, subject));
+        self.desk.together(deletes).await.into_iter().collect()
+    }
+
+    /// Holds pods no longer. What is gone is not held.
+    async fn release<'m>(&self, pods: impl Iterator<Item = &'m Meta>) -> Result<()> {
+        self.patch(pods.filter_map(|pod| Some((pod.key(), tracking::release(pod)?))).collect()).await
+    }
+
+    /// Patches pods. What is gone needs no patch.
+    async fn patch(&self, patches: Vec<(ObjectKey, Value)>) -> Result<()> {
+        let writes = patches.into_iter().map(|(key, patch)| async move {
+            self.desk.patch_if_there(&self.pods_api, &key, "", Patch::Json(patch)).await.map(drop)
+        });
+        self.desk.together(writes).await.into_iter().collect()
+    }
+
+    /// Lets pods go that nobody will count: their Job is gone, is another one of the same name, or has come to its end.
+    async fn let_go(&self, key: &ObjectKey, job: Option<&Job>) -> Result<()> {
+        let counts = job.filter(|job| job.end().is_none()).map(|job| job.metadata.uid.as_str());
+        let held = self.pods.decoded(&self.pods.cache().by_index(HELD, &key.to_string()));
+        let is_counted = |pod: &Pod| pod.metadata.controller().map(|owner| owner.uid.as_str()) == counts;
+        self.release(held.iter().filter(|pod| !is_counted(pod)).map(|pod| &pod.metadata)).await
+    }
+
+    /// The pods of a Job, after it took those nobody had and let those go that it no longer selects.
+    async fn claimed(&self, job: &Job, selector: &LabelSelector) -> Result<Vec<Arc<Pod>>> {
+        let candidates = self.pods.decoded(&adopt::candidates(self.pods.cache(), &job.metadata));
+        let claim = adopt::claim(&job.metadata, selector, candidates);
+        if claim.adopt.is_empty() && claim.release.is_empty() {
+            return Ok(claim.mine);
+        }
+        // They are held first: then there is no moment at which one could end unseen.
+        let holds = claim.adopt.iter().filter_map(|pod| Some((pod.metadata.key(), tracking::track(&pod.metadata)?)));
+        self.patch(holds.collect()).await?;
+        self.release(claim.release.iter().map(|pod| &pod.metadata)).await?;
+        adopt::take(&self.desk, &self.api, &job.metadata, &self.pods_api, claim).await?;
+        Ok(adopt::claim(&job.metadata, selector, self.pods.managed_by(&job.metadata.uid)).mine)
+    }
+
+    fn failures_of(&self, job: &Meta) -> Failures {
+        let known = self.failures.lock().get(&job.key()).cloned();
+        known.filter(|(uid, _)| *uid == job.uid).map(|(_, failures)| failures).unwrap_or_default()
+    }
+
+    /// Wakes the Jobs that may want pods which nobody manages. What is held for a Job that nobody knows is let go.
+    async fn offer_strays(&self, namespace: &str) -> Result<()> {
+        let strays = self.pods.decoded(&adopt::unmanaged(self.pods.cache(), namespace));
+        if strays.is_empty() {
+            return Ok(());
+        }
+        let jobs = self.jobs.list(Some(namespace), &LabelSelector::default()).into_iter().flatten();
+        let jobs: Vec<Arc<Job>> = jobs.filter(|job| job.end().is_none() && !job.metadata.is_terminating()).collect();
+        let selectors: Vec<LabelSelector> = jobs.iter().filter_map(|job| job.selector().ok()).collect();
+        for job in &jobs {
+            adopt::offer(&self.controller, &job.metadata, &job.selector_object(), "Pod", &strays);
+        }
+        let wanted = |pod: &Pod| {
+            let selected = selectors.iter().any(|selector| selector.matches(&pod.metadata.labels));
+            selected && !pod.metadata.is_terminating()
+        };
+        let unwanted = strays.iter().filter(|pod| is_tracked(&pod.metadata) && !wanted(pod));
+        self.release(unwanted.map(|pod| &pod.metadata)).await
+    }
+}
+
+/// Whom a changed pod concerns: the Job that manages it, and if nobody does, the strays of its namespace.
+fn concerned(pod: &Object) -> Vec<ObjectKey> {
+    let held = || pod.finalizers().any(|finalizer| finalizer == TRACKING);
+    match pod.controller() {
+        Some(_) => job_of(pod).into_iter().collect(),
+        None if held() || (pod.labels().next().is_some() && !pod.is_terminating()) => {
+            pod.namespace().map(adopt::strays).into_iter().collect()
+        }
+        None => Vec::new(),
+    }
+}
+
+/// The Job that manages a pod.
+fn job_of(pod: &Object) -> Option<ObjectKey> {
+    let owner = pod.controller().filter(|owner| owner.kind == "Job" && owner.api_version.starts_with("batch/"))?;
+    Some(ObjectKey::new(pod.namespace(), &owner.name))
+}
