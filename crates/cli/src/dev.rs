@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use konverge::kube::Client;
@@ -117,10 +118,16 @@ pub struct Life {
 
 impl Life {
     /// Starts the controllers of the control plane, then the operators that rely on them.
-    pub async fn start(dev: &Dev, api: &ApiServer) -> Result<Self, LifeError> {
+    pub async fn start(dev: &Dev, api: &ApiServer, ca_pem: Option<&str>) -> Result<Self, LifeError> {
         let metrics = Metrics::new();
         let client = Client::new(CountedRequests::new(api.clone(), metrics.clone(), "konverge-dev"), "default");
-        let plane = Plane::start(dev.plane.clone(), client.clone())?;
+        let counted = metrics.clone();
+        let options = konverge_controllers::Options {
+            root_ca: ca_pem.map(str::to_owned),
+            meter: Arc::new(move |name| counted.meter(name)),
+            ..dev.plane.clone()
+        };
+        let plane = Plane::start(options, client.clone())?;
         let operators = Operators::start(&dev.operators, &client, &metrics).await?;
         Ok(Self { metrics, client, plane, operators, project: None })
     }

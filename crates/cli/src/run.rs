@@ -132,14 +132,14 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
         true => "memory".into(),
         false => format!("disk {}", home.store().display()),
     };
+    let ca_pem = certificates.as_ref().map(Certificates::ca_pem);
     let (server, mut life) = match &plan.dev {
         None => (listener.serve(api.clone()), None),
         Some(dev) => {
-            let life = Life::start(dev, &api).await?;
+            let life = Life::start(dev, &api, ca_pem).await?;
             (listener.serve(life.surface(dev, &api, &url, &storage)?), Some(life))
         }
     };
-    let ca_pem = certificates.as_ref().map(Certificates::ca_pem);
     let token = plan.dev.as_ref().and_then(|dev| dev.token.as_deref());
     Kubeconfig { server: &url, ca_pem, token }.write(&plan.kubeconfig)?;
 

@@ -8,7 +8,7 @@ use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use konverge_core::ObjectKey;
 use konverge_runtime::{
-    Action, Backoff, BoxFuture, Cache, Caches, Clock, Controller, ControllerOptions, Error, Event, FieldManager,
+    Action, Backoff, BoxFuture, Cache, Caches, Clock, Controller, ControllerOptions, Error, Event, FieldManager, Meter,
     Missing, Patch, QueueOptions, Recorder, RecorderOptions, RecorderTask, Result, Run, Severity, Subject, Target,
     WriteError, Writer, WriterOptions,
 };
@@ -44,6 +44,7 @@ pub(crate) struct Desk {
     name: &'static str,
     recorder: Recorder,
     clock: Clock,
+    meter: Arc<dyn Meter>,
     stop: watch::Receiver<bool>,
 }
 
@@ -51,7 +52,7 @@ impl Desk {
     /// A desk, and the task that writes its events.
     pub fn new(plane: &Plane, name: &'static str) -> (Self, RecorderTask) {
         let writer = Writer::new(plane.client.clone(), FieldManager::new(name), WriterOptions::default());
-        let clock = plane.options.clock.clone();
+        let (clock, meter) = (plane.options.clock.clone(), (plane.options.meter)(name));
         let options = RecorderOptions {
             controller: name.into(),
             instance: name.into(),
@@ -61,7 +62,7 @@ impl Desk {
         };
         let (recorder, recording) = Recorder::new(writer.clone(), options);
         let (client, caches, stop) = (plane.client.clone(), plane.caches.clone(), plane.stop.clone());
-        (Self { client, caches, writer, name, recorder, clock, stop }, recording)
+        (Self { client, caches, writer, name, recorder, clock, meter, stop }, recording)
     }
 
     /// What records the controller's events.
@@ -93,7 +94,8 @@ impl Desk {
     pub fn controller_with(&self, target: Target, options: ControllerOptions) -> Arc<Controller> {
         let backoff = Backoff { initial: FIRST_RETRY, ..Backoff::default() };
         let queue = QueueOptions { backoff, ..options.queue };
-        Controller::new(self.name, target, self.caches.clone(), ControllerOptions { queue, ..options })
+        let options = ControllerOptions { queue, meter: self.meter.clone(), ..options };
+        Controller::new(self.name, target, self.caches.clone(), options)
     }
 
     /// Works until the control plane stops.

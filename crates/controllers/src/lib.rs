@@ -76,5 +76,5 @@ mod statefulset;
 mod ttl;
 mod volumes;
 
-pub use plane::{ControlPlane, Options, UnknownController};
+pub use plane::{ControlPlane, Meters, Options, UnknownController};
 pub use simulate::{Rule, SimulationSettings};

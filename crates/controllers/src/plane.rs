@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use konverge_runtime::{BoxFuture, Caches, Clock, Recorder, WatchSettings};
+use konverge_runtime::{BoxFuture, Caches, Clock, Meter, Recorder, WatchSettings};
 use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -61,6 +61,9 @@ const TABLE: &[Row] = &[
 /// How long events that are left may take to be written after everything has stopped.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
+/// Gives the controller of a name somebody who is told about its work.
+pub type Meters = Arc<dyn Fn(&str) -> Arc<dyn Meter> + Send + Sync>;
+
 /// How a control plane works.
 #[derive(Clone)]
 pub struct Options {
@@ -72,6 +75,8 @@ pub struct Options {
     pub root_ca: Option<String>,
     /// How long a Job waits after its first failed pod; each further failure in a row makes it wait twice as long.
     pub pod_failure_backoff: Duration,
+    /// Who is told about the work of the controller of a name.
+    pub meter: Meters,
     /// The time.
     pub clock: Clock,
 }
@@ -83,6 +88,7 @@ impl Default for Options {
             simulation: SimulationSettings::default(),
             root_ca: None,
             pod_failure_backoff: Duration::from_secs(10),
+            meter: Arc::new(|_| Arc::new(())),
             clock: Arc::new(Timestamp::now),
         }
     }

@@ -1,17 +1,26 @@
 //! The engine's work as metrics. In: what the engine tells. Out: counts under the names that dashboards know.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use konverge_runtime::{Meter, Verdict, WorkerMeter};
 
-use crate::metrics::{ControllerMetrics, Outcome, WorkerMetrics};
+use crate::metrics::{ControllerMetrics, Metrics, Outcome, WorkerMetrics};
 use crate::probes::HealthCheck;
 
-/// One controller's metrics and readiness.
+/// One controller's metrics, and its readiness if somebody asks for that.
 #[derive(Debug)]
 pub(crate) struct ControllerMeter {
     pub metrics: ControllerMetrics,
-    pub ready: HealthCheck,
+    pub ready: Option<HealthCheck>,
+}
+
+impl Metrics {
+    /// Counts the work of a controller of the engine under this name: for controllers that are not made by
+    /// [`Operator`](crate::Operator).
+    pub fn meter(&self, name: &str) -> Arc<dyn Meter> {
+        Arc::new(ControllerMeter { metrics: self.controller(name), ready: None })
+    }
 }
 
 struct OneWorker {
@@ -21,7 +30,9 @@ struct OneWorker {
 
 impl Meter for ControllerMeter {
     fn ready(&self) {
-        self.ready.pass();
+        if let Some(ready) = &self.ready {
+            ready.pass();
+        }
     }
 
     fn queued(&self) {

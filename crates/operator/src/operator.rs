@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge_core::ObjectKey;
-use konverge_runtime::{Action, Error, Object, Predicate, Result, Trigger};
+use konverge_runtime::{Action, Error, Object, Predicate, Result, Trigger, Which};
 use kube::Client;
 
 pub use trial::Trial;
@@ -59,6 +59,7 @@ pub struct Operator<R: Kind> {
     requeue_after: Option<Duration>,
     error_requeue: Option<Duration>,
     predicate: Predicate,
+    urgent: Option<Which>,
     watches: Vec<Watches>,
     rules: Rules,
     overrides: ControllerOverrides,
@@ -102,6 +103,7 @@ impl<R: Kind> Operator<R> {
             requeue_after: None,
             error_requeue: None,
             predicate: Predicate::always(),
+            urgent: None,
             watches: Vec::new(),
             rules: Rules::new(),
             overrides: ControllerOverrides::default(),
@@ -206,6 +208,13 @@ impl<R: Kind> Operator<R> {
     /// Which changes of the objects themselves count. Deletions always do.
     pub fn when(mut self, predicate: Predicate) -> Self {
         self.predicate = predicate;
+        self
+    }
+
+    /// The objects whose changes go before those of others, when there is more to do than workers for it:
+    /// `.urgent(|app: &WebApp| app.spec.tier == "gold")`. Others wait longer, but never for ever.
+    pub fn urgent(mut self, which: impl Fn(&R) -> bool + Send + Sync + 'static) -> Self {
+        self.urgent = Some(Arc::new(move |object: &Object| object.decode::<R>().is_ok_and(|object| which(&object))));
         self
     }
 

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use crate::cache::{Cache, Caches, Change, Subscription};
 use crate::history::History;
 use crate::queue::{Added, Priority, Queue, QueueOptions, QueueStats, Wakeup};
-use crate::trigger::{Cause, Predicate, Trigger, Urgency, What};
+use crate::trigger::{Cause, Predicate, Trigger, What, Which};
 use crate::watch::Target;
 use crate::worker::{Meter, Reconciler, work};
 
@@ -39,6 +39,8 @@ pub struct ControllerOptions {
     pub queue: QueueOptions,
     /// Which changes of the objects themselves count; deletions always do.
     pub predicate: Predicate,
+    /// The objects whose changes go before those of others.
+    pub urgent: Option<Which>,
     /// Who is told about the work.
     pub meter: Arc<dyn Meter>,
 }
@@ -52,6 +54,7 @@ impl Default for ControllerOptions {
             drain: Duration::from_secs(10),
             queue: QueueOptions::default(),
             predicate: Predicate::always(),
+            urgent: None,
             meter: Arc::new(()),
         }
     }
@@ -128,7 +131,7 @@ impl Controller {
     /// as a whole or not at all, so nothing is left half-written.
     pub async fn run(&self, reconciler: Arc<dyn Reconciler>, stop: impl Future<Output = ()> + Send) {
         let kind: Arc<str> = self.primary.target().resource.kind.as_str().into();
-        let trigger = Trigger::itself(kind).when(self.options.predicate.clone());
+        let trigger = Trigger::itself(kind).when(self.options.predicate.clone()).urgent(self.options.urgent.clone());
         let itself = self.subscribe(&self.primary, trigger);
         *self.itself.lock() = Some(itself);
         let mut stop = std::pin::pin!(stop);
@@ -213,11 +216,7 @@ impl Controller {
         let meter = self.options.meter.clone();
         cache.subscribe(move |change: Change| {
             for wakeup in trigger.wakeups(&change) {
-                let priority = match wakeup.priority {
-                    Urgency::Low => Priority::Resync,
-                    Urgency::Normal => Priority::Change,
-                };
-                add(&queue, &*meter, &wakeup.key, Wakeup::new(priority, wakeup.cause));
+                add(&queue, &*meter, &wakeup.key, Wakeup::new(wakeup.priority, wakeup.cause));
             }
         })
     }

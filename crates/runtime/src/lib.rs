@@ -50,7 +50,7 @@ pub use recorder::{
 pub use status::{
     Condition, ConditionStatus, Conditions, DEGRADED, OtherFields, PROGRESSING, READY, StatusUpdate, is_true,
 };
-pub use trigger::{Cause, Predicate, Trigger, Urgency, What};
+pub use trigger::{Cause, Predicate, Trigger, What, Which};
 pub use watch::{Lists, Target, WatchSettings, WatchState};
 pub use worker::{Action, BoxFuture, Meter, Reconciler, Run, Verdict, WorkerMeter};
 pub use write::{

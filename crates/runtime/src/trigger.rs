@@ -13,6 +13,7 @@ use konverge_core::ObjectKey;
 
 use crate::cache::{Change, Origin};
 use crate::object::{Object, Owner};
+use crate::queue::Priority;
 use crate::write::{OWNER_ANNOTATION, annotation_prefix, group_of};
 
 pub use predicate::Predicate;
@@ -27,8 +28,8 @@ pub struct Wakeup {
     pub key: ObjectKey,
     /// Why; all whom one change wakes share it.
     pub cause: Arc<Cause>,
-    /// How urgent.
-    pub priority: Urgency,
+    /// How urgent: a fresh change goes before what a list brings by the thousand.
+    pub priority: Priority,
 }
 
 /// Why an object is to be reconciled.
@@ -60,22 +61,17 @@ pub enum What {
     Resync,
 }
 
-/// How urgent a wakeup is: a fresh change goes before what a list brings by the thousand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Urgency {
-    /// Part of a list.
-    Low,
-    /// A change of now.
-    Normal,
-}
-
 /// Which objects a changed object wakes up.
 #[derive(Clone)]
 pub struct Trigger {
     kind: Arc<str>,
     whom: Whom,
     predicate: Predicate,
+    urgent: Option<Which>,
 }
+
+/// Tells some objects from others.
+pub type Which = Arc<dyn Fn(&Object) -> bool + Send + Sync>;
 
 type Map = Arc<dyn Fn(&Object) -> Vec<ObjectKey> + Send + Sync>;
 
@@ -96,26 +92,32 @@ enum Whom {
 impl Trigger {
     /// An object of this kind wakes up itself.
     pub fn itself(kind: impl Into<Arc<str>>) -> Self {
-        Self { kind: kind.into(), whom: Whom::Itself, predicate: Predicate::always() }
+        Self { kind: kind.into(), whom: Whom::Itself, predicate: Predicate::always(), urgent: None }
     }
 
     /// An object of `kind` wakes up the owner that manages it, if that is of the group and kind given: by reference, or
-    /// by [`OWNER_ANNOTATION`] where there can be none. Versions of a group are the same objects, so they do not matter. `namespaced` says whether owners live in namespaces.
+    /// by [`OWNER_ANNOTATION`] where there can be none. Versions of a group are the same objects, so they do not matter.
+    /// `namespaced` says whether owners live in namespaces.
     pub fn owner(kind: impl Into<Arc<str>>, group: &str, owner: &str, namespaced: bool) -> Self {
         let annotation = annotation_prefix(group, owner);
         let whom = Whom::Owner { group: group.to_owned(), kind: owner.to_owned(), namespaced, annotation };
-        Self { kind: kind.into(), whom, predicate: Predicate::always() }
+        Self { kind: kind.into(), whom, predicate: Predicate::always(), urgent: None }
     }
 
     /// An object of `kind` wakes up those that `map` names. Of a changed object it is asked twice, for what it was and
     /// for what it is: whoever it no longer leads to has to know, too.
     pub fn mapped(kind: impl Into<Arc<str>>, map: impl Fn(&Object) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
-        Self { kind: kind.into(), whom: Whom::Mapped(Arc::new(map)), predicate: Predicate::always() }
+        Self { kind: kind.into(), whom: Whom::Mapped(Arc::new(map)), predicate: Predicate::always(), urgent: None }
     }
 
     /// Only changes that a predicate lets through. Deletions always go through.
     pub fn when(self, predicate: Predicate) -> Self {
         Self { predicate, ..self }
+    }
+
+    /// Changes of these objects go before those of others.
+    pub fn urgent(self, which: Option<Which>) -> Self {
+        Self { urgent: which, ..self }
     }
 
     /// The wakeups of a change, each key once.
@@ -128,11 +130,13 @@ impl Trigger {
             return Vec::new();
         }
         let cause = Arc::new(self.cause(change));
+        let urgent = || self.urgent.as_ref().is_some_and(|urgent| guarded(|| urgent(change.object())) == Some(true));
         let priority = match change.origin() {
-            Origin::Watch => Urgency::Normal,
+            Origin::Watch if urgent() => Priority::Urgent,
+            Origin::Watch => Priority::Change,
             // What vanished while nobody looked is not one of thousands that are as they were.
-            Origin::Relist if change.is_delete() => Urgency::Normal,
-            Origin::Initial | Origin::Relist => Urgency::Low,
+            Origin::Relist if change.is_delete() => Priority::Change,
+            Origin::Initial | Origin::Relist => Priority::Resync,
         };
         keys.into_iter().map(|key| Wakeup { key, cause: cause.clone(), priority }).collect()
     }

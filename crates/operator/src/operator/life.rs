@@ -144,7 +144,11 @@ impl<R: Kind> Part for Operator<R> {
                 drain: shared.settings.graceful_shutdown_timeout,
                 queue: queue.clone(),
                 predicate: self.predicate.clone(),
-                meter: Arc::new(ControllerMeter { metrics: metrics.clone(), ready: shared.health.readiness(&check) }),
+                urgent: self.urgent.clone(),
+                meter: Arc::new(ControllerMeter {
+                    metrics: metrics.clone(),
+                    ready: Some(shared.health.readiness(&check)),
+                }),
             };
             let steps = Arc::new(self.steps(shared, namespace, options)?);
             let controller = steps.engine.controller.clone();

@@ -135,8 +135,24 @@ fn causes() {
 fn a_list_is_less_urgent_than_a_change() {
     let urgency = |change| Trigger::itself("Deployment").wakeups(&change).remove(0).priority;
     let (new, gone) = (object(|_| ()), object(|_| ()));
-    assert_eq!(urgency(Change::created(new.clone(), Origin::Initial)), Urgency::Low);
-    assert_eq!(urgency(Change::created(new.clone(), Origin::Relist)), Urgency::Low);
-    assert_eq!(urgency(Change::created(new, Origin::Watch)), Urgency::Normal);
-    assert_eq!(urgency(Change::deleted(gone, Origin::Relist)), Urgency::Normal);
+    assert_eq!(urgency(Change::created(new.clone(), Origin::Initial)), Priority::Resync);
+    assert_eq!(urgency(Change::created(new.clone(), Origin::Relist)), Priority::Resync);
+    assert_eq!(urgency(Change::created(new, Origin::Watch)), Priority::Change);
+    assert_eq!(urgency(Change::deleted(gone, Origin::Relist)), Priority::Change);
+}
+
+#[test]
+fn some_objects_are_urgent_when_they_change() {
+    let gold: Which = Arc::new(|object| object.label("tier").as_deref() == Some("gold"));
+    let trigger = Trigger::itself("Deployment").urgent(Some(gold));
+    let tier = |tier: &str| object(|json| json["metadata"]["labels"] = serde_json::json!({"tier": tier}));
+    let urgency = |change| trigger.wakeups(&change).remove(0).priority;
+    assert_eq!(urgency(Change::created(tier("gold"), Origin::Watch)), Priority::Urgent);
+    assert_eq!(urgency(Change::deleted(tier("gold"), Origin::Watch)), Priority::Urgent);
+    assert_eq!(urgency(Change::created(tier("tin"), Origin::Watch)), Priority::Change);
+    assert_eq!(urgency(Change::created(tier("gold"), Origin::Initial)), Priority::Resync);
+    // One that panics is as good as none.
+    let broken: Which = Arc::new(|_| panic!("no idea"));
+    let change = Change::created(tier("gold"), Origin::Watch);
+    assert_eq!(Trigger::itself("Deployment").urgent(Some(broken)).wakeups(&change)[0].priority, Priority::Change);
 }
