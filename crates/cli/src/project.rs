@@ -45,8 +45,10 @@ impl Project {
             () = self.cycle(&mut running, &lines, &client, &kubeconfig) => {}
             () = stopped => {}
         }
-        if let Some(child) = running {
-            child.end(&lines).await;
+        if let Some(child) = &mut running
+            && let Some(ended) = child.end().await
+        {
+            lines.say(Who::Dev, &format!("the operator ended ({ended})"));
         }
     }
 
@@ -54,19 +56,14 @@ impl Project {
     async fn cycle(&self, running: &mut Option<Child>, lines: &Lines, client: &Client, kubeconfig: &Path) {
         let mut files = Files::below(self.directory());
         loop {
+            files.mark();
             lines.say(Who::Build, &format!("cargo build --bin {}", self.binary()));
             match build::build(self, lines).await {
                 Ok(built) => {
                     files.follow(&built.files);
-                    self.install(&built, client, lines).await;
-                    if let Some(old) = running.take() {
-                        old.end(lines).await;
-                    }
-                    *running = Some(Child::new(built.executable, kubeconfig));
+                    self.replace(running, built, lines, client, kubeconfig).await;
                 }
                 Err(why) => {
-                    // What is missing may be a file that nothing names yet.
-                    files.add(Files::below(self.directory()));
                     let still = if running.is_some() { "; the operator of before still runs" } else { "" };
                     lines.say(Who::Build, &format!("{why}{still}; waiting for a change"));
                 }
@@ -79,6 +76,30 @@ impl Project {
                 None => files.changed().await,
             }
         }
+    }
+
+    /// The new operator in place of the one of before, which stays where it is until it has ended: a stop in between
+    /// finds it there.
+    async fn replace(
+        &self,
+        running: &mut Option<Child>,
+        built: Built,
+        lines: &Lines,
+        client: &Client,
+        kubeconfig: &Path,
+    ) {
+        if running.as_ref().is_some_and(|old| old.is_of(&built.executable)) {
+            lines.say(Who::Dev, "nothing is new; the operator goes on");
+            return;
+        }
+        self.install(&built, client, lines).await;
+        if let Some(old) = running
+            && let Some(ended) = old.end().await
+        {
+            lines.say(Who::Dev, &format!("the operator of before ended ({ended})"));
+        }
+        *running = Some(Child::new(built.executable, kubeconfig));
+        lines.say(Who::Dev, &format!("starting {}", self.binary()));
     }
 
     /// Puts the operator's CRDs into the control plane: what it prints when it is asked for them.

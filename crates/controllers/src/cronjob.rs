@@ -17,7 +17,6 @@ use serde_json::json;
 use crate::desk::Desk;
 use crate::job::{self, Job};
 use crate::plane::{Plane, Task};
-use crate::replicaset::is_ending;
 use crate::requests::DeleteOptions;
 
 use plan::{CronJob, CronJobStatus, Plan, Seen};
@@ -97,7 +96,7 @@ impl CronJobs {
                 Some(job)
             }
             Err(WriteError::Exists { .. }) => self.desk.writer.get(&self.jobs_api, &key).await?,
-            Err(error) if is_ending(&error) => None,
+            Err(error) if error.is_of_ending_namespace() => None,
             Err(error) => {
                 self.desk.warning(subject, "FailedCreate", format!("Error creating job: {error}"));
                 return Err(error.into());

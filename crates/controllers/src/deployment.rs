@@ -21,7 +21,7 @@ use crate::desk::Desk;
 use crate::meta::{Texts, set_annotations};
 use crate::plane::{Plane, Task};
 use crate::pods::{self, Pods};
-use crate::replicaset::{self, ReplicaSet, is_ending};
+use crate::replicaset::{self, ReplicaSet};
 use crate::requests::DeleteOptions;
 use crate::template::same_template;
 
@@ -116,7 +116,7 @@ impl Deployments {
             Ok(_) => return Ok(()),
             Err(error) => error,
         };
-        if is_ending(&error) {
+        if error.is_of_ending_namespace() {
             return Err(Ok(Action::Wait));
         }
         if matches!(error, WriteError::Exists { .. }) {

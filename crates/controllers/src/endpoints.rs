@@ -15,7 +15,6 @@ use crate::desk::Desk;
 use crate::meta::pointer_step;
 use crate::plane::{Plane, Task};
 use crate::pods::{self, Pods};
-use crate::replicaset::is_ending;
 use crate::requests::DeleteOptions;
 use crate::selected;
 use crate::service::{self, Service};
@@ -114,7 +113,7 @@ impl AllEndpoints {
         }
         match self.desk.create(&self.api, &object).await {
             Ok(_) => Ok(()),
-            Err(error) if is_ending(&error) => Ok(()),
+            Err(error) if error.is_of_ending_namespace() => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

@@ -14,7 +14,6 @@ use serde_json::json;
 use crate::desk::Desk;
 use crate::plane::{Plane, Task};
 use crate::pods::{self, Pods};
-use crate::replicaset::is_ending;
 use crate::requests::DeleteOptions;
 use crate::service::{self, Service};
 use crate::{hash, selected};
@@ -108,7 +107,7 @@ impl Slices {
         metadata["ownerReferences"] = json!([service.metadata.as_controller(&self.services_api)]);
         match self.desk.create(&self.api, &object).await {
             Ok(_) => Ok(()),
-            Err(error) if is_ending(&error) => Ok(()),
+            Err(error) if error.is_of_ending_namespace() => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

@@ -15,7 +15,6 @@ use crate::adopt;
 use crate::desk::Desk;
 use crate::hash::template_hash;
 use crate::meta::{HasMeta, Meta, Texts};
-use crate::replicaset::is_ending;
 use crate::requests::DeleteOptions;
 use crate::template::same_template;
 
@@ -135,7 +134,7 @@ impl History {
             let made = match self.desk.create(&self.api, &object).await {
                 Ok(made) => Some(made),
                 Err(WriteError::Exists { .. }) => self.there(owner, &object).await?,
-                Err(error) if is_ending(&error) => return Ok(None),
+                Err(error) if error.is_of_ending_namespace() => return Ok(None),
                 Err(error) => return Err(error.into()),
             };
             match made.map(serde_json::from_value::<Revision>).transpose()? {

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use crate::desk::Desk;
 use crate::plane::Task;
-use crate::replicaset::is_ending;
 
 /// What is to be in every namespace.
 pub(crate) struct Resident {
@@ -57,7 +56,7 @@ impl Residents {
             object["metadata"] = json!({"name": name, "namespace": run.key.name(), "annotations": annotations});
             return match self.desk.create(api, &object).await {
                 Ok(_) | Err(WriteError::Exists { .. }) => Ok(Action::Wait),
-                Err(error) if is_ending(&error) => Ok(Action::Wait),
+                Err(error) if error.is_of_ending_namespace() => Ok(Action::Wait),
                 Err(error) => Err(error.into()),
             };
         };

@@ -198,7 +198,7 @@ pub(crate) async fn create(desk: &Desk, pod: &Value, subject: &Arc<Subject>) -> 
             desk.event(subject, "SuccessfulCreate", format!("Created pod: {name}"));
             Ok(Created::Yes)
         }
-        Err(error) if crate::replicaset::is_ending(&error) => Ok(Created::NoNeed),
+        Err(error) if error.is_of_ending_namespace() => Ok(Created::NoNeed),
         Err(error) => {
             desk.warning(subject, "FailedCreate", format!("Error creating: {error}"));
             Err(error)

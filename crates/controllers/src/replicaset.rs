@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1 as apps;
 use konverge_core::LabelSelector;
-use konverge_runtime::{Action, CacheOf, Controller, Error, Missing, Result, Run, Subject, Target, WriteError};
+use konverge_runtime::{Action, CacheOf, Controller, Error, Result, Run, Subject, Target};
 use kube::core::ApiResource;
 
 use crate::adopt;
@@ -155,14 +155,5 @@ impl ReplicaSets {
 impl HasMeta for ReplicaSet {
     fn meta(&self) -> &crate::meta::Meta {
         &self.metadata
-    }
-}
-
-/// Whether a create was refused because the namespace is going: then nothing needs to be created there.
-pub(crate) fn is_ending(error: &WriteError) -> bool {
-    match error {
-        WriteError::Forbidden { message, .. } => message.contains("because it is being terminated"),
-        WriteError::NotFound { missing: Missing::Namespace, .. } => true,
-        _ => false,
     }
 }

@@ -22,7 +22,6 @@ use crate::history::{self, History, Revision};
 use crate::meta::pointer_step;
 use crate::plane::{Plane, Task};
 use crate::pods::{self, Pod, Pods};
-use crate::replicaset::is_ending;
 use crate::requests::DeleteOptions;
 
 use identity::POD_NAME;
@@ -153,7 +152,7 @@ impl StatefulSets {
                 match self.desk.create(&self.pods_api, &object).await {
                     // Another one has the name, and may be about to go: it is tried again.
                     Err(error @ WriteError::Exists { .. }) => Err(error.into()),
-                    Err(error) if is_ending(&error) => Ok(()),
+                    Err(error) if error.is_of_ending_namespace() => Ok(()),
                     created => self.tell(case, "Create", pod, created),
                 }
             }
@@ -189,7 +188,7 @@ impl StatefulSets {
                 self.desk.event(&case.subject, "SuccessfulCreate", message);
                 Ok(())
             }
-            Err(error) if is_ending(&error) => Ok(()),
+            Err(error) if error.is_of_ending_namespace() => Ok(()),
             Err(error @ WriteError::Exists { .. }) => Err(error.into()),
             Err(error) => {
                 let message = format!("Create Claim {name} for Pod {pod} in StatefulSet {set} failed error: {error}");

@@ -27,13 +27,13 @@ struct Inner<R> {
     resource: R,
     object: Arc<Object>,
     key: ObjectKey,
-    causes: Vec<Arc<Cause>>,
+    causes: Arc<[Arc<Cause>]>,
     engine: Arc<Engine>,
 }
 
 impl<R: Kind> Context<R> {
     /// The context of an object; one that does not read as its type is an error.
-    pub(crate) fn new(engine: Arc<Engine>, object: Arc<Object>, causes: Vec<Arc<Cause>>) -> Result<Self> {
+    pub(crate) fn new(engine: Arc<Engine>, object: Arc<Object>, causes: Arc<[Arc<Cause>]>) -> Result<Self> {
         let resource: R = object.decode()?;
         Ok(Self(Arc::new(Inner { resource, key: object.key(), object, causes, engine })))
     }

@@ -22,7 +22,7 @@ const KEYS: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct Record {
     /// Why it ran.
-    pub causes: Vec<Arc<Cause>>,
+    pub causes: Arc<[Arc<Cause>]>,
     /// How long it took.
     pub took: Duration,
     /// How it ended.
@@ -108,7 +108,7 @@ mod tests {
     fn keeps_the_newest_and_no_more() {
         let history = History::default();
         let key = |at: usize| ObjectKey::new(None, &format!("k{at}"));
-        let record = |ms| Record { causes: Vec::new(), took: Duration::from_millis(ms), verdict: Verdict::Success };
+        let record = |ms| Record { causes: Arc::default(), took: Duration::from_millis(ms), verdict: Verdict::Success };
         for run in 0..20 {
             history.record(&key(0), record(run));
         }

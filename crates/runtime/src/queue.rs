@@ -125,9 +125,10 @@ impl<C: Send + 'static, P: Platform> Queue<C, P> {
     /// The next key to reconcile; waits for one. `None` once the queue is closed and nothing is left to take.
     /// Nothing is lost when the future is dropped: a key is handed out with the job, not before.
     pub async fn next(&self) -> Option<Job<C, P>> {
-        let mut waiting = Waiting { queue: self, seat: None };
+        let mut waiting = Waiting { queue: self, seat: None, turns: 0 };
         let (mut sleep, mut armed) = (pin!(None::<P::Sleep>), None);
         poll_fn(|cx| {
+            waiting.turns += 1;
             self.shared.platform.proceed(cx, |cx| {
                 loop {
                     match waiting.look(cx) {
@@ -277,6 +278,8 @@ impl<C> State<C> {
 struct Waiting<'a, C: Send + 'static, P: Platform> {
     queue: &'a Queue<C, P>,
     seat: Option<u32>,
+    /// In how many turns of its task it looked.
+    turns: usize,
 }
 
 /// What a look into the queue found.
@@ -307,9 +310,10 @@ impl<C: Send + 'static, P: Platform> Waiting<'_, C, P> {
             let keeps = state.waiters.wait(&mut self.seat, cx.waker(), until);
             (Err(until.filter(|_| keeps)), None)
         });
+        let first = self.turns > 1 && waker.is_none();
         wake(waker);
         match look {
-            Ok(taken) => Look::Job(taken.map(|taken| Job::new(self.queue.clone(), taken, now))),
+            Ok(taken) => Look::Job(taken.map(|taken| Job::new(self.queue.clone(), taken, now, first))),
             Err(until) => Look::Sleep(until),
         }
     }
@@ -340,12 +344,13 @@ pub struct Job<C: Send + 'static, P: Platform = Tokio> {
     waited: Duration,
     priority: Priority,
     started: Instant,
+    first: bool,
 }
 
 impl<C: Send + 'static, P: Platform> Job<C, P> {
-    fn new(queue: Queue<C, P>, taken: Taken<C>, started: Instant) -> Self {
+    fn new(queue: Queue<C, P>, taken: Taken<C>, started: Instant, first: bool) -> Self {
         let Taken { ticket, key, causes, attempt, waited, priority } = taken;
-        Self { queue, ticket: Some(ticket), key, causes, attempt, waited, priority, started }
+        Self { queue, ticket: Some(ticket), key, causes, attempt, waited, priority, started, first }
     }
 
     /// Which object.
@@ -376,6 +381,11 @@ impl<C: Send + 'static, P: Platform> Job<C, P> {
     /// When it was handed out.
     pub fn started(&self) -> Instant {
         self.started
+    }
+
+    /// Whether handing it out was the first thing in this turn of the task that asked for it, and woke nobody.
+    pub fn is_first(&self) -> bool {
+        self.first
     }
 
     /// Hands the key back. Says what became of it.

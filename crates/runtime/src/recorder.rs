@@ -253,6 +253,11 @@ impl RecorderTask {
                 self.counters.written.fetch_add(1, Relaxed);
                 Ended::Written
             }
+            Err(error) if error.is_of_ending_namespace() => {
+                // What it would tell about goes too.
+                tracing::debug!(key = %task.recorded.subject.key, "an event of a namespace that goes is left out");
+                Ended::Written
+            }
             Err(error) => ended(task, &error),
         };
         if self.outbox.ended(task.recorded.id, ended, (self.clock)()) {

@@ -1,13 +1,21 @@
 //! From a due key to what comes next. In: jobs of the queue. Out: a reconcile's verdict, handed back to the queue. Here is
 //! the boundary around user code: a panic, a hang or an error ends one reconcile, never the worker or another key.
 //!
-//! User code runs on a task of its own, all of it: the function, the drop of what it left behind, the words of its error.
-//! So tokio holds whatever panics, and a reconcile that blocks its thread holds up nobody: had it run on the worker's
-//! task, the worker that was called just before it for the next key would wait on that very thread.
+//! Most reconciles find nothing to do and never wait, so a reconcile is begun on the worker's own task; one that waits goes
+//! on on a task of its own, where a timeout can end it. All of user code is held where it runs, and what it panics with
+//! ends there: the function, the drop of what it left behind, the words of its error.
+//!
+//! A reconcile that blocks its thread holds up nobody else. Tokio keeps the task that was woken last to itself until the
+//! task that woke it lets go of the thread; every other one can be taken over by another thread. So a reconcile is begun as
+//! the first thing in a turn of its worker: if the worker woke somebody in this turn (another worker for the next key, or
+//! whomever the last reconcile woke), it lets go of the thread first. The job tells, see [`Job::is_first`].
 
 use std::any::Any;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use konverge_core::ObjectKey;
@@ -18,7 +26,7 @@ use tracing::{Instrument, Span};
 
 use crate::error::{Error, Retry, retry};
 use crate::history::{History, Record};
-use crate::queue::{Causes, Job, Outcome, Queue, Settled};
+use crate::queue::{Job, Outcome, Queue, Settled};
 use crate::trigger::Cause;
 
 /// What a reconcile asks for when all went well.
@@ -59,7 +67,7 @@ pub struct Run {
     /// Of which object.
     pub key: ObjectKey,
     /// Why: the newest causes, oldest first.
-    pub causes: Vec<Arc<Cause>>,
+    pub causes: Arc<[Arc<Cause>]>,
     /// How many failures in a row came before.
     pub attempt: u32,
 }
@@ -145,10 +153,11 @@ pub(crate) async fn work(
     let mut worker = meter.worker();
     while let Some(job) = queue.next().await {
         worker.began(job.waited());
-        let (verdict, outcome) = one(&name, &job, &reconciler, timeout, &mut cut).await;
+        let causes: Arc<[Arc<Cause>]> = job.causes().iter().cloned().collect();
+        let (verdict, outcome) = one(&name, &job, causes.clone(), &*reconciler, timeout, &mut cut).await;
         let took = Instant::now().into_std().saturating_duration_since(job.started());
         worker.ended(&verdict, took);
-        history.record(job.key(), Record { causes: owned(job.causes()), took, verdict });
+        history.record(job.key(), Record { causes, took, verdict });
         if let Settled::Waits { failures: 1.., .. } = job.finish(outcome) {
             meter.retried();
         }
@@ -159,72 +168,133 @@ pub(crate) async fn work(
 async fn one(
     name: &str,
     job: &Job<Arc<Cause>>,
-    reconciler: &Arc<dyn Reconciler>,
+    causes: Arc<[Arc<Cause>]>,
+    reconciler: &dyn Reconciler,
     timeout: Option<Duration>,
     cut: &mut watch::Receiver<bool>,
 ) -> (Verdict, Outcome) {
-    let key = job.key();
-    let run = Run { key: key.clone(), causes: owned(job.causes()), attempt: job.attempt() };
+    let (key, attempt) = (job.key(), job.attempt());
     // Only who listens pays for the words.
-    let why = run.causes.last().map(tracing::field::display);
-    let span = tracing::info_span!("reconcile", controller = name, %key, attempt = run.attempt, cause = why);
-    let reconciler = reconciler.clone();
-    let mut running =
-        Running(tokio::spawn(async move { judged(reconciler.reconcile(run).await) }.instrument(span.clone())));
-    // Timed from when the job was handed out: that clock was read already.
-    let until = timeout.and_then(|timeout| Instant::from_std(job.started()).checked_add(timeout));
-    let late = async {
-        match until {
-            Some(until) => tokio::time::sleep_until(until).await,
-            None => std::future::pending().await,
+    let why = causes.last().map(tracing::field::display);
+    let span = tracing::info_span!("reconcile", controller = name, %key, attempt, cause = why);
+    if !job.is_first() {
+        let_go().await;
+    }
+    let mut run = Some(Run { key: key.clone(), causes, attempt });
+    let begun = poll_fn(|cx| Poll::Ready(run.take().map(|run| begin(reconciler, run, &span, cx)))).await;
+    match begun.expect("it is polled once, because it is ready then") {
+        Ok(Begun::Ended(ended)) => ended,
+        Ok(Begun::Waits(rest)) => {
+            let rest = tokio::spawn(async move { judged(rest.await) }.instrument(span.clone()));
+            Running { rest, span }.to_its_end(job, timeout, cut).await
         }
-    };
-    let cut = async {
-        // A sender that is gone cuts nobody: the controller was dropped, and its workers with it.
-        if cut.wait_for(|cut| *cut).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    tokio::select! {
-        // What has ended has ended, also if it is late.
-        biased;
-        ended = &mut running.0 => settled(&span, ended),
-        () = late => {
-            span.in_scope(|| tracing::warn!(?timeout, "the reconcile took too long"));
-            running.ended(&span).await
-        }
-        () = cut => running.ended(&span).await,
+        Err(panic) => after_panic(&span, &*panic),
     }
 }
 
-/// A reconcile on its task, which does not outlive this.
-struct Running(JoinHandle<(Verdict, Outcome)>);
+/// What a reconcile has come to when it first let go of the thread.
+enum Begun {
+    Ended((Verdict, Outcome)),
+    Waits(BoxFuture<Result<Action, Error>>),
+}
+
+/// The first part of a reconcile, which is all of it if it never waits; or what it panicked with.
+fn begin(
+    reconciler: &dyn Reconciler,
+    run: Run,
+    span: &Span,
+    cx: &mut Context<'_>,
+) -> Result<Begun, Box<dyn Any + Send>> {
+    // Whatever a panic leaves half done was the reconcile's own, and goes with it.
+    catch_unwind(AssertUnwindSafe(|| {
+        span.in_scope(|| {
+            let mut rest = reconciler.reconcile(run);
+            match rest.as_mut().poll(cx) {
+                Poll::Ready(said) => {
+                    drop(rest);
+                    Begun::Ended(judged(said))
+                }
+                Poll::Pending => Begun::Waits(rest),
+            }
+        })
+    }))
+}
+
+/// Lets go of the thread, and goes on as soon as others who are up have had it.
+async fn let_go() {
+    let mut had_it = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut had_it, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// The rest of a reconcile on its task, which does not outlive this.
+struct Running {
+    rest: JoinHandle<(Verdict, Outcome)>,
+    span: Span,
+}
 
 impl Running {
-    /// Asks it to end, and waits until it has: a key whose reconcile blocks its thread is not handed out again.
-    async fn ended(&mut self, span: &Span) -> (Verdict, Outcome) {
-        self.0.abort();
-        settled(span, (&mut self.0).await)
+    /// Waits for its end, which comes at its next await if it takes too long or is cut.
+    async fn to_its_end(
+        mut self,
+        job: &Job<Arc<Cause>>,
+        timeout: Option<Duration>,
+        cut: &mut watch::Receiver<bool>,
+    ) -> (Verdict, Outcome) {
+        // Timed from when the job was handed out: that clock was read already.
+        let until = timeout.and_then(|timeout| Instant::from_std(job.started()).checked_add(timeout));
+        let late = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        let cut = async {
+            // A sender that is gone cuts nobody: the controller was dropped, and its workers with it.
+            if cut.wait_for(|cut| *cut).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            // What has ended has ended, also if it is late.
+            biased;
+            ended = &mut self.rest => return self.settled(ended),
+            () = late => self.span.in_scope(|| tracing::warn!(?timeout, "the reconcile took too long")),
+            () = cut => {}
+        }
+        // Until it has ended: a key whose reconcile blocks its thread is not handed out again.
+        self.rest.abort();
+        let ended = (&mut self.rest).await;
+        self.settled(ended)
+    }
+
+    fn settled(&self, ended: Result<(Verdict, Outcome), JoinError>) -> (Verdict, Outcome) {
+        match ended.map_err(JoinError::try_into_panic) {
+            Ok(ended) => ended,
+            Err(Ok(panic)) => after_panic(&self.span, &*panic),
+            Err(Err(_cancelled)) => (Verdict::TimedOut, Outcome::Failed),
+        }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.abort();
+        self.rest.abort();
     }
 }
 
-/// What became of the task of a reconcile.
-fn settled(span: &Span, ended: Result<(Verdict, Outcome), JoinError>) -> (Verdict, Outcome) {
-    match ended.map_err(JoinError::try_into_panic) {
-        Ok(ended) => ended,
-        Err(Ok(panic)) => {
-            let message = panicked(&*panic);
-            span.in_scope(|| tracing::error!(message, "the reconcile panicked"));
-            (Verdict::Panicked { message }, Outcome::Failed)
-        }
-        Err(Err(_cancelled)) => (Verdict::TimedOut, Outcome::Failed),
-    }
+fn after_panic(span: &Span, panic: &(dyn Any + Send)) -> (Verdict, Outcome) {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let message =
+        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned());
+    span.in_scope(|| tracing::error!(message, "the reconcile panicked"));
+    (Verdict::Panicked { message }, Outcome::Failed)
 }
 
 /// What a reconcile said, as the queue and people read it.
@@ -257,13 +327,4 @@ fn policy(error: &Error) -> Outcome {
         // Whoever leads now looks at every object anyway.
         Retry::Stop => Outcome::Done,
     }
-}
-
-fn owned(causes: &Causes<Arc<Cause>>) -> Vec<Arc<Cause>> {
-    causes.iter().cloned().collect()
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
 }

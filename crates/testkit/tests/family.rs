@@ -3,7 +3,7 @@
 
 use konverge::prelude::*;
 use konverge::{Rules, Settings};
-use konverge_testkit::{Cluster, Fake};
+use konverge_testkit::{Cluster, Fake, Verb};
 
 /// Names of config maps that are wanted, here and in another namespace; and whether a Secret is.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -127,5 +127,28 @@ async fn what_was_used_is_what_has_to_be_allowed() -> Result<()> {
             .allow_part::<Family>("status", ["patch"])
             .allow_part::<Family>("finalizers", ["update"])
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn nothing_is_made_in_a_namespace_that_goes_and_nobody_is_alarmed() -> Result<()> {
+    // How the server refuses, for a child here and for one abroad.
+    let refused = async |one: Family, namespace: &str| {
+        let fake = Fake::new().with(one).with(ConfigMap::new("other").namespace("abroad"));
+        let words =
+            format!("forbidden: unable to create new content in namespace {namespace} because it is being terminated");
+        fake.when::<ConfigMap>(Verb::Apply).fail_with(403, &words);
+        let outcome = fake.reconcile(&operator(), "f").await;
+        Ok::<_, Error>((outcome, fake.events().await?))
+    };
+    let (outcome, events) = refused(family(&["a"], &[], false), "default").await?;
+    assert_eq!(outcome?, Action::await_change());
+    assert!(events.is_empty(), "{events:?}");
+    // Another namespace was named by somebody, who should know.
+    let (outcome, _) = refused(family(&[], &["x"], false), "abroad").await?;
+    assert!(outcome.is_err());
+    let fake = Fake::new().with(family(&[], &["x"], false));
+    let error = fake.reconcile(&operator(), "f").await.unwrap_err();
+    assert!(error.to_string().contains("namespaces \"abroad\" not found"), "{error}");
     Ok(())
 }

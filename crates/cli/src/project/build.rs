@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
 use super::Project;
@@ -41,10 +41,8 @@ pub async fn build(project: &Project, lines: &Lines) -> Result<Built, String> {
     let mut cargo = command.spawn().map_err(|error| format!("cargo cannot be started: {error}"))?;
     let (stdout, stderr) = (cargo.stdout.take(), cargo.stderr.take());
     let words = async {
-        let Some(stderr) = stderr else { return };
-        let mut reader = BufReader::new(stderr).lines();
-        while let Ok(Some(line)) = reader.next_line().await {
-            lines.say(Who::Build, &line);
+        if let Some(stderr) = stderr {
+            lines.clone().repeat(Who::Build, stderr).await;
         }
     };
     let messages = async {
@@ -63,7 +61,7 @@ pub async fn build(project: &Project, lines: &Lines) -> Result<Built, String> {
     let messages = messages.map_err(|error| format!("cargo's messages cannot be read: {error}"))?;
     let executable = executable(&messages, project.binary()).ok_or("cargo built no executable")?;
     let mut files = compiled(&executable);
-    files.extend(["Cargo.toml", "Cargo.lock"].map(|name| project.directory().join(name)));
+    files.extend(project.manifests());
     Ok(Built { executable, files })
 }
 

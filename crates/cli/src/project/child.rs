@@ -5,67 +5,97 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{self, Command};
+use tokio::task::JoinSet;
 
+use super::files::Stamp;
 use super::lines::{Lines, Who};
 
 /// How long an operator may take to stop; a little longer than it gives its own reconciles.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 /// How long it may take to print its CRDs, which needs no cluster.
 const PRINT_WITHIN: Duration = Duration::from_secs(10);
+/// How long its last words are waited for: what it started itself may hold its pipes open for ever.
+const LAST_WORDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// An operator's executable, and its process while it runs.
 pub struct Child {
     executable: PathBuf,
+    stamp: Option<Stamp>,
     kubeconfig: PathBuf,
     process: Option<process::Child>,
+    /// Who reads its pipes. Ends with this.
+    readers: JoinSet<()>,
 }
 
 impl Child {
     /// Not running yet.
     pub fn new(executable: PathBuf, kubeconfig: &Path) -> Self {
-        Self { executable, kubeconfig: kubeconfig.to_owned(), process: None }
+        let stamp = Stamp::of(&executable);
+        Self { executable, stamp, kubeconfig: kubeconfig.to_owned(), process: None, readers: JoinSet::new() }
+    }
+
+    /// Whether a build left it what it is.
+    pub fn is_of(&self, executable: &Path) -> bool {
+        self.executable == executable && self.stamp.is_some() && self.stamp == Stamp::of(executable)
     }
 
     /// Runs it until it ends, or goes on with the one that runs; says how it ended. May be dropped and called again.
     pub async fn run(&mut self, lines: &Lines) -> String {
-        if self.process.is_none() {
-            let mut command = Command::new(&self.executable);
-            command
-                .env("KUBECONFIG", &self.kubeconfig)
-                // A person reads along, although it is a pipe.
-                .env("KONVERGE_LOG_FORMAT", std::env::var_os("KONVERGE_LOG_FORMAT").unwrap_or_else(|| "text".into()))
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .kill_on_drop(true);
-            match command.spawn() {
-                Ok(process) => self.process = Some(process),
+        let process = match &mut self.process {
+            Some(process) => process,
+            None => match self.spawn(lines) {
+                Ok(process) => self.process.insert(process),
                 Err(error) => return format!("it cannot be started: {error}"),
-            }
-        }
-        let Some(process) = &mut self.process else { return "it was not started".to_owned() };
-        let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
-        tokio::spawn(told(stdout, lines.clone()));
-        tokio::spawn(told(stderr, lines.clone()));
+            },
+        };
         let status = process.wait().await;
         self.process = None;
+        self.last_words().await;
         said(status)
     }
 
-    /// Asks it to stop, and makes it if it does not.
-    pub async fn end(mut self, lines: &Lines) {
-        let Some(mut process) = self.process.take() else { return };
-        ask_to_stop(&process);
-        match tokio::time::timeout(STOP_WITHIN, process.wait()).await {
-            Ok(status) => lines.say(Who::Dev, &format!("the operator of before ended ({})", said(status))),
+    fn spawn(&mut self, lines: &Lines) -> std::io::Result<process::Child> {
+        let mut process = Command::new(&self.executable)
+            .env("KUBECONFIG", &self.kubeconfig)
+            // A person reads along, although it is a pipe.
+            .env("KONVERGE_LOG_FORMAT", std::env::var_os("KONVERGE_LOG_FORMAT").unwrap_or_else(|| "text".into()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        if let Some(stdout) = process.stdout.take() {
+            self.readers.spawn(lines.clone().repeat(Who::Operator, stdout));
+        }
+        if let Some(stderr) = process.stderr.take() {
+            self.readers.spawn(lines.clone().repeat(Who::Operator, stderr));
+        }
+        Ok(process)
+    }
+
+    /// Asks it to stop, and makes it if it does not; says how it ended, if it ran. May be dropped and called again.
+    pub async fn end(&mut self) -> Option<String> {
+        let process = self.process.as_mut()?;
+        ask_to_stop(process);
+        let ended = match tokio::time::timeout(STOP_WITHIN, process.wait()).await {
+            Ok(status) => said(status),
             Err(_) => {
-                lines.say(Who::Dev, "the operator of before does not stop; it is killed");
                 // That it is gone already is as good.
                 let _ = process.kill().await;
+                format!("it did not stop within {} s and was killed", STOP_WITHIN.as_secs())
             }
-        }
+        };
+        self.process = None;
+        self.last_words().await;
+        Some(ended)
+    }
+
+    /// Waits until everything it said has been repeated.
+    async fn last_words(&mut self) {
+        let all = async { while self.readers.join_next().await.is_some() {} };
+        // What comes later than that is not waited for.
+        let _ = tokio::time::timeout(LAST_WORDS_WITHIN, all).await;
     }
 }
 
@@ -82,17 +112,20 @@ pub async fn crds(executable: &Path) -> Result<Vec<String>, String> {
         let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         return Err(format!("it does not know --print-crds: {words}"));
     }
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.split("---\n").filter(|document| !document.trim().is_empty()).map(str::to_owned).collect())
+    Ok(documents(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// Says every line of a pipe until it is closed.
-async fn told(pipe: Option<impl AsyncRead + Unpin>, lines: Lines) {
-    let Some(pipe) = pipe else { return };
-    let mut reader = BufReader::new(pipe).lines();
-    while let Ok(Some(line)) = reader.next_line().await {
-        lines.say(Who::Operator, &line);
+/// The documents of a YAML text.
+fn documents(text: &str) -> Vec<String> {
+    let mut documents = vec![String::new()];
+    for line in text.lines() {
+        match documents.last_mut() {
+            Some(document) if line.trim_end() != "---" => *document += &format!("{line}\n"),
+            _ => documents.push(String::new()),
+        }
     }
+    documents.retain(|document| !document.trim().is_empty());
+    documents
 }
 
 fn said(status: std::io::Result<ExitStatus>) -> String {
@@ -114,3 +147,20 @@ fn ask_to_stop(process: &process::Child) {
 
 #[cfg(not(unix))]
 fn ask_to_stop(_: &process::Child) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_are_told_apart_by_lines() {
+        for (text, expect) in [
+            ("", &[][..]),
+            ("a: 1\n", &["a: 1\n"]),
+            ("---\na: 1\n---\nb: 2\n---\n", &["a: 1\n", "b: 2\n"]),
+            ("text: one---\n  two\n", &["text: one---\n  two\n"]),
+        ] {
+            assert_eq!(documents(text), expect, "{text:?}");
+        }
+    }
+}

@@ -1,5 +1,6 @@
-//! Whether files have changed. In: files, or a directory to look through. Out: the moment one of them is another, and has
-//! come to rest. Looks every now and then: what is looked at are some hundred names, and no system does it alike otherwise.
+//! Whether files have changed. In: a directory, and the files that a build was made of. Out: the moment one of them is
+//! another, and has come to rest. Looks every now and then: what is looked at are some hundred names, and no system does
+//! it alike otherwise.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,34 +12,48 @@ const LOOK: Duration = Duration::from_millis(300);
 const REST: Duration = Duration::from_millis(150);
 
 /// Files as they were when last looked at.
-#[derive(Debug, Default)]
-pub struct Files(BTreeMap<PathBuf, Option<Stamp>>);
+#[derive(Debug)]
+pub struct Files {
+    directory: PathBuf,
+    seen: BTreeMap<PathBuf, Option<Stamp>>,
+    /// Whether new sources below the directory count: as long as it is not known what a build is made of.
+    new_ones: bool,
+}
 
 /// What tells two states of a file apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+pub struct Stamp {
     changed: Option<SystemTime>,
     length: u64,
 }
 
-impl Files {
-    /// These files instead. Those that were known stay as they were last seen: what was saved while a build ran has
-    /// changed since.
-    pub fn follow(&mut self, paths: &[PathBuf]) {
-        let seen = |path: &PathBuf| self.0.get(path).copied().unwrap_or_else(|| stamp(path));
-        self.0 = paths.iter().map(|path| (path.clone(), seen(path))).collect();
+impl Stamp {
+    /// A file as it is now; nothing if there is none.
+    pub fn of(path: &Path) -> Option<Self> {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some(Stamp { changed: metadata.modified().ok(), length: metadata.len() })
     }
+}
 
-    /// All sources and manifests below a directory as they are now; what is built or hidden is no source.
+impl Files {
+    /// All sources and manifests below a directory; what is built or hidden is no source.
     pub fn below(directory: &Path) -> Self {
-        let mut files = Self::default();
-        files.walk(directory);
+        let mut files = Self { directory: directory.to_owned(), seen: BTreeMap::new(), new_ones: true };
+        files.look();
         files
     }
 
-    /// These as well.
-    pub fn add(&mut self, others: Files) {
-        self.0.extend(others.0);
+    /// A build begins: whatever is saved from now on, in any source there is, has changed.
+    pub fn mark(&mut self) {
+        self.new_ones = true;
+        self.look();
+    }
+
+    /// What the build was made of, instead of all there is. What was saved while it ran has still changed.
+    pub fn follow(&mut self, paths: &[PathBuf]) {
+        let seen = |path: &PathBuf| self.seen.get(path).copied().unwrap_or_else(|| Stamp::of(path));
+        self.seen = paths.iter().map(|path| (path.clone(), seen(path))).collect();
+        self.new_ones = false;
     }
 
     /// Waits until one of them is another than it was.
@@ -58,33 +73,38 @@ impl Files {
     /// Whether one has changed since the last look.
     fn look(&mut self) -> bool {
         let mut changed = false;
-        for (path, known) in &mut self.0 {
-            let now = stamp(path);
+        for (path, known) in &mut self.seen {
+            let now = Stamp::of(path);
             changed |= now != *known;
             *known = now;
         }
-        changed
-    }
-
-    fn walk(&mut self, directory: &Path) {
-        let Ok(entries) = std::fs::read_dir(directory) else { return };
-        for entry in entries.flatten() {
-            let (path, name) = (entry.path(), entry.file_name());
-            let name = name.to_string_lossy();
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() && name != "target" && !name.starts_with('.') => self.walk(&path),
-                Ok(kind) if kind.is_file() && (name.ends_with(".rs") || name.starts_with("Cargo.")) => {
-                    self.0.insert(path.clone(), stamp(&path));
-                }
-                _ => {}
-            }
+        if self.new_ones {
+            changed |= walk(&self.directory, &mut self.seen);
         }
+        changed
     }
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
-    let metadata = std::fs::metadata(path).ok()?;
-    Some(Stamp { changed: metadata.modified().ok(), length: metadata.len() })
+/// Adds the sources below a directory that are not known yet; whether there are any.
+fn walk(directory: &Path, seen: &mut BTreeMap<PathBuf, Option<Stamp>>) -> bool {
+    let Ok(entries) = std::fs::read_dir(directory) else { return false };
+    let mut found = false;
+    for entry in entries.flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.to_string_lossy();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && name != "target" && !name.starts_with('.') => found |= walk(&path, seen),
+            Ok(kind) if kind.is_file() && (name.ends_with(".rs") || name.starts_with("Cargo.")) => {
+                if !seen.contains_key(&path) {
+                    let stamp = Stamp::of(&path);
+                    seen.insert(path, stamp);
+                    found = true;
+                }
+            }
+            _ => {}
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -105,7 +125,7 @@ mod tests {
         write(".git/hook.rs", "");
         write("README.md", "");
         let mut files = Files::below(home.path());
-        let names: Vec<_> = files.0.keys().map(|path| path.strip_prefix(home.path()).unwrap().to_owned()).collect();
+        let names: Vec<_> = files.seen.keys().map(|path| path.strip_prefix(home.path()).unwrap().to_owned()).collect();
         assert_eq!(names, [PathBuf::from("Cargo.toml"), PathBuf::from("src/main.rs")]);
         assert!(!files.look());
         write("src/main.rs", "fn main() { }");
@@ -113,10 +133,20 @@ mod tests {
         assert!(!files.look());
         std::fs::remove_file(home.path().join("src/main.rs")).unwrap();
         assert!(files.look());
-        // What is saved before it is known which files count is not missed.
-        write("src/main.rs", "");
-        files.follow(&[home.path().join("src/main.rs")]);
+        // A source that is new is a change, until it is known which files count.
+        write("src/main.rs", "mod other;");
+        write("src/other.rs", "");
         assert!(files.look());
-        assert_eq!(files.0.len(), 1);
+
+        // What is saved while a build runs is not missed, also in a file that the build before did not need.
+        files.follow(&[home.path().join("src/main.rs")]);
+        write("tests/late.rs", "");
+        assert!(!files.look());
+        files.mark();
+        write("src/other.rs", "// more");
+        files.follow(&["src/main.rs", "src/other.rs"].map(|name| home.path().join(name)));
+        assert!(files.look());
+        assert!(!files.look());
+        assert_eq!(files.seen.len(), 2);
     }
 }

@@ -10,6 +10,8 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Project {
     directory: PathBuf,
+    /// Where its lock file is, and the manifest it may share settings with.
+    workspace: PathBuf,
     binary: String,
 }
 
@@ -56,6 +58,14 @@ impl Project {
         &self.directory
     }
 
+    /// The files that say what it is made of.
+    pub fn manifests(&self) -> Vec<PathBuf> {
+        let (own, shared) = (self.directory.join("Cargo.toml"), self.workspace.join("Cargo.toml"));
+        let mut manifests = vec![own, shared, self.workspace.join("Cargo.lock")];
+        manifests.dedup();
+        manifests
+    }
+
     /// The binary that is the operator.
     pub fn binary(&self) -> &str {
         &self.binary
@@ -72,7 +82,8 @@ fn choose(
     let items = |value: &Value, field: &str| value[field].as_array().cloned().unwrap_or_default();
     let is_it = |package: &Value| package["manifest_path"].as_str().map(Path::new) == Some(manifest);
     let Some(package) = items(metadata, "packages").into_iter().find(is_it) else { return Ok(None) };
-    if !items(&package, "dependencies").iter().any(|dependency| dependency["name"] == "konverge") {
+    let uses = |dependency: &Value| dependency["name"] == "konverge" && dependency["kind"] != "dev";
+    if !items(&package, "dependencies").iter().any(uses) {
         return Ok(None);
     }
     let name = package["name"].as_str().unwrap_or_default().to_owned();
@@ -89,7 +100,8 @@ fn choose(
         (None, [only]) => only.clone(),
         (None, _) => return Err(FindError::Several { package: name, names }),
     };
-    Ok(Some(Project { directory: directory.to_owned(), binary }))
+    let workspace = metadata["workspace_root"].as_str().map_or_else(|| directory.to_owned(), PathBuf::from);
+    Ok(Some(Project { directory: directory.to_owned(), workspace, binary }))
 }
 
 #[cfg(test)]

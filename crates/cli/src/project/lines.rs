@@ -2,6 +2,8 @@
 
 use std::io::{IsTerminal, Write};
 
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+
 /// Who says a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
@@ -52,5 +54,15 @@ impl Lines {
             true => writeln!(stdout, "\x1b[{colour}m{word:>8} │\x1b[0m {line}"),
             false => writeln!(stdout, "{word:>8} │ {line}"),
         };
+    }
+
+    /// Says every line of a pipe until it is closed, whatever bytes it has: who writes must not be stopped by who reads.
+    pub async fn repeat(self, who: Who, pipe: impl AsyncRead + Unpin) {
+        let mut reader = BufReader::new(pipe);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {
+            self.say(who, String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']));
+            line.clear();
+        }
     }
 }

@@ -3,14 +3,23 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use serde_json::Value;
 
+/// Far longer than anything takes, even beside a build.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn command(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_konverge"));
     command.args(arguments).current_dir(directory).env_remove("RUST_LOG").env_remove("PORT");
+    // Instead of the cargo that runs the tests, one that says what a test wants, if there is one.
+    let cargo = directory.join("cargo");
+    if cargo.is_file() {
+        command.env("CARGO", cargo);
+    }
     command
 }
 
@@ -33,7 +42,7 @@ pub fn fails(directory: &Path, arguments: &[&str]) -> String {
 /// A server that runs; killed if the test fails.
 pub struct Running {
     child: Child,
-    out: BufReader<ChildStdout>,
+    out: Receiver<String>,
     /// The line it printed when ready.
     pub ready: String,
 }
@@ -41,11 +50,27 @@ pub struct Running {
 impl Running {
     pub fn start(directory: &Path, arguments: &[&str]) -> Self {
         let mut child = command(directory, arguments).stdout(Stdio::piped()).spawn().expect("it starts");
-        let mut out = BufReader::new(child.stdout.take().expect("piped"));
-        let mut ready = String::new();
-        out.read_line(&mut ready).expect("a line");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let (tell, out) = mpsc::channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        let ready = out.recv_timeout(PATIENCE).expect("a line");
         assert!(ready.contains(" ready at http"), "{arguments:?} said {ready:?}");
         Running { child, out, ready }
+    }
+
+    /// What it says up to a line with this in it.
+    #[track_caller]
+    pub fn says(&self, part: &str) -> Vec<String> {
+        let mut said = Vec::new();
+        loop {
+            match self.out.recv_timeout(PATIENCE) {
+                Ok(line) => said.push(line),
+                Err(_) => panic!("it did not say {part:?}, but\n{}", said.join("\n")),
+            }
+            if said.last().is_some_and(|line| line.contains(part)) {
+                return said;
+            }
+        }
     }
 
     pub fn url(&self) -> &str {
@@ -111,11 +136,19 @@ impl Running {
     }
 
     /// Asks it to stop; returns its exit code and what it said after the first line.
-    pub fn stop(mut self) -> (Option<i32>, String) {
+    pub fn stop(self) -> (Option<i32>, String) {
+        self.ask_to_stop();
+        self.ends()
+    }
+
+    pub fn ask_to_stop(&self) {
         let process = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(process, rustix::process::Signal::TERM).expect("it runs");
-        let mut rest = String::new();
-        self.out.read_to_string(&mut rest).expect("text");
+    }
+
+    /// Waits for its end; returns its exit code and what it said.
+    pub fn ends(mut self) -> (Option<i32>, String) {
+        let rest: String = self.out.iter().map(|line| line + "\n").collect();
         (self.child.wait().expect("it ends").code(), rest)
     }
 }

@@ -4,6 +4,7 @@
 
 mod dev;
 mod konverge;
+mod project;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,6 @@
-//! A server for one scenario. In: nothing. Out: a running `konverge apiserver` and a way to run `kubectl` on it.
+//! A server for one scenario. In: nothing. Out: a running `konverge apiserver` or `konverge dev`, and a way to run
+//! `kubectl` on it.
+//!
 //! Dropping it kills the process and removes its folder; a failing scenario prints what the server said first.
 
 use std::fs::{self, File};
@@ -7,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -32,13 +34,24 @@ impl Cluster {
 
     /// Starts one with more options.
     pub fn start_with(options: &[&str]) -> Option<Self> {
+        Self::launch("apiserver", options)
+    }
+
+    /// Starts one on which controllers are at work and pods are simulated.
+    pub fn develop(options: &[&str]) -> Option<Self> {
+        Self::launch("dev", options)
+    }
+
+    fn launch(command: &str, options: &[&str]) -> Option<Self> {
         let kubectl = find_kubectl()?;
         let folder = tempfile::tempdir().expect("a folder can be made");
         let log = File::create(folder.path().join("server.log")).expect("a log can be written");
         let server = Command::new(env!("CARGO_BIN_EXE_konverge"))
-            .args(["apiserver", "--memory", "--port", "0", "--kubeconfig"])
-            .arg(folder.path().join("kubeconfig"))
+            // The kubeconfig is written into the data directory.
+            .args([command, "--memory", "--port", "0", "--data-dir"])
+            .arg(folder.path())
             .args(options)
+            .current_dir(folder.path())
             .env("HOME", folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -87,6 +100,26 @@ impl Cluster {
     #[track_caller]
     pub fn create(&self, manifest: &str) {
         self.kubectl("create -f -").input(manifest).succeeds();
+    }
+
+    /// What a workload should be is what it is.
+    #[track_caller]
+    pub fn rolled_out(&self, what: &str) {
+        self.kubectl(&format!("rollout status {what} --timeout=60s")).succeeds();
+    }
+
+    /// Asks again and again until the answer is this; for what `kubectl wait` cannot say.
+    #[track_caller]
+    pub fn until(&self, command: &str, is_so: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + READY_WITHIN;
+        loop {
+            let said = self.kubectl(command).text();
+            if is_so(&said) {
+                return said;
+            }
+            assert!(Instant::now() < end, "kubectl {command}: did not become as expected; it says\n{said}");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// An object as it is kept; `what` is as in `kubectl get`.

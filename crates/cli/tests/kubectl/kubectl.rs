@@ -90,6 +90,22 @@ impl Kubectl {
         ended.stdout
     }
 
+    /// It succeeds, and all of this is somewhere in what it says.
+    #[track_caller]
+    pub fn mentions(self, parts: &[&str]) {
+        let line = self.line.clone();
+        let said = self.text();
+        let said: Vec<String> =
+            said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        for part in parts {
+            assert!(
+                said.iter().any(|line| line.contains(part)),
+                "kubectl {line}: {part:?} is not in\n{}",
+                said.join("\n")
+            );
+        }
+    }
+
     /// It ends with this code; what it says, and what on the side.
     #[track_caller]
     pub fn says(self, code: i32) -> (String, String) {

@@ -17,6 +17,7 @@ mod discovery;
 mod edit;
 mod generators;
 mod get;
+mod living;
 mod metadata;
 mod patch;
 mod pods;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use konverge_runtime::{
     Action, Condition, Controller, ControllerOptions, Error, Finalized, Mode, Object, READY, Result, Retry, Run,
-    Severity, retry,
+    Severity, WriteError, retry,
 };
 
 use super::life::Shared;
@@ -78,12 +78,18 @@ impl<R: Kind> Steps<R> {
         } else {
             self.stay(&object, context.clone(), run).await
         };
-        if let Err(error) = &walked
-            && retry(error) == Retry::UntilChanged
-        {
-            self.say(&context, error).await;
+        match walked {
+            // The object goes with its namespace, and nothing can be made in there any more.
+            Err(error) if is_of_ending(&error, context.namespace()) => {
+                tracing::debug!(%error, "the namespace is going");
+                Ok(Action::Wait)
+            }
+            Err(error) if retry(&error) == Retry::UntilChanged => {
+                self.say(&context, &error).await;
+                Err(error)
+            }
+            walked => walked,
         }
-        walked
     }
 
     async fn stay(&self, object: &Object, mut context: Context<R>, run: Run) -> Result<Action> {
@@ -141,4 +147,11 @@ impl<R: Kind> Steps<R> {
             }
         }
     }
+}
+
+/// Whether something could not be made because this very namespace is going. Another one that is not there is an error:
+/// somebody named it.
+fn is_of_ending(error: &Error, namespace: &str) -> bool {
+    let ending = error.find::<WriteError>().filter(|error| error.is_of_ending_namespace());
+    ending.is_some_and(|error| error.to_string().contains(&format!("namespace {namespace} because")))
 }

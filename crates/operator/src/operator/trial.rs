@@ -69,7 +69,7 @@ impl<R: Kind> Trial<'_, R> {
         let Some(object) = primary.get(&key) else {
             return Err(Error::permanent(format!("there is no {kind} {key} that could be reconciled")));
         };
-        let run = Run { causes: vec![Arc::new(seen(kind, &object))], key, attempt: 0 };
+        let run = Run { causes: [Arc::new(seen(kind, &object))].into(), key, attempt: 0 };
         let limit = self.operator.overrides.over(&self.settings.controller).reconcile_timeout;
         match limit {
             None => steps.walk(run).await,

@@ -153,6 +153,15 @@ pub(crate) struct Refusal<'a> {
 }
 
 impl WriteError {
+    /// Whether something could not be made because its namespace is going, or gone: then it is not needed any more.
+    pub fn is_of_ending_namespace(&self) -> bool {
+        match self {
+            Self::Forbidden { message, .. } => message.contains("because it is being terminated"),
+            Self::NotFound { missing: Missing::Namespace, .. } => true,
+            _ => false,
+        }
+    }
+
     /// A problem found before anything was sent.
     pub(crate) fn invalid(errors: &FieldErrors) -> Self {
         Self::Invalid { message: errors.to_string(), causes: errors.causes() }

@@ -1,0 +1,261 @@
+//! `konverge dev` in an operator's project. Cargo is a script, and so is the operator: what is tested is who is built,
+//! asked, started and stopped, and when, which takes no compiler.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::konverge::{Running, fails};
+
+/// Compiles by copying. Says what it reads before `hold` can make it wait, so that a test can save a file meanwhile.
+const CARGO: &str = r#"#!/bin/sh
+home=$(dirname "$0")
+case "$1" in
+metadata) cat "$home/metadata.json" ;;
+build)
+  while [ "$1" != --bin ]; do shift; done
+  mkdir -p "$home/target/debug"
+  cp "$home/src/main.rs" "$home/target/new"
+  echo "   Compiling $2" >&2
+  while [ -e "$home/hold" ]; do sleep 0.02; done
+  if grep -q BROKEN "$home/target/new"; then
+    printf 'error: this is BROKEN, \377 and all\n' >&2
+    exit 101
+  fi
+  chmod +x "$home/target/new"
+  cmp -s "$home/target/new" "$home/target/debug/$2" || mv "$home/target/new" "$home/target/debug/$2"
+  echo "$home/target/debug/$2: $home/src/main.rs" > "$home/target/debug/$2.d"
+  printf '{"reason":"compiler-artifact","target":{"name":"%s"},"executable":"%s"}\n' "$2" "$home/target/debug/$2"
+  echo "    Finished" >&2 ;;
+esac
+"#;
+
+/// An operator that says who it is and how it is stopped; when told to `wait` it takes its time.
+const OPERATOR: &str = r#"#!/bin/sh
+if [ "$1" = --print-crds ]; then cat crd.yaml; exit; fi
+end() {
+  echo "VERSION is asked to stop"
+  while [ -e wait ]; do sleep 0.02; done
+  printf 'VERSION says good bye'
+  exit 0
+}
+trap end TERM
+echo "VERSION uses $KUBECONFIG"
+BODY
+while :; do sleep 0.05; done
+"#;
+
+const CRD: &str = "---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: greetings.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: greetings, singular: greeting, kind: Greeting}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object}}
+";
+
+const DEV: &[&str] = &["dev", "--port", "0", "--memory"];
+
+/// A project with these binaries.
+struct Shop {
+    _folder: TempDir,
+    home: PathBuf,
+}
+
+impl Shop {
+    fn new(binaries: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = fs::canonicalize(folder.path()).expect("it is there");
+        let shop = Self { _folder: folder, home };
+        let targets: Vec<_> = binaries.iter().map(|name| json!({"name": name, "kind": ["bin"]})).collect();
+        let metadata = json!({"workspace_root": shop.home, "packages": [{
+            "name": "shop", "manifest_path": shop.home.join("Cargo.toml"), "targets": targets, "default_run": null,
+            "dependencies": [{"name": "konverge", "kind": null}],
+        }]});
+        shop.write("metadata.json", &metadata.to_string());
+        shop.write("Cargo.toml", "[dependencies]\nkonverge = '1'\n");
+        shop.write("crd.yaml", CRD);
+        shop.write("cargo", CARGO);
+        fs::set_permissions(shop.home.join("cargo"), fs::Permissions::from_mode(0o755)).expect("it is ours");
+        shop.save("first", "");
+        shop
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.home.join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    }
+
+    /// Saves an operator of this version, which does this before it waits to be stopped.
+    fn save(&self, version: &str, body: &str) {
+        self.write("src/main.rs", &OPERATOR.replace("VERSION", version).replace("BODY", body));
+    }
+
+    fn remove(&self, name: &str) {
+        fs::remove_file(self.home.join(name)).expect("it is there");
+    }
+
+    fn start(&self, more: &[&str]) -> Running {
+        Running::start(&self.home, &[DEV, more].concat())
+    }
+}
+
+/// The lines in the order in which they were said.
+#[track_caller]
+fn in_order(said: &[String], expect: &[&str]) {
+    let mut rest = said.iter();
+    for part in expect {
+        assert!(rest.any(|line| line.contains(part)), "{part:?} is not there, or too early, in\n{}", said.join("\n"));
+    }
+}
+
+#[test]
+fn built_run_and_replaced() {
+    let shop = Shop::new(&["shop"]);
+    let server = shop.start(&[]);
+    let uses = format!("operator │ first uses {}", shop.home.join(".konverge/kubeconfig").display());
+    let said = server.says(&uses);
+    in_order(
+        &said,
+        &[
+            "Your operator shop is built and run",
+            "   build │ cargo build --bin shop",
+            "   build │    Compiling shop",
+            "   build │     Finished",
+            "     dev │ installed greetings.example.com",
+        ],
+    );
+    let installed = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/greetings.example.com";
+    assert_eq!(server.curl("GET", installed, &[], "").0, 200);
+
+    shop.save("second", "");
+    in_order(
+        &server.says("second uses"),
+        &[
+            "Compiling",
+            "Finished",
+            "operator │ first is asked to stop",
+            "operator │ first says good bye",
+            "dev │ the operator of before ended (exit status: 0)",
+            "dev │ starting shop",
+        ],
+    );
+
+    // What does not compile is shown, and changes nothing.
+    shop.save("third", "BROKEN");
+    let said = server.says("the build failed; the operator of before still runs; waiting for a change");
+    in_order(&said, &["build │ error: this is BROKEN, \u{fffd} and all"]);
+    assert!(!said.iter().any(|line| line.contains("second")), "{said:?}");
+    // What is missing may be a file that was not there before.
+    shop.write("src/missing.rs", "");
+    server.says("the build failed");
+    // What compiles to the same leaves the operator alone.
+    shop.save("second", "");
+    server.says("dev │ nothing is new; the operator goes on");
+    shop.save("fourth", "");
+    in_order(&server.says("fourth uses"), &["second is asked to stop", "second says good bye"]);
+
+    // The operator goes first: the server is there as long as it needs it.
+    shop.write("wait", "");
+    server.ask_to_stop();
+    server.says("fourth is asked to stop");
+    assert_eq!(server.curl("GET", "/readyz", &[], "").0, 200);
+    shop.remove("wait");
+    let (code, rest) = server.ends();
+    assert_eq!(code, Some(0));
+    let rest: Vec<String> = rest.lines().map(str::to_owned).collect();
+    in_order(&rest, &["operator │ fourth says good bye", "dev │ the operator ended (exit status: 0)"]);
+}
+
+#[test]
+fn what_is_saved_during_a_build_is_not_missed() {
+    let shop = Shop::new(&["shop"]);
+    shop.write("hold", "");
+    let server = shop.start(&[]);
+    server.says("Compiling");
+    shop.save("second", "");
+    shop.remove("hold");
+    in_order(&server.says("second uses"), &["first uses", "Compiling", "first says good bye"]);
+    // Nor when that build fails.
+    shop.write("hold", "");
+    shop.save("third", "BROKEN");
+    server.says("Compiling");
+    shop.save("fourth", "");
+    shop.remove("hold");
+    in_order(&server.says("fourth uses"), &["the build failed", "Compiling", "second says good bye"]);
+
+    // A stop does not wait for a build.
+    shop.write("hold", "");
+    shop.save("fifth", "");
+    server.says("Compiling");
+    let (code, rest) = server.stop();
+    assert_eq!(code, Some(0));
+    assert!(rest.contains("fourth says good bye") && !rest.contains("fifth"), "{rest}");
+    // The script, which nobody told, may end.
+    shop.remove("hold");
+}
+
+#[test]
+fn who_ends_by_itself_is_started_again() {
+    let shop = Shop::new(&["shop"]);
+    shop.write("crd.yaml", "");
+    shop.save("first", "if [ -e mended ]; then echo all is well; else echo oh no >&2; exit 3; fi");
+    let server = shop.start(&[]);
+    let said = server.says("the operator ended (exit status: 3); it is started again in 1 s");
+    in_order(&said, &["dev │ the operator has no CRDs of its own", "first uses", "operator │ oh no"]);
+    shop.write("mended", "");
+    in_order(&server.says("all is well"), &["first uses"]);
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn who_does_not_print_crds_runs_nevertheless() {
+    let shop = Shop::new(&["shop"]);
+    shop.write(
+        "src/main.rs",
+        "#!/bin/sh\n[ \"$1\" = '' ] || { echo what? >&2; exit 2; }\necho it runs; exec sleep 60\n",
+    );
+    let server = shop.start(&[]);
+    let said = server.says("operator │ it runs");
+    in_order(&said, &["the operator's CRDs were not installed: it does not know --print-crds: what?"]);
+    let (code, rest) = server.stop();
+    assert_eq!(code, Some(0));
+    assert!(rest.contains("the operator ended (signal: 15 (SIGTERM))"), "{rest}");
+}
+
+#[test]
+fn which_operator_is_a_choice() {
+    let shop = Shop::new(&["shop", "till"]);
+    let error = fails(&shop.home, DEV);
+    assert!(error.contains("shop has several binaries (shop, till); say which with --bin NAME"), "{error}");
+    let error = fails(&shop.home, &[DEV, &["--bin", "tills"]].concat());
+    assert!(error.contains("shop has no binary \"tills\"; it has shop, till"), "{error}");
+    let server = shop.start(&["--bin", "till"]);
+    in_order(&server.says("first uses"), &["Your operator till", "cargo build --bin till"]);
+    assert_eq!(server.stop().0, Some(0));
+
+    // Bundled ones instead.
+    let server = shop.start(&["--operator", "webapp"]);
+    assert_eq!(server.curl("GET", "/", &[], "").1["operators"], json!(["webapp"]));
+    let (_, rest) = server.stop();
+    assert!(rest.contains("Operators at work: webapp.") && !rest.contains("build │"), "{rest}");
+
+    // Where there is no operator's project, cargo is not even asked.
+    shop.write("cargo", "#!/bin/sh\nexit 7\n");
+    let error = fails(&shop.home, DEV);
+    assert!(error.contains("cargo does not understand "), "{error}");
+    shop.write("Cargo.toml", "[dependencies]\ntokio = '1'\n");
+    let server = shop.start(&[]);
+    assert_eq!(server.curl("GET", "/", &[], "").1["operators"], json!(["application"]));
+    assert_eq!(server.stop().0, Some(0));
+}
