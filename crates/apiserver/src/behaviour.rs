@@ -39,10 +39,21 @@ pub struct Behaviour {
     pub storage: Storage,
     /// Dotted paths below which nothing changes once the object is there.
     pub immutable: Vec<&'static str>,
-    /// What an object has where it says nothing itself; null for nothing.
-    pub defaults: Value,
+    /// What the server gives objects that no writer can know.
+    pub assigns: Option<Assigns>,
     /// A field of plain texts that is only ever written: they are kept in the other field, as base64.
     pub folds: Option<(&'static str, &'static str)>,
+}
+
+/// What the server gives objects that no writer can know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Assigns {
+    /// A class of service, and how long it stays on a node that is gone.
+    Pod,
+    /// Labels for the pods of a job, and the selector that finds them.
+    Job,
+    /// Addresses and ports.
+    Service,
 }
 
 /// When `metadata.generation` grows, besides the moment a deletion begins.
@@ -156,7 +167,7 @@ fn plain() -> Behaviour {
         expires: None,
         storage: Storage::Own,
         immutable: Vec::new(),
-        defaults: Value::Null,
+        assigns: None,
         folds: None,
     }
 }
@@ -240,7 +251,14 @@ fn read(row: &mut Behaviour, word: &'static str) -> Option<()> {
         }
         "answered" => row.storage = Storage::Nowhere,
         "immutable" => row.immutable = list().collect(),
-        "defaults" => row.defaults = serde_json::from_str(rest).ok()?,
+        "assigns" => {
+            row.assigns = Some(match rest {
+                "pod" => Assigns::Pod,
+                "job" => Assigns::Job,
+                "service" => Assigns::Service,
+                _ => return None,
+            })
+        }
         "folds" => row.folds = Some(rest.split_once(' ')?),
         _ => return None,
     }
@@ -292,6 +310,9 @@ mod tests {
             StatusOnCreate::Kept => note(true, "keeps".into()),
         }
         note(!row.status_holds.is_empty(), format!("holds {}", row.status_holds.join(",")));
+        if let Some(assigns) = row.assigns {
+            note(true, format!("assigns {assigns:?}"));
+        }
         note(row.expires.is_some(), format!("{:?}", row.expires));
         note(row.storage != plain.storage, format!("{:?}", row.storage));
         out
@@ -302,7 +323,7 @@ mod tests {
         let all = "holds annotations,finalizers,labels,ownerReferences";
         let cases: [(&str, &str, Vec<&str>); 11] = [
             ("", "configmaps", vec![]),
-            ("", "services", vec!["Label", "put", "returns", r#"status {"loadBalancer":{}}"#]),
+            ("", "services", vec!["Label", "put", "returns", r#"status {"loadBalancer":{}}"#, "assigns Service"]),
             (
                 "",
                 "pods",
@@ -312,11 +333,12 @@ mod tests {
                     "graceful",
                     r#"status {"phase":"Pending"}"#,
                     "holds ownerReferences",
+                    "assigns Pod",
                 ],
             ),
             ("", "nodes", vec!["keeps"]),
             ("apps", "deployments", vec!["generation 1 spec,metadata.annotations", "status {}", "holds labels"]),
-            ("batch", "jobs", vec!["generation 1 spec", "Orphan", "status {}"]),
+            ("batch", "jobs", vec!["generation 1 spec", "Orphan", "status {}", "assigns Job"]),
             ("rbac.authorization.k8s.io", "roles", vec!["PathSegment", "put"]),
             ("scheduling.k8s.io", "priorityclasses", vec!["generation 1 "]),
             ("storage.k8s.io", "csidrivers", vec!["generation 0 spec", "versioned", "returns"]),

@@ -2,8 +2,8 @@
 //! `Status` that says why not.
 //!
 //! ```text
-//! create   receive → place → name → prepare → default → own → check → commit
-//! update   read → produce → isolate → carry over → prepare → default → own → check → commit, again from
+//! create   receive → place → name → prepare → default → own → assign → check → commit
+//! update   read → produce → isolate → carry over → prepare → default → own → assign → check → commit, again from
 //!          the start when somebody else was faster
 //! ```
 //!
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use konverge_core::{FieldError, FieldPath, GroupVersion, Status};
-use konverge_schema::{FieldSet, Writer, check_required, check_types, default, prune, validate};
+use konverge_schema::{FieldSet, Writer, check_required, check_types, prune, validate};
 use konverge_store::{Commit, CommitError, Condition, Entry, Write as StoreWrite};
 
 use crate::decode::Decoded;
@@ -23,7 +23,7 @@ use crate::part::Part;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
 use crate::server::Server;
-use crate::{crd, fill, meta, namespace, record};
+use crate::{assign, crd, defaults, fold, meta, namespace, record};
 
 /// How often a generated name is rolled again when it is taken.
 const NAME_ATTEMPTS: usize = 8;
@@ -148,7 +148,10 @@ impl Write<'_> {
         if !config["metadata"].is_object() {
             config["metadata"] = json!({});
         }
-        self.same_name(name, &config)?;
+        // Who applies to what is there need not repeat its name.
+        if !meta::text(&config, "name").is_empty() {
+            self.same_name(name, &config)?;
+        }
         self.place(&mut config)?;
         let applied = |live: Option<&Value>| {
             let now = rfc3339(self.server.env.now());
@@ -172,6 +175,7 @@ impl Write<'_> {
                 let why = "the object is absent, and its resourceVersion or uid is given; remove them to create it";
                 return Err(Status::conflict(&self.resource.group, &self.resource.plural, name, why));
             } else {
+                self.same_name(name, &config)?;
                 self.insert(applied(None)?, Owning::Decided, warnings).await
             };
             match done {
@@ -197,8 +201,9 @@ impl Write<'_> {
             conditions.extend(namespace::must_accept(self.server, resource, self.namespace, &fresh)?);
             conditions.extend(crd::must_accept(self.server, resource)?);
             self.prepare(None, &mut fresh)?;
-            default(&resource.schema.arena, resource.schema.root, &mut fresh);
+            defaults::fill(resource, &mut fresh);
             self.own(&owning, None, &mut fresh);
+            let _held = assign::assign(self, None, &mut fresh).await?;
             let mut errors = meta::check_create(&fresh, resource);
             errors.extend(self.check(None, &fresh, warnings));
             let name = meta::text(&fresh, "name").to_owned();
@@ -250,7 +255,9 @@ impl Write<'_> {
         let resource = self.resource;
         loop {
             let Some(entry) = self.current(name)? else { return Err(self.not_found(name)) };
-            let old = resource.view(&entry);
+            let mut old = resource.view(&entry);
+            // What was kept before there was a default has it now: to add it is no change.
+            defaults::fill(resource, &mut old);
             let mut said = Vec::new();
             let mut new = produce(&old, &mut said)?;
             self.place(&mut new)?;
@@ -259,12 +266,13 @@ impl Write<'_> {
             meta::carry_over(&old, &mut new);
             meta::tidy(&mut new);
             self.prepare(Some(&old), &mut new)?;
-            default(&resource.schema.arena, resource.schema.root, &mut new);
+            defaults::fill(resource, &mut new);
+            self.own(&owning, Some(&old), &mut new);
+            let _held = assign::assign(self, Some(&old), &mut new).await?;
             // What is wanted of an object is not said through its status, nor by where it is placed.
             if !matches!(self.part, Part::Status | Part::Binding) {
                 meta::count_generation(&old, &mut new, resource);
             }
-            self.own(&owning, Some(&old), &mut new);
             let mut errors = meta::check_update(&old, &new);
             errors.extend(meta::check_immutable(&old, &new, resource));
             errors.extend(self.check(Some(&old), &new, &mut said));
@@ -443,7 +451,7 @@ impl Write<'_> {
 
     /// What kinds need besides the rules for all.
     fn prepare(&self, old: Option<&Value>, new: &mut Value) -> Result<(), Status> {
-        fill::fill(self.resource.behaviour, new);
+        fold::fold(self.resource.behaviour, new);
         namespace::prepare(self.resource, new);
         crd::prepare(self.server, self.resource, self.part, old, new)
     }
@@ -504,7 +512,7 @@ impl Write<'_> {
         Status::not_found(&self.resource.group, &self.resource.plural, name)
     }
 
-    fn invalid(&self, name: &str, errors: &[FieldError]) -> Status {
+    pub fn invalid(&self, name: &str, errors: &[FieldError]) -> Status {
         Status::invalid(&self.resource.group, &self.resource.kind, name, errors)
     }
 }

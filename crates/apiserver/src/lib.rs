@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Kinds are data: built-in ones come from a generated table, a CRD adds rows to it, and no code knows a kind by
-//! name but for namespaces, CRDs and the three endpoints of pods that do more than keep what is sent. This crate never knows the operator side: they meet over HTTP only.
+//! name but for namespaces, CRDs, what pods, jobs and services are given (`assign`) and the three endpoints of pods that do
+//! more than keep what is sent. This crate never knows the operator side: they meet over HTTP only.
 
 mod server;
 mod service;
@@ -23,13 +24,15 @@ mod builtin;
 mod kinds;
 mod resource;
 
+mod assign;
 mod change;
 mod collect;
 mod conditions;
 mod crd;
+mod defaults;
 mod delete;
 mod expire;
-mod fill;
+mod fold;
 mod meta;
 mod namespace;
 mod part;

@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, watch};
 use konverge_schema::CompileError;
 use konverge_store::{CommitError, Disk, Memory, OpenError as StoreError, Retention, Store};
 
+use crate::assign::Addresses;
 use crate::change::Write;
 use crate::documents::Documents;
 use crate::env::{Environment, System};
@@ -112,6 +113,8 @@ pub(crate) struct Server {
     pub longest_watch: Duration,
     /// Held while a CRD is written and its rows are installed, so that the table follows the store's order.
     pub definitions: Mutex<()>,
+    /// Held while a service that gets an address or a port is written, so that no other gets the same.
+    pub addresses: Mutex<Addresses>,
     closing: watch::Sender<bool>,
 }
 
@@ -135,6 +138,7 @@ impl ApiServer {
             lenient_updates: options.lenient_updates,
             longest_watch: options.longest_watch,
             definitions: Mutex::new(()),
+            addresses: Mutex::default(),
             closing: watch::Sender::new(false),
         });
         namespace::create_always(&server).await?;

@@ -41,6 +41,11 @@ impl Dev {
             None => format!("Operators at work: {}.", self.operators),
         }
     }
+
+    /// A kind to look at first, as people call several of them.
+    pub fn first_look(&self) -> &'static str {
+        if self.operators.includes("application") { "applications" } else { "deployments" }
+    }
 }
 
 /// `konverge dev`
@@ -73,22 +78,22 @@ fn token() -> String {
 fn hint(ready: &Ready<'_>) -> String {
     // Another terminal is in another directory.
     let kubeconfig = std::path::absolute(ready.kubeconfig).unwrap_or_else(|_| ready.kubeconfig.into());
-    let (url, kubeconfig) = (&ready.url, kubeconfig.display());
-    let curl = match ready.token {
-        Some(_) => "with the CA and the token of the kubeconfig, on".to_owned(),
-        None => format!("curl {url}"),
+    let (url, kubeconfig, first_look) = (&ready.url, kubeconfig.display(), ready.first_look);
+    let how = match ready.token {
+        Some(_) => "\nWith the CA and the token of the kubeconfig:\n",
+        None => "",
     };
     format!(
         "konverge dev ready at {url} ({}) kubeconfig {kubeconfig}
 
 {} Pods are simulated. From another terminal:
-
-  {curl}/               what there is
-  {curl}/watch -N       Applications as they change
-  {curl}/events         what happened
+{how}
+  curl {url}/            what there is; also for browsers
+  curl {url}/events      what happened
+  curl -N '{url}/watch?kind={first_look}'
 
   export KUBECONFIG={kubeconfig}
-  kubectl get applications -A
+  kubectl get {first_look} -A
 
 Ctrl-C stops it.
 ",
@@ -118,6 +123,7 @@ pub struct Life {
 
 impl Life {
     /// Starts the controllers of the control plane, then the operators that rely on them.
+    /// Pods are told of the CA by which the server is known, if it has one.
     pub async fn start(dev: &Dev, api: &ApiServer, ca_pem: Option<&str>) -> Result<Self, LifeError> {
         let metrics = Metrics::new();
         let client = Client::new(CountedRequests::new(api.clone(), metrics.clone(), "konverge-dev"), "default");

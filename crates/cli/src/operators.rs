@@ -62,6 +62,11 @@ impl Choice {
     pub fn none() -> Self {
         Self(Vec::new())
     }
+
+    /// Whether this one is among them.
+    pub fn includes(&self, name: &str) -> bool {
+        self.0.contains(&name)
+    }
 }
 
 /// The one that shows most.
@@ -125,7 +130,7 @@ impl Operators {
     pub async fn start(choice: &Choice, client: &Client, metrics: &Metrics) -> Result<Self, OperatorError> {
         let (stop, told) = watch::channel(false);
         let mut operators = Self { names: Vec::new(), stop, tasks: JoinSet::new(), ended: Arc::default() };
-        for bundled in BUNDLED.iter().filter(|one| choice.0.contains(&one.name)) {
+        for bundled in BUNDLED.iter().filter(|one| choice.includes(one.name)) {
             let name = bundled.name;
             let failed = |source| OperatorError::Install { name, source: Box::new(source) };
             install(client, &(bundled.definition)()).await.map_err(failed)?;

@@ -103,6 +103,8 @@ pub struct Ready<'a> {
     pub kubeconfig: &'a Path,
     /// What runs beside the server, in words.
     pub living: String,
+    /// A kind to look at first.
+    pub first_look: &'static str,
     pub token: Option<&'a str>,
 }
 
@@ -144,7 +146,8 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
     Kubeconfig { server: &url, ca_pem, token }.write(&plan.kubeconfig)?;
 
     let living = plan.dev.as_ref().map(Dev::living).unwrap_or_default();
-    let ready = Ready { url, storage, kubeconfig: &plan.kubeconfig, living, token };
+    let first_look = plan.dev.as_ref().map(Dev::first_look).unwrap_or_default();
+    let ready = Ready { url, storage, kubeconfig: &plan.kubeconfig, living, first_look, token };
     print(&tell(&ready));
     tracing::info!(url = ready.url, storage = ready.storage, "ready");
     if let (Some(life), Some(dev)) = (&mut life, &plan.dev) {

@@ -111,10 +111,13 @@ impl Inner {
         if !matches!(request.method, Method::GET | Method::HEAD) {
             return Err(Status::method_not_allowed());
         }
-        let query = |known: &[&str]| Query::parse(&page, request.uri.query(), known);
+        let query = |known: &[&str]| Query::parse(path_of(&page), request.uri.query(), known);
         let head = |name| request.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         match page.as_str() {
-            "" => index::answer(&self.api, &self.about, head(header::ACCEPT).as_deref()).await,
+            "" => {
+                let wanted = query(&["kind"])?;
+                index::answer(&self.api, &self.about, &wanted, head(header::ACCEPT).as_deref()).await
+            }
             "/readyz" => {
                 Ok(plain(500, "text/plain; charset=utf-8", (self.ailing)().join("\n") + "\nreadyz check failed\n"))
             }
@@ -135,6 +138,11 @@ impl Inner {
             _ => Ok(plain(200, METRICS_CONTENT_TYPE, self.metrics.page())),
         }
     }
+}
+
+/// A page as it is called.
+fn path_of(page: &str) -> &str {
+    if page.is_empty() { "/" } else { page }
 }
 
 /// JSON that people read too.

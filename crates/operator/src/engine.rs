@@ -70,17 +70,18 @@ impl Engine {
         let api = T::resource();
         let cache = self.owned::<T>(key.namespace());
         self.filled(&cache).await?;
-        let live = cache.get(key).map(|object| object.value());
+        let live = cache.get(key);
         let options = ApplyOptions { owner: Some(owner), ..ApplyOptions::default() };
-        let applied = self.writer.apply(&api, live.as_ref(), config, options).await?;
-        let object = match applied {
-            Applied::Unchanged => live.ok_or_else(|| Error::new("nothing was there to be left unchanged"))?,
+        match self.writer.apply_over(&api, live.as_deref(), config, options).await? {
+            Applied::Unchanged => {
+                let live = live.ok_or_else(|| Error::new("nothing was there to be left unchanged"))?;
+                Ok(live.decode()?)
+            }
             Applied::Created(object) | Applied::Updated(object) => {
                 self.wrote(&api, &object)?;
-                object
+                Ok(serde_json::from_value(object)?)
             }
-        };
-        Ok(serde_json::from_value(object)?)
+        }
     }
 
     /// Makes a set of children true: each wanted one with its key, and of each kind what is no longer wanted.
@@ -95,7 +96,8 @@ impl Engine {
         let mut members = Vec::new();
         for kind in kinds {
             let mut caches = vec![(kind.cache)(self, own)];
-            for (_, key, _) in wanted.iter().filter(|(of, ..)| of.api == kind.api) {
+            let alike = || wanted.iter().filter(|(of, ..)| of.api == kind.api).map(|(_, key, _)| key);
+            for key in alike() {
                 let cache = (kind.cache)(self, key.namespace());
                 if caches.iter().all(|known| known.target() != cache.target()) {
                     caches.push(cache);
@@ -107,11 +109,13 @@ impl Engine {
                 });
                 self.filled(&cache).await?;
                 let found = cache.by_index(OWNER_LABEL, &owner.uid).into_iter();
-                members.extend(found.map(|object| Member { api: kind.api.clone(), live: object.value() }));
+                // What is wanted is not deleted, so nobody has to look at it as a member.
+                let others = found.filter(|object| !alike().any(|key| *key == object.key()));
+                members.extend(others.map(|object| Member { api: kind.api.clone(), live: object.value() }));
             }
         }
         let child = |(kind, key, config): (ChildKind, ObjectKey, Value)| {
-            let live = (kind.cache)(self, key.namespace()).get(&key).map(|object| object.value());
+            let live = (kind.cache)(self, key.namespace()).get(&key);
             Child { api: kind.api, config, live }
         };
         let wanted: Vec<Child> = wanted.into_iter().map(child).collect();

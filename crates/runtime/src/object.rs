@@ -262,7 +262,7 @@ impl Marks {
     /// The string whose content begins at a mark. It has no escapes, so the next quote ends it.
     fn string(self, text: &str, mark: u32) -> Option<&str> {
         let content = text.get(mark as usize..).filter(|_| mark > 0)?;
-        content.split('"').next()
+        content.get(..memchr::memchr(b'"', content.as_bytes())?)
     }
 
     /// The value that begins at a mark; empty if it is absent.

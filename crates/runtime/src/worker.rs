@@ -186,7 +186,7 @@ async fn one(
         Ok(Begun::Ended(ended)) => ended,
         Ok(Begun::Waits(rest)) => {
             let rest = tokio::spawn(async move { judged(rest.await) }.instrument(span.clone()));
-            Running { rest, span }.to_its_end(job, timeout, cut).await
+            Running { rest, span }.ended(job, timeout, cut).await
         }
         Err(panic) => after_panic(&span, &*panic),
     }
@@ -241,7 +241,7 @@ struct Running {
 
 impl Running {
     /// Waits for its end, which comes at its next await if it takes too long or is cut.
-    async fn to_its_end(
+    async fn ended(
         mut self,
         job: &Job<Arc<Cause>>,
         timeout: Option<Duration>,

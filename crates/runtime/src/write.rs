@@ -48,6 +48,7 @@ use skip::{Decision, decide, differences};
 use types::Types;
 
 use crate::error::{FieldErrors, Missing, WriteError};
+use crate::object::Object;
 
 /// The name under which an operator owns fields: one for each controller, the same after every restart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +67,8 @@ struct Inner {
     types: Types,
     /// What servers insist on, by object: see [`decide`].
     settled: Mutex<HashMap<Slot, Digest>>,
+    /// Which version of an object has which configuration, both as sums: what was compared is not compared again.
+    known: Mutex<HashMap<Digest, Digest>>,
 }
 
 /// An object, and which part of it.
@@ -148,6 +151,9 @@ pub enum Patch {
 /// More objects than this with something to remember are forgotten all at once, which costs one request for each.
 const MOST_SETTLED: usize = 100_000;
 
+/// More objects than this are forgotten all at once, which costs one comparison for each. So many take four megabytes.
+const MOST_KNOWN: usize = 100_000;
+
 impl FieldManager {
     /// The longest name a server takes.
     const MOST_BYTES: usize = 128;
@@ -207,8 +213,8 @@ impl Writer {
     /// A writer under this name.
     pub fn new(client: Client, manager: FieldManager, options: WriterOptions) -> Self {
         let WriterOptions { fence, observer, timeout } = options;
-        let (types, settled) = (Types::default(), Mutex::default());
-        Self(Arc::new(Inner { client, manager, fence, observer, timeout, types, settled }))
+        let (types, settled, known) = (Types::default(), Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { client, manager, fence, observer, timeout, types, settled, known }))
     }
 
     /// The name under which this writer owns fields.
@@ -237,26 +243,61 @@ impl Writer {
             owner.put_into(&mut config, live)?;
         }
         let config = Config::new(api, config, &self.0.manager)?;
+        self.apply_config(api, live, &config, options.conflicts).await
+    }
+
+    /// The same, over an object as a cache keeps it: a version that was compared before is not even decoded.
+    pub async fn apply_over(
+        &self,
+        api: &ApiResource,
+        live: Option<&Object>,
+        mut config: Value,
+        options: ApplyOptions<'_>,
+    ) -> Result<Applied, WriteError> {
+        if let Some(owner) = options.owner {
+            owner.put_into(&mut config, None)?;
+        }
+        let config = Config::new(api, config, &self.0.manager)?;
+        let Some(live) = live else { return self.apply_config(api, None, &config, options.conflicts).await };
+        if self.is_known(&config, live.uid(), live.resource_version()) {
+            return Ok(self.unchanged(api));
+        }
+        let tree = live.value();
+        if let Some(owner) = options.owner {
+            owner.may_take(&config.key, &tree)?;
+        }
+        self.apply_config(api, Some(&tree), &config, options.conflicts).await
+    }
+
+    async fn apply_config(
+        &self,
+        api: &ApiResource,
+        live: Option<&Value>,
+        config: &Config,
+        conflicts: Conflicts,
+    ) -> Result<Applied, WriteError> {
         let ty = self.0.types.of(api);
         let slot = Slot::new(api, &config.key, false);
         let settled = self.0.settled.lock().get(&slot).copied();
-        match decide(&ty, live, &config, settled) {
+        match decide(&ty, live, config, settled) {
             Decision::Skip => {
-                let took = Duration::ZERO;
-                let skipped =
-                    Observation { verb: "apply", api, subresource: "", outcome: RequestOutcome::Skipped, took };
-                self.0.observer.request(&skipped);
-                return Ok(Applied::Unchanged);
+                if let Some(live) = live {
+                    self.know(config, live);
+                }
+                return Ok(self.unchanged(api));
             }
             Decision::Drift(paths) => {
                 tracing::info!(kind = %api.kind, key = %config.key, fields = ?paths, "putting back what others changed");
             }
             Decision::Create | Decision::Changed => {}
         }
-        let verb = Verb::Apply { force: options.conflicts == Conflicts::Take };
+        let verb = Verb::Apply { force: conflicts == Conflicts::Take };
         let call = Call { verb, api, key: &config.key, subresource: "", body: Some(&config.object) };
         let answer = self.send(call).await?;
         self.settle(slot, differences(&ty, &answer.value, &config.object).sum);
+        if config.is_mark_of(&answer.value) {
+            self.know(config, &answer.value);
+        }
         Ok(match answer.code {
             StatusCode::CREATED => Applied::Created(answer.value),
             _ => Applied::Updated(answer.value),
@@ -351,6 +392,30 @@ impl Writer {
         }
     }
 
+    fn unchanged(&self, api: &ApiResource) -> Applied {
+        let (outcome, took) = (RequestOutcome::Skipped, Duration::ZERO);
+        self.0.observer.request(&Observation { verb: "apply", api, subresource: "", outcome, took });
+        Applied::Unchanged
+    }
+
+    /// Remembers that this version of an object has what is to be applied. A version never changes, so that stays true.
+    fn know(&self, config: &Config, live: &Value) {
+        let text = |path: &str| live.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let (uid, version) = (text("/metadata/uid"), text("/metadata/resourceVersion"));
+        if uid.is_empty() || version.is_empty() {
+            return;
+        }
+        let mut known = self.0.known.lock();
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(sum(&[uid]), sum(&[version, &config.digest]));
+    }
+
+    fn is_known(&self, config: &Config, uid: &str, version: &str) -> bool {
+        self.0.known.lock().get(&sum(&[uid])) == Some(&sum(&[version, &config.digest]))
+    }
+
     /// Remembers what is left of the differences after an apply.
     fn settle(&self, slot: Slot, left: Option<Digest>) {
         let mut settled = self.0.settled.lock();
@@ -376,6 +441,13 @@ impl Writer {
         // Mostly nothing was refused, and nothing has to be summed up.
         !settled.is_empty() && settled.get(&Slot::new(api, key, true)).copied() == patch.as_ref().map(Digest::of)
     }
+}
+
+/// The sum of some texts.
+fn sum(texts: &[&str]) -> Digest {
+    let mut sum = Digest::default();
+    texts.iter().for_each(|text| sum.text(text));
+    sum
 }
 
 impl Slot {

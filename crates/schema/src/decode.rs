@@ -11,6 +11,8 @@ mod base64;
 mod moment;
 mod quantity;
 
+pub use quantity::quantity;
+
 /// A value of a built-in object that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

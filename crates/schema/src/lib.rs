@@ -40,7 +40,7 @@ pub use apply::{
 pub use arena::{Arena, Field, ListKind, Node, OBJECT_META, Patch, Scalar, Shape, TypeId};
 pub use builtin::{check_lists, check_required};
 pub use checks::{Bound, Checks, Clause};
-pub use decode::{DecodeError, check_types};
+pub use decode::{DecodeError, check_types, quantity};
 pub use default::default;
 pub use field_set::{FieldSet, FieldsV1Error, Path, PathElement};
 pub use format::Format;

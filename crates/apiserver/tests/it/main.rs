@@ -10,7 +10,9 @@ mod errors;
 mod listing;
 mod watching;
 
+mod assigning;
 mod creating;
+mod defaulting;
 mod deleting;
 mod patching;
 mod updating;

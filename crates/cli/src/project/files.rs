@@ -3,6 +3,7 @@
 //! it alike otherwise.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -95,9 +96,9 @@ fn walk(directory: &Path, seen: &mut BTreeMap<PathBuf, Option<Stamp>>) -> bool {
         match entry.file_type() {
             Ok(kind) if kind.is_dir() && name != "target" && !name.starts_with('.') => found |= walk(&path, seen),
             Ok(kind) if kind.is_file() && (name.ends_with(".rs") || name.starts_with("Cargo.")) => {
-                if !seen.contains_key(&path) {
-                    let stamp = Stamp::of(&path);
-                    seen.insert(path, stamp);
+                if let Entry::Vacant(new) = seen.entry(path) {
+                    let stamp = Stamp::of(new.key());
+                    new.insert(stamp);
                     found = true;
                 }
             }

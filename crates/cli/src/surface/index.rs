@@ -1,5 +1,5 @@
 //! `/`: what there is. In: the table of pages, and what this server is. Out: JSON for `curl`, and for a browser a plain
-//! page with the same and the live list of resources. Nothing is loaded from elsewhere.
+//! page with the same and the live list of the objects of one kind. Nothing is loaded from elsewhere.
 
 use http::{HeaderValue, Response, header};
 use jiff::Timestamp;
@@ -10,7 +10,8 @@ use konverge::kube::CustomResourceExt;
 use konverge_apiserver::{ApiServer, Body};
 use konverge_core::Status;
 
-use super::{ask, json_page, plain};
+use super::query::Query;
+use super::{ask, json_page, kinds, plain};
 
 const TEMPLATE: &str = include_str!("page.html");
 
@@ -32,7 +33,7 @@ const fn page(path: &'static str, what: &'static str, example: &'static str) -> 
 
 /// The pages beside the API.
 pub const PAGES: [Page; 8] = [
-    page("/", "What there is: JSON, or in a browser a page", "/"),
+    page("/", "What there is: JSON, or in a browser a page, on which ?kind= chooses what is listed", "/"),
     page("/readyz", "Whether the server and the operators work; also /healthz and /livez", "/readyz?verbose"),
     page("/crd", "The definition of Applications", "/crd"),
     page("/crds", "All definitions that are installed", "/crds"),
@@ -49,6 +50,9 @@ pub const PAGES: [Page; 8] = [
     page("/leader", "Who decides: without election, this process", "/leader"),
     page("/metrics", "Metrics of the operators, for Prometheus", "/metrics"),
 ];
+
+/// Kinds to look at that every server has.
+const BUILT_IN: [(&str, &str); 3] = [("Deployment", "deployments.apps"), ("Pod", "pods"), ("Job", "jobs.batch")];
 
 const API: &str = "/apis/cloudnative.elide.dev/v1/namespaces/{namespace}/applications";
 
@@ -95,8 +99,10 @@ impl About {
             json!({"method": "GET", "path": page.path, "what": page.what,
                    "try": format!("{curl} '{}{}'", self.url, page.example)})
         });
+        let applications = self.operators.contains(&"application");
         let operations = OPERATIONS
             .iter()
+            .filter(|_| applications)
             .map(|(method, rest, what)| json!({"method": method, "path": format!("{API}{rest}"), "what": what}));
         json!({
             "name": "konverge dev",
@@ -116,27 +122,70 @@ pub fn definition() -> Value {
 }
 
 /// Answers a request for `/`.
-pub async fn answer(api: &ApiServer, about: &About, accept: Option<&str>) -> Result<Response<Body>, Status> {
+pub async fn answer(
+    api: &ApiServer,
+    about: &About,
+    wanted: &Query,
+    accept: Option<&str>,
+) -> Result<Response<Body>, Status> {
     // Clients of Kubernetes look for the paths of the API here.
     let paths = ask::json(api, "/").await?["paths"].take();
     let description = about.describe(&paths);
     if !accept.is_some_and(|accept| accept.contains("text/html")) {
         return Ok(json_page(&description));
     }
-    let mut response = plain(200, "text/html; charset=utf-8", html(&description));
+    let shown = Shown::choose(api, wanted.get("kind")).await?;
+    let mut response = plain(200, "text/html; charset=utf-8", html(&description, &shown));
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     Ok(response)
 }
 
-fn html(description: &Value) -> String {
+/// The kinds a page offers, by their names and the words `/watch` takes, and the one it shows.
+struct Shown {
+    kind: String,
+    word: String,
+    offered: Vec<(String, String)>,
+}
+
+impl Shown {
+    /// What was asked for; else Applications, or whichever definitions there are, or Deployments.
+    async fn choose(api: &ApiServer, asked: Option<&str>) -> Result<Self, Status> {
+        let definitions = ask::json(api, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await?;
+        let custom = definitions["items"].as_array().into_iter().flatten().map(|definition| {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            (text(&definition["spec"]["names"]["kind"]), text(&definition["metadata"]["name"]))
+        });
+        let mut offered: Vec<(String, String)> = custom.collect();
+        offered.sort_by_key(|(kind, _)| (kind != "Application", kind.clone()));
+        offered.extend(BUILT_IN.map(|(kind, word)| (kind.to_owned(), word.to_owned())));
+        let (kind, word) = match asked {
+            Some(word) => (kinds::find(api, word).await?.kind().to_owned(), word.to_owned()),
+            None => offered[0].clone(),
+        };
+        Ok(Self { kind, word, offered })
+    }
+
+    fn links(&self) -> String {
+        let link = |(kind, word): &(String, String)| {
+            let current = if *kind == self.kind { " aria-current=\"page\"" } else { "" };
+            format!("<a href=\"/?kind={}\"{current}>{}</a>", escape(word), escape(kind))
+        };
+        self.offered.iter().map(link).collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn html(description: &Value, shown: &Shown) -> String {
     let text = |value: &Value| escape(value.as_str().unwrap_or_default());
     let rows = description["endpoints"].as_array().into_iter().flatten().map(|row| {
+        let example = match row["try"].as_str() {
+            Some(line) => format!("<br><code class=\"try\">{}</code>", escape(line)),
+            None => String::new(),
+        };
         format!(
-            "<tr><td>{}</td><td><code>{}</code></td><td>{}</td><td><code>{}</code></td></tr>\n",
+            "<tr><td>{}</td><td><code>{}</code></td><td>{}{example}</td></tr>\n",
             text(&row["method"]),
             text(&row["path"]),
-            text(&row["what"]),
-            text(&row["try"])
+            text(&row["what"])
         )
     });
     let operators: Vec<String> = description["operators"].as_array().into_iter().flatten().map(text).collect();
@@ -144,6 +193,9 @@ fn html(description: &Value) -> String {
         .replace("{{version}}", &text(&description["version"]))
         .replace("{{storage}}", &text(&description["storage"]))
         .replace("{{operators}}", &if operators.is_empty() { "none".to_owned() } else { operators.join(", ") })
+        .replace("{{kind}}", &escape(&shown.word))
+        .replace("{{title}}", &escape(&shown.kind))
+        .replace("{{kinds}}", &shown.links())
         .replace("{{endpoints}}", &rows.collect::<String>())
 }
 

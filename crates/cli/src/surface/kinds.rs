@@ -22,6 +22,11 @@ pub struct Watchable {
 }
 
 impl Watchable {
+    /// `Pod`
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
     /// Where its objects are, in one namespace or in all.
     pub fn path(&self, namespace: Option<&str>) -> Result<String, Status> {
         let Watchable { group, version, plural, kind, .. } = self;

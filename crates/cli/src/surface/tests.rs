@@ -166,8 +166,37 @@ async fn a_browser_gets_a_page() {
     for page_of in index::PAGES {
         assert!(page.contains(&format!("<code>{}</code>", page_of.path)), "{}", page_of.path);
     }
-    assert!(page.contains("new EventSource('/watch')") && !page.contains("{{"), "{page}");
+    assert!(page.contains("new EventSource('/watch?kind='") && !page.contains("{{"), "{page}");
+    assert!(page.contains("<body data-kind=\"applications.cloudnative.elide.dev\">"), "{page}");
     assert!(!page.contains("src=\"http") && !page.contains("href=\"http"), "nothing from elsewhere");
+}
+
+#[tokio::test]
+async fn a_page_shows_one_kind() {
+    let html = async |world: &World, path: &str| {
+        let request = Request::get(path).header("accept", "text/html").body(Full::default()).expect("a request");
+        let response = world.send(request).await;
+        let code = response.status().as_u16();
+        (code, String::from_utf8(ask::whole(response.into_body()).await.to_vec()).expect("text"))
+    };
+    let (known, plain) = (World::new().await, World::with(Options::default()).await);
+    for (world, path, expect) in [
+        (&known, "/", "data-kind=\"applications.cloudnative.elide.dev\""),
+        (&known, "/", "<a href=\"/?kind=applications.cloudnative.elide.dev\" aria-current=\"page\">Application</a>"),
+        (&known, "/?kind=po", "<h2>Pod <"),
+        // Where no definition is installed yet, there is still something to look at.
+        (&plain, "/", "data-kind=\"deployments.apps\""),
+    ] {
+        let (code, page) = html(world, path).await;
+        assert!(code == 200 && page.contains(expect), "{path}: {expect} is not in {page}");
+    }
+    for (path, expect) in [
+        ("/?kind=%3Cscript%3E", "there is no kind \\\"<script>\\\" to watch"),
+        ("/?knid=Pod", "/ has no parameter \\\"knid\\\"; it has: kind"),
+    ] {
+        let (code, page) = html(&known, path).await;
+        assert!(code == 400 && page.contains(expect), "{path}: {page}");
+    }
 }
 
 #[tokio::test]

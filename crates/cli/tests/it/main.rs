@@ -48,7 +48,9 @@ fn dev_says_what_it_is() {
     let server = Running::start(directory.path(), &["dev", "--port", "0", "--memory"]);
     let url = server.url().to_string();
     let (_, rest) = server.stop();
-    for part in ["Operators at work: application.", "export KUBECONFIG=/", &format!("curl {url}/watch -N")] {
+    for part in
+        ["Operators at work: application.", "export KUBECONFIG=/", &format!("curl -N '{url}/watch?kind=applications'")]
+    {
         assert!(rest.contains(part), "{part:?} is not in {rest}");
     }
 }

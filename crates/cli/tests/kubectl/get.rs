@@ -114,9 +114,13 @@ fn formats() {
         assert!(said.contains(expect), "{expect} is not in\n{said}");
     }
     let said = cluster.kubectl("describe deployment web").text();
-    for expect in
-        ["Selector:           app=web", "2 desired | 0 updated", "Image:        nginx:1.27", "Port:         80/TCP"]
-    {
+    for expect in [
+        "Selector:               app=web",
+        "2 desired | 0 updated",
+        "RollingUpdateStrategy:  25% max unavailable, 25% max surge",
+        "Image:        nginx:1.27",
+        "Port:         80/TCP",
+    ] {
         assert!(said.contains(expect), "{expect} is not in\n{said}");
     }
 }

@@ -134,7 +134,12 @@ async fn pods_of_a_lost_node_are_replaced_elsewhere() {
     let mut options = fast();
     options.simulation.nodes = 2;
     let stage = Stage::with(options).await;
-    stage.create(DEPLOYMENTS, deployment("web", 4, "web:1", json!({}))).await;
+    // Who says nothing is given five minutes by the API server.
+    let leaves =
+        |taint: &str| json!({"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0});
+    let leave = [leaves("node.kubernetes.io/unreachable"), leaves("node.kubernetes.io/not-ready")];
+    let more = json!({"spec": {"template": {"spec": {"tolerations": leave}}}});
+    stage.create(DEPLOYMENTS, deployment("web", 4, "web:1", more)).await;
     stage.until(DEPLOYMENTS, "web", |web| is_rolled_out(web, 4)).await;
     stage
         .patch(NODES, "konverge-node-1", json!({"metadata": {"annotations": {"simulate.konverge.dev/lost": "true"}}}))

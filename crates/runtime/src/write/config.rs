@@ -58,6 +58,12 @@ impl Config {
         object["metadata"]["annotations"][&mark] = json!(digest);
         Ok(Self { key, object, mark, digest })
     }
+
+    /// Whether an object carries the mark of this configuration: it was applied last.
+    pub fn is_mark_of(&self, object: &Value) -> bool {
+        let annotations = object.get("metadata").and_then(|metadata| metadata.get("annotations"));
+        annotations.and_then(|all| all.get(&self.mark)?.as_str()) == Some(&self.digest)
+    }
 }
 
 /// The key of an object that has a name.

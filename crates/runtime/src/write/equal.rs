@@ -2,7 +2,7 @@
 //! quantities, times and numbers in their own way: `0.5` comes back as `500m`.
 
 use jiff::Timestamp;
-use konverge_schema::Scalar;
+use konverge_schema::{Scalar, quantity};
 use serde_json::Value;
 
 /// Whether both values mean the same for a field of this type. An int-or-string is never both: `80` and `"80"` differ.
@@ -35,46 +35,6 @@ pub(crate) fn same_number(live: &Value, want: &Value) -> bool {
 
 fn moment(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse().ok()
-}
-
-/// A quantity as digits and a power of ten, without zeros at the end.
-fn quantity(value: &Value) -> Option<(i128, i32)> {
-    let text = match value {
-        Value::String(text) => text.trim().to_owned(),
-        Value::Number(number) => number.to_string(),
-        _ => return None,
-    };
-    let (sign, body) = match text.strip_prefix('-') {
-        Some(body) => (-1, body),
-        None => (1, text.strip_prefix('+').unwrap_or(&text)),
-    };
-    let end = body.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(body.len());
-    let (number, suffix) = body.split_at(end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let mut digits: i128 = format!("0{whole}{fraction}").parse().ok()?;
-    let mut power = -i32::try_from(fraction.len()).ok()?;
-    match suffix {
-        "" => {}
-        "n" => power -= 9,
-        "u" => power -= 6,
-        "m" => power -= 3,
-        "k" => power += 3,
-        "M" => power += 6,
-        "G" => power += 9,
-        "T" => power += 12,
-        "P" => power += 15,
-        "E" => power += 18,
-        binary if binary.ends_with('i') => {
-            let thousands = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|known| *known == binary)?;
-            digits = digits.checked_mul(1 << (10 * (thousands + 1)))?;
-        }
-        exponent => power += exponent.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?,
-    }
-    while digits != 0 && digits % 10 == 0 {
-        digits /= 10;
-        power += 1;
-    }
-    Some((sign * digits, if digits == 0 { 0 } else { power }))
 }
 
 #[cfg(test)]

@@ -64,17 +64,12 @@ impl Owner {
     /// no such reference, into another namespace or out of one. `live` is the child as it is.
     pub(crate) fn put_into(&self, config: &mut Value, live: Option<&Value>) -> Result<(), WriteError> {
         let child = key_of(config)?;
-        if !self.may_own(&child) {
-            return self.annotate(&child, config, live);
+        if let Some(live) = live {
+            self.may_take(&child, live)?;
         }
-        if let Some(other) = live.and_then(|live| self.other_controller(live)) {
-            return Err(refused(format!(
-                "{child} belongs to {} {} already, so {} {} cannot take it over",
-                text(other, "kind"),
-                text(other, "name"),
-                self.kind,
-                self.key.name(),
-            )));
+        if !self.may_own(&child) {
+            self.annotate(config);
+            return Ok(());
         }
         if self.owns(config) {
             return Ok(());
@@ -94,6 +89,23 @@ impl Owner {
         Ok(())
     }
 
+    /// Whether a child, as it is, belongs to nobody else.
+    pub(crate) fn may_take(&self, child: &ObjectKey, live: &Value) -> Result<(), WriteError> {
+        let (other, own) = if self.may_own(child) {
+            let name = |kind: &str, name: &str| format!("{kind} {name}");
+            let other = self.other_controller(live).map(|other| name(text(other, "kind"), text(other, "name")));
+            (other, name(&self.kind, self.key.name()))
+        } else {
+            let own = self.note();
+            let noted = live.pointer("/metadata/annotations").and_then(|all| all.get(OWNER_ANNOTATION)?.as_str());
+            (noted.filter(|noted| *noted != own).map(str::to_owned), own)
+        };
+        match other {
+            Some(other) => Err(refused(format!("{child} belongs to {other} already, so {own} cannot take it over"))),
+            None => Ok(()),
+        }
+    }
+
     /// A reference to a controller that is not this owner, nor an earlier object of its name.
     fn other_controller<'v>(&self, object: &'v Value) -> Option<&'v Map<String, Value>> {
         references(object).find(|reference| {
@@ -102,18 +114,17 @@ impl Owner {
         })
     }
 
-    fn annotate(&self, child: &ObjectKey, config: &mut Value, live: Option<&Value>) -> Result<(), WriteError> {
-        let name = format!("{}{}", annotation_prefix(group_of(&self.api_version), &self.kind), self.key);
-        let noted = live.and_then(|live| live.pointer("/metadata/annotations")?.get(OWNER_ANNOTATION)?.as_str());
-        if let Some(other) = noted.filter(|noted| *noted != name) {
-            return Err(refused(format!("{child} belongs to {other} already, so {name} cannot take it over")));
-        }
+    /// As [`OWNER_ANNOTATION`] names it.
+    fn note(&self) -> String {
+        format!("{}{}", annotation_prefix(group_of(&self.api_version), &self.kind), self.key)
+    }
+
+    fn annotate(&self, config: &mut Value) {
         let metadata = &mut config["metadata"];
         if !metadata["annotations"].is_object() {
             metadata["annotations"] = json!({});
         }
-        metadata["annotations"][OWNER_ANNOTATION] = json!(name);
-        Ok(())
+        metadata["annotations"][OWNER_ANNOTATION] = json!(self.note());
     }
 }
 

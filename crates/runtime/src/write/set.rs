@@ -3,6 +3,7 @@
 //! as a member of just this set of just this owner.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use konverge_core::ObjectKey;
 use kube::core::ApiResource;
@@ -12,6 +13,7 @@ use super::config::key_of;
 use super::finalizer::is_deleting;
 use super::{Applied, ApplyOptions, Deleted, Owner, Writer};
 use crate::error::{FieldErrors, WriteError};
+use crate::object::Object;
 
 /// The label that names the set.
 pub const SET_LABEL: &str = "konverge.dev/set";
@@ -27,7 +29,7 @@ pub struct Child {
     /// What to apply.
     pub config: Value,
     /// The child as the cache has it.
-    pub live: Option<Value>,
+    pub live: Option<Arc<Object>>,
 }
 
 /// A child that is there.
@@ -73,7 +75,7 @@ impl Writer {
         for mut child in wanted {
             mark(&mut child.config, set, owner);
             let options = ApplyOptions { owner: Some(owner), ..ApplyOptions::default() };
-            match self.apply(&child.api, child.live.as_ref(), child.config, options).await {
+            match self.apply_over(&child.api, child.live.as_deref(), child.config, options).await {
                 Ok(applied) => report.applied.push(applied),
                 Err(error) => failed = failed.or(Some(error)),
             }

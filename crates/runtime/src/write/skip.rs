@@ -56,8 +56,7 @@ const FILLED_IN: [(&str, &str); 9] = [
 /// what a server or a webhook insists on is no drift.
 pub(crate) fn decide(ty: &Type, live: Option<&Value>, config: &Config, settled: Option<Digest>) -> Decision {
     let Some(live) = live else { return Decision::Create };
-    let mark = live.pointer("/metadata/annotations").and_then(|all| all.get(&config.mark)).and_then(Value::as_str);
-    if mark != Some(&config.digest) {
+    if !config.is_mark_of(live) {
         return Decision::Changed;
     }
     let differences = differences(ty, live, &config.object);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use konverge_core::ObjectKey;
 use konverge_runtime::{
-    Applied, ApplyOptions, Conflicts, Deleted, Fence, Fenced, FieldManager, OWNER_ANNOTATION, Observation, Owner,
-    Patch, WriteError, Writer, WriterOptions,
+    Applied, ApplyOptions, Conflicts, Deleted, Fence, Fenced, FieldManager, Mode, OWNER_ANNOTATION, Object,
+    Observation, Owner, Patch, WriteError, Writer, WriterOptions,
 };
 use kube::core::ApiResource;
 use serde_json::{Value, json};
@@ -42,7 +42,38 @@ async fn apply(cluster: &Cluster, api: &ApiResource, config: Value) -> Applied {
 /// Applies with the object as a cache shows it that has caught up.
 async fn apply_by(writer: &Writer, cluster: &Cluster, api: &ApiResource, config: Value) -> Applied {
     let live = cluster.see(api, config["metadata"]["name"].as_str().unwrap()).await;
-    writer.apply(api, live.as_ref(), config, ApplyOptions::default()).await.expect("it can be applied")
+    let live = live.map(|live| cached(api, &live));
+    writer.apply_over(api, live.as_ref(), config, ApplyOptions::default()).await.expect("it can be applied")
+}
+
+fn cached(api: &ApiResource, object: &Value) -> Object {
+    Object::parse(api, &object.to_string(), Mode::Full).unwrap()
+}
+
+/// The objects are doctored: what they hold is not what their version says, so that one sees whether it was looked at.
+#[tokio::test]
+async fn a_version_is_compared_once() {
+    let (cluster, api) = (Cluster::start().await, config_map());
+    apply(&cluster, &api, settings(json!({"a": "1"}))).await;
+    assert_eq!(cluster.methods(), "PATCH");
+    let mut live = cluster.see(&api, "settings").await.unwrap();
+    live["data"]["a"] = json!("2");
+    let versions = [("uid", None, ""), ("resourceVersion", Some("1"), "PATCH"), ("uid", Some("other"), "PATCH")];
+    for (field, other, expect) in versions {
+        let mut live = live.clone();
+        if let Some(other) = other {
+            live["metadata"][field] = json!(other);
+        }
+        let config = settings(json!({"a": "1"}));
+        let options = ApplyOptions::default();
+        cluster.writer.apply_over(&api, Some(&cached(&api, &live)), config, options).await.unwrap();
+        assert_eq!(cluster.methods(), expect, "{field} {other:?}");
+    }
+    // Another configuration is another question.
+    let options = ApplyOptions::default();
+    cluster.writer.apply_over(&api, Some(&cached(&api, &live)), settings(json!({"a": "3"})), options).await.unwrap();
+    assert_eq!(cluster.methods(), "PATCH");
+    assert_eq!(cluster.see(&api, "settings").await.unwrap()["data"]["a"], "3");
 }
 
 #[tokio::test]
@@ -230,6 +261,9 @@ async fn children_refer_to_their_owner_and_go_with_it() {
     let options = ApplyOptions { owner: Some(&other), ..options };
     let error = cluster.writer.apply(&config_map(), Some(child), elsewhere(), options).await.unwrap_err();
     assert!(error.to_string().contains("belongs to WebApp.example.com/default/w already"), "{error}");
+    let child = cached(&config_map(), child);
+    let over = cluster.writer.apply_over(&config_map(), Some(&child), elsewhere(), options).await.unwrap_err();
+    assert_eq!(over.to_string(), error.to_string());
     assert_eq!(cluster.methods(), "");
 
     cluster.writer.delete_named(&webapp(), &key(&webapp(), "w")).await.unwrap();

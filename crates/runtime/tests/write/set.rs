@@ -1,6 +1,8 @@
 //! Sets of children.
 
-use konverge_runtime::{Applied, Child, Member, Owner, SET_LABEL, WriteError};
+use std::sync::Arc;
+
+use konverge_runtime::{Applied, Child, Member, Mode, Object, Owner, SET_LABEL, WriteError};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 
@@ -24,7 +26,8 @@ impl Family {
 
     async fn child(&self, api: ApiResource, config: Value) -> Child {
         let live = self.cluster.see(&api, config["metadata"]["name"].as_str().unwrap()).await;
-        Child { api, config, live }
+        let cached = |live: Value| Arc::new(Object::parse(&api, &live.to_string(), Mode::Full).unwrap());
+        Child { live: live.map(cached), api, config }
     }
 
     /// Applies config maps of these names, with all that is there as members.

@@ -1,4 +1,7 @@
-//! Quantities such as `100m` or `1.5Gi`. In: text. Out: the complaint of Kubernetes' parser.
+//! Quantities such as `100m` or `1.5Gi`. In: text. Out: the complaint of Kubernetes' parser, or the value in a form that
+//! can be compared.
+
+use serde_json::Value;
 
 const FORMAT: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const SUFFIX: &str = "unable to parse quantity's suffix";
@@ -13,6 +16,52 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     let after = body.trim_start_matches(|c: char| c.is_ascii_digit());
     let after = after.strip_prefix('.').map_or(after, |rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
     suffix(after)
+}
+
+/// A quantity as digits and a power of ten, without zeros at the end: equal for quantities of the same value.
+///
+/// ```
+/// use konverge_schema::quantity;
+/// use serde_json::json;
+/// assert_eq!(quantity(&json!("0.5")), quantity(&json!("500m")));
+/// ```
+pub fn quantity(value: &Value) -> Option<(i128, i32)> {
+    let text = match value {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    let (sign, body) = match text.strip_prefix('-') {
+        Some(body) => (-1, body),
+        None => (1, text.strip_prefix('+').unwrap_or(&text)),
+    };
+    let end = body.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(body.len());
+    let (number, suffix) = body.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let mut digits: i128 = format!("0{whole}{fraction}").parse().ok()?;
+    let mut power = -i32::try_from(fraction.len()).ok()?;
+    match suffix {
+        "" => {}
+        "n" => power -= 9,
+        "u" => power -= 6,
+        "m" => power -= 3,
+        "k" => power += 3,
+        "M" => power += 6,
+        "G" => power += 9,
+        "T" => power += 12,
+        "P" => power += 15,
+        "E" => power += 18,
+        binary if binary.ends_with('i') => {
+            let thousands = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|known| *known == binary)?;
+            digits = digits.checked_mul(1 << (10 * (thousands + 1)))?;
+        }
+        exponent => power += exponent.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?,
+    }
+    while digits != 0 && digits % 10 == 0 {
+        digits /= 10;
+        power += 1;
+    }
+    Some((sign * digits, if digits == 0 { 0 } else { power }))
 }
 
 fn suffix(text: &str) -> Result<(), String> {

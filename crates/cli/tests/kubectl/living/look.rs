@@ -73,3 +73,17 @@ spec: {replicas: 3, image: 'nginx:latest', strategy: RollingUpdate}
     cluster.kubectl("delete application my-app --timeout=60s").succeeds();
     cluster.until("get deploy,rs,pods -o name", str::is_empty);
 }
+
+#[test]
+fn pods_know_the_server_by_its_ca() {
+    let Some(cluster) = Cluster::develop(&["--operator", "none", "--bind", "0.0.0.0"]) else { return };
+    cluster.kubectl("wait --for=create cm/kube-root-ca.crt -n kube-system --timeout=60s").succeeds();
+    let published = cluster.object("cm kube-root-ca.crt -n kube-system")["data"]["ca.crt"].clone();
+    let ours = cluster.kubectl("config view --raw -o json").json();
+    let ours = ours["clusters"][0]["cluster"]["certificate-authority-data"].as_str().expect("a CA").to_owned();
+    let decoded = cluster
+        .kubectl("create -f - --dry-run=client -o 'go-template={{index .data \"ca\" | base64decode}}'")
+        .input(&format!("{{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"metadata\":{{\"name\":\"a\"}},\"data\":{{\"ca\":\"{ours}\"}}}}"))
+        .text();
+    assert_eq!(published, decoded);
+}

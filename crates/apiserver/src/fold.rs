@@ -1,5 +1,5 @@
-//! What an object has without its writer saying so. In: an object, and what its kind does. Out: the same object with
-//! texts where they are kept and the values nobody gave. Types bring defaults of their own, which are not set here.
+//! Fields that are only ever written. In: an object, and what its kind does. Out: the same object with its texts where
+//! they are kept.
 
 use serde_json::{Map, Value};
 
@@ -7,16 +7,15 @@ use crate::behaviour::Behaviour;
 
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Fills in what the kind's row asks for.
-pub(crate) fn fill(behaviour: &Behaviour, object: &mut Value) {
+/// Folds what the kind's row asks for.
+pub(crate) fn fold(behaviour: &Behaviour, object: &mut Value) {
     if let Some((from, into)) = behaviour.folds {
-        fold(object, from, into);
+        move_texts(object, from, into);
     }
-    add_missing(object, &behaviour.defaults);
 }
 
 /// Moves texts to the field that keeps them as base64; there they win over what was given under the same name.
-fn fold(object: &mut Value, from: &str, into: &str) {
+fn move_texts(object: &mut Value, from: &str, into: &str) {
     let Some(fields) = object.as_object_mut() else { return };
     let Some(Value::Object(texts)) = fields.remove(from) else { return };
     let kept = fields.entry(into).or_insert_with(|| Value::Object(Map::new()));
@@ -25,19 +24,6 @@ fn fold(object: &mut Value, from: &str, into: &str) {
     }
     for (name, text) in texts {
         kept[&name] = base64(text.as_str().unwrap_or_default().as_bytes()).into();
-    }
-}
-
-fn add_missing(object: &mut Value, defaults: &Value) {
-    let Value::Object(defaults) = defaults else { return };
-    let Some(fields) = object.as_object_mut() else { return };
-    for (name, default) in defaults {
-        match fields.get_mut(name) {
-            None | Some(Value::Null) => {
-                fields.insert(name.clone(), default.clone());
-            }
-            Some(given) => add_missing(given, default),
-        }
     }
 }
 
@@ -64,11 +50,11 @@ mod tests {
     fn kinds() {
         #[track_caller]
         fn check(group: &str, plural: &str, mut object: Value, expect: Value) {
-            fill(behaviour(group, plural), &mut object);
+            fold(behaviour(group, plural), &mut object);
             assert_eq!(object, expect);
         }
         check("", "configmaps", json!({"data": {"a": "b"}}), json!({"data": {"a": "b"}}));
-        check("", "secrets", json!({}), json!({"type": "Opaque"}));
+        check("", "secrets", json!({}), json!({}));
         check(
             "",
             "secrets",
@@ -79,19 +65,10 @@ mod tests {
             "",
             "secrets",
             json!({"data": {"a": "eA==", "b": "eQ=="}, "stringData": {"a": "me", "c": ""}}),
-            json!({"type": "Opaque", "data": {"a": "bWU=", "b": "eQ==", "c": ""}}),
+            json!({"data": {"a": "bWU=", "b": "eQ==", "c": ""}}),
         );
-        check(
-            "",
-            "secrets",
-            json!({"data": null, "stringData": {"a": "yes"}}),
-            json!({"type": "Opaque", "data": {"a": "eWVz"}}),
-        );
-        check("", "secrets", json!({"stringData": null}), json!({"type": "Opaque"}));
-        let service = json!({"spec": {"type": "ClusterIP", "sessionAffinity": "None"}});
-        check("", "services", json!({"spec": {}}), service);
-        check("apps", "deployments", json!({"spec": {}}), json!({"spec": {"replicas": 1}}));
-        check("apps", "deployments", json!({"spec": {"replicas": 0}}), json!({"spec": {"replicas": 0}}));
+        check("", "secrets", json!({"data": null, "stringData": {"a": "yes"}}), json!({"data": {"a": "eWVz"}}));
+        check("", "secrets", json!({"stringData": null}), json!({}));
     }
 
     #[test]

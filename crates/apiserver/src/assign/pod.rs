@@ -1,0 +1,133 @@
+//! What every pod is given: its class of service, once, and how long it stays on a node that is not there any more. In: a
+//! pod. Out: the same with both.
+
+use serde_json::{Value, json};
+
+use konverge_schema::quantity;
+
+use crate::part::Part;
+
+/// The states of a node that a pod bears for a while.
+const BORNE: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+const BORNE_SECONDS: i64 = 300;
+
+pub(super) fn assign(part: Part, old: Option<&Value>, pod: &mut Value) {
+    if part == Part::Main {
+        tolerate(pod);
+    }
+    let class = match old {
+        None => Some(class(pod).into()),
+        // A pod's class never changes, and whoever writes its status need not know it.
+        Some(old) => old["status"].get("qosClass").cloned(),
+    };
+    if let (Some(class), Some(status)) = (class, pod.get_mut("status").and_then(Value::as_object_mut))
+        && status.get("qosClass").is_none_or(|given| given.is_null() || given == "")
+    {
+        status.insert("qosClass".into(), class);
+    }
+}
+
+fn tolerate(pod: &mut Value) {
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let given = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
+    let text = |toleration: &Value, field: &str| toleration[field].as_str().unwrap_or_default().to_owned();
+    let missing = BORNE.into_iter().filter(|state| {
+        !given.iter().any(|toleration| {
+            let (key, effect) = (text(toleration, "key"), text(toleration, "effect"));
+            (key.is_empty() || key == *state) && (effect.is_empty() || effect == "NoExecute")
+        })
+    });
+    let added: Vec<Value> = missing
+        .map(|state| {
+            json!({"key": state, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": BORNE_SECONDS})
+        })
+        .collect();
+    if !added.is_empty() {
+        let all: Vec<Value> = given.into_iter().chain(added).collect();
+        spec.insert("tolerations".into(), all.into());
+    }
+}
+
+/// `Guaranteed` where every container has as much cpu and memory as it may have at most, `BestEffort` where none says
+/// anything of them.
+fn class(pod: &Value) -> &'static str {
+    let spec = &pod["spec"];
+    let whole = [&spec["resources"]];
+    let containers = ["containers", "initContainers"].into_iter();
+    let each: Vec<&Value> = containers
+        .flat_map(|field| spec[field].as_array().into_iter().flatten())
+        .map(|container| &container["resources"])
+        .collect();
+    let asked: &[&Value] = if spec["resources"].is_object() { &whole } else { &each };
+    // Nothing is as good as none of it.
+    let amount = |resources: &Value, kind: &str, name: &str| {
+        resources[kind].get(name).and_then(quantity).filter(|(digits, _)| *digits > 0)
+    };
+    let mut best_effort = true;
+    let mut guaranteed = true;
+    for resources in asked {
+        for name in ["cpu", "memory"] {
+            let (requested, limit) = (amount(resources, "requests", name), amount(resources, "limits", name));
+            best_effort &= requested.is_none() && limit.is_none();
+            guaranteed &= limit.is_some() && requested == limit;
+        }
+    }
+    match (best_effort, guaranteed) {
+        (true, _) => "BestEffort",
+        (false, true) => "Guaranteed",
+        (false, false) => "Burstable",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes() {
+        #[track_caller]
+        fn check(spec: Value, expect: &str) {
+            let mut pod = json!({"spec": spec, "status": {"phase": "Pending"}});
+            assign(Part::Main, None, &mut pod);
+            assert_eq!(pod["status"], json!({"phase": "Pending", "qosClass": expect}));
+        }
+        let both = |cpu: &str| json!({"cpu": cpu, "memory": "1Gi"});
+        let full = json!({"resources": {"requests": both("500m"), "limits": both("0.5")}});
+        let half = json!({"resources": {"requests": {"cpu": "1"}}});
+        check(json!({}), "BestEffort");
+        check(json!({"containers": [{"name": "a", "resources": {}}]}), "BestEffort");
+        check(json!({"containers": [{"resources": {"requests": {"cpu": "0", "example.com/gpu": 1}}}]}), "BestEffort");
+        check(json!({"containers": [full]}), "Guaranteed");
+        check(json!({"containers": [full, {}]}), "Burstable");
+        check(json!({"containers": [full], "initContainers": [half]}), "Burstable");
+        check(json!({"containers": [{}], "resources": full["resources"]}), "Guaranteed");
+        let less = json!({"resources": {"requests": both("400m"), "limits": both("500m")}});
+        check(json!({"containers": [less]}), "Burstable");
+    }
+
+    #[test]
+    fn a_class_outlives_whoever_forgets_it() {
+        let old = json!({"spec": {}, "status": {"qosClass": "Guaranteed"}});
+        let mut pod = json!({"spec": {}, "status": {"phase": "Running"}});
+        assign(Part::Status, Some(&old), &mut pod);
+        assert_eq!(pod, json!({"spec": {}, "status": {"phase": "Running", "qosClass": "Guaranteed"}}));
+    }
+
+    #[test]
+    fn nodes_that_are_gone_are_borne_for_a_while() {
+        #[track_caller]
+        fn check(given: Value, expect: &[&str]) {
+            let mut pod = json!({"spec": {"tolerations": given}});
+            assign(Part::Main, None, &mut pod);
+            let tolerations = pod["spec"]["tolerations"].as_array().unwrap();
+            let keys: Vec<_> = tolerations.iter().map(|one| one["key"].as_str().unwrap_or("*")).collect();
+            assert_eq!(keys, expect);
+        }
+        let [not_ready, unreachable] = BORNE;
+        check(json!(null), &BORNE);
+        check(json!([{"key": "x"}]), &["x", not_ready, unreachable]);
+        check(json!([{"operator": "Exists"}]), &["*"]);
+        check(json!([{"key": unreachable, "effect": "NoExecute"}]), &[unreachable, not_ready]);
+        check(json!([{"key": unreachable, "effect": "NoSchedule"}]), &[unreachable, not_ready, unreachable]);
+    }
+}

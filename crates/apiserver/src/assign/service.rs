@@ -1,0 +1,333 @@
+//! The addresses and ports of a service. In: what others have taken, the service as it was and as it shall be. Out: the
+//! service with a cluster IP, its family and node ports, or what is wrong with those that it asks for. There is one
+//! family, IPv4. Pure: the dice are thrown elsewhere.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde_json::{Value, json};
+
+use konverge_core::{FieldError, FieldPath, Status};
+
+use super::addresses::Taken;
+
+/// Cluster IPs are of 10.96.0.0/16, without the first and the last, and without that of the server itself.
+const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
+const HOSTS: u32 = 1 << 16;
+const OWN: u32 = 1;
+
+/// The lower part of the network is for those who ask for an address, and given away only when nothing else is left.
+const ASKED_HOSTS: u32 = 256;
+
+const FIRST_PORT: u16 = 30000;
+const PORTS: u16 = 2768;
+const ASKED_PORTS: u16 = 86;
+
+/// Why a service is refused.
+#[derive(Debug, PartialEq)]
+pub(super) enum Refused {
+    /// It asks for what it cannot have.
+    Field(FieldError),
+    /// Nothing is left.
+    Full(String),
+}
+
+impl Refused {
+    pub fn status(self, invalid: impl FnOnce(FieldError) -> Status) -> Status {
+        match self {
+            Self::Field(error) => invalid(error),
+            Self::Full(why) => Status::internal(why),
+        }
+    }
+}
+
+/// Drops what a service has only because of what it was, and gives it back what its writer left out.
+pub(super) fn keep(old: &Value, new: &mut Value) {
+    let before = &old["spec"];
+    let after = &mut new["spec"];
+    let same = |after: &Value, field: &str| said(&after[field]) == said(&before[field]);
+    if needs_address(before) && !needs_address(after) {
+        if same(after, "clusterIP") && same(after, "clusterIPs") {
+            ["clusterIP", "clusterIPs"].iter().for_each(|field| remove(after, field));
+        }
+        for field in ["ipFamilies", "ipFamilyPolicy"] {
+            if same(after, field) {
+                remove(after, field);
+            }
+        }
+    }
+    if needs_ports(before) && !needs_ports(after) && node_ports(before) == node_ports(after) {
+        ports_mut(after).for_each(|port| remove(port, "nodePort"));
+    }
+    for (field, needed) in [
+        ("healthCheckNodePort", needs_health_check as fn(&Value) -> bool),
+        ("allocateLoadBalancerNodePorts", is_balanced),
+        ("loadBalancerClass", is_balanced),
+        ("externalTrafficPolicy", is_reached_from_outside),
+    ] {
+        if needed(before) && !needed(after) && same(after, field) {
+            remove(after, field);
+        }
+    }
+    if needs_address(before) && needs_address(after) {
+        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            if said(&after[field]).is_none() {
+                copy(before, after, field);
+            }
+        }
+        // Who changes the one address means the list as well.
+        if !same(after, "clusterIP") && same(after, "clusterIPs") {
+            after["clusterIPs"] = json!([after["clusterIP"]]);
+        }
+    }
+    if needs_ports(before) && needs_ports(after) {
+        let asked = node_ports(after);
+        for port in ports_mut(after).filter(|port| said(&port["nodePort"]).is_none()) {
+            let had = ports(before).find(|had| said(&had["name"]) == said(&port["name"]));
+            if let Some(kept) = had.and_then(|had| said(&had["nodePort"])).filter(|kept| !asked.contains(kept)) {
+                port["nodePort"] = kept.clone();
+            }
+        }
+    }
+    if needs_health_check(before) && needs_health_check(after) && said(&after["healthCheckNodePort"]).is_none() {
+        copy(before, after, "healthCheckNodePort");
+    }
+    if !is_balanced(after) && said(&new["status"]["loadBalancer"]["ingress"]).is_some() {
+        new["status"]["loadBalancer"] = json!({});
+    }
+}
+
+/// Gives a service what it needs and has not.
+pub(super) fn assign(taken: &Taken, random: u128, old: Option<&Value>, new: &mut Value) -> Result<(), Refused> {
+    let before = old.map(|old| &old["spec"]);
+    let spec = &mut new["spec"];
+    if needs_address(spec) {
+        if said(&spec["clusterIPs"]).is_none()
+            && let Some(address) = said(&spec["clusterIP"]).cloned()
+        {
+            spec["clusterIPs"] = json!([address]);
+        }
+        check_addresses(before.filter(|before| needs_address(before)), spec)?;
+        choose_families(spec)?;
+        let fresh = said(&spec["clusterIP"]).is_none() || !before.is_some_and(needs_address);
+        if fresh && spec["clusterIP"] != "None" {
+            choose_address(taken, random, spec)?;
+        }
+    }
+    if needs_ports(spec) {
+        choose_ports(taken, random, spec, before)?;
+    }
+    if needs_health_check(spec) && said(&spec["healthCheckNodePort"]).is_none() {
+        let ours = node_ports(spec).iter().filter_map(number).collect::<Vec<_>>();
+        spec["healthCheckNodePort"] = free_port(taken, &ours, random)?.into();
+    }
+    Ok(())
+}
+
+fn check_addresses(before: Option<&Value>, spec: &Value) -> Result<(), Refused> {
+    let path = FieldPath::new("spec").child("clusterIPs");
+    let all = &spec["clusterIPs"];
+    let refuse = |path: FieldPath, why: &str| Err(Refused::Field(FieldError::invalid(path, all.clone(), why)));
+    let list: &[Value] = all.as_array().map_or(&[], Vec::as_slice);
+    match (said(&spec["clusterIP"]), list.first()) {
+        (Some(one), Some(first)) if one != first => return refuse(path, "first value must match `clusterIP`"),
+        (None, Some(_)) => return refuse(path, "must be empty when `clusterIP` is not specified"),
+        _ => {}
+    }
+    if list.len() > 1 && list.iter().any(|address| address == "None") {
+        return refuse(path, "'None' must be the first and only value");
+    }
+    for (at, address) in list.iter().enumerate() {
+        let valid = address == "None" || address.as_str().is_some_and(|text| text.parse::<IpAddr>().is_ok());
+        if !valid {
+            let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+            return Err(Refused::Field(FieldError::invalid(path.index(at), address.clone(), why)));
+        }
+    }
+    let had = before.and_then(|before| before["clusterIPs"].get(0));
+    if had.is_some_and(|had| Some(had) != list.first()) {
+        return refuse(path.index(0), "may not change once set");
+    }
+    Ok(())
+}
+
+fn choose_families(spec: &mut Value) -> Result<(), Refused> {
+    let apart =
+        said(&spec["clusterIP"]) == Some(&json!("None")) && spec["selector"].as_object().is_none_or(|s| s.is_empty());
+    if said(&spec["ipFamilyPolicy"]).is_none() {
+        spec["ipFamilyPolicy"] = if apart { "RequireDualStack" } else { "SingleStack" }.into();
+    }
+    if said(&spec["ipFamilies"]).is_none() {
+        spec["ipFamilies"] = json!(["IPv4"]);
+    }
+    let single = spec["ipFamilyPolicy"] == "SingleStack";
+    // Where nobody is asked for addresses, there may be two families also without the second.
+    if apart {
+        if let Some(families) = spec["ipFamilies"].as_array_mut().filter(|families| !single && families.len() == 1) {
+            families.push(if families[0] == "IPv4" { "IPv6" } else { "IPv4" }.into());
+        }
+        return Ok(());
+    }
+    let path = FieldPath::new("spec");
+    if spec["ipFamilyPolicy"] == "RequireDualStack" {
+        let why = "this cluster is not configured for dual-stack services";
+        let error = FieldError::invalid(path.child("ipFamilyPolicy"), spec["ipFamilyPolicy"].clone(), why);
+        return Err(Refused::Field(error));
+    }
+    for (at, family) in spec["ipFamilies"].as_array().into_iter().flatten().enumerate() {
+        if family != "IPv4" {
+            let error = FieldError::invalid(
+                path.child("ipFamilies").index(at),
+                family.clone(),
+                "not configured on this cluster",
+            );
+            return Err(Refused::Field(error));
+        }
+    }
+    Ok(())
+}
+
+fn choose_address(taken: &Taken, random: u128, spec: &mut Value) -> Result<(), Refused> {
+    if let Some(asked) = said(&spec["clusterIP"]).and_then(Value::as_str) {
+        let parsed: Option<Ipv4Addr> = asked.parse().ok();
+        let why = match parsed {
+            Some(address) if taken.addresses.contains(&address) => "provided IP is already allocated".to_owned(),
+            Some(address) if (1..HOSTS - 1).contains(&u32::from(address).wrapping_sub(NETWORK)) => return Ok(()),
+            _ => format!(
+                "the provided IP ({asked}) is not in the valid range. The range of valid IPs is {}/16",
+                Ipv4Addr::from(NETWORK)
+            ),
+        };
+        let why = format!("failed to allocate IP {asked}: {why}");
+        let path = FieldPath::new("spec").child("clusterIPs");
+        return Err(Refused::Field(FieldError::invalid(path, spec["clusterIPs"].clone(), why)));
+    }
+    let free = |host: &u32| *host != OWN && !taken.addresses.contains(&Ipv4Addr::from(NETWORK + host));
+    let host = candidates(ASKED_HOSTS, HOSTS - 1, random).chain(OWN + 1..ASKED_HOSTS).find(free);
+    let host = host.ok_or_else(|| Refused::Full("failed to allocate a serviceIP: range is full".to_owned()))?;
+    let address = Ipv4Addr::from(NETWORK + host).to_string();
+    spec["clusterIPs"] = json!([address]);
+    spec["clusterIP"] = address.into();
+    Ok(())
+}
+
+fn choose_ports(taken: &Taken, random: u128, spec: &mut Value, before: Option<&Value>) -> Result<(), Refused> {
+    let unasked = spec["allocateLoadBalancerNodePorts"] != false || !is_balanced(spec);
+    let kept: Vec<u16> =
+        before.map(|before| node_ports(before).iter().filter_map(number).collect()).unwrap_or_default();
+    // A port of two protocols has one node port, wherever in the list it was asked for.
+    let mut given: HashMap<u64, u16> = HashMap::new();
+    let mut ours: Vec<u16> = Vec::new();
+    for (at, port) in ports(spec).enumerate() {
+        let Some(node_port) = said(&port["nodePort"]) else { continue };
+        let number = number(node_port);
+        let service_port = port["port"].as_u64().unwrap_or_default();
+        let twice = number.is_some_and(|number| ours.contains(&number) && given.get(&service_port) != Some(&number));
+        let why = match number {
+            Some(number) if kept.contains(&number) => None,
+            Some(number) if !(FIRST_PORT..FIRST_PORT + PORTS).contains(&number) => Some(out_of_range()),
+            Some(number) if taken.ports.contains(&number) || twice => Some("provided port is already allocated".into()),
+            Some(_) => None,
+            None => Some(out_of_range()),
+        };
+        if let Some(why) = why {
+            let path = FieldPath::new("spec").child("ports").index(at).child("nodePort");
+            return Err(Refused::Field(FieldError::invalid(path, node_port.clone(), why)));
+        }
+        if let Some(number) = number {
+            ours.push(number);
+            given.entry(service_port).or_insert(number);
+        }
+    }
+    if unasked {
+        for port in ports_mut(spec).filter(|port| said(&port["nodePort"]).is_none()) {
+            let service_port = port["port"].as_u64().unwrap_or_default();
+            let number = match given.get(&service_port) {
+                Some(number) => *number,
+                None => free_port(taken, &ours, random)?,
+            };
+            given.insert(service_port, number);
+            ours.push(number);
+            port["nodePort"] = number.into();
+        }
+    }
+    Ok(())
+}
+
+fn out_of_range() -> String {
+    format!(
+        "provided port is not in the valid range. The range of valid ports is {FIRST_PORT}-{}",
+        FIRST_PORT + PORTS - 1
+    )
+}
+
+fn free_port(taken: &Taken, ours: &[u16], random: u128) -> Result<u16, Refused> {
+    let order = candidates(ASKED_PORTS.into(), PORTS.into(), random).chain(0..u32::from(ASKED_PORTS));
+    let mut order = order.filter_map(|at| u16::try_from(at).ok()).map(|at| FIRST_PORT + at);
+    let free = order.find(|port| !taken.ports.contains(port) && !ours.contains(port));
+    free.ok_or_else(|| Refused::Full("failed to allocate a nodePort: range is full".to_owned()))
+}
+
+/// Every number from `first` to before `end`, from a random one on.
+fn candidates(first: u32, end: u32, random: u128) -> impl Iterator<Item = u32> {
+    let count = end - first;
+    let start = u32::try_from(random % u128::from(count)).unwrap_or_default();
+    (0..count).map(move |at| first + (start + at) % count)
+}
+
+fn needs_address(spec: &Value) -> bool {
+    spec["type"] != "ExternalName"
+}
+
+fn needs_ports(spec: &Value) -> bool {
+    spec["type"] == "NodePort" || is_balanced(spec)
+}
+
+fn needs_health_check(spec: &Value) -> bool {
+    is_balanced(spec) && spec["externalTrafficPolicy"] == "Local"
+}
+
+fn is_balanced(spec: &Value) -> bool {
+    spec["type"] == "LoadBalancer"
+}
+
+fn is_reached_from_outside(spec: &Value) -> bool {
+    needs_ports(spec) || spec["type"] == "ClusterIP" && said(&spec["externalIPs"]).is_some()
+}
+
+/// A value that says something.
+fn said(value: &Value) -> Option<&Value> {
+    let empty = value.is_null() || value == "" || value == 0 || value.as_array().is_some_and(Vec::is_empty);
+    (!empty).then_some(value)
+}
+
+fn number(value: &Value) -> Option<u16> {
+    value.as_u64().and_then(|number| number.try_into().ok())
+}
+
+fn ports(spec: &Value) -> impl Iterator<Item = &Value> {
+    spec["ports"].as_array().into_iter().flatten()
+}
+
+fn ports_mut(spec: &mut Value) -> impl Iterator<Item = &mut Value> {
+    spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+fn node_ports(spec: &Value) -> Vec<Value> {
+    ports(spec).filter_map(|port| said(&port["nodePort"]).cloned()).collect()
+}
+
+fn copy(from: &Value, to: &mut Value, field: &str) {
+    if let (Some(value), Some(fields)) = (from.get(field), to.as_object_mut()) {
+        fields.insert(field.to_owned(), value.clone());
+    }
+}
+
+fn remove(value: &mut Value, field: &str) {
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove(field);
+    }
+}
+
+#[cfg(test)]
+mod tests;

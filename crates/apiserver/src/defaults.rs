@@ -1,0 +1,116 @@
+//! What objects have where their writer said nothing. In: the hand-kept table of rules by type, and an object. Out: the
+//! object with what Go's defaulting functions would give it. Never judges, and changes nothing that was said. What the
+//! published types declare themselves is filled in by the schema.
+
+mod image;
+mod rule;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use konverge_schema::{Arena, Shape, TypeId, kubernetes};
+
+use crate::resource::Resource;
+use rule::Rule;
+
+/// Fills in all that a built-in kind has without being told: what its types declare, then what Go adds.
+pub(crate) fn fill(resource: &Resource, object: &mut Value) {
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    let schema = &resource.schema;
+    konverge_schema::default(&schema.arena, schema.root, object);
+    if !resource.custom {
+        let table = TABLE.get_or_init(|| {
+            let table = Table::read(include_str!("../data/kubernetes-1.36.defaults"), kubernetes());
+            table.expect("a test reads the committed table")
+        });
+        table.fill(&schema.arena, schema.root, object);
+    }
+}
+
+/// The rules of every type that has some.
+struct Table {
+    rules: HashMap<TypeId, Vec<Rule>>,
+    /// Types that have rules, or hold others that have: nothing else is looked at.
+    touched: HashSet<TypeId>,
+}
+
+impl Table {
+    fn read(text: &'static str, types: &Arena) -> Result<Self, String> {
+        let mut aliases = HashMap::new();
+        let mut rules: HashMap<TypeId, Vec<Rule>> = HashMap::new();
+        let mut open = None;
+        for (at, line) in text.lines().enumerate() {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let wrong = || format!("line {}: {line:?} is not understood", at + 1);
+            if let Some(alias) = line.strip_prefix('@') {
+                let (alias, package) = alias.split_once(' ').ok_or_else(wrong)?;
+                aliases.insert(alias, package);
+            } else if let Some(rule) = line.strip_prefix("  ") {
+                let id = open.ok_or_else(wrong)?;
+                rules.entry(id).or_default().push(Rule::read(rule).ok_or_else(wrong)?);
+            } else {
+                let (alias, name) = line.split_once('.').ok_or_else(wrong)?;
+                let id = aliases.get(alias).and_then(|package| types.named(&format!("{package}.{name}")));
+                open = Some(id.filter(|id| !rules.contains_key(id)).ok_or_else(wrong)?);
+            }
+        }
+        let touched = holders(types, &rules);
+        Ok(Self { rules, touched })
+    }
+
+    /// Top-down, so that what a rule adds is filled in as well.
+    fn fill(&self, arena: &Arena, ty: TypeId, value: &mut Value) {
+        if !self.touched.contains(&ty) {
+            return;
+        }
+        for rule in self.rules.get(&ty).into_iter().flatten() {
+            rule.apply(value);
+        }
+        match (&arena.node(ty).shape, value) {
+            (Shape::Struct { fields, .. }, Value::Object(map)) => {
+                for field in fields.iter().filter(|field| self.touched.contains(&field.ty)) {
+                    if let Some(value) = map.get_mut(&*field.name) {
+                        self.fill(arena, field.ty, value);
+                    }
+                }
+            }
+            (Shape::Map { value: ty, .. }, Value::Object(map)) => {
+                map.values_mut().for_each(|value| self.fill(arena, *ty, value));
+            }
+            (Shape::List { item, .. }, Value::Array(items)) => {
+                items.iter_mut().for_each(|value| self.fill(arena, *item, value));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The types with rules and all that hold one of them.
+fn holders(types: &Arena, rules: &HashMap<TypeId, Vec<Rule>>) -> HashSet<TypeId> {
+    let mut held_by: HashMap<TypeId, Vec<TypeId>> = HashMap::new();
+    let mut seen = HashSet::new();
+    let mut pending: Vec<TypeId> = types.names().map(|(_, id)| id).collect();
+    while let Some(id) = pending.pop() {
+        if seen.insert(id) {
+            types.node(id).shape.each_type(|inner| {
+                held_by.entry(inner).or_default().push(id);
+                pending.push(inner);
+            });
+        }
+    }
+    let mut touched = HashSet::new();
+    let mut pending: Vec<TypeId> = rules.keys().copied().collect();
+    while let Some(id) = pending.pop() {
+        if touched.insert(id) {
+            pending.extend(held_by.get(&id).into_iter().flatten());
+        }
+    }
+    touched
+}
+
+#[cfg(test)]
+mod tests;

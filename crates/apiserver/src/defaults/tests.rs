@@ -1,0 +1,106 @@
+//! Tests of `defaults`, as tables; what the Go codecs make of the same objects is in `cases.jsonl`.
+
+use konverge_schema::Arena;
+
+use super::rule::{Path, Place, Source, Test};
+use super::*;
+use crate::builtin::builtin;
+
+/// Objects as somebody writes them, each followed by what the codecs of Kubernetes 1.36.4 make of it, without empty
+/// `metadata` and `status` and the template generation of daemon sets.
+const CASES: &str = include_str!("cases.jsonl");
+
+#[test]
+fn objects_get_what_kubernetes_gives_them() {
+    let rows = builtin();
+    let mut lines = CASES.lines();
+    while let (Some(given), Some(expect)) = (lines.next(), lines.next()) {
+        let mut object: Value = serde_json::from_str(given).unwrap();
+        let expect: Value = serde_json::from_str(expect).unwrap();
+        let row = rows
+            .iter()
+            .find(|row| object["kind"] == *row.kind && row.is_api_version(object["apiVersion"].as_str().unwrap()));
+        let row = row.unwrap_or_else(|| panic!("{given}"));
+        fill(row, &mut object);
+        assert_eq!(object, expect, "{given}");
+        let mut again = object.clone();
+        fill(row, &mut again);
+        assert_eq!(again, object, "filling in twice changes nothing");
+    }
+}
+
+/// The type at a path from `ty`, with the items of lists where the path says so.
+fn walk(types: &Arena, ty: TypeId, path: &Path) -> Option<TypeId> {
+    path.iter().try_fold(ty, |ty, (name, each)| {
+        let ty = types.field(ty, name)?;
+        match (&types.node(ty).shape, each) {
+            (Shape::List { item, .. }, true) => Some(*item),
+            (_, false) => Some(ty),
+            _ => None,
+        }
+    })
+}
+
+#[test]
+fn every_path_is_one_of_its_type() {
+    let types = kubernetes();
+    let table = Table::read(include_str!("../../data/kubernetes-1.36.defaults"), types).unwrap();
+    for (ty, rule) in table.rules.iter().flat_map(|(ty, rules)| rules.iter().map(move |rule| (*ty, rule))) {
+        let place = |place: &Place| match place {
+            Place::Top(path) => walk(types, ty, path),
+            Place::Beside(path) => {
+                let parent: Path = rule.path[..rule.path.len() - 1].into();
+                walk(types, ty, &parent).and_then(|parent| walk(types, parent, path))
+            }
+        };
+        assert!(walk(types, ty, &rule.path).is_some(), "{rule:?}");
+        match &rule.value {
+            Source::Same(at) | Source::Mirror(at) | Source::Entries(at) | Source::Tag(at) => {
+                assert!(place(at).is_some(), "{rule:?}");
+            }
+            Source::Json(_) | Source::Drop => {}
+        }
+        for test in &rule.tests {
+            match test {
+                Test::Is(path, _) | Test::Said(path) | Test::Unsaid(path) => {
+                    assert!(walk(types, ty, path).is_some(), "{rule:?}");
+                }
+                Test::Only(names) => assert!(names.iter().all(|name| types.field(ty, name).is_some()), "{rule:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn no_type_with_rules_is_used_under_another_number() {
+    let types = kubernetes();
+    let table = Table::read(include_str!("../../data/kubernetes-1.36.defaults"), types).unwrap();
+    let named: HashMap<TypeId, &str> = types.names().map(|(name, id)| (id, name)).collect();
+    let fields = |id: TypeId| match &types.node(id).shape {
+        Shape::Struct { fields, .. } => fields.iter().map(|field| (&*field.name, field.ty)).collect(),
+        _ => Vec::new(),
+    };
+    for (owner, name) in &named {
+        types.node(*owner).shape.each_type(|inner| {
+            if matches!(types.node(inner).shape, Shape::Struct { .. }) && !named.contains_key(&inner) {
+                let hidden = table.rules.keys().find(|ruled| fields(**ruled) == fields(inner));
+                assert!(hidden.is_none(), "a field of {name} is a {}", named[hidden.unwrap()]);
+            }
+        });
+    }
+}
+
+#[test]
+fn broken_tables_name_the_line() {
+    for (text, line) in [
+        ("  replicas 1", 1),
+        ("apps.DeploymentSpec", 1),
+        ("@apps io.k8s.api.apps.v1\napps.Deploy", 2),
+        ("@apps io.k8s.api.apps.v1\napps.DeploymentSpec\n  replicas one", 3),
+        ("@apps io.k8s.api.apps.v1\napps.DeploymentSpec\n  replicas", 3),
+        ("@apps io.k8s.api.apps.v1\napps.DeploymentSpec\n  replicas 1\napps.DeploymentSpec", 4),
+    ] {
+        let Err(why) = Table::read(text, kubernetes()) else { panic!("{text}") };
+        assert!(why.starts_with(&format!("line {line}: ")), "{why}");
+    }
+}
