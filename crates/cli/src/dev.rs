@@ -157,6 +157,7 @@ impl Life {
             url: url.to_owned(),
             storage: storage.to_owned(),
             operators: self.operators.names().to_vec(),
+            project: dev.project.as_ref().map(|project| project.binary().to_owned()),
             since: Timestamp::now(),
         };
         Ok(Surface::new(api.clone(), guard, about, self.metrics.clone(), self.operators.ailing())?)

@@ -75,6 +75,8 @@ pub struct About {
     pub storage: String,
     /// The operators that run in this process.
     pub operators: Vec<&'static str>,
+    /// The operator of the project that is built and run beside it.
+    pub project: Option<String>,
     /// When it started.
     pub since: Timestamp,
 }
@@ -109,6 +111,7 @@ impl About {
             "version": env!("CARGO_PKG_VERSION"),
             "storage": self.storage,
             "operators": self.operators,
+            "project": self.project,
             "since": self.since.to_string(),
             "endpoints": pages.chain(operations).collect::<Vec<_>>(),
             "paths": paths,
@@ -182,13 +185,14 @@ fn html(description: &Value, shown: &Shown) -> String {
             None => String::new(),
         };
         format!(
-            "<tr><td>{}</td><td><code>{}</code></td><td>{}{example}</td></tr>\n",
+            "<dt>{} <code>{}</code></dt><dd>{}{example}</dd>\n",
             text(&row["method"]),
             text(&row["path"]),
             text(&row["what"])
         )
     });
-    let operators: Vec<String> = description["operators"].as_array().into_iter().flatten().map(text).collect();
+    let mut operators: Vec<String> = description["operators"].as_array().into_iter().flatten().map(text).collect();
+    operators.extend(description["project"].as_str().map(|binary| format!("{}, yours", escape(binary))));
     TEMPLATE
         .replace("{{version}}", &text(&description["version"]))
         .replace("{{storage}}", &text(&description["storage"]))

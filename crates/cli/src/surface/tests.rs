@@ -31,6 +31,7 @@ impl World {
             url: "http://127.0.0.1:3000".into(),
             storage: "memory".into(),
             operators: vec!["application"],
+            project: None,
             since: "2026-01-02T03:04:05Z".parse().expect("a time"),
         };
         let metrics = Metrics::new();

@@ -137,6 +137,8 @@ fn built_run_and_replaced() {
     );
     let installed = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/greetings.example.com";
     assert_eq!(server.curl("GET", installed, &[], "").0, 200);
+    let index = server.curl("GET", "/", &[], "").1;
+    assert_eq!((&index["project"], &index["operators"]), (&json!("shop"), &json!([])));
 
     shop.save("second", "");
     in_order(
