@@ -8,8 +8,8 @@ use crate::process::Process;
 /// Where server and clients run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cores {
-    /// The server on core 0, the clients on core 1.
-    Apart,
+    /// The server on core 0, the clients on core 1, of so many.
+    Apart(usize),
     /// Wherever the kernel puts them.
     Anywhere,
 }
@@ -17,8 +17,9 @@ pub enum Cores {
 impl Cores {
     /// Moves this process to the clients' core, if that can be done.
     pub fn arrange() -> Self {
-        let several = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
-        if several && pin("1") { Self::Apart } else { Self::Anywhere }
+        // Asked before it is pinned: afterwards there is one.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if cores > 1 && pin("1") { Self::Apart(cores) } else { Self::Anywhere }
     }
 
     /// Does `spawn` so that the child is born on the server's core: nothing is measured that is not the server's own.
@@ -28,8 +29,10 @@ impl Cores {
 
     /// Does `spawn` so that the child may use all cores, the clients' included: for what is to be measured on several.
     pub fn for_all<T>(self, spawn: impl FnOnce() -> T) -> T {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        self.on(&format!("0-{}", cores - 1), spawn)
+        match self {
+            Self::Apart(cores) => self.on(&format!("0-{}", cores - 1), spawn),
+            Self::Anywhere => spawn(),
+        }
     }
 
     fn on<T>(self, cores: &str, spawn: impl FnOnce() -> T) -> T {
@@ -45,7 +48,7 @@ impl Cores {
     /// As the report says it.
     pub fn describe(self) -> &'static str {
         match self {
-            Self::Apart => "server on core 0, clients on core 1",
+            Self::Apart(_) => "server on core 0, clients on core 1",
             Self::Anywhere => "not pinned: server and clients share all cores",
         }
     }

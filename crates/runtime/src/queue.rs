@@ -124,7 +124,7 @@ impl<C: Send + 'static, P: Platform> Queue<C, P> {
 
     /// The next key to reconcile; waits for one. `None` once the queue is closed and nothing is left to take.
     /// Nothing is lost when the future is dropped: a key is handed out with the job, not before.
-    pub async fn next(&self) -> Option<Job<C, P>> {
+    pub async fn next(&self) -> Option<Job<'_, C, P>> {
         let mut waiting = Waiting { queue: self, seat: None, turns: 0 };
         let (mut sleep, mut armed) = (pin!(None::<P::Sleep>), None);
         poll_fn(|cx| {
@@ -221,18 +221,24 @@ impl<C: Send + 'static, P: Platform> Queue<C, P> {
             Outcome::Done => started,
             _ => self.shared.platform.now(),
         };
-        let (settled, waker, all) = self.shared.state.with(|state| {
-            let dice = state.throw();
-            let settled = state.order.finish(ticket, outcome, now, dice);
-            match state.order.is_closed() {
-                // The last one out ends the wait of all others.
-                true => (settled, None, state.call_all()),
-                false => (settled, state.call(), Vec::new()),
-            }
-        });
-        wake(waker);
-        all.into_iter().for_each(Waker::wake);
+        let (settled, wakers) =
+            self.shared.state.with(|state| (state.finish(ticket, outcome, now), state.call_after()));
+        wakers.wake();
         settled
+    }
+
+    /// Hands a key back and takes the next one that is ready, under one lock.
+    fn exchange(&self, ticket: Ticket, outcome: Outcome, now: Instant) -> (Settled, Option<Job<'_, C, P>>) {
+        let (settled, next, wakers) = self.shared.state.with(|state| {
+            let settled = state.finish(ticket, outcome, now);
+            let next = match state.order.next(now) {
+                Next::Take(taken) => Some(taken),
+                Next::Wait(_) | Next::Empty | Next::Over => None,
+            };
+            (settled, next, state.call_after())
+        });
+        wakers.wake();
+        (settled, next.map(|taken| Job::new(self, taken, now, false)))
     }
 }
 
@@ -248,7 +254,33 @@ impl<C: Send + 'static, P: Platform> fmt::Debug for Queue<C, P> {
     }
 }
 
+/// Whom to wake once the lock is given back: one, or all in a queue that is closed.
+struct Wakers {
+    one: Option<Waker>,
+    all: Vec<Waker>,
+}
+
+impl Wakers {
+    fn wake(self) {
+        wake(self.one);
+        self.all.into_iter().for_each(Waker::wake);
+    }
+}
+
 impl<C> State<C> {
+    fn finish(&mut self, ticket: Ticket, outcome: Outcome, now: Instant) -> Settled {
+        let dice = self.throw();
+        self.order.finish(ticket, outcome, now, dice)
+    }
+
+    fn call_after(&mut self) -> Wakers {
+        match self.order.is_closed() {
+            // The last one out ends the wait of all others.
+            true => Wakers { one: None, all: self.call_all() },
+            false => Wakers { one: self.call(), all: Vec::new() },
+        }
+    }
+
     fn call(&mut self) -> Option<Waker> {
         match self.waiters.all_up() {
             true => None,
@@ -283,15 +315,15 @@ struct Waiting<'a, C: Send + 'static, P: Platform> {
 }
 
 /// What a look into the queue found.
-enum Look<C: Send + 'static, P: Platform> {
+enum Look<'a, C: Send + 'static, P: Platform> {
     /// A job, or none any more.
-    Job(Option<Job<C, P>>),
+    Job(Option<Job<'a, C, P>>),
     /// Nothing until somebody calls, or until then.
     Sleep(Option<Instant>),
 }
 
-impl<C: Send + 'static, P: Platform> Waiting<'_, C, P> {
-    fn look(&mut self, cx: &mut Context<'_>) -> Look<C, P> {
+impl<'a, C: Send + 'static, P: Platform> Waiting<'a, C, P> {
+    fn look(&mut self, cx: &mut Context<'_>) -> Look<'a, C, P> {
         let now = self.queue.shared.platform.now();
         let (look, waker) = self.queue.shared.state.with(|state| {
             state.waiters.look(self.seat);
@@ -313,7 +345,7 @@ impl<C: Send + 'static, P: Platform> Waiting<'_, C, P> {
         let first = self.turns > 1 && waker.is_none();
         wake(waker);
         match look {
-            Ok(taken) => Look::Job(taken.map(|taken| Job::new(self.queue.clone(), taken, now, first))),
+            Ok(taken) => Look::Job(taken.map(|taken| Job::new(self.queue, taken, now, first))),
             Err(until) => Look::Sleep(until),
         }
     }
@@ -334,8 +366,8 @@ impl<C: Send + 'static, P: Platform> Drop for Waiting<'_, C, P> {
 
 /// A key that was handed out for a reconcile. Nobody else gets it until the job is finished. A job that is dropped (a
 /// panic, a timeout, a cancelled task) counts as failed, so a key is never stuck.
-pub struct Job<C: Send + 'static, P: Platform = Tokio> {
-    queue: Queue<C, P>,
+pub struct Job<'a, C: Send + 'static, P: Platform = Tokio> {
+    queue: &'a Queue<C, P>,
     /// Taken by whoever finishes it.
     ticket: Option<Ticket>,
     key: ObjectKey,
@@ -347,8 +379,8 @@ pub struct Job<C: Send + 'static, P: Platform = Tokio> {
     first: bool,
 }
 
-impl<C: Send + 'static, P: Platform> Job<C, P> {
-    fn new(queue: Queue<C, P>, taken: Taken<C>, started: Instant, first: bool) -> Self {
+impl<'a, C: Send + 'static, P: Platform> Job<'a, C, P> {
+    fn new(queue: &'a Queue<C, P>, taken: Taken<C>, started: Instant, first: bool) -> Self {
         let Taken { ticket, key, causes, attempt, waited, priority } = taken;
         Self { queue, ticket: Some(ticket), key, causes, attempt, waited, priority, started, first }
     }
@@ -388,14 +420,26 @@ impl<C: Send + 'static, P: Platform> Job<C, P> {
         self.first
     }
 
+    /// Why, to keep.
+    pub(crate) fn take_causes(&mut self) -> Causes<C> {
+        std::mem::replace(&mut self.causes, Causes::none(0))
+    }
+
     /// Hands the key back. Says what became of it.
     pub fn finish(mut self, outcome: Outcome) -> Settled {
-        let ticket = self.ticket.take().expect("only finish and drop take the ticket, and both are the last");
+        let ticket = self.ticket.take().expect("only the last call takes the ticket");
         self.queue.finish(ticket, outcome, self.started)
+    }
+
+    /// Hands the key back at this time, and takes the next one if one is ready: half the locking of doing one after the
+    /// other. If none is, [`Queue::next`] waits for it.
+    pub fn exchange(mut self, outcome: Outcome, now: Instant) -> (Settled, Option<Job<'a, C, P>>) {
+        let ticket = self.ticket.take().expect("only the last call takes the ticket");
+        self.queue.exchange(ticket, outcome, now)
     }
 }
 
-impl<C: Send + 'static, P: Platform> Drop for Job<C, P> {
+impl<C: Send + 'static, P: Platform> Drop for Job<'_, C, P> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             self.queue.finish(ticket, Outcome::Failed, self.started);
@@ -403,7 +447,7 @@ impl<C: Send + 'static, P: Platform> Drop for Job<C, P> {
     }
 }
 
-impl<C: Send + fmt::Debug + 'static, P: Platform> fmt::Debug for Job<C, P> {
+impl<C: Send + fmt::Debug + 'static, P: Platform> fmt::Debug for Job<'_, C, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut job = f.debug_struct("Job");
         job.field("key", &self.key).field("attempt", &self.attempt).field("priority", &self.priority);

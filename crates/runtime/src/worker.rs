@@ -151,23 +151,32 @@ pub(crate) async fn work(
     history: Arc<History>,
 ) {
     let mut worker = meter.worker();
-    while let Some(job) = queue.next().await {
+    let mut ready = None;
+    loop {
+        let next = match ready.take() {
+            Some(job) => Some(job),
+            None => queue.next().await,
+        };
+        let Some(mut job) = next else { return };
         worker.began(job.waited());
-        let causes: Arc<[Arc<Cause>]> = job.causes().iter().cloned().collect();
+        let causes: Arc<[Arc<Cause>]> = job.take_causes().into_all().collect();
         let (verdict, outcome) = one(&name, &job, causes.clone(), &*reconciler, timeout, &mut cut).await;
-        let took = Instant::now().into_std().saturating_duration_since(job.started());
+        let now = Instant::now().into_std();
+        let took = now.saturating_duration_since(job.started());
         worker.ended(&verdict, took);
-        history.record(job.key(), Record { causes, took, verdict });
-        if let Settled::Waits { failures: 1.., .. } = job.finish(outcome) {
+        history.record(job.key(), Record { causes, took, verdict }, now);
+        let (settled, next) = job.exchange(outcome, now);
+        if let Settled::Waits { failures: 1.., .. } = settled {
             meter.retried();
         }
+        ready = next;
     }
 }
 
 /// One reconcile, whatever becomes of it.
 async fn one(
     name: &str,
-    job: &Job<Arc<Cause>>,
+    job: &Job<'_, Arc<Cause>>,
     causes: Arc<[Arc<Cause>]>,
     reconciler: &dyn Reconciler,
     timeout: Option<Duration>,
@@ -243,7 +252,7 @@ impl Running {
     /// Waits for its end, which comes at its next await if it takes too long or is cut.
     async fn ended(
         mut self,
-        job: &Job<Arc<Cause>>,
+        job: &Job<'_, Arc<Cause>>,
         timeout: Option<Duration>,
         cut: &mut watch::Receiver<bool>,
     ) -> (Verdict, Outcome) {
@@ -311,7 +320,11 @@ fn judged(said: Result<Action, Error>) -> (Verdict, Outcome) {
         Err(error) => {
             let outcome = policy(&error);
             let retried = !matches!(outcome, Outcome::GaveUp);
-            tracing::warn!(reason = error.reason(), %error, retried, "the reconcile failed");
+            match retry(&error) {
+                // Somebody else was faster; that is how it is meant to be.
+                Retry::Fresh => tracing::debug!(%error, "the reconcile begins again with what is new"),
+                _ => tracing::warn!(reason = error.reason(), %error, retried, "the reconcile failed"),
+            }
             (Verdict::Failed { reason: error.reason(), message: error.to_string(), retried }, outcome)
         }
     }

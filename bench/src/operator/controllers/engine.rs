@@ -17,11 +17,12 @@ pub fn start(client: Client, work: Work) -> WakeAll {
     let options = ControllerOptions { concurrency: CONCURRENCY, resync: work.resync, ..ControllerOptions::default() };
     let controller = Controller::new("widgets", Target::of::<Widget>(), caches, options);
     let keys = work.keys();
-    let (widgets, running) = (controller.primary().clone(), controller.clone());
-    let work = Arc::new(work);
+    let running = controller.clone();
+    let shared = Arc::new((controller.primary().clone(), work));
     let reconciler = move |run: Run| -> BoxFuture<Result<Action>> {
-        let (widgets, work) = (widgets.clone(), work.clone());
+        let shared = shared.clone();
         Box::pin(async move {
+            let (widgets, work) = &*shared;
             let Some(widget) = widgets.get(&run.key) else { return Ok(Action::await_change()) };
             let spec = widget.pointer("/spec").unwrap_or_default();
             if work.stamped {

@@ -188,21 +188,27 @@ macro_rules! scenarios {
                 }
             }
 
-            fn reconcile(&self, job: Job<(), World>, outcome: Option<Outcome>) {
-                self.cluster.start(job.key());
-                // Gives the others a chance while it runs.
-                thread::yield_now();
-                self.cluster.end(job.key());
+            fn reconcile(&self, job: Job<'_, (), World>, outcome: Option<Outcome>) {
+                self.run(&job);
                 match outcome {
                     Some(outcome) => _ = job.finish(outcome),
                     None => drop(job),
                 }
             }
 
-            /// A worker until the queue ends.
+            fn run(&self, job: &Job<'_, (), World>) {
+                self.cluster.start(job.key());
+                // Gives the others a chance while it runs.
+                thread::yield_now();
+                self.cluster.end(job.key());
+            }
+
+            /// A worker until the queue ends, as it works in earnest: it exchanges one job for the next.
             fn work(&self) {
-                while let Some(job) = block_on(self.queue.next()) {
-                    self.reconcile(job, Some(Outcome::Done));
+                let mut ready = None;
+                while let Some(job) = ready.take().or_else(|| block_on(self.queue.next())) {
+                    self.run(&job);
+                    ready = job.exchange(Outcome::Done, self.world.now()).1;
                 }
             }
 

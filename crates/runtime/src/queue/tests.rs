@@ -28,7 +28,7 @@ fn add<P: Platform>(queue: &Queue<usize, P>, n: usize, after: Option<Duration>) 
     assert!(matches!(added, Added::New | Added::Merged), "{added:?}");
 }
 
-async fn next(queue: &Queue<usize>) -> Job<usize> {
+async fn next(queue: &Queue<usize>) -> Job<'_, usize> {
     queue.next().await.expect("it is open")
 }
 
@@ -107,6 +107,33 @@ async fn outcomes_lead_where_they_say() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_is_exchanged_for_the_next_that_is_ready() {
+    let queue = Queue::new(&options());
+    add(&queue, 1, None);
+    add(&queue, 2, None);
+    let first = next(&queue).await;
+    let now = tokio::time::Instant::now().into_std();
+    let (settled, second) = first.exchange(Outcome::Done, now);
+    let second = second.expect("another key is ready");
+    assert_eq!((settled, second.key()), (Settled::Idle, &key(2)));
+    // A key that fails is not its own successor before it is due.
+    let (settled, third) = second.exchange(Outcome::Failed, now);
+    assert!(matches!(settled, Settled::Waits { failures: 1, .. }) && third.is_none(), "{settled:?} {third:?}");
+    let again = next(&queue).await;
+    assert_eq!((again.key(), again.attempt()), (&key(2), 2));
+    // One that was woken while it ran is, and the last one out of a closed queue ends everybody's wait.
+    add(&queue, 2, None);
+    let (settled, again) = again.exchange(Outcome::Done, now);
+    assert_eq!((settled, again.as_ref().map(Job::attempt)), (Settled::Ready, Some(1)));
+    let ends = queue.clone();
+    let waits = tokio::spawn(async move { ends.next().await.is_none() });
+    tokio::task::yield_now().await;
+    queue.close();
+    assert!(again.is_some_and(|again| matches!(again.exchange(Outcome::Done, now), (Settled::Idle, None))));
+    assert!(waits.await.expect("it does not panic"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_panic_or_a_cancelled_task_fails_the_job_and_no_more() {
     let queue = Queue::new(&options());
     add(&queue, 1, None);
@@ -116,12 +143,14 @@ async fn a_panic_or_a_cancelled_task_fails_the_job_and_no_more() {
     });
     assert!(panics.catch_unwind().await.is_err());
 
-    let job = next(&queue).await;
-    assert_eq!(job.attempt(), 2);
+    let (other, (took, taken)) = (queue.clone(), tokio::sync::oneshot::channel());
     let task = tokio::spawn(async move {
+        let job = next(&other).await;
+        took.send(job.attempt()).expect("the test waits for it");
         std::future::pending::<()>().await;
         job.finish(Outcome::Done)
     });
+    assert_eq!(taken.await, Ok(2));
     task.abort();
     assert!(task.await.is_err_and(|error| error.is_cancelled()));
 
@@ -362,7 +391,7 @@ fn handles_and_jobs_go_anywhere() {
     fn anywhere<T: Send + Sync + 'static>() {}
     fn sendable<T: Send>(_: &T) {}
     anywhere::<Queue<String>>();
-    anywhere::<Job<String>>();
+    anywhere::<Job<'_, String>>();
     let queue = Queue::<String>::new(&options());
     let next: Pin<Box<dyn Future<Output = _>>> = Box::pin(queue.next());
     drop(next);

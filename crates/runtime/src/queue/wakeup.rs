@@ -111,6 +111,12 @@ impl<C> Causes<C> {
         self.newest[..self.len()].iter().map(|cause| cause.as_ref().expect("the first `len` causes are there"))
     }
 
+    /// The causes themselves, oldest first.
+    pub(crate) fn into_all(self) -> impl Iterator<Item = C> {
+        let len = self.len();
+        self.newest.into_iter().take(len).map(|cause| cause.expect("the first `len` causes are there"))
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         usize::from(self.len)
