@@ -168,8 +168,6 @@ struct Watching<P> {
     notes: Arc<Notes>,
     backoff: Backoff,
     lists: Lists,
-    /// Whether a list is under way.
-    listing: bool,
     /// What was last said of it, so that the log says it once.
     said: Option<WatchState>,
 }
@@ -196,7 +194,7 @@ impl<P: Keep> Watching<P> {
             None => Api::all_with(client, &target.resource),
         };
         let (lists, backoff) = (settings.lists, Backoff::default());
-        let mut watching = Self { target, settings, sink, api, notes, backoff, lists, listing: false, said: None };
+        let mut watching = Self { target, settings, sink, api, notes, backoff, lists, said: None };
         loop {
             watching.until_list_is_needed().await;
         }
@@ -205,11 +203,11 @@ impl<P: Keep> Watching<P> {
     /// Runs one watcher: it begins with a list and resumes by itself after whatever can be resumed after.
     async fn until_list_is_needed(&mut self) {
         let mut events = std::pin::pin!(watcher(self.api.clone(), self.config()));
-        self.listing = false;
+        self.notes.set_listing(false);
         loop {
             let streaming = self.lists == Lists::Streamed;
             let silence = if streaming { STREAM_SILENCE } else { PAGE_SILENCE };
-            let event = match self.listing {
+            let event = match self.notes.listing() {
                 true => tokio::time::timeout(silence, events.next()).await,
                 // An open watch may be silent; the watcher itself knows for how long.
                 false => Ok(events.next().await),
@@ -231,6 +229,11 @@ impl<P: Keep> Watching<P> {
                         return;
                     }
                     self.wait(&fault, chain(&error)).await;
+                    if !matches!(error, watcher::Error::WatchError(_)) {
+                        // That list is over. The next one begins when the server answers, and how long that may take is
+                        // for the link to say.
+                        self.notes.set_listing(false);
+                    }
                     if fault.starts_over() {
                         return;
                     }
@@ -245,18 +248,18 @@ impl<P: Keep> Watching<P> {
     fn take(&mut self, event: Event<Wire<P>>) {
         let (wire, hand): (_, fn(&dyn Sink, Object)) = match event {
             Event::Init => {
-                self.listing = true;
+                self.notes.set_listing(true);
                 return self.sink.list_began();
             }
             Event::InitDone => {
-                self.listing = false;
+                self.notes.set_listing(false);
                 return self.sink.list_done();
             }
             Event::InitApply(wire) => (wire, |sink, object| sink.listed(object)),
             Event::Apply(wire) => (wire, |sink, object| sink.applied(object)),
             Event::Delete(wire) => (wire, |sink, object| sink.deleted(object)),
         };
-        if !self.listing {
+        if !self.notes.listing() {
             self.backoff.succeeded();
         }
         match wire.draft {

@@ -1,8 +1,9 @@
 //! The client of one watch. In: requests of kube's watcher. Out: the same requests at a pace a server can bear, and notes
-//! of what only the transport sees. Never retries.
+//! of what only the transport sees. Never retries: after a watch that ended too early the next request fails here, unsent.
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,11 +19,15 @@ use super::pace::Pace;
 /// How long a server may take until it begins to answer. It does so at once unless it, or the way to it, is stuck.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
+/// A watch that ends sooner than this has failed, however politely it ended. What client-go takes for one, too.
+const SHORT: Duration = Duration::from_secs(1);
+
 /// What the transport saw.
 #[derive(Debug)]
 pub(crate) struct Notes {
     pace: Mutex<Pace>,
     seen: Mutex<Seen>,
+    listing: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +56,16 @@ pub(crate) trait Observe: Send + Sync + 'static {
 
 impl Notes {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { pace: Mutex::new(Pace::new()), seen: Mutex::default() })
+        Arc::new(Self { pace: Mutex::new(Pace::new()), seen: Mutex::default(), listing: AtomicBool::default() })
+    }
+
+    /// Whether a list is under way.
+    pub fn listing(&self) -> bool {
+        self.listing.load(Ordering::Relaxed)
+    }
+
+    pub fn set_listing(&self, listing: bool) {
+        self.listing.store(listing, Ordering::Relaxed);
     }
 
     /// When the server was last asked.
@@ -68,6 +82,17 @@ impl Notes {
     pub fn take_retry_after(&self) -> Option<Duration> {
         self.seen.lock().retry_after.take()
     }
+
+    /// What was wrong with the last watch if nobody was told. kube's watcher takes every end that is no error for an
+    /// everyday one and asks again at once, also where each watch ends before it brought anything.
+    fn ended_early(&self, now: Instant) -> Option<&'static str> {
+        let opened = self.seen.lock().opened?;
+        match now.saturating_duration_since(opened) < SHORT {
+            _ if self.listing() => Some("the server ended a watch in the middle of its list"),
+            true => Some("the server ended a watch as soon as it began"),
+            false => None,
+        }
+    }
 }
 
 impl Link {
@@ -78,6 +103,10 @@ impl Link {
     }
 
     async fn send(self, mut request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+        if let Some(why) = self.notes.ended_early(Instant::now()) {
+            // Nothing is sent: whoever runs the watch takes note of it, waits, and comes again.
+            return Err(kube::Error::Service(why.into()));
+        }
         let query = request.uri().query().unwrap_or_default();
         let asks = |name: &str| query.split('&').any(|pair| pair.split_once('=').is_some_and(|(key, _)| key == name));
         let (watches, continues, streams) = (asks("watch"), asks("continue"), asks("sendInitialEvents"));
