@@ -5,7 +5,7 @@
 //! says nothing either. The kernels at both ends are asked instead: after [`QUIET`] a probe goes out every
 //! [`PROBE_EVERY`], and if nothing at all came back for [`SILENT`] the connection is dead and whoever reads from it is
 //! told. That costs no request. A peer whose process is stopped still answers such probes; for that there are the
-//! timeouts of requests and of watches.
+//! timeouts of requests, and the bookmarks that a watch misses.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -5,6 +5,7 @@
 mod fault;
 mod link;
 mod pace;
+mod pulse;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -86,7 +87,8 @@ pub struct WatchSettings {
     ///
     /// It is also how long a server may be silent that takes part in TCP but does nothing else, as one whose process is
     /// stopped: from one where nothing happens it cannot be told, and five seconds after this time the watch is given
-    /// up. A connection whose other end is gone is noticed long before, by [`connect`](crate::connect).
+    /// up. One that has sent bookmarks, as API servers do every minute, is given up a quarter of a minute after the next
+    /// one was due. A connection whose other end is gone is noticed long before, by [`connect`](crate::connect).
     pub timeout: Duration,
     /// How lists are fetched.
     pub lists: Lists,

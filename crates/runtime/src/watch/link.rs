@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::pace::Pace;
+use super::pulse::Pulse;
 
 /// How long a server may take until it begins to answer. It does so at once unless it, or the way to it, is stuck.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -35,6 +36,7 @@ struct Seen {
     asked: Option<Instant>,
     opened: Option<Instant>,
     retry_after: Option<Duration>,
+    rhythm: Option<Duration>,
 }
 
 /// A tower service around a client. Its clones share the notes.
@@ -83,6 +85,15 @@ impl Notes {
         self.seen.lock().retry_after.take()
     }
 
+    /// How often bookmarks come, if they do.
+    pub fn rhythm(&self) -> Option<Duration> {
+        self.seen.lock().rhythm
+    }
+
+    pub fn set_rhythm(&self, rhythm: Option<Duration>) {
+        self.seen.lock().rhythm = rhythm;
+    }
+
     /// What was wrong with the last watch if nobody was told. kube's watcher takes every end that is no error for an
     /// everyday one and asks again at once, also where each watch ends before it brought anything.
     fn ended_early(&self, now: Instant) -> Option<&'static str> {
@@ -102,7 +113,7 @@ impl Link {
         Client::new(Self { client, notes, observer }, namespace)
     }
 
-    async fn send(self, mut request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+    async fn send(self, mut request: Request<Body>) -> Result<Response<Pulse>, kube::Error> {
         if let Some(why) = self.notes.ended_early(Instant::now()) {
             // Nothing is sent: whoever runs the watch takes note of it, waits, and comes again.
             return Err(kube::Error::Service(why.into()));
@@ -129,9 +140,11 @@ impl Link {
         if response.status().is_success() {
             seen.retry_after = None;
             if watches {
-                seen.opened = Some(Instant::now());
+                let now = Instant::now();
+                seen.opened = Some(now);
                 drop(seen);
                 self.observer.watch_opened();
+                return Ok(response.map(|body| Pulse::of_watch(body, self.notes, now)));
             }
         } else {
             let seconds =
@@ -139,7 +152,8 @@ impl Link {
             // No server may put a watch to sleep for longer than it takes somebody to look.
             seen.retry_after = seconds.map(|seconds: u64| Duration::from_secs(seconds.min(120)));
         }
-        Ok(response)
+        drop(seen);
+        Ok(response.map(Pulse::of_other))
     }
 }
 
@@ -154,9 +168,9 @@ fn without_version(uri: &Uri) -> Uri {
 }
 
 impl Service<Request<Body>> for Link {
-    type Response = Response<Body>;
+    type Response = Response<Pulse>;
     type Error = kube::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, kube::Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Pulse>, kube::Error>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
         Poll::Ready(Ok(()))

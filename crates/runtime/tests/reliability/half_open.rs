@@ -3,6 +3,8 @@
 //!
 //! The test starts itself once more inside such a namespace. Where the system does not let it have one, only the probes
 //! can be looked at; it says so.
+//!
+//! And a peer that is only half gone: its kernel answers, it does not. There it is the bookmarks that are missed.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -17,6 +19,7 @@ use konverge_runtime::{Cache, Caches, Target, WatchSettings, WatchState, connect
 use kube::Client;
 use tokio::time::Instant;
 
+use crate::faults::{Faults, Line, Verdict};
 use crate::operator::{Hand, key};
 
 const INSIDE: &str = "KONVERGE_INSIDE_NAMESPACE";
@@ -136,4 +139,47 @@ fn a_cut_network_is_noticed_within_fifteen_seconds() {
     let said = String::from_utf8_lossy(&again.stdout);
     println!("{}", said.lines().find(|line| line.contains("noticed after")).unwrap_or_default());
     assert!(again.status.success(), "{said}{}", String::from_utf8_lossy(&again.stderr));
+}
+
+/// What becomes of the bookmarks of the first watch, the one that ends its list being number 0, and when it is given up.
+/// From a line on that is silenced nothing comes.
+async fn check(name: &str, bookmarks: fn(usize) -> Line, given_up_after: f64) {
+    let faults = Faults::new().await;
+    let hand = Hand::new(&faults.client());
+    faults.plan(move |_, before| {
+        let mut number = 0;
+        Verdict::Lines(Box::new(move |line| {
+            if before > 0 || !String::from_utf8_lossy(&line).contains("\"type\":\"BOOKMARK\"") {
+                return Line::Pass;
+            }
+            number += 1;
+            bookmarks(number - 1)
+        }))
+    });
+    let caches = faults.caches(WatchSettings { dice: || 0.0, ..WatchSettings::default() });
+    let cache = caches.open(Target::of::<ConfigMap>());
+    cache.synced().await;
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    hand.set("late", "x").await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert!(cache.get(&key("late")).is_some(), "{name}");
+    let asked = faults.asked();
+    let after = (asked[1].0 - asked[0].0).as_secs_f64();
+    assert!((after - given_up_after).abs() < 0.1, "{name}: asked again after {after} s");
+    caches.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_is_missed_when_its_bookmarks_are() {
+    fn until(last: usize, number: usize) -> Line {
+        if number <= last { Line::Pass } else { Line::Silence }
+    }
+    // A watch is ended by its server after 290 seconds, and five seconds later by its client.
+    check("all is well", |_| Line::Pass, 290.0).await;
+    check("it sends none", |number| if number == 0 { Line::Pass } else { Line::Drop }, 290.0).await;
+    check("it sends one in two minutes", |number| if number % 2 == 0 { Line::Pass } else { Line::Drop }, 290.0).await;
+    // The one at 60, or 120, was the last; 75 seconds later it is given up, and 0.8 seconds later asked again.
+    check("it fell silent", |number| until(1, number), 135.8).await;
+    check("it fell silent later", |number| until(2, number), 195.8).await;
+    check("nobody knows whether it sends any", |number| until(0, number), 295.0).await;
 }
