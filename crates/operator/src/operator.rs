@@ -3,6 +3,7 @@
 
 mod life;
 mod steps;
+mod threads;
 mod trial;
 
 use std::future::Future;
@@ -14,6 +15,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use konverge_core::ObjectKey;
 use konverge_runtime::{Action, Error, Object, Predicate, Result, Trigger, Which};
 use kube::Client;
+use tokio::sync::oneshot;
 
 pub use trial::Trial;
 
@@ -256,6 +258,10 @@ impl<R: Kind> Operator<R> {
     }
 
     /// Runs until `stop` resolves.
+    ///
+    /// It runs on the threads of the program's runtime if there are at least four, or if it is a runtime of one thread by
+    /// choice. Otherwise, as in a container with one CPU, it takes four threads of its own, so that a reconcile that blocks
+    /// its thread holds up nobody else.
     pub async fn run_until(mut self, stop: impl Future<Output = ()> + Send) -> Result<()> {
         let settings = match self.settings.take() {
             Some(settings) => settings,
@@ -271,7 +277,15 @@ impl<R: Kind> Operator<R> {
         };
         let others = std::mem::take(&mut self.others);
         let parts: Vec<Box<dyn Part>> = std::iter::once(Box::new(self) as Box<dyn Part>).chain(others).collect();
-        life(parts, &settings, client, &metrics, stop).await
+        let (stopping, stopped) = oneshot::channel::<()>();
+        let life = async move { life(parts, &settings, client, &metrics, async { drop(stopped.await) }).await };
+        let mut life = std::pin::pin!(threads::on_enough(life));
+        tokio::select! {
+            // It ends by itself only if it could not begin.
+            ended = &mut life => return ended,
+            () = stop => drop(stopping),
+        }
+        life.await
     }
 
     /// Prints what was asked for, as YAML that `kubectl apply -f -` takes.
