@@ -8,7 +8,6 @@ use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{
     Cause, Condition, Conditions, Error, Event, Object, OtherFields, Owner, Result, Severity, StatusUpdate, Subject,
 };
-use kube::core::ApiResource;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -65,7 +64,7 @@ impl<R: Kind> Context<R> {
     /// go by itself: Kubernetes knows no such owners. Delete it in `on_delete`.
     pub async fn apply<T: Kind>(&self, desired: T) -> Result<T> {
         let mut config = serde_json::to_value(&desired)?;
-        let key = self.place(&T::resource(), T::scope(), &mut config)?;
+        let key = self.place(&T::kind(&()), T::scope(), &mut config)?;
         self.0.engine.apply(&self.owner(), &key, config).await
     }
 
@@ -95,7 +94,7 @@ impl<R: Kind> Context<R> {
         let mut placed = Vec::with_capacity(wanted.len());
         for Wanted { kind, config } in wanted {
             let mut config = config?;
-            let key = self.place(&kind.api, kind.scope, &mut config)?;
+            let key = self.place(&kind.api.kind, kind.scope, &mut config)?;
             placed.push((kind, key, config));
         }
         self.0.engine.apply_all(&self.owner(), &set, &kinds, placed).await
@@ -163,9 +162,8 @@ impl<R: Kind> Context<R> {
         let Inner { engine, object, key, .. } = &*self.0;
         // What was written earlier in this reconcile counts as well.
         let current = engine.controller.primary().get(key).unwrap_or_else(|| object.clone());
-        let (api, live) = (&engine.owner, current.value());
-        if let Some(written) = engine.writer.set_status(api, &live, update, Timestamp::now()).await? {
-            engine.wrote(&engine.owner, &written)?;
+        if let Some(written) = engine.writer.set_status(&engine.owner, &current, update, Timestamp::now()).await? {
+            engine.wrote(&engine.owner, &written);
         }
         Ok(())
     }
@@ -178,8 +176,7 @@ impl<R: Kind> Context<R> {
     }
 
     /// Puts an object into this namespace unless it says where it belongs.
-    fn place(&self, api: &ApiResource, scope: Scope, config: &mut Value) -> Result<ObjectKey> {
-        let kind = &api.kind;
+    fn place(&self, kind: &str, scope: Scope, config: &mut Value) -> Result<ObjectKey> {
         let text = |config: &Value, field: &str| {
             config["metadata"][field].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
         };

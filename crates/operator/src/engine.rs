@@ -1,6 +1,7 @@
 //! What every reconcile of an operator shares: the client, the caches, the writer, the recorder. In: parts. Out: reads
 //! that the watch answers where there is one, and writes that the caches know of at once.
 
+use std::any::TypeId;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use konverge_runtime::{
     Recorder, Target, Trigger, Writer,
 };
 use kube::core::ApiResource;
+use parking_lot::RwLock;
 use serde_json::Value;
 
 use crate::children::{ChildKind, Converged};
@@ -33,16 +35,32 @@ pub(crate) struct Engine {
     pub owner: ApiResource,
     pub owner_scope: Scope,
     pub metrics: Metrics,
+    /// The caches of kinds that belong to those objects: few, and asked for by every apply.
+    pub owned: RwLock<Vec<Owned>>,
+}
+
+/// A kind that belongs to the objects that are reconciled.
+pub(crate) struct Owned {
+    kind: TypeId,
+    /// Where it is looked at; none is everywhere.
+    namespace: Option<Box<str>>,
+    cache: Cache,
 }
 
 impl Engine {
     /// The cache of a kind whose objects belong to those that are reconciled, watched from now on: what happens to one
     /// of them wakes its owner. `namespace` is where the object lies that is wanted of it.
     pub fn owned<T: Kind>(&self, namespace: Option<&str>) -> Cache {
-        let api = T::resource();
+        let (kind, namespace) = (TypeId::of::<T>(), self.place(namespace));
+        let is_it = |owned: &&Owned| owned.kind == kind && owned.namespace.as_deref() == namespace;
+        if let Some(owned) = self.owned.read().iter().find(is_it) {
+            return owned.cache.clone();
+        }
         let namespaced = self.owner_scope == Scope::Namespaced;
-        let trigger = Trigger::owner(api.kind.as_str(), &self.owner.group, &self.owner.kind, namespaced);
-        self.controller.watch(self.target::<T>(namespace), trigger)
+        let trigger = Trigger::owner(&*T::kind(&()), &self.owner.group, &self.owner.kind, namespaced);
+        let cache = self.controller.watch(target::<T>(namespace), trigger);
+        self.owned.write().push(Owned { kind, namespace: namespace.map(Box::from), cache: cache.clone() });
+        cache
     }
 
     /// The cache of a kind, if something watches it already.
@@ -50,10 +68,15 @@ impl Engine {
         self.caches.find(&self.target::<T>(namespace))
     }
 
-    /// What to watch of a kind to see an object in `namespace`: everything; or where the operator looks at one namespace
-    /// only, that one, or the other one that it was told to look into.
+    /// What to watch of a kind to see an object in `namespace`.
     pub fn target<T: Kind>(&self, namespace: Option<&str>) -> Target {
-        target::<T>(self.namespace.as_deref().map(|own| namespace.unwrap_or(own)))
+        target::<T>(self.place(namespace))
+    }
+
+    /// Where to look for an object in `namespace`: everywhere; or where the operator looks at one namespace only, in that
+    /// one, or in the other one that it was told to look into.
+    fn place<'a>(&'a self, namespace: Option<&'a str>) -> Option<&'a str> {
+        self.namespace.as_deref().map(|own| namespace.unwrap_or(own))
     }
 
     /// Waits until a cache shows what the server has.
@@ -67,21 +90,18 @@ impl Engine {
 
     /// Makes a child look as wanted.
     pub async fn apply<T: Kind>(&self, owner: &Owner, key: &ObjectKey, config: Value) -> Result<T, Error> {
-        let api = T::resource();
         let cache = self.owned::<T>(key.namespace());
         self.filled(&cache).await?;
-        let live = cache.get(key);
+        let (api, live) = (&cache.target().resource, cache.get(key));
         let options = ApplyOptions { owner: Some(owner), ..ApplyOptions::default() };
-        match self.writer.apply_over(&api, live.as_deref(), config, options).await? {
-            Applied::Unchanged => {
-                let live = live.ok_or_else(|| Error::new("nothing was there to be left unchanged"))?;
-                Ok(live.decode()?)
-            }
+        let object = match self.writer.apply(api, live.as_deref(), config, options).await? {
+            Applied::Unchanged => live.ok_or_else(|| Error::new("nothing was there to be left unchanged"))?,
             Applied::Created(object) | Applied::Updated(object) => {
-                self.wrote(&api, &object)?;
-                Ok(serde_json::from_value(object)?)
+                self.wrote(api, &object);
+                object
             }
-        }
+        };
+        Ok(object.decode()?)
     }
 
     /// Makes a set of children true: each wanted one with its key, and of each kind what is no longer wanted.
@@ -129,7 +149,7 @@ impl Engine {
                 Applied::Updated(_) => converged.updated += 1,
             }
             if let Some(object) = applied.object() {
-                self.wrote(api, object)?;
+                self.wrote(api, object);
             }
         }
         for (Member { api, live }, deleted) in &report.pruned {
@@ -139,9 +159,13 @@ impl Engine {
         Ok(converged)
     }
 
-    /// Tells the caches what the server answered, so that the next read sees it.
-    pub fn wrote(&self, api: &ApiResource, object: &Value) -> Result<(), Error> {
-        Ok(self.caches.wrote(api, &object.to_string())?)
+    /// Tells the caches what the server answered, so that the next read sees it. All caches of an operator keep whole
+    /// objects.
+    pub fn wrote(&self, api: &ApiResource, object: &Arc<Object>) {
+        let is_of = |of: &ApiResource| (&of.api_version, &of.kind) == (&api.api_version, &api.kind);
+        for cache in self.caches.all().iter().filter(|cache| is_of(&cache.target().resource)) {
+            cache.wrote(object.clone());
+        }
     }
 
     /// One object: from the cache of a watched kind, else from the server.
@@ -188,7 +212,7 @@ impl Engine {
     /// Tells the caches what became of an object that was to be deleted, so that the next read sees it.
     fn deleted(&self, api: &ApiResource, live: &Value, deleted: &Deleted) -> Result<(), Error> {
         match deleted {
-            Deleted::Going(object) => self.wrote(api, object),
+            Deleted::Going(object) => Ok(self.caches.wrote(api, &object.to_string())?),
             Deleted::Gone | Deleted::Absent => {
                 let text = |path: &str| live.pointer(path).and_then(Value::as_str);
                 let name = text("/metadata/name").unwrap_or_default();

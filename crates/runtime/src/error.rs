@@ -16,7 +16,7 @@ pub use refused::{Act, FieldConflict, Missing, Rule, WriteError};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Any error from outside.
-type BoxError = Box<dyn StdError + Send + Sync>;
+pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Why a reconcile failed.
 ///

@@ -251,6 +251,13 @@ impl Object {
     }
 }
 
+/// The same text: the same object in the same state.
+impl PartialEq for Object {
+    fn eq(&self, other: &Self) -> bool {
+        self.json == other.json
+    }
+}
+
 /// The key and the version say which object in which state; the text would only fill a log.
 impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

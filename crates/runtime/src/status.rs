@@ -3,6 +3,8 @@
 
 mod conditions;
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use konverge_schema::merge_patch;
 use kube::core::ApiResource;
@@ -11,7 +13,8 @@ use serde_json::{Map, Value, json};
 pub use conditions::{Condition, ConditionStatus, Conditions, DEGRADED, PROGRESSING, READY, is_true};
 
 use crate::error::{Missing, WriteError};
-use crate::write::{Patch, Writer, key_of, uid};
+use crate::object::Object;
+use crate::write::{Call, MERGE_PATCH, Verb, Writer};
 
 /// What is true of an object now.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,24 +61,24 @@ impl Writer {
     pub async fn set_status(
         &self,
         api: &ApiResource,
-        live: &Value,
+        live: &Object,
         update: &StatusUpdate,
         now: Timestamp,
-    ) -> Result<Option<Value>, WriteError> {
-        let key = key_of(live)?;
-        let observed = live.pointer("/metadata/generation").and_then(Value::as_i64);
-        let mut fresh = None;
+    ) -> Result<Option<Arc<Object>>, WriteError> {
+        let (key, observed) = (live.key(), live.generation());
+        let left_of = |object: &Object| plan(&status_of(object), update, observed, Timestamp::UNIX_EPOCH);
+        let mut fresh: Option<Arc<Object>> = None;
         for _ in 0..ATTEMPTS {
-            let current = fresh.as_ref().unwrap_or(live);
-            let Some(status) = plan(current, update, observed, now) else { return Ok(fresh) };
-            if self.is_refused_status(api, &key, &plan(current, update, observed, Timestamp::UNIX_EPOCH)) {
+            let current = fresh.as_deref().unwrap_or(live);
+            let Some(status) = plan(&status_of(current), update, observed, now) else { return Ok(fresh) };
+            if self.is_refused_status(api, &key, || left_of(current)) {
                 return Ok(fresh);
             }
-            let version = current.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
-            let patch = Patch::Merge { patch: json!({"status": status}), resource_version: version.to_owned() };
-            match self.patch(api, &key, "status", patch).await {
+            let patch = json!({"metadata": {"resourceVersion": current.resource_version()}, "status": status});
+            let verb = Verb::Patch(MERGE_PATCH);
+            match self.write(Call { verb, api, key: &key, subresource: "status", body: Some(&patch) }).await {
                 Ok(object) => {
-                    let left = plan(&object, update, observed, Timestamp::UNIX_EPOCH);
+                    let left = left_of(&object);
                     if let Some(left) = &left {
                         tracing::warn!(kind = %api.kind, %key, dropped = %left, "the server dropped parts of the status");
                     }
@@ -89,8 +92,8 @@ impl Writer {
                 }
                 Err(error) => return Err(error),
             }
-            fresh = match self.get(api, &key).await? {
-                Some(object) if uid(&object) == uid(live) => Some(object),
+            fresh = match self.see(api, &key).await? {
+                Some(object) if object.uid() == live.uid() => Some(object),
                 _ => {
                     let message = format!("{} {key} is gone, or another object has its name now", api.kind);
                     return Err(WriteError::NotFound { missing: Missing::Object, message });
@@ -102,10 +105,15 @@ impl Writer {
     }
 }
 
-/// The merge patch of `/status` that makes the object say what the update says; none if it does.
-fn plan(object: &Value, update: &StatusUpdate, observed: Option<i64>, now: Timestamp) -> Option<Value> {
+/// What an object says now; of a large one nothing else is read.
+fn status_of(object: &Object) -> Value {
+    object.pointer("/status").and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// The merge patch that makes a status say what the update says; none if it does.
+fn plan(before: &Value, update: &StatusUpdate, observed: Option<i64>, now: Timestamp) -> Option<Value> {
     let empty = Value::Object(Map::new());
-    let before = object.get("status").filter(|status| status.is_object()).unwrap_or(&empty);
+    let before = if before.is_object() { before } else { &empty };
     let mut fields = update.fields.clone();
     let given = fields.as_object_mut().and_then(|fields| fields.remove("conditions"));
 

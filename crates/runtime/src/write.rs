@@ -52,7 +52,12 @@ use crate::object::Object;
 
 /// The name under which an operator owns fields: one for each controller, the same after every restart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct FieldManager(Arc<str>);
+pub struct FieldManager {
+    name: Arc<str>,
+    /// The annotation that holds the digest of what this manager applied: each has its own, or two controllers that
+    /// apply to one object would see each other's.
+    mark: Arc<str>,
+}
 
 /// Writes objects. Clones share everything.
 #[derive(Clone)]
@@ -116,9 +121,9 @@ pub enum Applied {
     /// It was applied already: nothing was sent.
     Unchanged,
     /// The object did not exist.
-    Created(Value),
+    Created(Arc<Object>),
     /// The object was there.
-    Updated(Value),
+    Updated(Arc<Object>),
 }
 
 /// What became of a delete.
@@ -171,31 +176,24 @@ impl FieldManager {
         if printable.is_empty() {
             printable.push_str("konverge");
         }
-        Self(printable.into())
+        Self { mark: mark(&printable).into(), name: printable.into() }
     }
 
     /// The name.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.name
     }
+}
 
-    /// The annotation that holds the digest of what this manager applied: each has its own, or two controllers that
-    /// apply to one object would see each other's.
-    fn mark(&self) -> String {
-        let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        let name = self.as_str();
-        let ends_fine = |end: Option<char>| end.is_some_and(|c| c.is_ascii_alphanumeric());
-        if name.len() <= 63
-            && name.chars().all(is_fine)
-            && ends_fine(name.chars().next())
-            && ends_fine(name.chars().last())
-        {
-            return format!("applied.konverge.dev/{name}");
-        }
-        let mut sum = Digest::default();
-        sum.text(name);
-        format!("applied.konverge.dev/{sum}")
+/// The annotation of a manager of this name.
+fn mark(name: &str) -> String {
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let ends_fine = |end: Option<char>| end.is_some_and(|c| c.is_ascii_alphanumeric());
+    if name.len() <= 63 && name.chars().all(is_fine) && ends_fine(name.chars().next()) && ends_fine(name.chars().last())
+    {
+        return format!("applied.konverge.dev/{name}");
     }
+    format!("applied.konverge.dev/{}", sum(&[name]))
 }
 
 impl Default for WriterOptions {
@@ -230,24 +228,10 @@ impl Writer {
     }
 
     /// Makes an object look like `config`, by server-side apply. `live` is the object as the cache has it: when it
-    /// shows that nothing would change, nothing is sent. Fields that were applied before and are no longer in `config`
-    /// go; fields of others stay; fields of ours that others changed are put back. A status in `config` is left out.
+    /// shows that nothing would change, nothing is sent, and a version that was compared before is not even decoded.
+    /// Fields that were applied before and are no longer in `config` go; fields of others stay; fields of ours that
+    /// others changed are put back. A status in `config` is left out.
     pub async fn apply(
-        &self,
-        api: &ApiResource,
-        live: Option<&Value>,
-        mut config: Value,
-        options: ApplyOptions<'_>,
-    ) -> Result<Applied, WriteError> {
-        if let Some(owner) = options.owner {
-            owner.put_into(&mut config, live)?;
-        }
-        let config = Config::new(api, config, &self.0.manager)?;
-        self.apply_config(api, live, &config, options.conflicts).await
-    }
-
-    /// The same, over an object as a cache keeps it: a version that was compared before is not even decoded.
-    pub async fn apply_over(
         &self,
         api: &ApiResource,
         live: Option<&Object>,
@@ -255,34 +239,22 @@ impl Writer {
         options: ApplyOptions<'_>,
     ) -> Result<Applied, WriteError> {
         if let Some(owner) = options.owner {
-            owner.put_into(&mut config, None)?;
+            owner.put_into(&mut config)?;
         }
         let config = Config::new(api, config, &self.0.manager)?;
-        let Some(live) = live else { return self.apply_config(api, None, &config, options.conflicts).await };
-        if self.is_known(&config, live.uid(), live.resource_version()) {
+        if live.is_some_and(|live| self.is_known(&config, live)) {
             return Ok(self.unchanged(api));
         }
-        let tree = live.value();
-        if let Some(owner) = options.owner {
-            owner.may_take(&config.key, &tree)?;
+        if let (Some(owner), Some(live)) = (options.owner, live) {
+            owner.may_take(&config.key, live)?;
         }
-        self.apply_config(api, Some(&tree), &config, options.conflicts).await
-    }
-
-    async fn apply_config(
-        &self,
-        api: &ApiResource,
-        live: Option<&Value>,
-        config: &Config,
-        conflicts: Conflicts,
-    ) -> Result<Applied, WriteError> {
         let ty = self.0.types.of(api);
         let slot = Slot::new(api, &config.key, false);
         let settled = self.0.settled.lock().get(&slot).copied();
-        match decide(&ty, live, config, settled) {
+        match decide(&ty, live, &config, settled) {
             Decision::Skip => {
                 if let Some(live) = live {
-                    self.know(config, live);
+                    self.know(&config, live);
                 }
                 return Ok(self.unchanged(api));
             }
@@ -291,34 +263,40 @@ impl Writer {
             }
             Decision::Create | Decision::Changed => {}
         }
-        let verb = Verb::Apply { force: conflicts == Conflicts::Take };
+        let verb = Verb::Apply { force: options.conflicts == Conflicts::Take };
         let call = Call { verb, api, key: &config.key, subresource: "", body: Some(&config.object) };
         let answer = self.send(call).await?;
-        self.settle(slot, differences(&ty, &answer.value, &config.object).sum);
-        if config.is_mark_of(&answer.value) {
-            self.know(config, &answer.value);
+        let object = answer.object()?;
+        self.settle(slot, differences(&ty, &object.value(), &config.object).sum);
+        if config.is_mark_of(&object) {
+            self.know(&config, &object);
         }
         Ok(match answer.code {
-            StatusCode::CREATED => Applied::Created(answer.value),
-            _ => Applied::Updated(answer.value),
+            StatusCode::CREATED => Applied::Created(object),
+            _ => Applied::Updated(object),
         })
     }
 
     /// Reads an object from the server, past the cache.
     pub async fn get(&self, api: &ApiResource, key: &ObjectKey) -> Result<Option<Value>, WriteError> {
-        let call = Call { verb: Verb::Get, api, key, subresource: "", body: None };
-        match self.send(call).await {
-            Ok(answer) => Ok(Some(answer.value)),
-            Err(WriteError::NotFound { missing: Missing::Object | Missing::Namespace, .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        if_there(self.send(Call::get(api, key)).await)?.map(|answer| answer.value()).transpose()
+    }
+
+    /// The same, as a cache would show it.
+    pub(crate) async fn see(&self, api: &ApiResource, key: &ObjectKey) -> Result<Option<Arc<Object>>, WriteError> {
+        if_there(self.send(Call::get(api, key)).await)?.map(|answer| answer.object()).transpose()
+    }
+
+    /// Sends one request that is answered with an object.
+    pub(crate) async fn write(&self, call: Call<'_>) -> Result<Arc<Object>, WriteError> {
+        self.send(call).await?.object()
     }
 
     /// Creates an object that must not exist yet. With `generateName` the server makes its name up, and what it answers
     /// has it; if that answer is lost ([`WriteError::Unknown`]) only a look at the server tells whether there is one.
     pub async fn create(&self, api: &ApiResource, object: &Value) -> Result<Value, WriteError> {
         let key = key_to_create(object)?;
-        Ok(self.send(Call { verb: Verb::Create, api, key: &key, subresource: "", body: Some(object) }).await?.value)
+        self.send(Call { verb: Verb::Create, api, key: &key, subresource: "", body: Some(object) }).await?.value()
     }
 
     /// Replaces an object, which must carry the resource version it was read at.
@@ -329,7 +307,7 @@ impl Writer {
             let error = FieldError::required(path, "a replaced object must be the one that was read");
             return Err(WriteError::invalid(&FieldErrors::from(error)));
         }
-        Ok(self.send(Call { verb: Verb::Update, api, key: &key, subresource: "", body: Some(object) }).await?.value)
+        self.send(Call { verb: Verb::Update, api, key: &key, subresource: "", body: Some(object) }).await?.value()
     }
 
     /// Patches an object, or one of its subresources (`"status"`, `"scale"`; `""` for the object itself).
@@ -350,7 +328,7 @@ impl Writer {
             }
             Patch::Json(patch) => (Verb::Patch(JSON_PATCH), patch),
         };
-        Ok(self.send(Call { verb, api, key, subresource, body: Some(&body) }).await?.value)
+        self.send(Call { verb, api, key, subresource, body: Some(&body) }).await?.value()
     }
 
     /// Deletes just this object: not another one that has its name by now. That it is gone already is fine. Its
@@ -376,8 +354,9 @@ impl Writer {
             Ok(answer) => {
                 self.settle(Slot::new(api, &key, false), None);
                 self.settle(Slot::new(api, &key, true), None);
+                let answer = answer.value()?;
                 // Servers answer with the object as it was, or with a Status, when it is gone at once.
-                Ok(if is_deleting(&answer.value) { Deleted::Going(answer.value) } else { Deleted::Gone })
+                Ok(if is_deleting(&answer) { Deleted::Going(answer) } else { Deleted::Gone })
             }
             Err(WriteError::NotFound { missing: Missing::Object | Missing::Namespace, .. }) => Ok(Deleted::Absent),
             Err(error) => Err(error),
@@ -399,9 +378,8 @@ impl Writer {
     }
 
     /// Remembers that this version of an object has what is to be applied. A version never changes, so that stays true.
-    fn know(&self, config: &Config, live: &Value) {
-        let text = |path: &str| live.pointer(path).and_then(Value::as_str).unwrap_or_default();
-        let (uid, version) = (text("/metadata/uid"), text("/metadata/resourceVersion"));
+    fn know(&self, config: &Config, live: &Object) {
+        let (uid, version) = (live.uid(), live.resource_version());
         if uid.is_empty() || version.is_empty() {
             return;
         }
@@ -412,8 +390,8 @@ impl Writer {
         known.insert(sum(&[uid]), sum(&[version, &config.digest]));
     }
 
-    fn is_known(&self, config: &Config, uid: &str, version: &str) -> bool {
-        self.0.known.lock().get(&sum(&[uid])) == Some(&sum(&[version, &config.digest]))
+    fn is_known(&self, config: &Config, live: &Object) -> bool {
+        self.0.known.lock().get(&sum(&[live.uid()])) == Some(&sum(&[live.resource_version(), &config.digest]))
     }
 
     /// Remembers what is left of the differences after an apply.
@@ -436,10 +414,24 @@ impl Writer {
     }
 
     /// Whether the server did not take just this when it was last written.
-    pub(crate) fn is_refused_status(&self, api: &ApiResource, key: &ObjectKey, patch: &Option<Value>) -> bool {
+    pub(crate) fn is_refused_status(
+        &self,
+        api: &ApiResource,
+        key: &ObjectKey,
+        patch: impl FnOnce() -> Option<Value>,
+    ) -> bool {
         let settled = self.0.settled.lock();
         // Mostly nothing was refused, and nothing has to be summed up.
-        !settled.is_empty() && settled.get(&Slot::new(api, key, true)).copied() == patch.as_ref().map(Digest::of)
+        let refused = if settled.is_empty() { None } else { settled.get(&Slot::new(api, key, true)).copied() };
+        refused.is_some() && refused == patch().as_ref().map(Digest::of)
+    }
+}
+
+/// An answer, unless what was asked for does not exist.
+fn if_there<T>(answer: Result<T, WriteError>) -> Result<Option<T>, WriteError> {
+    match answer {
+        Err(WriteError::NotFound { missing: Missing::Object | Missing::Namespace, .. }) => Ok(None),
+        answer => answer.map(Some),
     }
 }
 
@@ -458,7 +450,7 @@ impl Slot {
 
 impl Applied {
     /// The object as the server answered; none if nothing was sent.
-    pub fn object(&self) -> Option<&Value> {
+    pub fn object(&self) -> Option<&Arc<Object>> {
         match self {
             Self::Unchanged => None,
             Self::Created(object) | Self::Updated(object) => Some(object),
@@ -468,7 +460,7 @@ impl Applied {
 
 impl fmt::Display for FieldManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.name)
     }
 }
 

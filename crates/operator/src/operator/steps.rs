@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use konverge_runtime::{
-    Action, Condition, Controller, ControllerOptions, Error, Finalized, Mode, Object, READY, Result, Retry, Run,
-    Severity, WriteError, retry,
+    Action, Condition, Controller, ControllerOptions, Error, Finalized, Object, READY, Result, Retry, Run, Severity,
+    WriteError, retry,
 };
+use parking_lot::RwLock;
 
 use super::life::Shared;
 use super::{Operator, Step};
@@ -46,6 +47,7 @@ impl<R: Kind> Operator<R> {
             owner,
             owner_scope: R::scope(),
             metrics: shared.metrics.clone(),
+            owned: RwLock::default(),
         });
         for watches in &self.watches {
             watches(&engine);
@@ -92,14 +94,13 @@ impl<R: Kind> Steps<R> {
         }
     }
 
-    async fn stay(&self, object: &Object, mut context: Context<R>, run: Run) -> Result<Action> {
+    async fn stay(&self, object: &Arc<Object>, mut context: Context<R>, run: Run) -> Result<Action> {
         if let Some(finalizer) = &self.finalizer
             && !object.finalizers().any(|name| name == finalizer.as_str())
         {
             let engine = &self.engine;
-            match engine.writer.add_finalizer(&engine.owner, &object.value(), finalizer).await? {
+            match engine.writer.add_finalizer(&engine.owner, object, finalizer).await? {
                 Finalized::Changed(object) => {
-                    let object = Arc::new(Object::parse(&engine.owner, &object.to_string(), Mode::Full)?);
                     engine.controller.primary().wrote(object.clone());
                     context = Context::new(engine.clone(), object, run.causes)?;
                 }
@@ -114,7 +115,7 @@ impl<R: Kind> Steps<R> {
         }
     }
 
-    async fn leave(&self, object: &Object, context: Context<R>) -> Result<Action> {
+    async fn leave(&self, object: &Arc<Object>, context: Context<R>) -> Result<Action> {
         let Some(finalizer) = &self.finalizer else { return Ok(Action::Wait) };
         if !object.finalizers().any(|name| name == finalizer.as_str()) {
             return Ok(Action::Wait);
@@ -126,7 +127,7 @@ impl<R: Kind> Steps<R> {
             return Ok(Action::Requeue(after));
         }
         let engine = &self.engine;
-        engine.writer.remove_finalizer(&engine.owner, &object.value(), finalizer).await?;
+        engine.writer.remove_finalizer(&engine.owner, object, finalizer).await?;
         Ok(Action::Wait)
     }
 

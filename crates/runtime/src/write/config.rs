@@ -1,6 +1,8 @@
 //! What is applied: a configuration made ready to be sent. In: an object as the user wrote it. Out: the same without
 //! what only servers write, marked with a digest of itself, so that a later look can tell whether it is applied.
 
+use std::sync::Arc;
+
 use konverge_core::{FieldError, FieldPath, ObjectKey};
 use kube::core::ApiResource;
 use serde_json::{Map, Value, json};
@@ -8,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::FieldManager;
 use super::digest::{Digest, digest};
 use crate::error::{FieldErrors, WriteError};
+use crate::object::Object;
 
 /// What of `metadata` only a server writes.
 const SERVERS: [&str; 8] = [
@@ -27,7 +30,7 @@ pub(crate) struct Config {
     pub key: ObjectKey,
     pub object: Value,
     /// The annotation that holds the digest.
-    pub mark: String,
+    pub mark: Arc<str>,
     /// The digest.
     pub digest: String,
 }
@@ -46,23 +49,22 @@ impl Config {
         if api.group.is_empty() && api.kind == "Secret" {
             readable_secret(fields);
         }
-        let mark = manager.mark();
+        let mark = manager.mark.clone();
         let annotations = entry(fields, "metadata").and_then(|metadata| entry(metadata, "annotations"));
         let Some(annotations) = annotations else { return Err(no_object()) };
-        annotations.remove(&mark);
+        annotations.remove(&*mark);
 
         let mut sum = Digest::default();
         sum.text(manager.as_str());
         digest(&mut sum, &object);
         let digest = sum.to_string();
-        object["metadata"]["annotations"][&mark] = json!(digest);
+        object["metadata"]["annotations"][&*mark] = json!(digest);
         Ok(Self { key, object, mark, digest })
     }
 
     /// Whether an object carries the mark of this configuration: it was applied last.
-    pub fn is_mark_of(&self, object: &Value) -> bool {
-        let annotations = object.get("metadata").and_then(|metadata| metadata.get("annotations"));
-        annotations.and_then(|all| all.get(&self.mark)?.as_str()) == Some(&self.digest)
+    pub fn is_mark_of(&self, object: &Object) -> bool {
+        object.annotation(&self.mark).as_deref() == Some(&*self.digest)
     }
 }
 

@@ -1,14 +1,15 @@
 //! Finalizers, added and removed so that nobody else's is lost. In: the object as it was last seen. Out: the JSON patch,
 //! which fails where the object is not as it was seen, and the loop that looks again then.
 
-use konverge_core::ObjectKey;
+use std::sync::Arc;
+
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 
 use super::Writer;
-use super::config::key_of;
 use super::send::{Call, JSON_PATCH, Verb};
-use crate::error::WriteError;
+use crate::error::{Missing, WriteError};
+use crate::object::Object;
 
 /// What became of a finalizer.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,9 +17,9 @@ pub enum Finalized {
     /// It was as it should be: nothing was sent.
     Unchanged,
     /// It was added or removed; this is the object now.
-    Changed(Value),
+    Changed(Arc<Object>),
     /// The object is being deleted, so it was not added: nothing may be begun that would need it.
-    Deleting(Value),
+    Deleting(Arc<Object>),
     /// The object is gone.
     Gone,
 }
@@ -39,54 +40,58 @@ enum Step {
 
 impl Writer {
     /// Adds a finalizer, unless it is there. Comes before the first side effect that it is to clean up.
-    pub async fn add_finalizer(&self, api: &ApiResource, live: &Value, name: &str) -> Result<Finalized, WriteError> {
+    pub async fn add_finalizer(
+        &self,
+        api: &ApiResource,
+        live: &Arc<Object>,
+        name: &str,
+    ) -> Result<Finalized, WriteError> {
         self.finalize(api, live, |object| add(object, name)).await
     }
 
     /// Removes a finalizer and leaves all others. Comes after the cleanup.
-    pub async fn remove_finalizer(&self, api: &ApiResource, live: &Value, name: &str) -> Result<Finalized, WriteError> {
+    pub async fn remove_finalizer(
+        &self,
+        api: &ApiResource,
+        live: &Arc<Object>,
+        name: &str,
+    ) -> Result<Finalized, WriteError> {
         self.finalize(api, live, |object| remove(object, name)).await
     }
 
     async fn finalize(
         &self,
         api: &ApiResource,
-        live: &Value,
-        step: impl Fn(&Value) -> Step,
+        live: &Arc<Object>,
+        step: impl Fn(&Object) -> Step,
     ) -> Result<Finalized, WriteError> {
-        let key = key_of(live)?;
-        let uid = uid(live).to_owned();
-        let mut fresh: Option<Value> = None;
+        let key = live.key();
+        let mut fresh: Option<Arc<Object>> = None;
         for _ in 0..ATTEMPTS {
-            let patch = match (step(fresh.as_ref().unwrap_or(live)), &mut fresh) {
+            let patch = match (step(fresh.as_ref().unwrap_or(live)), fresh) {
                 (Step::Patch(patch), _) => patch,
                 (Step::Done, None) => return Ok(Finalized::Unchanged),
-                (Step::Done, Some(fresh)) => return Ok(Finalized::Changed(fresh.take())),
-                (Step::Late, Some(fresh)) => return Ok(Finalized::Deleting(fresh.take())),
-                (Step::Late, None) => return Ok(Finalized::Deleting(live.clone())),
+                (Step::Done, Some(fresh)) => return Ok(Finalized::Changed(fresh)),
+                (Step::Late, fresh) => return Ok(Finalized::Deleting(fresh.unwrap_or_else(|| live.clone()))),
             };
-            match self.patch_object(api, &key, &patch).await {
+            let verb = Verb::Patch(JSON_PATCH);
+            match self.write(Call { verb, api, key: &key, subresource: "", body: Some(&patch) }).await {
                 Ok(object) => return Ok(Finalized::Changed(object)),
-                Err(WriteError::NotFound { missing: crate::error::Missing::Object, .. }) => return Ok(Finalized::Gone),
+                Err(WriteError::NotFound { missing: Missing::Object, .. }) => return Ok(Finalized::Gone),
                 // The test failed, or a delete came first: look again.
                 Err(WriteError::Invalid { .. } | WriteError::Conflict { .. }) => {}
                 Err(error) => return Err(error),
             }
-            match self.get(api, &key).await? {
-                Some(object) if uid_matches(&object, &uid) => fresh = Some(object),
+            fresh = match self.see(api, &key).await? {
+                Some(object) if live.uid().is_empty() || object.uid() == live.uid() => Some(object),
                 // Another object of the same name is not the one that was meant.
                 _ => return Ok(Finalized::Gone),
-            }
+            };
         }
         Err(WriteError::Conflict {
             message: format!("{} {key} changed {ATTEMPTS} times while a finalizer was to be written", api.kind),
             fields: Vec::new(),
         })
-    }
-
-    async fn patch_object(&self, api: &ApiResource, key: &ObjectKey, patch: &Value) -> Result<Value, WriteError> {
-        let call = Call { verb: Verb::Patch(JSON_PATCH), api, key, subresource: "", body: Some(patch) };
-        Ok(self.send(call).await?.value)
     }
 }
 
@@ -100,26 +105,18 @@ pub(crate) fn uid(object: &Value) -> &str {
     object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default()
 }
 
-fn uid_matches(object: &Value, expect: &str) -> bool {
-    expect.is_empty() || uid(object) == expect
-}
-
-fn finalizers(object: &Value) -> &[Value] {
-    object.pointer("/metadata/finalizers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-fn add(object: &Value, name: &str) -> Step {
-    let present = finalizers(object);
+fn add(object: &Object, name: &str) -> Step {
+    let present: Vec<_> = object.finalizers().collect();
     if present.iter().any(|one| one == name) {
         return Step::Done;
     }
-    if is_deleting(object) {
+    if object.is_terminating() {
         return Step::Late;
     }
-    let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid(object)})];
+    let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": object.uid()})];
     if present.is_empty() {
         // There is no list to be tested, and not every server takes a missing field for null.
-        let version = object.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+        let version = object.resource_version();
         patch.push(json!({"op": "test", "path": "/metadata/resourceVersion", "value": version}));
         patch.push(json!({"op": "add", "path": "/metadata/finalizers", "value": [name]}));
     } else {
@@ -129,11 +126,11 @@ fn add(object: &Value, name: &str) -> Step {
     Step::Patch(Value::Array(patch))
 }
 
-fn remove(object: &Value, name: &str) -> Step {
-    let Some(at) = finalizers(object).iter().position(|one| one == name) else { return Step::Done };
+fn remove(object: &Object, name: &str) -> Step {
+    let Some(at) = object.finalizers().position(|one| one == name) else { return Step::Done };
     let path = format!("/metadata/finalizers/{at}");
     Step::Patch(json!([
-        {"op": "test", "path": "/metadata/uid", "value": uid(object)},
+        {"op": "test", "path": "/metadata/uid", "value": object.uid()},
         {"op": "test", "path": path, "value": name},
         {"op": "remove", "path": path},
     ]))

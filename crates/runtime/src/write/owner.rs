@@ -1,12 +1,15 @@
 //! Who an object belongs to. In: the owner and the child. Out: the child with an owner reference, or why it cannot
 //! have one. Pure.
 
+use std::borrow::Cow;
+
 use konverge_core::{FieldError, FieldPath, ObjectKey};
 use kube::core::ApiResource;
 use serde_json::{Map, Value, json};
 
 use super::config::key_of;
 use crate::error::{FieldErrors, WriteError};
+use crate::object::Object;
 
 /// The annotation that names the owner where a reference cannot: `WebApp.example.com/default/web`. A change of the child
 /// wakes that owner; what carries it is not collected when the owner goes.
@@ -61,12 +64,9 @@ impl Owner {
     }
 
     /// Says in a child that is to be applied whom it belongs to: by a reference, or by an annotation where the API knows
-    /// no such reference, into another namespace or out of one. `live` is the child as it is.
-    pub(crate) fn put_into(&self, config: &mut Value, live: Option<&Value>) -> Result<(), WriteError> {
+    /// no such reference, into another namespace or out of one.
+    pub(crate) fn put_into(&self, config: &mut Value) -> Result<(), WriteError> {
         let child = key_of(config)?;
-        if let Some(live) = live {
-            self.may_take(&child, live)?;
-        }
         if !self.may_own(&child) {
             self.annotate(config);
             return Ok(());
@@ -74,12 +74,13 @@ impl Owner {
         if self.owns(config) {
             return Ok(());
         }
-        if let Some(other) = self.other_controller(config) {
-            return Err(refused(format!(
-                "{child} names {} {} as its controller",
-                text(other, "kind"),
-                text(other, "name")
-            )));
+        let controls = |reference: &&Map<String, Value>| reference.get("controller") == Some(&Value::Bool(true));
+        if let Some(other) = references(config).filter(controls).find(|other| {
+            let text = |name| text(other, name);
+            self.is_another(text("kind"), text("name"), text("uid"))
+        }) {
+            let (kind, name) = (text(other, "kind"), text(other, "name"));
+            return Err(refused(format!("{child} names {kind} {name} as its controller")));
         }
         let metadata = &mut config["metadata"];
         match metadata.get_mut("ownerReferences") {
@@ -90,15 +91,16 @@ impl Owner {
     }
 
     /// Whether a child, as it is, belongs to nobody else.
-    pub(crate) fn may_take(&self, child: &ObjectKey, live: &Value) -> Result<(), WriteError> {
+    pub(crate) fn may_take(&self, child: &ObjectKey, live: &Object) -> Result<(), WriteError> {
         let (other, own) = if self.may_own(child) {
+            let mut controllers = live.owners().filter(|owner| owner.controller);
+            let other = controllers.find(|other| self.is_another(&other.kind, &other.name, &other.uid));
             let name = |kind: &str, name: &str| format!("{kind} {name}");
-            let other = self.other_controller(live).map(|other| name(text(other, "kind"), text(other, "name")));
-            (other, name(&self.kind, self.key.name()))
+            (other.map(|other| name(&other.kind, &other.name)), name(&self.kind, self.key.name()))
         } else {
             let own = self.note();
-            let noted = live.pointer("/metadata/annotations").and_then(|all| all.get(OWNER_ANNOTATION)?.as_str());
-            (noted.filter(|noted| *noted != own).map(str::to_owned), own)
+            let noted = live.annotation(OWNER_ANNOTATION).map(Cow::into_owned);
+            (noted.filter(|noted| *noted != own), own)
         };
         match other {
             Some(other) => Err(refused(format!("{child} belongs to {other} already, so {own} cannot take it over"))),
@@ -106,12 +108,10 @@ impl Owner {
         }
     }
 
-    /// A reference to a controller that is not this owner, nor an earlier object of its name.
-    fn other_controller<'v>(&self, object: &'v Value) -> Option<&'v Map<String, Value>> {
-        references(object).find(|reference| {
-            let same = text(reference, "kind") == self.kind && text(reference, "name") == self.key.name();
-            reference.get("controller") == Some(&Value::Bool(true)) && text(reference, "uid") != self.uid && !same
-        })
+    /// Whether a controller is not this owner, nor an earlier object of its name.
+    fn is_another(&self, kind: &str, name: &str, uid: &str) -> bool {
+        let same = kind == self.kind && name == self.key.name();
+        uid != self.uid && !same
     }
 
     /// As [`OWNER_ANNOTATION`] names it.

@@ -1,5 +1,8 @@
-//! One request to the API server and what came of it. In: what to do to which object. Out: the object as the server
-//! answered, or a [`WriteError`]. Nothing is written without asking the fence, nothing is sent without being observed.
+//! One request to the API server and what came of it. In: what to do to which object. Out: what the server answered, as
+//! an [`Object`] or as a tree, or a [`WriteError`]. Nothing is written without asking the fence, nothing is sent without
+//! being observed.
+
+use std::sync::Arc;
 
 use http::{Method, Request, StatusCode, header};
 use konverge_core::ObjectKey;
@@ -11,7 +14,8 @@ use tokio::time::Instant;
 
 use super::fence::{Observation, RequestOutcome};
 use super::{FieldManager, Writer};
-use crate::error::{Act, Refusal, WriteError};
+use crate::error::{Act, BoxError, Refusal, WriteError};
+use crate::object::{Mode, Object};
 
 /// What may stand unescaped neither in a segment of a path nor in a query.
 const RESERVED: &AsciiSet = &CONTROLS
@@ -54,6 +58,7 @@ pub(crate) enum Verb {
 }
 
 /// One request.
+#[derive(Clone, Copy)]
 pub(crate) struct Call<'a> {
     pub verb: Verb,
     pub api: &'a ApiResource,
@@ -62,11 +67,30 @@ pub(crate) struct Call<'a> {
     pub body: Option<&'a Value>,
 }
 
-/// What the server answered.
-#[derive(Debug)]
-pub(crate) struct Answer {
+/// What the server answered: that it was done, and a text.
+pub(crate) struct Answer<'a, B> {
     pub code: StatusCode,
-    pub value: Value,
+    call: Call<'a>,
+    body: B,
+}
+
+impl<B: AsRef<[u8]>> Answer<'_, B> {
+    /// The object as a cache keeps it: nobody who writes looks at its managedFields.
+    pub fn object(&self) -> Result<Arc<Object>, WriteError> {
+        let json = str::from_utf8(self.body.as_ref()).map_err(|error| self.unreadable(error.into()))?;
+        let object = Object::parse(self.call.api, json, Mode::Full).map_err(|error| self.unreadable(error.into()))?;
+        Ok(Arc::new(object))
+    }
+
+    /// All of it as a tree.
+    pub fn value(&self) -> Result<Value, WriteError> {
+        serde_json::from_slice(self.body.as_ref()).map_err(|error| self.unreadable(error.into()))
+    }
+
+    /// A text that cannot be read is as good as none.
+    fn unreadable(&self, error: BoxError) -> WriteError {
+        WriteError::unanswered(self.call.act(), self.call.verb.writes(), error)
+    }
 }
 
 impl Verb {
@@ -112,7 +136,12 @@ impl Verb {
     }
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    /// A read.
+    pub fn get(api: &'a ApiResource, key: &'a ObjectKey) -> Self {
+        Self { verb: Verb::Get, api, key, subresource: "", body: None }
+    }
+
     fn act(&self) -> Act {
         let resource = match self.subresource {
             "" => self.api.plural.clone(),
@@ -155,7 +184,7 @@ impl Call<'_> {
 
 impl Writer {
     /// Sends one request and waits for its answer, but not longer than the writer's timeout.
-    pub(crate) async fn send(&self, call: Call<'_>) -> Result<Answer, WriteError> {
+    pub(crate) async fn send<'a>(&self, call: Call<'a>) -> Result<Answer<'a, impl AsRef<[u8]> + use<>>, WriteError> {
         let term = match call.verb.writes().then(|| self.0.fence.term()).transpose() {
             Ok(term) => term.filter(|term| *term > 0),
             Err(fenced) => {
@@ -171,9 +200,9 @@ impl Writer {
         if let Some(term) = term {
             request = request.header(TERM, term);
         }
-        let body = call.body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-        let request = request.body(Body::from(body));
-        let request = request.map_err(|error| WriteError::Other { code: 0, message: error.to_string() })?;
+        let unsent = |error: &dyn std::error::Error| WriteError::Other { code: 0, message: error.to_string() };
+        let body = call.body.map(serde_json::to_vec).transpose().map_err(|error| unsent(&error))?;
+        let request = request.body(Body::from(body.unwrap_or_default())).map_err(|error| unsent(&error))?;
 
         let started = Instant::now();
         let exchanged = tokio::time::timeout(self.0.timeout, self.exchange(request)).await;
@@ -193,9 +222,7 @@ impl Writer {
             let refusal = Refusal { code: parts.status, headers: &parts.headers, body: body.as_ref() };
             return Err(WriteError::refused(call.act(), writes, refusal));
         }
-        let value = serde_json::from_slice(body.as_ref())
-            .map_err(|error| WriteError::unanswered(call.act(), writes, error.into()))?;
-        Ok(Answer { code: parts.status, value })
+        Ok(Answer { code: parts.status, call, body })
     }
 
     async fn exchange(

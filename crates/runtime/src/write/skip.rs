@@ -12,6 +12,7 @@ use super::config::Config;
 use super::digest::{Digest, digest};
 use super::equal::{same, same_number};
 use super::types::{Type, object_meta};
+use crate::object::Object;
 
 /// What to do with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,12 +55,12 @@ const FILLED_IN: [(&str, &str); 9] = [
 
 /// Decides about one apply. `settled` are the differences that were left when this configuration was last applied:
 /// what a server or a webhook insists on is no drift.
-pub(crate) fn decide(ty: &Type, live: Option<&Value>, config: &Config, settled: Option<Digest>) -> Decision {
+pub(crate) fn decide(ty: &Type, live: Option<&Object>, config: &Config, settled: Option<Digest>) -> Decision {
     let Some(live) = live else { return Decision::Create };
     if !config.is_mark_of(live) {
         return Decision::Changed;
     }
-    let differences = differences(ty, live, &config.object);
+    let differences = differences(ty, &live.value(), &config.object);
     if differences.sum.is_none() || differences.sum == settled {
         return Decision::Skip;
     }

@@ -346,10 +346,10 @@ async fn reads_after_a_write_see_at_least_that_write() {
         let made = small.writer.create(&api, &value("created")).await.unwrap();
         small.wrote(&made).unwrap();
         assert_eq!(label(&read().unwrap()), "created", "{round}");
-        let live = read().unwrap().value();
+        let live = read().unwrap();
         let applied = small.writer.apply(&api, Some(&live), value("applied"), ApplyOptions::default()).await.unwrap();
         let Applied::Updated(applied) = applied else { panic!("{applied:?}") };
-        small.wrote(&applied).unwrap();
+        small.wrote(&applied.value()).unwrap();
         assert_eq!(label(&read().unwrap()), "applied", "{round}");
         // An answer that comes late does not take back a newer one.
         small.wrote(&made).unwrap();

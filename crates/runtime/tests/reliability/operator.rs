@@ -63,7 +63,7 @@ impl Small {
     }
 
     async fn mirrored(&self, key: &ObjectKey) -> Result<Action, Error> {
-        let live = self.children.get(key).map(|object| object.value());
+        let live = self.children.get(key);
         match self.controller.primary().get(key) {
             Some(parent) => {
                 let parent = parent.value();
@@ -74,16 +74,16 @@ impl Small {
                 });
                 let options = ApplyOptions { owner: Some(&owner), ..ApplyOptions::default() };
                 if let Applied::Created(object) | Applied::Updated(object) =
-                    self.writer.apply(&children(), live.as_ref(), config, options).await?
+                    self.writer.apply(&children(), live.as_deref(), config, options).await?
                 {
-                    self.wrote(&object)?;
+                    self.wrote(&object.value())?;
                 }
             }
             None => {
                 if let Some(live) = live
-                    && self.writer.delete(&children(), &live).await? == Deleted::Gone
+                    && self.writer.delete(&children(), &live.value()).await? == Deleted::Gone
                 {
-                    self.caches.removed(&children(), key, live["metadata"]["uid"].as_str().unwrap());
+                    self.caches.removed(&children(), key, live.uid());
                 }
             }
         }

@@ -11,9 +11,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
+use jiff::Timestamp;
 use konverge_apiserver::{ApiServer, Options};
 use konverge_core::ObjectKey;
-use konverge_runtime::{FieldManager, Writer, WriterOptions};
+use konverge_runtime::{FieldManager, Mode, Object, StatusUpdate, WriteError, Writer, WriterOptions};
 use kube::Client;
 use kube::client::Body;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -190,6 +191,23 @@ pub fn webapp_schema() -> Value {
             "conditions": {"type": "array", "items": condition},
         }},
     }})
+}
+
+/// An object as a cache keeps it.
+pub fn cached(api: &ApiResource, object: &Value) -> Arc<Object> {
+    Arc::new(Object::parse(api, &object.to_string(), Mode::Full).unwrap())
+}
+
+/// Sets a status; objects are trees, which are easier to look into.
+pub async fn set_status(
+    writer: &Writer,
+    api: &ApiResource,
+    live: &Value,
+    update: &StatusUpdate,
+    now: Timestamp,
+) -> Result<Option<Value>, WriteError> {
+    let written = writer.set_status(api, &cached(api, live), update, now).await?;
+    Ok(written.map(|object| object.value()))
 }
 
 /// The key of an object in the namespace of the tests.

@@ -1,20 +1,22 @@
 //! Finalizers beside other controllers and deletes.
 
-use konverge_runtime::{Finalized, WriteError};
+use std::sync::Arc;
+
+use konverge_runtime::{Finalized, Object, WriteError};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Fault, key, meddle, webapp};
+use crate::cluster::{Cluster, Fault, cached, key, meddle, webapp};
 
 const OURS: &str = "example.com/ours";
 const THEIRS: &str = "example.com/theirs";
 
 /// A custom resource with these finalizers.
-async fn resource(cluster: &Cluster, finalizers: &[&str]) -> Value {
+async fn resource(cluster: &Cluster, finalizers: &[&str]) -> Arc<Object> {
     let object = json!({
         "apiVersion": "example.com/v1", "kind": "WebApp",
         "metadata": {"name": "w", "namespace": "default", "finalizers": finalizers}, "spec": {},
     });
-    cluster.create(&webapp(), object).await
+    cached(&webapp(), &cluster.create(&webapp(), object).await)
 }
 
 async fn finalizers(cluster: &Cluster) -> Option<Value> {
@@ -48,7 +50,7 @@ async fn one_call_adds_and_one_removes() {
             panic!("it was added")
         };
         let all: Vec<&str> = others.iter().copied().chain([OURS]).collect();
-        assert_eq!(added["metadata"]["finalizers"], json!(all));
+        assert_eq!(added.value()["metadata"]["finalizers"], json!(all));
         assert_eq!(cluster.writer.add_finalizer(&webapp(), &added, OURS).await.unwrap(), Finalized::Unchanged);
         assert_eq!(cluster.methods(), "PATCH");
 
@@ -75,7 +77,7 @@ async fn nobody_elses_is_lost_in_a_race() {
         assert_eq!(finalizers(&cluster).await, Some(json!(all)));
 
         // And somebody moves ours just before it is removed.
-        let live = cluster.see(&webapp(), "w").await.unwrap();
+        let live = cached(&webapp(), &cluster.see(&webapp(), "w").await.unwrap());
         cluster.break_next([then_meddle(json!({"metadata": {"finalizers": [OURS, THEIRS]}}))]);
         cluster.writer.remove_finalizer(&webapp(), &live, OURS).await.unwrap();
         assert_eq!(finalizers(&cluster).await, Some(json!([THEIRS])));
@@ -99,7 +101,7 @@ async fn none_is_added_to_what_is_being_deleted() {
     cluster.break_next([then_delete()]);
     let late = cluster.writer.add_finalizer(&webapp(), &live, OURS).await.unwrap();
     let Finalized::Deleting(object) = late else { panic!("{late:?}") };
-    assert_eq!(object["metadata"]["finalizers"], json!([THEIRS]));
+    assert_eq!(object.value()["metadata"]["finalizers"], json!([THEIRS]));
     assert_eq!(cluster.methods(), "PATCH GET");
     // The next time it is known.
     assert!(matches!(cluster.writer.add_finalizer(&webapp(), &object, OURS).await.unwrap(), Finalized::Deleting(_)));
@@ -115,8 +117,9 @@ async fn none_is_added_to_what_is_being_deleted() {
     // Another object of the name is not touched.
     let second = resource(&cluster, &[OURS]).await;
     assert_eq!(cluster.writer.add_finalizer(&webapp(), &live, "example.com/x").await.unwrap(), Finalized::Gone);
-    let mut first = second.clone();
-    first["metadata"]["uid"] = live["metadata"]["uid"].clone();
+    let mut first = second.value();
+    first["metadata"]["uid"] = live.uid().into();
+    let first = cached(&webapp(), &first);
     assert_eq!(cluster.writer.remove_finalizer(&webapp(), &first, OURS).await.unwrap(), Finalized::Gone);
     assert_eq!(finalizers(&cluster).await, Some(json!([OURS])));
 }
@@ -125,8 +128,8 @@ async fn none_is_added_to_what_is_being_deleted() {
 async fn the_last_one_lets_the_object_go() {
     let cluster = Cluster::start().await;
     let live = resource(&cluster, &[OURS]).await;
-    cluster.writer.delete(&webapp(), &live).await.unwrap();
-    let leaving = cluster.see(&webapp(), "w").await.unwrap();
+    cluster.writer.delete(&webapp(), &live.value()).await.unwrap();
+    let leaving = cached(&webapp(), &cluster.see(&webapp(), "w").await.unwrap());
     assert!(matches!(cluster.writer.remove_finalizer(&webapp(), &leaving, OURS).await.unwrap(), Finalized::Changed(_)));
     assert_eq!(finalizers(&cluster).await, None);
     assert_eq!(cluster.writer.remove_finalizer(&webapp(), &leaving, OURS).await.unwrap(), Finalized::Gone);

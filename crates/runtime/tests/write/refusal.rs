@@ -9,7 +9,7 @@ use konverge_runtime::{
 };
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Fault, config_map, key, kind, webapp};
+use crate::cluster::{Cluster, Fault, cached, config_map, key, kind, set_status, webapp};
 
 fn settings(value: &str) -> Value {
     json!({"metadata": {"name": "settings", "namespace": "default"}, "data": {"a": value}})
@@ -90,12 +90,12 @@ async fn an_invalid_child_becomes_a_condition_and_no_loop() {
     assert_eq!((retry(&error), error.reason()), (Retry::UntilChanged, "Invalid"));
     let degraded = StatusUpdate::conditions([Condition::yes(DEGRADED, error.reason(), error.to_string())]);
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
-    let told = cluster.writer.set_status(&webapp(), &parent, &degraded, now).await.unwrap().unwrap();
+    let told = set_status(&cluster.writer, &webapp(), &parent, &degraded, now).await.unwrap().unwrap();
     assert!(is_true(&told, DEGRADED));
     assert!(told["status"]["conditions"][0]["message"].as_str().unwrap().contains("bad label"));
     // The same failure again writes nothing.
     cluster.methods();
-    assert_eq!(cluster.writer.set_status(&webapp(), &told, &degraded, now).await.unwrap(), None);
+    assert_eq!(set_status(&cluster.writer, &webapp(), &told, &degraded, now).await.unwrap(), None);
     assert_eq!(cluster.methods(), "");
 }
 
@@ -109,9 +109,10 @@ async fn a_write_whose_answer_was_lost_is_not_done_twice() {
         let first = cluster.see(&config_map(), "settings").await.expect("it was done");
         let restarted = cluster.writer_with(WriterOptions::default());
         let again = restarted.apply(&config_map(), None, settings("1"), ApplyOptions::default()).await.unwrap();
-        assert_eq!(again.object().unwrap()["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+        assert_eq!(again.object().unwrap().resource_version(), first["metadata"]["resourceVersion"]);
         // Now it has: nothing is sent.
         cluster.methods();
+        let first = cached(&config_map(), &first);
         let steady =
             restarted.apply(&config_map(), Some(&first), settings("1"), ApplyOptions::default()).await.unwrap();
         assert_eq!((steady, cluster.methods().as_str()), (Applied::Unchanged, ""));

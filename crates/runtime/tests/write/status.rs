@@ -6,7 +6,7 @@ use konverge_runtime::{
 };
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Fault, kind, meddle, webapp};
+use crate::cluster::{Cluster, Fault, kind, meddle, set_status, webapp};
 
 async fn resource(cluster: &Cluster) -> Value {
     let object = json!({
@@ -37,7 +37,7 @@ async fn an_unchanged_status_writes_nothing() {
         conditions: vec![Condition::yes(READY, "AllReady", "1 of 1")],
         ..StatusUpdate::default()
     };
-    let written = cluster.writer.set_status(&webapp(), &live, &update, at(0)).await.unwrap().expect("it is new");
+    let written = set_status(&cluster.writer, &webapp(), &live, &update, at(0)).await.unwrap().expect("it is new");
     let sent = cluster.sent();
     assert_eq!(sent.len(), 1);
     assert_eq!(sent[0].path, "/apis/example.com/v1/namespaces/default/webapps/w/status");
@@ -47,13 +47,13 @@ async fn an_unchanged_status_writes_nothing() {
 
     let restarted = cluster.writer_with(WriterOptions::default());
     for (second, writer) in [(1, &cluster.writer), (100, &restarted)] {
-        assert_eq!(writer.set_status(&webapp(), &written, &update, at(second)).await.unwrap(), None);
+        assert_eq!(set_status(writer, &webapp(), &written, &update, at(second)).await.unwrap(), None);
     }
     assert_eq!(cluster.methods(), "");
 
     // One field has changed: only that is sent.
     let update = StatusUpdate::fields(json!({"phase": "Up", "ready": 2}), OtherFields::Stay);
-    cluster.writer.set_status(&webapp(), &written, &update, at(200)).await.unwrap().expect("it has changed");
+    set_status(&cluster.writer, &webapp(), &written, &update, at(200)).await.unwrap().expect("it has changed");
     assert_eq!(cluster.sent()[0].body["status"], json!({"ready": 2}));
     let live = cluster.see(&webapp(), "w").await.unwrap();
     assert_eq!((&live["status"]["phase"], is_true(&live, READY)), (&json!("Up"), true));
@@ -68,7 +68,7 @@ async fn others_may_write_at_the_same_time() {
     // Their spec moves the object to generation 2; what we saw was 1.
     cluster.break_next([then_meddle(meddled), then_meddle(json!({"spec": {"size": 2}}))]);
     let ours = StatusUpdate::conditions([Condition::no(READY, "Starting", "")]);
-    let written = cluster.writer.set_status(&webapp(), &live, &ours, at(0)).await.unwrap().unwrap();
+    let written = set_status(&cluster.writer, &webapp(), &live, &ours, at(0)).await.unwrap().unwrap();
     assert_eq!(cluster.methods(), "PATCH GET PATCH");
     assert_eq!(written["metadata"]["generation"], 2);
     assert_eq!(written["status"]["phase"], "Theirs");
@@ -83,7 +83,7 @@ async fn somebody_may_have_written_the_same() {
     let live = resource(&cluster).await;
     cluster.break_next([then_meddle(json!({"status": {"phase": "Up"}}))]);
     let update = StatusUpdate::fields(json!({"phase": "Up"}), OtherFields::Stay);
-    let seen = cluster.writer.set_status(&webapp(), &live, &update, at(0)).await.unwrap();
+    let seen = set_status(&cluster.writer, &webapp(), &live, &update, at(0)).await.unwrap();
     assert_eq!(seen.expect("it was read again")["status"]["phase"], "Up");
     assert_eq!(cluster.methods(), "PATCH GET");
 }
@@ -101,7 +101,7 @@ async fn the_time_of_a_transition_survives_other_changes() {
     ];
     for (second, condition, since) in steps {
         let update = StatusUpdate::conditions([condition, Condition::yes(PROGRESSING, "Always", "")]);
-        live = cluster.writer.set_status(&webapp(), &live, &update, at(second)).await.unwrap().expect("it changes");
+        live = set_status(&cluster.writer, &webapp(), &live, &update, at(second)).await.unwrap().expect("it changes");
         let conditions = Conditions::of(&live);
         let time = |type_: &str| conditions.get(type_).unwrap()["lastTransitionTime"].as_str().unwrap().parse().ok();
         assert_eq!((time(READY), time(PROGRESSING)), (Some(at(since)), Some(at(0))), "{second}");
@@ -113,13 +113,13 @@ async fn what_the_schema_does_not_declare_is_sent_once() {
     let cluster = Cluster::start().await;
     let live = resource(&cluster).await;
     let update = StatusUpdate::fields(json!({"phase": "Up", "undeclared": {"a": 1}}), OtherFields::Stay);
-    let written = cluster.writer.set_status(&webapp(), &live, &update, at(0)).await.unwrap().unwrap();
+    let written = set_status(&cluster.writer, &webapp(), &live, &update, at(0)).await.unwrap().unwrap();
     assert_eq!(written["status"], json!({"phase": "Up"}));
-    assert_eq!(cluster.writer.set_status(&webapp(), &written, &update, at(1)).await.unwrap(), None);
+    assert_eq!(set_status(&cluster.writer, &webapp(), &written, &update, at(1)).await.unwrap(), None);
     assert_eq!(cluster.methods(), "PATCH");
     // What is declared is still written.
     let update = StatusUpdate::fields(json!({"phase": "Down", "undeclared": {"a": 1}}), OtherFields::Stay);
-    let written = cluster.writer.set_status(&webapp(), &written, &update, at(2)).await.unwrap().unwrap();
+    let written = set_status(&cluster.writer, &webapp(), &written, &update, at(2)).await.unwrap().unwrap();
     assert_eq!(written["status"], json!({"phase": "Down"}));
 }
 
@@ -129,17 +129,17 @@ async fn an_object_that_is_gone_has_no_status() {
     let live = resource(&cluster).await;
     cluster.writer.delete(&webapp(), &live).await.unwrap();
     let update = StatusUpdate::fields(json!({"phase": "Up"}), OtherFields::Stay);
-    let error = cluster.writer.set_status(&webapp(), &live, &update, at(0)).await.unwrap_err();
+    let error = set_status(&cluster.writer, &webapp(), &live, &update, at(0)).await.unwrap_err();
     assert!(matches!(error, WriteError::NotFound { missing: Missing::Object, .. }), "{error:?}");
     // Nor has another object of its name the status of the first.
     resource(&cluster).await;
-    let error = cluster.writer.set_status(&webapp(), &live, &update, at(0)).await.unwrap_err();
+    let error = set_status(&cluster.writer, &webapp(), &live, &update, at(0)).await.unwrap_err();
     assert!(matches!(error, WriteError::NotFound { missing: Missing::Object, .. }), "{error:?}");
     assert_eq!(cluster.see(&webapp(), "w").await.unwrap().get("status"), None);
 
     let map = kind("", "v1", "ConfigMap");
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}});
     let live = cluster.create(&map, object).await;
-    let error = cluster.writer.set_status(&map, &live, &update, at(0)).await.unwrap_err();
+    let error = set_status(&cluster.writer, &map, &live, &update, at(0)).await.unwrap_err();
     assert_eq!(error.to_string(), "ConfigMap has no status subresource: its CRD must declare one");
 }

@@ -1,13 +1,15 @@
 //! Tests of `finalizer`, as tables.
 
 use super::*;
+use crate::object::Mode;
 
-fn object(finalizers: Value, deleting: bool) -> Value {
+fn object(finalizers: Value, deleting: bool) -> Object {
     let mut metadata = json!({"name": "w", "uid": "u", "resourceVersion": "7", "finalizers": finalizers});
     if deleting {
         metadata["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     }
-    json!({"metadata": metadata})
+    let api = ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("example.com", "v1", "WebApp"));
+    Object::parse(&api, &json!({"metadata": metadata}).to_string(), Mode::Full).unwrap()
 }
 
 /// The operations after the test of the uid.

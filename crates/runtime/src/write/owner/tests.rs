@@ -1,6 +1,7 @@
 //! Tests of `owner`, as tables.
 
 use super::*;
+use crate::object::Mode;
 
 fn owner(namespace: Option<&str>) -> Owner {
     let key = ObjectKey::new(namespace, "web");
@@ -11,9 +12,15 @@ fn child(namespace: Option<&str>, references: Value) -> Value {
     json!({"metadata": {"name": "c", "namespace": namespace, "ownerReferences": references}})
 }
 
+fn cached(object: &Value) -> Object {
+    let api = ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("", "v1", "ConfigMap"));
+    Object::parse(&api, &object.to_string(), Mode::Full).unwrap()
+}
+
 /// The references of a child after the owner's was put in, by uid, or why it was not.
 fn check(owner: &Owner, mut config: Value, live: Option<&Value>, expect: Result<&[&str], &str>) {
-    let outcome = owner.put_into(&mut config, live).map_err(|error| error.to_string());
+    let taken = live.map_or(Ok(()), |live| owner.may_take(&key_of(live).unwrap(), &cached(live)));
+    let outcome = taken.and_then(|()| owner.put_into(&mut config)).map_err(|error| error.to_string());
     let uids = references(&config).map(|reference| text(reference, "uid")).collect::<Vec<_>>();
     match expect {
         Ok(expect) => {
@@ -32,11 +39,11 @@ fn an_owner_in_a_namespace_owns_only_what_is_in_it() {
     // Where there can be no reference, an annotation says it.
     for namespace in [Some("b"), None] {
         let mut config = child(namespace, Value::Null);
-        namespaced.put_into(&mut config, None).unwrap();
+        namespaced.put_into(&mut config).unwrap();
         assert_eq!(config["metadata"]["annotations"][OWNER_ANNOTATION], "WebApp.example.com/a/web");
         assert_eq!(references(&config).count(), 0);
-        let other = json!({"metadata": {"annotations": {OWNER_ANNOTATION: "WebApp.example.com/c/web"}}});
-        let error = namespaced.put_into(&mut config, Some(&other)).unwrap_err().to_string();
+        let other = json!({"metadata": {"name": "c", "annotations": {OWNER_ANNOTATION: "WebApp.example.com/c/web"}}});
+        let error = namespaced.may_take(&key_of(&config).unwrap(), &cached(&other)).unwrap_err().to_string();
         assert!(
             error.ends_with(
                 "belongs to WebApp.example.com/c/web already, so WebApp.example.com/a/web cannot take it over"

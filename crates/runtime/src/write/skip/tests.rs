@@ -4,6 +4,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::json;
 
 use super::*;
+use crate::object::Mode;
 use crate::write::FieldManager;
 use crate::write::types::Types;
 
@@ -210,8 +211,7 @@ fn decisions() {
         Config::new(&kind, object, &FieldManager::new("m")).unwrap()
     };
     let wanted = config(json!({"a": "1"}));
-    let live =
-        |data: Value, mark: &str| json!({"metadata": {"name": "c", "annotations": {&wanted.mark: mark}}, "data": data});
+    let live = |data: Value, mark: &str| json!({"metadata": {"name": "c", "annotations": {&*wanted.mark: mark}}, "data": data});
     let drifted = live(json!({"a": "2"}), &wanted.digest);
     let sum = differences(&ty, &drifted, &wanted.object).sum;
     let drift = Decision::Drift(vec!["data.a".into()]);
@@ -221,13 +221,14 @@ fn decisions() {
         (Some(live(json!({"a": "1", "b": "2"}), &wanted.digest)), None, Decision::Skip),
         // Something applied before may have to go, although all that is wanted is there.
         (Some(live(json!({"a": "1"}), &config(json!({"a": "1", "b": "2"})).digest)), None, Decision::Changed),
-        (Some(json!({"data": {"a": "1"}})), None, Decision::Changed),
+        (Some(json!({"metadata": {"name": "c"}, "data": {"a": "1"}})), None, Decision::Changed),
         (Some(drifted.clone()), None, drift.clone()),
         // What a server insists on.
         (Some(drifted.clone()), sum, Decision::Skip),
         (Some(live(json!({"a": "3"}), &wanted.digest)), sum, drift),
     ];
     for (live, settled, expect) in cases {
+        let live = live.map(|live| Object::parse(&kind, &live.to_string(), Mode::Full).unwrap());
         assert_eq!(decide(&ty, live.as_ref(), &wanted, settled), expect, "{live:?}");
     }
 }
