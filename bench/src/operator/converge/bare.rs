@@ -1,39 +1,47 @@
-//! The same five writes for each parent and nothing else: what the server can take at this concurrency.
+//! The same five writes for each parent and nothing else: what the server can take of them at this concurrency. Children
+//! are applied and belong to their parent, because that is what the server has to do for the others, too.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use http::Request;
-use kube::Client;
+use kube::{Client, Resource};
 use serde_json::{Value, json};
 
 use super::IMAGE;
 use crate::operator::job::CONCURRENCY;
+use crate::operator::kinds::Widget;
 use crate::void::Void;
 use crate::widget;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 pub async fn write(client: Client, parents: usize) -> Result<(), Void> {
     let all = stream::iter((0..parents).map(|number| one(client.clone(), widget::name(number))));
     all.buffer_unordered(CONCURRENCY).try_collect::<()>().await.map_err(|error| Void::new(error.to_string()))
 }
 
-async fn one(client: Client, name: String) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+async fn one(client: Client, name: String) -> Result<(), BoxError> {
     let (parent, selector) = (format!("{}/{name}", widget::WIDGETS), json!({"app": name}));
     let container = json!({"name": "web", "image": IMAGE, "ports": [{"containerPort": 8080}]});
     let payload = name.repeat(80);
     let finalizers = json!({"metadata": {"finalizers": ["bench.konverge.dev/bare"]}});
-    patch(&client, &parent, finalizers).await?;
+    let answer: Widget = serde_json::from_str(&patch(&client, &parent, "merge-patch+json", finalizers).await?)?;
+    let metadata = json!({"name": name, "ownerReferences": [answer.controller_owner_ref(&())]});
     for (path, child) in [
-        ("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": name}, "data": {"payload": payload}})),
+        (
+            "/api/v1/namespaces/default/configmaps",
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"payload": payload}}),
+        ),
         (
             "/api/v1/namespaces/default/services",
             json!({
-                "metadata": {"name": name},
+                "apiVersion": "v1", "kind": "Service", "metadata": metadata,
                 "spec": {"selector": selector, "ports": [{"port": 80, "targetPort": 8080}]},
             }),
         ),
         (
             "/apis/apps/v1/namespaces/default/deployments",
             json!({
-                "metadata": {"name": name},
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
                 "spec": {
                     "replicas": 0, "selector": {"matchLabels": selector},
                     "template": {"metadata": {"labels": selector}, "spec": {"containers": [container]}},
@@ -41,14 +49,14 @@ async fn one(client: Client, name: String) -> Result<(), Box<dyn std::error::Err
             }),
         ),
     ] {
-        let request = Request::post(path).header("content-type", "application/json");
-        client.request_text(request.body(child.to_string().into_bytes())?).await?;
+        patch(&client, &format!("{path}/{name}?fieldManager=bare&force=true"), "apply-patch+yaml", child).await?;
     }
-    patch(&client, &format!("{parent}/status"), json!({"status": {"ready": true, "observedGeneration": 1}})).await
+    let status = json!({"status": {"ready": true, "observedGeneration": answer.metadata.generation}});
+    patch(&client, &format!("{parent}/status"), "merge-patch+json", status).await?;
+    Ok(())
 }
 
-async fn patch(client: &Client, path: &str, patch: Value) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let request = Request::patch(path).header("content-type", "application/merge-patch+json");
-    client.request_text(request.body(patch.to_string().into_bytes())?).await?;
-    Ok(())
+async fn patch(client: &Client, path: &str, format: &str, patch: Value) -> Result<String, BoxError> {
+    let request = Request::patch(path).header("content-type", format!("application/{format}"));
+    Ok(client.request_text(request.body(patch.to_string().into_bytes())?).await?)
 }
