@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{
     Cause, Condition, Conditions, Error, Event, Object, OtherFields, Owner, Result, Severity, StatusUpdate, Subject,
 };
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::builders::Selector;
 use crate::children::{Children, Converged, Wanted};
@@ -63,9 +63,9 @@ impl<R: Kind> Context<R> {
     /// What lies in another namespace, or in none while the reconciled object is in one, is put back as well but cannot
     /// go by itself: Kubernetes knows no such owners. Delete it in `on_delete`.
     pub async fn apply<T: Kind>(&self, desired: T) -> Result<T> {
-        let mut config = serde_json::to_value(&desired)?;
-        let key = self.place(&T::kind(&()), T::scope(), &mut config)?;
-        self.0.engine.apply(&self.owner(), &key, config).await
+        let ObjectMeta { name, namespace, .. } = desired.meta();
+        let key = self.place(&T::kind(&()), T::scope(), name.as_deref(), namespace.as_deref())?;
+        self.0.engine.apply(&self.owner(), &key, &desired).await
     }
 
     /// Makes all children look like this, and deletes those of before that are no longer among them.
@@ -94,7 +94,11 @@ impl<R: Kind> Context<R> {
         let mut placed = Vec::with_capacity(wanted.len());
         for Wanted { kind, config } in wanted {
             let mut config = config?;
-            let key = self.place(&kind.api.kind, kind.scope, &mut config)?;
+            let text = |field: &str| config["metadata"][field].as_str();
+            let key = self.place(&kind.api.kind, kind.scope, text("name"), text("namespace"))?;
+            if let Some(namespace) = key.namespace() {
+                config["metadata"]["namespace"] = namespace.into();
+            }
             placed.push((kind, key, config));
         }
         self.0.engine.apply_all(&self.owner(), &set, &kinds, placed).await
@@ -175,29 +179,23 @@ impl<R: Kind> Context<R> {
         Owner { api_version, kind, key: key.clone(), uid: object.uid().to_owned() }
     }
 
-    /// Puts an object into this namespace unless it says where it belongs.
-    fn place(&self, kind: &str, scope: Scope, config: &mut Value) -> Result<ObjectKey> {
-        let text = |config: &Value, field: &str| {
-            config["metadata"][field].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
-        };
-        let Some(name) = text(config, "name") else {
+    /// Where an object belongs that says so, or not: then it goes into this namespace.
+    fn place(&self, kind: &str, scope: Scope, name: Option<&str>, namespace: Option<&str>) -> Result<ObjectKey> {
+        let is_said = |text: &&str| !text.is_empty();
+        let Some(name) = name.filter(is_said) else {
             return Err(Error::permanent(format!("a {kind} without a name cannot be applied; give it one")));
         };
-        let namespace = match (scope, text(config, "namespace"), self.0.key.namespace()) {
-            (Scope::Cluster, ..) => None,
-            (Scope::Namespaced, Some(namespace), _) => Some(namespace),
-            (Scope::Namespaced, None, Some(namespace)) => Some(namespace.to_owned()),
-            (Scope::Namespaced, None, None) => {
+        let namespace = match (scope, namespace.filter(is_said).or(self.0.key.namespace())) {
+            (Scope::Cluster, _) => None,
+            (Scope::Namespaced, Some(namespace)) => Some(namespace),
+            (Scope::Namespaced, None) => {
                 let owner = &self.0.engine.owner.kind;
                 return Err(Error::permanent(format!(
                     "{kind} {name} needs a namespace: a {owner} has none that it could take"
                 )));
             }
         };
-        if let Some(namespace) = &namespace {
-            config["metadata"]["namespace"] = namespace.as_str().into();
-        }
-        Ok(ObjectKey::new(namespace.as_deref(), &name))
+        Ok(ObjectKey::new(namespace, name))
     }
 
     fn namespace_of<T: Kind>(&self) -> Option<&str> {

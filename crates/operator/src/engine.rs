@@ -88,13 +88,13 @@ impl Engine {
         Err(Error::new(format!("the cache of {kind} is not filled yet: {:?}", cache.state())))
     }
 
-    /// Makes a child look as wanted.
-    pub async fn apply<T: Kind>(&self, owner: &Owner, key: &ObjectKey, config: Value) -> Result<T, Error> {
+    /// Makes the child of this key look as wanted.
+    pub async fn apply<T: Kind>(&self, owner: &Owner, key: &ObjectKey, desired: &T) -> Result<T, Error> {
         let cache = self.owned::<T>(key.namespace());
         self.filled(&cache).await?;
         let (api, live) = (&cache.target().resource, cache.get(key));
-        let options = ApplyOptions { owner: Some(owner), ..ApplyOptions::default() };
-        let object = match self.writer.apply(api, live.as_deref(), config, options).await? {
+        let options = ApplyOptions { namespace: key.namespace(), owner: Some(owner), ..ApplyOptions::default() };
+        let object = match self.writer.apply(api, live.as_deref(), desired, options).await? {
             Applied::Unchanged => live.ok_or_else(|| Error::new("nothing was there to be left unchanged"))?,
             Applied::Created(object) | Applied::Updated(object) => {
                 self.wrote(api, &object);

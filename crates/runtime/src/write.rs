@@ -32,6 +32,7 @@ use konverge_schema::CompileError;
 use kube::Client;
 use kube::core::ApiResource;
 use parking_lot::Mutex;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 pub(crate) use config::key_of;
@@ -72,7 +73,7 @@ struct Inner {
     types: Types,
     /// What servers insist on, by object: see [`decide`].
     settled: Mutex<HashMap<Slot, Digest>>,
-    /// Which version of an object has which configuration, both as sums: what was compared is not compared again.
+    /// Which version of an object has what was to be applied, both as sums: what was compared is not compared again.
     known: Mutex<HashMap<Digest, Digest>>,
 }
 
@@ -98,6 +99,8 @@ pub struct WriterOptions {
 /// How to apply.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApplyOptions<'a> {
+    /// The namespace the object goes into, if it does not say so itself.
+    pub namespace: Option<&'a str>,
     /// Whom the object belongs to: by a reference, or by an annotation where there can be no reference.
     pub owner: Option<&'a Owner>,
     /// What to do about fields other managers own.
@@ -228,23 +231,28 @@ impl Writer {
     }
 
     /// Makes an object look like `config`, by server-side apply. `live` is the object as the cache has it: when it
-    /// shows that nothing would change, nothing is sent, and a version that was compared before is not even decoded.
-    /// Fields that were applied before and are no longer in `config` go; fields of others stay; fields of ours that
-    /// others changed are put back. A status in `config` is left out.
-    pub async fn apply(
+    /// shows that nothing would change, nothing is sent, and where that version was found to have just this before,
+    /// neither of them is even taken apart. Fields that were applied before and are no longer in `config` go; fields of
+    /// others stay; fields of ours that others changed are put back. A status in `config` is left out.
+    pub async fn apply<C: Serialize + Sync + ?Sized>(
         &self,
         api: &ApiResource,
         live: Option<&Object>,
-        mut config: Value,
+        config: &C,
         options: ApplyOptions<'_>,
     ) -> Result<Applied, WriteError> {
+        let given = given(api, config, options)?;
+        if live.is_some_and(|live| self.is_known(given, live)) {
+            return Ok(self.unchanged(api));
+        }
+        let mut config = serde_json::to_value(config).map_err(unwritable)?;
+        if let Some(namespace) = options.namespace {
+            place(&mut config, namespace);
+        }
         if let Some(owner) = options.owner {
             owner.put_into(&mut config)?;
         }
         let config = Config::new(api, config, &self.0.manager)?;
-        if live.is_some_and(|live| self.is_known(&config, live)) {
-            return Ok(self.unchanged(api));
-        }
         if let (Some(owner), Some(live)) = (options.owner, live) {
             owner.may_take(&config.key, live)?;
         }
@@ -254,7 +262,7 @@ impl Writer {
         match decide(&ty, live, &config, settled) {
             Decision::Skip => {
                 if let Some(live) = live {
-                    self.know(&config, live);
+                    self.know(given, live);
                 }
                 return Ok(self.unchanged(api));
             }
@@ -269,7 +277,7 @@ impl Writer {
         let object = answer.object()?;
         self.settle(slot, differences(&ty, &object.value(), &config.object).sum);
         if config.is_mark_of(&object) {
-            self.know(&config, &object);
+            self.know(given, &object);
         }
         Ok(match answer.code {
             StatusCode::CREATED => Applied::Created(object),
@@ -378,7 +386,7 @@ impl Writer {
     }
 
     /// Remembers that this version of an object has what is to be applied. A version never changes, so that stays true.
-    fn know(&self, config: &Config, live: &Object) {
+    fn know(&self, given: Digest, live: &Object) {
         let (uid, version) = (live.uid(), live.resource_version());
         if uid.is_empty() || version.is_empty() {
             return;
@@ -387,11 +395,11 @@ impl Writer {
         if known.len() >= MOST_KNOWN {
             known.clear();
         }
-        known.insert(sum(&[uid]), sum(&[version, &config.digest]));
+        known.insert(sum(&[uid]), given.and(version));
     }
 
-    fn is_known(&self, config: &Config, live: &Object) -> bool {
-        self.0.known.lock().get(&sum(&[live.uid()])) == Some(&sum(&[live.resource_version(), &config.digest]))
+    fn is_known(&self, given: Digest, live: &Object) -> bool {
+        self.0.known.lock().get(&sum(&[live.uid()])) == Some(&given.and(live.resource_version()))
     }
 
     /// Remembers what is left of the differences after an apply.
@@ -425,6 +433,34 @@ impl Writer {
         let refused = if settled.is_empty() { None } else { settled.get(&Slot::new(api, key, true)).copied() };
         refused.is_some() && refused == patch().as_ref().map(Digest::of)
     }
+}
+
+/// The sum of all that decides what an apply makes of an object.
+fn given<C: Serialize + ?Sized>(
+    api: &ApiResource,
+    config: &C,
+    options: ApplyOptions<'_>,
+) -> Result<Digest, WriteError> {
+    let text = serde_json::to_string(config).map_err(unwritable)?;
+    let mut given = sum(&[&api.api_version, options.namespace.unwrap_or_default(), &text]);
+    if let Some(Owner { api_version, kind, key, uid }) = options.owner {
+        let namespace = key.namespace().unwrap_or_default();
+        [api_version, kind, namespace, key.name(), uid].iter().for_each(|text| given.text(text));
+    }
+    Ok(given)
+}
+
+/// Puts an object into a namespace, unless it says where it belongs.
+fn place(config: &mut Value, namespace: &str) {
+    if let Some(Value::Object(metadata)) = config.get_mut("metadata")
+        && metadata.get("namespace").and_then(Value::as_str).is_none_or(str::is_empty)
+    {
+        metadata.insert("namespace".into(), namespace.into());
+    }
+}
+
+fn unwritable(error: serde_json::Error) -> WriteError {
+    WriteError::Other { code: 0, message: error.to_string() }
 }
 
 /// An answer, unless what was asked for does not exist.

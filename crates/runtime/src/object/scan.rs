@@ -90,25 +90,47 @@ fn is_named(written: &str, name: &str) -> bool {
     written == name || (memchr(b'\\', written.as_bytes()).is_some() && unescaped(written) == name)
 }
 
-/// See [`members`].
+/// See [`members`]. Who asks for names and values apart can go into an object and come out of it in one pass.
 pub(crate) struct Members<'a> {
     text: &'a str,
     at: usize,
+}
+
+impl<'a> Members<'a> {
+    /// The next name, to be followed by its value. At the end of an object there is none, and the next one is of the
+    /// object around it.
+    pub fn name(&mut self) -> Option<&'a str> {
+        let at = start(self.text, self.at);
+        if self.text.as_bytes().get(at) != Some(&b'"') {
+            self.at = self.text.len().min(at + 1);
+            return None;
+        }
+        let name_end = end(self.text, at);
+        self.at = start(self.text, name_end);
+        self.text.get(at + 1..name_end - 1)
+    }
+
+    /// The value after a name.
+    pub fn value(&mut self) -> &'a str {
+        let value = value_at(self.text, self.at);
+        self.at += value.len();
+        value
+    }
+
+    /// Goes into the value after a name; passes it by if it is not an object.
+    pub fn enter(&mut self) -> bool {
+        let is_object = self.text.as_bytes().get(self.at) == Some(&b'{');
+        self.at = if is_object { self.at + 1 } else { end(self.text, self.at) };
+        is_object
+    }
 }
 
 impl<'a> Iterator for Members<'a> {
     type Item = (&'a str, &'a str);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let key_at = start(self.text, self.at);
-        if self.text.as_bytes().get(key_at) != Some(&b'"') {
-            self.at = self.text.len();
-            return None;
-        }
-        let key_end = end(self.text, key_at);
-        let value_at = start(self.text, key_end);
-        self.at = end(self.text, value_at);
-        Some((self.text.get(key_at + 1..key_end - 1)?, self.text.get(value_at..self.at)?))
+        let name = self.name()?;
+        Some((name, self.value()))
     }
 }
 

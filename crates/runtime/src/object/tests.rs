@@ -97,6 +97,23 @@ fn facts_that_are_not_there() {
 }
 
 #[test]
+fn metadata_is_found_wherever_it_stands() {
+    let cases = [
+        (r#"{"metadata":{"name":"a"},"spec":{"name":"b"}}"#, r#""metadata":{"name":"a"},"spec":{"name":"b"}}"#),
+        (r#"{"spec":{"name":"b"},"metadata":{"name":"a"}}"#, r#""metadata":{"name":"a"},"spec":{"name":"b"}}"#),
+        (r#"{"metadata":{"labels":{"x":"}"},"name":"a"}}"#, r#""metadata":{"labels":{"x":"}"},"name":"a"}}"#),
+        // Of several the last counts, as for every other reader.
+        (r#"{"metadata":null,"metadata":{"name":"a"}}"#, r#""metadata":{"name":"a"}}"#),
+        (r#"{"metadata":{"name":"b","uid":"u"},"metadata":{"name":"a"}}"#, r#""metadata":{"name":"a"}}"#),
+    ];
+    for (json, expect) in cases {
+        let object = Object::parse(&pods(), json, Mode::Full).unwrap();
+        assert_eq!(object.json().strip_prefix(r#"{"apiVersion":"v1","kind":"Pod","#), Some(expect), "{json}");
+        assert_eq!((object.name(), object.uid()), ("a", ""), "{json}");
+    }
+}
+
+#[test]
 fn what_cannot_be_kept() {
     for json in
         ["1", "null", "[]", "{}", r#"{"metadata":[]}"#, r#"{"metadata":{"name":""}}"#, r#"{"metadata":{"name":1}}"#]

@@ -118,21 +118,43 @@ impl<P: Keep> Resource for Wire<P> {
 impl Draft {
     /// Takes from a whole object what is kept of it.
     pub fn read(text: &str, metadata_only: bool, managed_fields: bool) -> Result<Self, Unreadable> {
-        // One pass over all of it: its metadata, and what else is kept.
-        let (mut metadata, mut others) = ("", Vec::with_capacity(4));
-        for (key, value) in scan::members(text) {
+        let mut draft = Self { rest: String::with_capacity(text.len()), marks: Marks::default() };
+        let mut others = Vec::with_capacity(4);
+        let mut members = scan::members(text);
+        while let Some(key) = members.name() {
             match key {
-                "metadata" => metadata = value,
-                "apiVersion" | "kind" => {}
-                _ if metadata_only => {}
-                _ => others.push((key, value)),
+                // Read on the way, because with managedFields it is the largest part of many objects.
+                "metadata" => draft.metadata(&mut members, managed_fields),
+                "apiVersion" | "kind" => _ = members.value(),
+                _ if metadata_only => _ = members.value(),
+                _ => others.push((key, members.value())),
             }
         }
-        let mut rest = String::with_capacity(text.len());
-        let mut marks = Marks::default();
+        if draft.marks.name == 0 {
+            return Err(Unreadable { beginning: text.chars().take(200).collect() });
+        }
+        for (key, value) in others {
+            draft.rest.push_str(",\"");
+            draft.rest.push_str(key);
+            draft.rest.push_str("\":");
+            draft.rest.push_str(value);
+        }
+        draft.rest.push('}');
+        Ok(draft)
+    }
+
+    /// Takes the metadata, which is next; of several the last.
+    fn metadata(&mut self, members: &mut scan::Members<'_>, managed_fields: bool) {
+        let Self { rest, marks } = self;
+        *marks = Marks::default();
+        rest.clear();
+        if !members.enter() {
+            return;
+        }
         rest.push_str("\"metadata\":{");
         let mut first = true;
-        for (key, value) in scan::members(metadata) {
+        while let Some(key) = members.name() {
+            let value = members.value();
             if key == "managedFields" && !managed_fields {
                 continue;
             }
@@ -145,10 +167,10 @@ impl Draft {
             // No server sends an object of four gigabytes; one that big would only lose its facts.
             let at = u32::try_from(rest.len()).unwrap_or_default();
             match key {
-                "name" => marks.name = push_plain(&mut rest, value, at),
-                "namespace" => marks.namespace = push_plain(&mut rest, value, at),
-                "uid" => marks.uid = push_plain(&mut rest, value, at),
-                "resourceVersion" => marks.resource_version = push_plain(&mut rest, value, at),
+                "name" => marks.name = push_plain(rest, value, at),
+                "namespace" => marks.namespace = push_plain(rest, value, at),
+                "uid" => marks.uid = push_plain(rest, value, at),
+                "resourceVersion" => marks.resource_version = push_plain(rest, value, at),
                 _ => rest.push_str(value),
             }
             match key {
@@ -163,17 +185,6 @@ impl Draft {
             }
         }
         rest.push('}');
-        if marks.name == 0 {
-            return Err(Unreadable { beginning: text.chars().take(200).collect() });
-        }
-        for (key, value) in others {
-            rest.push_str(",\"");
-            rest.push_str(key);
-            rest.push_str("\":");
-            rest.push_str(value);
-        }
-        rest.push('}');
-        Ok(Self { rest, marks })
     }
 
     /// The object as it is kept. Lists leave the type of built-in kinds out and metadata comes as a type of its own, so

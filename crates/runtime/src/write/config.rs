@@ -70,9 +70,8 @@ impl Config {
 
 /// The key of an object that has a name.
 pub(crate) fn key_of(object: &Value) -> Result<ObjectKey, WriteError> {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
-    match text("/metadata/name") {
-        Some(name) => Ok(ObjectKey::new(text("/metadata/namespace"), name)),
+    match text(object, "name") {
+        Some(name) => Ok(ObjectKey::new(text(object, "namespace"), name)),
         None => {
             let path = FieldPath::new("metadata").child("name");
             let error = FieldError::required(path, "an object to be written needs a name");
@@ -83,11 +82,15 @@ pub(crate) fn key_of(object: &Value) -> Result<ObjectKey, WriteError> {
 
 /// The key of an object that has a name or is to be given one, which then stands for all that begin with it.
 pub(crate) fn key_to_create(object: &Value) -> Result<ObjectKey, WriteError> {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
-    match (text("/metadata/name"), text("/metadata/generateName")) {
-        (None, Some(beginning)) => Ok(ObjectKey::new(text("/metadata/namespace"), beginning)),
+    match (text(object, "name"), text(object, "generateName")) {
+        (None, Some(beginning)) => Ok(ObjectKey::new(text(object, "namespace"), beginning)),
         _ => key_of(object),
     }
+}
+
+/// A text in the metadata that is not empty.
+fn text<'v>(object: &'v Value, name: &str) -> Option<&'v str> {
+    object.get("metadata")?.get(name)?.as_str().filter(|text| !text.is_empty())
 }
 
 fn no_object() -> WriteError {

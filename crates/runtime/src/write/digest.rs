@@ -20,6 +20,12 @@ impl Digest {
         sum
     }
 
+    /// This sum and a text.
+    pub fn and(mut self, text: &str) -> Self {
+        self.text(text);
+        self
+    }
+
     /// Adds a number.
     pub fn word(&mut self, word: u64) {
         self.0 = (self.0.rotate_left(29) ^ word).wrapping_mul(MULTIPLIER);

@@ -75,7 +75,7 @@ impl Writer {
         for mut child in wanted {
             mark(&mut child.config, set, owner);
             let options = ApplyOptions { owner: Some(owner), ..ApplyOptions::default() };
-            match self.apply(&child.api, child.live.as_deref(), child.config, options).await {
+            match self.apply(&child.api, child.live.as_deref(), &child.config, options).await {
                 Ok(applied) => report.applied.push(applied),
                 Err(error) => failed = failed.or(Some(error)),
             }

@@ -347,7 +347,7 @@ async fn reads_after_a_write_see_at_least_that_write() {
         small.wrote(&made).unwrap();
         assert_eq!(label(&read().unwrap()), "created", "{round}");
         let live = read().unwrap();
-        let applied = small.writer.apply(&api, Some(&live), value("applied"), ApplyOptions::default()).await.unwrap();
+        let applied = small.writer.apply(&api, Some(&live), &value("applied"), ApplyOptions::default()).await.unwrap();
         let Applied::Updated(applied) = applied else { panic!("{applied:?}") };
         small.wrote(&applied.value()).unwrap();
         assert_eq!(label(&read().unwrap()), "applied", "{round}");

@@ -74,7 +74,7 @@ impl Small {
                 });
                 let options = ApplyOptions { owner: Some(&owner), ..ApplyOptions::default() };
                 if let Applied::Created(object) | Applied::Updated(object) =
-                    self.writer.apply(&children(), live.as_deref(), config, options).await?
+                    self.writer.apply(&children(), live.as_deref(), &config, options).await?
                 {
                     self.wrote(&object.value())?;
                 }

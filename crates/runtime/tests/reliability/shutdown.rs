@@ -62,7 +62,7 @@ async fn check(seed: u64) -> bool {
                         "metadata": {"name": name, "namespace": "default"},
                         "stringData": {"one": "a".repeat(50), "two": "b".repeat(50)},
                     });
-                    small.writer.apply(&children(), None, config, ApplyOptions::default()).await?;
+                    small.writer.apply(&children(), None, &config, ApplyOptions::default()).await?;
                     *done.lock().entry(run.key.name().to_owned()).or_default() = step + 1;
                 }
                 Ok(Action::requeue(Duration::from_millis(100)))

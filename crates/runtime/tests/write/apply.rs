@@ -43,7 +43,7 @@ async fn apply(cluster: &Cluster, api: &ApiResource, config: Value) -> Applied {
 async fn apply_by(writer: &Writer, cluster: &Cluster, api: &ApiResource, config: Value) -> Applied {
     let live = cluster.see(api, config["metadata"]["name"].as_str().unwrap()).await;
     let live = live.map(|live| cached(api, &live));
-    writer.apply(api, live.as_deref(), config, ApplyOptions::default()).await.expect("it can be applied")
+    writer.apply(api, live.as_deref(), &config, ApplyOptions::default()).await.expect("it can be applied")
 }
 
 /// The objects are doctored: what they hold is not what their version says, so that one sees whether it was looked at.
@@ -62,14 +62,34 @@ async fn a_version_is_compared_once() {
         }
         let config = settings(json!({"a": "1"}));
         let options = ApplyOptions::default();
-        cluster.writer.apply(&api, Some(&cached(&api, &live)), config, options).await.unwrap();
+        cluster.writer.apply(&api, Some(&cached(&api, &live)), &config, options).await.unwrap();
         assert_eq!(cluster.methods(), expect, "{field} {other:?}");
     }
     // Another configuration is another question.
     let options = ApplyOptions::default();
-    cluster.writer.apply(&api, Some(&cached(&api, &live)), settings(json!({"a": "3"})), options).await.unwrap();
+    cluster.writer.apply(&api, Some(&cached(&api, &live)), &settings(json!({"a": "3"})), options).await.unwrap();
     assert_eq!(cluster.methods(), "PATCH");
     assert_eq!(cluster.see(&api, "settings").await.unwrap()["data"]["a"], "3");
+}
+
+/// Everything that decides what is applied takes part in the question whether it was.
+#[tokio::test]
+async fn the_namespace_given_is_for_objects_that_name_none() {
+    let (cluster, api) = (Cluster::start().await, config_map());
+    let given = |namespace| ApplyOptions { namespace: Some(namespace), ..ApplyOptions::default() };
+    let homeless = json!({"metadata": {"name": "settings"}});
+    for (config, namespace, expect) in [
+        (&homeless, "default", "default"),
+        (&homeless, "kube-system", "kube-system"),
+        (&settings(json!({})), "kube-system", "default"),
+    ] {
+        let applied = cluster.writer.apply(&api, None, config, given(namespace)).await.unwrap();
+        let live = applied.object().unwrap();
+        assert_eq!(live.namespace(), Some(expect), "{config} {namespace}");
+        cluster.methods();
+        let again = cluster.writer.apply(&api, Some(live), config, given(namespace)).await.unwrap();
+        assert_eq!((again, cluster.methods().as_str()), (Applied::Unchanged, ""), "{config} {namespace}");
+    }
 }
 
 #[tokio::test]
@@ -210,7 +230,7 @@ async fn what_a_server_insists_on_is_sent_once() {
 async fn a_field_that_is_not_declared_is_no_matter_of_retries() {
     let cluster = Cluster::start().await;
     let config = json!({"metadata": {"name": "w", "namespace": "default"}, "unknown": {"b": 1}});
-    let error = cluster.writer.apply(&webapp(), None, config, ApplyOptions::default()).await.unwrap_err();
+    let error = cluster.writer.apply(&webapp(), None, &config, ApplyOptions::default()).await.unwrap_err();
     assert!(matches!(error, WriteError::Invalid { .. }), "{error:?}");
     assert!(error.to_string().ends_with(".unknown: field not declared in schema"), "{error}");
 }
@@ -224,7 +244,7 @@ async fn a_conflict_names_the_manager_and_the_field() {
         .await;
     let live = cluster.see(&api, "settings").await.map(|live| cached(&api, &live));
     let refuse = ApplyOptions { conflicts: Conflicts::Refuse, ..ApplyOptions::default() };
-    let error = cluster.writer.apply(&api, live.as_deref(), settings(json!({"a": "ours"})), refuse).await.unwrap_err();
+    let error = cluster.writer.apply(&api, live.as_deref(), &settings(json!({"a": "ours"})), refuse).await.unwrap_err();
     let WriteError::Conflict { fields, .. } = &error else { panic!("{error:?}") };
     assert_eq!((fields[0].manager.as_str(), fields[0].field.as_str()), ("somebody", ".data.a"));
     // By default the controller's word counts.
@@ -238,24 +258,24 @@ async fn children_refer_to_their_owner_and_go_with_it() {
     let parent = json!({"metadata": {"name": "w", "namespace": "default"}, "spec": {}});
     let owner = Owner::of(&webapp(), &cluster.create(&webapp(), with_type(&webapp(), parent)).await).unwrap();
     let options = ApplyOptions { owner: Some(&owner), ..ApplyOptions::default() };
-    let applied = cluster.writer.apply(&config_map(), None, settings(json!({})), options).await.unwrap();
+    let applied = cluster.writer.apply(&config_map(), None, &settings(json!({})), options).await.unwrap();
     let reference = &applied.object().unwrap().value()["metadata"]["ownerReferences"][0];
     assert_eq!((&reference["controller"], &reference["blockOwnerDeletion"]), (&json!(true), &json!(true)));
     assert_eq!(reference["uid"], json!(owner.uid));
     let live = cluster.see(&config_map(), "settings").await.map(|live| cached(&config_map(), &live));
-    let again = cluster.writer.apply(&config_map(), live.as_deref(), settings(json!({})), options).await.unwrap();
+    let again = cluster.writer.apply(&config_map(), live.as_deref(), &settings(json!({})), options).await.unwrap();
     assert_eq!(again, Applied::Unchanged);
     assert_eq!(cluster.methods(), "PATCH");
 
     // Where there can be no reference an annotation names the owner, and nobody else's child is taken.
     let elsewhere = || json!({"metadata": {"name": "settings", "namespace": "kube-system"}});
-    let applied = cluster.writer.apply(&config_map(), None, elsewhere(), options).await.unwrap();
+    let applied = cluster.writer.apply(&config_map(), None, &elsewhere(), options).await.unwrap();
     let child = applied.object().unwrap();
     assert_eq!(child.annotation(OWNER_ANNOTATION).as_deref(), Some("WebApp.example.com/default/w"));
     assert_eq!(cluster.methods(), "PATCH");
     let other = Owner { key: ObjectKey::new(Some("default"), "other"), ..owner.clone() };
     let options = ApplyOptions { owner: Some(&other), ..options };
-    let error = cluster.writer.apply(&config_map(), Some(child), elsewhere(), options).await.unwrap_err();
+    let error = cluster.writer.apply(&config_map(), Some(child), &elsewhere(), options).await.unwrap_err();
     assert!(error.to_string().contains("belongs to WebApp.example.com/default/w already"), "{error}");
     assert_eq!(cluster.methods(), "");
 
@@ -359,7 +379,7 @@ async fn writes_carry_the_term_and_stop_with_it() {
     cluster.methods();
     let changed = settings(json!({"a": "1"}));
     let errors = [
-        writer.apply(&api, Some(&cached(&api, &live)), changed, ApplyOptions::default()).await.unwrap_err(),
+        writer.apply(&api, Some(&cached(&api, &live)), &changed, ApplyOptions::default()).await.unwrap_err(),
         writer.create(&api, &live).await.unwrap_err(),
         writer.replace(&api, &live).await.unwrap_err(),
         writer.delete(&api, &live).await.unwrap_err(),
@@ -381,7 +401,7 @@ async fn odd_names_arrive_as_they_are() {
     let api = kind("rbac.authorization.k8s.io", "v1", "ClusterRole");
     let config = json!({"metadata": {"name": "system:a b?c#d"}, "rules": []});
     let writer = Writer::new(cluster.wired_client(), FieldManager::new("a b&force=false"), WriterOptions::default());
-    writer.apply(&api, None, config, ApplyOptions::default()).await.unwrap();
+    writer.apply(&api, None, &config, ApplyOptions::default()).await.unwrap();
     let found = writer.get(&api, &ObjectKey::new(None, "system:a b?c#d")).await.unwrap().unwrap();
     assert_eq!(found["metadata"]["managedFields"][0]["manager"], "a b&force=false");
 }

@@ -18,7 +18,7 @@ fn settings(value: &str) -> Value {
 async fn refused(cluster: &Cluster, fault: Fault) -> WriteError {
     cluster.break_next([fault]);
     let writer = cluster.hasty_writer(Duration::from_millis(50));
-    let error = writer.apply(&config_map(), None, settings("1"), ApplyOptions::default()).await.unwrap_err();
+    let error = writer.apply(&config_map(), None, &settings("1"), ApplyOptions::default()).await.unwrap_err();
     assert_eq!(cluster.methods(), "PATCH", "one request, no retry behind the back of the queue");
     error
 }
@@ -64,13 +64,13 @@ async fn what_is_not_there_is_told_apart() {
     let options = ApplyOptions::default;
     let foreign = kind("example.com", "v1", "Gadget");
     let object = json!({"metadata": {"name": "g", "namespace": "default"}});
-    let error = cluster.writer.apply(&foreign, None, object, options()).await.unwrap_err();
+    let error = cluster.writer.apply(&foreign, None, &object, options()).await.unwrap_err();
     assert!(matches!(error, WriteError::NotFound { missing: Missing::Kind, .. }), "{error:?}");
     assert_eq!(error.to_string(), "the API server does not know gadgets.example.com: is its CRD installed?");
     assert!(cluster.writer.get(&foreign, &key(&foreign, "g")).await.is_err());
 
     let elsewhere = json!({"metadata": {"name": "c", "namespace": "nowhere"}});
-    let error = cluster.writer.apply(&config_map(), None, elsewhere, options()).await.unwrap_err();
+    let error = cluster.writer.apply(&config_map(), None, &elsewhere, options()).await.unwrap_err();
     assert!(matches!(error, WriteError::NotFound { missing: Missing::Namespace, .. }), "{error:?}");
     assert!(cluster.writer.get(&config_map(), &key(&config_map(), "none")).await.unwrap().is_none());
 }
@@ -82,7 +82,7 @@ async fn an_invalid_child_becomes_a_condition_and_no_loop() {
     let parent = json!({"apiVersion": "example.com/v1", "kind": "WebApp", "metadata": {"name": "w", "namespace": "default"}, "spec": {}});
     let parent = cluster.create(&webapp(), parent).await;
     let child = json!({"metadata": {"name": "web", "namespace": "default", "labels": {"bad label": "x"}}});
-    let refused = cluster.writer.apply(&config_map(), None, child, ApplyOptions::default()).await.unwrap_err();
+    let refused = cluster.writer.apply(&config_map(), None, &child, ApplyOptions::default()).await.unwrap_err();
     let WriteError::Invalid { causes, .. } = &refused else { panic!("{refused:?}") };
     assert_eq!(causes[0].field, "metadata.labels");
 
@@ -108,13 +108,13 @@ async fn a_write_whose_answer_was_lost_is_not_done_twice() {
         // The cache has not seen it yet: the apply is repeated, which changes nothing.
         let first = cluster.see(&config_map(), "settings").await.expect("it was done");
         let restarted = cluster.writer_with(WriterOptions::default());
-        let again = restarted.apply(&config_map(), None, settings("1"), ApplyOptions::default()).await.unwrap();
+        let again = restarted.apply(&config_map(), None, &settings("1"), ApplyOptions::default()).await.unwrap();
         assert_eq!(again.object().unwrap().resource_version(), first["metadata"]["resourceVersion"]);
         // Now it has: nothing is sent.
         cluster.methods();
         let first = cached(&config_map(), &first);
         let steady =
-            restarted.apply(&config_map(), Some(&first), settings("1"), ApplyOptions::default()).await.unwrap();
+            restarted.apply(&config_map(), Some(&first), &settings("1"), ApplyOptions::default()).await.unwrap();
         assert_eq!((steady, cluster.methods().as_str()), (Applied::Unchanged, ""));
     }
 }
