@@ -165,7 +165,7 @@ impl<R: Kind> Context<R> {
     async fn write_status(&self, update: &StatusUpdate) -> Result<()> {
         let Inner { engine, object, key, .. } = &*self.0;
         // What was written earlier in this reconcile counts as well.
-        let current = engine.controller.primary().get(key).unwrap_or_else(|| object.clone());
+        let current = engine.controller.primary_of(key).get(key).unwrap_or_else(|| object.clone());
         if let Some(written) = engine.writer.set_status(&engine.owner, &current, update, Timestamp::now()).await? {
             engine.wrote(&engine.owner, &written);
         }

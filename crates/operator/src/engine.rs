@@ -29,8 +29,8 @@ pub(crate) struct Engine {
     pub writer: Writer,
     pub recorder: Recorder,
     pub controller: Arc<Controller>,
-    /// The namespace that is looked at; none is all of them.
-    pub namespace: Option<Arc<str>>,
+    /// The namespaces that are looked at; none means all of them.
+    pub namespaces: Vec<String>,
     /// The kind of the objects that are reconciled.
     pub owner: ApiResource,
     pub owner_scope: Scope,
@@ -73,10 +73,16 @@ impl Engine {
         target::<T>(self.place(namespace))
     }
 
-    /// Where to look for an object in `namespace`: everywhere; or where the operator looks at one namespace only, in that
-    /// one, or in the other one that it was told to look into.
-    fn place<'a>(&'a self, namespace: Option<&'a str>) -> Option<&'a str> {
-        self.namespace.as_deref().map(|own| namespace.unwrap_or(own))
+    /// Where to look for an object in `namespace`: everywhere; or just there, where the operator looks at some namespaces
+    /// only, also if it is another one that it was told to look into.
+    fn place<'a>(&self, namespace: Option<&'a str>) -> Option<&'a str> {
+        namespace.filter(|_| !self.namespaces.is_empty())
+    }
+
+    /// All places that are looked at: each namespace, or everything.
+    pub fn places(&self) -> impl Iterator<Item = Option<&str>> {
+        let everything = self.namespaces.is_empty().then_some(None);
+        self.namespaces.iter().map(|namespace| Some(namespace.as_str())).chain(everything)
     }
 
     /// Waits until a cache shows what the server has.

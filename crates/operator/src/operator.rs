@@ -171,7 +171,7 @@ impl<R: Kind> Operator<R> {
     /// operator allow it to make, change and delete such objects.
     pub fn owns<T: Kind>(mut self) -> Self {
         self.watches.push(Box::new(|engine| {
-            engine.owned::<T>(None);
+            engine.places().for_each(|place| drop(engine.owned::<T>(place)));
         }));
         self.needs::<T>(["list", "watch", "create", "patch", "delete"])
     }
@@ -187,7 +187,9 @@ impl<R: Kind> Operator<R> {
             // One that does not parse concerns nobody here; the watch has reported it.
             let keys = move |object: &Object| object.decode::<T>().map(|object| map(&object)).unwrap_or_default();
             let trigger = Trigger::mapped(T::resource().kind.as_str(), keys);
-            engine.controller.watch(engine.target::<T>(None), trigger);
+            for place in engine.places() {
+                engine.controller.watch(engine.target::<T>(place), trigger.clone());
+            }
         }));
         self.needs::<T>(["list", "watch"])
     }

@@ -63,23 +63,36 @@ impl Default for ControllerOptions {
 /// Watches objects of one kind and whatever concerns them, and reconciles those that something happened to.
 pub struct Controller {
     name: Arc<str>,
-    primary: Cache,
+    /// The objects themselves, at least one cache of them.
+    primaries: Vec<Cache>,
     caches: Caches,
     queue: Queue<Arc<Cause>>,
     history: Arc<History>,
     options: ControllerOptions,
     /// What is watched besides the objects themselves; each target once.
     watched: Mutex<HashMap<Target, (Cache, Subscription)>>,
-    /// The subscription to the objects themselves.
-    itself: Mutex<Option<Subscription>>,
+    /// The subscriptions to the objects themselves.
+    itself: Mutex<Vec<Subscription>>,
 }
 
 impl Controller {
     /// A controller of the objects of `target`.
     pub fn new(name: &str, target: Target, caches: Caches, options: ControllerOptions) -> Arc<Self> {
+        Self::over(name, target, [], caches, options)
+    }
+
+    /// A controller of the objects of one target and of others of the same kind, such as those in some namespaces: one
+    /// queue and one set of workers for all of them.
+    pub fn over(
+        name: &str,
+        target: Target,
+        others: impl IntoIterator<Item = Target>,
+        caches: Caches,
+        options: ControllerOptions,
+    ) -> Arc<Self> {
         Arc::new(Self {
             name: name.into(),
-            primary: caches.open(target),
+            primaries: std::iter::once(target).chain(others).map(|target| caches.open(target)).collect(),
             caches,
             queue: Queue::new(&options.queue),
             history: Arc::default(),
@@ -94,9 +107,20 @@ impl Controller {
         &self.name
     }
 
-    /// The objects it is about.
+    /// The objects it is about; those of the first target, if there are several.
     pub fn primary(&self) -> &Cache {
-        &self.primary
+        &self.primaries[0]
+    }
+
+    /// The objects it is about, by target.
+    pub fn primaries(&self) -> &[Cache] {
+        &self.primaries
+    }
+
+    /// The cache that an object is in, or would be.
+    pub fn primary_of(&self, key: &ObjectKey) -> &Cache {
+        let inside = |cache: &&Cache| cache.target().namespace.as_deref() == key.namespace();
+        self.primaries.iter().find(inside).unwrap_or(self.primary())
     }
 
     /// Why its newest reconciles ran.
@@ -130,15 +154,13 @@ impl Controller {
     /// not is cut off at an await: before a request, or while it waits for the answer to one. A server takes a request
     /// as a whole or not at all, so nothing is left half-written.
     pub async fn run(&self, reconciler: Arc<dyn Reconciler>, stop: impl Future<Output = ()> + Send) {
-        let kind: Arc<str> = self.primary.target().resource.kind.as_str().into();
-        let trigger = Trigger::itself(kind).when(self.options.predicate.clone()).urgent(self.options.urgent.clone());
-        let itself = self.subscribe(&self.primary, trigger);
-        *self.itself.lock() = Some(itself);
+        let trigger =
+            Trigger::itself(self.kind()).when(self.options.predicate.clone()).urgent(self.options.urgent.clone());
+        *self.itself.lock() = self.primaries.iter().map(|cache| self.subscribe(cache, trigger.clone())).collect();
         let mut stop = std::pin::pin!(stop);
         let synced = async {
-            self.primary.synced().await;
             let others: Vec<Cache> = self.watched.lock().values().map(|(cache, _)| cache.clone()).collect();
-            for cache in others {
+            for cache in self.primaries.iter().chain(&others) {
                 cache.synced().await;
             }
         };
@@ -188,7 +210,7 @@ impl Controller {
 
     /// Nobody is told of changes any more.
     fn leave(&self) {
-        self.itself.lock().take();
+        self.itself.lock().clear();
         self.watched.lock().clear();
     }
 
@@ -197,8 +219,9 @@ impl Controller {
         let Some(period) = self.options.resync else { return std::future::pending().await };
         loop {
             tokio::time::sleep(period).await;
-            let kind: Arc<str> = self.primary.target().resource.kind.as_str().into();
-            for object in self.primary.list(None, &LabelSelector::default()) {
+            let kind = self.kind();
+            let all = |cache: &Cache| cache.list(None, &LabelSelector::default());
+            for object in self.primaries.iter().flat_map(all) {
                 let cause = Cause {
                     kind: kind.clone(),
                     key: object.key(),
@@ -209,6 +232,10 @@ impl Controller {
                 add(&self.queue, &*self.options.meter, &object.key(), wakeup);
             }
         }
+    }
+
+    fn kind(&self) -> Arc<str> {
+        self.primary().target().resource.kind.as_str().into()
     }
 
     fn subscribe(&self, cache: &Cache, trigger: Trigger) -> Subscription {

@@ -6,7 +6,7 @@
 //! ```
 
 use std::future::Future;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -104,7 +104,7 @@ pub(super) async fn life(
 }
 
 impl<R: Kind> Part for Operator<R> {
-    fn start(self: Box<Self>, shared: &Shared<'_>, stop: watch::Receiver<bool>) -> Result<BoxFuture<'static, ()>> {
+    fn start(self: Box<Self>, shared: &Shared<'_>, mut stop: watch::Receiver<bool>) -> Result<BoxFuture<'static, ()>> {
         let (name, owner) = (Self::name(), R::resource());
         let settings = self.overrides.over(&shared.settings.controller);
         let metrics = shared.metrics.controller(&name);
@@ -119,62 +119,41 @@ impl<R: Kind> Part for Operator<R> {
         if let Some(pause) = self.error_requeue {
             backoff = Backoff { initial: pause, max: pause, jitter: 0.0, ..backoff };
         }
-        let mut controllers = Vec::new();
         let rate = (settings.rate_limit.per_second > 0.0).then(|| Rate {
             every: Duration::from_secs_f64(1.0 / settings.rate_limit.per_second),
             burst: settings.rate_limit.burst,
         });
-        let queue = QueueOptions { backoff, rate, ..QueueOptions::default() };
-        // Several namespaces are several watches, and nothing outside of them is read: a controller for each.
-        let namespaces: Vec<Option<Arc<str>>> = match shared.settings.namespaces.as_slice() {
-            [] => vec![None],
-            _ if R::scope() == Scope::Cluster => vec![None],
-            some => some.iter().map(|namespace| Some(namespace.as_str().into())).collect(),
+        let options = ControllerOptions {
+            concurrency: settings.max_concurrent_reconciles,
+            timeout: settings.reconcile_timeout,
+            resync: shared.settings.sync_period,
+            drain: shared.settings.graceful_shutdown_timeout,
+            queue: QueueOptions { backoff, rate, ..QueueOptions::default() },
+            predicate: self.predicate.clone(),
+            urgent: self.urgent.clone(),
+            meter: Arc::new(ControllerMeter { metrics: metrics.clone(), ready: Some(shared.health.readiness(&name)) }),
         };
-        let mut running: Vec<BoxFuture<'static, ()>> = Vec::new();
-        for namespace in namespaces {
-            let check = match &namespace {
-                Some(namespace) => format!("{name}-{namespace}"),
-                None => name.clone(),
-            };
-            let options = ControllerOptions {
-                concurrency: settings.max_concurrent_reconciles,
-                timeout: settings.reconcile_timeout,
-                resync: shared.settings.sync_period,
-                drain: shared.settings.graceful_shutdown_timeout,
-                queue: queue.clone(),
-                predicate: self.predicate.clone(),
-                urgent: self.urgent.clone(),
-                meter: Arc::new(ControllerMeter {
-                    metrics: metrics.clone(),
-                    ready: Some(shared.health.readiness(&check)),
-                }),
-            };
-            let steps = Arc::new(self.steps(shared, namespace, options)?);
-            let controller = steps.engine.controller.clone();
-            let counted = count(&shared.metrics.kind(&owner.group, &owner.kind));
-            let counting = controller.primary().subscribe(counted);
-            controllers.push(Arc::downgrade(&controller));
-            let reconciler = move |run: Run| -> BoxFuture<'static, Result<Action>> {
-                let steps = steps.clone();
-                Box::pin(async move { steps.walk(run).await })
-            };
-            let mut stop = stop.clone();
-            running.push(Box::pin(async move {
-                let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
-                controller.run(Arc::new(reconciler), stopped).await;
-                drop(counting);
-            }));
-        }
+        // Several namespaces are several watches: nothing outside of them is read.
+        let namespaces = if R::scope() == Scope::Cluster { Vec::new() } else { shared.settings.namespaces.clone() };
+        let steps = Arc::new(self.steps(shared, namespaces, options)?);
+        let controller = steps.engine.controller.clone();
+        let kind = shared.metrics.kind(&owner.group, &owner.kind);
+        let counting: Vec<_> = controller.primaries().iter().map(|cache| cache.subscribe(count(&kind))).collect();
+        let reconciler = move |run: Run| -> BoxFuture<'static, Result<Action>> {
+            let steps = steps.clone();
+            Box::pin(async move { steps.walk(run).await })
+        };
+        let shown = Arc::downgrade(&controller);
         metrics.depth_from(move |each| {
-            for controller in controllers.iter().filter_map(Weak::upgrade) {
-                for (priority, ready) in controller.queue().ready.into_iter().enumerate() {
-                    each(priority as i32, ready);
-                }
+            let Some(controller) = shown.upgrade() else { return };
+            for (priority, ready) in controller.queue().ready.into_iter().enumerate() {
+                each(priority as i32, ready);
             }
         });
         Ok(Box::pin(async move {
-            futures_util::future::join_all(running).await;
+            let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
+            controller.run(Arc::new(reconciler), stopped).await;
+            drop(counting);
         }))
     }
 

@@ -23,11 +23,11 @@ impl<R: Kind> Operator<R> {
         format!("{}.{}", api.kind.to_lowercase(), api.group)
     }
 
-    /// A controller of the objects in a namespace, or in all of them, and what it does for each.
+    /// A controller of the objects in some namespaces, or in all of them, and what it does for each.
     pub(super) fn steps(
         &self,
         shared: &Shared<'_>,
-        namespace: Option<Arc<str>>,
+        namespaces: Vec<String>,
         options: ControllerOptions,
     ) -> Result<Steps<R>> {
         let owner = R::resource();
@@ -37,13 +37,14 @@ impl<R: Kind> Operator<R> {
                 owner.kind
             )));
         };
-        let primary = target::<R>(namespace.as_deref());
+        let mut targets = namespaces.iter().map(|namespace| target::<R>(Some(namespace)));
+        let first = targets.next().unwrap_or_else(|| target::<R>(None));
         let engine = Arc::new(Engine {
             caches: shared.caches.clone(),
             writer: shared.writer.clone(),
             recorder: shared.recorder.clone(),
-            controller: Controller::new(&Self::name(), primary, shared.caches.clone(), options),
-            namespace,
+            controller: Controller::over(&Self::name(), first, targets, shared.caches.clone(), options),
+            namespaces,
             owner,
             owner_scope: R::scope(),
             metrics: shared.metrics.clone(),
@@ -73,7 +74,7 @@ pub(super) struct Steps<R: Kind> {
 
 impl<R: Kind> Steps<R> {
     pub async fn walk(&self, run: Run) -> Result<Action> {
-        let Some(object) = self.engine.controller.primary().get(&run.key) else { return Ok(Action::Wait) };
+        let Some(object) = self.engine.controller.primary_of(&run.key).get(&run.key) else { return Ok(Action::Wait) };
         let context = Context::<R>::new(self.engine.clone(), object.clone(), run.causes.clone())?;
         let walked = if object.is_terminating() {
             self.leave(&object, context.clone()).await
@@ -101,7 +102,7 @@ impl<R: Kind> Steps<R> {
             let engine = &self.engine;
             match engine.writer.add_finalizer(&engine.owner, object, finalizer).await? {
                 Finalized::Changed(object) => {
-                    engine.controller.primary().wrote(object.clone());
+                    engine.controller.primary_of(&run.key).wrote(object.clone());
                     context = Context::new(engine.clone(), object, run.causes)?;
                 }
                 Finalized::Unchanged => {}

@@ -50,10 +50,10 @@ impl<R: Kind> Trial<'_, R> {
     /// One reconcile of the object `namespace/name`; without a slash, the one in `default` or in no namespace.
     pub async fn reconcile(&self, key: &str) -> Result<Action> {
         let key = key_of::<R>(key);
-        let namespace = self.namespace(&key)?;
+        let namespaces = self.namespaces(&key)?;
         let (shared, recording) = Shared::new(&self.settings, self.client.clone(), &self.metrics, Health::default());
         let walked = async {
-            let steps = self.operator.steps(&shared, namespace, ControllerOptions::default())?;
+            let steps = self.operator.steps(&shared, namespaces, ControllerOptions::default())?;
             self.walk(&steps, key).await
         };
         let walked = walked.await;
@@ -80,14 +80,14 @@ impl<R: Kind> Trial<'_, R> {
         }
     }
 
-    /// Which of the watched namespaces the object is in; none if all are watched.
-    fn namespace(&self, key: &ObjectKey) -> Result<Option<Arc<str>>> {
+    /// The watched namespace that the object is in; none if all are watched.
+    fn namespaces(&self, key: &ObjectKey) -> Result<Vec<String>> {
         let watched = &self.settings.namespaces;
         if watched.is_empty() || R::scope() == Scope::Cluster {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         match key.namespace().filter(|namespace| watched.iter().any(|one| one == namespace)) {
-            Some(namespace) => Ok(Some(namespace.into())),
+            Some(namespace) => Ok(vec![namespace.into()]),
             None => Err(Error::permanent(format!("{key} is in none of the namespaces that are watched: {watched:?}"))),
         }
     }
