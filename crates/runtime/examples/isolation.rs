@@ -46,7 +46,7 @@ fn main() -> Result<(), Failure> {
     std::panic::set_hook(Box::new(|_| ()));
     let mut numbers = args.iter().filter_map(|number| number.parse::<usize>().ok());
     let (rounds, seconds) = (numbers.next().unwrap_or(5), numbers.next().unwrap_or(4));
-    let threads = numbers.next().unwrap_or(2);
+    let threads = numbers.next().unwrap_or(4);
     let mut figures = BESIDE.map(|_| [Vec::new(), Vec::new()]);
     for _ in 0..rounds {
         for (bad, [p50s, p99s]) in BESIDE.iter().zip(&mut figures) {

@@ -228,8 +228,10 @@ impl Controller {
                     what: What::Resync,
                     resource_version: object.resource_version().to_owned(),
                 };
-                let wakeup = Wakeup::new(Priority::Resync, Arc::new(cause));
-                add(&self.queue, &*self.options.meter, &object.key(), wakeup);
+                let key = cause.key.clone();
+                add(&self.queue, &*self.options.meter, &key, Wakeup::new(Priority::Resync, Arc::new(cause)));
+                // They are many, and what changes meanwhile goes first.
+                tokio::task::consume_budget().await;
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Why reconciles ran: the newest runs of each key, for people who ask. In: a record of each run. Out: those that are
 //! kept. Bounded: so many runs a key, so many keys. The key that was kept first makes room for a new one, but not at once:
-//! a flood of keys, as of a mass resync, would wash away what people look for, and leave only its own end.
+//! a flood of keys, as of a mass resync, would wash away what people look for, and leave only its own end. All workers come
+//! by here with every reconcile, so the keys are spread over parts that are locked one by one.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -18,6 +19,8 @@ use crate::worker::Verdict;
 const RUNS: usize = 8;
 /// Enough for what a person looks at; more would be a log.
 const KEYS: usize = 1024;
+/// Enough that two workers seldom meet.
+const PARTS: usize = 16;
 /// How long a key is kept at least. Runs of keys that find no room meanwhile are not kept.
 const STAYS: Duration = Duration::from_secs(10);
 
@@ -36,8 +39,13 @@ pub struct Record {
 #[derive(Debug, Default)]
 pub struct History {
     hasher: DefaultHashBuilder,
-    kept: Mutex<Kept>,
+    parts: [Part; PARTS],
 }
+
+/// A share of the keys, so far from the next one in memory that whoever locks it does not disturb that.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Part(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -60,7 +68,7 @@ impl History {
     /// Keeps a run that ended now. Every reconcile comes by here, so nothing is allocated once the history is full.
     pub(crate) fn record(&self, key: &ObjectKey, record: Record, now: Instant) {
         let hash = self.hasher.hash_one(key);
-        let mut kept = self.kept.lock();
+        let mut kept = self.part(hash).lock();
         let Some(slot) = kept.find(hash, key).or_else(|| kept.place(hash, key, now)) else { return };
         let runs = &mut kept.slots[slot].runs;
         if runs.len() == RUNS {
@@ -71,9 +79,15 @@ impl History {
 
     /// The newest runs of a key, oldest first.
     pub fn of(&self, key: &ObjectKey) -> Vec<Record> {
-        let kept = self.kept.lock();
-        let slot = kept.find(self.hasher.hash_one(key), key);
+        let hash = self.hasher.hash_one(key);
+        let kept = self.part(hash).lock();
+        let slot = kept.find(hash, key);
         slot.map(|slot| kept.slots[slot].runs.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    fn part(&self, hash: u64) -> &Mutex<Kept> {
+        // Bits from the middle: the table inside a part goes by those at both ends.
+        &self.parts[(hash >> 32) as usize % PARTS].0
     }
 }
 
@@ -84,7 +98,7 @@ impl Kept {
 
     /// A slot for a key that has none; none if all are taken, and the oldest only just.
     fn place(&mut self, hash: u64, key: &ObjectKey, now: Instant) -> Option<usize> {
-        let slot = if self.slots.len() < KEYS {
+        let slot = if self.slots.len() < KEYS / PARTS {
             self.slots.push(Slot { hash, key: key.clone(), since: now, runs: VecDeque::new() });
             self.slots.len() - 1
         } else {
@@ -93,7 +107,7 @@ impl Kept {
             if now.saturating_duration_since(taken.since) < STAYS {
                 return None;
             }
-            self.oldest = (slot + 1) % KEYS;
+            self.oldest = (slot + 1) % (KEYS / PARTS);
             if let Ok(former) = self.index.find_entry(taken.hash, |other| *other == slot) {
                 former.remove();
             }
@@ -123,6 +137,12 @@ mod tests {
         history.of(&key(at)).iter().map(|record| record.took.as_millis()).collect()
     }
 
+    /// Of so many keys, those that have something kept, and how many runs there are of the first of them.
+    fn survivors(history: &History, keys: impl IntoIterator<Item = usize>) -> (usize, Option<usize>) {
+        let kept: Vec<usize> = keys.into_iter().map(|at| kept(history, at).len()).filter(|runs| *runs > 0).collect();
+        (kept.len(), kept.first().copied())
+    }
+
     #[test]
     fn keeps_the_newest_and_no_more() {
         let (history, start) = (History::default(), Instant::now());
@@ -130,26 +150,32 @@ mod tests {
             history.record(&key(0), record(run), start);
         }
         assert_eq!(kept(&history, 0), [12, 13, 14, 15, 16, 17, 18, 19]);
-        for other in 1..=KEYS {
-            history.record(&key(other), record(0), start + STAYS);
+        // Ten for each place: every part is filled, and the last ones have come to stay.
+        for at in 1..=10 * KEYS {
+            history.record(&key(at), record(0), start + STAYS * at as u32);
         }
-        assert_eq!((kept(&history, 0), kept(&history, 1), kept(&history, KEYS)), (vec![], vec![0], vec![0]));
-        // Whoever comes back begins anew, in the place of the next.
-        history.record(&key(0), record(20), start + STAYS * 2);
-        assert_eq!((kept(&history, 0), kept(&history, 1), kept(&history, 2)), (vec![20], vec![], vec![0]));
+        assert_eq!(survivors(&history, 0..=10 * KEYS), (KEYS, Some(1)));
+        assert_eq!((kept(&history, 0), kept(&history, 10 * KEYS)), (vec![], vec![0]));
+        // Whoever comes back begins anew, in the place of another.
+        history.record(&key(0), record(20), start + STAYS * (20 * KEYS) as u32);
+        assert_eq!(kept(&history, 0), [20]);
+        assert_eq!(survivors(&history, 0..=10 * KEYS), (KEYS, Some(1)));
     }
 
     #[test]
     fn a_flood_does_not_wash_away_what_was_kept() {
         let (history, start) = (History::default(), Instant::now());
-        for at in 0..KEYS {
+        for at in 0..10 * KEYS {
             history.record(&key(at), record(0), start);
         }
+        let first: Vec<usize> = (0..10 * KEYS).filter(|at| !kept(&history, *at).is_empty()).collect();
+        assert_eq!(first.len(), KEYS);
         let soon = start + STAYS - Duration::from_millis(1);
-        for at in 0..2 * KEYS {
+        for at in (0..20 * KEYS).rev() {
             history.record(&key(at), record(1), soon);
         }
-        assert_eq!((kept(&history, 0), kept(&history, KEYS - 1)), (vec![0, 1], vec![0, 1]));
-        assert_eq!((kept(&history, KEYS), kept(&history, 2 * KEYS - 1)), (vec![], vec![]));
+        let still: Vec<usize> = (0..20 * KEYS).filter(|at| kept(&history, *at) == [0, 1]).collect();
+        assert_eq!(still, first);
+        assert_eq!(survivors(&history, 0..20 * KEYS).0, KEYS);
     }
 }
