@@ -44,6 +44,9 @@ async fn a_pod_becomes_ready_in_two_writes_and_says_that_nothing_runs() {
     let stage = Stage::new().await;
     let node = stage.until(NODES, "konverge-node-1", |node| condition(node, "Ready").0 == "True").await;
     assert_eq!(node["metadata"]["labels"]["konverge.dev/simulated"], "true");
+    // Where another pod runs, whoever places them knows the node: that it is there does not say so.
+    stage.create(PODS, pod("first", json!({}), json!({}))).await;
+    stage.until(PODS, "first", is_ready).await;
     // A watch of just this pod sees every write to it.
     let api = stage.some(PODS);
     let created =
@@ -73,7 +76,9 @@ async fn a_pod_becomes_ready_in_two_writes_and_says_that_nothing_runs() {
     let told = stage.events("p", "Started").await;
     assert!(told.iter().any(|(reason, note)| reason == "Scheduled" && note == "Successfully assigned default/p to konverge-node-1"), "{told:?}");
 
-    stage.some(PODS).delete("p", &DeleteParams::default()).await.unwrap();
+    for name in ["first", "p"] {
+        stage.some(PODS).delete(name, &DeleteParams::default()).await.unwrap();
+    }
     stage.until_none(PODS).await;
     stage.events("p", "Killing").await;
     stage.stop().await;
