@@ -167,7 +167,7 @@ impl<R: Kind> Context<R> {
         // What was written earlier in this reconcile counts as well.
         let current = engine.controller.primary_of(key).get(key).unwrap_or_else(|| object.clone());
         if let Some(written) = engine.writer.set_status(&engine.owner, &current, update, Timestamp::now()).await? {
-            engine.wrote(&engine.owner, &written);
+            engine.wrote(&engine.owner, &written)?;
         }
         Ok(())
     }

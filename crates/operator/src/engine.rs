@@ -103,7 +103,7 @@ impl Engine {
         let object = match self.writer.apply(api, live.as_deref(), desired, options).await? {
             Applied::Unchanged => live.ok_or_else(|| Error::new("nothing was there to be left unchanged"))?,
             Applied::Created(object) | Applied::Updated(object) => {
-                self.wrote(api, &object);
+                self.wrote(api, &object)?;
                 object
             }
         };
@@ -155,7 +155,7 @@ impl Engine {
                 Applied::Updated(_) => converged.updated += 1,
             }
             if let Some(object) = applied.object() {
-                self.wrote(api, object);
+                self.wrote(api, object)?;
             }
         }
         for (Member { api, live }, deleted) in &report.pruned {
@@ -165,13 +165,9 @@ impl Engine {
         Ok(converged)
     }
 
-    /// Tells the caches what the server answered, so that the next read sees it. All caches of an operator keep whole
-    /// objects.
-    pub fn wrote(&self, api: &ApiResource, object: &Arc<Object>) {
-        let is_of = |of: &ApiResource| (&of.api_version, &of.kind) == (&api.api_version, &api.kind);
-        for cache in self.caches.all().iter().filter(|cache| is_of(&cache.target().resource)) {
-            cache.wrote(object.clone());
-        }
+    /// Tells the caches what the server answered, so that the next read sees it.
+    pub fn wrote(&self, api: &ApiResource, object: &Arc<Object>) -> Result<(), Error> {
+        Ok(self.caches.wrote_object(api, object)?)
     }
 
     /// One object: from the cache of a watched kind, else from the server.

@@ -140,26 +140,30 @@ impl Caches {
 
     /// We wrote an object, and this is the JSON the server answered with: reads see it from now on.
     pub fn wrote(&self, resource: &ApiResource, json: &str) -> Result<(), ParseError> {
-        let caches: Vec<Cache> = self.all().into_iter().filter(|cache| cache.is_of(resource)).collect();
+        let caches = self.of(resource);
         if caches.is_empty() {
             return Ok(());
         }
-        let object = Arc::new(Object::parse(resource, json, Mode::Full)?);
-        for cache in caches {
-            match cache.target().mode {
-                Mode::Full => cache.0.core.wrote(&object, object.clone()),
-                mode => cache.0.core.wrote(&object, Arc::new(Object::parse(resource, json, mode)?)),
-            }
-        }
-        Ok(())
+        tell(&caches, &Arc::new(Object::parse(resource, json, Mode::Full)?), json)
+    }
+
+    /// The same for an answer that was read already. A cache with managedFields shows it without them until the watch
+    /// brings them.
+    pub fn wrote_object(&self, resource: &ApiResource, object: &Arc<Object>) -> Result<(), ParseError> {
+        tell(&self.of(resource), object, object.json())
     }
 
     /// We deleted an object and it is gone at once: reads no longer see it. If it is still being deleted, because of
     /// finalizers or a grace period, the server answers with the object, and [`Caches::wrote`] is for that.
     pub fn removed(&self, resource: &ApiResource, key: &ObjectKey, uid: &str) {
-        for cache in self.all().into_iter().filter(|cache| cache.is_of(resource)) {
+        for cache in self.of(resource) {
             cache.removed(key, uid);
         }
+    }
+
+    /// Those of a kind.
+    fn of(&self, resource: &ApiResource) -> Vec<Cache> {
+        self.all().into_iter().filter(|cache| cache.is_of(resource)).collect()
     }
 
     /// Ends all watches and waits until they have ended. What is cached stays readable.
@@ -168,6 +172,18 @@ impl Caches {
             cache.stop().await;
         }
     }
+}
+
+/// Tells caches of one kind what was written: each keeps as much of it as it keeps of all.
+fn tell(caches: &[Cache], object: &Arc<Object>, json: &str) -> Result<(), ParseError> {
+    for cache in caches {
+        let Target { resource, mode, .. } = cache.target();
+        match mode {
+            Mode::Full => cache.0.core.wrote(object, object.clone()),
+            mode => cache.0.core.wrote(object, Arc::new(Object::parse(resource, json, *mode)?)),
+        }
+    }
+    Ok(())
 }
 
 impl Cache {

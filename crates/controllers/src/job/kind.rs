@@ -138,7 +138,7 @@ impl Job {
         indexed.then(|| u32::try_from(self.completions().unwrap_or_default()).unwrap_or_default())
     }
 
-    /// Whether nothing of it is to run for now.
+    /// Whether it is suspended: none of its pods are to run.
     pub fn is_suspended(&self) -> bool {
         self.spec.suspend.unwrap_or_default()
     }

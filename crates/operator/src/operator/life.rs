@@ -134,7 +134,10 @@ impl<R: Kind> Part for Operator<R> {
             meter: Arc::new(ControllerMeter { metrics: metrics.clone(), ready: Some(shared.health.readiness(&name)) }),
         };
         // Several namespaces are several watches: nothing outside of them is read.
-        let namespaces = if R::scope() == Scope::Cluster { Vec::new() } else { shared.settings.namespaces.clone() };
+        let mut namespaces = if R::scope() == Scope::Cluster { Vec::new() } else { shared.settings.namespaces.clone() };
+        // One that was named twice is counted once.
+        namespaces.sort();
+        namespaces.dedup();
         let steps = Arc::new(self.steps(shared, namespaces, options)?);
         let controller = steps.engine.controller.clone();
         let kind = shared.metrics.kind(&owner.group, &owner.kind);
