@@ -105,10 +105,7 @@ mod tests {
         let memory = own.memory().unwrap();
         assert!(memory.rss > 0 && memory.peak >= memory.rss, "{memory:?}");
         let before = own.cpu_exact().unwrap();
-        let mut sum = 0u64;
-        while own.cpu_exact().unwrap() == before {
-            sum = std::hint::black_box(sum + 1);
-        }
-        assert!(own.cpu_exact().unwrap() > before);
+        // Other tests are threads of this process, and take their time with them when they end.
+        assert!((0..1_000_000).any(|_| own.cpu_exact().unwrap() > before));
     }
 }
