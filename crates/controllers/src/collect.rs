@@ -207,11 +207,11 @@ impl Collector {
             return Ok(Action::requeue(NOT_FILLED));
         }
         let dependents = self.watched.dependents(&meta.uid);
-        let blocks = |found: &&Found| {
-            let owners = found.meta().map(|meta| meta.owner_references).unwrap_or_default();
-            owners.iter().any(|owner| owner.uid == meta.uid && owner.block_owner_deletion)
+        let blocks = |found: &Found| {
+            let mut owners = found.object.owners();
+            owners.any(|owner| owner.uid == meta.uid && owner.block_owner_deletion)
         };
-        if dependents.iter().any(|found| blocks(&found)) {
+        if dependents.iter().any(blocks) {
             dependents.iter().filter(|found| !found.object.is_terminating()).for_each(|found| self.wake(found));
             return Ok(Action::Wait);
         }

@@ -84,6 +84,8 @@ pub struct Owner<'a> {
     pub uid: Cow<'a, str>,
     /// Whether this owner manages the object.
     pub controller: bool,
+    /// Whether an owner that is deleted in the foreground waits for the object.
+    pub block_owner_deletion: bool,
 }
 
 /// Where in the text the facts begin: strings behind their opening quote. Zero means absent.
@@ -190,6 +192,7 @@ impl Object {
                     "name" => owner.name = scan::string(value).unwrap_or_default(),
                     "uid" => owner.uid = scan::string(value).unwrap_or_default(),
                     "controller" => owner.controller = value == "true",
+                    "blockOwnerDeletion" => owner.block_owner_deletion = value == "true",
                     _ => {}
                 }
             }

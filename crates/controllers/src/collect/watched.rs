@@ -113,8 +113,8 @@ fn target(caches: &Caches, api: &ApiResource) -> Target {
     }
 }
 
-/// Whom a change concerns: the object if it has owners or goes; when it is gone or has other owners, those it had, because
-/// they may wait for it.
+/// Whom a change concerns: the object if it has owners or goes; when it is gone, has other owners or holds one up no longer,
+/// those it had, because they may wait for it.
 fn concerned(api: &ApiResource, change: &Change) -> Vec<ObjectKey> {
     let owners = |object: &Object| -> Vec<OwnerReference> {
         let owner = |owner: konverge_runtime::OwnerReference<'_>| OwnerReference {
@@ -122,7 +122,8 @@ fn concerned(api: &ApiResource, change: &Change) -> Vec<ObjectKey> {
             kind: owner.kind.into_owned(),
             name: owner.name.into_owned(),
             uid: owner.uid.into_owned(),
-            ..OwnerReference::default()
+            controller: owner.controller,
+            block_owner_deletion: owner.block_owner_deletion,
         };
         object.owners().map(owner).collect()
     };
