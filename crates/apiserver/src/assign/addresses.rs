@@ -1,52 +1,120 @@
-//! Who has which address and port. In: the services in the store. Out: what others have taken. Read anew each time, but
-//! a service that did not change is not parsed twice; nothing is kept that the services themselves do not say.
+//! Who has which address and port. In: the services in the store, learnt once and then followed change by change. Out: what
+//! others have taken. Nothing is kept that the services themselves do not say.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use serde::Deserialize;
 
 use konverge_core::Status;
-use konverge_store::{Entry, Range, Revision, Store};
+use konverge_store::{Entry, Range, ReadError, Store, Watch};
 
-/// The addresses and ports of each service, as of its revision.
-#[derive(Debug, Default)]
-pub(crate) struct Addresses(HashMap<Arc<str>, (Revision, Held)>);
+/// How many changes are taken in at once.
+const BATCH: usize = 1024;
+
+/// The addresses and ports of all services.
+#[derive(Default)]
+pub(crate) struct Addresses {
+    /// What happened since the last look; none before the first.
+    changes: Option<Watch>,
+    services: HashMap<Arc<str>, Held>,
+    /// How many services have an address or a port. It is one, unless somebody wrote past this server.
+    addresses: HashMap<Ipv4Addr, usize>,
+    ports: HashMap<u16, usize>,
+}
 
 /// What one service has.
 #[derive(Clone, Debug, Default)]
-struct Held {
-    addresses: Vec<Ipv4Addr>,
-    ports: Vec<u16>,
+pub(super) struct Held {
+    pub addresses: BTreeSet<Ipv4Addr>,
+    pub ports: BTreeSet<u16>,
 }
 
-/// What services have.
-#[derive(Debug, Default)]
-pub(super) struct Taken {
-    pub addresses: HashSet<Ipv4Addr>,
-    pub ports: HashSet<u16>,
+/// What all services but one have.
+pub(super) struct Taken<'a> {
+    all: &'a Addresses,
+    own: Option<&'a Held>,
+}
+
+impl Taken<'_> {
+    pub fn has_address(&self, address: &Ipv4Addr) -> bool {
+        let own = self.own.is_some_and(|own| own.addresses.contains(address));
+        self.all.addresses.get(address).is_some_and(|count| *count > usize::from(own))
+    }
+
+    pub fn has_port(&self, port: &u16) -> bool {
+        let own = self.own.is_some_and(|own| own.ports.contains(port));
+        self.all.ports.get(port).is_some_and(|count| *count > usize::from(own))
+    }
 }
 
 impl Addresses {
     /// What all services but that of `key` have now.
-    pub(super) fn taken(&mut self, store: &dyn Store, prefix: &str, key: &str) -> Result<Taken, Status> {
-        let page = store.range(Range { prefix, ..Range::default() }).map_err(Status::internal)?;
-        let mut known = HashMap::with_capacity(page.entries.len());
-        let mut taken = Taken::default();
-        for entry in page.entries {
-            let (_, held) = match self.0.remove(&entry.key) {
-                Some((revision, held)) if revision == entry.revision => (revision, held),
-                _ => (entry.revision, read(&entry)),
+    pub(super) fn taken(&mut self, store: &dyn Store, prefix: &str, key: &str) -> Result<Taken<'_>, Status> {
+        self.catch_up(store, prefix).map_err(Status::internal)?;
+        Ok(self.but(key))
+    }
+
+    pub(super) fn but(&self, key: &str) -> Taken<'_> {
+        Taken { all: self, own: self.services.get(key) }
+    }
+
+    fn catch_up(&mut self, store: &dyn Store, prefix: &str) -> Result<(), ReadError> {
+        loop {
+            let Some(changes) = &mut self.changes else {
+                self.learn(store, prefix)?;
+                continue;
             };
-            if &*entry.key != key {
-                taken.addresses.extend(&held.addresses);
-                taken.ports.extend(&held.ports);
+            match changes.take(BATCH) {
+                Ok(batch) if batch.is_empty() => return Ok(()),
+                Ok(batch) => batch.into_iter().for_each(|change| match (change.before, change.after) {
+                    (_, Some(after)) => self.set(&after.key, read(&after)),
+                    (Some(before), None) => self.set(&before.key, Held::default()),
+                    (None, None) => {}
+                }),
+                // So much has happened since the last look that it is easier to look at everything.
+                Err(ReadError::Compacted { .. }) => self.changes = None,
+                Err(error) => return Err(error),
             }
-            known.insert(entry.key, (entry.revision, held));
         }
-        self.0 = known;
-        Ok(taken)
+    }
+
+    fn learn(&mut self, store: &dyn Store, prefix: &str) -> Result<(), ReadError> {
+        let page = store.range(Range { prefix, ..Range::default() })?;
+        *self = Self::default();
+        page.entries.iter().for_each(|entry| self.set(&entry.key, read(entry)));
+        self.changes = match store.watch(prefix, page.revision) {
+            Ok(changes) => Some(changes),
+            // Between the two that was compacted: it is learnt anew.
+            Err(ReadError::Compacted { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(())
+    }
+
+    /// Notes what a service has now.
+    pub(super) fn set(&mut self, key: &Arc<str>, held: Held) {
+        let before = self.services.remove(key).unwrap_or_default();
+        count(&mut self.addresses, &before.addresses, &held.addresses);
+        count(&mut self.ports, &before.ports, &held.ports);
+        if !held.addresses.is_empty() || !held.ports.is_empty() {
+            self.services.insert(key.clone(), held);
+        }
+    }
+}
+
+/// Takes what was there out of the counts, and what is there into them.
+fn count<T: Copy + Eq + Hash>(counts: &mut HashMap<T, usize>, before: &BTreeSet<T>, after: &BTreeSet<T>) {
+    for one in before {
+        match counts.get_mut(one) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(counts.remove(one)),
+        }
+    }
+    for one in after {
+        *counts.entry(*one).or_default() += 1;
     }
 }
 
@@ -77,4 +145,56 @@ fn read(entry: &Entry) -> Held {
     let addresses = cluster_ips.iter().chain([&cluster_ip]).filter_map(|text| text.parse().ok()).collect();
     let ports = ports.iter().map(|port| port.node_port).chain([health_check_node_port]).filter(|port| *port != 0);
     Held { addresses, ports: ports.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use konverge_store::{Commit, Memory, Retention, Revision};
+
+    use super::*;
+
+    const SERVICES: &str = "/services/";
+
+    fn key(name: &str) -> String {
+        format!("{SERVICES}{name}")
+    }
+
+    async fn put(store: &Memory, name: &str, address: &str, port: u16) -> Revision {
+        let service = serde_json::json!({
+            "spec": {"clusterIP": address, "clusterIPs": [address], "ports": [{"nodePort": port}, {"nodePort": port}]},
+        });
+        store.commit(Commit::default().put(key(name), service.to_string())).await.unwrap()
+    }
+
+    /// Whether others than `name` have these.
+    fn check(addresses: &mut Addresses, store: &Memory, name: &str, address: &str, port: u16, expect: (bool, bool)) {
+        let taken = addresses.taken(store, SERVICES, &key(name)).unwrap();
+        assert_eq!((taken.has_address(&address.parse().unwrap()), taken.has_port(&port)), expect, "{name} {address}");
+    }
+
+    #[tokio::test]
+    async fn what_services_have_is_followed() {
+        let store = Memory::new(Retention::default());
+        let mut addresses = Addresses::default();
+        put(&store, "a", "10.96.1.1", 30001).await;
+        check(&mut addresses, &store, "b", "10.96.1.1", 30001, (true, true));
+        check(&mut addresses, &store, "a", "10.96.1.1", 30001, (false, false));
+        // Others come, and change what they have.
+        put(&store, "b", "10.96.1.2", 30002).await;
+        check(&mut addresses, &store, "a", "10.96.1.2", 30002, (true, true));
+        put(&store, "b", "10.96.1.2", 30003).await;
+        check(&mut addresses, &store, "a", "10.96.1.2", 30002, (true, false));
+        // What two have is free only when both are gone.
+        put(&store, "c", "10.96.1.1", 30004).await;
+        check(&mut addresses, &store, "a", "10.96.1.1", 30001, (true, false));
+        store.commit(Commit::default().delete(key("a"))).await.unwrap();
+        check(&mut addresses, &store, "d", "10.96.1.1", 30001, (true, false));
+        let newest = store.commit(Commit::default().delete(key("c"))).await.unwrap();
+        // What happened was forgotten before it was looked at.
+        store.compact(newest);
+        check(&mut addresses, &store, "d", "10.96.1.1", 30004, (false, false));
+        check(&mut addresses, &store, "d", "10.96.1.2", 30003, (true, true));
+        put(&store, "d", "10.96.1.5", 30005).await;
+        check(&mut addresses, &store, "b", "10.96.1.5", 30005, (true, true));
+    }
 }

@@ -98,7 +98,7 @@ pub(super) fn keep(old: &Value, new: &mut Value) {
 }
 
 /// Gives a service what it needs and has not.
-pub(super) fn assign(taken: &Taken, random: u128, old: Option<&Value>, new: &mut Value) -> Result<(), Refused> {
+pub(super) fn assign(taken: &Taken<'_>, random: u128, old: Option<&Value>, new: &mut Value) -> Result<(), Refused> {
     let before = old.map(|old| &old["spec"]);
     let spec = &mut new["spec"];
     if needs_address(spec) {
@@ -187,11 +187,11 @@ fn choose_families(spec: &mut Value) -> Result<(), Refused> {
     Ok(())
 }
 
-fn choose_address(taken: &Taken, random: u128, spec: &mut Value) -> Result<(), Refused> {
+fn choose_address(taken: &Taken<'_>, random: u128, spec: &mut Value) -> Result<(), Refused> {
     if let Some(asked) = said(&spec["clusterIP"]).and_then(Value::as_str) {
         let parsed: Option<Ipv4Addr> = asked.parse().ok();
         let why = match parsed {
-            Some(address) if taken.addresses.contains(&address) => "provided IP is already allocated".to_owned(),
+            Some(address) if taken.has_address(&address) => "provided IP is already allocated".to_owned(),
             Some(address) if (1..HOSTS - 1).contains(&u32::from(address).wrapping_sub(NETWORK)) => return Ok(()),
             _ => format!(
                 "the provided IP ({asked}) is not in the valid range. The range of valid IPs is {}/16",
@@ -202,7 +202,7 @@ fn choose_address(taken: &Taken, random: u128, spec: &mut Value) -> Result<(), R
         let path = FieldPath::new("spec").child("clusterIPs");
         return Err(Refused::Field(FieldError::invalid(path, spec["clusterIPs"].clone(), why)));
     }
-    let free = |host: &u32| *host != OWN && !taken.addresses.contains(&Ipv4Addr::from(NETWORK + host));
+    let free = |host: &u32| *host != OWN && !taken.has_address(&Ipv4Addr::from(NETWORK + host));
     let host = candidates(ASKED_HOSTS, HOSTS - 1, random).chain(OWN + 1..ASKED_HOSTS).find(free);
     let host = host.ok_or_else(|| Refused::Full("failed to allocate a serviceIP: range is full".to_owned()))?;
     let address = Ipv4Addr::from(NETWORK + host).to_string();
@@ -211,7 +211,7 @@ fn choose_address(taken: &Taken, random: u128, spec: &mut Value) -> Result<(), R
     Ok(())
 }
 
-fn choose_ports(taken: &Taken, random: u128, spec: &mut Value, before: Option<&Value>) -> Result<(), Refused> {
+fn choose_ports(taken: &Taken<'_>, random: u128, spec: &mut Value, before: Option<&Value>) -> Result<(), Refused> {
     let unasked = spec["allocateLoadBalancerNodePorts"] != false || !is_balanced(spec);
     let kept: Vec<u16> =
         before.map(|before| node_ports(before).iter().filter_map(number).collect()).unwrap_or_default();
@@ -226,7 +226,7 @@ fn choose_ports(taken: &Taken, random: u128, spec: &mut Value, before: Option<&V
         let why = match number {
             Some(number) if kept.contains(&number) => None,
             Some(number) if !(FIRST_PORT..FIRST_PORT + PORTS).contains(&number) => Some(out_of_range()),
-            Some(number) if taken.ports.contains(&number) || twice => Some("provided port is already allocated".into()),
+            Some(number) if taken.has_port(&number) || twice => Some("provided port is already allocated".into()),
             Some(_) => None,
             None => Some(out_of_range()),
         };
@@ -261,10 +261,10 @@ fn out_of_range() -> String {
     )
 }
 
-fn free_port(taken: &Taken, ours: &[u16], random: u128) -> Result<u16, Refused> {
+fn free_port(taken: &Taken<'_>, ours: &[u16], random: u128) -> Result<u16, Refused> {
     let order = candidates(ASKED_PORTS.into(), PORTS.into(), random).chain(0..u32::from(ASKED_PORTS));
     let mut order = order.filter_map(|at| u16::try_from(at).ok()).map(|at| FIRST_PORT + at);
-    let free = order.find(|port| !taken.ports.contains(port) && !ours.contains(port));
+    let free = order.find(|port| !taken.has_port(port) && !ours.contains(port));
     free.ok_or_else(|| Refused::Full("failed to allocate a nodePort: range is full".to_owned()))
 }
 

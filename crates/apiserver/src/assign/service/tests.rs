@@ -1,17 +1,19 @@
 //! Tests of `service`, as tables.
 
 use super::*;
+use crate::assign::addresses::{Addresses, Held};
 
 /// What becomes of the spec of a service where these are taken, or the complaint.
 fn given(taken: &[&str], ports: &[u16], old: Option<Value>, spec: Value) -> Result<Value, String> {
-    let addresses = taken.iter().map(|text| text.parse().unwrap()).collect();
-    let taken = Taken { addresses, ports: ports.iter().copied().collect() };
+    let mut addresses = Addresses::default();
+    let held = taken.iter().map(|text| text.parse().unwrap()).collect();
+    addresses.set(&"other".into(), Held { addresses: held, ports: ports.iter().copied().collect() });
     let old = old.map(|spec| json!({"spec": spec}));
     let mut new = json!({"spec": spec});
     if let Some(old) = &old {
         keep(old, &mut new);
     }
-    match assign(&taken, 0, old.as_ref(), &mut new) {
+    match assign(&addresses.but("this"), 0, old.as_ref(), &mut new) {
         Ok(()) => Ok(new["spec"].take()),
         Err(Refused::Field(error)) => Err(error.to_string()),
         Err(Refused::Full(why)) => Err(why),
@@ -86,16 +88,21 @@ fn addresses() {
 
 #[test]
 fn every_address_is_given_once() {
-    let mut taken = Taken::default();
+    let mut addresses = Addresses::default();
     for random in 0..2000u128 {
         let mut service = json!({"spec": {"type": "NodePort", "ports": [{"port": 80}]}});
+        let taken = addresses.but("this");
         assign(&taken, random % 7, None, &mut service).unwrap();
-        assert!(taken.addresses.insert(service["spec"]["clusterIP"].as_str().unwrap().parse().unwrap()));
-        assert!(taken.ports.insert(number(&service["spec"]["ports"][0]["nodePort"]).unwrap()));
+        let address = service["spec"]["clusterIP"].as_str().unwrap().parse().unwrap();
+        let port = number(&service["spec"]["ports"][0]["nodePort"]).unwrap();
+        assert!(!taken.has_address(&address) && !taken.has_port(&port), "{service}");
+        let held = Held { addresses: [address].into(), ports: [port].into() };
+        addresses.set(&random.to_string().into(), held);
     }
-    taken.ports.extend(FIRST_PORT..FIRST_PORT + PORTS);
+    let ports = (FIRST_PORT..FIRST_PORT + PORTS).collect();
+    addresses.set(&"greedy".into(), Held { ports, ..Held::default() });
     let mut service = json!({"spec": {"type": "NodePort", "ports": [{"port": 80}]}});
-    let refused = assign(&taken, 0, None, &mut service).unwrap_err();
+    let refused = assign(&addresses.but("this"), 0, None, &mut service).unwrap_err();
     assert_eq!(refused, Refused::Full("failed to allocate a nodePort: range is full".into()));
 }
 
