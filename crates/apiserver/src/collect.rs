@@ -183,7 +183,7 @@ impl Dependents {
                 return self.foreground(server, &resource, &object).await;
             }
         }
-        reconsider(server, &resource, &object).await
+        self.reconsider(server, &resource, &object).await
     }
 
     /// Makes dependents forget the owner, then lets it go.
@@ -206,11 +206,46 @@ impl Dependents {
             let dependent = resource.view(&entry);
             let blocks = references(&dependent).any(|one| one["uid"] == uid && one["blockOwnerDeletion"] == true);
             waiting |= blocks;
-            reconsider(server, &resource, &dependent).await?;
+            self.reconsider(server, &resource, &dependent).await?;
         }
         // Deletions that were done at once come back as changes, and then nothing is waited for any more.
         let still = waiting && self.0.get(uid).into_iter().flatten().any(|key| read(server, key).is_some());
         if still { Ok(()) } else { drop_finalizer(server, resource, owner, FOREGROUND).await }
+    }
+
+    /// Deletes an object none of whose owners is left; one that still has some forgets the others.
+    async fn reconsider(&self, server: &Arc<Server>, resource: &Arc<Resource>, object: &Value) -> Result<(), Status> {
+        let (mut kept, mut waiting, mut lost) = (0, false, BTreeSet::new());
+        for owner in references(object) {
+            match find(server, object, owner) {
+                Found::There(_) | Found::Unknown => kept += 1,
+                Found::Waiting(_) => waiting = true,
+                Found::Absent => {
+                    lost.insert(owner["uid"].as_str().unwrap_or_default().to_owned());
+                }
+            }
+        }
+        if kept == 0 && (waiting || !lost.is_empty()) {
+            if meta::is_terminating(object) {
+                return Ok(());
+            }
+            let uid = meta::text(object, "uid");
+            // Where who waits for whom is a circle, somebody has to go first.
+            let foreground = waiting && blocks_owner(object) && !self.is_awaited_by_a_dependent(server, uid);
+            let options = DeleteOptions::of(uid, foreground);
+            let (namespace, name) = place(object);
+            return done(delete(server, resource, namespace, name, &options).await);
+        }
+        if kept > 0 && !lost.is_empty() {
+            return forget(server, resource, object, &lost).await;
+        }
+        Ok(())
+    }
+
+    /// Whether something that depends on this owner waits in turn for what depends on it.
+    fn is_awaited_by_a_dependent(&self, server: &Server, uid: &str) -> bool {
+        let mut dependents = self.0.get(uid).into_iter().flatten().filter_map(|key| read(server, key));
+        dependents.any(|(_, entry)| waits(&record::decode(&entry)))
     }
 }
 
@@ -222,32 +257,6 @@ enum Found {
     Absent,
     /// Its kind is not known here, or it cannot be reached from the dependent: nothing is concluded.
     Unknown,
-}
-
-/// Deletes an object none of whose owners is left; one that still has some forgets the others.
-async fn reconsider(server: &Arc<Server>, resource: &Arc<Resource>, object: &Value) -> Result<(), Status> {
-    let (mut kept, mut waiting, mut lost) = (0, false, BTreeSet::new());
-    for owner in references(object) {
-        match find(server, object, owner) {
-            Found::There(_) | Found::Unknown => kept += 1,
-            Found::Waiting(_) => waiting = true,
-            Found::Absent => {
-                lost.insert(owner["uid"].as_str().unwrap_or_default().to_owned());
-            }
-        }
-    }
-    if kept == 0 && (waiting || !lost.is_empty()) {
-        if meta::is_terminating(object) {
-            return Ok(());
-        }
-        let options = DeleteOptions::of(meta::text(object, "uid"), waiting && blocks_owner(object));
-        let (namespace, name) = place(object);
-        return done(delete(server, resource, namespace, name, &options).await);
-    }
-    if kept > 0 && !lost.is_empty() {
-        return forget(server, resource, object, &lost).await;
-    }
-    Ok(())
 }
 
 fn find(server: &Server, dependent: &Value, owner: &Value) -> Found {
@@ -268,10 +277,12 @@ fn find(server: &Server, dependent: &Value, owner: &Value) -> Found {
     if meta::text(&object, "uid") != text("uid") {
         return Found::Absent;
     }
-    if meta::is_terminating(&object) && meta::finalizers(&object).contains(&FOREGROUND) {
-        return Found::Waiting(entry);
-    }
-    Found::There(entry)
+    if waits(&object) { Found::Waiting(entry) } else { Found::There(entry) }
+}
+
+/// Whether an object goes after what depends on it.
+fn waits(object: &Value) -> bool {
+    meta::is_terminating(object) && meta::finalizers(object).contains(&FOREGROUND)
 }
 
 /// Takes owners out of an object's references.

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Resource, ResourceExt};
@@ -10,7 +11,7 @@ use tokio::time::timeout;
 use super::{Setup, flows, refused, typed};
 use crate::cluster::{AT_MOST, config_map, deployment};
 
-flows![Inside: dependents_go_with_their_owner, namespaces_go_with_their_content];
+flows![Inside: dependents_go_with_their_owner, circles_end, namespaces_go_with_their_content];
 
 async fn gone(maps: &Api<ConfigMap>, object: &ConfigMap) {
     let (name, uid) = (object.name_any(), object.uid().unwrap());
@@ -38,6 +39,29 @@ async fn dependents_go_with_their_owner(setup: Setup) {
             assert!(maps.get(name).await.unwrap().owner_references().is_empty(), "{name}");
         } else {
             gone(&maps, &dependent).await;
+        }
+    }
+}
+
+async fn circles_end(setup: Setup) {
+    let maps: Api<ConfigMap> = setup.api();
+    let owned = |name: &str, owner: Option<&ConfigMap>| {
+        let mut map: ConfigMap = typed(&config_map(name));
+        let owner = owner.and_then(|owner| owner.controller_owner_ref(&()));
+        let owner = owner.map(|owner| OwnerReference { block_owner_deletion: Some(true), ..owner });
+        map.meta_mut().owner_references = owner.map(|owner| vec![owner]);
+        map
+    };
+    for count in 2..=4 {
+        let mut chain = vec![maps.create(&PostParams::default(), &owned("m0", None)).await.unwrap()];
+        for at in 1..count {
+            let next = owned(&format!("m{at}"), chain.last());
+            chain.push(maps.create(&PostParams::default(), &next).await.unwrap());
+        }
+        maps.replace("m0", &PostParams::default(), &owned("m0", chain.last())).await.unwrap();
+        maps.delete("m0", &DeleteParams::foreground()).await.unwrap();
+        for map in &chain {
+            gone(&maps, map).await;
         }
     }
 }
