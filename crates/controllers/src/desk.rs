@@ -8,9 +8,9 @@ use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use konverge_core::ObjectKey;
 use konverge_runtime::{
-    Action, Backoff, BoxFuture, Cache, Caches, Clock, Controller, ControllerOptions, Error, Event, FieldManager, Meter,
-    Missing, Patch, QueueOptions, Recorder, RecorderOptions, RecorderTask, Result, Run, Severity, Subject, Target,
-    WriteError, Writer, WriterOptions,
+    Action, Backoff, BoxFuture, Cache, Caches, Clock, Controller, ControllerOptions, Error, Event, EventLog,
+    FieldManager, Meter, Missing, Patch, QueueOptions, Recorder, RecorderOptions, RecorderTask, Result, Run, Severity,
+    Subject, Target, WriteError, Writer, WriterOptions,
 };
 use kube::Client;
 use kube::core::ApiResource;
@@ -32,8 +32,9 @@ const CONCURRENCY: usize = 16;
 /// How long the first retry waits: most failures are conflicts with somebody who was faster.
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 
-/// How many events a controller remembers.
+/// How many events a controller remembers, and for how long repetitions are counted together.
 const HISTORY: usize = 1000;
+const WINDOW: Duration = Duration::from_secs(60);
 
 /// What one controller works with. Clones are the same.
 #[derive(Clone)]
@@ -56,7 +57,7 @@ impl Desk {
         let options = RecorderOptions {
             controller: name.into(),
             instance: name.into(),
-            history: HISTORY,
+            log: EventLog::new(WINDOW, HISTORY),
             clock: clock.clone(),
             ..RecorderOptions::default()
         };

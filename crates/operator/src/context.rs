@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use konverge_core::{LabelSelector, ObjectKey};
+use konverge_core::ObjectKey;
 use konverge_runtime::{
-    Cause, Condition, Conditions, Error, Event, Object, OtherFields, Owner, Result, Severity, StatusUpdate, Subject,
+    Cause, Condition, Conditions, Error, Event, Object, OtherFields, Owner, Record, Result, Severity, StatusUpdate,
+    Subject,
 };
+use kube::Client;
 use serde::Serialize;
 
 use crate::builders::Selector;
 use crate::children::{Children, Converged, Wanted};
 use crate::engine::Engine;
 use crate::kind::{Kind, Scope};
+use crate::within::Within;
 
 /// The object that is reconciled, and the cluster around it. Clones are the same.
 ///
@@ -55,6 +58,17 @@ impl<R: Kind> Context<R> {
     /// Why this reconcile runs: what happened since the last one, oldest first.
     pub fn causes(&self) -> &[Arc<Cause>] {
         &self.0.causes
+    }
+
+    /// The newest reconciles of this object before this one, oldest first: why each ran, how long it took, how it ended.
+    pub fn past_runs(&self) -> Vec<Record> {
+        self.0.engine.controller.history().of(&self.0.key)
+    }
+
+    /// The client, for what has no word of its own here. The caches do not know what is written with it until the watch
+    /// brings it.
+    pub fn client(&self) -> Client {
+        self.0.engine.client.clone()
     }
 
     /// Makes an object look like this: creates it, changes it, or does nothing if it does already. It belongs to the
@@ -106,24 +120,38 @@ impl<R: Kind> Context<R> {
 
     /// Deletes an object in this namespace; that there is none is fine.
     pub async fn delete<T: Kind>(&self, name: &str) -> Result<()> {
-        self.0.engine.delete::<T>(&self.key_of::<T>(name)).await
+        self.here().delete::<T>(name).await
     }
 
     /// An object in this namespace, if it is there.
     pub async fn get<T: Kind>(&self, name: &str) -> Result<Option<T>> {
-        self.0.engine.get(&self.key_of::<T>(name)).await
+        self.here().get(name).await
     }
 
     /// The objects of a kind in this namespace.
     pub async fn list<T: Kind>(&self) -> Result<Vec<T>> {
-        self.0.engine.list(self.namespace_of::<T>(), &LabelSelector::default()).await
+        self.here().list().await
     }
 
     /// The objects of a kind in this namespace that have these labels.
     pub async fn list_by<T: Kind>(&self, selector: Selector) -> Result<Vec<T>> {
-        let terms: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let selector = LabelSelector::parse(&terms.join(",")).map_err(Error::permanent)?;
-        self.0.engine.list(self.namespace_of::<T>(), &selector).await
+        self.here().list_by(selector).await
+    }
+
+    /// The objects of a kind in this namespace that an index finds under a value: see [`Operator::index`](crate::Operator::index).
+    pub async fn list_by_index<T: Kind>(&self, index: &str, value: &str) -> Result<Vec<T>> {
+        self.here().list_by_index(index, value).await
+    }
+
+    /// Another namespace, to read and delete in: `ctx.within("kube-system").get::<ConfigMap>("kube-root-ca.crt")`. To apply
+    /// something there, give it that namespace.
+    pub fn within<'a>(&'a self, namespace: &'a str) -> Within<'a> {
+        Within::new(&self.0.engine, Some(namespace))
+    }
+
+    /// All namespaces that the operator looks at, to list in.
+    pub fn everywhere(&self) -> Within<'_> {
+        Within::new(&self.0.engine, None)
     }
 
     /// Says what is true of the object now. What is not mentioned goes, but for conditions; what is so already is not
@@ -198,12 +226,8 @@ impl<R: Kind> Context<R> {
         Ok(ObjectKey::new(namespace, name))
     }
 
-    fn namespace_of<T: Kind>(&self) -> Option<&str> {
-        if T::scope() == Scope::Namespaced { self.0.key.namespace() } else { None }
-    }
-
-    fn key_of<T: Kind>(&self, name: &str) -> ObjectKey {
-        ObjectKey::new(self.namespace_of::<T>(), name)
+    fn here(&self) -> Within<'_> {
+        Within::new(&self.0.engine, self.0.key.namespace())
     }
 }
 

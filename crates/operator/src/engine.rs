@@ -11,11 +11,13 @@ use konverge_runtime::{
     Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Member, OWNER_LABEL, Object, Owner,
     Recorder, Target, Trigger, Writer,
 };
+use kube::Client;
 use kube::core::ApiResource;
 use parking_lot::RwLock;
 use serde_json::Value;
 
 use crate::children::{ChildKind, Converged};
+use crate::index::Indexes;
 use crate::kind::{Kind, Scope};
 use crate::metrics::Metrics;
 
@@ -25,6 +27,7 @@ const FILLED_WITHIN: Duration = Duration::from_secs(30);
 
 /// What the reconciles of one controller share.
 pub(crate) struct Engine {
+    pub client: Client,
     pub caches: Caches,
     pub writer: Writer,
     pub recorder: Recorder,
@@ -37,6 +40,8 @@ pub(crate) struct Engine {
     pub metrics: Metrics,
     /// The caches of kinds that belong to those objects: few, and asked for by every apply.
     pub owned: RwLock<Vec<Owned>>,
+    /// What objects can be found by, under the name that the user gave it.
+    pub indexes: Indexes,
 }
 
 /// A kind that belongs to the objects that are reconciled.
@@ -51,15 +56,20 @@ impl Engine {
     /// The cache of a kind whose objects belong to those that are reconciled, watched from now on: what happens to one
     /// of them wakes its owner. `namespace` is where the object lies that is wanted of it.
     pub fn owned<T: Kind>(&self, namespace: Option<&str>) -> Cache {
-        let (kind, namespace) = (TypeId::of::<T>(), self.place(namespace));
+        let (kind, namespace) = (TypeId::of::<T>(), self.place::<T>(namespace));
         let is_it = |owned: &&Owned| owned.kind == kind && owned.namespace.as_deref() == namespace;
         if let Some(owned) = self.owned.read().iter().find(is_it) {
+            return owned.cache.clone();
+        }
+        let mut known = self.owned.write();
+        // Another reconcile may have been faster.
+        if let Some(owned) = known.iter().find(is_it) {
             return owned.cache.clone();
         }
         let namespaced = self.owner_scope == Scope::Namespaced;
         let trigger = Trigger::owner(&*T::kind(&()), &self.owner.group, &self.owner.kind, namespaced);
         let cache = self.controller.watch(target::<T>(namespace), trigger);
-        self.owned.write().push(Owned { kind, namespace: namespace.map(Box::from), cache: cache.clone() });
+        known.push(Owned { kind, namespace: namespace.map(Box::from), cache: cache.clone() });
         cache
     }
 
@@ -70,19 +80,21 @@ impl Engine {
 
     /// What to watch of a kind to see an object in `namespace`.
     pub fn target<T: Kind>(&self, namespace: Option<&str>) -> Target {
-        target::<T>(self.place(namespace))
+        target::<T>(self.place::<T>(namespace))
     }
 
     /// Where to look for an object in `namespace`: everywhere; or just there, where the operator looks at some namespaces
     /// only, also if it is another one that it was told to look into.
-    fn place<'a>(&self, namespace: Option<&'a str>) -> Option<&'a str> {
-        namespace.filter(|_| !self.namespaces.is_empty())
+    fn place<'a, T: Kind>(&self, namespace: Option<&'a str>) -> Option<&'a str> {
+        namespace.filter(|_| !self.namespaces.is_empty() && T::scope() == Scope::Namespaced)
     }
 
-    /// All places that are looked at: each namespace, or everything.
-    pub fn places(&self) -> impl Iterator<Item = Option<&str>> {
-        let everything = self.namespaces.is_empty().then_some(None);
-        self.namespaces.iter().map(|namespace| Some(namespace.as_str())).chain(everything)
+    /// All places where a kind is looked at: each namespace, or everything.
+    pub fn places<T: Kind>(&self) -> Vec<Option<&str>> {
+        match self.namespaces.as_slice() {
+            some @ [_, ..] if T::scope() == Scope::Namespaced => some.iter().map(|one| Some(one.as_str())).collect(),
+            _ => vec![None],
+        }
     }
 
     /// Waits until a cache shows what the server has.
@@ -184,12 +196,38 @@ impl Engine {
         }
     }
 
-    /// The objects of a kind in a namespace that a selector selects, from its cache, which is watched from now on.
+    /// The objects of a kind in a namespace, or in all that are looked at, that a selector selects. From its cache, which
+    /// is watched from now on.
     pub async fn list<T: Kind>(&self, namespace: Option<&str>, selector: &LabelSelector) -> Result<Vec<T>, Error> {
-        let cache = self.watched::<T>(namespace).unwrap_or_else(|| self.owned::<T>(namespace));
-        self.filled(&cache).await?;
-        let objects: Vec<Arc<Object>> = cache.list(namespace, selector);
-        objects.iter().map(|object| Ok(object.decode()?)).collect()
+        self.collect(namespace, |cache| cache.list(namespace, selector)).await
+    }
+
+    /// The same for those that an index finds under a value.
+    pub async fn list_by_index<T: Kind>(
+        &self,
+        namespace: Option<&str>,
+        index: &str,
+        value: &str,
+    ) -> Result<Vec<T>, Error> {
+        let index = self.indexes.of::<T>(index)?;
+        let inside = |object: &Arc<Object>| namespace.is_none() || object.namespace() == namespace;
+        let find = |cache: &Cache| index.find(cache, value).into_iter().filter(inside).collect();
+        self.collect(namespace, find).await
+    }
+
+    async fn collect<T: Kind>(
+        &self,
+        namespace: Option<&str>,
+        find: impl Fn(&Cache) -> Vec<Arc<Object>>,
+    ) -> Result<Vec<T>, Error> {
+        let places = if namespace.is_some() { vec![namespace] } else { self.places::<T>() };
+        let mut found = Vec::new();
+        for place in places {
+            let cache = self.watched::<T>(place).unwrap_or_else(|| self.owned::<T>(place));
+            self.filled(&cache).await?;
+            found.extend(find(&cache));
+        }
+        found.iter().map(|object| Ok(object.decode()?)).collect()
     }
 
     /// Deletes one object; that there is none is fine.

@@ -2,7 +2,7 @@
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use konverge_core::GroupVersionKind;
+use konverge_core::{GroupVersionKind, ObjectKey};
 use kube::Resource;
 use kube::core::ApiResource;
 use serde::Serialize;
@@ -46,6 +46,12 @@ pub trait Kind:
         } else {
             Scope::Cluster
         }
+    }
+
+    /// Its namespace and name. What is to be applied and names no namespace goes where its owner is.
+    fn key(&self) -> ObjectKey {
+        let meta = self.meta();
+        ObjectKey::new(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default())
     }
 
     /// Its CRD, if it is a custom resource that knows its schema: what `--print-crds` prints.

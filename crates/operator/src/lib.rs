@@ -3,7 +3,9 @@
 //! ```text
 //! prelude      everything an operator is written with
 //! operator     a function for each kind, and the life around it
-//! context      what a reconcile is given: the object, and the cluster around it; children are a set of what it applies
+//! context      what a reconcile is given: the object, and the cluster around it (within: other namespaces);
+//!              children are a set of what it applies
+//! watching     what is watched besides the objects themselves; index: what they are found by
 //! derives      CustomResource, Serialize, Deserialize, JsonSchema: a kind of one's own
 //! kind         what the API knows of a Rust type
 //! definition   what `#[kube(..)]` says → a CRD; structural makes its schema one that Kubernetes accepts
@@ -46,8 +48,11 @@ pub mod prelude;
 mod children;
 mod context;
 mod engine;
+mod index;
 mod operator;
 pub mod testing;
+mod watching;
+mod within;
 
 pub mod builders;
 mod definition;
@@ -69,8 +74,9 @@ pub use kind::{Kind, Scope};
 pub use konverge_core::{FieldError, FieldPath, ObjectKey};
 pub use konverge_macros::types;
 pub use konverge_runtime::{
-    Action, Cause, Condition, ConditionStatus, Conditions, DEGRADED, Error, FieldErrors, PROGRESSING, Predicate, READY,
-    Result, Severity, What, WriteError,
+    Action, Cause, Condition, ConditionStatus, Conditions, DEGRADED, Error, Event, EventLog, EventReader, FieldErrors,
+    HistoryFilter, PROGRESSING, Predicate, READY, Record, Recorded, Result, Severity, Subject, Verdict, What,
+    WriteError,
 };
 pub use log::{Logging, start_logging};
 pub use metrics::{
@@ -84,6 +90,8 @@ pub use settings::{
     BackoffSettings, BindAddress, ClusterError, ControllerOverrides, ControllerSettings, Flags, HealthSettings, Loaded,
     Loader, LogFormat, LoggingSettings, MetricsSettings, Print, RateLimitSettings, Settings, SettingsError, Source,
 };
+pub use watching::Watch;
+pub use within::Within;
 
 // For what has no word of its own here: the types behind builders, the client, and serde's and schemars' own derives.
 pub use {k8s_openapi, kube, schemars, serde, serde_json};

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge_core::ObjectKey;
-use konverge_runtime::{Action, Error, Object, Predicate, Result, Trigger, Which};
+use konverge_runtime::{Action, Error, EventLog, Object, Predicate, Result, Which};
 use kube::Client;
 use tokio::sync::oneshot;
 
@@ -23,14 +23,16 @@ use life::{Part, life};
 
 use crate::context::Context;
 use crate::engine::Engine;
+use crate::index::{Index, Indexes};
 use crate::kind::Kind;
 use crate::log::start_logging;
 use crate::metrics::{Metrics, counted};
 use crate::rules::Rules;
 use crate::settings::{ControllerOverrides, Print, Settings};
+use crate::watching::{Selection, Watch, references};
 
 type Step<R> = Arc<dyn Fn(Context<R>) -> BoxFuture<'static, Result<Action>> + Send + Sync>;
-type Watches = Box<dyn Fn(&Engine) + Send + Sync>;
+type Watches = Box<dyn Fn(&Engine) -> Result<()> + Send + Sync>;
 
 /// An operator for one kind, and through [`Operator::and`] for several.
 ///
@@ -62,12 +64,15 @@ pub struct Operator<R: Kind> {
     error_requeue: Option<Duration>,
     predicate: Predicate,
     urgent: Option<Which>,
+    selection: Selection,
     watches: Vec<Watches>,
+    indexes: Indexes,
     rules: Rules,
     overrides: ControllerOverrides,
     settings: Option<Settings>,
     client: Option<Client>,
     metrics: Option<Metrics>,
+    events: EventLog,
     others: Vec<Box<dyn Part>>,
 }
 
@@ -106,12 +111,15 @@ impl<R: Kind> Operator<R> {
             error_requeue: None,
             predicate: Predicate::always(),
             urgent: None,
+            selection: Selection::default(),
             watches: Vec::new(),
+            indexes: Indexes::default(),
             rules: Rules::new(),
             overrides: ControllerOverrides::default(),
             settings: None,
             client: None,
             metrics: None,
+            events: EventLog::default(),
             others: Vec::new(),
         }
     }
@@ -167,30 +175,81 @@ impl<R: Kind> Operator<R> {
         self
     }
 
+    /// Only objects with these labels, as `kubectl -l` takes it: `tier=gold,!retired`. One that loses them is gone for this
+    /// operator: nothing more is done for it, and a finalizer that was set stays.
+    pub fn matching_labels(mut self, selector: &str) -> Self {
+        self.selection.labels(selector);
+        self
+    }
+
+    /// Only objects with these fields, as `kubectl --field-selector` takes it: `metadata.name=main`. Custom resources have
+    /// those that their definition names (`selectableFields`).
+    pub fn matching_fields(mut self, selector: &str) -> Self {
+        self.selection.fields(selector);
+        self
+    }
+
     /// Watches a kind that belongs to these objects from the start; else the first apply of it does. The rules of the
     /// operator allow it to make, change and delete such objects.
     pub fn owns<T: Kind>(mut self) -> Self {
         self.watches.push(Box::new(|engine| {
-            engine.places().for_each(|place| drop(engine.owned::<T>(place)));
+            engine.places::<T>().into_iter().for_each(|place| drop(engine.owned::<T>(place)));
+            Ok(())
         }));
         self.needs::<T>(["list", "watch", "create", "patch", "delete"])
     }
 
-    /// Watches another kind; `map` says which objects a changed one concerns.
-    pub fn watches<T, F>(mut self, map: F) -> Self
-    where
-        T: Kind,
-        F: Fn(&T) -> Vec<ObjectKey> + Send + Sync + Clone + 'static,
-    {
-        self.watches.push(Box::new(move |engine| {
-            let map = map.clone();
-            // One that does not parse concerns nobody here; the watch has reported it.
-            let keys = move |object: &Object| object.decode::<T>().map(|object| map(&object)).unwrap_or_default();
-            let trigger = Trigger::mapped(T::resource().kind.as_str(), keys);
-            for place in engine.places() {
-                engine.controller.watch(engine.target::<T>(place), trigger.clone());
-            }
-        }));
+    /// Watches another kind; `map` says which objects a changed one concerns. [`Operator::watch`] does it in part.
+    pub fn watches<T: Kind>(self, map: impl Fn(&T) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
+        self.watch(Watch::new(map))
+    }
+
+    /// Watches another kind, or some of it.
+    pub fn watch<T: Kind>(mut self, watch: Watch<T>) -> Self {
+        self.watches.push(Box::new(move |engine| watch.begin(engine)));
+        self.needs::<T>(["list", "watch"])
+    }
+
+    /// Watches a kind that these objects name: whenever such an object comes, changes or goes, those that name it are
+    /// reconciled. `names` says which; one with a slash is in another namespace.
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Database", namespaced)]
+    /// # pub struct DatabaseSpec { password_secret: String }
+    /// Operator::<Database>::new()
+    ///     .refers_to::<Secret>(|database| vec![database.spec.password_secret.clone()]);
+    /// ```
+    pub fn refers_to<T: Kind>(mut self, names: impl Fn(&R) -> Vec<String> + Send + Sync + 'static) -> Self {
+        self.watches.push(Box::new(references::<R, T>(names)));
+        self.needs::<T>(["list", "watch"])
+    }
+
+    /// Lets [`Context::list_by_index`] find objects of a kind without looking at all of them: `values` says under which
+    /// values each is found.
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Database", namespaced)]
+    /// # pub struct DatabaseSpec { team: String }
+    /// async fn reconcile(ctx: Context<Database>) -> Result<Action> {
+    ///     let siblings = ctx.everywhere().list_by_index::<Database>("team", &ctx.resource().spec.team).await?;
+    ///     ctx.event("Counted", format!("one of {} of this team", siblings.len())).await?;
+    ///     Ok(Action::await_change())
+    /// }
+    ///
+    /// Operator::<Database>::new()
+    ///     .index("team", |database: &Database| vec![database.spec.team.clone()])
+    ///     .reconcile(reconcile);
+    /// ```
+    pub fn index<T: Kind>(
+        mut self,
+        name: impl Into<String>,
+        values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.indexes.add::<T>(name.into(), Index::new(values));
         self.needs::<T>(["list", "watch"])
     }
 
@@ -247,6 +306,26 @@ impl<R: Kind> Operator<R> {
         self
     }
 
+    /// A log of one's own to keep the events in: what was recorded can be searched and followed in it, also outside of
+    /// reconciles.
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # use konverge::{EventLog, HistoryFilter};
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Database", namespaced)]
+    /// # pub struct DatabaseSpec { team: String }
+    /// let log = EventLog::default();
+    /// let operator = Operator::<Database>::new().events(log.clone());
+    /// // While it runs, anywhere in the program:
+    /// let bad = log.find(&HistoryFilter { severity: Severity::Error, ..HistoryFilter::default() });
+    /// let mut from_now_on = log.follow(); // from_now_on.next().await
+    /// ```
+    pub fn events(mut self, log: EventLog) -> Self {
+        self.events = log;
+        self
+    }
+
     /// Another kind, run by the same operator. Settings and client are those of the first.
     pub fn and<T: Kind>(mut self, mut other: Operator<T>) -> Self {
         self.others.append(&mut other.others);
@@ -277,10 +356,10 @@ impl<R: Kind> Operator<R> {
             Some(client) => client,
             None => connect(&settings, &metrics).await?,
         };
-        let others = std::mem::take(&mut self.others);
+        let (others, log) = (std::mem::take(&mut self.others), self.events.clone());
         let parts: Vec<Box<dyn Part>> = std::iter::once(Box::new(self) as Box<dyn Part>).chain(others).collect();
         let (stopping, stopped) = oneshot::channel::<()>();
-        let life = async move { life(parts, &settings, client, &metrics, async { drop(stopped.await) }).await };
+        let life = async move { life(parts, &settings, client, log, &metrics, async { drop(stopped.await) }).await };
         let mut life = std::pin::pin!(threads::on_enough(life));
         tokio::select! {
             // It ends by itself only if it could not begin.

@@ -16,4 +16,5 @@ pub use crate::context::Context;
 pub use crate::derives::{CustomResource, Deserialize, JsonSchema, Serialize};
 pub use crate::kind::Kind;
 pub use crate::operator::Operator;
+pub use crate::watching::Watch;
 pub use crate::{Action, Condition, ConditionStatus, Error, FieldErrors, ObjectKey, Predicate, Result, Severity};

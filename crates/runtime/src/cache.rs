@@ -221,7 +221,11 @@ impl Cache {
     /// Adds an index: `values` says under which values an object is found. It has to say the same of the same object
     /// every time. An index of that name that is there already stays as it is.
     pub fn add_index(&self, name: &str, values: impl Fn(&Object) -> Vec<String> + Send + Sync + 'static) {
-        self.0.core.state.write().add_index(name, Arc::new(values));
+        let state = &self.0.core.state;
+        // It is asked for far more often than it is new, and readers need not wait for that.
+        if !state.read().has_index(name) {
+            state.write().add_index(name, Arc::new(values));
+        }
     }
 
     /// Whether everything that was there at the start is here.

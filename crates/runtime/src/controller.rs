@@ -5,7 +5,6 @@
 //! cache.subscribe → trigger.wakeups → queue.add → worker → reconciler
 //! ```
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,8 +68,8 @@ pub struct Controller {
     queue: Queue<Arc<Cause>>,
     history: Arc<History>,
     options: ControllerOptions,
-    /// What is watched besides the objects themselves; each target once.
-    watched: Mutex<HashMap<Target, (Cache, Subscription)>>,
+    /// What is watched besides the objects themselves, with a subscription for each trigger.
+    watched: Mutex<Vec<(Cache, Subscription)>>,
     /// The subscriptions to the objects themselves.
     itself: Mutex<Vec<Subscription>>,
 }
@@ -133,15 +132,11 @@ impl Controller {
         self.queue.stats()
     }
 
-    /// Watches another kind: `trigger` says whom its changes wake. Asking twice for the same is asking once.
+    /// Watches another kind: `trigger` says whom its changes wake. A target may have several triggers; it is watched once.
     pub fn watch(&self, target: Target, trigger: Trigger) -> Cache {
-        let mut watched = self.watched.lock();
-        if let Some((cache, _)) = watched.get(&target) {
-            return cache.clone();
-        }
-        let cache = self.caches.open(target.clone());
+        let cache = self.caches.open(target);
         let subscription = self.subscribe(&cache, trigger);
-        watched.insert(target, (cache.clone(), subscription));
+        self.watched.lock().push((cache.clone(), subscription));
         cache
     }
 
@@ -159,7 +154,7 @@ impl Controller {
         *self.itself.lock() = self.primaries.iter().map(|cache| self.subscribe(cache, trigger.clone())).collect();
         let mut stop = std::pin::pin!(stop);
         let synced = async {
-            let others: Vec<Cache> = self.watched.lock().values().map(|(cache, _)| cache.clone()).collect();
+            let others: Vec<Cache> = self.watched.lock().iter().map(|(cache, _)| cache.clone()).collect();
             for cache in self.primaries.iter().chain(&others) {
                 cache.synced().await;
             }

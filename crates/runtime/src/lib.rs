@@ -45,7 +45,8 @@ pub use queue::{
     Added, Ageing, Backoff, Causes, Job, Outcome, Priority, Queue, QueueOptions, QueueStats, Rate, Settled, Wakeup,
 };
 pub use recorder::{
-    Clock, Event, HistoryFilter, Recorded, Recorder, RecorderCounts, RecorderOptions, RecorderTask, Severity, Subject,
+    Clock, Event, EventLog, EventReader, HistoryFilter, Recorded, Recorder, RecorderCounts, RecorderOptions,
+    RecorderTask, Severity, Subject,
 };
 pub use status::{
     Condition, ConditionStatus, Conditions, DEGRADED, OtherFields, PROGRESSING, READY, StatusUpdate, is_true,

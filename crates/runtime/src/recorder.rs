@@ -3,11 +3,12 @@
 //! time is dropped and counted.
 //!
 //! ```text
-//! record ─▶ journal (counts repetitions, keeps history) ─▶ queue ─▶ outbox (when to write what) ─▶ object ─▶ server
-//!              └─▶ streams
+//! record ─▶ log (journal: counts repetitions, keeps history) ─▶ queue ─▶ outbox (when to write what) ─▶ object ─▶ server
+//!            └─▶ readers
 //! ```
 
 mod journal;
+mod log;
 mod object;
 mod outbox;
 
@@ -16,18 +17,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use futures_util::Stream;
 use jiff::{SignedDuration, Timestamp};
 use kube::core::{ApiResource, GroupVersionKind};
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 
 pub use journal::{Event, HistoryFilter, Recorded, Severity, Subject};
+pub use log::{EventLog, EventReader};
 
 use crate::error::WriteError;
 use crate::write::{Call, MERGE_PATCH, Verb, Writer};
-use journal::Journal;
 use outbox::{Ended, Offered, Outbox, Pace, Task};
 
 /// Tells the time.
@@ -40,16 +40,14 @@ pub struct RecorderOptions {
     pub controller: String,
     /// Which instance of it: the name of the pod.
     pub instance: String,
-    /// How long repetitions of an event are counted together.
-    pub window: Duration,
     /// How long repetitions wait for more of them before the Event is updated.
     pub gather: Duration,
     /// How many different events of one object are written at once.
     pub burst: u32,
     /// How long it takes until one more is.
     pub refill: Duration,
-    /// How many events the history keeps.
-    pub history: usize,
+    /// Where events are kept, for whoever asks inside of the process.
+    pub log: EventLog,
     /// The time.
     pub clock: Clock,
 }
@@ -74,9 +72,8 @@ pub struct RecorderCounts {
 pub struct Recorder(Arc<Shared>);
 
 struct Shared {
-    journal: Mutex<Journal>,
+    log: EventLog,
     queue: Mutex<Option<mpsc::Sender<Arc<Recorded>>>>,
-    streams: broadcast::Sender<Arc<Recorded>>,
     counters: Arc<Counters>,
     clock: Clock,
 }
@@ -107,19 +104,15 @@ pub struct RecorderTask {
 /// a reconcile must not wait for its events.
 const QUEUE: usize = 1024;
 
-/// How far a reader of a stream may fall behind before it misses events.
-const STREAM: usize = 1024;
-
 impl Default for RecorderOptions {
     fn default() -> Self {
         Self {
             controller: "konverge".into(),
             instance: "konverge".into(),
-            window: Duration::from_secs(60),
             gather: Duration::from_secs(10),
             burst: 25,
             refill: Duration::from_secs(10),
-            history: 10_000,
+            log: EventLog::default(),
             clock: Arc::new(Timestamp::now),
         }
     }
@@ -132,15 +125,14 @@ impl Recorder {
         let (sender, queue) = mpsc::channel(QUEUE);
         let counters = Arc::new(Counters::default());
         let pace = Pace {
-            window: signed(options.window),
+            window: options.log.window(),
             gather: signed(options.gather),
             burst: options.burst.max(1),
             refill: signed(options.refill).max(SignedDuration::from_millis(1)),
         };
         let shared = Shared {
-            journal: Mutex::new(Journal::new(pace.window, options.history.max(1))),
+            log: options.log,
             queue: Mutex::new(Some(sender)),
-            streams: broadcast::Sender::new(STREAM),
             counters: counters.clone(),
             clock: options.clock.clone(),
         };
@@ -162,33 +154,17 @@ impl Recorder {
         let shared = &*self.0;
         let now = (shared.clock)();
         shared.counters.recorded.fetch_add(1, Relaxed);
-        // Sent while the journal is held, so that counts arrive in their order.
-        let mut journal = shared.journal.lock();
-        let recorded = journal.record(subject, event, now);
-        // Nobody may be listening.
-        let _ = shared.streams.send(recorded.clone());
-        let sent = shared.queue.lock().as_ref().is_some_and(|queue| queue.try_send(recorded).is_ok());
-        if !sent {
-            shared.counters.dropped.fetch_add(1, Relaxed);
-        }
-    }
-
-    /// The newest events that the filter takes, oldest first.
-    pub fn history(&self, filter: &HistoryFilter) -> Vec<Arc<Recorded>> {
-        self.0.journal.lock().find(filter)
-    }
-
-    /// Every event from now on, also repetitions. A reader that falls far behind misses the oldest.
-    pub fn stream(&self) -> impl Stream<Item = Arc<Recorded>> + Send + use<> {
-        futures_util::stream::unfold(self.0.streams.subscribe(), |mut receiver| async {
-            loop {
-                match receiver.recv().await {
-                    Ok(recorded) => return Some((recorded, receiver)),
-                    Err(broadcast::error::RecvError::Lagged(_)) => {}
-                    Err(broadcast::error::RecvError::Closed) => return None,
-                }
+        shared.log.record(subject, event, now, |recorded| {
+            let queue = shared.queue.lock();
+            if queue.as_ref().is_none_or(|queue| queue.try_send(recorded).is_err()) {
+                shared.counters.dropped.fetch_add(1, Relaxed);
             }
-        })
+        });
+    }
+
+    /// The events so far, and those to come.
+    pub fn log(&self) -> &EventLog {
+        &self.0.log
     }
 
     /// What became of all events so far.

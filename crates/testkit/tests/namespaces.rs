@@ -41,7 +41,7 @@ async fn some_namespaces_are_one_controller() -> Result<()> {
             ..Settings::default()
         })
         .owns::<ConfigMap>()
-        .watches::<Secret, _>(|secret: &Secret| vec![ObjectKey::new(secret.inner().metadata.namespace.as_deref(), "t")])
+        .watches::<Secret>(|secret: &Secret| vec![ObjectKey::new(secret.inner().metadata.namespace.as_deref(), "t")])
         .with_finalizer()
         .reconcile(move |ctx: Context<Tenant>| {
             let (now, seen) = (now.clone(), seen.clone());

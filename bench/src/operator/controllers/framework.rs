@@ -30,7 +30,7 @@ pub fn start(client: Client, work: Work) -> WakeAll {
     let operator = Operator::<Widget>::new()
         .settings(settings)
         .client(client.clone())
-        .watches::<ConfigMap, _>(move |_| keys.clone())
+        .watches::<ConfigMap>(move |_| keys.clone())
         .reconcile(move |ctx: Context<Widget>| {
             let work = work.clone();
             async move {

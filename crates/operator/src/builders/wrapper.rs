@@ -60,11 +60,6 @@ macro_rules! kind {
                 self.0.metadata.name.as_deref().unwrap_or_default()
             }
 
-            /// Its namespace and name. Without a namespace it goes where its owner is.
-            pub fn key(&self) -> konverge_core::ObjectKey {
-                konverge_core::ObjectKey::new(self.0.metadata.namespace.as_deref(), self.name())
-            }
-
             /// Puts it into `namespace` instead of its owner's.
             pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
                 self.0.metadata.namespace = Some(namespace.into());

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge_runtime::{
-    Action, Backoff, Caches, Change, ControllerOptions, FieldManager, Object, QueueOptions, Rate, Recorder,
+    Action, Backoff, Caches, Change, ControllerOptions, EventLog, FieldManager, Object, QueueOptions, Rate, Recorder,
     RecorderOptions, Result, Run, WatchSettings, Writer, WriterOptions,
 };
 use kube::Client;
@@ -41,6 +41,7 @@ pub(super) trait Part: Send + Sync {
 /// What all parts share.
 pub(super) struct Shared<'a> {
     pub settings: &'a Settings,
+    pub client: Client,
     pub caches: Caches,
     pub writer: Writer,
     pub recorder: Recorder,
@@ -50,12 +51,18 @@ pub(super) struct Shared<'a> {
 
 impl<'a> Shared<'a> {
     /// All of it, and the task that writes the events.
-    pub fn new(settings: &'a Settings, client: Client, metrics: &'a Metrics, health: Health) -> (Self, JoinHandle<()>) {
+    pub fn new(
+        settings: &'a Settings,
+        client: Client,
+        log: EventLog,
+        metrics: &'a Metrics,
+        health: Health,
+    ) -> (Self, JoinHandle<()>) {
         let writer = Writer::new(client.clone(), FieldManager::new(settings.field_manager()), WriterOptions::default());
-        let options = RecorderOptions { controller: settings.name.clone(), ..RecorderOptions::default() };
+        let options = RecorderOptions { controller: settings.name.clone(), log, ..RecorderOptions::default() };
         let (recorder, recording) = Recorder::new(writer.clone(), options);
         let recording = tokio::spawn(recording.run());
-        let caches = Caches::new(client, WatchSettings::default());
+        let caches = Caches::new(client.clone(), WatchSettings::default());
         let shown = caches.clone();
         metrics.caches_from(move |each| {
             for cache in shown.all() {
@@ -64,7 +71,7 @@ impl<'a> Shared<'a> {
                 each(&api.kind, &api.group, Cached { objects: figures.objects, bytes: figures.bytes, restarts });
             }
         });
-        (Self { settings, caches, writer, recorder, metrics, health }, recording)
+        (Self { settings, client, caches, writer, recorder, metrics, health }, recording)
     }
 
     /// Ends the watches and writes the events that are left.
@@ -82,12 +89,13 @@ pub(super) async fn life(
     parts: Vec<Box<dyn Part>>,
     settings: &Settings,
     client: Client,
+    log: EventLog,
     metrics: &Metrics,
     stop: impl Future<Output = ()> + Send,
 ) -> Result<()> {
     let health = Health::default();
     let probes = Probes::start(settings, metrics, &health)?;
-    let (shared, recording) = Shared::new(settings, client, metrics, health);
+    let (shared, recording) = Shared::new(settings, client, log, metrics, health);
 
     let (stopping, told) = watch::channel(false);
     let mut running = tokio::task::JoinSet::new();

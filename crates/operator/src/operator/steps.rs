@@ -37,9 +37,11 @@ impl<R: Kind> Operator<R> {
                 owner.kind
             )));
         };
-        let mut targets = namespaces.iter().map(|namespace| target::<R>(Some(namespace)));
-        let first = targets.next().unwrap_or_else(|| target::<R>(None));
+        self.selection.check(&owner.kind)?;
+        let mut targets = namespaces.iter().map(|namespace| self.selection.of(target::<R>(Some(namespace))));
+        let first = targets.next().unwrap_or_else(|| self.selection.of(target::<R>(None)));
         let engine = Arc::new(Engine {
+            client: shared.client.clone(),
             caches: shared.caches.clone(),
             writer: shared.writer.clone(),
             recorder: shared.recorder.clone(),
@@ -49,9 +51,10 @@ impl<R: Kind> Operator<R> {
             owner_scope: R::scope(),
             metrics: shared.metrics.clone(),
             owned: RwLock::default(),
+            indexes: self.indexes.clone(),
         });
         for watches in &self.watches {
-            watches(&engine);
+            watches(&engine)?;
         }
         Ok(Steps {
             reconcile,

@@ -51,7 +51,8 @@ impl<R: Kind> Trial<'_, R> {
     pub async fn reconcile(&self, key: &str) -> Result<Action> {
         let key = key_of::<R>(key);
         let namespaces = self.namespaces(&key)?;
-        let (shared, recording) = Shared::new(&self.settings, self.client.clone(), &self.metrics, Health::default());
+        let (client, log) = (self.client.clone(), self.operator.events.clone());
+        let (shared, recording) = Shared::new(&self.settings, client, log, &self.metrics, Health::default());
         let walked = async {
             let steps = self.operator.steps(&shared, namespaces, ControllerOptions::default())?;
             self.walk(&steps, key).await

@@ -59,9 +59,13 @@ impl Layer {
         Self { objects: HashSet::new(), indexes: vec![owners], hasher: DefaultHashBuilder::default(), bytes: 0 }
     }
 
+    pub fn has_index(&self, name: &str) -> bool {
+        self.indexes.iter().any(|index| &*index.name == name)
+    }
+
     /// Adds an index over what is there and what will come. One with that name that is there already stays.
     pub fn add_index(&mut self, name: &str, values: Values) {
-        if self.indexes.iter().any(|index| &*index.name == name) {
+        if self.has_index(name) {
             return;
         }
         let mut index = Index { name: name.into(), values, places: HashMap::new() };

@@ -193,6 +193,10 @@ impl State {
         Some(found)
     }
 
+    pub fn has_index(&self, name: &str) -> bool {
+        self.watched.has_index(name)
+    }
+
     pub fn add_index(&mut self, name: &str, values: Values) {
         self.watched.add_index(name, values.clone());
         self.ahead.add_index(name, values);

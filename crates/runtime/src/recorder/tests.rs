@@ -1,5 +1,6 @@
 //! Tests of `recorder`, as tables.
 
+use super::journal::Journal;
 use super::*;
 use konverge_core::ObjectKey;
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use konverge_core::{ObjectKey, Status};
 use konverge_runtime::{
@@ -103,7 +102,7 @@ async fn repetitions_within_a_minute_are_one_event_with_a_count() {
     office.record(Event::warning("Down", "0 of 3"));
     office.pass(1).await;
     assert_eq!(office.events().await.len(), 2);
-    let history = office.recorder.history(&HistoryFilter::default());
+    let history = office.recorder.log().find(&HistoryFilter::default());
     assert_eq!(history.iter().map(|recorded| recorded.count).collect::<Vec<_>>(), [50, 1]);
 }
 
@@ -185,7 +184,7 @@ async fn recording_never_waits_and_what_is_too_much_is_counted() {
         office.record(Event::info("Many", at.to_string()));
     }
     assert_eq!(office.counts().dropped, 2000 - 1024);
-    assert_eq!(office.recorder.history(&HistoryFilter::default()).len(), 2001);
+    assert_eq!(office.recorder.log().find(&HistoryFilter::default()).len(), 2001);
     office.pass(20).await;
     // Then the object's own limit holds: 25 at once, with the first, which is tried again.
     let counts = office.counts();
@@ -227,7 +226,7 @@ async fn the_task_ends_with_its_last_recorder() {
 async fn events_can_be_followed() {
     let office = Office::open().await;
     office.record(Event::info("Before", ""));
-    let mut stream = Box::pin(office.recorder.stream());
+    let mut stream = office.recorder.log().follow();
     office.record(Event::info("Up", "now"));
     office.record(Event::info("Up", "now"));
     let first = stream.next().await.unwrap();

@@ -1,0 +1,161 @@
+//! What is watched besides the objects themselves, and how much of it. In: a kind, whom its changes concern, selectors. Out:
+//! a target and a trigger for the engine.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use konverge_core::{FieldSelector, LabelSelector, ObjectKey};
+use konverge_runtime::{Error, Mode, Object, Predicate, Result, Target, Trigger};
+use serde::Deserialize;
+
+use crate::engine::Engine;
+use crate::index::Index;
+use crate::kind::{Kind, Scope};
+
+type Map = Arc<dyn Fn(&Object) -> Vec<ObjectKey> + Send + Sync>;
+
+/// Another kind that an operator watches, and which objects a change of it concerns.
+///
+/// ```
+/// # use konverge::prelude::*;
+/// # use konverge::Watch;
+/// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+/// # #[kube(group = "example.com", version = "v1", kind = "Shop", namespaced)]
+/// # pub struct ShopSpec { image: String }
+/// // Every Shop is named after the ConfigMap it is set up with; of the Secrets only the names matter.
+/// Operator::<Shop>::new()
+///     .watch(Watch::new(|map: &ConfigMap| vec![map.key()]).matching_labels("for=shops"))
+///     .watch(Watch::<Secret>::metadata(|secret| vec![ObjectKey::new(secret.namespace.as_deref(), "shop")]));
+/// ```
+///
+/// What is watched in part is not read from: [`Context::get`](crate::Context::get) and
+/// [`Context::list`](crate::Context::list) show all objects of a kind, whatever is watched of it.
+#[must_use = "a watch does nothing until an operator has it"]
+pub struct Watch<T> {
+    selection: Selection,
+    mode: Mode,
+    predicate: Predicate,
+    map: Map,
+    kind: PhantomData<fn(T)>,
+}
+
+impl<T: Kind> Watch<T> {
+    /// `map` says which objects a changed one concerns. It is asked for what it was and for what it is.
+    pub fn new(map: impl Fn(&T) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
+        // One that does not parse concerns nobody here; the watch has reported it.
+        let map = move |object: &Object| object.decode::<T>().map(|object| map(&object)).unwrap_or_default();
+        Self::of(Mode::Full, Arc::new(map))
+    }
+
+    /// The same for a kind of which only the metadata matters: no more than that is sent and kept.
+    pub fn metadata(map: impl Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
+        #[derive(Deserialize)]
+        struct Partial {
+            metadata: ObjectMeta,
+        }
+        let map = move |object: &Object| object.decode::<Partial>().map(|part| map(&part.metadata)).unwrap_or_default();
+        Self::of(Mode::Metadata, Arc::new(map))
+    }
+
+    fn of(mode: Mode, map: Map) -> Self {
+        Self { selection: Selection::default(), mode, predicate: Predicate::always(), map, kind: PhantomData }
+    }
+
+    /// Only objects with these labels, as `kubectl -l` takes it: `tier=gold,!retired`.
+    pub fn matching_labels(mut self, selector: &str) -> Self {
+        self.selection.labels(selector);
+        self
+    }
+
+    /// Only objects with these fields, as `kubectl --field-selector` takes it: `type=kubernetes.io/tls`.
+    pub fn matching_fields(mut self, selector: &str) -> Self {
+        self.selection.fields(selector);
+        self
+    }
+
+    /// Only these changes. Deletions always count.
+    pub fn when(mut self, predicate: Predicate) -> Self {
+        self.predicate = predicate;
+        self
+    }
+
+    /// Begins to watch.
+    pub(crate) fn begin(&self, engine: &Engine) -> Result<()> {
+        let kind = T::kind(&());
+        self.selection.check(&kind)?;
+        let map = self.map.clone();
+        let trigger = Trigger::mapped(&*kind, move |object| map(object)).when(self.predicate.clone());
+        for place in engine.places::<T>() {
+            let target = self.selection.of(engine.target::<T>(place)).mode(self.mode);
+            engine.controller.watch(target, trigger.clone());
+        }
+        Ok(())
+    }
+}
+
+/// Watches the objects of kind `T` that those of kind `R` name: a change of one concerns those that name it. Other triggers
+/// never read a cache, because it may be behind; this one may: whoever names something that it does not know of yet is about
+/// to be woken by that itself.
+pub(crate) fn references<R: Kind, T: Kind>(
+    names: impl Fn(&R) -> Vec<String> + Send + Sync + 'static,
+) -> impl Fn(&Engine) -> Result<()> + Send + Sync + 'static {
+    let named = Index::new(move |object: &R| {
+        let own = object.meta().namespace.as_deref().filter(|_| T::scope() == Scope::Namespaced);
+        let place = |name: String| match own {
+            Some(namespace) if !name.contains('/') => format!("{namespace}/{name}"),
+            _ => name,
+        };
+        names(object).into_iter().map(place).collect()
+    });
+    move |engine| {
+        let (named, primaries) = (named.clone(), engine.controller.primaries().to_vec());
+        let who = move |object: &Object| {
+            let key = object.key().to_string();
+            primaries.iter().flat_map(|cache| named.find(cache, &key)).map(|object| object.key()).collect()
+        };
+        let trigger = Trigger::mapped(&*T::kind(&()), who);
+        for place in engine.places::<T>() {
+            engine.controller.watch(engine.target::<T>(place), trigger.clone());
+        }
+        Ok(())
+    }
+}
+
+/// Which objects of a kind are looked at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selection {
+    labels: LabelSelector,
+    fields: FieldSelector,
+    /// What is wrong with a selector: it is said where an error can be returned.
+    wrong: Option<String>,
+}
+
+impl Selection {
+    pub fn labels(&mut self, selector: &str) {
+        match LabelSelector::parse(selector) {
+            Ok(labels) => self.labels = labels,
+            Err(error) => self.wrong = Some(format!("the label selector {selector:?} does not read: {error}")),
+        }
+    }
+
+    pub fn fields(&mut self, selector: &str) {
+        match FieldSelector::parse(selector) {
+            Ok(fields) => self.fields = fields,
+            Err(error) => self.wrong = Some(format!("the field selector {selector:?} does not read: {error}")),
+        }
+    }
+
+    /// Whether the selectors can be used.
+    pub fn check(&self, kind: &str) -> Result<()> {
+        match &self.wrong {
+            Some(wrong) => Err(Error::permanent(format!("{kind} cannot be watched: {wrong}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// A target that is no more than this.
+    pub fn of(&self, target: Target) -> Target {
+        target.labelled(&self.labels).fielded(self.fields.to_string())
+    }
+}

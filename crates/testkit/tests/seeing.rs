@@ -1,0 +1,259 @@
+//! What an operator sees of the cluster beyond its own objects: kinds they name, kinds watched in part, other namespaces,
+//! objects found by an index, events that were recorded.
+
+use konverge::k8s_openapi::api::core::v1::Namespace;
+use konverge::kube::core::ObjectMeta;
+use konverge::prelude::*;
+use konverge::{EventLog, HistoryFilter, Settings, Verdict};
+use konverge_testkit::{Cluster, Fake};
+use tokio::sync::mpsc::unbounded_channel;
+
+/// Names a Secret.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Database", namespaced)]
+pub struct DatabaseSpec {
+    /// Where the password is.
+    pub secret: String,
+    /// Whose it is.
+    pub team: String,
+}
+
+/// Lives in no namespace.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Fleet")]
+pub struct FleetSpec {
+    /// Where its ConfigMap is.
+    pub home: String,
+}
+
+fn database(key: &str, secret: &str, team: &str) -> Database {
+    let (namespace, name) = key.split_once('/').unwrap_or(("default", key));
+    let mut database = Database::new(name, DatabaseSpec { secret: secret.into(), team: team.into() });
+    database.metadata.namespace = Some(namespace.into());
+    database
+}
+
+fn namespace(name: &str) -> Namespace {
+    let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+    Namespace { metadata, ..Namespace::default() }
+}
+
+async fn start() -> Result<Cluster> {
+    let cluster = Cluster::start().await?;
+    cluster.install::<Database>().await?;
+    Ok(cluster)
+}
+
+fn says(key: &'static str, text: impl Into<String>) -> impl Fn(&ConfigMap) -> bool {
+    let text = text.into();
+    move |map| map.get(key) == Some(&text)
+}
+
+/// Copies the password that a Database names into a ConfigMap.
+async fn copy_password(ctx: Context<Database>) -> Result<Action> {
+    let named = &ctx.resource().spec.secret;
+    let secret: Option<Secret> = match named.split_once('/') {
+        Some((namespace, name)) => ctx.within(namespace).get(name).await?,
+        None => ctx.get(named).await?,
+    };
+    let found = if secret.is_some() { "yes" } else { "no" };
+    ctx.apply(ConfigMap::new(ctx.name()).data("found", found)).await?;
+    Ok(Action::await_change())
+}
+
+#[tokio::test]
+async fn what_an_object_names_wakes_it() -> Result<()> {
+    for namespaces in [vec![], vec!["default".to_owned(), "other".to_owned()]] {
+        let cluster = start().await?;
+        cluster.create(namespace("other")).await?;
+        cluster.create(database("a", "one", "x")).await?;
+        cluster.create(database("b", "other/two", "x")).await?;
+        let operator = Operator::<Database>::new()
+            .settings(Settings { namespaces, ..Settings::default() })
+            .refers_to::<Secret>(|database| vec![database.spec.secret.clone()])
+            .reconcile(copy_password);
+        let operating = cluster.run(operator);
+        for key in ["a", "b"] {
+            cluster.wait_until(key, says("found", "no")).await?;
+        }
+        cluster.create(Secret::new("one")).await?;
+        cluster.wait_until("a", says("found", "yes")).await?;
+        cluster.create(Secret::new("two").namespace("other")).await?;
+        cluster.wait_until("b", says("found", "yes")).await?;
+        // Another name is another Secret, and the old one concerns it no longer.
+        cluster.edit("a", |database: &mut Database| database.spec.secret = "three".into()).await?;
+        cluster.wait_until("a", says("found", "no")).await?;
+        cluster.create(Secret::new("three")).await?;
+        cluster.wait_until("a", says("found", "yes")).await?;
+        cluster.delete::<Secret>("other/two").await?;
+        cluster.wait_until("b", says("found", "no")).await?;
+        operating.stop().await?;
+    }
+    Ok(())
+}
+
+/// A kind may be watched for several reasons at once; none of them makes another one void.
+#[tokio::test]
+async fn a_kind_can_be_watched_and_owned() -> Result<()> {
+    let cluster = start().await?;
+    cluster.create(database("a", "", "")).await?;
+    let operator = Operator::<Database>::new()
+        .watches(
+            |map: &ConfigMap| if map.name() == "first" { vec![ObjectKey::new(Some("default"), "a")] } else { vec![] },
+        )
+        .watches(
+            |map: &ConfigMap| if map.name() == "second" { vec![ObjectKey::new(Some("default"), "a")] } else { vec![] },
+        )
+        .reconcile(async |ctx: Context<Database>| {
+            let others = ["first", "second"];
+            let mut seen = Vec::new();
+            for name in others {
+                seen.extend(ctx.get::<ConfigMap>(name).await?.map(|_| name));
+            }
+            ctx.apply(ConfigMap::new("child").data("seen", seen.join(" "))).await?;
+            Ok(Action::await_change())
+        });
+    let operating = cluster.run(operator);
+    cluster.wait_until("child", says("seen", "")).await?;
+    cluster.create(ConfigMap::new("first")).await?;
+    cluster.wait_until("child", says("seen", "first")).await?;
+    cluster.create(ConfigMap::new("second")).await?;
+    cluster.wait_until("child", says("seen", "first second")).await?;
+    cluster.delete::<ConfigMap>("child").await?;
+    cluster.wait_until("child", says("seen", "first second")).await?;
+    operating.stop().await
+}
+
+#[tokio::test]
+async fn a_kind_can_be_watched_in_part() -> Result<()> {
+    let cluster = start().await?;
+    for name in ["gold", "tin"] {
+        let mut one = database(name, "", "");
+        one.metadata.labels = Some([("tier".to_owned(), name.to_owned())].into());
+        cluster.create(one).await?;
+    }
+    let gold = || vec![ObjectKey::new(Some("default"), "gold")];
+    let (causes, mut runs) = unbounded_channel();
+    let operator = Operator::<Database>::new()
+        .matching_labels("tier=gold")
+        .watch(Watch::<Secret>::metadata(move |_| gold()).matching_labels("for=databases"))
+        .watch(Watch::new(move |_: &ConfigMap| gold()).matching_fields("metadata.name=notes"))
+        .reconcile(move |ctx: Context<Database>| {
+            let why: Vec<String> = ctx.causes().iter().map(|cause| format!("{} {}", cause.kind, cause.key)).collect();
+            causes.send((ctx.name().to_owned(), why.join(", "))).expect("the test listens");
+            async { Ok(Action::await_change()) }
+        });
+    let operating = cluster.run(operator);
+    let mut run = async || runs.recv().await.expect("the operator runs");
+    let because = |why: &str| ("gold".to_owned(), why.to_owned());
+    assert_eq!(run().await, because("Database default/gold"));
+    cluster.create(Secret::new("another")).await?;
+    cluster.create(Secret::new("password").label("for", "databases")).await?;
+    assert_eq!(run().await, because("Secret default/password"));
+    cluster.create(ConfigMap::new("others")).await?;
+    cluster.create(ConfigMap::new("notes")).await?;
+    assert_eq!(run().await, because("ConfigMap default/notes"));
+    cluster.edit("tin", |tin: &mut Database| tin.spec.team = "changed".into()).await?;
+    cluster.edit("gold", |gold: &mut Database| gold.spec.team = "changed".into()).await?;
+    assert_eq!(run().await, because("Database default/gold"));
+    operating.stop().await
+}
+
+#[tokio::test]
+async fn objects_are_found_by_index() -> Result<()> {
+    let cluster = start().await?;
+    cluster.create(namespace("other")).await?;
+    cluster.create(database("a", "", "red")).await?;
+    cluster.create(database("other/b", "", "red")).await?;
+    cluster.create(database("c", "", "blue")).await?;
+    let operator = Operator::<Database>::new()
+        .index("team", |database: &Database| vec![database.spec.team.clone()])
+        .reconcile(async |ctx: Context<Database>| {
+            let names = |found: Vec<Database>| {
+                let mut names: Vec<String> = found.iter().map(|one| one.key().to_string()).collect();
+                names.sort();
+                names.join(" ")
+            };
+            let team = &ctx.resource().spec.team;
+            let here = names(ctx.list_by_index("team", team).await?);
+            let everywhere = names(ctx.everywhere().list_by_index("team", team).await?);
+            let unknown = ctx.list_by_index::<Secret>("team", team).await.unwrap_err();
+            let map = ConfigMap::new(ctx.name()).data("here", here).data("everywhere", everywhere);
+            ctx.apply(map.data("unknown", unknown.to_string())).await?;
+            Ok(Action::await_change())
+        });
+    let operating = cluster.run(operator);
+    let map = cluster.wait_until("a", says("everywhere", "default/a other/b")).await?;
+    assert_eq!(map.get("here"), Some("default/a"));
+    assert_eq!(
+        map.get("unknown"),
+        Some("there is no index \"team\" of Secret; give the operator one with .index(\"team\", |object: &Secret| …)")
+    );
+    cluster.wait_until("c", says("everywhere", "default/c")).await?;
+    // Who moves is found at the new place.
+    cluster.edit("c", |database: &mut Database| database.spec.team = "red".into()).await?;
+    cluster.wait_until("c", says("here", "default/a default/c")).await?;
+    operating.stop().await
+}
+
+#[tokio::test]
+async fn other_namespaces_can_be_read() -> Result<()> {
+    let fake = Fake::new().knows::<Fleet>().with(namespace("home")).with(namespace("away"));
+    let fake =
+        fake.with(Fleet::new("f", FleetSpec { home: "home".into() })).with(ConfigMap::new("m").namespace("home"));
+    let fake = fake.with(ConfigMap::new("n").namespace("away"));
+    let operator = Operator::<Fleet>::new().reconcile(async |ctx: Context<Fleet>| {
+        let home = ctx.within(&ctx.resource().spec.home);
+        assert!(home.get::<ConfigMap>("m").await?.is_some());
+        assert!(home.get::<ConfigMap>("n").await?.is_none());
+        assert_eq!(home.list::<ConfigMap>().await?.len(), 1);
+        assert_eq!(ctx.everywhere().list::<ConfigMap>().await?.len(), 2);
+        assert!(ctx.everywhere().get::<konverge::k8s_openapi::api::core::v1::Namespace>("home").await?.is_some());
+        let refused = ctx.get::<ConfigMap>("m").await.unwrap_err().to_string();
+        assert_eq!(refused, "ConfigMap m is in a namespace, but none is given; say which with ctx.within(…)");
+        ctx.within("away").delete::<ConfigMap>("n").await?;
+        assert_eq!(ctx.everywhere().list::<ConfigMap>().await?.len(), 1);
+        Ok(Action::await_change())
+    });
+    fake.reconcile(&operator, "f").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_recorded_and_done_can_be_asked_for() -> Result<()> {
+    let cluster = start().await?;
+    cluster.create(database("a", "", "")).await?;
+    let log = EventLog::default();
+    let mut reader = log.follow();
+    let operator = Operator::<Database>::new().events(log.clone()).reconcile(async |ctx: Context<Database>| {
+        ctx.record(Severity::Critical, "Looked", format!("after {} runs", ctx.past_runs().len()))?;
+        let failed = |run: &konverge::Record| matches!(run.verdict, Verdict::Failed { .. });
+        if !ctx.past_runs().iter().any(failed) {
+            return Err(Error::new("once"));
+        }
+        Ok(Action::await_change())
+    });
+    let operating = cluster.run(operator);
+    let (first, second) = (reader.next().await.unwrap(), reader.next().await.unwrap());
+    assert_eq!((first.event.message.as_str(), second.event.message.as_str()), ("after 0 runs", "after 1 runs"));
+    let critical = HistoryFilter { severity: Severity::Critical, ..HistoryFilter::default() };
+    assert_eq!(log.find(&critical).len(), 2);
+    operating.stop().await
+}
+
+#[tokio::test]
+async fn selectors_that_do_not_read_are_refused() -> Result<()> {
+    let fake = Fake::new().knows::<Database>().with(database("a", "", ""));
+    let done = async |_: Context<Database>| Ok(Action::await_change());
+    let own = Operator::<Database>::new().matching_labels("a in b").reconcile(done);
+    let other =
+        Operator::<Database>::new().watch(Watch::<Secret>::metadata(|_| vec![]).matching_fields("a")).reconcile(done);
+    for (operator, expect) in [
+        (own, "Database cannot be watched: the label selector \"a in b\" does not read: "),
+        (other, "Secret cannot be watched: the field selector \"a\" does not read: "),
+    ] {
+        let refused = fake.reconcile(&operator, "a").await.unwrap_err().to_string();
+        assert!(refused.starts_with(expect), "{refused}");
+    }
+    Ok(())
+}
