@@ -30,7 +30,7 @@ pub struct ControllerOptions {
     pub concurrency: usize,
     /// How long one reconcile may take.
     pub timeout: Option<Duration>,
-    /// How often every object is looked at although nothing happened to it.
+    /// How often every object is looked at although nothing happened to it; never, if it is zero.
     pub resync: Option<Duration>,
     /// How long running reconciles may go on after a stop was asked.
     pub drain: Duration,
@@ -211,7 +211,9 @@ impl Controller {
 
     /// Wakes every object now and then; never ends.
     async fn resync(&self) {
-        let Some(period) = self.options.resync else { return std::future::pending().await };
+        // Without a pause nothing else would be done.
+        let period = self.options.resync.filter(|period| !period.is_zero());
+        let Some(period) = period else { return std::future::pending().await };
         loop {
             tokio::time::sleep(period).await;
             let kind = self.kind();

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use konverge_apiserver::{ApiServer, Options};
 use konverge_core::ObjectKey;
 use konverge_runtime::{
-    Action, Backoff, BoxFuture, Caches, Controller, ControllerOptions, Error, QueueOptions, Run, Target, Verdict,
-    WatchSettings,
+    Action, Backoff, BoxFuture, Caches, Controller, ControllerOptions, Error, QueueOptions, Run, Target, Trigger,
+    Verdict, WatchSettings,
 };
 use kube::Client;
 use kube::api::{Api, PostParams};
@@ -132,4 +132,34 @@ async fn a_stop_lets_running_reconciles_finish() {
     })
     .await;
     assert_eq!((began.load(Ordering::SeqCst), ended.load(Ordering::SeqCst)), (1, 1));
+}
+
+/// An operator may look at Secrets that its objects name and make others that belong to them: both are Secrets.
+#[tokio::test]
+async fn a_kind_that_is_watched_for_two_reasons_wakes_for_both() {
+    let client = client().await;
+    for name in ["named", "noted"] {
+        create(&client, name).await;
+    }
+    let runs: Arc<Mutex<HashMap<String, usize>>> = Arc::default();
+    let counted = runs.clone();
+    let reconcile = move |run: Run| -> BoxFuture<Result<Action, Error>> {
+        *counted.lock().unwrap().entry(run.key.name().to_owned()).or_default() += 1;
+        Box::pin(async { Ok(Action::await_change()) })
+    };
+    let ran = |name: &str| runs.lock().unwrap().get(name).copied().unwrap_or_default();
+    let wakes = |name: &'static str| Trigger::mapped("Secret", move |_| vec![key(name)]);
+    with_controller(client.clone(), quick(), reconcile, async |controller| {
+        eventually("the first look", || ["named", "noted"].into_iter().all(|name| ran(name) == 1)).await;
+        let secrets = controller.watch(Target::of::<Secret>(), wakes("named"));
+        controller.watch(Target::of::<Secret>(), Trigger::owner("Secret", "", "ConfigMap", true));
+        secrets.synced().await;
+        let mut secret = Secret::default();
+        secret.metadata.name = Some("s".to_owned());
+        secret.metadata.annotations =
+            Some([("konverge.dev/owner".to_owned(), "ConfigMap/default/noted".to_owned())].into());
+        Api::<Secret>::default_namespaced(client).create(&PostParams::default(), &secret).await.unwrap();
+        eventually("both", || ["named", "noted"].into_iter().all(|name| ran(name) == 2)).await;
+    })
+    .await;
 }
