@@ -1,6 +1,7 @@
 //! What one subscriber has yet to be told. In: changes from the watch, which never waits. Out: the same changes in order
-//! of the first of each object. While a subscriber is slow, changes to one object become one, so that there is never more
-//! than one entry for each object, and one for each time it was deleted. Nothing is ever dropped.
+//! of the first of each object. While a subscriber is slow, changes to one object become one up to its deletion, so that
+//! there is never more than one entry for each object, and two for each time it was deleted: whom it led to before, and
+//! that it is gone. Nothing is ever dropped.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -25,12 +26,9 @@ struct Waiting {
     changes: HashMap<ObjectKey, Pending>,
 }
 
-/// Deletions of former objects of that name, and the latest of the one that is there.
+/// The changes of one name, each from where the one before it ended. No two that are no deletion follow each other.
 #[derive(Default)]
-struct Pending {
-    deleted: Vec<Change>,
-    latest: Option<Change>,
-}
+struct Pending(Vec<Change>);
 
 impl Mailbox {
     /// Adds changes. The subscriber is woken.
@@ -75,9 +73,7 @@ impl Waiting {
         while taken.len() < BATCH
             && let Some(key) = self.order.pop_front()
         {
-            let pending = self.changes.remove(&key).unwrap_or_default();
-            taken.extend(pending.deleted);
-            taken.extend(pending.latest);
+            taken.extend(self.changes.remove(&key).unwrap_or_default().0);
         }
         if self.order.is_empty() {
             // After a first list there is room for every object; it is not needed again soon.
@@ -90,14 +86,8 @@ impl Waiting {
 
 impl Pending {
     fn merge(&mut self, change: Change) {
-        if change.is_delete() {
-            self.latest = None;
-            self.deleted.push(change);
-            return;
-        }
-        let Some(latest) = self.latest.take() else {
-            self.latest = Some(change);
-            return;
+        let Some(latest) = self.0.pop_if(|latest| !latest.is_delete() && !change.is_delete()) else {
+            return self.0.push(change);
         };
         let after = change.object().clone();
         // The freshest origin counts: who is told of a change of now must not take it for an old one.
@@ -105,9 +95,54 @@ impl Pending {
             (Origin::Initial, _) if latest.before().is_none() && change.origin() != Origin::Watch => Origin::Initial,
             (_, origin) => origin,
         };
-        self.latest = Some(match latest.before() {
+        self.0.push(match latest.before() {
             Some(before) => Change::updated(before.clone(), after, origin),
             None => Change::created(after, origin),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::ApiResource;
+
+    use super::*;
+    use crate::object::{Mode, Object};
+
+    fn version(uid: u8, version: u8) -> Arc<Object> {
+        let json = format!(r#"{{"metadata":{{"name":"a","uid":"{uid}","resourceVersion":"{version}"}}}}"#);
+        Arc::new(Object::parse(&ApiResource::erase::<ConfigMap>(&()), &json, Mode::Full).unwrap())
+    }
+
+    /// What a slow subscriber is told fits together: each change begins where the one before it ended.
+    #[test]
+    fn changes_become_one_up_to_a_deletion() {
+        let at = |n: u8| version(n / 10, n);
+        let created = |after| Change::created(at(after), Origin::Watch);
+        let updated = |before, after| Change::updated(at(before), at(after), Origin::Watch);
+        let deleted = |before| Change::deleted(at(before), Origin::Watch);
+        for (pushed, expect) in [
+            (vec![created(11), updated(11, 12), updated(12, 13)], "+13"),
+            (vec![updated(11, 12), updated(12, 13)], "11>13"),
+            (vec![created(11), updated(11, 12), deleted(12)], "+12 -12"),
+            (vec![updated(11, 12), deleted(12)], "11>12 -12"),
+            (vec![deleted(12), created(21), updated(21, 22), deleted(22), created(31)], "-12 +22 -22 +31"),
+        ] {
+            let mailbox = Mailbox::default();
+            mailbox.push(pushed.into_iter());
+            assert_eq!(mailbox.len(), 1);
+            let taken = mailbox.waiting.lock().take();
+            let version =
+                |object: Option<&Arc<Object>>| object.map_or(String::new(), |o| o.resource_version().to_owned());
+            let words = taken.iter().map(|change| match (change.before(), change.after()) {
+                (None, after) => format!("+{}", version(after)),
+                (before, None) => format!("-{}", version(before)),
+                (before, after) => format!("{}>{}", version(before), version(after)),
+            });
+            assert_eq!(words.collect::<Vec<_>>().join(" "), expect);
+        }
     }
 }

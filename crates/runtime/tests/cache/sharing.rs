@@ -256,11 +256,12 @@ async fn a_slow_handler_holds_up_nobody() {
     until(|| fast.lock().iter().filter(|line| line.starts_with("deleted b")).count() == 50).await;
     assert_eq!(subscription.waiting(), 2);
     drop(let_go);
-    until(|| subscription.waiting() == 0 && slow.lock().len() == 52).await;
+    until(|| subscription.waiting() == 0 && slow.lock().len() == 102).await;
     let lines = slow.lock().clone();
     assert_eq!(lines[0], "created a Initial");
     assert_eq!(lines.iter().filter(|line| *line == "updated a Watch").count(), 1, "fifty updates became one");
     assert_eq!(lines.iter().filter(|line| *line == "deleted b Watch").count(), 50, "each deletion is told");
+    assert_eq!(lines.iter().filter(|line| *line == "created b Watch").count(), 50, "and what was deleted");
 }
 
 #[tokio::test(start_paused = true)]
