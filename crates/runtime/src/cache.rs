@@ -434,6 +434,10 @@ impl Sink for Core {
         self.state.write().list_sent();
     }
 
+    fn rewound(&self) {
+        self.state.write().rewound();
+    }
+
     fn list_began(&self) {
         self.state.write().list_began();
     }

@@ -135,6 +135,8 @@ pub enum WatchState {
 pub(crate) trait Sink: Send + Sync + 'static {
     /// A list is about to be asked for: what it shows is at least as new as now.
     fn list_sent(&self);
+    /// The server is behind what it has shown before, and will count on from there.
+    fn rewound(&self);
     /// What follows is a list.
     fn list_began(&self);
     /// An object of the list.
@@ -224,11 +226,18 @@ impl<P: Keep> Watching<P> {
             match event {
                 Some(Ok(event)) => self.take(event),
                 Some(Err(error)) => {
-                    let fault = Fault::of(&error, streaming);
+                    // What went while the list came in cannot be told in a streamed one, but in what follows pages.
+                    let torn = self.notes.listing() && self.notes.take_torn();
+                    let fault = if torn { Fault::NoStreaming } else { Fault::of(&error, streaming) };
                     if fault == Fault::NoStreaming {
-                        tracing::debug!(kind = self.kind(), "the server does not stream lists; asking for pages");
+                        tracing::debug!(kind = self.kind(), torn, "no list can be streamed; asking for pages");
                         self.lists = Lists::Paged;
+                        // That this watch is over is known, and no fault of the next request.
+                        self.notes.take_opened();
                         return;
+                    }
+                    if fault == Fault::Rewound {
+                        self.sink.rewound();
                     }
                     self.wait(&fault, chain(&error)).await;
                     if !matches!(error, watcher::Error::WatchError(_)) {

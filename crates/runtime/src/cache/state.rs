@@ -71,6 +71,11 @@ impl State {
         self.list_covers = self.notes;
     }
 
+    /// The server is behind what it has shown before: how far the watch had come says nothing about what comes now.
+    pub fn rewound(&mut self) {
+        self.position = 0;
+    }
+
     /// What follows is a list. One that was under way was not completed.
     pub fn list_began(&mut self) {
         self.round = self.round.wrapping_add(1);
@@ -98,10 +103,10 @@ impl State {
             let written = self.forget(&key);
             // Written by us and deleted by somebody else while nobody looked: that deletion has to be told, too.
             if let Some(written) = written
-                && self.watched.get(&key).is_none_or(|object| object.uid() != written.uid())
+                && self.watched.get(&key).is_none()
                 && !changes.iter().any(|change| change.is_delete() && change.object().uid() == written.uid())
             {
-                changes.push(Change::deleted(written, Origin::Relist));
+                missed(written, changes);
             }
         }
         let covers = self.list_covers;
@@ -250,15 +255,23 @@ impl State {
             self.caught_up(&object);
             return;
         }
+        // Ours may have been replaced before the watch brought it; a watch brings everything, a list does not.
+        let ours = self.ahead.like(&object).filter(|ours| ours.uid() != object.uid()).cloned();
+        let ours = ours.filter(|ours| origin != Origin::Watch && ours.revision() < object.revision());
         match self.watched.put(object.clone(), self.round) {
-            None => changes.push(Change::created(object.clone(), origin)),
             Some(before) if before.uid() == object.uid() => {
                 changes.push(Change::updated(before, object.clone(), origin));
             }
-            // Another object under the same name: the deletion of the first was missed, and is told now.
-            Some(before) => {
-                self.retain_gone(|gone| gone.uid != before.uid());
-                changes.push(Change::deleted(before, origin));
+            former => {
+                let ours = ours.filter(|ours| former.as_ref().is_none_or(|former| former.uid() != ours.uid()));
+                // Another object under the same name: the deletion of the first was missed, and is told now.
+                if let Some(former) = former {
+                    self.retain_gone(|gone| gone.uid != former.uid());
+                    changes.push(Change::deleted(former, origin));
+                }
+                if let Some(ours) = ours {
+                    missed(ours, changes);
+                }
                 changes.push(Change::created(object.clone(), origin));
             }
         }
@@ -318,6 +331,12 @@ impl State {
             |gone: &Gone| gone.uid == object.uid() && gone.below.is_none_or(|below| object.revision() < Some(below));
         !self.gone.is_empty() && self.gone.get(&object.key()).is_some_and(|gone| gone.iter().any(hides))
     }
+}
+
+/// Nobody was told of an object while it was there: whoever it concerned is told now that it was, and is gone.
+fn missed(object: Arc<Object>, changes: &mut Vec<Change>) {
+    changes.push(Change::created(object.clone(), Origin::Relist));
+    changes.push(Change::deleted(object, Origin::Relist));
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub(crate) enum Fault {
     Forbidden(&'static str),
     /// The changes since we last looked are gone: list anew.
     Expired,
+    /// The server is behind what we have seen: list anew, and forget how far it was.
+    Rewound,
     /// The server does not stream lists: ask for pages.
     NoStreaming,
     /// A line could not be read, so a change may be lost: list anew.
@@ -42,9 +44,9 @@ impl Fault {
             400 | 405 | 406 | 415 | 422 if streaming => Self::NoStreaming,
             403 => Self::Forbidden(verb),
             404 => Self::NotInstalled,
+            // One that was restored from a backup, or keeps nothing and was restarted, will not come back to what we saw.
+            _ if status.message.to_ascii_lowercase().contains("too large resource version") => Self::Rewound,
             410 => Self::Expired,
-            // A server that was restored from a backup is behind what we have seen, and will not come back to it.
-            _ if status.message.contains("Too large resource version") => Self::Expired,
             _ => Self::Broken,
         }
     }
@@ -52,7 +54,7 @@ impl Fault {
     /// Whether the watcher has to begin with a list. Errors it can resume after are not among them.
     pub fn starts_over(&self) -> bool {
         match self {
-            Self::NotInstalled | Self::Expired | Self::NoStreaming | Self::Garbled => true,
+            Self::NotInstalled | Self::Expired | Self::Rewound | Self::NoStreaming | Self::Garbled => true,
             Self::Forbidden(_) | Self::Broken => false,
         }
     }
@@ -84,6 +86,7 @@ mod tests {
         let line = |code| watcher::Error::WatchError(status(code, ""));
         let too_large =
             watcher::Error::WatchStartFailed(kube::Error::Api(status(504, "Too large resource version: 9")));
+        let too_large_line = watcher::Error::WatchError(status(410, "too large resource version: 9 (3)"));
         let serde = serde_json::from_str::<u8>("x").unwrap_err();
         for (error, streaming, expect) in [
             (listing(404), false, Fault::NotInstalled),
@@ -93,7 +96,8 @@ mod tests {
             (starting(410), false, Fault::Expired),
             (listing(410), false, Fault::Expired),
             (line(410), false, Fault::Expired),
-            (too_large, false, Fault::Expired),
+            (too_large, false, Fault::Rewound),
+            (too_large_line, false, Fault::Rewound),
             (starting(422), true, Fault::NoStreaming),
             (starting(400), true, Fault::NoStreaming),
             (starting(422), false, Fault::Broken),

@@ -29,6 +29,7 @@ pub(crate) struct Notes {
     pace: Mutex<Pace>,
     seen: Mutex<Seen>,
     listing: AtomicBool,
+    torn: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -58,7 +59,8 @@ pub(crate) trait Observe: Send + Sync + 'static {
 
 impl Notes {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { pace: Mutex::new(Pace::new()), seen: Mutex::default(), listing: AtomicBool::default() })
+        let (listing, torn) = Default::default();
+        Arc::new(Self { pace: Mutex::new(Pace::new()), seen: Mutex::default(), listing, torn })
     }
 
     /// Whether a list is under way.
@@ -68,6 +70,15 @@ impl Notes {
 
     pub fn set_listing(&self, listing: bool) {
         self.listing.store(listing, Ordering::Relaxed);
+    }
+
+    /// Whether a deletion came in the middle of a streamed list, asked once.
+    pub fn take_torn(&self) -> bool {
+        self.torn.swap(false, Ordering::Relaxed)
+    }
+
+    pub fn set_torn(&self) {
+        self.torn.store(true, Ordering::Relaxed);
     }
 
     /// When the server was last asked.

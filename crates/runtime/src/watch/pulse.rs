@@ -2,6 +2,10 @@
 //! whoever sends it cannot be well; then an error and the end. Never judges a server by what others do: only one that
 //! has shown that it sends bookmarks is missed when it sends none.
 //!
+//! It also ends a streamed list that a deletion comes in the middle of, before anybody reads that: kube's watcher takes
+//! such deletions for impossible and passes them by, but a cluster ends a list up to a second after its last object, and
+//! tells what happens meanwhile.
+//!
 //! This is for a peer whose machine lives and whose process does not, or a proxy with nobody behind it: their kernels
 //! answer the probes of TCP. Whoever is wrongly given up costs one request, and has to prove its rhythm anew.
 
@@ -35,13 +39,16 @@ struct Watched {
     /// When something came last, and when a bookmark or the end of the list did.
     heard: Instant,
     marked: Instant,
+    /// As long as a list comes in.
+    list: Option<Types>,
     /// When to look again. It is not moved for each frame: it rings, and is set to when silence would be too long.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
 impl Pulse {
     pub fn of_watch(body: Body, notes: Arc<Notes>, now: Instant) -> Self {
-        Self { body: Some(body), watch: Some(Watched { notes, heard: now, marked: now, alarm: None }) }
+        let list = Some(Types::default());
+        Self { body: Some(body), watch: Some(Watched { notes, heard: now, marked: now, list, alarm: None }) }
     }
 
     pub fn of_other(body: Body) -> Self {
@@ -50,6 +57,20 @@ impl Pulse {
 }
 
 impl Watched {
+    /// Whether a deletion begins in the middle of the list.
+    fn is_torn(&mut self, data: &[u8]) -> bool {
+        let Some(list) = self.list.as_mut().filter(|_| self.notes.listing()) else { return false };
+        match list.find(data, |first| matches!(first, b'D' | b'B')) {
+            Some(b'D') => true,
+            // The bookmark that ends the list.
+            Some(_) => {
+                self.list = None;
+                false
+            }
+            None => false,
+        }
+    }
+
     fn hear(&mut self, data: &[u8], now: Instant) {
         self.heard = now;
         if self.notes.listing() {
@@ -77,6 +98,42 @@ impl Watched {
     }
 }
 
+/// The types of the lines of a watch, by their first letters: `DELETED`, `BOOKMARK`. A line may come in pieces.
+struct Types {
+    /// How much of what comes before the type has come of this line; none if its type is known, or it has none.
+    begun: Option<usize>,
+}
+
+impl Default for Types {
+    fn default() -> Self {
+        Self { begun: Some(0) }
+    }
+}
+
+impl Types {
+    /// What every line begins with, where the type is written first, as clusters do.
+    const BEGIN: &[u8] = br#"{"type":""#;
+
+    /// The first that is looked for.
+    fn find(&mut self, mut data: &[u8], wanted: impl Fn(u8) -> bool) -> Option<u8> {
+        loop {
+            if let Some(begun) = self.begun {
+                let common = Self::BEGIN[begun..].iter().zip(data).take_while(|(begin, byte)| begin == byte).count();
+                let Some(first) = data.get(common) else {
+                    self.begun = Some(begun + common);
+                    return None;
+                };
+                if begun + common == Self::BEGIN.len() && wanted(*first) {
+                    return Some(*first);
+                }
+                self.begun = None;
+            }
+            data = &data[memchr::memchr(b'\n', data)? + 1..];
+            self.begun = Some(0);
+        }
+    }
+}
+
 /// Servers differ in which of its two fields they write first. One that comes together with other lines may be missed;
 /// it is in quiet times that they matter, and then they come alone.
 fn is_bookmark(data: &[u8]) -> bool {
@@ -96,7 +153,13 @@ impl http_body::Body for Pulse {
         let Some(watch) = watch else { return polled };
         if let Poll::Ready(frame) = polled {
             if let Some(Ok(data)) = frame.as_ref().map(|frame| frame.as_ref().map(|frame| frame.data_ref())) {
-                watch.hear(data.map_or(&[], |data| data), Instant::now());
+                let data = data.map_or(&[][..], |data| data);
+                watch.hear(data, Instant::now());
+                if watch.is_torn(data) {
+                    watch.notes.set_torn();
+                    self.body = None;
+                    return Poll::Ready(Some(Err("an object was deleted while the list came in".into())));
+                }
             }
             return Poll::Ready(frame);
         }
@@ -105,5 +168,24 @@ impl http_body::Body for Pulse {
         // Whoever holds the connection learns from this that nobody reads from it any more.
         self.body = None;
         Poll::Ready(Some(Err("the server fell silent: not even a bookmark came".into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_found_however_lines_come() {
+        let text = b"{\"type\":\"ADDED\",\"object\":{\"a\":\"{\\\"type\\\":\\\"DELETED\"}}\n\n{}\n{\"type\":\"DELETED\",\"object\":{}}\n";
+        for size in 1..text.len() {
+            let mut types = Types::default();
+            let found = text.chunks(size).find_map(|piece| types.find(piece, |first| first == b'D'));
+            assert_eq!(found, Some(b'D'), "in pieces of {size}");
+            let mut types = Types::default();
+            let without = &text[..text.len() - 30];
+            let found = without.chunks(size).find_map(|piece| types.find(piece, |first| first == b'D'));
+            assert_eq!(found, None, "in pieces of {size}");
+        }
     }
 }

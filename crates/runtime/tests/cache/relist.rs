@@ -6,10 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use konverge_apiserver::{ApiServer, Options};
 use konverge_core::LabelSelector;
 use konverge_runtime::{Cache, Lists, Target, WatchSettings};
+use kube::Client;
 use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::client::Body;
 use parking_lot::Mutex;
+use tower_service::Service;
 
 use crate::faults::{Asked, Dice, Faults, Line, Verdict, tries};
 use crate::kinds::{config_map, config_maps};
@@ -194,4 +198,82 @@ async fn a_410_at_every_event_of_streamed_lists_loses_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_410_at_every_event_after_pages_loses_nothing() {
     run(Lists::Paged, Trouble::Always).await;
+}
+
+/// A cluster ends a streamed list up to a second after its last object, and what happens meanwhile comes before that end.
+#[tokio::test(start_paused = true)]
+async fn what_is_deleted_before_a_streamed_list_has_ended_is_gone() {
+    let faults = Faults::new().await;
+    let maps = config_maps(&faults.client());
+    for name in ["a", "b"] {
+        maps.create(&PostParams::default(), &config_map(name, "a", None)).await.unwrap();
+    }
+    let (gone, client) = (maps.get("a").await.unwrap(), faults.client());
+    maps.delete("a", &DeleteParams::default()).await.unwrap();
+    let line = |what: &str| format!("{{\"type\":\"{what}\",\"object\":{}}}\n", serde_json::to_string(&gone).unwrap());
+    let (added, deleted) = (line("ADDED"), line("DELETED"));
+    faults.plan(move |asked, before| match (asked, before) {
+        (Asked::Streamed, 0) => {
+            let mut extra = vec![deleted.clone(), added.clone()];
+            Verdict::Lines(Box::new(move |_| extra.pop().map_or(Line::Pass, Line::After)))
+        }
+        _ => Verdict::Pass,
+    });
+    let cache = faults.caches(WatchSettings::default()).open(Target::of::<ConfigMap>().within("default"));
+    let (told, _subscription) = listen(&cache);
+    cache.synced().await;
+    let names = |cache: &Cache| -> Vec<String> {
+        cache.list(None, &LabelSelector::default()).iter().map(|object| object.name().to_owned()).collect()
+    };
+    assert_eq!(names(&cache), ["b"]);
+    // The watch goes on.
+    config_maps(&client).create(&PostParams::default(), &config_map("c", "a", None)).await.unwrap();
+    while !told.lock().objects.contains_key("c") {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(!told.lock().objects.contains_key("a"));
+}
+
+/// A way to a server that can be replaced by another one.
+#[derive(Clone)]
+struct Replaceable(Arc<Mutex<ApiServer>>);
+
+impl Service<http::Request<Body>> for Replaceable {
+    type Response = http::Response<konverge_apiserver::Body>;
+    type Error = std::convert::Infallible;
+    type Future = <ApiServer as Service<http::Request<Body>>>::Future;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Self::Error>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        self.0.lock().call(request)
+    }
+}
+
+/// One that is restored from a backup, or keeps nothing and was restarted, counts from where it was before.
+#[tokio::test(start_paused = true)]
+async fn after_a_server_went_back_in_time_reads_still_see_writes() {
+    let server = async || ApiServer::open(Options::default()).await.unwrap();
+    let way = Replaceable(Arc::new(Mutex::new(server().await)));
+    let maps = config_maps(&Client::new(way.clone(), "default"));
+    let caches = konverge_runtime::Caches::new(Client::new(way.clone(), "default"), WatchSettings::default());
+    let cache = caches.open(Target::of::<ConfigMap>().within("default"));
+    for at in 0..50 {
+        maps.create(&PostParams::default(), &config_map(&format!("m{at}"), "a", None)).await.unwrap();
+    }
+    while cache.list(None, &LabelSelector::default()).len() < 50 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let new = server().await;
+    *way.0.lock() = new;
+    // The watch on the old one ends when its time is over.
+    while !cache.list(None, &LabelSelector::default()).is_empty() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let written = maps.create(&PostParams::default(), &config_map("new", "a", None)).await.unwrap();
+    let json = serde_json::to_string(&written).unwrap();
+    caches.wrote(&cache.target().resource, &json).unwrap();
+    assert!(cache.get(&crate::kinds::key("new")).is_some());
 }

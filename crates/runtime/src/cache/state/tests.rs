@@ -294,3 +294,20 @@ fn what_leaves_the_selection_is_hidden_until_it_comes_back() {
     state.applied(object("b", 2, 9, 0), &mut changes);
     assert!(state.get(&ObjectKey::new(Some("default"), "b")).is_some());
 }
+
+/// Whoever owned the first has to know that it is gone, also if the watch never brought it.
+#[test]
+fn our_object_that_somebody_replaced_while_nobody_looked_is_told() {
+    let (mut state, mut changes) = (State::new(), Vec::new());
+    state.list_began();
+    state.list_done(&mut changes);
+    state.wrote(object("a", 1, 5, 0));
+    state.wrote(object("b", 2, 6, 0));
+    state.list_sent();
+    state.list_began();
+    state.listed(object("a", 3, 9, 1), &mut changes);
+    state.list_done(&mut changes);
+    let words =
+        changes.iter().map(|change| format!("{}{}", if change.is_delete() { '-' } else { '+' }, change.object().uid()));
+    assert_eq!(words.collect::<Vec<_>>(), ["+1", "-1", "+3", "+2", "-2"]);
+}
