@@ -284,11 +284,13 @@ fn is_same_item(item: Place<'_>, kind: &ListKind, live: &Value, want: &Value) ->
     }
 }
 
-/// Whether a server that keeps structs leaves this value out: all that is zero, but no struct, because an empty one
-/// still says something (`emptyDir: {}`).
+/// Whether a server that keeps structs leaves this value out: what is empty, but no struct, because an empty one still
+/// says something (`emptyDir: {}`). Of `false` and 0 no schema tells: `hostNetwork` is left out, but without
+/// `allowPrivilegeEscalation: false` it is allowed. Those are applied once and then known to be left out.
 fn is_left_out(place: Place<'_>, want: &Value) -> bool {
     match want {
         Value::Object(fields) => fields.is_empty() && matches!(place.shape(), Shape::Map { .. }),
+        Value::Bool(_) | Value::Number(_) => false,
         want => is_zero(want),
     }
 }

@@ -411,3 +411,29 @@ fn with_type(api: &ApiResource, mut object: Value) -> Value {
     object["kind"] = json!(api.kind);
     object
 }
+
+/// Zero is a value like any other where the server tells it from none: taken away by somebody, it is put back.
+#[tokio::test]
+async fn a_zero_that_somebody_took_away_is_put_back() {
+    let (cluster, api) = (Cluster::start().await, kind("apps", "v1", "Deployment"));
+    let mut wanted = deployment(2);
+    let pod = &mut wanted["spec"]["template"]["spec"];
+    pod["automountServiceAccountToken"] = json!(false);
+    pod["containers"][0]["securityContext"] = json!({"allowPrivilegeEscalation": false, "runAsUser": 0});
+    // The server leaves this one out.
+    pod["hostNetwork"] = json!(false);
+    apply(&cluster, &api, wanted.clone()).await;
+    cluster.sent();
+    assert_eq!(apply(&cluster, &api, wanted.clone()).await, Applied::Unchanged);
+    for path in ["automountServiceAccountToken", "containers/0/securityContext/allowPrivilegeEscalation"] {
+        let path = format!("/spec/template/spec/{path}");
+        let meddler = Writer::new(cluster.client.clone(), FieldManager::new("meddler"), WriterOptions::default());
+        let patch = Patch::Json(json!([{"op": "remove", "path": path}]));
+        meddler.patch(&api, &key(&api, "web"), "", patch).await.unwrap();
+        assert_eq!(cluster.see(&api, "web").await.unwrap().pointer(&path), None);
+        apply(&cluster, &api, wanted.clone()).await;
+        assert_eq!(cluster.see(&api, "web").await.unwrap().pointer(&path), Some(&json!(false)), "{path}");
+        assert_eq!(cluster.methods(), "PATCH");
+        assert_eq!(apply(&cluster, &api, wanted.clone()).await, Applied::Unchanged);
+    }
+}
