@@ -68,22 +68,30 @@ impl Writer {
         let key = live.key();
         let mut fresh: Option<Arc<Object>> = None;
         for _ in 0..ATTEMPTS {
-            let patch = match (step(fresh.as_ref().unwrap_or(live)), fresh) {
+            let seen = fresh.as_ref().unwrap_or(live).clone();
+            let patch = match (step(&seen), fresh) {
                 (Step::Patch(patch), _) => patch,
                 (Step::Done, None) => return Ok(Finalized::Unchanged),
                 (Step::Done, Some(fresh)) => return Ok(Finalized::Changed(fresh)),
                 (Step::Late, fresh) => return Ok(Finalized::Deleting(fresh.unwrap_or_else(|| live.clone()))),
             };
             let verb = Verb::Patch(JSON_PATCH);
-            match self.write(Call { verb, api, key: &key, subresource: "", body: Some(&patch) }).await {
+            let refused = match self.write(Call { verb, api, key: &key, subresource: "", body: Some(&patch) }).await {
                 Ok(object) => return Ok(Finalized::Changed(object)),
                 Err(WriteError::NotFound { missing: Missing::Object, .. }) => return Ok(Finalized::Gone),
                 // The test failed, or a delete came first: look again.
-                Err(WriteError::Invalid { .. } | WriteError::Conflict { .. }) => {}
+                Err(refused @ (WriteError::Invalid { .. } | WriteError::Conflict { .. })) => refused,
                 Err(error) => return Err(error),
-            }
+            };
             fresh = match self.see(api, &key).await? {
-                Some(object) if live.uid().is_empty() || object.uid() == live.uid() => Some(object),
+                Some(object) if live.uid().is_empty() || object.uid() == live.uid() => {
+                    let moved = object.resource_version() != seen.resource_version();
+                    if !moved && matches!(refused, WriteError::Invalid { .. }) {
+                        // It is as it was seen, so it is the finalizer that the server does not like.
+                        return Err(refused);
+                    }
+                    Some(object)
+                }
                 // Another object of the same name is not the one that was meant.
                 _ => return Ok(Finalized::Gone),
             };

@@ -148,3 +148,18 @@ async fn an_object_that_never_rests_is_left_for_later() {
     assert!(matches!(&error, WriteError::Conflict { fields, .. } if fields.is_empty()), "{error:?}");
     cluster.methods();
 }
+
+#[tokio::test]
+async fn a_finalizer_that_the_server_refuses_is_not_taken_for_a_race() {
+    let cluster = Cluster::start().await;
+    let live = resource(&cluster, &[]).await;
+    let words = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422,
+        "message": "metadata.finalizers: Invalid value: \"ours\": name is neither a standard finalizer name nor is it \
+                    fully qualified",
+    });
+    cluster.break_next([Fault::Answer(422, &[], words)]);
+    let error = cluster.writer.add_finalizer(&webapp(), &live, "ours").await.unwrap_err();
+    assert!(matches!(&error, WriteError::Invalid { message, .. } if message.contains("fully qualified")), "{error:?}");
+    assert_eq!(cluster.methods(), "PATCH GET");
+}
