@@ -13,6 +13,9 @@ use crate::write::Fenced;
 /// How servers begin to say that a configuration does not fit its type.
 const UNTYPED: &str = "failed to create typed patch object";
 
+/// No server may put an object to sleep for longer than it takes somebody to look.
+const MOST_PAUSE: Duration = Duration::from_secs(120);
+
 /// Why a write, or the read before it, failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -299,8 +302,8 @@ fn field_conflict(cause: &Cause) -> Option<FieldConflict> {
 
 fn pause(headers: &HeaderMap, status: &Status) -> Option<Duration> {
     let said = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    let seconds = said.or_else(|| Some(status.details.as_ref()?.retry_after_seconds).filter(|seconds| *seconds > 0));
-    seconds.map(|seconds| Duration::from_secs(seconds.into()))
+    let noted = || Some(u64::from(status.details.as_ref()?.retry_after_seconds)).filter(|seconds| *seconds > 0);
+    said.or_else(noted).map(|seconds| Duration::from_secs(seconds).min(MOST_PAUSE))
 }
 
 /// Whether the system says that there was no connection. Anything else may have happened after the request left.

@@ -125,3 +125,16 @@ fn the_chain_is_printed_in_one_place() {
     assert_eq!(format!("{error:#}"), format!("{error}: no route"));
     assert_eq!(format!("{error:?}"), format!("{error}: no route"));
 }
+
+#[test]
+fn no_server_puts_an_object_to_sleep_for_good() {
+    let asked = |seconds: &'static str| {
+        let error = refused(429, &[("retry-after", seconds)], "");
+        retry(&Error::from(error))
+    };
+    assert_eq!(asked("7"), Retry::After(Duration::from_secs(7)));
+    for seconds in ["86400", "4294967295", "18446744073709551616"] {
+        assert!(matches!(asked(seconds), Retry::Outage | Retry::After(_)), "{seconds}");
+        assert!(!matches!(asked(seconds), Retry::After(pause) if pause > Duration::from_secs(120)), "{seconds}");
+    }
+}
