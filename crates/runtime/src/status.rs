@@ -14,7 +14,7 @@ pub use conditions::{Condition, ConditionStatus, Conditions, DEGRADED, PROGRESSI
 
 use crate::error::{Missing, WriteError};
 use crate::object::Object;
-use crate::write::{Call, MERGE_PATCH, Verb, Writer};
+use crate::write::{Call, MERGE_PATCH, Verb, Writer, same_value};
 
 /// What is true of an object now.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,6 +27,8 @@ pub struct StatusUpdate {
     pub removed: Vec<String>,
     /// What becomes of fields that are not given.
     pub others: OtherFields,
+    /// The generation that conditions were observed at; that of the object they are written to, if none is given.
+    pub observed: Option<i64>,
 }
 
 /// What becomes of fields of the status that an update does not mention. Conditions always stay.
@@ -55,8 +57,8 @@ impl StatusUpdate {
 }
 
 impl Writer {
-    /// Makes the object's status say what `update` says. `live` is the object that was reconciled: conditions say that
-    /// they were observed at its generation, also if it has moved on. Answers with the object, or nothing if nothing
+    /// Makes the object's status say what `update` says. `live` is the object as it was last seen: conditions say
+    /// that they were observed at its generation, unless the update says which one it is about. Answers with the object, or nothing if nothing
     /// had to be written. Changes by others meanwhile are taken into account, not overwritten.
     pub async fn set_status(
         &self,
@@ -65,7 +67,7 @@ impl Writer {
         update: &StatusUpdate,
         now: Timestamp,
     ) -> Result<Option<Arc<Object>>, WriteError> {
-        let (key, observed) = (live.key(), live.generation());
+        let (key, observed) = (live.key(), update.observed.or(live.generation()));
         let left_of = |object: &Object| plan(&status_of(object), update, observed, Timestamp::UNIX_EPOCH);
         let mut fresh: Option<Arc<Object>> = None;
         for _ in 0..ATTEMPTS {
@@ -86,9 +88,12 @@ impl Writer {
                     return Ok(Some(object));
                 }
                 Err(WriteError::Conflict { .. }) => {}
-                Err(WriteError::NotFound { missing: Missing::Kind, .. }) => {
-                    let message = format!("{} has no status subresource: its CRD must declare one", api.kind);
-                    return Err(WriteError::NotFound { missing: Missing::Kind, message });
+                Err(WriteError::NotFound { missing: Missing::Kind, .. }) => return Err(no_subresource(api)),
+                // Of custom resources a server says so, too, if only their status is missing.
+                Err(WriteError::NotFound { missing: Missing::Object, message }) => {
+                    let is_there = self.see(api, &key).await?.is_some_and(|object| object.uid() == live.uid());
+                    let gone = WriteError::NotFound { missing: Missing::Object, message };
+                    return Err(if is_there { no_subresource(api) } else { gone });
                 }
                 Err(error) => return Err(error),
             }
@@ -103,6 +108,11 @@ impl Writer {
         let message = format!("{} {key} changed {ATTEMPTS} times while its status was to be written", api.kind);
         Err(WriteError::Conflict { message, fields: Vec::new() })
     }
+}
+
+fn no_subresource(api: &ApiResource) -> WriteError {
+    let message = format!("{} has no status subresource: its CRD must declare one", api.kind);
+    WriteError::NotFound { missing: Missing::Kind, message }
 }
 
 /// What an object says now; of a large one nothing else is read.
@@ -149,7 +159,7 @@ fn plan(before: &Value, update: &StatusUpdate, observed: Option<i64>, now: Times
 /// The merge patch from one value to another.
 fn difference(before: &Value, after: &Value) -> Option<Value> {
     let (Value::Object(old), Value::Object(new)) = (before, after) else {
-        return (before != after).then(|| after.clone());
+        return (!same_value(before, after)).then(|| after.clone());
     };
     let mut patch = Map::new();
     for (name, value) in new {

@@ -38,6 +38,7 @@ use serde_json::{Value, json};
 pub(crate) use config::key_of;
 use config::{Config, key_to_create};
 pub(crate) use digest::Digest;
+pub(crate) use equal::same_value;
 pub use fence::{Fence, Fenced, Observation, Observer, OpenFence, RequestOutcome};
 pub use finalizer::Finalized;
 pub(crate) use finalizer::{is_deleting, uid};

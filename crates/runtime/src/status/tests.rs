@@ -136,3 +136,14 @@ fn the_patch_is_the_smallest() {
     assert_eq!(plan(&json!(null), &stay(json!({"a": 1})), None, now()), Some(json!({"a": 1})));
     assert_eq!(plan(&json!({}), &go(json!({})), None, now()), None);
 }
+
+/// Servers write a whole number without its point.
+#[test]
+fn a_number_is_the_same_however_it_is_written() {
+    let update = |load: Value| StatusUpdate::fields(json!({ "load": load }), OtherFields::Stay);
+    let plan = |before: Value, load: Value| plan(&json!({ "load": before }), &update(load), None, now());
+    assert_eq!(plan(json!(1), json!(1.0)), None);
+    assert_eq!(plan(json!([1, {"a": 2}]), json!([1.0, {"a": 2.0}])), None);
+    assert_eq!(plan(json!(1), json!(1.5)), Some(json!({"load": 1.5})));
+    assert_eq!(plan(json!([1, 2]), json!([1])), Some(json!({"load": [1]})));
+}

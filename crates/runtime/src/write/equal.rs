@@ -23,6 +23,20 @@ pub(crate) fn same(scalar: Scalar, live: &Value, want: &Value) -> bool {
     }
 }
 
+/// Whether both are the same, but for how numbers are written.
+pub(crate) fn same_value(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Array(items), Value::Array(others)) => {
+            items.len() == others.len() && items.iter().zip(others).all(|(one, other)| same_value(one, other))
+        }
+        (Value::Object(fields), Value::Object(others)) => {
+            let same = |(name, one): (&String, &Value)| others.get(name).is_some_and(|other| same_value(one, other));
+            fields.len() == others.len() && fields.iter().all(same)
+        }
+        _ => one == other || same_number(one, other),
+    }
+}
+
 /// Whether both are numbers of one value: `3` and `3.0`.
 pub(crate) fn same_number(live: &Value, want: &Value) -> bool {
     match (live, want) {

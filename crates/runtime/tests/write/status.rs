@@ -143,3 +143,20 @@ async fn an_object_that_is_gone_has_no_status() {
     let error = set_status(&cluster.writer, &map, &live, &update, at(0)).await.unwrap_err();
     assert_eq!(error.to_string(), "ConfigMap has no status subresource: its CRD must declare one");
 }
+
+/// A cluster answers for a custom resource as if the object were not there.
+#[tokio::test]
+async fn a_missing_subresource_is_told_from_a_missing_object() {
+    let cluster = Cluster::start().await;
+    let live = resource(&cluster).await;
+    let update = StatusUpdate::fields(json!({"phase": "Up"}), OtherFields::Stay);
+    let words = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,
+        "message": "webapps.example.com \"w\" not found",
+        "details": {"name": "w", "group": "example.com", "kind": "webapps"},
+    });
+    cluster.break_next([Fault::Answer(404, &[], words)]);
+    let error = set_status(&cluster.writer, &webapp(), &live, &update, at(0)).await.unwrap_err();
+    assert_eq!(error.to_string(), "WebApp has no status subresource: its CRD must declare one");
+    assert_eq!(cluster.methods(), "PATCH GET");
+}
