@@ -158,7 +158,7 @@ impl<R: Kind> Context<R> {
     /// written.
     pub async fn set_status<S: Serialize>(&self, status: S) -> Result<()> {
         let fields = serde_json::to_value(status)?;
-        self.write_status(&StatusUpdate::fields(fields, OtherFields::Go)).await
+        self.write_status(StatusUpdate::fields(fields, OtherFields::Go)).await
     }
 
     /// The conditions of the object, as the cache has them.
@@ -168,7 +168,7 @@ impl<R: Kind> Context<R> {
 
     /// Sets one condition and leaves the others. Its transition time moves only when its status does.
     pub async fn set_condition(&self, condition: Condition) -> Result<()> {
-        self.write_status(&StatusUpdate::conditions([condition])).await
+        self.write_status(StatusUpdate::conditions([condition])).await
     }
 
     /// Records that something happened, for `kubectl describe`. Repetitions are counted, not repeated.
@@ -190,11 +190,13 @@ impl<R: Kind> Context<R> {
         Ok(())
     }
 
-    async fn write_status(&self, update: &StatusUpdate) -> Result<()> {
+    async fn write_status(&self, update: StatusUpdate) -> Result<()> {
         let Inner { engine, object, key, .. } = &*self.0;
-        // What was written earlier in this reconcile counts as well.
-        let current = engine.controller.primary_of(key).get(key).unwrap_or_else(|| object.clone());
-        if let Some(written) = engine.writer.set_status(&engine.owner, &current, update, Timestamp::now()).await? {
+        // What was written earlier in this reconcile counts as well; but what is said is about what was reconciled.
+        let current = engine.controller.primary_of(key).get(key).filter(|current| current.uid() == object.uid());
+        let current = current.unwrap_or_else(|| object.clone());
+        let update = StatusUpdate { observed: object.generation(), ..update };
+        if let Some(written) = engine.writer.set_status(&engine.owner, &current, &update, Timestamp::now()).await? {
             engine.wrote(&engine.owner, &written)?;
         }
         Ok(())

@@ -156,9 +156,10 @@ pub fn structural_schema<K: JsonSchema>() -> JSONSchemaProps {
 /// Lets every status have conditions, whether its type has a field for them or not: they are set one by one, and a
 /// server drops what its schema does not know.
 fn add_conditions(schema: &mut Value) {
-    let Some(status) = schema.pointer_mut("/properties/status/properties").and_then(Value::as_object_mut) else {
-        return;
-    };
+    let status = schema.pointer_mut("/properties/status").filter(|status| status["type"] == "object");
+    let Some(Value::Object(status)) = status else { return };
+    // One without any field has no properties yet.
+    let Value::Object(status) = status.entry("properties").or_insert_with(|| serde_json::json!({})) else { return };
     let text = || serde_json::json!({"type": "string"});
     status.entry("conditions").or_insert_with(|| {
         serde_json::json!({

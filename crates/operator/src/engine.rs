@@ -9,7 +9,7 @@ use std::time::Duration;
 use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{
     Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Member, OWNER_LABEL, Object, Owner,
-    Recorder, Target, Trigger, Writer,
+    Recorder, SetStep, Target, Trigger, Writer,
 };
 use kube::Client;
 use kube::core::ApiResource;
@@ -157,21 +157,28 @@ impl Engine {
             Child { api: kind.api, config, live }
         };
         let wanted: Vec<Child> = wanted.into_iter().map(child).collect();
-        let kinds: Vec<ApiResource> = wanted.iter().map(|child| child.api.clone()).collect();
-        let report = self.writer.apply_all(set, owner, wanted, &members).await?;
+        let mut noted = Ok(());
+        // At once: what comes later may fail, or be cut.
+        let note = |step: SetStep<'_>| {
+            let done = match step {
+                SetStep::Applied(api, applied) => applied.object().map_or(Ok(()), |object| self.wrote(api, object)),
+                SetStep::Pruned(member, deleted) => self.deleted(&member.api, &member.live, deleted),
+            };
+            if noted.is_ok() {
+                noted = done;
+            }
+        };
+        let report = self.writer.apply_all(set, owner, wanted, &members, note).await?;
+        noted?;
         let mut converged = Converged::default();
-        for (api, applied) in kinds.iter().zip(&report.applied) {
+        for applied in &report.applied {
             match applied {
                 Applied::Unchanged => converged.unchanged += 1,
                 Applied::Created(_) => converged.created += 1,
                 Applied::Updated(_) => converged.updated += 1,
             }
-            if let Some(object) = applied.object() {
-                self.wrote(api, object)?;
-            }
         }
-        for (Member { api, live }, deleted) in &report.pruned {
-            self.deleted(api, live, deleted)?;
+        for (Member { api, live }, _) in &report.pruned {
             converged.pruned.push((api.kind.clone(), Owner::of(api, live)?.key));
         }
         Ok(converged)

@@ -56,6 +56,6 @@ pub use watch::{Lists, Target, WatchSettings, WatchState};
 pub use worker::{Action, BoxFuture, Meter, Reconciler, Run, Verdict, WorkerMeter};
 pub use write::{
     Applied, ApplyOptions, Child, Conflicts, Deleted, Fence, Fenced, FieldManager, Finalized, Member, OWNER_ANNOTATION,
-    OWNER_LABEL, Observation, Observer, OpenFence, Owner, Patch, RequestOutcome, SET_LABEL, SetReport, Writer,
+    OWNER_LABEL, Observation, Observer, OpenFence, Owner, Patch, RequestOutcome, SET_LABEL, SetReport, SetStep, Writer,
     WriterOptions,
 };

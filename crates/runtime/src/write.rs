@@ -45,7 +45,7 @@ pub(crate) use finalizer::{is_deleting, uid};
 pub use owner::{OWNER_ANNOTATION, Owner};
 pub(crate) use owner::{annotation_prefix, group_of};
 pub(crate) use send::{Call, JSON_PATCH, MERGE_PATCH, Verb};
-pub use set::{Child, Member, OWNER_LABEL, SET_LABEL, SetReport};
+pub use set::{Child, Member, OWNER_LABEL, SET_LABEL, SetReport, SetStep};
 use skip::{Decision, decide, differences};
 use types::Types;
 

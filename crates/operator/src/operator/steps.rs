@@ -105,7 +105,7 @@ impl<R: Kind> Steps<R> {
             let engine = &self.engine;
             match engine.writer.add_finalizer(&engine.owner, object, finalizer).await? {
                 Finalized::Changed(object) => {
-                    engine.controller.primary_of(&run.key).wrote(object.clone());
+                    engine.wrote(&engine.owner, &object)?;
                     context = Context::new(engine.clone(), object, run.causes)?;
                 }
                 Finalized::Unchanged => {}
@@ -131,7 +131,14 @@ impl<R: Kind> Steps<R> {
             return Ok(Action::Requeue(after));
         }
         let engine = &self.engine;
-        engine.writer.remove_finalizer(&engine.owner, object, finalizer).await?;
+        match engine.writer.remove_finalizer(&engine.owner, object, finalizer).await? {
+            Finalized::Changed(left) if stays(&left) => engine.wrote(&engine.owner, &left)?,
+            // With its last finalizer it went; the answer shows how it last was.
+            Finalized::Changed(_) | Finalized::Gone => {
+                engine.caches.removed(&engine.owner, &object.key(), object.uid());
+            }
+            Finalized::Unchanged | Finalized::Deleting(_) => {}
+        }
         Ok(Action::Wait)
     }
 
@@ -152,6 +159,12 @@ impl<R: Kind> Steps<R> {
             }
         }
     }
+}
+
+/// Whether something still holds an object that is being deleted: a finalizer, or its time to end.
+fn stays(object: &Object) -> bool {
+    let grace = object.pointer("/metadata/deletionGracePeriodSeconds");
+    object.finalizers().next().is_some() || grace.is_some_and(|seconds| seconds != "0")
 }
 
 /// Whether something could not be made because this very namespace is going. Another one that is not there is an error:

@@ -41,6 +41,15 @@ pub struct Member {
     pub live: Value,
 }
 
+/// One child of a set, and what became of it.
+#[derive(Clone, Copy, Debug)]
+pub enum SetStep<'a> {
+    /// It was wanted.
+    Applied(&'a ApiResource, &'a Applied),
+    /// It was no longer wanted.
+    Pruned(&'a Member, &'a Deleted),
+}
+
 /// What was done to a set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SetReport {
@@ -54,12 +63,14 @@ impl Writer {
     /// Applies all `wanted` children, then deletes those `members` that carry the marks of this set of this owner and
     /// are not wanted. Members are what the caller found, by the labels [`SET_LABEL`] and [`OWNER_LABEL`] or by owner;
     /// others among them are left alone. If a child cannot be applied, the others still are, and nothing is deleted.
+    /// `told` hears of each child as soon as the server has answered, whatever becomes of the others.
     pub async fn apply_all(
         &self,
         set: &str,
         owner: &Owner,
         wanted: Vec<Child>,
         members: &[Member],
+        mut told: impl FnMut(SetStep<'_>) + Send,
     ) -> Result<SetReport, WriteError> {
         let mut keys = BTreeSet::new();
         for child in &wanted {
@@ -76,7 +87,10 @@ impl Writer {
             mark(&mut child.config, set, owner);
             let options = ApplyOptions { owner: Some(owner), ..ApplyOptions::default() };
             match self.apply(&child.api, child.live.as_deref(), &child.config, options).await {
-                Ok(applied) => report.applied.push(applied),
+                Ok(applied) => {
+                    told(SetStep::Applied(&child.api, &applied));
+                    report.applied.push(applied);
+                }
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -85,6 +99,7 @@ impl Writer {
         }
         for member in unwanted(set, owner, &keys, members) {
             let deleted = self.delete(&member.api, &member.live).await?;
+            told(SetStep::Pruned(member, &deleted));
             if deleted != Deleted::Leaving {
                 report.pruned.push((member.clone(), deleted));
             }

@@ -1,0 +1,181 @@
+//! What an operator may rely on while the world moves: what it said of which generation, what it has written, and what
+//! it has cleaned up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, BodyStream, StreamBody};
+use konverge::kube::Client;
+use konverge::kube::client::Body;
+use konverge::{Children, prelude::*};
+use konverge_testkit::{Cluster, Verb};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+
+/// Says how large something is.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Thing", namespaced, status = "ThingStatus")]
+pub struct ThingSpec {
+    /// How large.
+    pub size: i32,
+}
+
+/// Nothing but conditions.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct ThingStatus {}
+
+/// A client whose watches bring everything a little late, as those of a busy cluster do.
+#[derive(Clone)]
+struct Late(Client);
+
+const LAG: Duration = Duration::from_millis(100);
+
+impl tower_service::Service<http::Request<Body>> for Late {
+    type Response = http::Response<UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>>;
+    type Error = konverge::kube::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let client = self.0.clone();
+        let watches = request.uri().query().is_some_and(|query| query.contains("watch="));
+        Box::pin(async move {
+            let answer = client.send(request).await?;
+            let lag = if watches { LAG } else { Duration::ZERO };
+            Ok(answer.map(|body| {
+                let pieces = BodyStream::new(body).then(move |piece| async move {
+                    tokio::time::sleep(lag).await;
+                    piece
+                });
+                StreamBody::new(pieces).map_err(Into::into).boxed_unsync()
+            }))
+        })
+    }
+}
+
+/// Runs an operator whose watches are late.
+fn run_late(cluster: &Cluster, operator: Operator<Thing>) -> (oneshot::Sender<()>, JoinHandle<Result<()>>) {
+    let (stop, stopped) = oneshot::channel();
+    let operator = operator.in_test(Client::new(Late(cluster.client()), "default"));
+    (stop, tokio::spawn(operator.run_until(async { drop(stopped.await) })))
+}
+
+fn thing(size: i32) -> Thing {
+    Thing::new("t", ThingSpec { size })
+}
+
+async fn cluster() -> Result<Cluster> {
+    let cluster = Cluster::start().await?;
+    cluster.install::<Thing>().await?;
+    Ok(cluster)
+}
+
+#[tokio::test]
+async fn a_condition_is_about_what_was_reconciled() -> Result<()> {
+    let cluster = cluster().await?;
+    let began = Arc::new(Notify::new());
+    let begins = began.clone();
+    let reconcile = move |ctx: konverge::Context<Thing>| {
+        let begins = begins.clone();
+        async move {
+            let size = async || Ok::<_, Error>(ctx.get::<Thing>(ctx.name()).await?.map(|thing| thing.spec.size));
+            if ctx.resource().spec.size == 1 {
+                begins.notify_one();
+                while size().await? == Some(1) {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                ctx.set_condition(Condition::yes("Ready", "Sized", "1")).await?;
+            }
+            Ok(Action::await_change())
+        }
+    };
+    let running = cluster.run(Operator::<Thing>::new().reconcile(reconcile));
+    cluster.create(thing(1)).await?;
+    began.notified().await;
+    cluster.edit("t", |thing: &mut Thing| thing.spec.size = 2).await?;
+    let observed = loop {
+        let conditions = cluster.conditions::<Thing>("t").await?;
+        if let Some(ready) = conditions.get("Ready") {
+            break ready["observedGeneration"].clone();
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    assert_eq!(observed, 1, "of the second nothing is known yet");
+    running.stop().await
+}
+
+#[tokio::test]
+async fn what_is_cleaned_up_is_not_cleaned_up_again() -> Result<()> {
+    let cluster = cluster().await?;
+    let cleaned = Arc::new(AtomicUsize::new(0));
+    let counts = cleaned.clone();
+    let cleanup = move |ctx: konverge::Context<Thing>| {
+        let counts = counts.clone();
+        async move {
+            counts.fetch_add(1, Ordering::SeqCst);
+            // Something wakes the object while it is being cleaned up, so that it is looked at once more.
+            ctx.apply(ConfigMap::new("last-words").data("n", "1")).await?;
+            tokio::time::sleep(3 * LAG).await;
+            Ok(())
+        }
+    };
+    let idle = async |_: konverge::Context<Thing>| Ok(Action::await_change());
+    let operator = Operator::<Thing>::new().reconcile(idle).on_delete(cleanup).owns::<ConfigMap>();
+    let (stop, running) = run_late(&cluster, operator);
+    for (others, times) in [(false, 1), (true, 2)] {
+        cluster.create(thing(1)).await?;
+        let ours = "example.com/thing-finalizer".to_owned();
+        let has = |thing: &Thing| thing.metadata.finalizers.iter().flatten().any(|name| *name == ours);
+        cluster.wait_until("t", has).await?;
+        if others {
+            let add = |thing: &mut Thing| thing.metadata.finalizers.get_or_insert_default().push("a.b/c".into());
+            cluster.edit("t", add).await?;
+        }
+        cluster.delete::<Thing>("t").await?;
+        if others {
+            cluster.wait_until("t", |thing: &Thing| !has(thing)).await?;
+            tokio::time::sleep(3 * LAG).await;
+            cluster.edit("t", |thing: &mut Thing| thing.metadata.finalizers = None).await?;
+        }
+        cluster.wait_gone::<Thing>("t").await?;
+        assert_eq!(cleaned.load(Ordering::SeqCst), times);
+    }
+    drop(stop);
+    running.await.unwrap()
+}
+
+#[tokio::test]
+async fn what_came_through_is_seen_although_the_rest_failed() -> Result<()> {
+    let cluster = cluster().await?;
+    cluster.when::<Secret>(Verb::Apply).once().fail(500);
+    let (seen, tries) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (sees, counts) = (seen.clone(), tries.clone());
+    let reconcile = move |ctx: konverge::Context<Thing>| {
+        let (sees, counts) = (sees.clone(), counts.clone());
+        async move {
+            counts.fetch_add(1, Ordering::SeqCst);
+            let children = Children::new().add(ConfigMap::new("a").data("a", "b")).add(Secret::new("s").data("a", "b"));
+            let applied = ctx.apply_all(children).await;
+            if applied.is_err() && ctx.get::<ConfigMap>("a").await?.is_some() {
+                sees.fetch_add(1, Ordering::SeqCst);
+            }
+            applied.map(|_| Action::await_change())
+        }
+    };
+    let operator = Operator::<Thing>::new().reconcile(reconcile).owns::<ConfigMap>().owns::<Secret>();
+    let (stop, running) = run_late(&cluster, operator);
+    cluster.create(thing(1)).await?;
+    cluster.wait_until("s", |_: &Secret| true).await?;
+    assert_eq!(seen.load(Ordering::SeqCst), 1);
+    drop(stop);
+    running.await.unwrap()
+}
