@@ -78,7 +78,9 @@ impl<'a> Shared<'a> {
     pub async fn close(self, recording: JoinHandle<()>) {
         self.caches.shutdown().await;
         self.recorder.close();
+        let abort = recording.abort_handle();
         if tokio::time::timeout(Duration::from_secs(5), recording).await.is_err() {
+            abort.abort();
             tracing::warn!("events that were left could not be written in time");
         }
     }
@@ -128,7 +130,8 @@ impl<R: Kind> Part for Operator<R> {
             backoff = Backoff { initial: pause, max: pause, jitter: 0.0, ..backoff };
         }
         let rate = (settings.rate_limit.per_second > 0.0).then(|| Rate {
-            every: Duration::from_secs_f64(1.0 / settings.rate_limit.per_second),
+            // Less than one in all of time is none.
+            every: Duration::try_from_secs_f64(1.0 / settings.rate_limit.per_second).unwrap_or(Duration::MAX),
             burst: settings.rate_limit.burst,
         });
         let options = ControllerOptions {
