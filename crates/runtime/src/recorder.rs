@@ -28,6 +28,7 @@ pub use log::{EventLog, EventReader};
 
 use crate::error::WriteError;
 use crate::write::{Call, MERGE_PATCH, Verb, Writer};
+use log::on_calendars;
 use outbox::{Ended, Offered, Outbox, Pace, Task};
 
 /// Tells the time.
@@ -121,14 +122,13 @@ impl Default for RecorderOptions {
 impl Recorder {
     /// A recorder, and the task that has to run beside it.
     pub fn new(writer: Writer, options: RecorderOptions) -> (Self, RecorderTask) {
-        let signed = |duration: Duration| SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
         let (sender, queue) = mpsc::channel(QUEUE);
         let counters = Arc::new(Counters::default());
         let pace = Pace {
             window: options.log.window(),
-            gather: signed(options.gather),
+            gather: on_calendars(options.gather),
             burst: options.burst.max(1),
-            refill: signed(options.refill).max(SignedDuration::from_millis(1)),
+            refill: on_calendars(options.refill).max(SignedDuration::from_millis(1)),
         };
         let shared = Shared {
             log: options.log,

@@ -14,6 +14,14 @@ use super::journal::{Event, HistoryFilter, Journal, Recorded, Subject};
 /// How far a reader may fall behind before it misses events.
 const BEHIND: usize = 1024;
 
+/// A century, which can be added to any time there is.
+const FOR_EVER: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
+
+/// A duration that can be added to any time there is.
+pub(super) fn on_calendars(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(FOR_EVER).min(FOR_EVER)
+}
+
 /// The newest events of an operator. Clones are the same.
 ///
 /// ```
@@ -37,7 +45,7 @@ pub struct EventReader(broadcast::Receiver<Arc<Recorded>>);
 impl EventLog {
     /// An empty one that counts repetitions within `window` together, and keeps the newest `most` events.
     pub fn new(window: Duration, most: usize) -> Self {
-        let window = SignedDuration::try_from(window).unwrap_or(SignedDuration::MAX);
+        let window = on_calendars(window);
         let journal = Mutex::new(Journal::new(window, most.max(1)));
         Self(Arc::new(Log { window, journal, readers: broadcast::Sender::new(BEHIND) }))
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use konverge_core::{ObjectKey, Status};
 use konverge_runtime::{
-    Event, HistoryFilter, Recorder, RecorderCounts, RecorderOptions, Severity, Subject, WriterOptions,
+    Event, EventLog, HistoryFilter, Recorder, RecorderCounts, RecorderOptions, Severity, Subject, WriterOptions,
 };
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -23,6 +23,10 @@ struct Office {
 
 impl Office {
     async fn open() -> Self {
+        Self::open_with(RecorderOptions::default()).await
+    }
+
+    async fn open_with(options: RecorderOptions) -> Self {
         let cluster = Cluster::start().await;
         let object = json!({
             "apiVersion": "example.com/v1", "kind": "WebApp",
@@ -35,7 +39,7 @@ impl Office {
             controller: "webapp-operator".into(),
             instance: "webapp-operator-0".into(),
             clock,
-            ..RecorderOptions::default()
+            ..options
         };
         let writer = cluster.writer_with(WriterOptions { timeout: Duration::from_secs(5), ..WriterOptions::default() });
         let (recorder, task) = Recorder::new(writer, options);
@@ -238,4 +242,21 @@ async fn events_can_be_followed() {
     }
     let next = stream.next().await.unwrap();
     assert_eq!(next.event.message, (3000 - 1024).to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn times_beyond_all_calendars_end_nothing() {
+    let (gather, refill, log) = (Duration::MAX, Duration::MAX, EventLog::new(Duration::MAX, 100));
+    let office = Office::open_with(RecorderOptions { gather, refill, log, ..RecorderOptions::default() }).await;
+    for _ in 0..2 {
+        office.record(Event::info("Up", "now"));
+        office.pass(1).await;
+    }
+    office.record(Event::info("Down", "now"));
+    office.pass(1).await;
+    assert_eq!(office.counts().written, 2);
+    // What is gathered for ever is written at the end.
+    office.recorder.close();
+    office.task.await.unwrap();
+    assert_eq!(office.recorder.counts().written, 3);
 }
