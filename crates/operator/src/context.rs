@@ -7,8 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use konverge_core::ObjectKey;
 use konverge_runtime::{
-    Cause, Condition, Conditions, Error, Event, Object, OtherFields, Owner, Record, Result, Severity, StatusUpdate,
-    Subject,
+    Cause, Condition, Conditions, Error, Object, OtherFields, Owner, Record, Result, Severity, StatusUpdate,
 };
 use kube::Client;
 use serde::Serialize;
@@ -17,7 +16,7 @@ use crate::builders::Selector;
 use crate::children::{Children, Converged, Wanted};
 use crate::engine::Engine;
 use crate::kind::{Kind, Scope};
-use crate::within::Within;
+use crate::within::{Within, no_namespace};
 
 /// The object that is reconciled, and the cluster around it. Clones are the same.
 ///
@@ -55,6 +54,12 @@ impl<R: Kind> Context<R> {
         self.0.key.namespace().unwrap_or_default()
     }
 
+    /// The client, for everything else: subresources, kinds that have no type, objects that belong to nobody. What is
+    /// written with it is seen by reads here when the watch brings it, not before.
+    pub fn client(&self) -> Client {
+        self.0.engine.client.clone()
+    }
+
     /// Why this reconcile runs: what happened since the last one, oldest first.
     pub fn causes(&self) -> &[Arc<Cause>] {
         &self.0.causes
@@ -65,17 +70,11 @@ impl<R: Kind> Context<R> {
         self.0.engine.controller.history().of(&self.0.key)
     }
 
-    /// The client, for what has no word of its own here. The caches do not know what is written with it until the watch
-    /// brings it.
-    pub fn client(&self) -> Client {
-        self.0.engine.client.clone()
-    }
-
     /// Makes an object look like this: creates it, changes it, or does nothing if it does already. It belongs to the
     /// reconciled object, goes when that goes, and is put back when somebody else changes it.
     ///
     /// What lies in another namespace, or in none while the reconciled object is in one, is put back as well but cannot
-    /// go by itself: Kubernetes knows no such owners. Delete it in `on_delete`.
+    /// go by itself: Kubernetes knows no such owners. Delete it in `on_delete`, with [`Context::within`].
     pub async fn apply<T: Kind>(&self, desired: T) -> Result<T> {
         let ObjectMeta { name, namespace, .. } = desired.meta();
         let key = self.place(&T::kind(&()), T::scope(), name.as_deref(), namespace.as_deref())?;
@@ -128,12 +127,13 @@ impl<R: Kind> Context<R> {
         self.here().get(name).await
     }
 
-    /// The objects of a kind in this namespace.
+    /// The objects of a kind in this namespace; for a cluster-scoped object, in all namespaces. The kind is watched from
+    /// now on.
     pub async fn list<T: Kind>(&self) -> Result<Vec<T>> {
         self.here().list().await
     }
 
-    /// The objects of a kind in this namespace that have these labels.
+    /// Those that [`Context::list`] lists and that have these labels.
     pub async fn list_by<T: Kind>(&self, selector: Selector) -> Result<Vec<T>> {
         self.here().list_by(selector).await
     }
@@ -168,7 +168,44 @@ impl<R: Kind> Context<R> {
 
     /// Sets one condition and leaves the others. Its transition time moves only when its status does.
     pub async fn set_condition(&self, condition: Condition) -> Result<()> {
-        self.write_status(StatusUpdate::conditions([condition])).await
+        self.set_conditions([condition]).await
+    }
+
+    /// Sets several conditions by one write, and leaves the others.
+    pub async fn set_conditions(&self, conditions: impl IntoIterator<Item = Condition>) -> Result<()> {
+        self.write_status(StatusUpdate::conditions(conditions)).await
+    }
+
+    /// [`Context::set_status`] and [`Context::set_conditions`] by one write: nobody sees the one without the other.
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # use konverge::READY;
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Shop", namespaced, status = "ShopStatus")]
+    /// # pub struct ShopSpec { image: String }
+    /// # #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+    /// # #[serde(default)]
+    /// # pub struct ShopStatus { phase: String }
+    /// async fn reconcile(ctx: Context<Shop>) -> Result<Action> {
+    ///     let ready = Condition::yes(READY, "Open", "customers may come in");
+    ///     ctx.set_status_with(ShopStatus { phase: "Open".into() }, [ready]).await?;
+    ///     Ok(Action::await_change())
+    /// }
+    /// ```
+    pub async fn set_status_with<S: Serialize>(
+        &self,
+        status: S,
+        conditions: impl IntoIterator<Item = Condition>,
+    ) -> Result<()> {
+        let fields = serde_json::to_value(status)?;
+        let conditions = conditions.into_iter().collect();
+        self.write_status(StatusUpdate { fields, conditions, others: OtherFields::Go, ..StatusUpdate::default() }).await
+    }
+
+    /// Takes a condition away; that there is none is fine.
+    pub async fn remove_condition(&self, type_: impl Into<String>) -> Result<()> {
+        self.write_status(StatusUpdate { removed: vec![type_.into()], ..StatusUpdate::default() }).await
     }
 
     /// Records that something happened, for `kubectl describe`. Repetitions are counted, not repeated.
@@ -183,11 +220,7 @@ impl<R: Kind> Context<R> {
 
     /// Records an event of any severity.
     pub fn record(&self, severity: Severity, reason: impl Into<String>, message: impl Into<String>) -> Result<()> {
-        let Inner { engine, object, .. } = &*self.0;
-        let subject = Subject::of(&engine.owner, &object.value())?;
-        engine.metrics.event_recorded(severity);
-        engine.recorder.record(&Arc::new(subject), Event::new(severity, reason, message));
-        Ok(())
+        self.0.engine.record(&self.0.object, severity, reason, message)
     }
 
     async fn write_status(&self, update: StatusUpdate) -> Result<()> {
@@ -213,17 +246,12 @@ impl<R: Kind> Context<R> {
     fn place(&self, kind: &str, scope: Scope, name: Option<&str>, namespace: Option<&str>) -> Result<ObjectKey> {
         let is_said = |text: &&str| !text.is_empty();
         let Some(name) = name.filter(is_said) else {
-            return Err(Error::permanent(format!("a {kind} without a name cannot be applied; give it one")));
+            return Err(Error::permanent(format!("a {kind} has to have a name; give it one")));
         };
         let namespace = match (scope, namespace.filter(is_said).or(self.0.key.namespace())) {
             (Scope::Cluster, _) => None,
             (Scope::Namespaced, Some(namespace)) => Some(namespace),
-            (Scope::Namespaced, None) => {
-                let owner = &self.0.engine.owner.kind;
-                return Err(Error::permanent(format!(
-                    "{kind} {name} needs a namespace: a {owner} has none that it could take"
-                )));
-            }
+            (Scope::Namespaced, None) => return Err(no_namespace(kind, name)),
         };
         Ok(ObjectKey::new(namespace, name))
     }

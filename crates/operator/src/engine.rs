@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{
-    Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Member, OWNER_LABEL, Object, Owner,
-    Recorder, SetStep, Target, Trigger, Writer,
+    Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Event, Member, OWNER_LABEL, Object, Owner,
+    Recorder, SetStep, Severity, Subject, Target, Trigger, Writer,
 };
 use kube::Client;
 use kube::core::ApiResource;
@@ -187,6 +187,20 @@ impl Engine {
     /// Tells the caches what the server answered, so that the next read sees it.
     pub fn wrote(&self, api: &ApiResource, object: &Arc<Object>) -> Result<(), Error> {
         Ok(self.caches.wrote_object(api, object)?)
+    }
+
+    /// Records an event about a reconciled object.
+    pub fn record(
+        &self,
+        object: &Object,
+        severity: Severity,
+        reason: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Result<(), Error> {
+        let subject = Subject::of(&self.owner, &object.value())?;
+        self.metrics.event_recorded(severity);
+        self.recorder.record(&Arc::new(subject), Event::new(severity, reason, message));
+        Ok(())
     }
 
     /// One object: from the cache of a watched kind, else from the server.

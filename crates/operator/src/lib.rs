@@ -93,8 +93,9 @@ pub use settings::{
 pub use watching::Watch;
 pub use within::Within;
 
-// For what has no word of its own here: the types behind builders, the client, and serde's and schemars' own derives.
-pub use {k8s_openapi, kube, schemars, serde, serde_json};
+// For what has no word of its own here: the types behind builders, the client, serde's and schemars' own derives, and the
+// log: `konverge::tracing::info!(…)`.
+pub use {k8s_openapi, kube, schemars, serde, serde_json, tracing};
 
 /// What the derives write. Not for people: it changes with them.
 #[doc(hidden)]

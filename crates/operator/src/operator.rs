@@ -7,6 +7,7 @@ mod threads;
 mod trial;
 
 use std::future::Future;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,10 +30,12 @@ use crate::log::start_logging;
 use crate::metrics::{Metrics, counted};
 use crate::rules::Rules;
 use crate::settings::{ControllerOverrides, Print, Settings};
+use crate::signal::Asked;
 use crate::watching::{Selection, Watch, references};
 
 type Step<R> = Arc<dyn Fn(Context<R>) -> BoxFuture<'static, Result<Action>> + Send + Sync>;
 type Watches = Box<dyn Fn(&Engine) -> Result<()> + Send + Sync>;
+type Configure = Arc<dyn Fn(&mut Settings) + Send + Sync>;
 
 /// An operator for one kind, and through [`Operator::and`] for several.
 ///
@@ -70,6 +73,7 @@ pub struct Operator<R: Kind> {
     rules: Rules,
     overrides: ControllerOverrides,
     settings: Option<Settings>,
+    configure: Vec<Configure>,
     client: Option<Client>,
     metrics: Option<Metrics>,
     events: EventLog,
@@ -117,6 +121,7 @@ impl<R: Kind> Operator<R> {
             rules: Rules::new(),
             overrides: ControllerOverrides::default(),
             settings: None,
+            configure: Vec::new(),
             client: None,
             metrics: None,
             events: EventLog::default(),
@@ -148,16 +153,19 @@ impl<R: Kind> Operator<R> {
         self.with_finalizer()
     }
 
-    /// Keeps a finalizer on every object: set before the first reconcile, removed when the cleanup is done.
+    /// Keeps a finalizer on every object: set before the first reconcile, removed when the cleanup is done. For a kind
+    /// `WebApp` of the group `example.com` it is `example.com/webapp-finalizer`.
     pub fn with_finalizer(mut self) -> Self {
         self.finalizer.get_or_insert_with(|| {
             let api = R::resource();
-            format!("{}/{}-finalizer", api.group, api.kind.to_lowercase())
+            // The core group has no name, and a finalizer has to have one before the slash.
+            let group = if api.group.is_empty() { "konverge.dev" } else { &api.group };
+            format!("{group}/{}-finalizer", api.kind.to_lowercase())
         });
         self
     }
 
-    /// Keeps a finalizer of this name.
+    /// Keeps a finalizer of this name, where there is another operator for the same kind: each has to have its own.
     pub fn finalizer(mut self, name: impl Into<String>) -> Self {
         self.finalizer = Some(name.into());
         self
@@ -199,7 +207,8 @@ impl<R: Kind> Operator<R> {
         self.needs::<T>(["list", "watch", "create", "patch", "delete"])
     }
 
-    /// Watches another kind; `map` says which objects a changed one concerns. [`Operator::watch`] does it in part.
+    /// Watches another kind; `map` says which objects a changed one concerns. If it is these objects that
+    /// name the others, [`Operator::refers_to`] finds them; [`Operator::watch`] watches a kind in part.
     pub fn watches<T: Kind>(self, map: impl Fn(&T) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
         self.watch(Watch::new(map))
     }
@@ -287,7 +296,24 @@ impl<R: Kind> Operator<R> {
         self
     }
 
-    /// Settings from code, instead of from flags, environment and file.
+    /// What the operator's code insists upon, stronger than flags, environment and file, which say the rest:
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Shop", namespaced)]
+    /// # pub struct ShopSpec { image: String }
+    /// Operator::<Shop>::new().configure(|settings| settings.controller.max_concurrent_reconciles = 1);
+    /// ```
+    pub fn configure(mut self, change: impl Fn(&mut Settings) + Send + Sync + 'static) -> Self {
+        self.configure.push(Arc::new(change));
+        self
+    }
+
+    /// All settings from code: flags, environment and file are not read, so that `--help` and `--print-crds` are not
+    /// answered, and no log is started. For an operator within another program, which does that itself
+    /// ([`Settings::load`], [`start_logging`](crate::start_logging)); others say what differs by
+    /// [`Operator::configure`].
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = Some(settings);
         self
@@ -326,16 +352,31 @@ impl<R: Kind> Operator<R> {
         self
     }
 
-    /// Another kind, run by the same operator. Settings and client are those of the first.
+    /// Another kind, run by the same operator. Settings, client, metrics and events are
+    /// those of the first.
     pub fn and<T: Kind>(mut self, mut other: Operator<T>) -> Self {
         self.others.append(&mut other.others);
         self.others.push(Box::new(other));
         self
     }
 
-    /// Runs until the process is asked to stop (Ctrl-C, SIGTERM).
+    /// Runs until the process is asked to stop (Ctrl-C, SIGTERM). Reconciles that run may finish, for as long as settings
+    /// say; whoever asks a second time ends the process at once.
     pub async fn run(self) -> Result<()> {
-        self.run_until(crate::signal::asked()).await
+        let mut asked = Asked::listen();
+        let (once, told) = oneshot::channel::<()>();
+        let twice = async {
+            asked.heard().await;
+            drop(once);
+            asked.heard().await;
+        };
+        tokio::select! {
+            ended = self.run_until(async { drop(told.await) }) => ended,
+            () = twice => {
+                tracing::warn!("asked to stop a second time: reconciles that run are not waited for");
+                std::process::exit(1)
+            }
+        }
     }
 
     /// Runs until `stop` resolves.
@@ -344,9 +385,10 @@ impl<R: Kind> Operator<R> {
     /// choice. Otherwise, as in a container with one CPU, it takes four threads of its own, so that a reconcile that blocks
     /// its thread holds up nobody else.
     pub async fn run_until(mut self, stop: impl Future<Output = ()> + Send) -> Result<()> {
+        let configure = std::mem::take(&mut self.configure);
         let settings = match self.settings.take() {
-            Some(settings) => settings,
-            None => load()?,
+            Some(settings) => configured(settings, &configure),
+            None => load(configure)?,
         };
         if let Some(print) = settings.print {
             return self.answer(print, &settings);
@@ -375,9 +417,14 @@ impl<R: Kind> Operator<R> {
             Print::Crds => self.definitions().iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?,
             Print::Rbac => self.rules().manifests(&settings.name, settings.home(), &settings.namespaces),
         };
+        let mut out = std::io::stdout().lock();
         for manifest in manifests {
             let yaml = serde_saphyr::to_string(&manifest).map_err(Error::permanent)?;
-            println!("---\n{}", yaml.trim_end());
+            match writeln!(out, "---\n{}", yaml.trim_end()) {
+                // Whoever reads has seen enough: `--print-crds | head`.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                written => written?,
+            }
         }
         Ok(())
     }
@@ -389,9 +436,17 @@ impl<R: Kind> Operator<R> {
     }
 }
 
+/// Settings with what the code insists upon.
+fn configured(mut settings: Settings, configure: &[Configure]) -> Settings {
+    configure.iter().for_each(|change| change(&mut settings));
+    settings
+}
+
 /// The settings of this process.
-fn load() -> Result<Settings> {
-    let loaded = Settings::loader().args(std::env::args_os()).environment(std::env::vars_os()).load_or_answer()?;
+fn load(configure: Vec<Configure>) -> Result<Settings> {
+    let said = Settings::loader().args(std::env::args_os()).environment(std::env::vars_os());
+    let loaded = configure.into_iter().fold(said, |loader, change| loader.code(move |settings| change(settings)));
+    let loaded = loaded.load_or_answer()?;
     start_logging(&loaded.settings.logging);
     for warning in loaded.warnings {
         tracing::warn!("{warning}");
@@ -403,5 +458,7 @@ fn load() -> Result<Settings> {
 async fn connect(settings: &Settings, metrics: &Metrics) -> Result<Client> {
     let config = settings.cluster().await?;
     let host = config.cluster_url.authority().map_or_else(String::new, ToString::to_string);
+    let namespaces = if settings.namespaces.is_empty() { "all".into() } else { settings.namespaces.join(",") };
+    tracing::info!(name = settings.name, cluster = %config.cluster_url, namespaces, "the operator starts");
     Ok(counted(konverge_runtime::connect(config)?, metrics, &host))
 }

@@ -55,11 +55,16 @@ impl<'a> Within<'a> {
     fn key_of<T: Kind>(&self, name: &str) -> Result<ObjectKey> {
         let namespace = self.namespace_of::<T>();
         if namespace.is_none() && T::scope() == Scope::Namespaced {
-            let kind = T::kind(&());
-            return Err(Error::permanent(format!(
-                "{kind} {name} is in a namespace, but none is given; say which with ctx.within(…)"
-            )));
+            return Err(no_namespace(&T::kind(&()), name));
         }
         Ok(ObjectKey::new(namespace, name))
     }
+}
+
+/// Something that is in a namespace cannot be reached without one.
+pub(crate) fn no_namespace(kind: &str, name: &str) -> Error {
+    Error::permanent(format!(
+        "{kind} {name} needs a namespace, and none is given: name one, by .namespace(…) for what is applied, by \
+         ctx.within(…) for what is read or deleted"
+    ))
 }

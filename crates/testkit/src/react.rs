@@ -113,7 +113,8 @@ impl<'a> When<'a> {
         self
     }
 
-    /// They fail with this HTTP code, and the reason that Kubernetes gives with it. The server is not asked.
+    /// They fail with this HTTP code, and the reason that Kubernetes gives with it: 403 is a rule that is missing. The
+    /// server is not asked.
     pub fn fail(self, code: u16) {
         self.refuse(Refusal { code, message: None, retry_after: None });
     }
@@ -202,7 +203,10 @@ impl Refusal {
         let name = asked.name.as_deref().unwrap_or_default();
         let about =
             if asked.group.is_empty() { asked.plural.clone() } else { format!("{}.{}", asked.plural, asked.group) };
-        let message = self.message.clone().unwrap_or_else(|| format!("{about} \"{name}\" {said}"));
+        let message = self.message.clone().unwrap_or_else(|| match self.code {
+            403 => format!("{about} \"{name}\" {said}: {}", denied(asked)),
+            _ => format!("{about} \"{name}\" {said}"),
+        });
         let mut details = json!({"name": name, "group": asked.group, "kind": asked.plural});
         let mut response = http::Response::builder()
             .status(http::StatusCode::from_u16(self.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR))
@@ -217,6 +221,15 @@ impl Refusal {
         });
         response.body(Body::full(status.to_string())).expect("a code and two plain headers make a response")
     }
+}
+
+/// What the authorizer of Kubernetes says that it does not allow.
+fn denied(asked: &Asked) -> String {
+    let Asked { verb, group, plural, namespace, subresource, .. } = asked;
+    let verb = if *verb == Verb::Apply { Verb::Patch } else { *verb };
+    let resource = subresource.iter().fold(plural.clone(), |resource, part| format!("{resource}/{part}"));
+    let place = namespace.as_ref().map_or("at the cluster scope".into(), |name| format!("in the namespace \"{name}\""));
+    format!("User \"test\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}")
 }
 
 /// What Kubernetes says with a code: its reason, and how the message ends.

@@ -4,7 +4,7 @@ use konverge::k8s_openapi::api::apps::v1::{Deployment as RawDeployment, Deployme
 use konverge::kube::api::{Api, PostParams};
 use konverge::prelude::*;
 use konverge::serde_json::json;
-use konverge::{READY, WriteError};
+use konverge::{Metrics, READY, WriteError};
 use konverge_testkit::{Fake, Retry, Verb, retry};
 
 /// Something with children, a status and a cleanup.
@@ -124,6 +124,84 @@ async fn an_error_that_no_retry_mends_is_shown() -> Result<()> {
     let ready = fake.conditions::<Site>("web").await?;
     let ready = ready.get(READY).expect("it is not ready, and says so");
     assert_eq!((&ready["status"], &ready["message"]), (&json!("False"), &json!("less than nothing")));
+    Ok(())
+}
+
+/// Whoever can grant a right finds out on the object which one; it is tried again without anybody asking for it.
+#[tokio::test]
+async fn a_missing_rule_is_named_on_the_object() -> Result<()> {
+    let fake = Fake::new().with(site(1));
+    fake.when::<Deployment>(Verb::Apply).fail(403);
+    let error = fake.reconcile(&operator(), "web").await.unwrap_err();
+    assert_eq!(retry(&error), Retry::Backoff);
+    let rule = r#"verbs: ["patch"], apiGroups: ["apps"], resources: ["deployments"], in namespace default"#;
+    assert!(error.to_string().starts_with(&format!("an RBAC rule is missing: {rule}")), "{error}");
+    assert_eq!(fake.events().await?, [format!("Warning Forbidden Site default/web: {error}")]);
+    Ok(())
+}
+
+/// Only a change of the object mends it: it is left alone until then, and says why.
+#[tokio::test]
+async fn an_object_that_does_not_read_as_its_type_says_where() -> Result<()> {
+    let mut definition = konverge::serde_json::to_value(Site::crd())?;
+    let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["properties"]["spec"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let poison = json!({
+        "apiVersion": "example.com/v1", "kind": "Site", "metadata": {"name": "web"}, "spec": {"replicas": "three"},
+    });
+    let fake = Fake::new().with(definition).with(poison);
+    let error = fake.reconcile(&operator(), "web").await.unwrap_err();
+    assert_eq!(retry(&error), Retry::UntilChanged);
+    assert!(error.to_string().contains("expected i32"), "{error}");
+    assert_eq!(fake.events().await?, [format!("Warning Failed Site default/web: {error}")]);
+    Ok(())
+}
+
+/// An error of one's own that wraps another: both are shown.
+#[tokio::test]
+async fn what_is_behind_an_error_is_shown_too() -> Result<()> {
+    #[derive(Debug)]
+    struct Outer(std::num::ParseIntError);
+    impl std::fmt::Display for Outer {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("the size cannot be used")
+        }
+    }
+    impl std::error::Error for Outer {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+    async fn reconcile(_: Context<Site>) -> Result<Action> {
+        "x".parse::<u32>().map(|_| Action::await_change()).map_err(|error| Error::permanent(Outer(error)))
+    }
+    let fake = Fake::new().with(site(1));
+    fake.reconcile(&Operator::<Site>::new().reconcile(reconcile), "web").await.unwrap_err();
+    let message = "the size cannot be used: invalid digit found in string";
+    assert_eq!(fake.events().await?, [format!("Warning Failed Site default/web: {message}")]);
+    let conditions = fake.conditions::<Site>("web").await?;
+    assert_eq!(conditions.get(READY).map(|ready| &ready["message"]), Some(&json!(message)));
+    Ok(())
+}
+
+/// Kinds of the core group have no group to name things after.
+#[tokio::test]
+async fn a_core_kind_is_reconciled_like_any_other() -> Result<()> {
+    async fn copy(ctx: Context<Secret>) -> Result<Action> {
+        ctx.apply(ConfigMap::new(ctx.name())).await?;
+        Ok(Action::await_change())
+    }
+    let operator = || Operator::<Secret>::new().reconcile(copy).with_finalizer();
+    let fake = Fake::new().with(Secret::new("web"));
+    fake.reconcile(&operator(), "web").await?;
+    assert_eq!(fake.writes().lines(), ["patch Secret default/web", "apply ConfigMap default/web"]);
+
+    let metrics = Metrics::new();
+    let running = fake.run(operator().metrics(metrics.clone()));
+    fake.delete::<ConfigMap>("web").await?;
+    fake.wait_until("web", |_: &ConfigMap| true).await?;
+    running.stop().await?;
+    assert!(metrics.page().contains(r#"controller_runtime_reconcile_errors_total{controller="secret"} 0"#));
     Ok(())
 }
 

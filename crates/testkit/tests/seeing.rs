@@ -1,5 +1,5 @@
-//! What an operator sees of the cluster beyond its own objects: kinds they name, kinds watched in part, other namespaces,
-//! objects found by an index, events that were recorded.
+//! What an operator sees of the cluster beyond its own objects: what they name, kinds watched in part, objects found by an
+//! index, events that were recorded.
 
 use konverge::k8s_openapi::api::core::v1::Namespace;
 use konverge::kube::core::ObjectMeta;
@@ -16,14 +16,6 @@ pub struct DatabaseSpec {
     pub secret: String,
     /// Whose it is.
     pub team: String,
-}
-
-/// Lives in no namespace.
-#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[kube(group = "example.com", version = "v1", kind = "Fleet")]
-pub struct FleetSpec {
-    /// Where its ConfigMap is.
-    pub home: String,
 }
 
 fn database(key: &str, secret: &str, team: &str) -> Database {
@@ -90,38 +82,6 @@ async fn what_an_object_names_wakes_it() -> Result<()> {
         operating.stop().await?;
     }
     Ok(())
-}
-
-/// A kind may be watched for several reasons at once; none of them makes another one void.
-#[tokio::test]
-async fn a_kind_can_be_watched_and_owned() -> Result<()> {
-    let cluster = start().await?;
-    cluster.create(database("a", "", "")).await?;
-    let operator = Operator::<Database>::new()
-        .watches(
-            |map: &ConfigMap| if map.name() == "first" { vec![ObjectKey::new(Some("default"), "a")] } else { vec![] },
-        )
-        .watches(
-            |map: &ConfigMap| if map.name() == "second" { vec![ObjectKey::new(Some("default"), "a")] } else { vec![] },
-        )
-        .reconcile(async |ctx: Context<Database>| {
-            let others = ["first", "second"];
-            let mut seen = Vec::new();
-            for name in others {
-                seen.extend(ctx.get::<ConfigMap>(name).await?.map(|_| name));
-            }
-            ctx.apply(ConfigMap::new("child").data("seen", seen.join(" "))).await?;
-            Ok(Action::await_change())
-        });
-    let operating = cluster.run(operator);
-    cluster.wait_until("child", says("seen", "")).await?;
-    cluster.create(ConfigMap::new("first")).await?;
-    cluster.wait_until("child", says("seen", "first")).await?;
-    cluster.create(ConfigMap::new("second")).await?;
-    cluster.wait_until("child", says("seen", "first second")).await?;
-    cluster.delete::<ConfigMap>("child").await?;
-    cluster.wait_until("child", says("seen", "first second")).await?;
-    operating.stop().await
 }
 
 #[tokio::test]
@@ -194,29 +154,6 @@ async fn objects_are_found_by_index() -> Result<()> {
     cluster.edit("c", |database: &mut Database| database.spec.team = "red".into()).await?;
     cluster.wait_until("c", says("here", "default/a default/c")).await?;
     operating.stop().await
-}
-
-#[tokio::test]
-async fn other_namespaces_can_be_read() -> Result<()> {
-    let fake = Fake::new().knows::<Fleet>().with(namespace("home")).with(namespace("away"));
-    let fake =
-        fake.with(Fleet::new("f", FleetSpec { home: "home".into() })).with(ConfigMap::new("m").namespace("home"));
-    let fake = fake.with(ConfigMap::new("n").namespace("away"));
-    let operator = Operator::<Fleet>::new().reconcile(async |ctx: Context<Fleet>| {
-        let home = ctx.within(&ctx.resource().spec.home);
-        assert!(home.get::<ConfigMap>("m").await?.is_some());
-        assert!(home.get::<ConfigMap>("n").await?.is_none());
-        assert_eq!(home.list::<ConfigMap>().await?.len(), 1);
-        assert_eq!(ctx.everywhere().list::<ConfigMap>().await?.len(), 2);
-        assert!(ctx.everywhere().get::<konverge::k8s_openapi::api::core::v1::Namespace>("home").await?.is_some());
-        let refused = ctx.get::<ConfigMap>("m").await.unwrap_err().to_string();
-        assert_eq!(refused, "ConfigMap m is in a namespace, but none is given; say which with ctx.within(…)");
-        ctx.within("away").delete::<ConfigMap>("n").await?;
-        assert_eq!(ctx.everywhere().list::<ConfigMap>().await?.len(), 1);
-        Ok(Action::await_change())
-    });
-    fake.reconcile(&operator, "f").await?;
-    Ok(())
 }
 
 #[tokio::test]

@@ -50,15 +50,17 @@ pub async fn reconcile(ctx: Context<MyApp>) -> Result<Action> {
     let ready = deployment.ready_replicas();
     let running = ready >= app.spec.replicas;
     let phase = if running { "Running" } else { "Pending" };
-    ctx.set_status(MyAppStatus { phase: phase.into(), ready_replicas: ready }).await?;
     let message = format!("{ready} of {} replicas are ready", app.spec.replicas);
-    if running {
-        ctx.set_condition(Condition::yes(READY, "AllReady", message)).await?;
-        ctx.set_condition(Condition::no(PROGRESSING, "DeploymentComplete", "nothing is left to do")).await?;
-        ctx.event("Running", "all replicas are ready").await?;
+    let conditions = if running {
+        let complete = Condition::no(PROGRESSING, "DeploymentComplete", "nothing is left to do");
+        [Condition::yes(READY, "AllReady", message), complete]
     } else {
-        ctx.set_condition(Condition::no(READY, "NotAllReady", message)).await?;
-        ctx.set_condition(Condition::yes(PROGRESSING, "Deploying", "replicas are starting")).await?;
+        let deploying = Condition::yes(PROGRESSING, "Deploying", "replicas are starting");
+        [Condition::no(READY, "NotAllReady", message), deploying]
+    };
+    ctx.set_status_with(MyAppStatus { phase: phase.into(), ready_replicas: ready }, conditions).await?;
+    if running {
+        ctx.event("Running", "all replicas are ready").await?;
     }
     Ok(Action::await_change())
 }

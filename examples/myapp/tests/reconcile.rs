@@ -28,6 +28,9 @@ async fn the_status_says_what_the_deployment_says() -> Result<()> {
         fake.reconcile(&operator(), "shop").await?;
         let expect = MyAppStatus { phase: phase.into(), ready_replicas: replicas };
         assert_eq!(fake.get::<MyApp>("shop").await?.status, Some(expect));
+        // Whoever watches sees the phase and the conditions change together.
+        let statuses = fake.writes().only(|call| call.subresource.as_deref() == Some("status"));
+        assert_eq!(statuses.lines(), ["patch MyApp/status default/shop"]);
         let conditions = fake.conditions::<MyApp>("shop").await?;
         let running = phase == "Running";
         assert_eq!((conditions.is_true(READY), conditions.is_true(PROGRESSING)), (running, !running));

@@ -19,8 +19,8 @@ use crate::kind::Kind;
 impl<R: Kind> Operator<R> {
     /// What the controller of this kind is called.
     pub(super) fn name() -> String {
-        let api = R::resource();
-        format!("{}.{}", api.kind.to_lowercase(), api.group)
+        let (api, kind) = (R::resource(), R::kind(&()).to_lowercase());
+        if api.group.is_empty() { kind } else { format!("{kind}.{}", api.group) }
     }
 
     /// A controller of the objects in some namespaces, or in all of them, and what it does for each.
@@ -78,7 +78,10 @@ pub(super) struct Steps<R: Kind> {
 impl<R: Kind> Steps<R> {
     pub async fn walk(&self, run: Run) -> Result<Action> {
         let Some(object) = self.engine.controller.primary_of(&run.key).get(&run.key) else { return Ok(Action::Wait) };
-        let context = Context::<R>::new(self.engine.clone(), object.clone(), run.causes.clone())?;
+        let context = match Context::<R>::new(self.engine.clone(), object.clone(), run.causes.clone()) {
+            Ok(context) => context,
+            Err(error) => return Err(self.unreadable(&object, &error)),
+        };
         let walked = if object.is_terminating() {
             self.leave(&object, context.clone()).await
         } else {
@@ -91,7 +94,12 @@ impl<R: Kind> Steps<R> {
                 Ok(Action::Wait)
             }
             Err(error) if retry(&error) == Retry::UntilChanged => {
-                self.say(&context, &error).await;
+                self.say(&context, &object, &error).await;
+                Err(error)
+            }
+            // Somebody has to grant it, and sees it on the object; the retries find out by themselves when it is so.
+            Err(error) if matches!(error.find(), Some(WriteError::Forbidden { .. })) => {
+                self.warn(&object, &error);
                 Err(error)
             }
             walked => walked,
@@ -142,12 +150,24 @@ impl<R: Kind> Steps<R> {
         Ok(Action::Wait)
     }
 
-    /// An error that no retry mends is for people: it is shown where they look.
-    async fn say(&self, context: &Context<R>, error: &Error) {
-        let (reason, message) = (error.reason(), error.to_string());
-        if let Err(unsaid) = context.record(Severity::Warning, reason, message.clone()) {
+    /// What becomes of an object that does not read as its type. Only a change of it, or another operator, mends that.
+    fn unreadable(&self, object: &Object, error: &Error) -> Error {
+        let error = Error::permanent(format!("{error:#}"));
+        self.warn(object, &error);
+        error
+    }
+
+    /// Shows an error on the object.
+    fn warn(&self, object: &Object, error: &Error) {
+        if let Err(unsaid) = self.engine.record(object, Severity::Warning, error.reason(), format!("{error:#}")) {
             tracing::debug!(%unsaid, "the event could not be recorded");
         }
+    }
+
+    /// An error that no retry mends is for people: it is shown where they look.
+    async fn say(&self, context: &Context<R>, object: &Object, error: &Error) {
+        self.warn(object, error);
+        let (reason, message) = (error.reason(), format!("{error:#}"));
         // Kinds without a status subresource have no place for it.
         if let Err(unsaid) = context.set_condition(Condition::no(READY, reason, message)).await {
             match unsaid.reason() {

@@ -8,9 +8,9 @@ use konverge_core::ObjectKey;
 use konverge_runtime::{Action, Cache, Cause, ControllerOptions, Error, Object, Result, Run, WatchState, What};
 use kube::Client;
 
-use super::Operator;
 use super::life::Shared;
 use super::steps::Steps;
+use super::{Operator, configured};
 use crate::kind::{Kind, Scope};
 use crate::metrics::Metrics;
 use crate::probes::Health;
@@ -32,14 +32,14 @@ impl<R: Kind> Operator<R> {
     /// The operator for a test: reconciles happen when they are asked for. Flags and environment are not read; other
     /// kinds ([`Operator::and`]) are not run.
     pub fn trial(&self, client: Client) -> Trial<'_, R> {
-        let settings = self.settings.clone().unwrap_or_default();
+        let settings = configured(self.settings.clone().unwrap_or_default(), &self.configure);
         Trial { operator: self, client, settings, metrics: Metrics::default() }
     }
 
     /// The operator for a test that runs all of it: with this client, without listeners, flags and environment.
     /// Settings that were made in code stay.
     pub fn in_test(mut self, client: Client) -> Self {
-        let mut settings = self.settings.take().unwrap_or_default();
+        let mut settings = configured(self.settings.take().unwrap_or_default(), &std::mem::take(&mut self.configure));
         settings.metrics.enabled = false;
         settings.health.enabled = false;
         self.settings(settings).client(client)

@@ -2,6 +2,7 @@
 //! and what would be accepted.
 
 use std::fmt;
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Where a value came from.
@@ -82,7 +83,7 @@ pub enum SettingsError {
         why: String,
     },
     /// The command line cannot be understood.
-    #[error("{}", .0.to_string().trim_end())]
+    #[error("{}", .0.to_string().trim_start_matches("error: ").trim_end())]
     Flags(clap::Error),
     /// No error: the user asked to be told something, by `--help` or `--print-config`. Print it and leave.
     #[error("{0}")]
@@ -95,7 +96,8 @@ impl SettingsError {
         match self {
             SettingsError::Flags(error) => error.exit(),
             SettingsError::Asked(text) => {
-                print!("{text}");
+                // A reader that has seen enough, as in `--help | head`, is no reason to complain.
+                let _ = std::io::stdout().write_all(text.as_bytes());
                 std::process::exit(0)
             }
             error => {

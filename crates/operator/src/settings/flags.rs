@@ -106,7 +106,7 @@ fn args_with(defaults: &Settings) -> Vec<Arg> {
         |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     let answers = [
         answer(REPORT, "Print every setting with where it comes from, in the form of the file, and exit"),
-        answer(CRDS, "Print the CRDs of the operator's kinds as YAML, for kubectl apply -f -, and exit"),
+        answer(CRDS, "Print the CRDs of the operator's kinds as YAML, for kubectl apply --server-side -f -, and exit"),
         answer(RBAC, "Print what the operator has to be allowed (ServiceAccount, roles, bindings) as YAML, and exit"),
     ];
     let settings = TABLE.iter().map(|row| arg(row, defaults));

@@ -1,0 +1,110 @@
+//! Other kinds that wake an operator's objects: for several reasons at once, and because the objects name them.
+
+use konverge::Rules;
+use konverge::k8s_openapi::api::core::v1::Namespace;
+use konverge::kube::api::ObjectMeta;
+use konverge::prelude::*;
+use konverge_testkit::Cluster;
+
+/// Shows how long the text in a Secret is, in a ConfigMap; and has a Secret of its own.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Reader", namespaced)]
+pub struct ReaderSpec {
+    /// The Secret to read.
+    pub reads: String,
+}
+
+fn reader(name: &str, reads: &str) -> Reader {
+    Reader::new(name, ReaderSpec { reads: reads.into() })
+}
+
+async fn reconcile(ctx: Context<Reader>) -> Result<Action> {
+    ctx.apply(Secret::new(format!("{}-own", ctx.name())).data("a", "b")).await?;
+    let read = ctx.get::<Secret>(&ctx.resource().spec.reads).await?;
+    let length = read.and_then(|secret| secret.get_text("text").map(str::len)).unwrap_or_default();
+    ctx.apply(ConfigMap::new(ctx.name()).data("length", length.to_string())).await?;
+    Ok(Action::await_change())
+}
+
+/// Whom a Secret names as its reader.
+fn named(secret: &Secret) -> Vec<ObjectKey> {
+    secret.get_label("reader").map(|name| ObjectKey::new(Some("default"), name)).into_iter().collect()
+}
+
+fn length(wanted: usize) -> impl Fn(&ConfigMap) -> bool {
+    move |config| config.get("length") == Some(wanted.to_string().as_str())
+}
+
+/// A kind that belongs to the objects and concerns them in another way wakes them for both reasons, whichever is said
+/// first.
+#[tokio::test]
+async fn a_kind_is_watched_for_every_reason() -> Result<()> {
+    let operators = [
+        Operator::<Reader>::new().reconcile(reconcile).owns::<Secret>().watches::<Secret>(named),
+        Operator::<Reader>::new().reconcile(reconcile).watches::<Secret>(named).owns::<Secret>(),
+        // Here the first apply says that Secrets belong to Readers.
+        Operator::<Reader>::new().reconcile(reconcile).watches::<Secret>(named),
+    ];
+    for operator in operators {
+        let cluster = Cluster::start().await?;
+        cluster.install::<Reader>().await?;
+        let running = cluster.run(operator);
+        cluster.create(reader("r", "foreign")).await?;
+        cluster.wait_until("r", length(0)).await?;
+
+        cluster.create(Secret::new("foreign").label("reader", "r").data("text", "hello")).await?;
+        cluster.wait_until("r", length(5)).await?;
+        cluster.delete::<Secret>("r-own").await?;
+        cluster.wait_until("r-own", |_: &Secret| true).await?;
+        running.stop().await?;
+    }
+    Ok(())
+}
+
+/// The objects say whom they read: whatever happens to that one wakes them, here and in other namespaces.
+#[tokio::test]
+async fn those_that_name_an_object_are_woken() -> Result<()> {
+    async fn reconcile(ctx: Context<Reader>) -> Result<Action> {
+        let reads = &ctx.resource().spec.reads;
+        let read = match reads.split_once('/') {
+            Some((namespace, name)) => ctx.within(namespace).get::<Secret>(name).await?,
+            None => ctx.get::<Secret>(reads).await?,
+        };
+        let length = read.and_then(|secret| secret.get_text("text").map(str::len)).unwrap_or_default();
+        ctx.apply(ConfigMap::new(ctx.name()).data("length", length.to_string())).await?;
+        Ok(Action::await_change())
+    }
+    let operator = Operator::<Reader>::new().reconcile(reconcile).refers_to::<Secret>(|reader| {
+        assert_ne!(reader.spec.reads, "panic", "one that makes the function panic names nobody");
+        vec![reader.spec.reads.clone()]
+    });
+    assert!(Rules::new().allow::<Secret>(["list", "watch"]).without(&operator.rules()).is_empty());
+    let cluster = Cluster::start().await?;
+    cluster.install::<Reader>().await?;
+    cluster
+        .create(Namespace {
+            metadata: ObjectMeta { name: Some("shop".into()), ..ObjectMeta::default() },
+            ..Namespace::default()
+        })
+        .await?;
+    let running = cluster.run(operator);
+    for (name, reads) in [("here", "a"), ("twin", "a"), ("abroad", "shop/a"), ("later", "b"), ("panics", "panic")] {
+        cluster.create(reader(name, reads)).await?;
+        cluster.wait_until(name, length(0)).await?;
+    }
+
+    cluster.create(Secret::new("a").data("text", "hello")).await?;
+    cluster.create(Secret::new("a").namespace("shop").data("text", "goodbye")).await?;
+    for (name, expected) in [("here", 5), ("twin", 5), ("abroad", 7)] {
+        cluster.wait_until(name, length(expected)).await?;
+    }
+    // Who names another one from now on hears of that.
+    cluster.edit("later", |reader: &mut Reader| reader.spec.reads = "a".into()).await?;
+    cluster.wait_until("later", length(5)).await?;
+    cluster.delete::<Secret>("a").await?;
+    for name in ["here", "twin", "later"] {
+        cluster.wait_until(name, length(0)).await?;
+    }
+    assert!(length(7)(&cluster.get("abroad").await?), "another Secret of that name went");
+    running.stop().await
+}
