@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge_core::ObjectKey;
 use konverge_runtime::{Action, Error, EventLog, Object, Predicate, Result, Which};
@@ -32,6 +33,9 @@ use crate::rules::Rules;
 use crate::settings::{ControllerOverrides, Print, Settings};
 use crate::signal::Asked;
 use crate::watching::{Selection, Watch, references};
+
+/// What is done to Events.
+const EVENTS: [&str; 2] = ["create", "patch"];
 
 type Step<R> = Arc<dyn Fn(Context<R>) -> BoxFuture<'static, Result<Action>> + Send + Sync>;
 type Watches = Box<dyn Fn(&Engine) -> Result<()> + Send + Sync>;
@@ -60,6 +64,7 @@ type Configure = Arc<dyn Fn(&mut Settings) + Send + Sync>;
 /// ```
 #[must_use = "an operator does nothing until it is run"]
 pub struct Operator<R: Kind> {
+    name: Option<String>,
     reconcile: Option<Step<R>>,
     on_delete: Option<Step<R>>,
     finalizer: Option<String>,
@@ -108,6 +113,7 @@ impl<R: Kind> Operator<R> {
     /// An operator of the objects of this kind.
     pub fn new() -> Self {
         Self {
+            name: None,
             reconcile: None,
             on_delete: None,
             finalizer: None,
@@ -127,6 +133,13 @@ impl<R: Kind> Operator<R> {
             events: EventLog::default(),
             others: Vec::new(),
         }
+    }
+
+    /// What this controller is called in the log, in metrics and in readiness; else it is the kind and its group,
+    /// `webapp.example.com`. Two controllers of one kind need it, as for objects of different labels.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
     }
 
     /// What is done for an object whenever something happened to it: make the world look as it asks.
@@ -274,7 +287,7 @@ impl<R: Kind> Operator<R> {
     /// a test run; `konverge-testkit` tells what that used.
     pub fn rules(&self) -> Rules {
         let declared = self.others.iter().fold(self.declared(), |rules, other| rules.and(other.declared()));
-        declared.allow::<k8s_openapi::api::events::v1::Event>(["create", "patch"])
+        declared.allow::<Event>(EVENTS)
     }
 
     /// Which changes of the objects themselves count. Deletions always do.

@@ -34,7 +34,7 @@ struct Resource {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Allowed {
     verbs: BTreeSet<Verb>,
-    /// Whether its objects are in no namespace, so that only a ClusterRole can allow it.
+    /// Whether only a ClusterRole can allow it: its objects are in no namespace, or in any.
     cluster: bool,
 }
 
@@ -89,6 +89,12 @@ impl Rules {
         let name = if part.is_empty() { api.plural } else { format!("{}/{part}", api.plural) };
         let verbs = verbs.into_iter().filter_map(|verb| Verb::parse(verb.as_ref()));
         self.put(Resource { group: api.group, name }, T::scope() == Scope::Cluster, verbs);
+        self
+    }
+
+    /// The same in all namespaces, also for an operator that looks at some.
+    pub fn everywhere(mut self) -> Self {
+        self.0.values_mut().for_each(|allowed| allowed.cluster = true);
         self
     }
 

@@ -219,7 +219,7 @@ impl Cache {
     }
 
     /// Adds an index: `values` says under which values an object is found. It has to say the same of the same object
-    /// every time. An index of that name that is there already stays as it is.
+    /// every time, and must not read this cache. An index of that name that is there already stays as it is.
     pub fn add_index(&self, name: &str, values: impl Fn(&Object) -> Vec<String> + Send + Sync + 'static) {
         let state = &self.0.core.state;
         // It is asked for far more often than it is new, and readers need not wait for that.

@@ -23,6 +23,9 @@ use crate::worker::{Meter, Reconciler, work};
 /// How long a reconcile may take to come to an await, where it can be cut.
 const CUT_WITHIN: Duration = Duration::from_secs(1);
 
+/// How often reconciles are looked for that do not end when their time is over.
+const LOOK_FOR_STUCK: Duration = Duration::from_secs(5);
+
 /// How a controller works.
 #[derive(Clone)]
 pub struct ControllerOptions {
@@ -184,6 +187,7 @@ impl Controller {
         }
         tokio::select! {
             () = self.resync() => {}
+            () = self.report_stuck() => {}
             () = stop => {}
         }
         self.queue.stop();
@@ -229,6 +233,24 @@ impl Controller {
                 add(&self.queue, &*self.options.meter, &key, Wakeup::new(Priority::Resync, Arc::new(cause)));
                 // They are many, and what changes meanwhile goes first.
                 tokio::task::consume_budget().await;
+            }
+        }
+    }
+
+    /// Says which reconciles are past their timeout and have not ended; never ends. They block their thread, where nobody
+    /// can end them, and whoever runs the operator would only see that an object is left alone.
+    async fn report_stuck(&self) {
+        let Some(timeout) = self.options.timeout else { return std::future::pending().await };
+        let mut said: Vec<ObjectKey> = Vec::new();
+        loop {
+            tokio::time::sleep(LOOK_FOR_STUCK).await;
+            let stuck = self.queue.overdue(timeout + LOOK_FOR_STUCK);
+            said.retain(|key| stuck.iter().any(|(stuck, _)| stuck == key));
+            for (key, ran) in stuck {
+                if !said.contains(&key) {
+                    tracing::error!(controller = &*self.name, %key, ?ran, "a reconcile is past its timeout and blocks its thread; use tokio::task::spawn_blocking for what blocks");
+                    said.push(key);
+                }
             }
         }
     }

@@ -20,10 +20,10 @@ pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Why a reconcile failed.
 ///
-/// Every error turns into one by `?`. What happens then follows from what it is ([`retry`]); [`Error::permanent`] and
+/// Every error type turns into one by `?`; a `Box<dyn Error>` by [`Error::new`]. What happens then follows from what it is ([`retry`]); [`Error::permanent`] and
 /// [`Error::retry_after`] say it outright. An error of your own that wraps a [`WriteError`] is treated like that, as long
-/// as the `WriteError` is its `source()` (with `thiserror`: `#[from]`, but not `#[error(transparent)]`). It is no `std::error::Error` itself, or `?` could not take every other one;
-/// [`Error::cause`] is one.
+/// as the `WriteError` is its `source()` (with `thiserror`: `#[from]`, but not `#[error(transparent)]`). It is no
+/// `std::error::Error` itself, or `?` could not take every other one; [`Error::cause`] is one.
 ///
 /// ```
 /// use konverge_runtime::{Error, Result, Retry, retry};
@@ -52,8 +52,10 @@ pub enum Retry {
     Outage,
     /// Again at once, as soon as the cache has caught up: somebody else was faster.
     Fresh,
-    /// Again after this time.
+    /// Again after this time, or earlier if something changes.
     After(Duration),
+    /// The server asked for this pause: nothing before it is over, not even for a change.
+    Hold(Duration),
     /// Not before the object, or something it owns or watches, has changed: trying again would fail again.
     UntilChanged,
     /// Not here: another instance leads now.
@@ -74,7 +76,7 @@ pub fn retry(error: &Error) -> Retry {
         WriteError::Conflict { fields, .. } if !fields.is_empty() => Retry::Backoff,
         WriteError::Conflict { .. } | WriteError::Exists { .. } | WriteError::Gone { .. } => Retry::Fresh,
         WriteError::Invalid { .. } => Retry::UntilChanged,
-        WriteError::Throttled { retry_after: Some(pause), .. } => Retry::After(*pause),
+        WriteError::Throttled { retry_after: Some(pause), .. } => Retry::Hold(*pause),
         WriteError::Fenced(_) => Retry::Stop,
         // Rules, kinds and namespaces may appear without the object changing.
         WriteError::Forbidden { .. } | WriteError::NotFound { .. } => Retry::Backoff,
@@ -96,7 +98,7 @@ impl Error {
         Self { cause: cause.into(), said: Some(Retry::UntilChanged) }
     }
 
-    /// A failure to look at again after `pause`.
+    /// A failure to look at again after `pause`, or earlier if something changes.
     pub fn retry_after(pause: Duration, cause: impl Into<BoxError>) -> Self {
         Self { cause: cause.into(), said: Some(Retry::After(pause)) }
     }
@@ -139,14 +141,19 @@ impl<E: StdError + Send + Sync + 'static> From<E> for Error {
     }
 }
 
-/// The error itself; `{:#}` adds its causes.
+/// The error itself; `{:#}` adds its causes, as far as they say something new: some errors repeat theirs.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.cause)?;
-        if f.alternate() {
-            self.chain().skip(1).try_for_each(|cause| write!(f, ": {cause}"))?;
+        if !f.alternate() {
+            return write!(f, "{}", self.cause);
         }
-        Ok(())
+        let mut said = self.cause.to_string();
+        for cause in self.chain().skip(1).map(|cause| cause.to_string()) {
+            if !said.contains(&cause) {
+                said = format!("{said}: {cause}");
+            }
+        }
+        f.write_str(&said)
     }
 }
 

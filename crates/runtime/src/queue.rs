@@ -205,6 +205,12 @@ impl<C: Send + 'static, P: Platform> Queue<C, P> {
         self.shared.state.with(|state| state.order.stats(now))
     }
 
+    /// The keys that have been running for longer than `limit`, with how long, oldest first.
+    pub fn overdue(&self, limit: Duration) -> Vec<(ObjectKey, Duration)> {
+        let now = self.shared.platform.now();
+        self.shared.state.with(|state| state.order.overdue(limit, now))
+    }
+
     fn end(&self, how: impl FnOnce(&mut Order<C>, Instant)) {
         let now = self.shared.platform.now();
         let wakers = self.shared.state.with(|state| {

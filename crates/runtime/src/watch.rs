@@ -177,22 +177,30 @@ struct Watching<P> {
 }
 
 /// The transport tells the sink.
-struct Observer(Arc<dyn Sink>);
+struct Observer {
+    sink: Arc<dyn Sink>,
+    notes: Arc<Notes>,
+    kind: String,
+}
 
 impl Observe for Observer {
     fn list_sent(&self) {
-        self.0.list_sent();
+        self.sink.list_sent();
     }
 
     fn watch_opened(&self) {
-        self.0.state(WatchState::Live);
+        self.sink.state(WatchState::Live);
+        if self.notes.take_warned() {
+            tracing::info!(kind = self.kind, "the watch works again");
+        }
     }
 }
 
 impl<P: Keep> Watching<P> {
     async fn run(target: Target, client: Client, settings: WatchSettings, sink: Arc<dyn Sink>) {
         let notes = Notes::new();
-        let client = Link::client(client, notes.clone(), Arc::new(Observer(sink.clone())));
+        let observer = Observer { sink: sink.clone(), notes: notes.clone(), kind: target.resource.kind.clone() };
+        let client = Link::client(client, notes.clone(), Arc::new(observer));
         let api = match &target.namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, &target.resource),
             None => Api::all_with(client, &target.resource),
@@ -326,6 +334,7 @@ impl<P: Keep> Watching<P> {
             _ => tracing::warn!(kind, attempts, ?wait, ?state, "a watch fails and will be tried again"),
         }
         self.said = Some(state.clone());
+        self.notes.set_warned();
     }
 
     fn config(&self) -> watcher::Config {

@@ -47,7 +47,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Another look after this long, or earlier if something changes.
+    /// Another look after this long, or earlier if something changes. Ten milliseconds are the shortest.
     pub fn requeue(after: Duration) -> Self {
         Self::Requeue(after)
     }
@@ -57,6 +57,9 @@ impl Action {
         Self::Wait
     }
 }
+
+/// The shortest time to another look that a reconcile asks for: too short to be noticed, and little work for a machine.
+const SOONEST: Duration = Duration::from_millis(10);
 
 /// A boxed future that may move between threads.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -274,7 +277,9 @@ impl Running {
             // What has ended has ended, also if it is late.
             biased;
             ended = &mut self.rest => return self.settled(ended),
-            () = late => self.span.in_scope(|| tracing::warn!(?timeout, "the reconcile took too long")),
+            () = late => self.span.in_scope(|| {
+                tracing::warn!(timeout = ?timeout.unwrap_or_default(), "the reconcile took too long");
+            }),
             () = cut => {}
         }
         // Until it has ended: a key whose reconcile blocks its thread is not handed out again.
@@ -315,7 +320,7 @@ fn judged(said: Result<Action, Error>) -> (Verdict, Outcome) {
         }
         Ok(Action::Requeue(after)) => {
             tracing::debug!(?after, "reconciled");
-            (Verdict::Requeued, Outcome::Again(after))
+            (Verdict::Requeued, again(after))
         }
         Err(error) => {
             let outcome = policy(&error);
@@ -323,11 +328,21 @@ fn judged(said: Result<Action, Error>) -> (Verdict, Outcome) {
             match retry(&error) {
                 // Somebody else was faster; that is how it is meant to be.
                 Retry::Fresh => tracing::debug!(%error, "the reconcile begins again with what is new"),
-                _ => tracing::warn!(reason = error.reason(), %error, retried, "the reconcile failed"),
+                _ => tracing::warn!(
+                    reason = error.reason(),
+                    "error" = format!("{error:#}"),
+                    retried,
+                    "the reconcile failed"
+                ),
             }
-            (Verdict::Failed { reason: error.reason(), message: error.to_string(), retried }, outcome)
+            (Verdict::Failed { reason: error.reason(), message: format!("{error:#}"), retried }, outcome)
         }
     }
+}
+
+/// Another look after this long, but not at once: a reconcile that always asks for that would do nothing else.
+fn again(after: Duration) -> Outcome {
+    Outcome::Again(after.max(SOONEST))
 }
 
 /// What the queue does about an error.
@@ -335,9 +350,48 @@ fn policy(error: &Error) -> Outcome {
     match retry(error) {
         Retry::Backoff => Outcome::Failed,
         Retry::Fresh | Retry::Outage => Outcome::Hindered,
-        Retry::After(pause) => Outcome::Hold(pause),
+        Retry::After(pause) => again(pause),
+        Retry::Hold(pause) => Outcome::Hold(pause),
         Retry::UntilChanged => Outcome::GaveUp,
         // Whoever leads now looks at every object anyway.
         Retry::Stop => Outcome::Done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_reconcile_says_is_what_the_queue_does() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let throttled = crate::WriteError::Throttled { retry_after: Some(SECOND), message: "slow down".into() };
+        let cases = [
+            (Ok(Action::Wait), Outcome::Done),
+            (Ok(Action::requeue(SECOND)), Outcome::Again(SECOND)),
+            // One that always asks for another look at once would be all that is done.
+            (Ok(Action::requeue(Duration::ZERO)), Outcome::Again(SOONEST)),
+            (Err(Error::new("no")), Outcome::Failed),
+            (Err(Error::permanent("no")), Outcome::GaveUp),
+            // A pause of the user's is over when something changes, one that the server asked for is not.
+            (Err(Error::retry_after(SECOND, "no")), Outcome::Again(SECOND)),
+            (Err(Error::retry_after(Duration::ZERO, "no")), Outcome::Again(SOONEST)),
+            (Err(Error::from(throttled)), Outcome::Hold(SECOND)),
+        ];
+        for (said, expect) in cases {
+            let text = format!("{said:?}");
+            assert_eq!(judged(said).1, expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn people_see_what_is_behind_an_error() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("the backup failed")]
+        struct Failed(#[source] std::io::Error);
+        let error = Failed(std::io::Error::other("the disk is full"));
+        let (verdict, _) = judged(Err(Error::from(error)));
+        let Verdict::Failed { message, .. } = verdict else { panic!("{verdict:?}") };
+        assert_eq!(message, "the backup failed: the disk is full");
     }
 }

@@ -217,7 +217,7 @@ async fn reactions() -> Result<()> {
         (
             |fake| fake.when::<Deployment>(Verb::WRITES).throttle(Duration::from_secs(7)),
             "→ 429",
-            Some(Retry::After(Duration::from_secs(7))),
+            Some(Retry::Hold(Duration::from_secs(7))),
         ),
         (|fake| fake.whenever(Verb::Apply).unreachable(), "→ no answer", Some(Retry::Outage)),
         (|fake| fake.when::<Deployment>(Verb::Apply).lose_answer(), "→ no answer", Some(Retry::Outage)),

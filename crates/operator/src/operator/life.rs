@@ -10,16 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge_runtime::{
-    Action, Backoff, Caches, Change, ControllerOptions, EventLog, FieldManager, Object, QueueOptions, Rate, Recorder,
-    RecorderOptions, Result, Run, WatchSettings, Writer, WriterOptions,
+    Action, Backoff, Caches, Change, ControllerOptions, Error, EventLog, FieldManager, Object, QueueOptions, Rate,
+    Recorder, RecorderOptions, Result, Run, WatchSettings, Writer, WriterOptions,
 };
 use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::Operator;
+use super::{EVENTS, Operator};
 use crate::kind::{Kind, Scope};
 use crate::meter::ControllerMeter;
 use crate::metrics::{Cached, KindMetrics, Metrics};
@@ -29,6 +30,9 @@ use crate::settings::Settings;
 
 /// One kind of an operator, whatever its type.
 pub(super) trait Part: Send + Sync {
+    /// What its controller is called.
+    fn name(&self) -> String;
+
     fn start(self: Box<Self>, shared: &Shared<'_>, stop: watch::Receiver<bool>) -> Result<BoxFuture<'static, ()>>;
 
     /// What it has to be allowed.
@@ -95,6 +99,14 @@ pub(super) async fn life(
     metrics: &Metrics,
     stop: impl Future<Output = ()> + Send,
 ) -> Result<()> {
+    let names: Vec<String> = parts.iter().map(|part| part.name()).collect();
+    if let Some(twice) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
+        return Err(Error::permanent(format!(
+            "two controllers of the operator are called {}; give one of them a name of its own with .named(…), and a \
+             finalizer if both have one",
+            names[twice]
+        )));
+    }
     let health = Health::default();
     let probes = Probes::start(settings, metrics, &health)?;
     let (shared, recording) = Shared::new(settings, client, log, metrics, health);
@@ -104,18 +116,29 @@ pub(super) async fn life(
     for part in parts {
         running.spawn(part.start(&shared, told.clone())?);
     }
-    stop.await;
+    let ended = tokio::select! {
+        () = stop => Ok(()),
+        // None ends before it is told to, unless something is broken. Whoever started the process starts it anew.
+        Some(ended) = running.join_next() => Err(Error::new(match ended {
+            Err(error) => format!("a controller ended by itself: {error}"),
+            Ok(()) => "a controller ended by itself".to_owned(),
+        })),
+    };
     tracing::info!("stopping: reconciles that run are let finish");
     stopping.send_replace(true);
     while running.join_next().await.is_some() {}
     shared.close(recording).await;
     probes.stop(Duration::from_secs(1)).await;
-    Ok(())
+    ended
 }
 
 impl<R: Kind> Part for Operator<R> {
+    fn name(&self) -> String {
+        self.controller_name()
+    }
+
     fn start(self: Box<Self>, shared: &Shared<'_>, mut stop: watch::Receiver<bool>) -> Result<BoxFuture<'static, ()>> {
-        let (name, owner) = (Self::name(), R::resource());
+        let (name, owner) = (self.controller_name(), R::resource());
         let settings = self.overrides.over(&shared.settings.controller);
         let metrics = shared.metrics.controller(&name);
         metrics.set_max_concurrent(settings.max_concurrent_reconciles);
@@ -175,7 +198,12 @@ impl<R: Kind> Part for Operator<R> {
         let own = self.rules.clone().allow::<R>(["get", "list", "watch"]).allow_part::<R>("status", ["patch"]);
         // To block the deletion of an owner takes the right to change its finalizers.
         let own = own.allow_part::<R>("finalizers", ["update"]);
-        if self.finalizer.is_some() { own.allow::<R>(["patch"]) } else { own }
+        let own = if self.finalizer.is_some() { own.allow::<R>(["patch"]) } else { own };
+        match R::scope() {
+            // They are in no namespace, so what belongs to them is looked at in all.
+            Scope::Cluster => own.allow::<Event>(EVENTS).everywhere(),
+            Scope::Namespaced => own,
+        }
     }
 
     fn definition(&self) -> Option<CustomResourceDefinition> {
@@ -198,5 +226,65 @@ fn count(kind: &KindMetrics) -> impl FnMut(Change) + Send + use<> {
             (Some(before), None) => kind.removed(namespace, &phase(before)),
             (None, None) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{HealthSettings, MetricsSettings};
+
+    /// A controller that ends as soon as it begins.
+    struct Brief {
+        name: &'static str,
+        panics: bool,
+    }
+
+    impl Part for Brief {
+        fn name(&self) -> String {
+            self.name.to_owned()
+        }
+
+        fn start(self: Box<Self>, _: &Shared<'_>, _: watch::Receiver<bool>) -> Result<BoxFuture<'static, ()>> {
+            Ok(Box::pin(async move { assert!(!self.panics, "it is broken") }))
+        }
+
+        fn declared(&self) -> Rules {
+            Rules::new()
+        }
+
+        fn definition(&self) -> Option<CustomResourceDefinition> {
+            None
+        }
+    }
+
+    /// An operator that is never told to stop, with these controllers.
+    async fn lived(parts: &[(&'static str, bool)]) -> String {
+        let settings = Settings {
+            metrics: MetricsSettings { enabled: false, ..MetricsSettings::default() },
+            health: HealthSettings { enabled: false, ..HealthSettings::default() },
+            ..Settings::default()
+        };
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let parts = parts.iter().map(|(name, panics)| Box::new(Brief { name, panics: *panics }) as Box<dyn Part>);
+        let (client, log, metrics) = (Client::try_from(config).unwrap(), EventLog::default(), Metrics::default());
+        let lived = life(parts.collect(), &settings, client, log, &metrics, std::future::pending()).await;
+        lived.unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn an_operator_does_not_outlive_a_controller() {
+        assert_eq!(lived(&[("a", false)]).await, "a controller ended by itself");
+        let panicked = lived(&[("a", true)]).await;
+        assert!(
+            panicked.starts_with("a controller ended by itself: ") && panicked.contains("it is broken"),
+            "{panicked}"
+        );
+    }
+
+    #[tokio::test]
+    async fn names_are_not_shared() {
+        let refused = lived(&[("a", false), ("b", false), ("a", false)]).await;
+        assert!(refused.starts_with("two controllers of the operator are called a; "), "{refused}");
     }
 }

@@ -18,7 +18,10 @@ use crate::kind::Kind;
 
 impl<R: Kind> Operator<R> {
     /// What the controller of this kind is called.
-    pub(super) fn name() -> String {
+    pub(super) fn controller_name(&self) -> String {
+        if let Some(name) = &self.name {
+            return name.clone();
+        }
         let (api, kind) = (R::resource(), R::kind(&()).to_lowercase());
         if api.group.is_empty() { kind } else { format!("{kind}.{}", api.group) }
     }
@@ -45,7 +48,7 @@ impl<R: Kind> Operator<R> {
             caches: shared.caches.clone(),
             writer: shared.writer.clone(),
             recorder: shared.recorder.clone(),
-            controller: Controller::over(&Self::name(), first, targets, shared.caches.clone(), options),
+            controller: Controller::over(&self.controller_name(), first, targets, shared.caches.clone(), options),
             namespaces,
             owner,
             owner_scope: R::scope(),

@@ -3,6 +3,7 @@
 use http::{Method, Uri};
 
 use super::*;
+use crate::Operator;
 use crate::builders::{ClusterRole, ConfigMap, Deployment, Secret};
 
 #[test]
@@ -66,4 +67,10 @@ fn roles_where_namespaces_are_named_and_a_cluster_role_for_the_rest() {
     check(&inside, &["a", "b"], &[account, "Role a", "RoleBinding a", "Role b", "RoleBinding b"]);
     check(&both, &["a"], &[account, cluster[0], cluster[1], "Role a", "RoleBinding a"]);
     check(&Rules::new(), &["a"], &[account]);
+    check(&inside.everywhere(), &["a"], &[account, cluster[0], cluster[1]]);
+    // What belongs to objects in no namespace is looked at in all of them.
+    let operator = Operator::<ClusterRole>::new().owns::<ConfigMap>();
+    check(&operator.rules(), &["a"], &[account, cluster[0], cluster[1]]);
+    let operator = Operator::<Secret>::new().owns::<ConfigMap>();
+    check(&operator.rules(), &["a"], &[account, "Role a", "RoleBinding a"]);
 }

@@ -25,7 +25,7 @@ fn json(status: Status) -> String {
 
 #[test]
 fn an_answer_becomes_an_error_and_a_policy() {
-    let after = |seconds| Retry::After(Duration::from_secs(seconds));
+    let after = |seconds| Retry::Hold(Duration::from_secs(seconds));
     let conflict = Status::failure(409, "Conflict", "Apply failed with 1 conflict").with_cause(
         "FieldManagerConflict",
         r#"conflict with "kubectl" using apps/v1"#,
@@ -132,9 +132,9 @@ fn no_server_puts_an_object_to_sleep_for_good() {
         let error = refused(429, &[("retry-after", seconds)], "");
         retry(&Error::from(error))
     };
-    assert_eq!(asked("7"), Retry::After(Duration::from_secs(7)));
+    assert_eq!(asked("7"), Retry::Hold(Duration::from_secs(7)));
     for seconds in ["86400", "4294967295", "18446744073709551616"] {
-        assert!(matches!(asked(seconds), Retry::Outage | Retry::After(_)), "{seconds}");
-        assert!(!matches!(asked(seconds), Retry::After(pause) if pause > Duration::from_secs(120)), "{seconds}");
+        assert!(matches!(asked(seconds), Retry::Outage | Retry::Hold(_)), "{seconds}");
+        assert!(!matches!(asked(seconds), Retry::Hold(pause) if pause > Duration::from_secs(120)), "{seconds}");
     }
 }

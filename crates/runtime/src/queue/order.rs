@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use hashbrown::DefaultHashBuilder;
 use konverge_core::ObjectKey;
 
-use super::entries::{self, Entries, List, NONE, State};
+use super::entries::{self, Entries, Entry, List, NONE, State};
 use super::rate::{Bucket, ticks};
 use super::timers::Timers;
 use super::{Added, Backoff, Causes, Outcome, Priority, QueueOptions, QueueStats, Settled, Wakeup};
@@ -483,15 +483,19 @@ impl<C> Order<C> {
     }
 
     fn any_woken(&self) -> bool {
-        let mut slot = self.running.head;
-        while slot != NONE {
-            let entry = self.entries.get(slot);
-            if entry.woken.is_some() {
-                return true;
-            }
-            slot = entry.next;
-        }
-        false
+        self.running().any(|entry| entry.woken.is_some())
+    }
+
+    /// The keys that have been running for longer than `limit`, with how long, oldest first.
+    pub(super) fn overdue(&self, limit: Duration, now: Instant) -> Vec<(ObjectKey, Duration)> {
+        let now = ticks(now.saturating_duration_since(self.start));
+        let of = |entry: &Entry| Some((entry.key.clone()?, Duration::from_nanos(now.saturating_sub(entry.at))));
+        self.running().filter_map(of).take_while(|(_, ran)| *ran > limit).collect()
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Entry> {
+        let entry = |slot: u32| (slot != NONE).then(|| self.entries.get(slot));
+        std::iter::successors(entry(self.running.head), move |before| entry(before.next))
     }
 
     fn tick(&mut self, now: Instant) -> u64 {

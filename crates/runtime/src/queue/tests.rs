@@ -217,8 +217,11 @@ async fn stats_show_what_is_there() {
     };
     assert_eq!((queue.stats(), queue.len()), (expect, 2));
     assert_eq!((first.waited(), second.waited(), second.priority()), (Duration::ZERO, MILLI * 30, Priority::Change));
+    assert_eq!(queue.overdue(MILLI * 9).len(), 2);
+    assert_eq!(queue.overdue(MILLI * 10), [(first.key().clone(), MILLI * 40)]);
     first.finish(Outcome::Done);
     assert_eq!(queue.stats().longest_running, Some(MILLI * 10));
+    assert_eq!(queue.overdue(MILLI * 10), []);
     assert!(queue.forget(&key(9)) && !queue.forget(&key(2)));
     assert_eq!(queue.stats().waiting, 0);
 }

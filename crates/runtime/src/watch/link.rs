@@ -30,6 +30,8 @@ pub(crate) struct Notes {
     seen: Mutex<Seen>,
     listing: AtomicBool,
     torn: AtomicBool,
+    /// Whether people were told that the watch fails, and not yet that it works again.
+    warned: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -59,8 +61,8 @@ pub(crate) trait Observe: Send + Sync + 'static {
 
 impl Notes {
     pub fn new() -> Arc<Self> {
-        let (listing, torn) = Default::default();
-        Arc::new(Self { pace: Mutex::new(Pace::new()), seen: Mutex::default(), listing, torn })
+        let (listing, torn, warned) = Default::default();
+        Arc::new(Self { pace: Mutex::new(Pace::new()), seen: Mutex::default(), listing, torn, warned })
     }
 
     /// Whether a list is under way.
@@ -75,6 +77,15 @@ impl Notes {
     /// Whether a deletion came in the middle of a streamed list, asked once.
     pub fn take_torn(&self) -> bool {
         self.torn.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether people wait to hear that the watch works again, asked once.
+    pub fn take_warned(&self) -> bool {
+        self.warned.swap(false, Ordering::Relaxed)
+    }
+
+    pub fn set_warned(&self) {
+        self.warned.store(true, Ordering::Relaxed);
     }
 
     pub fn set_torn(&self) {

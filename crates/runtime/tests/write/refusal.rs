@@ -30,7 +30,7 @@ fn body(status: Status) -> Value {
 #[tokio::test]
 async fn each_fault_is_told_by_what_to_do() {
     let cluster = Cluster::start().await;
-    let second = |seconds| Retry::After(Duration::from_secs(seconds));
+    let second = |seconds| Retry::Hold(Duration::from_secs(seconds));
     let shed = json!("Too many requests, please try again later.");
     let cases = [
         (Fault::Answer(409, &[], body(Status::modified("", "configmaps", "settings"))), "Conflict", Retry::Fresh),
