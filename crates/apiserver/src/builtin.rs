@@ -76,6 +76,7 @@ fn resource((group, version): (&str, &str), line: &str, types: &Arc<Arena>) -> O
         schema: ResourceSchema { arena: Arc::clone(types), root, name: ty.into() },
         columns: Arc::from([]),
         custom: false,
+        tenure: None,
         shelf: shelf(group, version, plural),
         selectable: Vec::new(),
         scale: None,

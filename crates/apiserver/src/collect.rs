@@ -58,9 +58,15 @@ pub(crate) async fn run(server: Weak<Server>, mut closing: tokio::sync::watch::R
     }
 }
 
-/// Who depends on whom: the keys of dependents by the uid of their owner.
+/// Who depends on whom.
 #[derive(Default)]
-struct Dependents(HashMap<String, BTreeSet<Arc<str>>>);
+struct Dependents {
+    /// The keys of dependents by the uid of their owner.
+    of: HashMap<String, BTreeSet<Arc<str>>>,
+    /// The uids of those whose end is being worked on: they are known to be gone also if their kind went with them, and
+    /// nobody can be asked for them any more.
+    ended: BTreeSet<String>,
+}
 
 /// What is to be looked at because of some changes.
 #[derive(Default)]
@@ -87,16 +93,16 @@ impl Dependents {
 
     fn link(&mut self, entry: &Entry) {
         for uid in owners(entry) {
-            self.0.entry(uid).or_default().insert(entry.key.clone());
+            self.of.entry(uid).or_default().insert(entry.key.clone());
         }
     }
 
     fn unlink(&mut self, entry: &Entry) {
         for uid in owners(entry) {
-            if let Some(keys) = self.0.get_mut(&uid) {
+            if let Some(keys) = self.of.get_mut(&uid) {
                 keys.remove(&entry.key);
                 if keys.is_empty() {
-                    self.0.remove(&uid);
+                    self.of.remove(&uid);
                 }
             }
         }
@@ -117,6 +123,7 @@ impl Dependents {
 
     async fn follow(&mut self, server: &Arc<Server>, batch: &[Change]) {
         let mut agenda = Agenda::default();
+        self.ended.clear();
         for change in batch {
             if let Some(before) = &change.before {
                 self.unlink(before);
@@ -138,11 +145,12 @@ impl Dependents {
     }
 
     /// What an object's end is the reason to look at.
-    fn gone(&self, server: &Server, before: &Entry, agenda: &mut Agenda) {
+    fn gone(&mut self, server: &Server, before: &Entry, agenda: &mut Agenda) {
         let object = record::decode(before);
-        if let Some(keys) = self.0.get(meta::text(&object, "uid")) {
+        if let Some(keys) = self.of.get(meta::text(&object, "uid")) {
             agenda.objects.extend(keys.iter().cloned());
         }
+        self.ended.insert(meta::text(&object, "uid").to_owned());
         // An owner may have waited for it.
         for owner in references(&object) {
             if let Found::There(entry) | Found::Waiting(entry) = find(server, &object, owner) {
@@ -189,7 +197,7 @@ impl Dependents {
     /// Makes dependents forget the owner, then lets it go.
     async fn orphan(&self, server: &Arc<Server>, resource: &Arc<Resource>, owner: &Value) -> Result<(), Status> {
         let uid = meta::text(owner, "uid");
-        for key in self.0.get(uid).into_iter().flatten() {
+        for key in self.of.get(uid).into_iter().flatten() {
             if let Some((resource, entry)) = read(server, key) {
                 forget(server, &resource, &resource.view(&entry), &BTreeSet::from([uid.to_owned()])).await?;
             }
@@ -201,7 +209,7 @@ impl Dependents {
     async fn foreground(&self, server: &Arc<Server>, resource: &Arc<Resource>, owner: &Value) -> Result<(), Status> {
         let uid = meta::text(owner, "uid");
         let mut waiting = false;
-        for key in self.0.get(uid).into_iter().flatten() {
+        for key in self.of.get(uid).into_iter().flatten() {
             let Some((resource, entry)) = read(server, key) else { continue };
             let dependent = resource.view(&entry);
             let blocks = references(&dependent).any(|one| one["uid"] == uid && one["blockOwnerDeletion"] == true);
@@ -209,7 +217,7 @@ impl Dependents {
             self.reconsider(server, &resource, &dependent).await?;
         }
         // Deletions that were done at once come back as changes, and then nothing is waited for any more.
-        let still = waiting && self.0.get(uid).into_iter().flatten().any(|key| read(server, key).is_some());
+        let still = waiting && self.of.get(uid).into_iter().flatten().any(|key| read(server, key).is_some());
         if still { Ok(()) } else { drop_finalizer(server, resource, owner, FOREGROUND).await }
     }
 
@@ -217,11 +225,13 @@ impl Dependents {
     async fn reconsider(&self, server: &Arc<Server>, resource: &Arc<Resource>, object: &Value) -> Result<(), Status> {
         let (mut kept, mut waiting, mut lost) = (0, false, BTreeSet::new());
         for owner in references(object) {
-            match find(server, object, owner) {
+            let uid = owner["uid"].as_str().unwrap_or_default();
+            let found = if self.ended.contains(uid) { Found::Absent } else { find(server, object, owner) };
+            match found {
                 Found::There(_) | Found::Unknown => kept += 1,
                 Found::Waiting(_) => waiting = true,
                 Found::Absent => {
-                    lost.insert(owner["uid"].as_str().unwrap_or_default().to_owned());
+                    lost.insert(uid.to_owned());
                 }
             }
         }
@@ -244,7 +254,7 @@ impl Dependents {
 
     /// Whether something that depends on this owner waits in turn for what depends on it.
     fn is_awaited_by_a_dependent(&self, server: &Server, uid: &str) -> bool {
-        let mut dependents = self.0.get(uid).into_iter().flatten().filter_map(|key| read(server, key));
+        let mut dependents = self.of.get(uid).into_iter().flatten().filter_map(|key| read(server, key));
         dependents.any(|(_, entry)| waits(&record::decode(&entry)))
     }
 }

@@ -16,6 +16,7 @@ use crate::behaviour::behaviour;
 use crate::change::Done;
 use crate::conditions;
 use crate::delete::{DeleteOptions, delete};
+use crate::digest::Digest;
 use crate::discovery::compare_versions;
 use crate::env::rfc3339;
 use crate::meta;
@@ -48,9 +49,21 @@ pub(crate) fn install_kept(server: &Server) -> Result<(), OpenError> {
     for entry in page.entries {
         let definition = record::decode(&entry);
         let name = || meta::text(&definition, "name").to_owned();
-        let rows =
-            rows(&definition, entry.revision).map_err(|source| OpenError::Definition { name: name(), source })?;
-        server.kinds.install(meta::text(&definition, "name"), entry.revision, rows);
+        install(server, &definition, entry.revision)
+            .map_err(|source| OpenError::Definition { name: name(), source })?;
+    }
+    Ok(())
+}
+
+/// Takes the rows of a definition into the table, or out of it if it may not have the names it wants.
+fn install(server: &Server, definition: &Value, revision: Revision) -> Result<(), CompileError> {
+    let name = meta::text(definition, "name");
+    if condition(definition, "Established") == Some("True") {
+        // Its metadata and status may change, and what it defines stays as it was.
+        let spec = Digest::of(definition["spec"].to_string().as_bytes());
+        server.kinds.install(name, revision, spec, rows(definition, revision)?);
+    } else {
+        server.kinds.remove(name, revision);
     }
     Ok(())
 }
@@ -118,18 +131,15 @@ pub(crate) fn changed(server: &Server, resource: &Resource, entry: &Entry) {
         return;
     }
     let definition = record::decode(entry);
-    let established = condition(&definition, "Established") == Some("True");
-    match rows(&definition, entry.revision) {
-        Ok(rows) if established => server.kinds.install(meta::text(&definition, "name"), entry.revision, rows),
-        Ok(_) => server.kinds.install(meta::text(&definition, "name"), entry.revision, Vec::new()),
-        Err(error) => tracing::error!(name = meta::text(&definition, "name"), %error, "a checked CRD does not compile"),
+    if let Err(error) = install(server, &definition, entry.revision) {
+        tracing::error!(name = meta::text(&definition, "name"), %error, "a checked CRD does not compile");
     }
 }
 
 /// Takes the rows of a definition that is gone out of the table.
 pub(crate) fn removed(server: &Server, resource: &Resource, key: &str, revision: Revision) {
     if is_definition(resource) {
-        server.kinds.install(resource.identity(key).1, revision, Vec::new());
+        server.kinds.remove(resource.identity(key).1, revision);
     }
 }
 
@@ -343,6 +353,7 @@ fn versions(
             schema: ResourceSchema { arena: Arc::new(arena), root, name: openapi_name(&kind).into() },
             columns: columns(version),
             custom: true,
+            tenure: None,
             shelf: shelf.clone(),
             selectable: version["selectableFields"]
                 .as_array()

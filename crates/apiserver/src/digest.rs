@@ -4,7 +4,7 @@
 use std::fmt;
 
 /// FNV-1a with 128 bits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Digest(u128);
 
 impl Digest {

@@ -1,14 +1,16 @@
 //! The table of kinds: built-in rows, and the rows that CRDs add while the server runs. In: rows. Out: the row
 //! a request is about. A reader takes a snapshot and is not disturbed by later changes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
 use konverge_store::Revision;
 
+use crate::digest::Digest;
 use crate::resource::Resource;
+use crate::tenure::Tenure;
 
 /// All rows at one moment.
 #[derive(Debug, Default)]
@@ -59,9 +61,20 @@ pub(crate) struct KindTable {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The rows each CRD brought, with the revision of the CRD they were made from.
-    custom: std::collections::BTreeMap<String, (Revision, Vec<Arc<Resource>>)>,
+    /// What each CRD brought.
+    custom: BTreeMap<String, Installed>,
     current: Arc<Kinds>,
+}
+
+/// The rows of one CRD.
+#[derive(Debug)]
+struct Installed {
+    /// Of the CRD they were made from.
+    revision: Revision,
+    /// Of its spec: rows that come from the same one replace each other unnoticed.
+    spec: Option<Digest>,
+    tenure: Tenure,
+    rows: Vec<Arc<Resource>>,
 }
 
 impl KindTable {
@@ -75,16 +88,37 @@ impl KindTable {
         self.state.read().current.clone()
     }
 
-    /// Sets the rows of one CRD as of `revision`; no rows take it out. News that comes late changes nothing.
-    pub fn install(&self, crd: &str, revision: Revision, rows: Vec<Arc<Resource>>) {
+    /// Sets the rows of one CRD as of `revision`, made from the spec of this digest. News that comes late changes nothing.
+    pub fn install(&self, crd: &str, revision: Revision, spec: Digest, rows: Vec<Arc<Resource>>) {
+        self.set(crd, revision, Some(spec), rows);
+    }
+
+    /// Takes the rows of one CRD out as of `revision`.
+    pub fn remove(&self, crd: &str, revision: Revision) {
+        self.set(crd, revision, None, Vec::new());
+    }
+
+    fn set(&self, crd: &str, revision: Revision, spec: Option<Digest>, mut rows: Vec<Arc<Resource>>) {
         let mut state = self.state.write();
-        if state.custom.get(crd).is_some_and(|(installed, _)| *installed > revision) {
+        let before = state.custom.get(crd);
+        if before.is_some_and(|before| before.revision > revision) {
             return;
         }
-        state.custom.insert(crd.to_owned(), (revision, rows));
-        let mut custom: Vec<_> = state.custom.values().flat_map(|(_, rows)| rows.iter().cloned()).collect();
+        let same = before.filter(|before| before.spec == spec);
+        let tenure = same.map(|before| before.tenure.clone()).unwrap_or_default();
+        for row in &mut rows {
+            // Nobody else has them yet, so nothing is cloned.
+            Arc::make_mut(row).tenure = Some(tenure.clone());
+        }
+        let before = state.custom.insert(crd.to_owned(), Installed { revision, spec, tenure, rows });
+        let mut custom: Vec<_> = state.custom.values().flat_map(|crd| crd.rows.iter().cloned()).collect();
         custom.sort_by(|a, b| (&a.group, &a.plural).cmp(&(&b.group, &b.plural)));
         let rows = self.builtin.iter().cloned().chain(custom).collect();
         state.current = Arc::new(Kinds::new(rows, state.current.generation + 1));
+        drop(state);
+        // Only now: who is told and asks again must find the new rows.
+        if let Some(before) = before.filter(|before| before.spec != spec) {
+            before.tenure.end(revision);
+        }
     }
 }

@@ -23,6 +23,7 @@ mod behaviour;
 mod builtin;
 mod kinds;
 mod resource;
+mod tenure;
 
 mod assign;
 mod change;

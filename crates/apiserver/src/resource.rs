@@ -10,6 +10,7 @@ use konverge_schema::{Arena, TypeId};
 use konverge_store::Revision;
 
 use crate::behaviour::Behaviour;
+use crate::tenure::Tenure;
 
 /// A resource in one version, as discovery lists it and requests name it.
 #[derive(Clone, Debug)]
@@ -43,6 +44,8 @@ pub struct Resource {
     pub columns: Arc<[Column]>,
     /// Whether a CRD brought this row.
     pub custom: bool,
+    /// How long the row holds, if a CRD brought it and it is in the table.
+    pub tenure: Option<Tenure>,
     /// Where its objects are kept, and as what.
     pub shelf: Shelf,
     /// Fields that a CRD lets its objects be selected by: `spec.color`.
@@ -246,6 +249,7 @@ impl Resource {
             schema: ResourceSchema { arena: Arc::new(arena), root, name: kind.into() },
             columns: [].into(),
             custom: false,
+            tenure: None,
             shelf: Shelf {
                 prefix: format!("/registry/{group}/{plural}/").into(),
                 api_version: format!("{group}/{version}").into(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{FutureExt, Stream, StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep};
 
@@ -93,9 +93,11 @@ struct Watching {
     filter: Filter,
     form: Form,
     bookmarks: bool,
-    /// Done when the server closes. Kept from one wakeup to the next, like the timer: to enter oneself anew each time
-    /// would cost more than most wakeups do.
-    closing: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Done when the server closes, or when its kind is no longer what it was. Kept from one wakeup to the next, like
+    /// the timer: to enter oneself anew each time would cost more than most wakeups do.
+    closing: Pin<Box<dyn Future<Output = Closing> + Send>>,
+    /// The last change that is for this watch, once there is such a thing.
+    last: Option<Revision>,
     timer: Pin<Box<Sleep>>,
     ends: Instant,
     bookmark_at: Instant,
@@ -117,7 +119,16 @@ enum Stage {
 enum Woken {
     Changes(Result<Vec<Change>, ReadError>),
     Time(Revision),
-    Closing,
+    Closing(Closing),
+}
+
+/// How a watch ends that did not want to.
+#[derive(Clone, Copy)]
+enum Closing {
+    /// As it stands: the client can go on elsewhere.
+    Now,
+    /// With the change of this revision: the client hears all that became of the objects before their kind went.
+    After(Revision),
 }
 
 /// Starts a watch.
@@ -152,7 +163,7 @@ pub(crate) fn watch(
     let now = Instant::now();
     let longest = server.longest_watch;
     let ends = now + options.timeout.unwrap_or(longest).min(longest);
-    let mut closing = server.closing();
+    let closing = closing(server, &resource);
     let mut watching = Watching {
         store: store.clone(),
         lines: server.lines.clone(),
@@ -160,10 +171,8 @@ pub(crate) fn watch(
         filter,
         form,
         bookmarks: options.bookmarks,
-        closing: Box::pin(async move {
-            // A server that is gone is closed, too.
-            let _ = closing.wait_for(|closing| *closing).await;
-        }),
+        closing,
+        last: None,
         timer: Box::pin(tokio::time::sleep_until(ends)),
         ends,
         bookmark_at: next_bookmark(now, ends),
@@ -192,6 +201,27 @@ pub(crate) fn watch(
     .right_stream())
 }
 
+fn closing(server: &Server, resource: &Resource) -> Pin<Box<dyn Future<Output = Closing> + Send>> {
+    let mut closing = server.closing();
+    let server = async move {
+        // A server that is gone is closed, too.
+        let _ = closing.wait_for(|closing| *closing).await;
+        Closing::Now
+    };
+    match &resource.tenure {
+        None => Box::pin(server),
+        Some(tenure) => {
+            let over = tenure.over().map(Closing::After);
+            Box::pin(async move {
+                tokio::select! {
+                    closing = server => closing,
+                    closing = over => closing,
+                }
+            })
+        }
+    }
+}
+
 impl Watching {
     /// The next piece of the answer, or nothing when the watch is over.
     async fn next(&mut self, then: &mut Option<Watch>) -> Option<Bytes> {
@@ -210,6 +240,13 @@ impl Watching {
                         return Some(piece);
                     }
                 }
+                // Nothing more will come for it than is there already.
+                Stage::Changes(_, changes) if self.last.is_some() => {
+                    let woken = Woken::Changes(changes.take(BATCH));
+                    if let Some(piece) = self.woken(woken) {
+                        return Some(piece);
+                    }
+                }
                 Stage::Changes(_, changes) => {
                     let wake = if self.bookmarks { self.bookmark_at.min(self.ends) } else { self.ends };
                     if self.timer.deadline() != wake {
@@ -218,7 +255,7 @@ impl Watching {
                     // In this order, or a busy watch would never end.
                     let woken = tokio::select! {
                         biased;
-                        () = self.closing.as_mut() => Woken::Closing,
+                        closing = self.closing.as_mut() => Woken::Closing(closing),
                         () = self.timer.as_mut() => Woken::Time(changes.position()),
                         batch = changes.next(BATCH) => Woken::Changes(batch),
                     };
@@ -233,7 +270,13 @@ impl Watching {
     /// What is to be sent for it, if anything.
     fn woken(&mut self, woken: Woken) -> Option<Bytes> {
         match woken {
-            Woken::Changes(Ok(batch)) => {
+            Woken::Changes(Ok(mut batch)) => {
+                if let Some(last) = self.last {
+                    batch.retain(|change| change.revision <= last);
+                    if batch.is_empty() {
+                        self.stage = Stage::Over;
+                    }
+                }
                 if let Stage::Changes(taken, _) = &mut self.stage {
                     *taken = batch.into_iter();
                 }
@@ -252,8 +295,12 @@ impl Watching {
                 self.bookmark_at = next_bookmark(now, self.ends);
                 Some(self.bookmark(position, false))
             }
-            Woken::Closing => {
+            Woken::Closing(Closing::Now) => {
                 self.stage = Stage::Over;
+                None
+            }
+            Woken::Closing(Closing::After(last)) => {
+                self.last = Some(last);
                 None
             }
         }

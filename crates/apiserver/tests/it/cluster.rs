@@ -278,6 +278,12 @@ impl Lines {
         next.expect("an event should come").expect("the watch should go on")
     }
 
+    /// Nothing more comes, and that at once.
+    pub async fn end(&mut self) {
+        let next = tokio::time::timeout(AT_MOST, self.next_ever()).await;
+        assert_eq!(next.expect("the watch should end"), None);
+    }
+
     /// The next event in short: `ADDED name`.
     pub async fn next_brief(&mut self) -> String {
         brief(&self.next().await)

@@ -489,6 +489,7 @@ async fn the_end_of_a_definition() {
 
     cluster.patch(&format!("{WIDGETS}/held"), MERGE, &json!({"metadata": {"finalizers": null}})).await.expect(200);
     assert_eq!(lines.next_brief().await, "DELETED held");
+    lines.end().await;
     cluster.get(&path).await.fails(404, "NotFound");
     assert_eq!(cluster.get(WIDGETS).await.code, 404);
     let keys =

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::cluster::{
-    AS_METADATA, AS_TABLE, CONFIG_MAPS, Cluster, MERGE, PODS, WIDGETS, brief, config_map, pod, version, widget,
+    AS_METADATA, AS_TABLE, CONFIG_MAPS, CRDS, Cluster, JSON_PATCH, MERGE, PODS, WIDGETS, brief, config_map, pod,
+    version, widget, widgets,
 };
 
 fn map(name: &str, labels: Value) -> Value {
@@ -341,4 +342,80 @@ async fn a_watch_that_nobody_reads() {
     for value in 0..1_000 {
         assert_eq!(stalled.next().await["object"]["data"]["k"], value.to_string());
     }
+}
+
+/// Who watches a kind whose definition changes asks again, and learns then what it is now, or that it is gone.
+#[tokio::test]
+async fn watches_end_when_their_kind_is_another() {
+    let gadgets = WIDGETS.replace("widgets", "gadgets");
+    let other = [("widget", "gadget"), ("Widget", "Gadget"), ("wg", "gg")];
+    let other = other.iter().fold(widgets().to_string(), |text, (from, to)| text.replace(from, to));
+    let other: Value = serde_json::from_str(&other).unwrap();
+    let definition = format!("{CRDS}/widgets.example.com");
+    let version = "/spec/versions/0";
+    for (patch, ends, code) in [
+        (json!([]), false, 200),
+        (json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]), false, 200),
+        (json!([{"op": "replace", "path": "/spec/names/shortNames", "value": ["w"]}]), true, 200),
+        (json!([{"op": "remove", "path": format!("{version}/selectableFields")}]), true, 200),
+        (json!([{"op": "replace", "path": format!("{version}/served"), "value": false}]), true, 404),
+    ] {
+        let cluster = Cluster::with_widgets().await;
+        cluster.post(CRDS, &other).await.expect(201);
+        let watch = async |path: &str| cluster.watch(&format!("{path}?watch=true")).await;
+        let (mut lines, mut of_gadgets, mut of_maps) =
+            (watch(WIDGETS).await, watch(&gadgets).await, watch(CONFIG_MAPS).await);
+        cluster.post(WIDGETS, &widget("a")).await.expect(201);
+        cluster.patch(&definition, JSON_PATCH, &patch).await.expect(200);
+        assert_eq!(lines.next_brief().await, "ADDED a", "{patch}");
+        if ends {
+            lines.end().await;
+        } else {
+            cluster.post(WIDGETS, &widget("b")).await.expect(201);
+            assert_eq!(lines.next_brief().await, "ADDED b", "{patch}");
+        }
+        assert_eq!(cluster.get(WIDGETS).await.code, code, "{patch}");
+        // All of this is nothing to those who watch something else.
+        let mut gadget = widget("g");
+        gadget["kind"] = "Gadget".into();
+        cluster.post(&gadgets, &gadget).await.expect(201);
+        cluster.post(CONFIG_MAPS, &config_map("m")).await.expect(201);
+        assert_eq!((of_gadgets.next_brief().await, of_maps.next_brief().await), ("ADDED g".into(), "ADDED m".into()));
+    }
+}
+
+/// However late somebody reads: everything that became of the objects, and nothing of those that a definition of the
+/// same name brings.
+#[tokio::test]
+async fn watches_end_with_their_kind() {
+    let cluster = Cluster::with_widgets().await;
+    // More than are taken at a time.
+    let count = 300;
+    for at in 0..count {
+        cluster.post(WIDGETS, &widget(&format!("w{at:03}"))).await.expect(201);
+    }
+    let mut waiting = cluster.watch(&format!("{WIDGETS}?watch=true&resourceVersion={}", cluster.revision())).await;
+    let mut late = cluster.watch(&format!("{WIDGETS}?watch=true")).await;
+    let mut selecting = cluster.watch(&format!("{WIDGETS}?watch=true&fieldSelector=metadata.name%3Dw007")).await;
+    assert_eq!(selecting.next_brief().await, "ADDED w007");
+    let definition = format!("{CRDS}/widgets.example.com");
+    let ends = async {
+        for _ in 0..count {
+            assert!(waiting.next_brief().await.starts_with("DELETED w"));
+        }
+        waiting.end().await;
+        assert_eq!(cluster.get(&format!("{WIDGETS}?watch=true")).await.code, 404);
+    };
+    tokio::join!(ends, async { cluster.delete(&definition).await.expect(200) });
+
+    cluster.post(CRDS, &widgets()).await.expect(201);
+    cluster.post(WIDGETS, &widget("w007")).await.expect(201);
+    assert_eq!(selecting.next_brief().await, "DELETED w007");
+    selecting.end().await;
+    for kind in ["ADDED", "DELETED"] {
+        let mut told = late.next_briefs(count).await;
+        told.sort_unstable();
+        assert_eq!(told, (0..count).map(|at| format!("{kind} w{at:03}")).collect::<Vec<_>>());
+    }
+    late.end().await;
 }

@@ -3,15 +3,20 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Resource, ResourceExt};
 use tokio::time::timeout;
 
-use super::{Setup, flows, refused, typed};
+use super::{Definition, Setup, flows, refused, typed};
 use crate::cluster::{AT_MOST, config_map, deployment};
 
-flows![Inside: dependents_go_with_their_owner, circles_end, namespaces_go_with_their_content];
+flows![Inside:
+    dependents_go_with_their_owner,
+    dependents_go_with_the_kind_of_their_owner,
+    circles_end,
+    namespaces_go_with_their_content,
+];
 
 async fn gone(maps: &Api<ConfigMap>, object: &ConfigMap) {
     let (name, uid) = (object.name_any(), object.uid().unwrap());
@@ -40,6 +45,24 @@ async fn dependents_go_with_their_owner(setup: Setup) {
         } else {
             gone(&maps, &dependent).await;
         }
+    }
+}
+
+/// When anybody looks for the owner there is no such kind any more, which alone would say nothing.
+async fn dependents_go_with_the_kind_of_their_owner(setup: Setup) {
+    let (widgets, resource) = setup.widgets().await;
+    let maps: Api<ConfigMap> = setup.api();
+    let mut dependents = Vec::new();
+    for name in ["a", "b"] {
+        let owner = widgets.create(&PostParams::default(), &DynamicObject::new(name, &resource)).await.unwrap();
+        let mut dependent: ConfigMap = typed(&config_map(name));
+        dependent.meta_mut().owner_references = owner.controller_owner_ref(&resource).map(|owner| vec![owner]);
+        dependents.push(maps.create(&PostParams::default(), &dependent).await.unwrap());
+    }
+    let definitions: Api<Definition> = setup.cluster_api();
+    definitions.delete("widgets.example.com", &DeleteParams::default()).await.unwrap();
+    for dependent in &dependents {
+        gone(&maps, dependent).await;
     }
 }
 

@@ -1,7 +1,8 @@
 //! Custom resources from the first moment of their definition to its last.
 
+use futures_util::TryStreamExt;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::runtime::wait::{await_condition, conditions};
 use serde_json::json;
 use tokio::time::timeout;
@@ -9,7 +10,7 @@ use tokio::time::timeout;
 use super::{Definition, Setup, flows, refused};
 use crate::cluster::AT_MOST;
 
-flows![usable_at_once, established, gone_with_its_objects];
+flows![usable_at_once, established, gone_with_its_objects, watches_end_with_it];
 
 async fn usable_at_once(setup: Setup) {
     let (widgets, resource) = setup.widgets().await;
@@ -48,4 +49,16 @@ async fn gone_with_its_objects(setup: Setup) {
     // Under the same name again, nothing is left of what was.
     let (widgets, _) = setup.widgets().await;
     assert!(widgets.list(&ListParams::default()).await.unwrap().items.is_empty());
+}
+
+async fn watches_end_with_it(setup: Setup) {
+    let (widgets, resource) = setup.widgets().await;
+    widgets.create(&PostParams::default(), &DynamicObject::new("a", &resource)).await.unwrap();
+    let events = widgets.watch(&WatchParams::default(), "0").await.unwrap();
+    let definitions: Api<Definition> = setup.cluster_api();
+    definitions.delete("widgets.example.com", &DeleteParams::default()).await.unwrap();
+    // An end that is not clean would be an error here.
+    let events: Vec<_> = timeout(AT_MOST, events.try_collect()).await.expect("the watch should end").unwrap();
+    assert!(matches!(&events[..], [WatchEvent::Added(_), WatchEvent::Deleted(_)]), "{events:?}");
+    refused(widgets.watch(&WatchParams::default(), "0").await.map(drop), 404);
 }
