@@ -22,6 +22,11 @@ use crate::kind::{Kind, Scope};
 ///     .maybe(host.map(|host| Ingress::new("web").rule(IngressRule::new().host(host).path("/", "web", 80))))
 ///     .all(["a", "b"].map(|name| ConfigMap::new(name)));
 /// ```
+///
+/// Children may lie in other namespaces. An operator that looks at some namespaces only ([`Settings`](crate::Settings))
+/// finds those of before in these namespaces and, as long as it runs, wherever it has wanted one of the kind. So what lies
+/// elsewhere and is given up while the operator does not run is found only if another child of the kind is wanted there:
+/// a namespace whose children come and go is one to look at.
 #[derive(Debug)]
 #[must_use = "children do nothing until they are applied"]
 pub struct Children {
@@ -44,11 +49,18 @@ pub(crate) struct ChildKind {
     pub scope: Scope,
     /// Where its objects are found, for one that lies in this namespace.
     pub cache: fn(&Engine, Option<&str>) -> Cache,
+    /// Wherever they may be.
+    pub anywhere: fn(&Engine) -> Vec<Cache>,
 }
 
 impl ChildKind {
     pub fn of<T: Kind>() -> Self {
-        Self { api: T::resource(), scope: T::scope(), cache: |engine, namespace| engine.owned::<T>(namespace) }
+        Self {
+            api: T::resource(),
+            scope: T::scope(),
+            cache: |engine, namespace| engine.owned::<T>(namespace),
+            anywhere: |engine| engine.owned_anywhere::<T>(),
+        }
     }
 }
 

@@ -73,6 +73,16 @@ impl Engine {
         cache
     }
 
+    /// The caches of a kind in all places where children of it may be, watched from now on: the namespaces that the
+    /// operator looks at, and those where this process has wanted one.
+    pub fn owned_anywhere<T: Kind>(&self) -> Vec<Cache> {
+        for place in self.places::<T>() {
+            self.owned::<T>(place);
+        }
+        let kind = TypeId::of::<T>();
+        self.owned.read().iter().filter(|owned| owned.kind == kind).map(|owned| owned.cache.clone()).collect()
+    }
+
     /// The cache of a kind, if something watches it already.
     pub fn watched<T: Kind>(&self, namespace: Option<&str>) -> Option<Cache> {
         self.caches.find(&self.target::<T>(namespace))
@@ -131,21 +141,30 @@ impl Engine {
         wanted: Vec<(ChildKind, ObjectKey, Value)>,
     ) -> Result<Converged, Error> {
         let own = owner.key.namespace();
+        let add = |caches: &mut Vec<Cache>, cache: Cache| {
+            if caches.iter().all(|known| known.target() != cache.target()) {
+                caches.push(cache);
+            }
+        };
         let mut members = Vec::new();
         for kind in kinds {
             let mut caches = vec![(kind.cache)(self, own)];
             let alike = || wanted.iter().filter(|(of, ..)| of.api == kind.api).map(|(_, key, _)| key);
             for key in alike() {
-                let cache = (kind.cache)(self, key.namespace());
-                if caches.iter().all(|known| known.target() != cache.target()) {
-                    caches.push(cache);
-                }
+                add(&mut caches, (kind.cache)(self, key.namespace()));
+            }
+            for cache in &caches {
+                self.filled(cache).await?;
+            }
+            // Where nothing is wanted, something may be left. Nobody waits for it, as somebody may have wanted a child
+            // where nothing can be seen: a child that comes to light later wakes its owner.
+            for cache in (kind.anywhere)(self).into_iter().filter(Cache::is_synced) {
+                add(&mut caches, cache);
             }
             for cache in caches {
                 cache.add_index(OWNER_LABEL, |object| {
                     object.label(OWNER_LABEL).map(Cow::into_owned).into_iter().collect()
                 });
-                self.filled(&cache).await?;
                 let found = cache.by_index(OWNER_LABEL, &owner.uid).into_iter();
                 // What is wanted is not deleted, so nobody has to look at it as a member.
                 let others = found.filter(|object| !alike().any(|key| *key == object.key()));

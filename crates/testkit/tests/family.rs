@@ -103,6 +103,64 @@ async fn a_child_in_another_namespace_is_put_back() -> Result<()> {
     Ok(())
 }
 
+/// The last child of a kind in another namespace is found although nothing is wanted there any more: while the operator
+/// runs, and after a restart wherever it looks anyway.
+#[tokio::test]
+async fn the_last_child_in_another_namespace_goes() -> Result<()> {
+    let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    for (namespaces, restarts, declared) in [
+        (texts(&[]), true, false),
+        (texts(&["default"]), false, false),
+        (texts(&["default", "abroad"]), false, false),
+        (texts(&["default", "abroad"]), true, false),
+        (texts(&["default", "abroad"]), true, true),
+    ] {
+        let fake = Fake::new().with(family(&["a"], &["x"], false)).with(ConfigMap::new("foreign").namespace("abroad"));
+        let run = || {
+            let operator = operator().settings(Settings { namespaces: namespaces.clone(), ..Settings::default() });
+            fake.run(if declared { operator.owns::<ConfigMap>() } else { operator })
+        };
+        let mut running = run();
+        for key in ["a", "abroad/x"] {
+            fake.wait_until(key, |_: &ConfigMap| true).await?;
+        }
+        if restarts {
+            running.stop().await?;
+            fake.edit("f", |one: &mut Family| one.spec.abroad.clear()).await?;
+            running = run();
+        } else {
+            fake.edit("f", |one: &mut Family| one.spec.abroad.clear()).await?;
+        }
+        fake.wait_gone::<ConfigMap>("abroad/x").await?;
+        running.stop().await?;
+        let deleted = fake.writes().only(|call| call.verb == Verb::Delete).lines();
+        assert_eq!(deleted, ["delete ConfigMap abroad/x"], "{namespaces:?}");
+    }
+    Ok(())
+}
+
+/// A namespace that nobody may look into is the trouble of those who want something there.
+#[tokio::test]
+async fn a_namespace_that_is_refused_holds_up_nobody_else() -> Result<()> {
+    let fake = Fake::new().with(family(&["a"], &[], false)).with(ConfigMap::new("foreign").namespace("abroad"));
+    let namespaces = vec!["default".to_owned()];
+    let running = fake.run(operator().settings(Settings { namespaces, ..Settings::default() }));
+    fake.wait_until("a", |_: &ConfigMap| true).await?;
+
+    fake.when::<ConfigMap>([Verb::List, Verb::Watch]).fail(403);
+    let mut bold = family(&[], &["x"], false);
+    bold.metadata.name = Some("bold".into());
+    fake.create(bold).await?;
+    while fake.calls().only(|call| call.code == Some(403)).is_empty() {
+        tokio::task::yield_now().await;
+    }
+    fake.edit("f", |one: &mut Family| one.spec = family(&["b"], &[], false).spec).await?;
+    fake.wait_until("b", |_: &ConfigMap| true).await?;
+    fake.wait_gone::<ConfigMap>("a").await?;
+    drop(running);
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_was_used_is_what_has_to_be_allowed() -> Result<()> {
     let fake = Fake::new().with(family(&["a"], &[], false));
