@@ -12,6 +12,7 @@ use konverge::{Action, Conditions, Error, Kind, ObjectKey, Operator, Result, Rul
 use kube::api::{Api, ListParams, WatchParams};
 use kube::core::{DynamicObject, WatchEvent};
 use kube::{Client, CustomResourceExt};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -19,7 +20,7 @@ use tokio::task::JoinHandle;
 use crate::call::{Calls, Verb};
 use crate::machine::{Machine, Refused, ask, unknown_kind};
 use crate::react::When;
-use crate::seed::typed;
+use crate::seed::{Seed, typed};
 
 /// How long is waited for something to happen: far beyond what it takes, also on a busy machine. With tokio's time
 /// paused it is over as soon as nothing else is left to happen.
@@ -74,10 +75,28 @@ impl Cluster {
         self.list::<T>().await.map(drop)
     }
 
-    /// Creates an object as it stands, with its status.
-    pub async fn create<T: Kind>(&self, object: T) -> Result<T> {
+    /// Creates an object as it stands, with its status: what [`Fake::with`](crate::Fake::with) takes, JSON too. Its kind
+    /// and its namespace have to be there.
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # use konverge::serde_json::json;
+    /// # use konverge_testkit::Cluster;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// let cluster = Cluster::start().await?;
+    /// cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})).await?;
+    /// cluster.create(ConfigMap::new("colours").namespace("shop")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn create<Origin, T>(&self, object: T) -> Result<T>
+    where
+        T: Seed<Origin> + DeserializeOwned,
+    {
         let server = self.machine.server().await?;
-        Ok(serde_json::from_value(self.machine.place(server, typed(&object)).await?)?)
+        let object = object.seed().object.expect("an object was given");
+        Ok(serde_json::from_value(self.machine.place(server, object).await?)?)
     }
 
     /// An object that has to be there.

@@ -4,8 +4,8 @@
 use konverge::Kind;
 use serde_json::{Value, json};
 
-/// An object that a [`Fake`](crate::Fake) can start with: custom resources, builders, the types of `k8s-openapi`, and
-/// JSON. `Origin` is found by the compiler.
+/// An object that a [`Fake`](crate::Fake) can start with and a [`Cluster`](crate::Cluster) can be given: custom resources,
+/// builders, the types of `k8s-openapi`, and JSON. `Origin` is found by the compiler.
 pub trait Seed<Origin> {
     /// The object, and what the server must know to take it.
     fn seed(self) -> Seeded;

@@ -2,6 +2,7 @@
 
 use konverge::k8s_openapi::api::apps::v1::Deployment as RawDeployment;
 use konverge::prelude::*;
+use konverge::serde_json::json;
 use konverge_testkit::{Cluster, Fake, Verb};
 
 /// Counts what is ready.
@@ -92,6 +93,33 @@ async fn a_wait_in_vain_shows_the_object_and_the_calls() -> Result<()> {
     let error = cluster.wait_gone::<Site>("web").await.unwrap_err().to_string();
     assert!(error.contains("Site default/web is not gone"), "{error}");
     running.stop().await
+}
+
+/// Whatever a fake can start with can be created later, and comes back as what it was given as.
+#[tokio::test]
+async fn objects_are_created_from_types_and_from_json() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    cluster.install::<Site>().await?;
+    let typed: Site = cluster.create(Site::new("typed", SiteSpec { replicas: 1 })).await?;
+    assert_eq!(typed.metadata.namespace.as_deref(), Some("default"));
+    let built: Deployment = cluster.create(Deployment::new("built").replicas(3)).await?;
+    assert!(replicas(3)(&built));
+    let raw = cluster
+        .create(json!({
+            "apiVersion": "example.com/v1", "kind": "Site", "metadata": {"name": "raw"},
+            "spec": {"replicas": 2}, "status": {"ready": 2},
+        }))
+        .await?;
+    assert!(raw["metadata"]["uid"].is_string(), "{raw}");
+    assert_eq!(cluster.get::<Site>("raw").await?.status, Some(SiteStatus { ready: 2 }));
+    // What the types would not let pass is for the server to judge.
+    let wrong = json!({"apiVersion": "example.com/v1", "kind": "Site", "metadata": {"name": "x"}, "spec": {}});
+    let error = cluster.create(wrong).await.unwrap_err().to_string();
+    assert!(error.contains("spec.replicas: Required value"), "{error}");
+    let unknown = json!({"apiVersion": "example.com/v1", "kind": "Sight", "metadata": {"name": "x"}});
+    let error = cluster.create(unknown).await.unwrap_err().to_string();
+    assert!(error.contains("Sight"), "{error}");
+    Ok(())
 }
 
 #[tokio::test]

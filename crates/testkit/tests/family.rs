@@ -2,6 +2,7 @@
 //! allowed for all of it.
 
 use konverge::prelude::*;
+use konverge::serde_json::json;
 use konverge::{Rules, Settings};
 use konverge_testkit::{Cluster, Fake, Verb};
 
@@ -77,12 +78,7 @@ async fn what_is_no_longer_wanted_goes_and_nothing_else() -> Result<()> {
 async fn a_child_in_another_namespace_is_put_back() -> Result<()> {
     let cluster = Cluster::start().await?;
     cluster.install::<Family>().await?;
-    cluster
-        .create(konverge::k8s_openapi::api::core::v1::Namespace {
-            metadata: konverge::kube::core::ObjectMeta { name: Some("abroad".into()), ..Default::default() },
-            ..Default::default()
-        })
-        .await?;
+    cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "abroad"}})).await?;
     // The operator looks at one namespace, and into the other only for what it has put there.
     for namespaces in [vec![], vec!["default".to_owned()]] {
         let running = cluster.run(operator().settings(Settings { namespaces, ..Settings::default() }));
