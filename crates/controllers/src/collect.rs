@@ -12,16 +12,15 @@
 //! something happened to an object, or to one that it knows.
 
 mod decide;
+mod gone;
 mod place;
 mod watched;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use konverge_core::ObjectKey;
 use konverge_runtime::{Action, Cause, Controller, Error, Object, Patch, Result, Run, What};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::desk::Desk;
@@ -31,18 +30,15 @@ use crate::plane::{Plane, Task};
 use crate::requests::DeleteOptions;
 
 use decide::{Decision, Dependents, FOREGROUND, ORPHAN, Standing, decide};
+use gone::Gone;
 use place::Place;
-use watched::{Found, Watched};
+use watched::{Found, Watched, concerned};
 
 /// As kube-controller-manager calls it.
 pub(crate) const NAME: &str = "garbage-collector-controller";
 
 /// How many objects are looked at at once: most of the time each waits for its request.
 const CONCURRENCY: usize = 32;
-
-/// How many owners are remembered as gone. They never come back; they are remembered so that a thousand dependents of one
-/// do not ask a thousand times.
-const REMEMBERED: usize = 10_000;
 
 /// When to look again while a cache is being filled.
 const NOT_FILLED: Duration = Duration::from_millis(100);
@@ -61,7 +57,7 @@ pub(crate) fn start(plane: &Plane) -> Task {
     let this = Arc::new(Collector {
         kinds: plane.kinds.clone(),
         watched: Watched::default(),
-        gone: Mutex::default(),
+        gone: Arc::default(),
         controller: controller.clone(),
         desk: desk.clone(),
     });
@@ -74,8 +70,7 @@ struct Collector {
     desk: Desk,
     kinds: Kinds,
     watched: Watched,
-    /// Places of owners that are known to be gone.
-    gone: Mutex<HashSet<ObjectKey>>,
+    gone: Arc<Gone>,
     controller: Arc<Controller>,
 }
 
@@ -99,10 +94,14 @@ impl Collector {
     async fn learn_kinds(&self) -> Result<()> {
         self.kinds.forget();
         let kinds = self.kinds.get(&self.desk.caches).await?;
-        let controller = Arc::downgrade(&self.controller);
-        self.watched.update(&self.desk.caches, &kinds, move |kind, key| {
-            if let Some(controller) = controller.upgrade() {
-                controller.wake(&key, cause(kind, key.clone()));
+        let (controller, gone) = (Arc::downgrade(&self.controller), self.gone.clone());
+        self.watched.update(&self.desk.caches, &kinds, move |api, change| {
+            let Some(controller) = controller.upgrade() else { return };
+            if change.is_delete() {
+                gone.note(&Place::of(api, change.object()));
+            }
+            for key in concerned(api, change) {
+                controller.wake(&key, cause(&api.kind, key.clone()));
             }
         });
         Ok(())
@@ -161,6 +160,10 @@ impl Collector {
 
     /// How an owner stands. That it is not in a cache proves nothing, so the server is asked.
     async fn standing(&self, found: &Found, meta: &Meta, owner: &OwnerReference) -> Result<Standing> {
+        let beside = [found.object.namespace(), None].map(|namespace| Place::of_owner(owner, namespace));
+        if beside.iter().any(|place| self.gone.has(place)) {
+            return Ok(Standing::Gone);
+        }
         let Some(kind) = self.watched.kind(&owner.api_version, &owner.kind) else {
             // It may have been installed a moment ago, or never will be; what it owns stays.
             self.learn_kinds().await?;
@@ -183,16 +186,9 @@ impl Collector {
         if let Some(there) = self.watched.find(&place) {
             return Ok(standing_of(&there.object));
         }
-        if self.gone.lock().contains(&place.key()) {
-            return Ok(Standing::Gone);
-        }
         let fresh = self.desk.writer.get(&kind.api, &place.object).await?;
         let Some(fresh) = fresh.filter(|fresh| fresh["metadata"]["uid"] == owner.uid.as_str()) else {
-            let mut gone = self.gone.lock();
-            if gone.len() >= REMEMBERED {
-                gone.clear();
-            }
-            gone.insert(place.key());
+            self.gone.note(&place);
             return Ok(Standing::Gone);
         };
         let finalizers = fresh["metadata"]["finalizers"].as_array();

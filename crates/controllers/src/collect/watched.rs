@@ -51,8 +51,13 @@ impl Found {
 }
 
 impl Watched {
-    /// Watches these kinds and no others. `wake` is told of the kind of a change and of a place that it concerns.
-    pub fn update(&self, caches: &Caches, kinds: &[Kind], wake: impl Fn(&str, ObjectKey) + Clone + Send + 'static) {
+    /// Watches these kinds and no others. `told` hears of every change, with its kind.
+    pub fn update(
+        &self,
+        caches: &Caches,
+        kinds: &[Kind],
+        told: impl Fn(&ApiResource, &Change) + Clone + Send + 'static,
+    ) {
         let id = |api: &ApiResource| (api.group.clone(), api.kind.clone());
         let mut watched = self.0.write();
         // Nothing owns an event, and an event owns nothing.
@@ -63,11 +68,9 @@ impl Watched {
                 continue;
             }
             let cache = caches.open(target(caches, &kind.api));
-            let (wake, api) = (wake.clone(), kind.api.clone());
-            let told = cache.subscribe(move |change| {
-                concerned(&api, &change).into_iter().for_each(|key| wake(&api.kind, key));
-            });
-            watched.insert(id(&kind.api), Entry { kind: Arc::new(kind.clone()), cache, _told: told });
+            let (told, api) = (told.clone(), kind.api.clone());
+            let subscription = cache.subscribe(move |change| told(&api, &change));
+            watched.insert(id(&kind.api), Entry { kind: Arc::new(kind.clone()), cache, _told: subscription });
         }
     }
 
@@ -115,7 +118,7 @@ fn target(caches: &Caches, api: &ApiResource) -> Target {
 
 /// Whom a change concerns: the object if it has owners or goes; when it is gone, has other owners or holds one up no longer,
 /// those it had, because they may wait for it.
-fn concerned(api: &ApiResource, change: &Change) -> Vec<ObjectKey> {
+pub(super) fn concerned(api: &ApiResource, change: &Change) -> Vec<ObjectKey> {
     let owners = |object: &Object| -> Vec<OwnerReference> {
         let owner = |owner: konverge_runtime::OwnerReference<'_>| OwnerReference {
             api_version: owner.api_version.into_owned(),

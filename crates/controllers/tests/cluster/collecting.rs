@@ -120,6 +120,12 @@ async fn kinds_that_come_later_are_collected_too() {
     stage.some(WIDGETS).delete("w", &DeleteParams::background()).await.unwrap();
     stage.until_none(CONFIG_MAPS).await;
     stage.until_none(WIDGETS).await;
+
+    // Objects that go with their kind take along what they own, although nobody can be asked for them any more.
+    let widget = stage.create(WIDGETS, json!({"metadata": {"name": "w"}})).await;
+    stage.create(CONFIG_MAPS, config("child", &[&widget])).await;
+    stage.all(DEFINITIONS).delete("widgets.example.com", &DeleteParams::background()).await.unwrap();
+    stage.until_none(CONFIG_MAPS).await;
     stage.stop().await;
 }
 
