@@ -26,9 +26,13 @@ struct Waiting {
     changes: HashMap<ObjectKey, Pending>,
 }
 
-/// The changes of one name, each from where the one before it ended. No two that are no deletion follow each other.
+/// The changes of one name, each from where the one before it ended. No two that are no deletion follow each other. Most have
+/// one, which takes no memory of its own: a first list has one for every object, and would leave the heap in crumbs.
 #[derive(Default)]
-struct Pending(Vec<Change>);
+struct Pending {
+    earlier: Vec<Change>,
+    latest: Option<Change>,
+}
 
 impl Mailbox {
     /// Adds changes. The subscriber is woken.
@@ -73,7 +77,8 @@ impl Waiting {
         while taken.len() < BATCH
             && let Some(key) = self.order.pop_front()
         {
-            taken.extend(self.changes.remove(&key).unwrap_or_default().0);
+            let Pending { earlier, latest } = self.changes.remove(&key).unwrap_or_default();
+            taken.extend(earlier.into_iter().chain(latest));
         }
         if self.order.is_empty() {
             // After a first list there is room for every object; it is not needed again soon.
@@ -86,8 +91,9 @@ impl Waiting {
 
 impl Pending {
     fn merge(&mut self, change: Change) {
-        let Some(latest) = self.0.pop_if(|latest| !latest.is_delete() && !change.is_delete()) else {
-            return self.0.push(change);
+        let Some(latest) = self.latest.take_if(|latest| !latest.is_delete() && !change.is_delete()) else {
+            self.earlier.extend(self.latest.replace(change));
+            return;
         };
         let after = change.object().clone();
         // The freshest origin counts: who is told of a change of now must not take it for an old one.
@@ -95,7 +101,7 @@ impl Pending {
             (Origin::Initial, _) if latest.before().is_none() && change.origin() != Origin::Watch => Origin::Initial,
             (_, origin) => origin,
         };
-        self.0.push(match latest.before() {
+        self.latest = Some(match latest.before() {
             Some(before) => Change::updated(before.clone(), after, origin),
             None => Change::created(after, origin),
         });
