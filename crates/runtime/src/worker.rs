@@ -47,7 +47,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Another look after this long, or earlier if something changes. Ten milliseconds are the shortest.
+    /// Another look after this long, or earlier if something changes.
     pub fn requeue(after: Duration) -> Self {
         Self::Requeue(after)
     }
@@ -58,7 +58,7 @@ impl Action {
     }
 }
 
-/// The shortest time to another look that a reconcile asks for: too short to be noticed, and little work for a machine.
+/// The shortest time after which a failure is looked at again: too short to be noticed, and little work for a machine.
 const SOONEST: Duration = Duration::from_millis(10);
 
 /// A boxed future that may move between threads.
@@ -320,7 +320,7 @@ fn judged(said: Result<Action, Error>) -> (Verdict, Outcome) {
         }
         Ok(Action::Requeue(after)) => {
             tracing::debug!(?after, "reconciled");
-            (Verdict::Requeued, again(after))
+            (Verdict::Requeued, Outcome::Again(after))
         }
         Err(error) => {
             let outcome = policy(&error);
@@ -340,17 +340,13 @@ fn judged(said: Result<Action, Error>) -> (Verdict, Outcome) {
     }
 }
 
-/// Another look after this long, but not at once: a reconcile that always asks for that would do nothing else.
-fn again(after: Duration) -> Outcome {
-    Outcome::Again(after.max(SOONEST))
-}
-
 /// What the queue does about an error.
 fn policy(error: &Error) -> Outcome {
     match retry(error) {
         Retry::Backoff => Outcome::Failed,
         Retry::Fresh | Retry::Outage => Outcome::Hindered,
-        Retry::After(pause) => again(pause),
+        // Not at once: what has just failed would do nothing else.
+        Retry::After(pause) => Outcome::Again(pause.max(SOONEST)),
         Retry::Hold(pause) => Outcome::Hold(pause),
         Retry::UntilChanged => Outcome::GaveUp,
         // Whoever leads now looks at every object anyway.
@@ -369,8 +365,7 @@ mod tests {
         let cases = [
             (Ok(Action::Wait), Outcome::Done),
             (Ok(Action::requeue(SECOND)), Outcome::Again(SECOND)),
-            // One that always asks for another look at once would be all that is done.
-            (Ok(Action::requeue(Duration::ZERO)), Outcome::Again(SOONEST)),
+            (Ok(Action::requeue(Duration::ZERO)), Outcome::Again(Duration::ZERO)),
             (Err(Error::new("no")), Outcome::Failed),
             (Err(Error::permanent("no")), Outcome::GaveUp),
             // A pause of the user's is over when something changes, one that the server asked for is not.

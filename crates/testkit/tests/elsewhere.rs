@@ -1,4 +1,5 @@
-//! What a reconcile does outside of its object's namespace, and what it says of an object that has changed meanwhile.
+//! What a reconcile does outside of its object's namespace, what it says of an object that has changed meanwhile, and what it
+//! may ask for.
 
 use konverge::kube::api::{Api, PostParams};
 use konverge::prelude::*;
@@ -152,5 +153,16 @@ async fn a_condition_is_of_the_generation_that_was_looked_at() -> Result<()> {
     let conditions = fake.conditions::<Tenant>("acme").await?;
     let ready = conditions.get(READY).expect("it was set");
     assert_eq!(ready["observedGeneration"], 1, "{ready}");
+    Ok(())
+}
+
+/// One that always asks for another look at once would be all that is done.
+#[tokio::test]
+async fn another_look_comes_a_little_later() -> Result<()> {
+    for (asked, expect) in [(0, 10), (10, 10), (11, 11)] {
+        let milli = Duration::from_millis;
+        let operator = Operator::<Tenant>::new().reconcile(move |_| async move { Ok(Action::requeue(milli(asked))) });
+        assert_eq!(fake().reconcile(&operator, "acme").await?, Action::requeue(milli(expect)));
+    }
     Ok(())
 }

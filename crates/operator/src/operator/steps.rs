@@ -16,6 +16,10 @@ use crate::context::Context;
 use crate::engine::{Engine, target};
 use crate::kind::Kind;
 
+/// The shortest time to another look: too short to be noticed. A reconcile that always asks for one at once would be all
+/// that is done.
+const SOONEST: Duration = Duration::from_millis(10);
+
 impl<R: Kind> Operator<R> {
     /// What the controller of this kind is called.
     pub(super) fn controller_name(&self) -> String {
@@ -105,6 +109,7 @@ impl<R: Kind> Steps<R> {
                 self.warn(&object, &error);
                 Err(error)
             }
+            Ok(Action::Requeue(after)) => Ok(Action::Requeue(after.max(SOONEST))),
             walked => walked,
         }
     }
