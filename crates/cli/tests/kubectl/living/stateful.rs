@@ -32,7 +32,8 @@ fn one_after_the_other() {
     // As on a cluster, a pod that never was ready is replaced only when somebody deletes it.
     let mend = r#"{"spec":{"template":{"metadata":{"annotations":null}}}}"#;
     cluster.kubectl(&format!("patch sts db --type=merge -p '{mend}'")).succeeds();
-    cluster.kubectl("delete pod db-0").succeeds();
+    // Nobody waits for its end: kubectl looks for it twice, and takes a successor that came in between for the same pod.
+    cluster.kubectl("delete pod db-0 --wait=false").succeeds();
     cluster.rolled_out("sts/db");
     cluster.kubectl("get sts db").prints("NAME READY AGE\ndb 3/3 *s");
     cluster.kubectl("get pods -o name").prints("pod/db-0\npod/db-1\npod/db-2");
