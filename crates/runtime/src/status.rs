@@ -57,9 +57,9 @@ impl StatusUpdate {
 }
 
 impl Writer {
-    /// Makes the object's status say what `update` says. `live` is the object as it was last seen: conditions say
-    /// that they were observed at its generation, unless the update says which one it is about. Answers with the object, or nothing if nothing
-    /// had to be written. Changes by others meanwhile are taken into account, not overwritten.
+    /// Makes the object's status say what `update` says. `live` is the object as it was last seen: conditions say that
+    /// they were observed at its generation, unless the update says which one it is about. Answers with the object, or
+    /// nothing if nothing had to be written. Changes by others meanwhile are taken into account, not overwritten.
     pub async fn set_status(
         &self,
         api: &ApiResource,

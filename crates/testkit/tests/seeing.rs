@@ -4,7 +4,7 @@
 use konverge::k8s_openapi::api::core::v1::Namespace;
 use konverge::kube::core::ObjectMeta;
 use konverge::prelude::*;
-use konverge::{EventLog, HistoryFilter, Settings, Verdict};
+use konverge::{EventLog, HistoryFilter, Verdict};
 use konverge_testkit::{Cluster, Fake};
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -39,49 +39,6 @@ async fn start() -> Result<Cluster> {
 fn says(key: &'static str, text: impl Into<String>) -> impl Fn(&ConfigMap) -> bool {
     let text = text.into();
     move |map| map.get(key) == Some(&text)
-}
-
-/// Copies the password that a Database names into a ConfigMap.
-async fn copy_password(ctx: Context<Database>) -> Result<Action> {
-    let named = &ctx.resource().spec.secret;
-    let secret: Option<Secret> = match named.split_once('/') {
-        Some((namespace, name)) => ctx.within(namespace).get(name).await?,
-        None => ctx.get(named).await?,
-    };
-    let found = if secret.is_some() { "yes" } else { "no" };
-    ctx.apply(ConfigMap::new(ctx.name()).data("found", found)).await?;
-    Ok(Action::await_change())
-}
-
-#[tokio::test]
-async fn what_an_object_names_wakes_it() -> Result<()> {
-    for namespaces in [vec![], vec!["default".to_owned(), "other".to_owned()]] {
-        let cluster = start().await?;
-        cluster.create(namespace("other")).await?;
-        cluster.create(database("a", "one", "x")).await?;
-        cluster.create(database("b", "other/two", "x")).await?;
-        let operator = Operator::<Database>::new()
-            .settings(Settings { namespaces, ..Settings::default() })
-            .refers_to::<Secret>(|database| vec![database.spec.secret.clone()])
-            .reconcile(copy_password);
-        let operating = cluster.run(operator);
-        for key in ["a", "b"] {
-            cluster.wait_until(key, says("found", "no")).await?;
-        }
-        cluster.create(Secret::new("one")).await?;
-        cluster.wait_until("a", says("found", "yes")).await?;
-        cluster.create(Secret::new("two").namespace("other")).await?;
-        cluster.wait_until("b", says("found", "yes")).await?;
-        // Another name is another Secret, and the old one concerns it no longer.
-        cluster.edit("a", |database: &mut Database| database.spec.secret = "three".into()).await?;
-        cluster.wait_until("a", says("found", "no")).await?;
-        cluster.create(Secret::new("three")).await?;
-        cluster.wait_until("a", says("found", "yes")).await?;
-        cluster.delete::<Secret>("other/two").await?;
-        cluster.wait_until("b", says("found", "no")).await?;
-        operating.stop().await?;
-    }
-    Ok(())
 }
 
 #[tokio::test]

@@ -1,9 +1,9 @@
 //! Other kinds that wake an operator's objects: for several reasons at once, and because the objects name them.
 
-use konverge::Rules;
 use konverge::k8s_openapi::api::core::v1::Namespace;
 use konverge::kube::api::ObjectMeta;
 use konverge::prelude::*;
+use konverge::{Rules, Settings};
 use konverge_testkit::Cluster;
 
 /// Shows how long the text in a Secret is, in a ConfigMap; and has a Secret of its own.
@@ -74,37 +74,43 @@ async fn those_that_name_an_object_are_woken() -> Result<()> {
         ctx.apply(ConfigMap::new(ctx.name()).data("length", length.to_string())).await?;
         Ok(Action::await_change())
     }
-    let operator = Operator::<Reader>::new().reconcile(reconcile).refers_to::<Secret>(|reader| {
-        assert_ne!(reader.spec.reads, "panic", "one that makes the function panic names nobody");
-        vec![reader.spec.reads.clone()]
-    });
-    assert!(Rules::new().allow::<Secret>(["list", "watch"]).without(&operator.rules()).is_empty());
-    let cluster = Cluster::start().await?;
-    cluster.install::<Reader>().await?;
-    cluster
-        .create(Namespace {
-            metadata: ObjectMeta { name: Some("shop".into()), ..ObjectMeta::default() },
-            ..Namespace::default()
-        })
-        .await?;
-    let running = cluster.run(operator);
-    for (name, reads) in [("here", "a"), ("twin", "a"), ("abroad", "shop/a"), ("later", "b"), ("panics", "panic")] {
-        cluster.create(reader(name, reads)).await?;
-        cluster.wait_until(name, length(0)).await?;
-    }
+    // Everywhere, or where the operator is told to look.
+    for namespaces in [vec![], vec!["default".to_owned(), "shop".to_owned()]] {
+        let settings = Settings { namespaces, ..Settings::default() };
+        let operator =
+            Operator::<Reader>::new().reconcile(reconcile).settings(settings).refers_to::<Secret>(|reader| {
+                assert_ne!(reader.spec.reads, "panic", "one that makes the function panic names nobody");
+                vec![reader.spec.reads.clone()]
+            });
+        assert!(Rules::new().allow::<Secret>(["list", "watch"]).without(&operator.rules()).is_empty());
+        let cluster = Cluster::start().await?;
+        cluster.install::<Reader>().await?;
+        cluster
+            .create(Namespace {
+                metadata: ObjectMeta { name: Some("shop".into()), ..ObjectMeta::default() },
+                ..Namespace::default()
+            })
+            .await?;
+        let running = cluster.run(operator);
+        for (name, reads) in [("here", "a"), ("twin", "a"), ("abroad", "shop/a"), ("later", "b"), ("panics", "panic")] {
+            cluster.create(reader(name, reads)).await?;
+            cluster.wait_until(name, length(0)).await?;
+        }
 
-    cluster.create(Secret::new("a").data("text", "hello")).await?;
-    cluster.create(Secret::new("a").namespace("shop").data("text", "goodbye")).await?;
-    for (name, expected) in [("here", 5), ("twin", 5), ("abroad", 7)] {
-        cluster.wait_until(name, length(expected)).await?;
+        cluster.create(Secret::new("a").data("text", "hello")).await?;
+        cluster.create(Secret::new("a").namespace("shop").data("text", "goodbye")).await?;
+        for (name, expected) in [("here", 5), ("twin", 5), ("abroad", 7)] {
+            cluster.wait_until(name, length(expected)).await?;
+        }
+        // Who names another one from now on hears of that.
+        cluster.edit("later", |reader: &mut Reader| reader.spec.reads = "a".into()).await?;
+        cluster.wait_until("later", length(5)).await?;
+        cluster.delete::<Secret>("a").await?;
+        for name in ["here", "twin", "later"] {
+            cluster.wait_until(name, length(0)).await?;
+        }
+        assert!(length(7)(&cluster.get("abroad").await?), "another Secret of that name went");
+        running.stop().await?;
     }
-    // Who names another one from now on hears of that.
-    cluster.edit("later", |reader: &mut Reader| reader.spec.reads = "a".into()).await?;
-    cluster.wait_until("later", length(5)).await?;
-    cluster.delete::<Secret>("a").await?;
-    for name in ["here", "twin", "later"] {
-        cluster.wait_until(name, length(0)).await?;
-    }
-    assert!(length(7)(&cluster.get("abroad").await?), "another Secret of that name went");
-    running.stop().await
+    Ok(())
 }
