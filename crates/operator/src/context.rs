@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use konverge_core::ObjectKey;
 use konverge_runtime::{
-    Cause, Condition, Conditions, Error, Object, OtherFields, Owner, Record, Result, Severity, StatusUpdate,
+    Cause, Condition, Conditions, Error, Object, OtherFields, Owner, READY, Record, Result, Severity, StatusUpdate,
 };
 use kube::Client;
 use serde::Serialize;
@@ -30,13 +31,48 @@ struct Inner<R> {
     key: ObjectKey,
     causes: Arc<[Arc<Cause>]>,
     engine: Arc<Engine>,
+    /// Whether the operator's code set or removed the condition `Ready` in this reconcile: then that is its own.
+    has_said_ready: AtomicBool,
 }
 
 impl<R: Kind> Context<R> {
     /// The context of an object; one that does not read as its type is an error.
     pub(crate) fn new(engine: Arc<Engine>, object: Arc<Object>, causes: Arc<[Arc<Cause>]>) -> Result<Self> {
         let resource: R = object.decode()?;
-        Ok(Self(Arc::new(Inner { resource, key: object.key(), object, causes, engine })))
+        let (key, has_said_ready) = (object.key(), AtomicBool::new(false));
+        Ok(Self(Arc::new(Inner { resource, key, object, causes, engine, has_said_ready })))
+    }
+
+    /// The object as this reconcile began with it.
+    pub(crate) fn object(&self) -> &Arc<Object> {
+        &self.0.object
+    }
+
+    /// The object with what was written to it in this reconcile.
+    pub(crate) fn current(&self) -> Arc<Object> {
+        let Inner { engine, object, key, .. } = &*self.0;
+        let current = engine.controller.primary_of(key).get(key).filter(|current| current.uid() == object.uid());
+        current.unwrap_or_else(|| object.clone())
+    }
+
+    /// The generation of the object as this reconcile began with it.
+    pub(crate) fn generation(&self) -> Option<i64> {
+        self.0.object.generation()
+    }
+
+    /// Whether the operator's code set or removed the condition `Ready` in this reconcile.
+    pub(crate) fn has_said_ready(&self) -> bool {
+        self.0.has_said_ready.load(Relaxed)
+    }
+
+    /// Sets a condition that the operator's code did not ask for.
+    pub(crate) async fn report(&self, condition: Condition) -> Result<()> {
+        self.send_status(StatusUpdate::conditions([condition])).await
+    }
+
+    /// Takes away a condition that the operator's code did not ask for.
+    pub(crate) async fn withdraw(&self, type_: &str) -> Result<()> {
+        self.send_status(StatusUpdate { removed: vec![type_.to_owned()], ..StatusUpdate::default() }).await
     }
 
     /// The object, as the cache has it.
@@ -224,10 +260,16 @@ impl<R: Kind> Context<R> {
     }
 
     async fn write_status(&self, update: StatusUpdate) -> Result<()> {
-        let Inner { engine, object, key, .. } = &*self.0;
+        if says_ready(&update) {
+            self.0.has_said_ready.store(true, Relaxed);
+        }
+        self.send_status(update).await
+    }
+
+    async fn send_status(&self, update: StatusUpdate) -> Result<()> {
+        let Inner { engine, object, .. } = &*self.0;
         // What was written earlier in this reconcile counts as well; but what is said is about what was reconciled.
-        let current = engine.controller.primary_of(key).get(key).filter(|current| current.uid() == object.uid());
-        let current = current.unwrap_or_else(|| object.clone());
+        let current = self.current();
         let update = StatusUpdate { observed: object.generation(), ..update };
         if let Some(written) = engine.writer.set_status(&engine.owner, &current, &update, Timestamp::now()).await? {
             engine.wrote(&engine.owner, &written)?;
@@ -259,6 +301,14 @@ impl<R: Kind> Context<R> {
     fn here(&self) -> Within<'_> {
         Within::new(&self.0.engine, self.0.key.namespace())
     }
+}
+
+/// Whether an update is about the condition `Ready`.
+fn says_ready(update: &StatusUpdate) -> bool {
+    let given = update.fields["conditions"].as_array().into_iter().flatten();
+    update.conditions.iter().any(|condition| condition.type_ == READY)
+        || update.removed.iter().any(|type_| type_ == READY)
+        || given.into_iter().any(|condition| condition["type"] == READY)
 }
 
 impl<R: Kind> Clone for Context<R> {

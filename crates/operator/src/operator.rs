@@ -1,7 +1,9 @@
 //! The operator: a function for each kind, and what is said around it. In: reconcilers and settings. Out: a program that
-//! works until it is told to stop; `life` starts and stops it, `steps` is one reconcile, `trial` one in a test.
+//! works until it is told to stop; `life` starts and stops it, `steps` is one reconcile, `report` what is seen of one that
+//! failed, `trial` one in a test.
 
 mod life;
+mod report;
 mod steps;
 mod threads;
 mod trial;
@@ -38,6 +40,7 @@ use crate::watching::{Selection, Watch, references};
 const EVENTS: [&str; 2] = ["create", "patch"];
 
 type Step<R> = Arc<dyn Fn(Context<R>) -> BoxFuture<'static, Result<Action>> + Send + Sync>;
+type Hook<R> = Arc<dyn Fn(Context<R>, Arc<Error>) -> BoxFuture<'static, Result<()>> + Send + Sync>;
 type Watches = Box<dyn Fn(&Engine) -> Result<()> + Send + Sync>;
 type Configure = Arc<dyn Fn(&mut Settings) + Send + Sync>;
 
@@ -67,6 +70,7 @@ pub struct Operator<R: Kind> {
     name: Option<String>,
     reconcile: Option<Step<R>>,
     on_delete: Option<Step<R>>,
+    on_error: Option<Hook<R>>,
     finalizer: Option<String>,
     requeue_after: Option<Duration>,
     error_requeue: Option<Duration>,
@@ -116,6 +120,7 @@ impl<R: Kind> Operator<R> {
             name: None,
             reconcile: None,
             on_delete: None,
+            on_error: None,
             finalizer: None,
             requeue_after: None,
             error_requeue: None,
@@ -164,6 +169,38 @@ impl<R: Kind> Operator<R> {
             Box::pin(async move { cleanup.await.map(IntoAction::into_action) })
         }));
         self.with_finalizer()
+    }
+
+    /// What else is done when a reconcile or a cleanup fails: usually, to say so in the status. It is asked after every
+    /// failure that lasts, by an error, a panic or the time limit, and not when another writer was faster or the server is
+    /// away. [`Error::get_reason`] has one word for it, the error itself the rest.
+    ///
+    /// Without it, a failure is an event and the condition `Ready=False` on the object, which goes when a reconcile
+    /// succeeds. A hook that sets `Ready` itself keeps it: the framework leaves a condition alone that the operator's code
+    /// sets. A hook that fails, panics or takes more than five seconds is logged, and changes nothing about the retries.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use konverge::prelude::*;
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Shop", namespaced, status = "ShopStatus")]
+    /// # pub struct ShopSpec { image: String }
+    /// # #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+    /// # #[serde(default)]
+    /// # pub struct ShopStatus { phase: String, message: String }
+    /// async fn failed(ctx: Context<Shop>, error: Arc<Error>) -> Result<()> {
+    ///     ctx.set_status(ShopStatus { phase: "Failed".into(), message: error.to_string() }).await
+    /// }
+    ///
+    /// Operator::<Shop>::new().on_error(failed);
+    /// ```
+    pub fn on_error<F, Fut>(mut self, hook: F) -> Self
+    where
+        F: Fn(Context<R>, Arc<Error>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        self.on_error = Some(Arc::new(move |context, error| Box::pin(hook(context, error))));
+        self
     }
 
     /// Keeps a finalizer on every object: set before the first reconcile, removed when the cleanup is done. For a kind

@@ -2,10 +2,12 @@
 //! Never waits or counts attempts itself: the queue does.
 
 mod fields;
+mod reason;
 mod refused;
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use fields::FieldErrors;
@@ -40,6 +42,15 @@ pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 pub struct Error {
     cause: BoxError,
     said: Option<Retry>,
+    reason: Option<String>,
+}
+
+/// A reconcile took longer than it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the reconcile took longer than {limit:?}")]
+pub struct TimedOut {
+    /// What it may take.
+    pub limit: Duration,
 }
 
 /// What becomes of an object whose reconcile failed.
@@ -90,17 +101,40 @@ pub fn retry(error: &Error) -> Retry {
 impl Error {
     /// A failure that is retried with backoff, from an error or a text.
     pub fn new(cause: impl Into<BoxError>) -> Self {
-        Self { cause: cause.into(), said: None }
+        Self { cause: cause.into(), said: None, reason: None }
     }
 
     /// A failure that no retry can mend: the object is left alone until it changes.
     pub fn permanent(cause: impl Into<BoxError>) -> Self {
-        Self { cause: cause.into(), said: Some(Retry::UntilChanged) }
+        Self { cause: cause.into(), said: Some(Retry::UntilChanged), reason: None }
     }
 
     /// A failure to look at again after `pause`, or earlier if something changes.
     pub fn retry_after(pause: Duration, cause: impl Into<BoxError>) -> Self {
-        Self { cause: cause.into(), said: Some(Retry::After(pause)) }
+        Self { cause: cause.into(), said: Some(Retry::After(pause)), reason: None }
+    }
+
+    /// The same error for somebody who wants to own it, while others still look at it.
+    pub fn from_shared(shared: Arc<Self>) -> Self {
+        Arc::try_unwrap(shared).unwrap_or_else(|shared| {
+            let (said, reason) = (shared.said, shared.reason.clone());
+            Self { cause: Box::new(Shared(shared)), said, reason }
+        })
+    }
+
+    /// Says why in one word, for the event and the condition that show the error on its object. Kubernetes wants such a
+    /// word in CamelCase and without spaces: one that is not is made so.
+    ///
+    /// ```
+    /// use konverge_runtime::Error;
+    /// let error = Error::permanent("the Secret login is not there").reason("SecretMissing");
+    /// assert_eq!(error.get_reason(), "SecretMissing");
+    /// assert_eq!(Error::new("no").reason("secret missing").get_reason(), "SecretMissing");
+    /// assert_eq!(Error::new("no").get_reason(), "Failed");
+    /// ```
+    pub fn reason(mut self, reason: impl AsRef<str>) -> Self {
+        self.reason = reason::camel_case(reason.as_ref());
+        self
     }
 
     /// What went wrong, for whoever needs a `std::error::Error`.
@@ -113,8 +147,15 @@ impl Error {
         self.chain().find_map(|error| error.downcast_ref())
     }
 
-    /// One word for conditions, events and metrics: `Invalid`, `Forbidden`, `Conflict`, `Failed`.
-    pub fn reason(&self) -> &'static str {
+    /// One word for conditions and events: what [`Error::reason`] said, else `Invalid`, `Forbidden`, `Conflict`,
+    /// `TimedOut`, `Failed`.
+    pub fn get_reason(&self) -> &str {
+        if let Some(reason) = &self.reason {
+            return reason;
+        }
+        if self.find::<TimedOut>().is_some() {
+            return "TimedOut";
+        }
         if self.find::<FieldErrors>().is_some() {
             return "Invalid";
         }
@@ -124,6 +165,27 @@ impl Error {
     /// Every cause with its own causes.
     fn chain(&self) -> impl Iterator<Item = &(dyn StdError + 'static)> {
         chain(&*self.cause)
+    }
+}
+
+/// An error that somebody else looks at, too.
+struct Shared(Arc<Error>);
+
+impl fmt::Display for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.cause.fmt(f)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl StdError for Shared {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.0.cause)
     }
 }
 

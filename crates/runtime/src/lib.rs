@@ -38,7 +38,7 @@ mod write;
 pub use cache::{Cache, CacheFigures, CacheOf, Caches, Change, NotCaughtUp, Origin, Subscription};
 pub use connect::connect;
 pub use controller::{Controller, ControllerOptions};
-pub use error::{Act, Error, FieldConflict, FieldErrors, Missing, Result, Retry, Rule, WriteError, retry};
+pub use error::{Act, Error, FieldConflict, FieldErrors, Missing, Result, Retry, Rule, TimedOut, WriteError, retry};
 pub use history::{History, Record};
 pub use object::{DecodeError, Mode, Object, Owner as OwnerReference, ParseError};
 pub use queue::{
@@ -53,7 +53,7 @@ pub use status::{
 };
 pub use trigger::{Cause, Predicate, Trigger, What, Which};
 pub use watch::{Lists, Target, WatchSettings, WatchState};
-pub use worker::{Action, BoxFuture, Meter, Reconciler, Run, Verdict, WorkerMeter};
+pub use worker::{Action, BoxFuture, Meter, Reconciler, Run, Verdict, WorkerMeter, panic_message};
 pub use write::{
     Applied, ApplyOptions, Child, Conflicts, Deleted, Fence, Fenced, FieldManager, Finalized, Member, OWNER_ANNOTATION,
     OWNER_LABEL, Observation, Observer, OpenFence, Owner, Patch, RequestOutcome, SET_LABEL, SetReport, SetStep, Writer,

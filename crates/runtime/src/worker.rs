@@ -24,7 +24,7 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
-use crate::error::{Error, Retry, retry};
+use crate::error::{Error, Retry, TimedOut, retry};
 use crate::history::{History, Record};
 use crate::queue::{Job, Outcome, Queue, Settled};
 use crate::trigger::Cause;
@@ -100,7 +100,7 @@ pub enum Verdict {
     /// It failed, with what is to be done about it.
     Failed {
         /// One word.
-        reason: &'static str,
+        reason: String,
         /// What went wrong.
         message: String,
         /// Whether it is tried again.
@@ -303,10 +303,14 @@ impl Drop for Running {
     }
 }
 
-fn after_panic(span: &Span, panic: &(dyn Any + Send)) -> (Verdict, Outcome) {
+/// What a panic said.
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let message =
-        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
+}
+
+fn after_panic(span: &Span, panic: &(dyn Any + Send)) -> (Verdict, Outcome) {
+    let message = panic_message(panic);
     span.in_scope(|| tracing::error!(message, "the reconcile panicked"));
     (Verdict::Panicked { message }, Outcome::Failed)
 }
@@ -329,13 +333,19 @@ fn judged(said: Result<Action, Error>) -> (Verdict, Outcome) {
                 // Somebody else was faster; that is how it is meant to be.
                 Retry::Fresh => tracing::debug!(%error, "the reconcile begins again with what is new"),
                 _ => tracing::warn!(
-                    reason = error.reason(),
+                    reason = error.get_reason(),
                     "error" = format!("{error:#}"),
                     retried,
                     "the reconcile failed"
                 ),
             }
-            (Verdict::Failed { reason: error.reason(), message: format!("{error:#}"), retried }, outcome)
+            let verdict = match error.find::<TimedOut>() {
+                Some(_) => Verdict::TimedOut,
+                None => {
+                    Verdict::Failed { reason: error.get_reason().to_owned(), message: format!("{error:#}"), retried }
+                }
+            };
+            (verdict, outcome)
         }
     }
 }

@@ -123,7 +123,7 @@ async fn an_error_that_no_retry_mends_is_shown() -> Result<()> {
     assert_eq!(fake.events().await?, ["Warning Failed Site default/web: less than nothing"]);
     let ready = fake.conditions::<Site>("web").await?;
     let ready = ready.get(READY).expect("it is not ready, and says so");
-    assert_eq!((&ready["status"], &ready["message"]), (&json!("False"), &json!("less than nothing")));
+    assert_eq!((&ready["status"], &ready["message"]), (&json!("False"), &json!("reconcile failed: less than nothing")));
     Ok(())
 }
 
@@ -180,7 +180,10 @@ async fn what_is_behind_an_error_is_shown_too() -> Result<()> {
     let message = "the size cannot be used: invalid digit found in string";
     assert_eq!(fake.events().await?, [format!("Warning Failed Site default/web: {message}")]);
     let conditions = fake.conditions::<Site>("web").await?;
-    assert_eq!(conditions.get(READY).map(|ready| &ready["message"]), Some(&json!(message)));
+    assert_eq!(
+        conditions.get(READY).map(|ready| &ready["message"]),
+        Some(&json!(format!("reconcile failed: {message}")))
+    );
     Ok(())
 }
 

@@ -1,17 +1,24 @@
-//! One reconcile, and what surrounds the user's function: finalizer, cleanup, requeue, and what becomes of errors. In: a
-//! key that is due. Out: what comes next.
+//! One reconcile, and what surrounds the user's function: finalizer, cleanup, requeue, its time limit, and that a failure
+//! is reported ([`super::report`]). In: a key that is due. Out: what comes next.
 
+use std::any::Any;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use konverge_runtime::{
-    Action, Condition, Controller, ControllerOptions, Error, Finalized, Object, READY, Result, Retry, Run, Severity,
-    WriteError, retry,
+    Action, Cause, Controller, ControllerOptions, Error, Finalized, Object, Predicate, Result, Run, TimedOut,
+    WriteError, panic_message,
 };
 use parking_lot::RwLock;
 
 use super::life::Shared;
-use super::{Operator, Step};
+use super::report::{Mark, REPORTING, may_have_condition};
+use super::{Hook, Operator, Step};
 use crate::context::Context;
 use crate::engine::{Engine, target};
 use crate::kind::Kind;
@@ -47,6 +54,16 @@ impl<R: Kind> Operator<R> {
         self.selection.check(&owner.kind)?;
         let mut targets = namespaces.iter().map(|namespace| self.selection.of(target::<R>(Some(namespace))));
         let first = targets.next().unwrap_or_else(|| self.selection.of(target::<R>(None)));
+        let definition = R::definition();
+        let mark = Mark::of(self.name.as_deref(), definition.as_ref());
+        let own = mark.clone();
+        let limit = options.timeout;
+        let options = ControllerOptions {
+            predicate: options.predicate.and(Predicate::new(move |old, new| !own.is_all_that_differs(old, new))),
+            // The steps keep the limit themselves, and report that it was passed; the worker ends what not even that does.
+            timeout: limit.map(|limit| limit.saturating_add(REPORTING)),
+            ..options
+        };
         let engine = Arc::new(Engine {
             client: shared.client.clone(),
             caches: shared.caches.clone(),
@@ -68,6 +85,10 @@ impl<R: Kind> Operator<R> {
             on_delete: self.on_delete.clone(),
             finalizer: self.finalizer.clone(),
             requeue_after: self.requeue_after,
+            on_error: self.on_error.clone(),
+            limit,
+            mark,
+            has_conditions: may_have_condition::<R>(definition.as_ref()),
             engine,
         })
     }
@@ -79,42 +100,48 @@ pub(super) struct Steps<R: Kind> {
     on_delete: Option<Step<R>>,
     finalizer: Option<String>,
     requeue_after: Option<Duration>,
+    pub on_error: Option<Hook<R>>,
+    /// How long one reconcile may take.
+    limit: Option<Duration>,
+    /// How reports of failures begin.
+    pub mark: Mark,
+    /// Whether failures are shown in the status, too.
+    pub has_conditions: bool,
     pub engine: Arc<Engine>,
 }
 
 impl<R: Kind> Steps<R> {
     pub async fn walk(&self, run: Run) -> Result<Action> {
         let Some(object) = self.engine.controller.primary_of(&run.key).get(&run.key) else { return Ok(Action::Wait) };
-        let context = match Context::<R>::new(self.engine.clone(), object.clone(), run.causes.clone()) {
+        let mut context = match Context::<R>::new(self.engine.clone(), object.clone(), run.causes.clone()) {
             Ok(context) => context,
             Err(error) => return Err(self.unreadable(&object, &error)),
         };
-        let walked = if object.is_terminating() {
-            self.leave(&object, context.clone()).await
-        } else {
-            self.stay(&object, context.clone(), run).await
-        };
-        match walked {
+        let walked = within(self.limit, async {
+            if object.is_terminating() {
+                return self.leave(&object, context.clone()).await;
+            }
+            let action = self.stay(&object, &mut context, run.causes.clone()).await?;
+            self.clear(&context).await.map(|()| action)
+        });
+        match walked.await {
             // The object goes with its namespace, and nothing can be made in there any more.
-            Err(error) if is_of_ending(&error, context.namespace()) => {
+            Ok(Err(error)) if is_of_ending(&error, context.namespace()) => {
                 tracing::debug!(%error, "the namespace is going");
                 Ok(Action::Wait)
             }
-            Err(error) if retry(&error) == Retry::UntilChanged => {
-                self.say(&context, &object, &error).await;
-                Err(error)
+            Ok(Err(error)) => Err(self.report(&context, error, run.attempt).await),
+            Ok(Ok(Action::Requeue(after))) => Ok(Action::Requeue(after.max(SOONEST))),
+            Ok(Ok(Action::Wait)) => Ok(Action::Wait),
+            Err(panic) => {
+                let message = format!("the reconcile panicked: {}", panic_message(&*panic));
+                self.report(&context, Error::new(message).reason("Panicked"), run.attempt).await;
+                resume_unwind(panic)
             }
-            // Somebody has to grant it, and sees it on the object; the retries find out by themselves when it is so.
-            Err(error) if matches!(error.find(), Some(WriteError::Forbidden { .. })) => {
-                self.warn(&object, &error);
-                Err(error)
-            }
-            Ok(Action::Requeue(after)) => Ok(Action::Requeue(after.max(SOONEST))),
-            walked => walked,
         }
     }
 
-    async fn stay(&self, object: &Arc<Object>, mut context: Context<R>, run: Run) -> Result<Action> {
+    async fn stay(&self, object: &Arc<Object>, context: &mut Context<R>, causes: Arc<[Arc<Cause>]>) -> Result<Action> {
         if let Some(finalizer) = &self.finalizer
             && !object.finalizers().any(|name| name == finalizer.as_str())
         {
@@ -122,14 +149,14 @@ impl<R: Kind> Steps<R> {
             match engine.writer.add_finalizer(&engine.owner, object, finalizer).await? {
                 Finalized::Changed(object) => {
                     engine.wrote(&engine.owner, &object)?;
-                    context = Context::new(engine.clone(), object, run.causes)?;
+                    *context = Context::new(engine.clone(), object, causes)?;
                 }
                 Finalized::Unchanged => {}
                 // The change that says so is on its way.
                 Finalized::Deleting(_) | Finalized::Gone => return Ok(Action::Wait),
             }
         }
-        match ((self.reconcile)(context).await?, self.requeue_after) {
+        match ((self.reconcile)(context.clone()).await?, self.requeue_after) {
             (Action::Wait, Some(after)) => Ok(Action::Requeue(after)),
             (action, _) => Ok(action),
         }
@@ -164,29 +191,21 @@ impl<R: Kind> Steps<R> {
         self.warn(object, &error);
         error
     }
+}
 
-    /// Shows an error on the object.
-    fn warn(&self, object: &Object, error: &Error) {
-        if let Err(unsaid) = self.engine.record(object, Severity::Warning, error.reason(), format!("{error:#}")) {
-            tracing::debug!(%unsaid, "the event could not be recorded");
-        }
+/// What a reconcile came to, within its time; or what it panicked with.
+async fn within(
+    limit: Option<Duration>,
+    walk: impl Future<Output = Result<Action>>,
+) -> Result<Result<Action>, Box<dyn Any + Send>> {
+    // Whatever a panic leaves half done was the reconcile's own, and goes with it.
+    let mut walk = pin!(AssertUnwindSafe(walk).catch_unwind());
+    // Most reconciles never wait, and need no timer.
+    if let Poll::Ready(walked) = poll_fn(|cx| Poll::Ready(walk.as_mut().poll(cx))).await {
+        return walked;
     }
-
-    /// An error that no retry mends is for people: it is shown where they look.
-    async fn say(&self, context: &Context<R>, object: &Object, error: &Error) {
-        self.warn(object, error);
-        let (reason, message) = (error.reason(), format!("{error:#}"));
-        // Kinds without a status subresource have no place for it.
-        if let Err(unsaid) = context.set_condition(Condition::no(READY, reason, message)).await {
-            match unsaid.reason() {
-                "Invalid" => tracing::warn!(
-                    %unsaid,
-                    "the condition could not be set; if fields of the status are required, give it #[serde(default)]"
-                ),
-                _ => tracing::debug!(%unsaid, "the condition could not be set"),
-            }
-        }
-    }
+    let Some(limit) = limit else { return walk.await };
+    tokio::time::timeout(limit, walk).await.unwrap_or_else(|_| Ok(Err(Error::new(TimedOut { limit }))))
 }
 
 /// Whether something still holds an object that is being deleted: a finalizer, or its time to end.

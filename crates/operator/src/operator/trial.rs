@@ -54,7 +54,9 @@ impl<R: Kind> Trial<'_, R> {
         let (client, log) = (self.client.clone(), self.operator.events.clone());
         let (shared, recording) = Shared::new(&self.settings, client, log, &self.metrics, Health::default());
         let walked = async {
-            let steps = self.operator.steps(&shared, namespaces, ControllerOptions::default())?;
+            let timeout = self.operator.overrides.over(&self.settings.controller).reconcile_timeout;
+            let options = ControllerOptions { timeout, ..ControllerOptions::default() };
+            let steps = self.operator.steps(&shared, namespaces, options)?;
             self.walk(&steps, key).await
         };
         let walked = walked.await;
@@ -71,14 +73,7 @@ impl<R: Kind> Trial<'_, R> {
             return Err(Error::permanent(format!("there is no {kind} {key} that could be reconciled")));
         };
         let run = Run { causes: [Arc::new(seen(kind, &object))].into(), key, attempt: 0 };
-        let limit = self.operator.overrides.over(&self.settings.controller).reconcile_timeout;
-        match limit {
-            None => steps.walk(run).await,
-            Some(limit) => match tokio::time::timeout(limit, steps.walk(run)).await {
-                Ok(walked) => walked,
-                Err(_) => Err(Error::new(format!("the reconcile took longer than {limit:?}"))),
-            },
-        }
+        steps.walk(run).await
     }
 
     /// The watched namespace that the object is in; none if all are watched.

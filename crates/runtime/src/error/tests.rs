@@ -57,7 +57,7 @@ fn an_answer_becomes_an_error_and_a_policy() {
     ];
     for (code, headers, body, reason, policy) in cases {
         let error = Error::from(refused(code, headers, &body));
-        assert_eq!((error.reason(), retry(&error)), (reason, policy), "{code} {body}");
+        assert_eq!((error.get_reason(), retry(&error)), (reason, policy), "{code} {body}");
         assert!(!error.to_string().is_empty(), "{code} {body}");
     }
 }

@@ -44,7 +44,7 @@ async fn each_fault_is_told_by_what_to_do() {
     ];
     for (fault, reason, policy) in cases {
         let error = Error::from(refused(&cluster, fault).await);
-        assert_eq!((error.reason(), retry(&error)), (reason, policy), "{error:?}");
+        assert_eq!((error.get_reason(), retry(&error)), (reason, policy), "{error:?}");
     }
 }
 
@@ -87,8 +87,8 @@ async fn an_invalid_child_becomes_a_condition_and_no_loop() {
     assert_eq!(causes[0].field, "metadata.labels");
 
     let error = Error::from(refused);
-    assert_eq!((retry(&error), error.reason()), (Retry::UntilChanged, "Invalid"));
-    let degraded = StatusUpdate::conditions([Condition::yes(DEGRADED, error.reason(), error.to_string())]);
+    assert_eq!((retry(&error), error.get_reason()), (Retry::UntilChanged, "Invalid"));
+    let degraded = StatusUpdate::conditions([Condition::yes(DEGRADED, error.get_reason(), error.to_string())]);
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let told = set_status(&cluster.writer, &webapp(), &parent, &degraded, now).await.unwrap().unwrap();
     assert!(is_true(&told, DEGRADED));
