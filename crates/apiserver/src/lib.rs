@@ -59,4 +59,4 @@ mod table;
 
 pub use body::Body;
 pub use env::{Environment, System};
-pub use server::{ApiServer, Collector, OpenError, Options, Storage};
+pub use server::{ApiServer, Collector, OpenError, Options, Storage, Versions};

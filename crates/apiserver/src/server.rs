@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, watch};
 
 use konverge_schema::CompileError;
-use konverge_store::{CommitError, Disk, Memory, OpenError as StoreError, Retention, Store};
+use konverge_store::{CommitError, Disk, Memory, OpenError as StoreError, Retention, Revision, Store};
 
 use crate::assign::Addresses;
 use crate::change::Write;
@@ -26,6 +26,8 @@ use crate::{builtin, collect, crd, expire, namespace};
 pub struct Options {
     /// Where objects are kept.
     pub storage: Storage,
+    /// Where resource versions begin when nothing is kept yet.
+    pub versions: Versions,
     /// Whether a custom resource may be replaced without saying which version is meant. Kubernetes says no.
     pub lenient_updates: bool,
     /// How long a watch lasts that sets no limit of its own.
@@ -50,6 +52,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             storage: Storage::Memory,
+            versions: Versions::FromClock,
             lenient_updates: false,
             // Long enough not to be noticed, short enough that forgotten watches end.
             longest_watch: Duration::from_secs(45 * 60),
@@ -66,6 +69,17 @@ pub enum Storage {
     Memory,
     /// In this directory: what was acknowledged is there after a crash.
     Disk(PathBuf),
+}
+
+/// Where resource versions begin when nothing is kept yet. A data directory that has a store goes on where it ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Versions {
+    /// At the time in microseconds, which no earlier server can have reached. A client that comes with a version of an
+    /// earlier server whose data is gone is told to list anew (410), instead of resuming among other objects.
+    #[default]
+    FromClock,
+    /// After this one, the same in every run: for tests that know all clients of their server.
+    After(u64),
 }
 
 /// Why the server cannot start.
@@ -121,11 +135,15 @@ pub(crate) struct Server {
 impl ApiServer {
     /// Opens the store, creates what every cluster has, and learns the CRDs that are kept.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
+        let begin = match options.versions {
+            Versions::FromClock => Revision::begin(options.env.now().into()),
+            Versions::After(revision) => Revision(revision),
+        };
         let store: Arc<dyn Store> = match options.storage {
-            Storage::Memory => Arc::new(Memory::default()),
+            Storage::Memory => Arc::new(Memory::new(Retention::default(), begin)),
             Storage::Disk(directory) => {
                 // Reading and verifying everything that is kept takes its time.
-                let opening = tokio::task::spawn_blocking(move || Disk::open(directory, Retention::default()));
+                let opening = tokio::task::spawn_blocking(move || Disk::open(directory, Retention::default(), begin));
                 Arc::new(opening.await.expect("opening a store does not panic")?)
             }
         };

@@ -421,7 +421,8 @@ mod tests {
         let server = &*api.0;
         let kinds = server.kinds.snapshot();
         let row = kinds.find("", "v1", "configmaps").unwrap();
-        let options = WatchOptions::parse(&Query::parse(Some("resourceVersion=1")), row).unwrap();
+        let after = format!("resourceVersion={}", server.store.revision());
+        let options = WatchOptions::parse(&Query::parse(Some(&after)), row).unwrap();
         let watched = watch(server, row.clone(), None, Filter::default(), Form::Whole, &options).unwrap();
         let large = 100 * 1024;
         for number in 0..20 {

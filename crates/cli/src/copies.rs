@@ -3,8 +3,9 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
-use konverge_store::{BackupError, Disk, OpenError, RestoreError, Retention, Store};
+use konverge_store::{BackupError, Disk, OpenError, RestoreError, Retention, Revision, Store};
 
 use crate::args::{BackupArgs, RestoreArgs};
 use crate::control;
@@ -33,7 +34,7 @@ pub fn backup(args: &BackupArgs) -> Result<(), CopyError> {
     if !home.store().is_dir() {
         return Err(CopyError::Nothing(home.store()));
     }
-    let revision = match Disk::open(home.store(), Retention::default()) {
+    let revision = match Disk::open(home.store(), Retention::default(), Revision::begin(SystemTime::now())) {
         Ok(store) => store.backup(&args.file)?.0,
         Err(OpenError::Held { dir }) => {
             let control = home.control();
@@ -52,8 +53,9 @@ pub fn backup(args: &BackupArgs) -> Result<(), CopyError> {
 /// `konverge restore`
 pub fn restore(args: &RestoreArgs) -> Result<(), CopyError> {
     let home = Home::new(&args.data_dir);
-    let revision = konverge_store::restore(&args.file, &home.store())?;
-    println!("restored {} at revision {}", home.store().display(), revision.0);
+    let revision = konverge_store::restore(&args.file, &home.store(), Revision::begin(SystemTime::now()))?;
+    println!("restored {}; it goes on from revision {}", home.store().display(), revision.0);
+    println!("whoever watched the old server is told to list anew");
     println!("start the server with: konverge apiserver --data-dir {}", args.data_dir.display());
     Ok(())
 }

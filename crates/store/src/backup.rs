@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::{
     OpenError, Page, Revision,
-    disk::{Files, Mark, Tables, load, make_dir, private, sync_parent},
+    disk::{Files, Loaded, Mark, Tables, load, make_dir, private, sync_parent},
 };
 
 /// Why there is no backup.
@@ -73,7 +73,7 @@ pub(crate) fn write(snapshot: &Page, to: &Path) -> Result<Revision, BackupError>
     }
     let partial = Partial::beside(to);
     drop(private().create_new(true).open(&partial.0).map_err(fail)?);
-    Tables::create(&partial.0, snapshot).map_err(|error| fail(io::Error::other(error)))?;
+    Tables::create(&partial.0, snapshot, Revision::ZERO).map_err(|error| fail(io::Error::other(error)))?;
     // Linking fails if the name was taken meanwhile, which renaming would not; not every file system has links.
     match fs::hard_link(&partial.0, to) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::rename(&partial.0, to),
@@ -84,26 +84,32 @@ pub(crate) fn write(snapshot: &Page, to: &Path) -> Result<Revision, BackupError>
     Ok(snapshot.revision)
 }
 
-/// Makes a store of a backup, in a directory that is empty or not there. Revisions go on from the backup's.
+/// Makes a store of a backup, in a directory that is empty or not there, and gives the revision it goes on from.
+///
+/// The store the backup was made of went on, and clients saw revisions of it that the backup does not know. So the
+/// restored store goes on from `begin`, usually [`Revision::begin`], and everything before that counts as compacted: a
+/// client that comes with a revision of the other history is told so, and reads anew. It never goes back behind the
+/// backup, whatever `begin` says. What is in the backup keeps its revisions.
 ///
 /// ```
-/// use konverge_store::{Commit, Disk, Memory, Retention, Store, restore};
+/// use konverge_store::{Commit, Disk, Memory, Retention, Revision, Store, restore};
 /// # let dir = tempfile::tempdir()?;
 /// # let dir = dir.path();
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let store = Memory::default();
 /// store.commit(Commit::default().put("/a", "1")).await?;
-/// let revision = store.backup(&dir.join("monday.backup"))?;
+/// store.backup(&dir.join("monday.backup"))?;
 ///
-/// restore(&dir.join("monday.backup"), &dir.join("data"))?;
-/// let store = Disk::open(dir.join("data"), Retention::default())?;
-/// assert_eq!(store.revision(), revision);
+/// let begin = Revision::begin(std::time::SystemTime::now());
+/// let revision = restore(&dir.join("monday.backup"), &dir.join("data"), begin)?;
+/// let store = Disk::open(dir.join("data"), Retention::default(), begin)?;
+/// assert_eq!((store.revision(), store.oldest()), (revision, revision));
 /// assert_eq!(store.get("/a", None)?.unwrap().value, "1");
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
-pub fn restore(backup: &Path, dir: &Path) -> Result<Revision, RestoreError> {
+pub fn restore(backup: &Path, dir: &Path, begin: Revision) -> Result<Revision, RestoreError> {
     let fail = |path: &Path| {
         let path = path.to_owned();
         move |source| RestoreError::Io { path: path.clone(), source }
@@ -117,16 +123,21 @@ pub fn restore(backup: &Path, dir: &Path) -> Result<Revision, RestoreError> {
     let copy = Partial(files.restoring);
     let mut to = private().create_new(true).open(&copy.0).map_err(fail(&copy.0))?;
     io::copy(&mut from, &mut to).and_then(|_| to.sync_all()).map_err(fail(&copy.0))?;
-    let revision = verify(&copy.0).map_err(|found| RestoreError::Unusable { backup: backup.into(), found })?;
+    let revision =
+        verify_and_skip(&copy.0, begin).map_err(|found| RestoreError::Unusable { backup: backup.into(), found })?;
     fs::rename(&copy.0, &files.store).and_then(|()| sync_parent(&files.store)).map_err(fail(&files.store))?;
     Mark::create(&files.mark, revision).map_err(|error| fail(&files.mark)(io::Error::other(error)))?;
     Ok(revision)
 }
 
-/// The revision of a copy, or what is wrong with it in words that do not name the copy.
-fn verify(copy: &Path) -> Result<Revision, String> {
+/// The revision a copy goes on from, or what is wrong with it in words that do not name the copy.
+fn verify_and_skip(copy: &Path, begin: Revision) -> Result<Revision, String> {
     match load(copy, Instant::now()) {
-        Ok(loaded) => Ok(loaded.tables.newest()),
+        Ok(Loaded { mut tables, .. }) => {
+            let newest = begin.max(tables.newest().next());
+            tables.skip_to(newest).map_err(|error| error.to_string())?;
+            Ok(newest)
+        }
         Err(OpenError::Damaged { found, .. }) => Err(found),
         Err(OpenError::Newer { format, known, .. }) => Err(format!("it is of format {format}, and {known} is known")),
         Err(error @ (OpenError::Io { .. } | OpenError::Held { .. })) => Err(error.to_string()),

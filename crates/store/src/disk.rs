@@ -45,15 +45,16 @@ const FORMAT: u64 = 1;
 /// about fsync.
 ///
 /// ```
-/// use konverge_store::{Commit, Disk, Retention, Store};
+/// use konverge_store::{Commit, Disk, Retention, Revision, Store};
 /// # let dir = tempfile::tempdir()?;
 /// # let dir = dir.path();
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let store = Disk::open(dir, Retention::default())?;
+/// let begin = Revision::begin(std::time::SystemTime::now());
+/// let store = Disk::open(dir, Retention::default(), begin)?;
 /// let revision = store.commit(Commit::default().put("/a", "1")).await?;
 /// drop(store);
 ///
-/// let store = Disk::open(dir, Retention::default())?;
+/// let store = Disk::open(dir, Retention::default(), begin)?;
 /// assert_eq!(store.revision(), revision);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # })?;
@@ -77,12 +78,15 @@ pub struct DiskStats {
 impl Disk {
     /// Opens the store in a directory, which is created with an empty store if it is not there. Reads everything into
     /// memory and verifies it.
-    pub fn open(dir: impl AsRef<Path>, retention: Retention) -> Result<Disk, OpenError> {
+    ///
+    /// `begin` is where an empty store begins, usually [`Revision::begin`]: a directory that was deleted and made anew
+    /// then never repeats a revision. A store that is there goes on where it ended.
+    pub fn open(dir: impl AsRef<Path>, retention: Retention, begin: Revision) -> Result<Disk, OpenError> {
         let dir = dir.as_ref();
         make_dir(dir).map_err(OpenError::io(dir))?;
         let files = Files::of(dir);
         let lock = hold(dir, &files)?;
-        let (loaded, mark) = find_or_create(&files, Instant::now())?;
+        let (loaded, mark) = find_or_create(&files, begin, Instant::now())?;
         let desk = Desk::new(loaded.index.compacted(), loaded.leftover);
         let ledger = Ledger::new(loaded.index, retention);
         Disk::start(desk.clone(), Writer { desk, ledger, tables: loaded.tables, mark, _lock: lock })
@@ -168,7 +172,7 @@ fn hold(dir: &Path, files: &Files) -> Result<File, OpenError> {
 }
 
 /// A store is there if its mark is or its database is. They come to be in this order: database, mark.
-fn find_or_create(files: &Files, now: Instant) -> Result<(Loaded, Mark), OpenError> {
+fn find_or_create(files: &Files, begin: Revision, now: Instant) -> Result<(Loaded, Mark), OpenError> {
     let exists = |path: &Path| path.try_exists().map_err(OpenError::io(path));
     if exists(&files.restoring)? {
         return Err(OpenError::damaged(&files.restoring, "restoring a backup into this directory was cut short"));
@@ -180,7 +184,7 @@ fn find_or_create(files: &Files, now: Instant) -> Result<(Loaded, Mark), OpenErr
                 format!("it is gone, yet {} says that the store reached revision {durable}", files.mark.display());
             return Err(OpenError::damaged(&files.store, found));
         }
-        create(files)?;
+        create(files, begin)?;
     }
     let loaded = load(&files.store, now)?;
     let newest = loaded.tables.newest();
@@ -194,7 +198,7 @@ fn find_or_create(files: &Files, now: Instant) -> Result<(Loaded, Mark), OpenErr
             Ok((loaded, mark))
         }
         // Creation was cut short before the mark: nothing can have been acknowledged.
-        None if newest == Revision::ZERO => Ok((loaded, Mark::create(&files.mark, newest)?)),
+        None if newest == loaded.tables.begin() => Ok((loaded, Mark::create(&files.mark, newest)?)),
         None => {
             let found = format!("it is gone, and {} alone cannot prove that it is the newest", files.store.display());
             Err(OpenError::damaged(&files.mark, found))
@@ -202,11 +206,11 @@ fn find_or_create(files: &Files, now: Instant) -> Result<(Loaded, Mark), OpenErr
     }
 }
 
-fn create(files: &Files) -> Result<(), OpenError> {
+fn create(files: &Files, begin: Revision) -> Result<(), OpenError> {
     let fail = OpenError::io(&files.new);
     drop(private().create(true).truncate(true).open(&files.new).map_err(&fail)?);
-    let nothing = Page { entries: Vec::new(), revision: Revision::ZERO, more: false };
-    Tables::create(&files.new, &nothing).map_err(|error| fail(std::io::Error::other(error)))?;
+    let nothing = Page { entries: Vec::new(), revision: begin, more: false };
+    Tables::create(&files.new, &nothing, begin).map_err(|error| fail(std::io::Error::other(error)))?;
     std::fs::rename(&files.new, &files.store).map_err(OpenError::io(&files.store))?;
     sync_parent(&files.store).map_err(OpenError::io(&files.store))
 }

@@ -14,15 +14,17 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// An empty store that keeps so much history.
-    pub fn new(retention: Retention) -> Self {
-        Memory { ledger: Ledger::new(Index::default(), retention) }
+    /// An empty store that keeps so much history. Everything before `begin` counts as compacted; a server that clients
+    /// remember begins at [`Revision::begin`].
+    pub fn new(retention: Retention, begin: Revision) -> Self {
+        Memory { ledger: Ledger::new(Index::resume(begin), retention) }
     }
 }
 
+/// Begins at revision zero, for those who know all of its clients: tests.
 impl Default for Memory {
     fn default() -> Self {
-        Memory::new(Retention::default())
+        Memory::new(Retention::default(), Revision::ZERO)
     }
 }
 

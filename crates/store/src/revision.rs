@@ -1,8 +1,11 @@
 //! The one number that orders everything: comes from a commit, goes to readers and watchers, never goes back.
 
-use std::fmt;
+use std::{
+    fmt,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
-/// A point in the store's life. Grows by one with each commit that changes something; zero is before the first.
+/// A point in the store's life. Grows by one with each commit that changes something.
 ///
 /// ```
 /// use konverge_store::Revision;
@@ -15,6 +18,18 @@ pub struct Revision(pub u64);
 impl Revision {
     /// Before anything was written.
     pub const ZERO: Revision = Revision(0);
+
+    /// Where a store begins that is made at this time: the microseconds since 1970.
+    ///
+    /// Clients remember revisions for longer than stores live. A store makes fewer than one revision a microsecond, so
+    /// every revision of an earlier store is before this one, and whoever comes with it is told that it is compacted
+    /// instead of being led on in another history. That does not hold if the clock was set back in between. The number
+    /// stays below 2^53, which every JSON reader can hold, until the year 2255.
+    #[must_use]
+    pub fn begin(now: SystemTime) -> Revision {
+        let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Revision(u64::try_from(since.as_micros()).unwrap_or(u64::MAX / 2))
+    }
 
     /// The revision of the commit after this one.
     #[must_use]

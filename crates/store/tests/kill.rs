@@ -36,7 +36,7 @@ fn retention(seed: u64) -> Retention {
 
 /// The child: eight tasks that write until they are killed. Says `revision key value` for each acknowledgement.
 fn write(dir: &Path, seed: u64) {
-    let store = Arc::new(Disk::open(dir, retention(seed)).expect("what a kill left behind opens"));
+    let store = Arc::new(Disk::open(dir, retention(seed), Revision::ZERO).expect("what a kill left behind opens"));
     println!("open");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
     let tasks: Vec<_> = (0..8).map(|task| runtime.spawn(write_one(store.clone(), seed, task))).collect();
@@ -174,7 +174,8 @@ fn write_and_kill(dir: &Path, seed: u64, moment: Moment, known: &mut Known) {
 }
 
 fn check(dir: &Path, round: u64, known: &mut Known) {
-    let store = Disk::open(dir, Retention::default()).unwrap_or_else(|error| panic!("kill {round}: {error}"));
+    let store =
+        Disk::open(dir, Retention::default(), Revision::ZERO).unwrap_or_else(|error| panic!("kill {round}: {error}"));
     assert!(
         store.revision() >= known.newest,
         "kill {round}: {} was acknowledged, found {}",

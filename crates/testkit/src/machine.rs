@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use konverge::{Error, Result, Rules};
-use konverge_apiserver::{ApiServer, Body, Options};
+use konverge_apiserver::{ApiServer, Body, Options, Versions};
 use kube::client::Body as ClientBody;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -83,7 +83,8 @@ impl Machine {
     }
 
     async fn start(&self) -> Result<ApiServer> {
-        let server = ApiServer::open(Options::default()).await?;
+        // The same versions in every run, so that what a test compares or prints does not change.
+        let server = ApiServer::open(Options { versions: Versions::After(0), ..Options::default() }).await?;
         let mut seeds = self.0.seeds.lock().clone();
         let mut installed: Vec<Value> = Vec::new();
         for definition in seeds.iter_mut().filter_map(|seed| seed.definition.take()) {

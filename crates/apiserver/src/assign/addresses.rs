@@ -149,7 +149,7 @@ fn read(entry: &Entry) -> Held {
 
 #[cfg(test)]
 mod tests {
-    use konverge_store::{Commit, Memory, Retention, Revision};
+    use konverge_store::{Commit, Memory, Revision};
 
     use super::*;
 
@@ -174,7 +174,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_services_have_is_followed() {
-        let store = Memory::new(Retention::default());
+        let store = Memory::default();
         let mut addresses = Addresses::default();
         put(&store, "a", "10.96.1.1", 30001).await;
         check(&mut addresses, &store, "b", "10.96.1.1", 30001, (true, true));

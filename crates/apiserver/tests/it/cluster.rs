@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tower_service::Service;
 
-use konverge_apiserver::{ApiServer, Body, Collector, Environment, Options};
+use konverge_apiserver::{ApiServer, Body, Collector, Environment, Options, Storage};
 
 /// Longer than anything takes that is going to happen at all.
 pub const AT_MOST: Duration = Duration::from_secs(20);
@@ -83,11 +83,14 @@ impl Cluster {
             loaded: Mutex::default(),
             throws: AtomicU64::new(0),
         });
-        let server =
-            ApiServer::open(Options { env: world.clone(), collector: Collector::Elsewhere, ..Options::default() })
-                .await
-                .unwrap();
-        Self { server, world }
+        Self::open(world, Storage::Memory).await
+    }
+
+    /// One whose objects are kept elsewhere, or that comes after another one in the same world.
+    pub async fn open(world: Arc<World>, storage: Storage) -> Self {
+        let env = world.clone();
+        let options = Options { storage, env, collector: Collector::Elsewhere, ..Options::default() };
+        Self { server: ApiServer::open(options).await.unwrap(), world }
     }
 
     /// A server that knows widgets.

@@ -240,10 +240,10 @@ async fn every_kind_of_failure() {
             details: json!({"name": "default", "kind": "namespaces"}),
         },
         Row {
-            ask: ("GET", format!("{CONFIG_MAPS}?resourceVersion=1000000"), "", Value::Null),
+            ask: ("GET", format!("{CONFIG_MAPS}?resourceVersion=9000000000000000"), "", Value::Null),
             code: 504,
             reason: "Timeout",
-            message: &format!("Too large resource version: 1000000, current: {}", cluster.revision()),
+            message: &format!("Too large resource version: 9000000000000000, current: {}", cluster.revision()),
             details: json!({"retryAfterSeconds": 1, "causes": [
                 {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"},
             ]}),

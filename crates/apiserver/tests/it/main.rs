@@ -26,3 +26,4 @@ mod pods;
 
 mod bad_input;
 mod history;
+mod restarting;

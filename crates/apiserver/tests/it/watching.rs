@@ -95,7 +95,7 @@ async fn options_that_make_no_sense() {
     cluster.get(&format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=soon")).await.fails(400, "BadRequest");
     cluster.get(&format!("{CONFIG_MAPS}?watch=true&fieldSelector=data%3Dx")).await.fails(400, "BadRequest");
     let future = format!(
-        "{CONFIG_MAPS}?watch=true&resourceVersion=100000&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+        "{CONFIG_MAPS}?watch=true&resourceVersion=9000000000000000&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
     );
     cluster.get(&future).await.fails(504, "Timeout");
 }

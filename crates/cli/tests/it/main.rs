@@ -100,7 +100,7 @@ fn objects_survive_restarts_and_backups() {
     let error = fails(directory.path(), &["backup", "monday.backup"]);
     assert!(error.contains("already there"), "{error}");
     let said = runs(directory.path(), &["restore", "monday.backup", "--data-dir", "other"]);
-    assert!(said.contains("restored other/data at revision"), "{said}");
+    assert!(said.contains("restored other/data; it goes on from revision"), "{said}");
     let error = fails(directory.path(), &["restore", "monday.backup", "--data-dir", "other"]);
     assert!(error.contains("not empty"), "{error}");
 

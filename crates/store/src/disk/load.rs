@@ -116,8 +116,10 @@ fn read_meta(transaction: &ReadTransaction) -> Result<Meta, Distrust> {
         format if format > FORMAT => return Err(Distrust::Newer(format)),
         format => return Err(Distrust::Found(format!("there never was a format {format}"))),
     }
+    // Files from before this was noted do not have it.
+    let begin = Revision(table.get("begin")?.map_or(0, |number| number.value()));
     let (newest, compacted) = (Revision(number("newest")?), Revision(number("compacted")?));
-    Ok(Meta { newest, compacted, records: number("records")?, sum: number("sum")? })
+    Ok(Meta { begin, newest, compacted, records: number("records")?, sum: number("sum")? })
 }
 
 /// Up to the compacted revision the newest record of a key counts, and older ones are left over. After it, every

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   records  (revision, place) ─▶ record         in the order of commits, like the history
-//!   meta     format · newest · compacted · records · sum
+//!   meta     format · begin · newest · compacted · records · sum
 //! ```
 
 use std::{
@@ -35,6 +35,8 @@ pub(super) const CACHE: usize = 8 << 20;
 /// What the file says about itself.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Meta {
+    /// Where it began, empty. Zero for a copy of another store, and for files from before this was noted.
+    pub begin: Revision,
     pub newest: Revision,
     /// History up to here is forgotten; records up to here may linger until they are removed.
     pub compacted: Revision,
@@ -56,9 +58,10 @@ impl Meta {
     }
 
     fn write(&self, mut table: Table<'_, &str, u64>) -> Result<(), StorageError> {
-        let Meta { newest, compacted, records, sum } = self;
+        let Meta { begin, newest, compacted, records, sum } = self;
         let rows = [
             ("format", FORMAT),
+            ("begin", begin.0),
             ("newest", newest.0),
             ("compacted", compacted.0),
             ("records", *records),
@@ -86,12 +89,12 @@ impl Tables {
     }
 
     /// Fills a new, empty file with these entries, without history. It is complete and synced when this returns.
-    pub fn create(path: &Path, page: &Page) -> Result<(), redb::Error> {
+    pub fn create(path: &Path, page: &Page, begin: Revision) -> Result<(), redb::Error> {
         let file = File::options().read(true).write(true).open(path)?;
         let whole = file.try_clone()?;
         let backend = Unnamed(FileBackend::new(file)?);
         let database = Builder::new().set_cache_size(CACHE).create_with_backend(backend)?;
-        let meta = Meta { newest: page.revision, compacted: page.revision, ..Meta::default() };
+        let meta = Meta { begin, newest: page.revision, compacted: page.revision, ..Meta::default() };
         let mut tables = Tables::new(database, path, meta);
         // By revision, which is the order of the table; places are given anew, since they only tell apart.
         let mut entries: Vec<&Entry> = page.entries.iter().collect();
@@ -152,8 +155,18 @@ impl Tables {
         Ok(())
     }
 
+    /// Goes on at `newest`, as if everything before it had been compacted. For a store that nobody has open yet.
+    pub fn skip_to(&mut self, newest: Revision) -> Result<(), redb::Error> {
+        self.transact(std::iter::empty::<(&str, Version)>(), &[], Meta { newest, compacted: newest, ..self.meta })
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where the store began, empty.
+    pub fn begin(&self) -> Revision {
+        self.meta.begin
     }
 
     /// The newest revision that is durable.

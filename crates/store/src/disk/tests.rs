@@ -25,7 +25,7 @@ fn put(key: &str, value: &str) -> Commit {
 
 /// A store with a compacted past, some history, a deletion and a few keys.
 fn sample(dir: &Path) -> Vec<Entry> {
-    let store = Disk::open(dir, Retention::default()).expect("a new store");
+    let store = Disk::open(dir, Retention::default(), Revision::ZERO).expect("a new store");
     block_on(async {
         for number in 0..12 {
             let commit = put(&format!("/{}", number % 5), &format!("value {number}"));
@@ -54,7 +54,7 @@ fn a_sound_database_with_other_content_is_refused_by_name() {
         let dir = tempfile::tempdir().expect("a directory");
         sample(dir.path());
         edit(dir.path(), change);
-        let error = Disk::open(dir.path(), Retention::default()).err().expect("refused").to_string();
+        let error = Disk::open(dir.path(), Retention::default(), Revision::ZERO).err().expect("refused").to_string();
         assert!(error.contains(expect) && error.contains("store.redb"), "{error}");
     };
     check("record 13.1 cannot be trusted: its checksum", |transaction| {
@@ -93,11 +93,11 @@ fn an_older_state_that_is_sound_in_itself_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     sample(dir.path());
     let older = std::fs::read(Files::of(dir.path()).store).expect("readable");
-    let store = Disk::open(dir.path(), Retention::default()).expect("opens");
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
     block_on(store.commit(put("/a", "newer"))).expect("commits");
     drop(store);
     std::fs::write(Files::of(dir.path()).store, older).expect("writable");
-    let error = Disk::open(dir.path(), Retention::default()).err().expect("refused").to_string();
+    let error = Disk::open(dir.path(), Retention::default(), Revision::ZERO).err().expect("refused").to_string();
     assert!(error.contains("it ends at revision 13, yet revision 14 was written"), "{error}");
 }
 
@@ -105,7 +105,7 @@ fn an_older_state_that_is_sound_in_itself_is_refused() {
 fn history_comes_back_after_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
     let expect = sample(dir.path());
-    let store = Disk::open(dir.path(), Retention::default()).expect("opens");
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
     assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
     assert_eq!((store.oldest(), store.revision()), (Revision(7), Revision(13)));
     let changes = store.watch("", Revision(7)).expect("can begin").take(100).expect("not compacted");
@@ -131,7 +131,7 @@ fn compaction_removes_records_when_idle_and_what_was_left_over_at_a_start() {
         panic!("retired records are removed within a second or so");
     };
     let dir = tempfile::tempdir().expect("a directory");
-    let store = Disk::open(dir.path(), Retention::default()).expect("a new store");
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("a new store");
     block_on(async {
         for number in 0..50 {
             store.commit(put(&format!("/{}", number % 10), "x")).await.expect("commits");
@@ -144,14 +144,14 @@ fn compaction_removes_records_when_idle_and_what_was_left_over_at_a_start() {
     assert_eq!(records(dir.path()), 9);
 
     // Closed before it came to remove anything: the next start does.
-    let store = Disk::open(dir.path(), Retention::default()).expect("opens");
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
     let all: Vec<_> = (0..10).map(|number| store.commit(put(&format!("/{}", number % 3), "y"))).collect();
     all.into_iter().for_each(|commit| drop(block_on(commit)));
     store.compact(Revision(60));
     block_on(store.commit(put("/9", "z"))).expect("commits");
     let expect = store.range(Range::default()).expect("readable").entries;
     drop(store);
-    let store = Disk::open(dir.path(), Retention::default()).expect("opens");
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
     assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
     store.compact(store.revision());
     settle(&store);
@@ -203,10 +203,10 @@ impl StorageBackend for Failing {
 }
 
 fn open_failing(dir: &Path, fault: Arc<AtomicU8>) -> Disk {
-    drop(Disk::open(dir, Retention::default()).expect("a new store"));
+    drop(Disk::open(dir, Retention::default(), Revision::ZERO).expect("a new store"));
     let files = Files::of(dir);
     let lock = hold(dir, &files).expect("free");
-    let (loaded, mark) = find_or_create(&files, Instant::now()).expect("a sound store");
+    let (loaded, mark) = find_or_create(&files, Revision::ZERO, Instant::now()).expect("a sound store");
     let Loaded { tables, index, leftover } = loaded;
     let tables = tables.through(|path| {
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("there");
@@ -247,7 +247,8 @@ fn after_a_failed_write_nothing_is_acknowledged_and_reads_go_on() {
         assert_eq!(watch.take(10), Ok(Vec::new()));
         drop(store);
 
-        let store = Disk::open(dir.path(), Retention::default()).expect("what was acknowledged is kept");
+        let store =
+            Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("what was acknowledged is kept");
         assert!(store.revision() >= acknowledged);
         assert_eq!(store.get("/a", Some(acknowledged)).expect("readable").expect("there").value, "1");
         block_on(store.commit(put("/b", "2"))).expect("the disk is fine again");
@@ -272,7 +273,7 @@ fn a_full_queue_makes_callers_wait_and_a_closed_one_tells_them() {
         assert_eq!(block_on(commit).expect("what was queued is finished"), Revision(number as u64 + 1));
     }
     closing.join().expect("closes");
-    let store = Disk::open(dir.path(), Retention::default()).expect("opens");
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
     assert_eq!(store.revision(), Revision(1024));
 }
 

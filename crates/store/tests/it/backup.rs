@@ -3,7 +3,8 @@
 use std::{fs, path::Path};
 
 use konverge_store::{
-    BackupError, Commit, Disk, Entry, Memory, Range, RestoreError, Retention, Revision, Store, restore,
+    BackupError, Commit, CommitError, Disk, Entry, Memory, Range, ReadError, RestoreError, Retention, Revision, Store,
+    restore,
 };
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -35,19 +36,31 @@ fn a_restored_store_is_the_same_and_goes_on() {
         block_on(store.commit(Commit::default().put("/later", "x"))).expect("commits");
 
         let dir = home.path().join(format!("{name}.data"));
-        assert_eq!(restore(&file, &dir).expect("restores"), revision);
-        let restored = Disk::open(&dir, Retention::default()).expect("opens");
+        let begin = Revision(1_000_000);
+        assert_eq!(restore(&file, &dir, begin).expect("restores"), begin);
+        let restored = Disk::open(&dir, Retention::default(), Revision::ZERO).expect("opens");
         assert_eq!(entries(&restored), before);
-        assert_eq!((restored.revision(), restored.oldest()), (revision, revision));
-        assert!(restored.watch("", revision.previous()).is_err(), "a backup has no history");
+        // The original went on: what clients saw there is compacted here, and no revision is given twice.
+        assert_eq!((restored.revision(), restored.oldest()), (begin, begin));
+        for foreign in [Revision::ZERO, revision, store.revision(), begin.previous()] {
+            assert!(matches!(restored.watch("", foreign), Err(ReadError::Compacted { .. })), "watch after {foreign}");
+            assert!(matches!(restored.get("/last", Some(foreign)), Err(ReadError::Compacted { .. })), "at {foreign}");
+        }
+        let stale = Commit::default().unchanged("/later", store.revision()).put("/later", "z");
+        assert!(matches!(block_on(restored.commit(stale)), Err(CommitError::Conflict { found: None, .. })));
+        let mut watch = restored.watch("", begin).expect("can begin");
         let next = block_on(restored.commit(Commit::default().put("/later", "y"))).expect("commits");
-        assert_eq!(next, revision.next());
+        assert_eq!(next, begin.next());
+        assert_eq!(watch.take(9).map(|changes| changes.len()), Ok(1));
         // And a copy of the copy.
         assert_eq!(restored.backup(&home.path().join(format!("{name}.again"))).expect("a backup"), next);
     };
     check("memory", &Memory::default());
-    check("disk", &Disk::open(home.path().join("original"), Retention::default()).expect("a new store"));
-    check("forgetful", &Memory::new(Retention { changes: 3, ..Retention::default() }));
+    check(
+        "disk",
+        &Disk::open(home.path().join("original"), Retention::default(), Revision::ZERO).expect("a new store"),
+    );
+    check("forgetful", &Memory::new(Retention { changes: 3, ..Retention::default() }, Revision::ZERO));
     let left: Vec<_> =
         fs::read_dir(home.path()).expect("readable").map(|file| file.expect("an entry").file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().contains("partial")), "{left:?}");
@@ -58,8 +71,25 @@ fn an_empty_store_can_be_backed_up() {
     let home = tempfile::tempdir().expect("a directory");
     let (file, dir) = (home.path().join("empty"), home.path().join("data"));
     assert_eq!(Memory::default().backup(&file).expect("a backup"), Revision(0));
-    assert_eq!(restore(&file, &dir).expect("restores"), Revision(0));
-    assert_eq!(Disk::open(&dir, Retention::default()).expect("opens").revision(), Revision(0));
+    assert_eq!(restore(&file, &dir, Revision::ZERO).expect("restores"), Revision(1));
+    assert_eq!(Disk::open(&dir, Retention::default(), Revision::ZERO).expect("opens").revision(), Revision(1));
+}
+
+#[test]
+fn a_restored_store_never_goes_back_behind_its_backup() {
+    let home = tempfile::tempdir().expect("a directory");
+    let file = home.path().join("backup");
+    let store = Memory::new(Retention::default(), Revision(5000));
+    fill(&store, 10);
+    let revision = store.backup(&file).expect("a backup");
+    let check = |name: &str, begin: Revision, expect: Revision| {
+        let dir = home.path().join(name);
+        assert_eq!(restore(&file, &dir, begin).expect("restores"), expect);
+        assert_eq!(Disk::open(&dir, Retention::default(), Revision::ZERO).expect("opens").revision(), expect);
+    };
+    check("the clock was set back", Revision(17), revision.next());
+    check("at the same time", revision, revision.next());
+    check("later", Revision(9000), Revision(9000));
 }
 
 /// Each commit rewrites all keys, so a backup that mixes two commits would show two values.
@@ -75,8 +105,8 @@ fn a_backup_is_of_one_moment() {
         for number in 0..4 {
             let (file, dir) = (home.path().join(format!("{number}")), home.path().join(format!("{number}.data")));
             let revision = store.backup(&file).expect("a backup");
-            restore(&file, &dir).expect("restores");
-            let restored = entries(&Disk::open(&dir, Retention::default()).expect("opens"));
+            restore(&file, &dir, Revision::ZERO).expect("restores");
+            let restored = entries(&Disk::open(&dir, Retention::default(), Revision::ZERO).expect("opens"));
             assert_eq!(restored.len(), 3000);
             assert!(restored.iter().all(|entry| entry.value == restored[0].value && entry.revision == revision));
         }
@@ -100,17 +130,17 @@ fn nothing_is_overwritten_and_nothing_damaged_is_restored() {
     fs::create_dir(path("full")).expect("writable");
     fs::write(path("full/precious"), "").expect("writable");
     assert!(
-        matches!(restore(&path("good"), &path("full")), Err(RestoreError::NotEmpty { dir }) if dir == path("full"))
+        matches!(restore(&path("good"), &path("full"), Revision::ZERO), Err(RestoreError::NotEmpty { dir }) if dir == path("full"))
     );
     assert!(
-        matches!(restore(&path("missing"), &path("new")), Err(RestoreError::Io { path: named, .. }) if named == path("missing"))
+        matches!(restore(&path("missing"), &path("new"), Revision::ZERO), Err(RestoreError::Io { path: named, .. }) if named == path("missing"))
     );
 
     let good = fs::read(path("good")).expect("readable");
     let refuse = |name: &str, content: &[u8]| {
         fs::write(path(name), content).expect("writable");
         let target = path(&format!("{name}.data"));
-        let error = restore(&path(name), &target).expect_err("damaged");
+        let error = restore(&path(name), &target, Revision::ZERO).expect_err("damaged");
         assert!(matches!(&error, RestoreError::Unusable { backup, .. } if *backup == path(name)), "{error}");
         assert!(is_empty(&target), "{name}: a failed restore leaves nothing behind");
     };
@@ -123,7 +153,7 @@ fn nothing_is_overwritten_and_nothing_damaged_is_restored() {
     flipped[at] ^= 0x20;
     refuse("flipped", &flipped);
 
-    restore(&path("good"), &path("fine")).expect("the original still is good");
+    restore(&path("good"), &path("fine"), Revision::ZERO).expect("the original still is good");
 }
 
 #[test]
@@ -137,7 +167,7 @@ fn a_restore_that_was_cut_short_does_not_start_empty() {
     // Killed while copying, and after the copy had its name but no mark yet.
     for leftover in ["store.redb.restoring", "store.redb"] {
         fs::copy(home.path().join("good"), dir.join(leftover)).expect("a copy");
-        let error = Disk::open(&dir, Retention::default()).err().expect("refused").to_string();
+        let error = Disk::open(&dir, Retention::default(), Revision::ZERO).err().expect("refused").to_string();
         assert!(error.contains("restore a backup into an empty directory"), "{error}");
         fs::remove_file(dir.join(leftover)).expect("removable");
     }

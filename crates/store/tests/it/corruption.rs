@@ -58,7 +58,7 @@ fn lay_out(image: &Image, dir: &Path) {
 /// A small store with every kind of record, as a clean end and as a kill leave it.
 fn samples() -> (Content, [(&'static str, Image); 2]) {
     let home = tempfile::tempdir().expect("a directory");
-    let store = Disk::open(home.path(), Retention::default()).expect("a new store");
+    let store = Disk::open(home.path(), Retention::default(), Revision::ZERO).expect("a new store");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let commit = |commit: Commit| runtime.block_on(store.commit(commit)).expect("commits");
     for number in 0..40 {
@@ -104,7 +104,8 @@ impl Lab {
     /// True if it opens with the content it should have, false if it is refused as it should be.
     fn opens(&self, what: &str) -> bool {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            Disk::open(self.dir.path(), Retention::default()).map(|store| Content::of(&store, self.truth.oldest))
+            Disk::open(self.dir.path(), Retention::default(), Revision::ZERO)
+                .map(|store| Content::of(&store, self.truth.oldest))
         }));
         match outcome {
             Ok(Ok(content)) => {
