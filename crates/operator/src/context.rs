@@ -96,6 +96,12 @@ impl<R: Kind> Context<R> {
         self.0.engine.client.clone()
     }
 
+    /// What the operator was given by [`Operator::state`](crate::Operator::state). If it was not, that is an error which
+    /// names the type, and is shown on the object; it is not a panic.
+    pub fn state<T: Send + Sync + 'static>(&self) -> Result<&T> {
+        self.0.engine.states.get(&self.0.engine.owner.kind)
+    }
+
     /// Why this reconcile runs: what happened since the last one, oldest first.
     pub fn causes(&self) -> &[Arc<Cause>] {
         &self.0.causes
@@ -115,6 +121,33 @@ impl<R: Kind> Context<R> {
         let ObjectMeta { name, namespace, .. } = desired.meta();
         let key = self.place(&T::kind(&()), T::scope(), name.as_deref(), namespace.as_deref())?;
         self.0.engine.apply(&self.owner(), &key, &desired).await
+    }
+
+    /// An object that is made once and then left alone: a generated password, a certificate, data that users fill in.
+    /// Answers with the object as it is, whoever made it; what is given here counts only if there is none.
+    ///
+    /// It belongs to the reconciled object like what is applied, so it goes with it, and is made anew if somebody deletes
+    /// it. Nothing in it is ever changed or put back. Of two that make it at the same time one is first; the other's
+    /// reconcile is tried again, and gets what the first has made. Like [`Context::apply`] it watches the kind: the rules
+    /// for it are those of [`Operator::owns`](crate::Operator::owns).
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # fn random() -> String { "correct horse".into() }
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Database", namespaced)]
+    /// # pub struct DatabaseSpec { team: String }
+    /// async fn reconcile(ctx: Context<Database>) -> Result<Action> {
+    ///     let login = ctx.create_once(Secret::new(format!("{}-login", ctx.name())).data("password", random())).await?;
+    ///     let container = Container::new("db").image("postgres:17");
+    ///     ctx.apply(Deployment::new(ctx.name()).container(container).restart_when(&login)).await?;
+    ///     Ok(Action::await_change())
+    /// }
+    /// ```
+    pub async fn create_once<T: Kind>(&self, wanted: T) -> Result<T> {
+        let ObjectMeta { name, namespace, .. } = wanted.meta();
+        let key = self.place(&T::kind(&()), T::scope(), name.as_deref(), namespace.as_deref())?;
+        self.0.engine.create_once(&self.owner(), &key, &wanted).await
     }
 
     /// Makes all children look like this, and deletes those of before that are no longer among them.

@@ -20,6 +20,7 @@ use crate::children::{ChildKind, Converged};
 use crate::index::Indexes;
 use crate::kind::{Kind, Scope};
 use crate::metrics::Metrics;
+use crate::state::States;
 
 /// How long a reconcile waits for a cache to be filled: long enough for a large list, short enough that a missing
 /// permission is seen.
@@ -42,6 +43,8 @@ pub(crate) struct Engine {
     pub owned: RwLock<Vec<Owned>>,
     /// What objects can be found by, under the name that the user gave it.
     pub indexes: Indexes,
+    /// What the user's reconciles share.
+    pub states: States,
 }
 
 /// A kind that belongs to the objects that are reconciled.
@@ -130,6 +133,24 @@ impl Engine {
             }
         };
         Ok(object.decode()?)
+    }
+
+    /// The child of this key, made if it is not there. Another writer that made it meanwhile was faster: that is an error
+    /// which is tried again at once, with what is there then.
+    pub async fn create_once<T: Kind>(&self, owner: &Owner, key: &ObjectKey, wanted: &T) -> Result<T, Error> {
+        let cache = self.owned::<T>(key.namespace());
+        self.filled(&cache).await?;
+        if let Some(there) = cache.get(key) {
+            return Ok(there.decode()?);
+        }
+        let (api, mut config) = (&cache.target().resource, serde_json::to_value(wanted)?);
+        if let Some(namespace) = key.namespace() {
+            config["metadata"]["namespace"] = namespace.into();
+        }
+        owner.put_into(&mut config)?;
+        let made = self.writer.create(api, &config).await?;
+        self.caches.wrote(api, &made.to_string())?;
+        Ok(serde_json::from_value(made)?)
     }
 
     /// Makes a set of children true: each wanted one with its key, and of each kind what is no longer wanted.

@@ -5,6 +5,7 @@
 //! operator     a function for each kind, and the life around it
 //! context      what a reconcile is given: the object, and the cluster around it (within: other namespaces);
 //!              children are a set of what it applies
+//! state        what reconciles share besides the cluster
 //! watching     what is watched besides the objects themselves; index: what they are found by
 //! derives      CustomResource, Serialize, Deserialize, JsonSchema: a kind of one's own
 //! kind         what the API knows of a Rust type
@@ -50,6 +51,7 @@ mod context;
 mod engine;
 mod index;
 mod operator;
+mod state;
 pub mod testing;
 mod watching;
 mod within;

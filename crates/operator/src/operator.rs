@@ -34,6 +34,7 @@ use crate::metrics::{Metrics, counted};
 use crate::rules::Rules;
 use crate::settings::{ControllerOverrides, Print, Settings};
 use crate::signal::Asked;
+use crate::state::States;
 use crate::watching::{Selection, Watch, references};
 
 /// What is done to Events.
@@ -79,6 +80,7 @@ pub struct Operator<R: Kind> {
     selection: Selection,
     watches: Vec<Watches>,
     indexes: Indexes,
+    states: States,
     rules: Rules,
     overrides: ControllerOverrides,
     settings: Option<Settings>,
@@ -129,6 +131,7 @@ impl<R: Kind> Operator<R> {
             selection: Selection::default(),
             watches: Vec::new(),
             indexes: Indexes::default(),
+            states: States::default(),
             rules: Rules::new(),
             overrides: ControllerOverrides::default(),
             settings: None,
@@ -180,7 +183,6 @@ impl<R: Kind> Operator<R> {
     /// sets. A hook that fails, panics or takes more than five seconds is logged, and changes nothing about the retries.
     ///
     /// ```
-    /// # use std::sync::Arc;
     /// # use konverge::prelude::*;
     /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
     /// # #[kube(group = "example.com", version = "v1", kind = "Shop", namespaced, status = "ShopStatus")]
@@ -312,6 +314,31 @@ impl<R: Kind> Operator<R> {
         self.needs::<T>(["list", "watch"])
     }
 
+    /// Something that all reconciles and cleanups share: a client of another system, a pool, counters. They get it by
+    /// [`Context::state`]. One value of each type; what changes in it has to be behind a lock or an atomic.
+    ///
+    /// Each kind of an operator ([`Operator::and`]) has its own. To share one between them, give both a clone of an `Arc`.
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Database", namespaced)]
+    /// # pub struct DatabaseSpec { team: String }
+    /// struct Prices { gold: u32 }
+    ///
+    /// async fn reconcile(ctx: Context<Database>) -> Result<Action> {
+    ///     let prices = ctx.state::<Prices>()?;
+    ///     ctx.event("Priced", format!("it costs {}", prices.gold)).await?;
+    ///     Ok(Action::await_change())
+    /// }
+    ///
+    /// Operator::<Database>::new().state(Prices { gold: 7 }).reconcile(reconcile);
+    /// ```
+    pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
+        self.states.insert(state);
+        self
+    }
+
     /// Says that reconciles do this to objects of a kind, beyond what else is declared: `.needs::<Secret>(["get"])`.
     /// Nothing is watched or checked by it; it is for [`Operator::rules`].
     pub fn needs<T: Kind>(mut self, verbs: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
@@ -386,8 +413,7 @@ impl<R: Kind> Operator<R> {
     /// reconciles.
     ///
     /// ```
-    /// # use konverge::prelude::*;
-    /// # use konverge::{EventLog, HistoryFilter};
+    /// use konverge::prelude::*;
     /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
     /// # #[kube(group = "example.com", version = "v1", kind = "Database", namespaced)]
     /// # pub struct DatabaseSpec { team: String }

@@ -1,14 +1,16 @@
 //! Everything an operator is written with: `use konverge::prelude::*;`.
 
+pub use std::sync::Arc;
 pub use std::time::Duration;
 
 pub use kube::CustomResourceExt;
 pub use kube::core::{ListMerge, MapMerge, Reason, Rule, StructMerge};
 
 pub use crate::builders::{
-    Annotations, ClusterRole, ClusterRoleBinding, ConfigMap, Container, CronJob, DaemonSet, Deployment, Ingress,
-    IngressRule, Job, Labels, NetworkPolicy, NetworkPolicyEgress, NetworkPolicyIngress, PersistentVolumeClaim, Pod,
-    PolicyRule, Probe, Resources, Role, RoleBinding, Secret, SecurityContext, Selector, Service, ServiceAccount,
+    Annotations, ClusterRole, ClusterRoleBinding, ConfigMap, Container, CronJob, DaemonSet, Deployment,
+    HorizontalPodAutoscaler, Ingress, IngressRule, Job, Labels, Lease, Namespace, NetworkPolicy, NetworkPolicyEgress,
+    NetworkPolicyIngress, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, PolicyRule, Probe,
+    ResourceQuota, Resources, Role, RoleBinding, Secret, SecurityContext, Selector, Service, ServiceAccount,
     StatefulSet, Volume,
 };
 pub use crate::children::Children;
@@ -17,4 +19,7 @@ pub use crate::derives::{CustomResource, Deserialize, JsonSchema, Serialize};
 pub use crate::kind::Kind;
 pub use crate::operator::Operator;
 pub use crate::watching::Watch;
-pub use crate::{Action, Condition, ConditionStatus, Error, FieldErrors, ObjectKey, Predicate, Result, Severity};
+pub use crate::{
+    Action, Condition, ConditionStatus, DEGRADED, Error, EventLog, FieldErrors, HistoryFilter, Metrics, ObjectKey,
+    PROGRESSING, Predicate, READY, Result, Settings, Severity,
+};

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use konverge::prelude::*;
-use konverge::{Counter, Gauge, Labelled, MetricError, Metrics, PROGRESSING, READY};
+use konverge::{Counter, Gauge, Labelled, MetricError};
 
 /// What a user asks for.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -115,31 +115,28 @@ pub fn operator(metrics: &Metrics) -> Result<Operator<Application>, MetricError>
         )?,
         ready: metrics.gauge_by("application_ready_replicas", "Ready replicas", ["namespace", "name"])?,
     };
-    let gone = meters.clone();
-    Ok(Operator::<Application>::new()
-        .reconcile(move |ctx| reconcile(ctx, meters.clone()))
-        .on_delete(move |ctx| forget(ctx, gone.clone()))
-        .metrics(metrics.clone()))
+    Ok(Operator::<Application>::new().state(meters).reconcile(reconcile).on_delete(forget).metrics(metrics.clone()))
 }
 
-async fn reconcile(ctx: Context<Application>, meters: Meters) -> Result<Action> {
+async fn reconcile(ctx: Context<Application>) -> Result<Action> {
+    let meters = ctx.state::<Meters>()?;
     match children(&ctx).await {
         Ok(deployment) => {
-            observe(&ctx, &meters, &deployment).await?;
+            observe(&ctx, meters, &deployment).await?;
             Ok(Action::await_change())
         }
         Err(error) => {
             let status =
                 ApplicationStatus { phase: Phase::Failed, ..ctx.resource().status.clone().unwrap_or_default() };
-            tell(&ctx, &meters, status, "ReconciliationFailed", &error.to_string()).await?;
+            tell(&ctx, meters, status, "ReconciliationFailed", &error.to_string()).await?;
             Err(error)
         }
     }
 }
 
 /// Before it goes: its children go with it, because they belong to it; only the page of metrics has to be told.
-async fn forget(ctx: Context<Application>, meters: Meters) -> Result<()> {
-    meters.ready.remove([ctx.namespace(), ctx.name()]);
+async fn forget(ctx: Context<Application>) -> Result<()> {
+    ctx.state::<Meters>()?.ready.remove([ctx.namespace(), ctx.name()]);
     ctx.event("Deleted", "its Deployment, Service and ConfigMap go with it").await
 }
 
@@ -148,7 +145,7 @@ async fn children(ctx: &Context<Application>) -> Result<Deployment> {
     let spec = &ctx.resource().spec;
     let config = format!("{}-config", ctx.name());
     let settings = spec.config.iter().fold(ConfigMap::new(&config), |map, (key, value)| map.data(key, value));
-    ctx.apply(settings).await?;
+    let settings = ctx.apply(settings).await?;
 
     let limits = spec.resources.clone().unwrap_or_default();
     let resources = limits.requests.iter().fold(Resources::new(), |all, (name, amount)| all.request(name, amount));
@@ -158,7 +155,7 @@ async fn children(ctx: &Context<Application>) -> Result<Deployment> {
         .replicas(spec.replicas)
         .container(container.all_env_from_configmap(&config))
         // Environment is read at the start of a container, so that a change has to start new ones.
-        .pod_annotation("cloudnative.elide.dev/config", checksum(&spec.config));
+        .restart_when(&settings);
     let deployment = match spec.strategy {
         Strategy::RollingUpdate => deployment.rolling_update("25%", "25%"),
         Strategy::Recreate => deployment.recreate(),
@@ -227,12 +224,4 @@ fn stuck(deployment: &Deployment) -> Option<String> {
         found.message.clone().or_else(|| found.reason.clone())
     };
     says("Progressing", "False").or_else(|| says("ReplicaFailure", "True"))
-}
-
-/// The same for the same config, and hardly ever for another (FNV-1a).
-fn checksum(config: &BTreeMap<String, String>) -> String {
-    let bytes = config.iter().flat_map(|(key, value)| [key, "=", value, "\n"].map(str::as_bytes)).flatten();
-    let hash =
-        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-    format!("{hash:016x}")
 }

@@ -2,7 +2,6 @@
 //! and a check that says what is wrong with a spec that no retry can mend.
 
 use konverge::prelude::*;
-use konverge::{PROGRESSING, READY};
 
 /// What a user asks for.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use super::number::{Count, NumberOrText, int32};
 use super::pods::{Pods as _, Template, app, pods};
+use super::restart::{CHECKSUM, checksum};
 use super::wrapper::{kind, named, put, spec};
 use super::{Labels, PersistentVolumeClaim, Selector};
 
@@ -69,6 +70,27 @@ macro_rules! workload {
                 self
             }
 
+            /// Starts new pods whenever the data of this ConfigMap or Secret changes, step by step as after any other
+            /// change: pods read environment variables only when they start, and most programs read their files only
+            /// then, too. May be said several times.
+            ///
+            /// ```
+            /// use konverge::prelude::*;
+            /// let config = ConfigMap::new("web").data("colour", "blue");
+            #[doc = concat!("let web = ", stringify!($name), "::new(\"web\")")]
+            ///     .container(Container::new("app").image("nginx:1.25").all_env_from_configmap(config.name()))
+            ///     .restart_when(&config);
+            /// ```
+            ///
+            /// The pods carry a sum of the data (half of a SHA-256) in the annotation `konverge.dev/config-checksum`. It
+            /// does not show the data, but whoever may read the pods can find out whether a guess of it is right.
+            pub fn restart_when(mut self, config: &impl super::ConfigData) -> Self {
+                let annotations = self.0.pod_metadata().annotations.get_or_insert_default();
+                let sum = checksum(annotations.get(CHECKSUM).map(String::as_str), config);
+                annotations.insert(CHECKSUM.to_owned(), sum);
+                self
+            }
+
             /// Seconds a pod must be ready before it counts.
             pub fn min_ready_seconds(self, seconds: impl Count) -> Self {
                 let seconds = int32(seconds);
@@ -111,6 +133,11 @@ macro_rules! replicated {
             /// How many pods are ready.
             pub fn ready_replicas(&self) -> i32 {
                 self.0.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or_default()
+            }
+
+            /// Whether so many pods are ready, in whatever type the number is: `web.has_ready(spec.replicas)`.
+            pub fn has_ready(&self, pods: impl Count) -> bool {
+                i128::from(self.ready_replicas()) >= pods.count()
             }
 
             /// How many pods are available.

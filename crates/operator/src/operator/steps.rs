@@ -76,6 +76,7 @@ impl<R: Kind> Operator<R> {
             metrics: shared.metrics.clone(),
             owned: RwLock::default(),
             indexes: self.indexes.clone(),
+            states: self.states.clone(),
         });
         for watches in &self.watches {
             watches(&engine)?;

@@ -65,7 +65,7 @@ impl Owner {
 
     /// Says in a child that is to be applied whom it belongs to: by a reference, or by an annotation where the API knows
     /// no such reference, into another namespace or out of one.
-    pub(crate) fn put_into(&self, config: &mut Value) -> Result<(), WriteError> {
+    pub fn put_into(&self, config: &mut Value) -> Result<(), WriteError> {
         let child = key_of(config)?;
         if !self.may_own(&child) {
             self.annotate(config);

@@ -1,6 +1,7 @@
 //! What each word of a builder stands for, as tables of JSON; an API server with strict fields takes all of it.
 
 mod container;
+mod limits;
 
 use std::fmt::Debug;
 
