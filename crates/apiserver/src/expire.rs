@@ -1,8 +1,8 @@
-//! Objects that expire: events. In: the age their kind may reach. Out: deletions, as any client makes them. Never asks who
-//! owns what; `collect` and controllers do.
+//! What goes by its age: events, and the store's history. In: the age their kind may reach. Out: deletions, as any client
+//! makes them. Never asks who owns what; `collect` and controllers do.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use konverge_store::Range;
@@ -15,6 +15,9 @@ use crate::server::Server;
 /// How often they are looked for.
 const EVERY: Duration = Duration::from_secs(60);
 
+/// How many objects are looked at before others get their turn on this thread: about a millisecond's worth.
+const BATCH: usize = 100;
+
 /// Looks now and then until the server closes or is gone.
 pub(crate) async fn run(server: Weak<Server>, mut closing: tokio::sync::watch::Receiver<bool>) {
     let mut clock = tokio::time::interval(EVERY);
@@ -23,6 +26,7 @@ pub(crate) async fn run(server: Weak<Server>, mut closing: tokio::sync::watch::R
             _ = clock.tick() => {
                 let Some(server) = server.upgrade() else { return };
                 expire(&server).await;
+                maintain(&server).await;
             }
             () = async { drop(closing.wait_for(|closing| *closing).await) } => return,
         }
@@ -35,16 +39,33 @@ async fn expire(server: &Arc<Server>) {
     let kinds = server.kinds.snapshot();
     for row in kinds.stored() {
         let Some(age) = row.behaviour.expires else { continue };
-        let page = server.store.range(Range { prefix: &row.shelf.prefix, ..Range::default() });
-        let page = page.expect("the newest revision can always be read");
-        for entry in page.entries {
-            let object = row.view(&entry);
-            let seen = last_seen(&object);
-            if seen.is_some_and(|seen| now.duration_since(seen).unsigned_abs() > age && now > seen) {
-                let (namespace, name) = row.identity(&entry.key);
-                report(done(delete(server, row, namespace, name, &DeleteOptions::default()).await)).await;
+        let mut after: Option<Arc<str>> = None;
+        loop {
+            let range =
+                Range { prefix: &row.shelf.prefix, after: after.as_deref(), limit: Some(BATCH), ..Range::default() };
+            let page = server.store.range(range).expect("the newest revision can always be read");
+            after = page.entries.last().map(|entry| entry.key.clone());
+            for entry in page.entries {
+                let object = row.view(&entry);
+                let seen = last_seen(&object);
+                if seen.is_some_and(|seen| now.duration_since(seen).unsigned_abs() > age && now > seen) {
+                    let (namespace, name) = row.identity(&entry.key);
+                    report(done(delete(server, row, namespace, name, &DeleteOptions::default()).await)).await;
+                }
             }
+            if !page.more {
+                break;
+            }
+            tokio::task::yield_now().await;
         }
+    }
+}
+
+/// Lets the store give back what is too old, beside the threads that serve.
+async fn maintain(server: &Arc<Server>) {
+    let store = server.store.clone();
+    if tokio::task::spawn_blocking(move || store.maintain(Instant::now())).await.is_err() {
+        tracing::error!("the store could not be maintained: it panicked; its history grows until a restart");
     }
 }
 
@@ -52,4 +73,48 @@ async fn expire(server: &Arc<Server>) {
 fn last_seen(event: &Value) -> Option<Timestamp> {
     let times = ["/metadata/creationTimestamp", "/lastTimestamp", "/eventTime", "/series/lastObservedTime"];
     times.iter().filter_map(|path| event.pointer(path)?.as_str()?.parse().ok()).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use konverge_store::Commit;
+    use serde_json::json;
+
+    use super::*;
+    use crate::record;
+    use crate::server::{ApiServer, Options};
+
+    #[tokio::test]
+    async fn others_get_their_turn_while_events_are_looked_at() {
+        let api = ApiServer::open(Options::default()).await.unwrap();
+        let server = &api.0;
+        let kinds = server.kinds.snapshot();
+        let row = kinds.find("", "v1", "events").unwrap();
+        let mut all = Commit::default();
+        for number in 0..20 * BATCH {
+            let name = format!("e{number:05}");
+            // Every tenth has outlived its time.
+            let created = if number % 10 == 0 { "2020-01-01T00:00:00Z".parse().unwrap() } else { server.env.now() };
+            let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {
+                "name": name, "namespace": "default", "creationTimestamp": crate::env::rfc3339(created),
+            }});
+            all = all.put(row.key(Some("default"), &name), record::encode(&event));
+        }
+        server.store.commit(all).await.unwrap();
+        let turns = Arc::new(AtomicUsize::new(0));
+        let counting = turns.clone();
+        let other = tokio::spawn(async move {
+            loop {
+                counting.fetch_add(1, Relaxed);
+                tokio::task::yield_now().await;
+            }
+        });
+        expire(server).await;
+        other.abort();
+        let left = server.store.count(Range { prefix: &row.shelf.prefix, ..Range::default() });
+        assert_eq!(left, Ok(18 * BATCH));
+        assert!(turns.load(Relaxed) >= 15, "{} turns", turns.load(Relaxed));
+    }
 }

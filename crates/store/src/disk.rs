@@ -157,6 +157,11 @@ impl Store for Disk {
         self.desk.queue.nudge();
     }
 
+    fn maintain(&self, now: Instant) {
+        self.ledger.trim(now, |records, compacted| self.desk.retire(records, compacted));
+        self.desk.queue.nudge();
+    }
+
     fn backup(&self, to: &Path) -> Result<Revision, BackupError> {
         backup::write(&self.ledger.snapshot(), to)
     }

@@ -3,7 +3,8 @@
 //! nothing nor is told that it lost something when it did not. It never holds a change.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
+    ops::Bound::{Excluded, Included, Unbounded},
     sync::{
         Arc, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -44,7 +45,34 @@ impl Topic {
     }
 }
 
-type Topics = HashMap<Arc<str>, Arc<Topic>>;
+/// By prefix, so that a commit finds those of its keys without looking at all others.
+type Topics = BTreeMap<Arc<str>, Arc<Topic>>;
+
+/// The topics a search for those of `key` looks at, longest first, and whether each is one.
+///
+/// All prefixes of a key sort before it. So the last topic up to the key either is one of them, or tells by what it has
+/// in common with the key how long the next one can be at most.
+fn search<'a>(topics: &'a Topics, key: &'a str) -> impl Iterator<Item = (&'a Arc<Topic>, bool)> {
+    let mut end = Some(Included(key));
+    std::iter::from_fn(move || {
+        let (prefix, topic) = topics.range::<str, _>((Unbounded, end?)).next_back()?;
+        let mut common = prefix.bytes().zip(key.bytes()).take_while(|(left, right)| left == right).count();
+        let found = common == prefix.len();
+        while !key.is_char_boundary(common) {
+            common -= 1;
+        }
+        end = match found {
+            true if common == 0 => None,
+            true => Some(Excluded(&key[..common])),
+            false => Some(Included(&key[..common])),
+        };
+        Some((topic, found))
+    })
+}
+
+fn topics_of<'a>(topics: &'a Topics, key: &'a str) -> impl Iterator<Item = &'a Arc<Topic>> {
+    search(topics, key).filter_map(|(topic, found)| found.then_some(topic))
+}
 
 #[derive(Default)]
 pub(crate) struct Hub {
@@ -74,23 +102,24 @@ impl Hub {
         Subscription { woken: topic.wake.subscribe(), topic, topics: Arc::downgrade(&self.topics) }
     }
 
-    /// Notes that these rows are about to be visible. Gives the topics to wake once they are.
+    /// Notes that the rows of one commit are about to be visible. Gives the topics to wake once they are.
     pub fn committed(&self, rows: &[Row]) -> Vec<Arc<Topic>> {
         let topics = self.topics.lock();
         let mut touched = Vec::new();
-        for topic in topics.values() {
-            if let Some(row) = rows.iter().rev().find(|row| row.key.starts_with(&*topic.prefix)) {
-                topic.newest.store(row.revision().0, Relaxed);
-                touched.push(topic.clone());
-            }
+        for row in rows {
+            let revision = row.revision().0;
+            // All rows share the revision: a topic that has it already was found by an earlier one.
+            let new = topics_of(&topics, &row.key).filter(|topic| topic.newest.swap(revision, Relaxed) != revision);
+            touched.extend(new.cloned());
         }
         touched
     }
 
     /// Notes that these rows left the history.
     pub fn compacted(&self, rows: &[Row]) {
-        for topic in self.topics.lock().values() {
-            if let Some(row) = rows.iter().rev().find(|row| row.key.starts_with(&*topic.prefix)) {
+        let topics = self.topics.lock();
+        for row in rows {
+            for topic in topics_of(&topics, &row.key) {
                 topic.lost.fetch_max(row.revision().0, Relaxed);
             }
         }
@@ -135,6 +164,45 @@ impl Drop for Subscription {
         let mut topics = topics.lock();
         if self.topic.watchers.fetch_sub(1, Relaxed) == 1 {
             topics.remove(&self.topic.prefix);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The prefixes that are found for a key, and how many topics were looked at.
+    fn find(hub: &Hub, key: &str) -> (Vec<String>, usize) {
+        let topics = hub.topics.lock();
+        let looked = search(&topics, key).count();
+        (topics_of(&topics, key).map(|topic| topic.prefix.to_string()).collect(), looked)
+    }
+
+    #[test]
+    fn a_key_finds_all_its_prefixes() {
+        let all = ["", "/", "/a", "/a/", "/a/a", "/a/b/", "/a/b/cc", "/b", "/a/b/ö", "/a/b/ü", "/a/b/üx", "z"];
+        let hub = Hub::default();
+        let _watchers: Vec<_> = all.iter().map(|prefix| hub.subscribe(prefix, Revision::ZERO)).collect();
+        for key in
+            ["", "/", "/a", "/a/b", "/a/b/", "/a/b/c", "/a/b/cc", "/a/b/ccc", "/a/b/ü", "/a/b/üxy", "/a/b/ä", "x", "zz"]
+        {
+            let mut expect: Vec<&str> = all.into_iter().filter(|prefix| key.starts_with(prefix)).collect();
+            expect.sort_by_key(|prefix| std::cmp::Reverse(prefix.len()));
+            assert_eq!(find(&hub, key).0, expect, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_commit_does_not_look_at_all_topics() {
+        let hub = Hub::default();
+        let kinds = (0..1000).flat_map(|kind| [format!("/{kind}/"), format!("/{kind}/default/")]);
+        let names = (0..10_000).map(|name| format!("/7/default/n{name}"));
+        let _watchers: Vec<_> = kinds.chain(names).map(|prefix| hub.subscribe(&prefix, Revision::ZERO)).collect();
+        for (key, found) in [("/7/default/n77", 4), ("/7/default/x", 2), ("/999/other/x", 1), ("/none/x", 0)] {
+            let (prefixes, looked) = find(&hub, key);
+            assert_eq!(prefixes.len(), found, "{key}: {prefixes:?}");
+            assert!(looked <= found + 8, "{key}: looked at {looked} topics for {found}");
         }
     }
 }

@@ -166,10 +166,21 @@ impl Index {
         forgotten
     }
 
-    /// Forgets what the retention does not keep. The newest commit always stays, or no watch could ever see it.
-    pub fn trim(&mut self, retention: &Retention, now: Instant) -> Forgotten {
+    /// Forgets what the retention does not keep, about `budget` changes of it, so that nobody holds a lock for as long as
+    /// a whole history takes. The newest commit always stays, or no watch could ever see it.
+    pub fn trim(&mut self, retention: &Retention, now: Instant, budget: usize) -> Forgotten {
         let before = self.history.surplus(retention, now).min(self.newest.previous());
-        self.compact(before)
+        self.compact(self.history.within(before, budget))
+    }
+
+    /// Keys that are there or were within the history, versions of them, and changes in the history.
+    #[cfg(test)]
+    pub fn sizes(&self) -> (usize, usize, usize) {
+        let versions = self.keys.values().map(|chain| match chain {
+            Chain::One(_) => 1,
+            Chain::Many(versions) => versions.len(),
+        });
+        (self.keys.len(), versions.sum(), self.history.len())
     }
 
     /// Drops the deletions that [`Index::load`] brought in, and names their records: nobody can read back to them.

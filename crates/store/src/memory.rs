@@ -61,6 +61,10 @@ impl Store for Memory {
         self.ledger.compact(before, |_, _| {});
     }
 
+    fn maintain(&self, now: Instant) {
+        self.ledger.trim(now, |_, _| {});
+    }
+
     fn backup(&self, to: &Path) -> Result<Revision, BackupError> {
         backup::write(&self.ledger.snapshot(), to)
     }

@@ -1,6 +1,6 @@
 //! The trait that every backend implements, and what it promises. [`crate::conformance`] is its definition in tests.
 
-use std::{path::Path, pin::Pin};
+use std::{path::Path, pin::Pin, time::Instant};
 
 use crate::{BackupError, Commit, CommitError, Entry, Page, Range, ReadError, Revision, Watch};
 
@@ -52,6 +52,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Forget what was before `before`: it becomes the oldest readable revision. Newest versions stay.
     fn compact(&self, before: Revision);
+
+    /// Gives back what time has made useless: history that is too old although nothing is committed any more. Call it
+    /// about once a minute; it does a little at a time, but may take a tenth of a second in all.
+    fn maintain(&self, now: Instant);
 
     /// A consistent copy to a new file, while everything goes on; [`crate::restore`] makes a store of it again.
     /// Blocks for as long as the disk takes.

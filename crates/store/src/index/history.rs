@@ -8,11 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Version;
+use super::{Version, chain::give_back};
 use crate::{Change, Revision};
 
-/// How much history is kept for watches and for reads that look back. History goes when *any* of these is exceeded;
-/// it is looked at with each commit, so an idle store keeps what it has.
+/// How much history is kept for watches and for reads that look back. History goes when *any* of these is exceeded: a
+/// little with each commit, and the rest when [`crate::Store::maintain`] is called.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
     /// At most so many changes. A row costs 32 bytes, and a watcher a hundred thousand changes behind is better off
@@ -89,7 +89,18 @@ impl History {
         self.superseded -= rows.iter().map(Row::superseded).sum::<usize>();
         let old = self.marks.partition_point(|(_, revision)| *revision <= through);
         self.marks.drain(..old);
+        give_back(&mut self.rows);
         rows
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The revision through which `budget` rows go, if that is before `through`. A commit is never split.
+    pub fn within(&self, through: Revision, budget: usize) -> Revision {
+        self.rows.get(budget.saturating_sub(1)).map_or(through, |row| row.revision().min(through))
     }
 
     /// The revision through which history exceeds the retention; zero: it does not.

@@ -25,12 +25,12 @@ fn retention_keeps_what_it_says() {
         for number in 0..10 {
             apply(&mut index, Commit::default().put("/a", vec![0; 100]), begin + after(10 * number));
         }
-        let forgotten = index.trim(&retention, begin + after(90));
+        let forgotten = index.trim(&retention, begin + after(90), usize::MAX);
         assert_eq!(index.compacted(), Revision(expect), "{retention:?}");
         assert_eq!(forgotten.rows.len() as u64, expect, "{retention:?}");
         // Each change that goes takes the version it replaced; the first replaced nothing.
         assert_eq!(forgotten.records.len() as u64, expect.saturating_sub(1), "{retention:?}");
-        assert!(index.trim(&retention, begin + after(90)).rows.is_empty(), "trimmed is trimmed");
+        assert!(index.trim(&retention, begin + after(90), usize::MAX).rows.is_empty(), "trimmed is trimmed");
     };
     check(UNBOUNDED, 0);
     check(Retention { changes: 10, ..UNBOUNDED }, 0);
@@ -55,9 +55,29 @@ fn a_commit_is_kept_or_forgotten_whole() {
     for _ in 0..3 {
         apply(&mut index, Commit::default().put("/a", "x").put("/b", "x").put("/c", "x"), now);
     }
-    index.trim(&Retention { changes: 8, ..UNBOUNDED }, now);
+    index.trim(&Retention { changes: 8, ..UNBOUNDED }, now, usize::MAX);
     assert_eq!(index.compacted(), Revision(1));
     assert_eq!(index.changes("", Revision(1), 100, 100).0.len(), 6);
+}
+
+#[test]
+fn a_budget_bounds_what_is_forgotten_at_once() {
+    let check = |budget: usize, expect: &[u64]| {
+        let mut index = Index::default();
+        let now = Instant::now();
+        for _ in 0..10 {
+            apply(&mut index, Commit::default().put("/a", "x").put("/b", "x"), now);
+        }
+        for through in expect {
+            index.trim(&Retention { changes: 4, ..UNBOUNDED }, now, budget);
+            assert_eq!(index.compacted(), Revision(*through), "with a budget of {budget}");
+        }
+    };
+    check(1, &[1, 2, 3]);
+    check(2, &[1, 2, 3]);
+    check(3, &[2, 4, 6]);
+    check(6, &[3, 6, 8, 8]);
+    check(usize::MAX, &[8, 8]);
 }
 
 #[test]
@@ -67,7 +87,7 @@ fn marks_are_few_and_ages_are_never_understated() {
     for number in 0..10_000 {
         apply(&mut index, Commit::default().put("/a", "x"), begin + Duration::from_millis(number));
     }
-    index.trim(&Retention { age: after(5), ..UNBOUNDED }, begin + after(10));
+    index.trim(&Retention { age: after(5), ..UNBOUNDED }, begin + after(10), usize::MAX);
     let kept = 10_000 - index.compacted().0;
     assert!((5_000..=7_000).contains(&kept), "history of five to seven seconds is kept, not {kept} ms");
 }
