@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use konverge_core::ObjectKey;
 use konverge_runtime::{
-    Cause, Condition, Conditions, Error, Object, OtherFields, Owner, READY, Record, Result, Severity, StatusUpdate,
+    Adopt, Cause, Condition, Conditions, Error, Object, OtherFields, Owner, OwnerCheck, READY, Record, Result,
+    Severity, StatusUpdate, WriteError,
 };
 use kube::Client;
 use serde::Serialize;
@@ -33,14 +34,16 @@ struct Inner<R> {
     engine: Arc<Engine>,
     /// Whether the operator's code set or removed the condition `Ready` in this reconcile: then that is its own.
     has_said_ready: AtomicBool,
+    /// Whether the object may still adopt others, asked of the server when it first would.
+    check: OwnerCheck,
 }
 
 impl<R: Kind> Context<R> {
     /// The context of an object; one that does not read as its type is an error.
     pub(crate) fn new(engine: Arc<Engine>, object: Arc<Object>, causes: Arc<[Arc<Cause>]>) -> Result<Self> {
         let resource: R = object.decode()?;
-        let (key, has_said_ready) = (object.key(), AtomicBool::new(false));
-        Ok(Self(Arc::new(Inner { resource, key, object, causes, engine, has_said_ready })))
+        let (key, has_said_ready, check) = (object.key(), AtomicBool::new(false), OwnerCheck::default());
+        Ok(Self(Arc::new(Inner { resource, key, object, causes, engine, has_said_ready, check })))
     }
 
     /// The object as this reconcile began with it.
@@ -115,12 +118,15 @@ impl<R: Kind> Context<R> {
     /// Makes an object look like this: creates it, changes it, or does nothing if it does already. It belongs to the
     /// reconciled object, goes when that goes, and is put back when somebody else changes it.
     ///
+    /// An object that exists and belongs to nobody is taken over, unless the reconciled object is being deleted. That costs
+    /// one read of the reconciled object for each reconcile that takes something over.
+    ///
     /// What lies in another namespace, or in none while the reconciled object is in one, is put back as well but cannot
     /// go by itself: Kubernetes knows no such owners. Delete it in `on_delete`, with [`Context::within`].
     pub async fn apply<T: Kind>(&self, desired: T) -> Result<T> {
         let ObjectMeta { name, namespace, .. } = desired.meta();
         let key = self.place(&T::kind(&()), T::scope(), name.as_deref(), namespace.as_deref())?;
-        self.0.engine.apply(&self.owner(), &key, &desired).await
+        self.0.engine.apply((&self.owner(), self.adopt()?), &key, &desired).await
     }
 
     /// An object that is made once and then left alone: a generated password, a certificate, data that users fill in.
@@ -183,7 +189,7 @@ impl<R: Kind> Context<R> {
             }
             placed.push((kind, key, config));
         }
-        self.0.engine.apply_all(&self.owner(), &set, &kinds, placed).await
+        self.0.engine.apply_all((&self.owner(), self.adopt()?), &set, &kinds, placed).await
     }
 
     /// Deletes an object in this namespace; that there is none is fine.
@@ -315,6 +321,22 @@ impl<R: Kind> Context<R> {
         let Inner { engine, object, key, .. } = &*self.0;
         let (api_version, kind) = (engine.owner.api_version.clone(), engine.owner.kind.clone());
         Owner { api_version, kind, key: key.clone(), uid: object.uid().to_owned() }
+    }
+
+    /// Whether what exists already may be taken over. Nothing at all may be applied by a reconcile during which the object
+    /// began to go: only its cleanup knows what is still to be made.
+    fn adopt(&self) -> Result<Adopt<'_>> {
+        let Inner { engine, object, key, check, .. } = &*self.0;
+        if object.is_terminating() {
+            return Ok(Adopt::Never);
+        }
+        if self.current().is_terminating() {
+            let kind = &engine.owner.kind;
+            let message =
+                format!("{kind} {key} is being deleted since this reconcile began, so nothing is applied for it");
+            return Err(WriteError::Conflict { message, fields: Vec::new() }.into());
+        }
+        Ok(Adopt::IfAlive { api: &engine.owner, check })
     }
 
     /// Where an object belongs that says so, or not: then it goes into this namespace.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{
-    Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Event, Member, OWNER_LABEL, Object, Owner,
-    Recorder, SetStep, Severity, Subject, Target, Trigger, Writer,
+    Adopt, Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Event, Member, OWNER_LABEL, Object,
+    Owner, Recorder, SetStep, Severity, Subject, Target, Trigger, Writer,
 };
 use kube::Client;
 use kube::core::ApiResource;
@@ -120,11 +120,16 @@ impl Engine {
     }
 
     /// Makes the child of this key look as wanted.
-    pub async fn apply<T: Kind>(&self, owner: &Owner, key: &ObjectKey, desired: &T) -> Result<T, Error> {
+    pub async fn apply<T: Kind>(
+        &self,
+        (owner, adopt): (&Owner, Adopt<'_>),
+        key: &ObjectKey,
+        desired: &T,
+    ) -> Result<T, Error> {
         let cache = self.owned::<T>(key.namespace());
         self.filled(&cache).await?;
         let (api, live) = (&cache.target().resource, cache.get(key));
-        let options = ApplyOptions { namespace: key.namespace(), owner: Some(owner), ..ApplyOptions::default() };
+        let options = ApplyOptions { namespace: key.namespace(), owner: Some(owner), adopt, ..ApplyOptions::default() };
         let object = match self.writer.apply(api, live.as_deref(), desired, options).await? {
             Applied::Unchanged => live.ok_or_else(|| Error::new("nothing was there to be left unchanged"))?,
             Applied::Created(object) | Applied::Updated(object) => {
@@ -156,7 +161,7 @@ impl Engine {
     /// Makes a set of children true: each wanted one with its key, and of each kind what is no longer wanted.
     pub async fn apply_all(
         &self,
-        owner: &Owner,
+        (owner, adopt): (&Owner, Adopt<'_>),
         set: &str,
         kinds: &[ChildKind],
         wanted: Vec<(ChildKind, ObjectKey, Value)>,
@@ -208,7 +213,7 @@ impl Engine {
                 noted = done;
             }
         };
-        let report = self.writer.apply_all(set, owner, wanted, &members, note).await?;
+        let report = self.writer.apply_all(set, owner, adopt, wanted, &members, note).await?;
         noted?;
         let mut converged = Converged::default();
         for applied in &report.applied {

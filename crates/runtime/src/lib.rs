@@ -55,7 +55,7 @@ pub use trigger::{Cause, Predicate, Trigger, What, Which};
 pub use watch::{Lists, Target, WatchSettings, WatchState};
 pub use worker::{Action, BoxFuture, Meter, Reconciler, Run, Verdict, WorkerMeter, panic_message};
 pub use write::{
-    Applied, ApplyOptions, Child, Conflicts, Deleted, Fence, Fenced, FieldManager, Finalized, Member, OWNER_ANNOTATION,
-    OWNER_LABEL, Observation, Observer, OpenFence, Owner, Patch, RequestOutcome, SET_LABEL, SetReport, SetStep, Writer,
-    WriterOptions,
+    Adopt, Applied, ApplyOptions, Child, Conflicts, Deleted, Fence, Fenced, FieldManager, Finalized, Member,
+    OWNER_ANNOTATION, OWNER_LABEL, Observation, Observer, OpenFence, Owner, OwnerCheck, Patch, RequestOutcome,
+    SET_LABEL, SetReport, SetStep, Writer, WriterOptions,
 };

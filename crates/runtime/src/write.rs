@@ -6,10 +6,12 @@
 //! config   what is to be applied, marked with a digest of itself
 //! skip     would it change anything?          (pure; types, equal, digest help)
 //! owner    whom it belongs to                 (pure)
+//! adopt    may it be taken over, if it exists already?
 //! send     one request, fenced and observed
 //! finalizer, set                              what takes more than one request
 //! ```
 
+mod adopt;
 mod config;
 mod digest;
 mod equal;
@@ -35,6 +37,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+pub use adopt::{Adopt, OwnerCheck};
 pub(crate) use config::key_of;
 use config::{Config, key_to_create};
 pub(crate) use digest::Digest;
@@ -104,6 +107,8 @@ pub struct ApplyOptions<'a> {
     pub namespace: Option<&'a str>,
     /// Whom the object belongs to: by a reference, or by an annotation where there can be no reference.
     pub owner: Option<&'a Owner>,
+    /// Whether that owner may take over an object that exists and does not refer to it.
+    pub adopt: Adopt<'a>,
     /// What to do about fields other managers own.
     pub conflicts: Conflicts,
 }
@@ -156,6 +161,9 @@ pub enum Patch {
     /// RFC 6902, whose own `test` operations say what it expects.
     Json(Value),
 }
+
+/// How often an object is looked at again that changes while it is to be written.
+const LOOKS: usize = 3;
 
 /// More objects than this with something to remember are forgotten all at once, which costs one request for each.
 const MOST_SETTLED: usize = 100_000;
@@ -235,6 +243,9 @@ impl Writer {
     /// shows that nothing would change, nothing is sent, and where that version was found to have just this before,
     /// neither of them is even taken apart. Fields that were applied before and are no longer in `config` go; fields of
     /// others stay; fields of ours that others changed are put back. A status in `config` is left out.
+    ///
+    /// Where [`ApplyOptions::adopt`] says that the owner may be going, an object that has changed since the cache saw it
+    /// is read from the server and looked at again.
     pub async fn apply<C: Serialize + Sync + ?Sized>(
         &self,
         api: &ApiResource,
@@ -242,6 +253,41 @@ impl Writer {
         config: &C,
         options: ApplyOptions<'_>,
     ) -> Result<Applied, WriteError> {
+        // What the server showed of the object, once it had to be looked at.
+        let mut fresh: Option<Option<Arc<Object>>> = None;
+        let mut looks = 0;
+        loop {
+            let now = fresh.as_ref().map_or(live, Option::as_deref);
+            match self.apply_to(api, now, config, options).await {
+                Err(WriteError::Conflict { fields, .. })
+                    if fields.is_empty() && looks < LOOKS && options.expects(now).is_some() => {}
+                applied => {
+                    return applied.map(|applied| match (applied, fresh.flatten()) {
+                        // The caller has an older one, and nothing else tells it of this.
+                        (Applied::Unchanged, Some(fresh)) => Applied::Updated(fresh),
+                        (applied, _) => applied,
+                    });
+                }
+            }
+            let key = now.map(Object::key).expect("a version is only expected of an object that was seen");
+            fresh = Some(self.see(api, &key).await?);
+            looks += 1;
+        }
+    }
+
+    /// Applies to an object that is, as far as the caller knows, as in `live`.
+    async fn apply_to<C: Serialize + Sync + ?Sized>(
+        &self,
+        api: &ApiResource,
+        live: Option<&Object>,
+        config: &C,
+        options: ApplyOptions<'_>,
+    ) -> Result<Applied, WriteError> {
+        let (adopts, expected, owner) = (options.adopts(live), options.expects(live), options.owner);
+        let options = match options.adopt {
+            Adopt::Never if adopts => ApplyOptions { owner: None, ..options },
+            _ => options,
+        };
         let given = given(api, config, options)?;
         if live.is_some_and(|live| self.is_known(given, live)) {
             return Ok(self.unchanged(api));
@@ -253,8 +299,8 @@ impl Writer {
         if let Some(owner) = options.owner {
             owner.put_into(&mut config)?;
         }
-        let config = Config::new(api, config, &self.0.manager)?;
-        if let (Some(owner), Some(live)) = (options.owner, live) {
+        let mut config = Config::new(api, config, &self.0.manager)?;
+        if let (Some(owner), Some(live)) = (owner, live) {
             owner.may_take(&config.key, live)?;
         }
         let ty = self.0.types.of(api);
@@ -272,15 +318,20 @@ impl Writer {
             }
             Decision::Create | Decision::Changed => {}
         }
+        if let (true, Some(owner), Adopt::IfAlive { api, check }) = (adopts, options.owner, options.adopt) {
+            self.check_owner(api, owner, &config.key, check).await?;
+        }
         let verb = Verb::Apply { force: options.conflicts == Conflicts::Take };
+        config.expect(expected);
         let call = Call { verb, api, key: &config.key, subresource: "", body: Some(&config.object) };
         let answer = self.send(call).await?;
-        let object = answer.object()?;
+        let (code, object) = (answer.code, answer.object()?);
+        config.expect(None);
         self.settle(slot, differences(&ty, &object.value(), &config.object).sum);
         if config.is_mark_of(&object) {
             self.know(given, &object);
         }
-        Ok(match answer.code {
+        Ok(match code {
             StatusCode::CREATED => Applied::Created(object),
             _ => Applied::Updated(object),
         })

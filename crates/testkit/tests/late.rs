@@ -10,8 +10,8 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
-use konverge::kube::Client;
 use konverge::kube::client::Body;
+use konverge::kube::{Client, Resource};
 use konverge::{Children, prelude::*};
 use konverge_testkit::{Cluster, Verb};
 use tokio::sync::oneshot;
@@ -29,9 +29,10 @@ pub struct ThingSpec {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ThingStatus {}
 
-/// A client whose watches bring everything a little late, as those of a busy cluster do.
+/// A client whose watches bring everything a little late, as those of a busy cluster do; or only those of the kinds whose
+/// path this text is part of.
 #[derive(Clone)]
-struct Late(Client);
+struct Late(Client, &'static str);
 
 const LAG: Duration = Duration::from_millis(100);
 
@@ -47,6 +48,7 @@ impl tower_service::Service<http::Request<Body>> for Late {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let client = self.0.clone();
         let watches = request.uri().query().is_some_and(|query| query.contains("watch="));
+        let watches = watches && request.uri().path().contains(self.1);
         Box::pin(async move {
             let answer = client.send(request).await?;
             let lag = if watches { LAG } else { Duration::ZERO };
@@ -63,8 +65,17 @@ impl tower_service::Service<http::Request<Body>> for Late {
 
 /// Runs an operator whose watches are late.
 fn run_late(cluster: &Cluster, operator: Operator<Thing>) -> (oneshot::Sender<()>, JoinHandle<Result<()>>) {
+    run_late_for("", cluster, operator)
+}
+
+/// Runs an operator some of whose watches are late.
+fn run_late_for(
+    kinds: &'static str,
+    cluster: &Cluster,
+    operator: Operator<Thing>,
+) -> (oneshot::Sender<()>, JoinHandle<Result<()>>) {
     let (stop, stopped) = oneshot::channel();
-    let operator = operator.in_test(Client::new(Late(cluster.client()), "default"));
+    let operator = operator.in_test(Client::new(Late(cluster.client(), kinds), "default"));
     (stop, tokio::spawn(operator.run_until(async { drop(stopped.await) })))
 }
 
@@ -143,4 +154,52 @@ async fn what_came_through_is_seen_although_the_rest_failed() -> Result<()> {
     assert_eq!(seen.load(Ordering::SeqCst), 1);
     drop(stop);
     running.await.unwrap()
+}
+
+/// An owner that is deleted without its children loses their references first. The operator hears of that before it hears
+/// that the owner goes, and must not put the references back: the children would be collected with the owner.
+#[tokio::test(start_paused = true)]
+async fn children_of_an_owner_that_is_deleted_without_them_stay() -> Result<()> {
+    async fn one_by_one(ctx: konverge::Context<Thing>) -> Result<Action> {
+        for name in ["a", "b"] {
+            ctx.apply(ConfigMap::new(name).data("n", "1")).await?;
+        }
+        Ok(Action::await_change())
+    }
+    async fn as_a_set(ctx: konverge::Context<Thing>) -> Result<Action> {
+        let children = ["a", "b"].map(|name| ConfigMap::new(name).data("n", "1"));
+        ctx.apply_all(Children::new().all(children)).await?;
+        Ok(Action::await_change())
+    }
+    // A cleanup that changes a child must not take it over again, either.
+    async fn cleanup(ctx: konverge::Context<Thing>) -> Result<()> {
+        ctx.apply(ConfigMap::new("a").data("n", "2")).await.map(drop)
+    }
+    let operators: [fn() -> Operator<Thing>; 3] = [
+        || Operator::<Thing>::new().reconcile(one_by_one),
+        || Operator::<Thing>::new().reconcile(as_a_set),
+        || Operator::<Thing>::new().reconcile(one_by_one).on_delete(cleanup),
+    ];
+    for (at, operator) in operators.into_iter().enumerate() {
+        // The owner's watch is late; or the children's; or all of them.
+        for late in ["/things", "/configmaps", ""] {
+            let cluster = cluster().await?;
+            let (stop, running) = run_late_for(late, &cluster, operator().owns::<ConfigMap>());
+            cluster.create(thing(1)).await?;
+            cluster.wait_until("b", |map: &ConfigMap| map.meta().owner_references.is_some()).await?;
+            tokio::time::sleep(3 * LAG).await;
+            let things = konverge::kube::Api::<Thing>::namespaced(cluster.client(), "default");
+            things.delete("t", &konverge::kube::api::DeleteParams::orphan()).await?;
+            cluster.wait_gone::<Thing>("t").await?;
+            tokio::time::sleep(10 * LAG).await;
+            for name in ["a", "b"] {
+                let found = cluster.get::<ConfigMap>(name).await.ok();
+                let owners = found.map(|map| map.meta().owner_references.clone().unwrap_or_default());
+                assert_eq!(owners, Some(vec![]), "operator {at}, {late:?} late: {name}");
+            }
+            drop(stop);
+            running.await.unwrap()?;
+        }
+    }
+    Ok(())
 }

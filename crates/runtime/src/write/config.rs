@@ -36,6 +36,16 @@ pub(crate) struct Config {
 }
 
 impl Config {
+    /// Lets a server refuse it unless the object still has this version.
+    pub fn expect(&mut self, version: Option<&str>) {
+        if let Some(Value::Object(metadata)) = self.object.get_mut("metadata") {
+            match version {
+                Some(version) => drop(metadata.insert("resourceVersion".into(), version.into())),
+                None => drop(metadata.remove("resourceVersion")),
+            }
+        }
+    }
+
     /// Makes an object ready. The kind of `api` goes in, the status and the server's fields go out.
     pub fn new(api: &ApiResource, mut object: Value, manager: &FieldManager) -> Result<Self, WriteError> {
         let key = key_of(&object)?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::config::key_of;
 use super::finalizer::is_deleting;
-use super::{Applied, ApplyOptions, Deleted, Owner, Writer};
+use super::{Adopt, Applied, ApplyOptions, Deleted, Owner, Writer};
 use crate::error::{FieldErrors, WriteError};
 use crate::object::Object;
 
@@ -68,6 +68,7 @@ impl Writer {
         &self,
         set: &str,
         owner: &Owner,
+        adopt: Adopt<'_>,
         wanted: Vec<Child>,
         members: &[Member],
         mut told: impl FnMut(SetStep<'_>) + Send,
@@ -85,7 +86,7 @@ impl Writer {
         let mut failed = None;
         for mut child in wanted {
             mark(&mut child.config, set, owner);
-            let options = ApplyOptions { owner: Some(owner), ..ApplyOptions::default() };
+            let options = ApplyOptions { owner: Some(owner), adopt, ..ApplyOptions::default() };
             match self.apply(&child.api, child.live.as_deref(), &child.config, options).await {
                 Ok(applied) => {
                     told(SetStep::Applied(&child.api, &applied));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use konverge_runtime::{Applied, Child, Member, Mode, Object, Owner, SET_LABEL, WriteError};
+use konverge_runtime::{Adopt, Applied, Child, Member, Mode, Object, Owner, SET_LABEL, WriteError};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 
@@ -38,7 +38,8 @@ impl Family {
             wanted.push(self.child(config_map(), config).await);
         }
         let members = self.members(&["a", "b", "c", "foreign"]).await;
-        let report = self.cluster.writer.apply_all(set, &self.owner, wanted, &members, |_| ()).await.unwrap();
+        let report =
+            self.cluster.writer.apply_all(set, &self.owner, Adopt::Always, wanted, &members, |_| ()).await.unwrap();
         (
             report.applied,
             report
@@ -100,13 +101,15 @@ async fn nothing_is_pruned_unless_all_that_is_wanted_is_there() {
     let fine = json!({"metadata": {"name": "c", "namespace": "default"}});
     let wanted = vec![family.child(config_map(), bad).await, family.child(config_map(), fine.clone()).await];
     let members = family.members(&["a", "b"]).await;
-    let error = family.cluster.writer.apply_all("s", &family.owner, wanted, &members, |_| ()).await.unwrap_err();
+    let error =
+        family.cluster.writer.apply_all("s", &family.owner, Adopt::Always, wanted, &members, |_| ()).await.unwrap_err();
     assert!(matches!(error, WriteError::Invalid { .. }), "{error:?}");
     assert_eq!(family.names().await, ["a", "b", "c"]);
 
     family.cluster.methods();
     let twice = vec![family.child(config_map(), fine.clone()).await, family.child(config_map(), fine).await];
-    let error = family.cluster.writer.apply_all("s", &family.owner, twice, &members, |_| ()).await.unwrap_err();
+    let error =
+        family.cluster.writer.apply_all("s", &family.owner, Adopt::Always, twice, &members, |_| ()).await.unwrap_err();
     assert_eq!(error.to_string(), "metadata.name: ConfigMap default/c is in the set twice");
     assert_eq!(family.cluster.methods(), "");
 }
@@ -118,11 +121,11 @@ async fn children_elsewhere_are_found_by_their_labels() {
     let role = kind("rbac.authorization.k8s.io", "v1", "ClusterRole");
     let child = family.child(role.clone(), json!({"metadata": {"name": "r"}, "rules": []})).await;
     let writer = &family.cluster.writer;
-    writer.apply_all("s", &family.owner, vec![child], &[], |_| ()).await.unwrap();
+    writer.apply_all("s", &family.owner, Adopt::Always, vec![child], &[], |_| ()).await.unwrap();
     let live = family.cluster.see(&role, "r").await.unwrap();
     assert_eq!(live["metadata"].get("ownerReferences"), None);
     let members = [Member { api: role.clone(), live }];
-    let report = writer.apply_all("s", &family.owner, Vec::new(), &members, |_| ()).await.unwrap();
+    let report = writer.apply_all("s", &family.owner, Adopt::Always, Vec::new(), &members, |_| ()).await.unwrap();
     assert_eq!(report.pruned.len(), 1);
     assert!(family.cluster.see(&role, "r").await.is_none());
 }
