@@ -13,6 +13,7 @@ use konverge_runtime::{
 };
 use kube::Client;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::builders::Selector;
 use crate::children::{Children, Converged, Wanted};
@@ -231,8 +232,31 @@ impl<R: Kind> Context<R> {
 
     /// Says what is true of the object now. What is not mentioned goes, but for conditions; what is so already is not
     /// written.
+    ///
+    /// Two fields of a status are filled by the framework. `observedGeneration`, if the status has it and it is not set, is
+    /// the generation that was reconciled. `conditions: Vec<Condition>` may be left empty: conditions stay until they are
+    /// set or removed, and those that are given get their time and generation.
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Shop", namespaced, status = "ShopStatus")]
+    /// # pub struct ShopSpec { image: String }
+    /// #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+    /// #[serde(default, rename_all = "camelCase")]
+    /// pub struct ShopStatus {
+    ///     pub phase: String,
+    ///     pub observed_generation: Option<i64>,
+    ///     pub conditions: Vec<Condition>,
+    /// }
+    ///
+    /// async fn reconcile(ctx: Context<Shop>) -> Result<Action> {
+    ///     ctx.set_status(ShopStatus { phase: "Open".into(), ..ShopStatus::default() }).await?;
+    ///     Ok(Action::await_change())
+    /// }
+    /// ```
     pub async fn set_status<S: Serialize>(&self, status: S) -> Result<()> {
-        let fields = serde_json::to_value(status)?;
+        let fields = self.fields_of(status)?;
         self.write_status(StatusUpdate::fields(fields, OtherFields::Go)).await
     }
 
@@ -273,7 +297,7 @@ impl<R: Kind> Context<R> {
         status: S,
         conditions: impl IntoIterator<Item = Condition>,
     ) -> Result<()> {
-        let fields = serde_json::to_value(status)?;
+        let fields = self.fields_of(status)?;
         let conditions = conditions.into_iter().collect();
         self.write_status(StatusUpdate { fields, conditions, others: OtherFields::Go, ..StatusUpdate::default() }).await
     }
@@ -296,6 +320,19 @@ impl<R: Kind> Context<R> {
     /// Records an event of any severity.
     pub fn record(&self, severity: Severity, reason: impl Into<String>, message: impl Into<String>) -> Result<()> {
         self.0.engine.record(&self.0.object, severity, reason, message)
+    }
+
+    /// A status as JSON, with the generation that it is about, if it has a place for that.
+    fn fields_of(&self, status: impl Serialize) -> Result<Value> {
+        const GENERATION: &str = "observedGeneration";
+        let mut fields = serde_json::to_value(status)?;
+        if let (Some(generation), Some(all)) = (self.generation(), fields.as_object_mut()) {
+            let is_unset = all.get(GENERATION).is_none_or(|given| given.is_null() || given == 0);
+            if is_unset && (self.0.engine.observes_generation || all.contains_key(GENERATION)) {
+                all.insert(GENERATION.to_owned(), generation.into());
+            }
+        }
+        Ok(fields)
     }
 
     async fn write_status(&self, update: StatusUpdate) -> Result<()> {

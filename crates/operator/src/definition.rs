@@ -8,9 +8,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     SelectableField,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use konverge_runtime::Condition;
 use kube::core::Rule;
 use kube::core::cel::MergeStrategy;
-use schemars::{JsonSchema, Schema, json_schema};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
 use crate::structural::structural;
@@ -154,33 +155,28 @@ pub fn structural_schema<K: JsonSchema>() -> JSONSchemaProps {
 }
 
 /// Lets every status have conditions, whether its type has a field for them or not: they are set one by one, and a
-/// server drops what its schema does not know.
+/// server drops what its schema does not know. Those of a field are told apart by their type, too, as in every kind.
 fn add_conditions(schema: &mut Value) {
     let status = schema.pointer_mut("/properties/status").filter(|status| status["type"] == "object");
     let Some(Value::Object(status)) = status else { return };
     // One without any field has no properties yet.
     let Value::Object(status) = status.entry("properties").or_insert_with(|| serde_json::json!({})) else { return };
-    let text = || serde_json::json!({"type": "string"});
-    status.entry("conditions").or_insert_with(|| {
+    let conditions = status.entry("conditions").or_insert_with(|| {
         serde_json::json!({
             "description": "What is true of the object, one entry for each question.",
             "type": "array",
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["type"],
-            "items": {
-                "type": "object",
-                "required": ["type", "status", "lastTransitionTime", "reason", "message"],
-                "properties": {
-                    "type": text(),
-                    "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-                    "reason": text(),
-                    "message": text(),
-                    "lastTransitionTime": {"type": "string", "format": "date-time"},
-                    "observedGeneration": {"type": "integer", "format": "int64"},
-                },
-            },
+            "items": Condition::json_schema(&mut SchemaGenerator::default()),
         })
     });
+    // The key of a map has to be there in every entry.
+    let has_type = |items: &Value| items["required"].as_array().is_some_and(|all| all.contains(&"type".into()));
+    if conditions["type"] == "array"
+        && has_type(&conditions["items"])
+        && conditions.get("x-kubernetes-list-type").is_none()
+    {
+        conditions["x-kubernetes-list-type"] = "map".into();
+        conditions["x-kubernetes-list-map-keys"] = serde_json::json!(["type"]);
+    }
 }
 
 /// Adds a CEL rule to a schema.

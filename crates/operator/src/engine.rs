@@ -43,6 +43,8 @@ pub(crate) struct Engine {
     pub owned: RwLock<Vec<Owned>>,
     /// What objects can be found by, under the name that the user gave it.
     pub indexes: Indexes,
+    /// Whether the status of those objects says at which generation it was observed.
+    pub observes_generation: bool,
     /// What the user's reconciles share.
     pub states: States,
 }

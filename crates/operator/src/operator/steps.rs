@@ -10,6 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge_runtime::{
     Action, Cause, Controller, ControllerOptions, Error, Finalized, Object, Predicate, Result, Run, TimedOut,
     WriteError, panic_message,
@@ -76,6 +77,7 @@ impl<R: Kind> Operator<R> {
             metrics: shared.metrics.clone(),
             owned: RwLock::default(),
             indexes: self.indexes.clone(),
+            observes_generation: definition.as_ref().is_some_and(observes_generation),
             states: self.states.clone(),
         });
         for watches in &self.watches {
@@ -207,6 +209,15 @@ async fn within(
     }
     let Some(limit) = limit else { return walk.await };
     tokio::time::timeout(limit, walk).await.unwrap_or_else(|_| Ok(Err(Error::new(TimedOut { limit }))))
+}
+
+/// Whether the status of a kind has a field for the generation it was observed at.
+fn observes_generation(definition: &CustomResourceDefinition) -> bool {
+    definition.spec.versions.iter().any(|version| {
+        let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
+        let status = schema.and_then(|schema| schema.properties.as_ref()?.get("status")?.properties.as_ref());
+        status.is_some_and(|fields| fields.contains_key("observedGeneration"))
+    })
 }
 
 /// Whether something still holds an object that is being deleted: a finalizer, or its time to end.

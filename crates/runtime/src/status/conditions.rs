@@ -1,7 +1,11 @@
 //! Conditions: what is true of an object, in words that every tool understands. In: the list an object has and what is
 //! true now. Out: the list after it. Pure. Other writers' conditions are never touched.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The object does what it is there for.
@@ -15,7 +19,7 @@ pub const DEGRADED: &str = "Degraded";
 const MOST_MESSAGE_BYTES: usize = 32_768;
 
 /// Whether a condition holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConditionStatus {
     /// It does.
     True,
@@ -25,17 +29,55 @@ pub enum ConditionStatus {
     Unknown,
 }
 
-/// One condition, as it is to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One condition. It is also what a status of one's own may have: `conditions: Vec<Condition>`. Its time and the generation
+/// it was observed at are added when it is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Condition {
     /// What it is about: `Ready`.
+    #[serde(rename = "type")]
     pub type_: String,
     /// Whether it holds.
     pub status: ConditionStatus,
     /// Why, in one word for programs: `ReplicasReady`.
+    #[serde(default)]
     pub reason: String,
     /// Why, for people.
+    #[serde(default)]
     pub message: String,
+    /// When its status last changed. Read from objects; it need not be given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<String>,
+    /// The generation of the object that it is about. Read from objects; it need not be given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+/// All that a condition has on a server, also what is added when it is written.
+impl JsonSchema for Condition {
+    fn schema_name() -> Cow<'static, str> {
+        "Condition".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let text = || json_schema!({ "type": "string" });
+        json_schema!({
+            "type": "object",
+            "required": ["type", "status", "lastTransitionTime", "reason", "message"],
+            "properties": {
+                "type": text(),
+                "status": { "type": "string", "enum": ["True", "False", "Unknown"] },
+                "reason": text(),
+                "message": text(),
+                "lastTransitionTime": { "type": "string", "format": "date-time" },
+                "observedGeneration": { "type": "integer", "format": "int64" },
+            },
+        })
+    }
 }
 
 /// The conditions of one object.
@@ -82,7 +124,14 @@ impl Condition {
         reason: impl Into<String>,
         message: impl Into<String>,
     ) -> Self {
-        Self { type_: type_.into(), status: status.into(), reason: reason.into(), message: message.into() }
+        Self {
+            type_: type_.into(),
+            status: status.into(),
+            reason: reason.into(),
+            message: message.into(),
+            last_transition_time: None,
+            observed_generation: None,
+        }
     }
 
     /// A condition that holds.
@@ -160,6 +209,15 @@ impl Conditions {
     pub(super) fn put(&mut self, mut fields: Map<String, Value>, observed: Option<i64>, now: Timestamp) -> bool {
         let type_ = fields.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         let before = self.get(&type_).and_then(Value::as_object);
+        let stays = |fields: &Map<String, Value>, name| before.and_then(|before| before.get(name)) == fields.get(name);
+        // Somebody read a condition and changed it: when that one came about is not when this one does.
+        if !["status", "reason", "message"].into_iter().all(|name| stays(&fields, name)) {
+            for name in ["lastTransitionTime", "observedGeneration"] {
+                if stays(&fields, name) {
+                    fields.remove(name);
+                }
+            }
+        }
         if before.and_then(|before| before.get("status")) == fields.get("status") {
             let kept = before.and_then(|before| before.get("lastTransitionTime")).cloned();
             fields.insert("lastTransitionTime".into(), kept.unwrap_or_else(|| time(now)));

@@ -121,6 +121,11 @@ fn the_patch_is_the_smallest() {
             ),
             None,
         ),
+        // One that was read and changed gets a time of its own.
+        (
+            stay(json!({"conditions": [condition("Ready", "False", "No", "", 2, THEN)]})),
+            Some(json!({"conditions": [condition("Ready", "False", "No", "", 2, NOW)]})),
+        ),
         (
             stay(json!({"conditions": [{"type": "New", "status": "True"}]})),
             Some(json!({"conditions": [
