@@ -39,6 +39,8 @@ pub struct Behaviour {
     pub storage: Storage,
     /// Dotted paths below which nothing changes once the object is there.
     pub immutable: Vec<&'static str>,
+    /// For a kind that makes pods from a template: how its selector and its template must fit together.
+    pub workload: Option<Workload>,
     /// What the server gives objects that no writer can know.
     pub assigns: Option<Assigns>,
     /// A field of plain texts that is only ever written: they are kept in the other field, as base64.
@@ -54,6 +56,23 @@ pub enum Assigns {
     Job,
     /// Addresses and ports.
     Service,
+}
+
+/// A kind that makes pods from a template, by the rules that its selector and template follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// Deployments and ReplicaSets.
+    Deployment,
+    /// StatefulSets.
+    StatefulSet,
+    /// DaemonSets.
+    DaemonSet,
+    /// Jobs: the server writes their selector unless they ask to do so themselves.
+    Job,
+    /// CronJobs: no selector at all, their Jobs have one.
+    CronJob,
+    /// ReplicationControllers: the selector is a map of labels.
+    ReplicationController,
 }
 
 /// When `metadata.generation` grows, besides the moment a deletion begins.
@@ -167,6 +186,7 @@ fn plain() -> Behaviour {
         expires: None,
         storage: Storage::Own,
         immutable: Vec::new(),
+        workload: None,
         assigns: None,
         folds: None,
     }
@@ -251,6 +271,17 @@ fn read(row: &mut Behaviour, word: &'static str) -> Option<()> {
         }
         "answered" => row.storage = Storage::Nowhere,
         "immutable" => row.immutable = list().collect(),
+        "workload" => {
+            row.workload = Some(match rest {
+                "deployment" => Workload::Deployment,
+                "statefulset" => Workload::StatefulSet,
+                "daemonset" => Workload::DaemonSet,
+                "job" => Workload::Job,
+                "cronjob" => Workload::CronJob,
+                "replicationcontroller" => Workload::ReplicationController,
+                _ => return None,
+            })
+        }
         "assigns" => {
             row.assigns = Some(match rest {
                 "pod" => Assigns::Pod,
@@ -310,6 +341,9 @@ mod tests {
             StatusOnCreate::Kept => note(true, "keeps".into()),
         }
         note(!row.status_holds.is_empty(), format!("holds {}", row.status_holds.join(",")));
+        if let Some(workload) = row.workload {
+            note(true, format!("workload {workload:?}"));
+        }
         if let Some(assigns) = row.assigns {
             note(true, format!("assigns {assigns:?}"));
         }
@@ -337,8 +371,12 @@ mod tests {
                 ],
             ),
             ("", "nodes", vec!["keeps"]),
-            ("apps", "deployments", vec!["generation 1 spec,metadata.annotations", "status {}", "holds labels"]),
-            ("batch", "jobs", vec!["generation 1 spec", "Orphan", "status {}", "assigns Job"]),
+            (
+                "apps",
+                "deployments",
+                vec!["generation 1 spec,metadata.annotations", "status {}", "holds labels", "workload Deployment"],
+            ),
+            ("batch", "jobs", vec!["generation 1 spec", "Orphan", "status {}", "workload Job", "assigns Job"]),
             ("rbac.authorization.k8s.io", "roles", vec!["PathSegment", "put"]),
             ("scheduling.k8s.io", "priorityclasses", vec!["generation 1 "]),
             ("storage.k8s.io", "csidrivers", vec!["generation 0 spec", "versioned", "returns"]),

@@ -23,7 +23,7 @@ use crate::part::Part;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
 use crate::server::Server;
-use crate::{assign, crd, defaults, fold, meta, namespace, record};
+use crate::{assign, crd, defaults, fold, meta, namespace, record, workload};
 
 /// How often a generated name is rolled again when it is taken.
 const NAME_ATTEMPTS: usize = 8;
@@ -487,6 +487,7 @@ impl Write<'_> {
             check_required(&schema.arena, schema.root, object)
         };
         errors.extend(crd::check(self.resource, old, object, warnings));
+        errors.extend(workload::check(self.resource.behaviour.workload, old, object));
         errors
     }
 

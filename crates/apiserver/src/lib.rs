@@ -40,6 +40,7 @@ mod part;
 mod patch;
 mod pod;
 mod scale;
+mod workload;
 
 mod lines;
 mod read;

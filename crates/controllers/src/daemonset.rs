@@ -12,17 +12,16 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{apps::v1 as apps, core::v1 as core};
 use konverge_core::{LabelSelector, ObjectKey};
-use konverge_runtime::{
-    Action, CacheOf, Cause, Controller, Error, Predicate, Result, Run, Subject, Target, Trigger, What,
-};
+use konverge_runtime::{Action, CacheOf, Cause, Controller, Error, Predicate, Result, Run, Target, Trigger, What};
 use kube::core::ApiResource;
 use parking_lot::Mutex;
 
 use crate::adopt;
 use crate::desk::Desk;
+use crate::guard::Guard;
 use crate::history::{self, History, POD_REVISION, Revision};
 use crate::plane::{Plane, Task};
-use crate::pods::{self, Pod, Pods};
+use crate::pods::{self, Created, Maker, Pod, Pods};
 use crate::simulate::Node;
 
 use kind::DaemonSet;
@@ -46,6 +45,7 @@ pub(crate) fn start(plane: &Plane) -> Task {
     let wakes = Trigger::mapped("Node", |node| vec![ObjectKey::new(None, node.name())]).when(changed);
     let nodes = controller.watch(Target::of::<core::Node>(), wakes);
     let this = Arc::new(DaemonSets {
+        guard: Guard::new(&desk, ApiResource::erase::<apps::DaemonSet>(&()), controller.primary().clone()),
         sets: CacheOf::new(controller.primary().clone()),
         nodes: CacheOf::new(nodes),
         pods,
@@ -64,6 +64,7 @@ type Failures = HashMap<String, (Timestamp, Duration)>;
 
 struct DaemonSets {
     desk: Desk,
+    guard: Guard,
     sets: CacheOf<DaemonSet>,
     nodes: CacheOf<Node>,
     pods: Pods,
@@ -99,6 +100,7 @@ impl DaemonSets {
             self.desk.warning(&subject, "SelectingAll", why);
             return Ok(Action::Wait);
         }
+        self.guard.check(&set.metadata, &selector, &set.spec.template, &subject)?;
         let mut revisions = self.history.of(&set.metadata, &selector).await?;
         let pods = self.claimed(&set, &selector).await?;
         let collisions = set.status.collision_count.unwrap_or_default();
@@ -108,7 +110,14 @@ impl DaemonSets {
         let hash = present.metadata.labels.get(POD_REVISION).unwrap_or(&present.metadata.name);
 
         let plan = self.seen(&set, &pods, hash, plan::plan);
-        let done = self.carry_out(&set, &plan, hash, &subject).await;
+        let maker = Maker {
+            desk: &self.desk,
+            guard: &self.guard,
+            owner: &set.metadata,
+            selector: &selector,
+            subject: &subject,
+        };
+        let done = self.carry_out(&set, &plan, hash, maker).await;
         // What was just created and deleted counts: the cache knows.
         let pods = adopt::claim(&set.metadata, &selector, self.pods.managed_by(&set.metadata.uid)).mine;
         let collisions = (collisions > 0).then_some(collisions);
@@ -133,7 +142,8 @@ impl DaemonSets {
         look(&Seen { set, nodes: &nodes, pods, hash, patience: &patience, now })
     }
 
-    async fn carry_out(&self, set: &DaemonSet, plan: &Plan, hash: &str, subject: &Arc<Subject>) -> Result<()> {
+    async fn carry_out(&self, set: &DaemonSet, plan: &Plan, hash: &str, maker: Maker<'_>) -> Result<()> {
+        let subject = maker.subject;
         for (pod, node) in &plan.ended {
             let name = pod.metadata.key();
             match pod.status.phase.as_str() {
@@ -152,12 +162,14 @@ impl DaemonSets {
         let create = |node: &String| {
             let template = &set.spec.template;
             let pod = placement::pod(template, hash, &set.metadata, &reference, node, self.desk.random());
-            async move { pods::create(&self.desk, &pod, subject).await.map(drop).map_err(Error::from) }
+            async move { maker.create(&pod).await }
         };
         // The first alone, because what refuses one refuses all.
-        if let Some((first, rest)) = plan.create.split_first() {
-            create(first).await?;
-            self.desk.together(rest.iter().map(create)).await.into_iter().collect::<Result<Vec<()>>>()?;
+        if let Some((first, rest)) = plan.create.split_first()
+            && (set.status.observed_generation == 0 || self.guard.is_wanted(&set.metadata).await?)
+            && create(first).await? == Created::Yes
+        {
+            self.desk.together(rest.iter().map(create)).await.into_iter().collect::<Result<Vec<Created>>>()?;
         }
         let deletes = plan.delete.iter().map(|pod| pods::delete(&self.desk, &pod.metadata, subject));
         self.desk.together(deletes).await.into_iter().collect()

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::adopt;
 use crate::desk::Desk;
+use crate::guard::{Guard, Made};
 use crate::meta::{Texts, set_annotations};
 use crate::plane::{Plane, Task};
 use crate::pods::{self, Pods};
@@ -41,6 +42,7 @@ pub(crate) fn start(plane: &Plane) -> Task {
     // Pods are read for a recreation; that the last of them is gone shows in the status of their ReplicaSet.
     controller.watch(pods::target(), Trigger::mapped("Pod", |_| Vec::new()));
     let this = Arc::new(Deployments {
+        guard: Guard::new(&desk, ApiResource::erase::<apps::Deployment>(&()), controller.primary().clone()),
         deployments: CacheOf::new(controller.primary().clone()),
         sets: CacheOf::new(sets),
         pods,
@@ -54,6 +56,7 @@ pub(crate) fn start(plane: &Plane) -> Task {
 
 struct Deployments {
     desk: Desk,
+    guard: Guard,
     deployments: CacheOf<Deployment>,
     sets: CacheOf<ReplicaSet>,
     pods: Pods,
@@ -70,17 +73,27 @@ impl Deployments {
         }
         let Some(deployment) = self.deployments.get(&run.key)? else { return Ok(Action::Wait) };
         let selector = LabelSelector::from_object(&deployment.spec.selector).map_err(Error::permanent)?;
+        let subject = Arc::new(deployment.metadata.subject(&self.api));
+        // One that selects everything is told so by its plan, which does nothing else.
+        if !deployment.metadata.is_terminating() && !selector.is_everything() {
+            self.guard.check(&deployment.metadata, &selector, &deployment.spec.template, &subject)?;
+        }
         let sets = self.claimed(&deployment, &selector).await?;
         let runs = |uid: &str| self.pods.managed_by(uid).iter().any(|pod| !pod.is_finished());
         let now = self.desk.now();
         let plan = plan::plan(&Seen { deployment: &deployment, sets: &sets, old_pods_run: &runs, now });
-        let subject = Arc::new(deployment.metadata.subject(&self.api));
-        self.carry_out(&deployment, plan, &subject).await
+        self.carry_out(&deployment, &selector, plan, &subject).await
     }
 
-    async fn carry_out(&self, deployment: &Deployment, plan: Plan, subject: &Arc<Subject>) -> Result<Action> {
+    async fn carry_out(
+        &self,
+        deployment: &Deployment,
+        selector: &LabelSelector,
+        plan: Plan,
+        subject: &Arc<Subject>,
+    ) -> Result<Action> {
         if let Some(new) = &plan.create
-            && let Err(refused) = self.create(deployment, new, subject).await
+            && let Err(refused) = self.create(deployment, selector, new, subject).await
         {
             return refused;
         }
@@ -107,32 +120,35 @@ impl Deployments {
     async fn create(
         &self,
         deployment: &Deployment,
+        selector: &LabelSelector,
         new: &NewSet,
         subject: &Arc<Subject>,
     ) -> Result<(), Result<Action>> {
-        let mut object = new.object.clone();
-        object["metadata"]["ownerReferences"] = json!([deployment.metadata.as_controller(&self.api)]);
-        let error = match self.desk.create(&self.sets_api, &object).await {
-            Ok(_) => return Ok(()),
-            Err(error) => error,
-        };
-        if error.is_of_ending_namespace() {
+        let meta = &deployment.metadata;
+        if deployment.status.observed_generation > 0 && !self.guard.is_wanted(meta).await.map_err(Err)? {
             return Err(Ok(Action::Wait));
         }
-        if matches!(error, WriteError::Exists { .. }) {
+        let mut object = new.object.clone();
+        object["metadata"]["ownerReferences"] = json!([deployment.metadata.as_controller(&self.api)]);
+        let error = match self.guard.create(meta, selector, &self.sets_api, &object).await {
+            Ok(Made::Yes(_)) => return Ok(()),
+            Ok(Made::NotNeeded) => return Err(Ok(Action::Wait)),
+            Err(error) => error,
+        };
+        if matches!(error.find(), Some(WriteError::Exists { .. })) {
             return Err(self.collided(deployment, new, error).await);
         }
         let (status, message) = Plan::failed(deployment, new, &error.to_string(), self.desk.now());
         self.desk.warning(subject, "ReplicaSetCreateError", message);
         let told = self.write_status(deployment, None, &status).await;
-        Err(told.and(Err(error.into())))
+        Err(told.and(Err(error)))
     }
 
     /// Another ReplicaSet has the name. If it is ours after all, the watch will bring it; if not, the next try has another
     /// hash.
-    async fn collided(&self, deployment: &Deployment, new: &NewSet, error: WriteError) -> Result<Action> {
+    async fn collided(&self, deployment: &Deployment, new: &NewSet, error: Error) -> Result<Action> {
         let key = ObjectKey::new(Some(&deployment.metadata.namespace), &new.name);
-        let Some(there) = self.desk.writer.get(&self.sets_api, &key).await? else { return Err(error.into()) };
+        let Some(there) = self.desk.writer.get(&self.sets_api, &key).await? else { return Err(error) };
         self.desk.note(&self.sets_api, &there.to_string());
         let there: ReplicaSet = serde_json::from_value(there)?;
         let ours = there.metadata.controller().is_some_and(|owner| owner.uid == deployment.metadata.uid);
@@ -142,7 +158,7 @@ impl Deployments {
             let status = DeploymentStatus { collision_count: Some(collisions), ..deployment.status.clone() };
             self.write_status(deployment, None, &status).await?;
         }
-        Err(error.into())
+        Err(error)
     }
 
     async fn change(&self, change: &SetChange) -> Result<()> {

@@ -15,18 +15,17 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1 as batch;
 use konverge_core::{LabelSelector, ObjectKey};
-use konverge_runtime::{
-    Action, CacheOf, Controller, Error, Object, Patch, Result, Run, Subject, Target, Trigger, WriteError,
-};
+use konverge_runtime::{Action, CacheOf, Controller, Error, Object, Patch, Result, Run, Subject, Target, Trigger};
 use kube::core::ApiResource;
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::adopt;
 use crate::desk::Desk;
+use crate::guard::Guard;
 use crate::meta::Meta;
 use crate::plane::{Plane, Task};
-use crate::pods::{self, Pod, Pods};
+use crate::pods::{self, Created, Maker, Pod, Pods};
 
 use backoff::Failures;
 pub(crate) use kind::{Ending, Job, JobStatus};
@@ -55,6 +54,7 @@ pub(crate) fn start(plane: &Plane) -> Task {
     });
     controller.watch(pods::target(), Trigger::mapped("Pod", concerned));
     let this = Arc::new(Jobs {
+        guard: Guard::new(&desk, api(), controller.primary().clone()),
         jobs: CacheOf::new(controller.primary().clone()),
         pods,
         api: api(),
@@ -69,6 +69,7 @@ pub(crate) fn start(plane: &Plane) -> Task {
 
 struct Jobs {
     desk: Desk,
+    guard: Guard,
     jobs: CacheOf<Job>,
     pods: Pods,
     api: ApiResource,
@@ -97,11 +98,21 @@ impl Jobs {
         };
         let selector = job.selector().map_err(Error::permanent)?;
         let subject = Arc::new(job.metadata.subject(&self.api));
+        if !job.metadata.is_terminating() {
+            self.guard.check(&job.metadata, &selector, &job.template(), &subject)?;
+        }
         let pods = self.claimed(&job, &selector).await?;
         let now = self.desk.now();
         let failures = self.failures_of(&job.metadata);
         let mut plan = plan::plan(&Seen { job: &job, pods: &pods, failures, first_wait: self.first_wait, now });
-        let taken = self.take(&job, &plan.step, &subject).await;
+        let maker = Maker {
+            desk: &self.desk,
+            guard: &self.guard,
+            owner: &job.metadata,
+            selector: &selector,
+            subject: &subject,
+        };
+        let taken = self.take(&job, &plan.step, maker).await;
         if taken.is_err() {
             // While pods are left that should be gone it has not come to its end.
             plan.outcome = None;
@@ -142,10 +153,11 @@ impl Jobs {
         self.desk.event(subject, "Completed", "Job completed");
     }
 
-    async fn take(&self, job: &Job, step: &Step, subject: &Arc<Subject>) -> Result<()> {
+    async fn take(&self, job: &Job, step: &Step, maker: Maker<'_>) -> Result<()> {
+        let subject = maker.subject;
         match step {
             Step::Rest => Ok(()),
-            Step::Create(new) => self.create(job, new, subject).await,
+            Step::Create(new) => self.create(job, new, maker).await,
             Step::Spare(pods) => {
                 self.release(pods.iter().map(|pod| &pod.metadata)).await?;
                 self.delete(pods, subject).await
@@ -155,17 +167,22 @@ impl Jobs {
     }
 
     /// Creates pods: the first alone, because what refuses one refuses all, then the rest at once.
-    async fn create(&self, job: &Job, new: &[Option<u32>], subject: &Arc<Subject>) -> Result<()> {
+    async fn create(&self, job: &Job, new: &[Option<u32>], maker: Maker<'_>) -> Result<()> {
+        if job.status.start_time.is_some() && !self.guard.is_wanted(&job.metadata).await? {
+            return Ok(());
+        }
         let template = pod::template(job);
         let reference = job.metadata.as_controller(&self.api);
         let one = |index: &Option<u32>| {
             let pod = pod::of(&template, &job.metadata, &reference, *index, self.desk.random());
-            async move { pods::create(&self.desk, &pod, subject).await.map(drop) }
+            async move { maker.create(&pod).await }
         };
         let Some((first, rest)) = new.split_first() else { return Ok(()) };
-        one(first).await?;
+        if one(first).await? == Created::NoNeed {
+            return Ok(());
+        }
         let rest: Vec<_> = rest.iter().map(one).collect();
-        Ok(self.desk.together(rest).await.into_iter().collect::<Result<(), WriteError>>()?)
+        self.desk.together(rest).await.into_iter().try_for_each(|created| created.map(drop))
     }
 
     async fn delete(&self, pods: &[Arc<Pod>], subject: &Arc<Subject>) -> Result<()> {

@@ -5,6 +5,7 @@
 //! plane        the table of controllers by the names of kube-controller-manager, and their life
 //! desk         what a controller reads and writes with; every write is known to the caches at once
 //! kinds        the kinds a server has
+//! guard        nothing is created that would not count, or for an owner that is gone
 //! meta, pods, claims, replicas, adopt, selected, scale, template, hash, history, quantity     the nouns controllers share
 //! replicaset   so many pods
 //! deployment   from one template to the next
@@ -44,6 +45,7 @@ mod requests;
 
 mod adopt;
 mod claims;
+mod guard;
 mod hash;
 mod history;
 mod kinds;

@@ -9,12 +9,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use konverge_core::LabelSelector;
-use konverge_runtime::{Cache, CacheOf, Object, Result, Subject, Target, WriteError};
+use konverge_runtime::{Cache, CacheOf, Object, Result, Subject, Target};
 use kube::core::ApiResource;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::desk::Desk;
+use crate::guard::{Guard, Made};
 use crate::meta::{Condition, HasMeta, Meta, condition};
 use crate::requests::DeleteOptions;
 use crate::simulate::Affinity;
@@ -182,26 +183,38 @@ pub(crate) fn target() -> Target {
     Target::of::<core::Pod>()
 }
 
+/// Who creates pods for one owner.
+#[derive(Clone, Copy)]
+pub(crate) struct Maker<'a> {
+    pub desk: &'a Desk,
+    pub guard: &'a Guard,
+    pub owner: &'a Meta,
+    pub selector: &'a LabelSelector,
+    pub subject: &'a Arc<Subject>,
+}
+
 /// What became of a pod that was to be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Created {
     Yes,
-    /// Its namespace is going.
+    /// Its owner or its namespace is going.
     NoNeed,
 }
 
-/// Creates a pod for its owner, which tells of it. That the namespace is going is fine: nothing is needed there.
-pub(crate) async fn create(desk: &Desk, pod: &Value, subject: &Arc<Subject>) -> Result<Created, WriteError> {
-    match desk.create(&api(), pod).await {
-        Ok(pod) => {
-            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            desk.event(subject, "SuccessfulCreate", format!("Created pod: {name}"));
-            Ok(Created::Yes)
-        }
-        Err(error) if error.is_of_ending_namespace() => Ok(Created::NoNeed),
-        Err(error) => {
-            desk.warning(subject, "FailedCreate", format!("Error creating: {error}"));
-            Err(error)
+impl Maker<'_> {
+    /// Creates a pod for the owner, which tells of it. That owner or namespace are going is fine: nothing is needed then.
+    pub async fn create(&self, pod: &Value) -> Result<Created> {
+        match self.guard.create(self.owner, self.selector, &api(), pod).await {
+            Ok(Made::Yes(pod)) => {
+                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                self.desk.event(self.subject, "SuccessfulCreate", format!("Created pod: {name}"));
+                Ok(Created::Yes)
+            }
+            Ok(Made::NotNeeded) => Ok(Created::NoNeed),
+            Err(error) => {
+                self.desk.warning(self.subject, "FailedCreate", format!("Error creating: {error}"));
+                Err(error)
+            }
         }
     }
 }

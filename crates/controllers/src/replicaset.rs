@@ -13,9 +13,10 @@ use kube::core::ApiResource;
 
 use crate::adopt;
 use crate::desk::Desk;
+use crate::guard::Guard;
 use crate::meta::HasMeta;
 use crate::plane::{Plane, Task};
-use crate::pods::{self, Created, Pod, Pods};
+use crate::pods::{self, Created, Maker, Pod, Pods};
 use crate::template;
 
 use plan::{Failure, Step};
@@ -40,6 +41,7 @@ pub(crate) fn start(plane: &Plane) -> Task {
     let api = api();
     let this = Arc::new(ReplicaSets {
         desk: desk.clone(),
+        guard: Guard::new(&desk, api.clone(), controller.primary().clone()),
         sets,
         pods,
         api,
@@ -51,6 +53,7 @@ pub(crate) fn start(plane: &Plane) -> Task {
 
 struct ReplicaSets {
     desk: Desk,
+    guard: Guard,
     sets: CacheOf<ReplicaSet>,
     pods: Pods,
     api: ApiResource,
@@ -68,10 +71,15 @@ impl ReplicaSets {
         let selector = LabelSelector::from_object(&set.spec.selector).map_err(Error::permanent)?;
         let subject = Arc::new(set.metadata.subject(&self.api));
 
-        let mine = self.claimed(&set, &selector).await?;
         let failure = match set.metadata.is_terminating() {
-            true => None,
-            false => self.manage(&set, &mine, &subject).await.err(),
+            true => self.claimed(&set, &selector).await.map(|_| None)?,
+            false => match self.guard.check(&set.metadata, &selector, &set.spec.template, &subject) {
+                Ok(()) => {
+                    let mine = self.claimed(&set, &selector).await?;
+                    self.manage(&set, &selector, &mine, &subject).await.err()
+                }
+                Err(error) => Some(Failure { reason: "FailedCreate", error }),
+            },
         };
         // What was just created and deleted counts: the cache knows.
         let mine = adopt::claim(&set.metadata, &selector, self.pods.managed_by(&set.metadata.uid)).mine;
@@ -93,11 +101,20 @@ impl ReplicaSets {
     }
 
     /// Creates what is missing, or deletes what is too much.
-    async fn manage(&self, set: &ReplicaSet, mine: &[Arc<Pod>], subject: &Arc<Subject>) -> Result<(), Failure> {
+    async fn manage(
+        &self,
+        set: &ReplicaSet,
+        selector: &LabelSelector,
+        mine: &[Arc<Pod>],
+        subject: &Arc<Subject>,
+    ) -> Result<(), Failure> {
         let on_nodes = |node: &str| self.related_on(set, node);
         match plan::step(set, mine, on_nodes, self.desk.now()) {
             Step::Rest => Ok(()),
-            Step::Create(many) => self.create(set, many, subject).await,
+            Step::Create(many) => {
+                let created = self.create(set, selector, many, subject).await;
+                created.map_err(|error| Failure { reason: "FailedCreate", error })
+            }
             Step::Delete(pods) => self.delete(&pods, subject).await,
         }
     }
@@ -116,14 +133,21 @@ impl ReplicaSets {
     }
 
     /// Creates pods: the first alone, because what refuses one refuses all, then the rest at once.
-    async fn create(&self, set: &ReplicaSet, many: usize, subject: &Arc<Subject>) -> Result<(), Failure> {
+    async fn create(
+        &self,
+        set: &ReplicaSet,
+        selector: &LabelSelector,
+        many: usize,
+        subject: &Arc<Subject>,
+    ) -> Result<()> {
+        if set.status.observed_generation > 0 && !self.guard.is_wanted(&set.metadata).await? {
+            return Ok(());
+        }
+        let maker = Maker { desk: &self.desk, guard: &self.guard, owner: &set.metadata, selector, subject };
         let reference = set.metadata.as_controller(&self.api);
         let one = || {
             let pod = template::pod(&set.spec.template, &set.metadata, &reference, self.desk.random());
-            async move {
-                let created = pods::create(&self.desk, &pod, subject).await;
-                created.map_err(|error| Failure { reason: "FailedCreate", error: error.into() })
-            }
+            async move { maker.create(&pod).await }
         };
         if one().await? == Created::NoNeed {
             return Ok(());

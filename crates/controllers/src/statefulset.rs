@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use crate::adopt;
 use crate::claims::{self, Claim};
 use crate::desk::Desk;
+use crate::guard::{Guard, Made};
 use crate::history::{self, History, Revision};
 use crate::meta::pointer_step;
 use crate::plane::{Plane, Task};
@@ -43,6 +44,7 @@ pub(crate) fn start(plane: &Plane) -> Task {
     // Claims are read when a pod needs them; what becomes of them shows in the pods.
     let claims = controller.watch(claims::target(), Trigger::mapped("PersistentVolumeClaim", |_| Vec::new()));
     let this = Arc::new(StatefulSets {
+        guard: Guard::new(&desk, ApiResource::erase::<apps::StatefulSet>(&()), controller.primary().clone()),
         sets: CacheOf::new(controller.primary().clone()),
         pods,
         claims: CacheOf::new(claims),
@@ -58,6 +60,7 @@ pub(crate) fn start(plane: &Plane) -> Task {
 
 struct StatefulSets {
     desk: Desk,
+    guard: Guard,
     sets: CacheOf<StatefulSet>,
     pods: Pods,
     claims: CacheOf<Claim>,
@@ -74,6 +77,7 @@ struct Case<'a> {
     current: &'a Revision,
     update: &'a Revision,
     reference: Value,
+    selector: &'a LabelSelector,
     subject: Arc<Subject>,
 }
 
@@ -89,6 +93,8 @@ impl StatefulSets {
             return Ok(Action::Wait);
         }
         let selector = LabelSelector::from_object(&set.spec.selector).map_err(Error::permanent)?;
+        let subject = Arc::new(set.metadata.subject(&self.api));
+        self.guard.check(&set.metadata, &selector, &set.spec.template, &subject)?;
         let mut revisions = self.history.of(&set.metadata, &selector).await?;
         let pods = self.claimed(&set, &selector).await?;
         let collisions = set.status.collision_count;
@@ -102,9 +108,14 @@ impl StatefulSets {
             current: &current,
             update: &update,
             reference: set.metadata.as_controller(&self.api),
-            subject: Arc::new(set.metadata.subject(&self.api)),
+            selector: &selector,
+            subject,
         };
         let plan = self.seen(&case, &pods, plan::plan);
+        let creates = plan.tasks.iter().flat_map(|task| &task.acts).any(|act| matches!(act, Act::Create { .. }));
+        if creates && set.status.observed_generation > 0 && !self.guard.is_wanted(&set.metadata).await? {
+            return Ok(Action::Wait);
+        }
         let done = self.desk.together(plan.tasks.iter().map(|task| self.carry_out(&case, task))).await;
         let done: Result<Vec<()>> = done.into_iter().collect();
         // What was just created and deleted counts: the cache knows.
@@ -149,10 +160,10 @@ impl StatefulSets {
                 let revision = if *revision == Of::Current { case.current } else { case.update };
                 let name = &revision.metadata.name;
                 let object = identity::pod(case.set, &revision.template(), name, &case.reference, *ordinal);
-                match self.desk.create(&self.pods_api, &object).await {
+                match self.guard.create(&case.set.metadata, case.selector, &self.pods_api, &object).await {
                     // Another one has the name, and may be about to go: it is tried again.
-                    Err(error @ WriteError::Exists { .. }) => Err(error.into()),
-                    Err(error) if error.is_of_ending_namespace() => Ok(()),
+                    Err(error) if matches!(error.find(), Some(WriteError::Exists { .. })) => Err(error),
+                    Ok(Made::NotNeeded) => Ok(()),
                     created => self.tell(case, "Create", pod, created),
                 }
             }

@@ -22,5 +22,5 @@ pub use field::{FieldError, FieldErrorKind, FieldPath};
 pub use key::ObjectKey;
 pub use kind::{GroupVersion, GroupVersionKind};
 pub use name::{NameRule, check_annotations, check_finalizer, check_labels, check_name};
-pub use selector::{FieldSelector, LabelSelector, SelectorError};
+pub use selector::{FieldSelector, LabelSelector, SelectorError, check_label_selector};
 pub use status::{Cause, Status, StatusDetails};

@@ -1,6 +1,8 @@
 //! Label and field selectors. In: the text of a query parameter, or a `LabelSelector` object. Out: a
 //! predicate over labels or fields. Unknown syntax is an error, never an empty selection.
 
+mod check;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -8,6 +10,8 @@ use serde_json::Value;
 
 use crate::field::FieldPath;
 use crate::name::{check_label_key, check_label_value};
+
+pub use check::check_label_selector;
 
 /// Why a selector cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

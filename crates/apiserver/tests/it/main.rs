@@ -16,6 +16,7 @@ mod defaulting;
 mod deleting;
 mod patching;
 mod updating;
+mod workloads;
 
 mod fields;
 mod negotiation;

@@ -6,6 +6,7 @@ mod collecting;
 mod cronjobs;
 mod daemons;
 mod endpoints;
+mod guards;
 mod jobs;
 mod life;
 mod namespaces;

@@ -33,7 +33,11 @@ impl Stage {
 
     /// A control plane on a server that is there.
     pub fn on(server: ApiServer, options: Options) -> Self {
-        let client = Client::new(server, "default");
+        Self::of(Client::new(server, "default"), options)
+    }
+
+    /// A control plane on what a client talks to.
+    pub fn of(client: Client, options: Options) -> Self {
         let plane = ControlPlane::new(client.clone(), options).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let running = tokio::spawn(plane.run_until(async move { drop(stopped.await) }));
