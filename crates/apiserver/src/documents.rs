@@ -17,6 +17,7 @@ use konverge_schema::kubernetes;
 
 use crate::body::Body;
 use crate::discovery::{Catalog, Document as Told, Root};
+use crate::health;
 use crate::kinds::Kinds;
 use crate::negotiate::{DiscoveryForm, DiscoveryVersion, Endpoint as Shape, Wanted};
 use crate::openapi::OpenApi;
@@ -97,7 +98,7 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
     match endpoint {
         Endpoint::Root => plain(root(&kinds)),
         Endpoint::Version => plain(version()),
-        Endpoint::Health { check } => Ok(health(parts, check.as_deref())),
+        Endpoint::Health { check } => Ok(health::answer(parts, check.as_deref(), &server.store.health().borrow())),
         Endpoint::CoreVersions | Endpoint::Groups => {
             let core = *endpoint == Endpoint::CoreVersions;
             match DiscoveryForm::accept(accept)? {
@@ -241,20 +242,4 @@ fn version() -> Value {
         "compiler": "rustc",
         "platform": format!("{}/{}", std::env::consts::OS, if cfg!(target_arch = "x86_64") { "amd64" } else { std::env::consts::ARCH }),
     })
-}
-
-/// The server listens only once it is ready, so whoever can ask gets a yes.
-fn health(parts: &Parts, check: Option<&str>) -> Response<Body> {
-    const CHECKS: [&str; 2] = ["ping", "store"];
-    let verbose = parts.uri.query().is_some_and(|query| query.split('&').any(|one| one.starts_with("verbose")));
-    let body = match check {
-        Some(check) if !CHECKS.contains(&check) => return not_found_page(),
-        None if verbose => {
-            let lines: String = CHECKS.iter().map(|check| format!("[+]{check} ok\n")).collect();
-            let name = parts.uri.path().trim_matches('/');
-            format!("{lines}{name} check passed\n")
-        }
-        _ => "ok".to_owned(),
-    };
-    typed(200, "text/plain; charset=utf-8", Body::full(body))
 }

@@ -34,6 +34,7 @@ mod defaults;
 mod delete;
 mod expire;
 mod fold;
+mod health;
 mod meta;
 mod namespace;
 mod part;

@@ -19,7 +19,7 @@ use crate::lines::Lines;
 use crate::part::Part;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
-use crate::{builtin, collect, crd, expire, namespace};
+use crate::{builtin, collect, crd, expire, health, namespace};
 
 /// How to run the server.
 #[derive(Clone, Debug)]
@@ -166,6 +166,7 @@ impl ApiServer {
             tokio::spawn(collect::run(Arc::downgrade(&server), server.closing()));
         }
         tokio::spawn(expire::run(Arc::downgrade(&server), server.closing()));
+        tokio::spawn(health::log(server.store.health(), server.closing()));
         Ok(Self(server))
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use konverge_apiserver::{ApiServer, Collector, OpenError, Options, Storage};
 use konverge_controllers::UnknownController;
 use konverge_serve::{BindError, BindOptions, CertificateError, Certificates, Limits, Listener, Tls};
+use konverge_store::Health;
 
 use crate::args::{ApiserverArgs, StorageArgs};
 use crate::control::Control;
@@ -51,6 +52,8 @@ pub enum RunError {
     Project(#[from] FindError),
     #[error(transparent)]
     Controllers(#[from] UnknownController),
+    #[error("the store failed: {0}")]
+    Store(String),
     #[error("the system refused")]
     System(#[from] io::Error),
 }
@@ -154,7 +157,10 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
         life.develop(dev, &plan.kubeconfig);
     }
 
-    stop.asked().await;
+    let broken = tokio::select! {
+        () = stop.asked() => None,
+        why = broken(&api) => Some(why),
+    };
     tracing::info!("stopping; a second Ctrl-C stops at once");
     let grace = async {
         if let Some(life) = life {
@@ -168,7 +174,16 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
         stopped = grace => tracing::info!(finished = stopped.finished, cut = stopped.cut, "stopped"),
         () = stop.asked() => tracing::warn!("stopped at once; requests that ran were cut"),
     }
-    Ok(())
+    broken.map_or(Ok(()), |why| Err(RunError::Store(why)))
+}
+
+/// Waits until the store has failed for good, and tells why: whoever started this process has to start it again.
+async fn broken(api: &ApiServer) -> String {
+    let mut health = api.store().health();
+    match health.wait_for(|health| matches!(health, Health::Broken(_))).await {
+        Ok(health) => health.problem().map(ToString::to_string).unwrap_or_default(),
+        Err(_) => std::future::pending().await,
+    }
 }
 
 /// The server runs without it too: a path may be too long for a socket, or the system may not have them.

@@ -119,8 +119,8 @@ pub enum CommitError {
     /// The commit writes this key twice, which has no meaning: a mistake in the calling program.
     #[error("a commit may write a key once, but this one writes {0} twice")]
     WrittenTwice(Arc<str>),
-    /// The store can no longer write. Whether this commit happened is known after a restart, not now. The message says
-    /// what failed and what to do.
+    /// The store cannot write, see [`crate::Health`]. Whether this commit happened is known when the store writes again,
+    /// or after a restart. The message says what failed and what to do.
     #[error("{0}")]
     Unavailable(Arc<str>),
 }

@@ -10,6 +10,7 @@
 
 mod error;
 mod files;
+mod guard;
 mod load;
 mod mark;
 mod queue;
@@ -32,10 +33,15 @@ pub(crate) use load::{Loaded, load};
 pub(crate) use mark::Mark;
 pub(crate) use tables::Tables;
 
-use self::writer::{Desk, Writer};
+use tokio::sync::watch;
+
+use self::{
+    guard::{Links, Opener, Reserve},
+    writer::{Desk, Repair, Writer},
+};
 use crate::{
-    BackupError, BoxFuture, Commit, CommitError, Entry, Page, Range, ReadError, Retention, Revision, Store, Watch,
-    backup, ledger::Ledger,
+    BackupError, BoxFuture, Commit, CommitError, Entry, Health, Page, Range, ReadError, Retention, Revision, Store,
+    Watch, backup, ledger::Ledger,
 };
 
 /// The format this program writes and reads.
@@ -86,15 +92,27 @@ impl Disk {
         make_dir(dir).map_err(OpenError::io(dir))?;
         let files = Files::of(dir);
         let lock = hold(dir, &files)?;
-        let (loaded, mark) = find_or_create(&files, begin, Instant::now())?;
-        let desk = Desk::new(loaded.index.compacted(), loaded.leftover);
-        let ledger = Ledger::new(loaded.index, retention);
-        Disk::start(desk.clone(), Writer { desk, ledger, tables: loaded.tables, mark, _lock: lock })
-            .map_err(OpenError::io(dir))
+        let found = find_or_create(&files, begin, Instant::now())?;
+        Disk::start(&files, found, lock, retention, guard::opener()).map_err(OpenError::io(dir))
     }
 
-    fn start(desk: Arc<Desk>, writer: Writer) -> std::io::Result<Disk> {
-        let ledger = writer.ledger.clone();
+    fn start(
+        files: &Files,
+        (loaded, mark): (Loaded, Mark),
+        lock: File,
+        retention: Retention,
+        opener: Opener,
+    ) -> std::io::Result<Disk> {
+        let desk = Desk::new(loaded.index.compacted(), loaded.leftover);
+        let ledger = Ledger::new(loaded.index, retention);
+        let links = Links::of([&files.store, &files.mark])?;
+        let reserve = Reserve(files.reserve.clone());
+        // A disk that has no room for it is found out by the first commit that needs some.
+        let _ = reserve.hold();
+        let repair = Repair::new(opener, links, reserve);
+        let mut writer =
+            Writer { desk: desk.clone(), ledger: ledger.clone(), tables: loaded.tables, mark, repair, _lock: lock };
+        writer.begin()?;
         let thread = std::thread::Builder::new().name("store-writer".into()).spawn(move || writer.run())?;
         Ok(Disk { ledger, desk, writer: Some(thread) })
     }
@@ -143,7 +161,7 @@ impl Store for Disk {
         Box::pin(async move {
             answer.await.unwrap_or_else(|| {
                 let closed = || "the store was closed before this commit was written: open it again".into();
-                Err(CommitError::Unavailable(desk.failure.get().cloned().unwrap_or_else(closed)))
+                Err(CommitError::Unavailable(desk.health.borrow().problem().cloned().unwrap_or_else(closed)))
             })
         })
     }
@@ -160,6 +178,10 @@ impl Store for Disk {
     fn maintain(&self, now: Instant) {
         self.ledger.trim(now, |records, compacted| self.desk.retire(records, compacted));
         self.desk.queue.nudge();
+    }
+
+    fn health(&self) -> watch::Receiver<Health> {
+        self.desk.health.subscribe()
     }
 
     fn backup(&self, to: &Path) -> Result<Revision, BackupError> {

@@ -10,7 +10,7 @@
 //! after a revision, once, in order, or says that it is too late.
 //!
 //! ```text
-//!   revision, entry, read, commit, store    the words and the trait: what a store promises
+//!   revision, entry, read, commit, health, store   the words and the trait: what a store promises
 //!   index                                   the pure machine: keys, versions, history, compaction
 //!   hub, watch                              who is woken, and each watcher's own way through the history
 //!   ledger                                  index and hub behind one lock: what every backend shows
@@ -22,6 +22,7 @@
 
 mod commit;
 mod entry;
+mod health;
 mod read;
 mod revision;
 mod store;
@@ -43,6 +44,7 @@ pub use backup::{BackupError, RestoreError, restore};
 pub use commit::{Commit, CommitError, Condition, Write};
 pub use disk::{Disk, DiskStats, OpenError};
 pub use entry::{Change, Entry};
+pub use health::Health;
 pub use index::Retention;
 pub use memory::Memory;
 pub use read::{Page, Range, ReadError};

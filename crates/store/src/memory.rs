@@ -3,21 +3,24 @@
 
 use std::{path::Path, sync::Arc, time::Instant};
 
+use tokio::sync::watch;
+
 use crate::{
-    BackupError, BoxFuture, Commit, CommitError, Entry, Page, Range, ReadError, Retention, Revision, Store, Watch,
-    backup, index::Index, ledger::Ledger,
+    BackupError, BoxFuture, Commit, CommitError, Entry, Health, Page, Range, ReadError, Retention, Revision, Store,
+    Watch, backup, index::Index, ledger::Ledger,
 };
 
 /// A store in memory.
 pub struct Memory {
     ledger: Arc<Ledger>,
+    health: watch::Sender<Health>,
 }
 
 impl Memory {
     /// An empty store that keeps so much history. Everything before `begin` counts as compacted; a server that clients
     /// remember begins at [`Revision::begin`].
     pub fn new(retention: Retention, begin: Revision) -> Self {
-        Memory { ledger: Ledger::new(Index::resume(begin), retention) }
+        Memory { ledger: Ledger::new(Index::resume(begin), retention), health: watch::Sender::default() }
     }
 }
 
@@ -63,6 +66,10 @@ impl Store for Memory {
 
     fn maintain(&self, now: Instant) {
         self.ledger.trim(now, |_, _| {});
+    }
+
+    fn health(&self) -> watch::Receiver<Health> {
+        self.health.subscribe()
     }
 
     fn backup(&self, to: &Path) -> Result<Revision, BackupError> {

@@ -2,7 +2,9 @@
 
 use std::{path::Path, pin::Pin, time::Instant};
 
-use crate::{BackupError, Commit, CommitError, Entry, Page, Range, ReadError, Revision, Watch};
+use tokio::sync::watch;
+
+use crate::{BackupError, Commit, CommitError, Entry, Health, Page, Range, ReadError, Revision, Watch};
 
 /// A boxed future that may move between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -56,6 +58,9 @@ pub trait Store: Send + Sync + 'static {
     /// Gives back what time has made useless: history that is too old although nothing is committed any more. Call it
     /// about once a minute; it does a little at a time, but may take a tenth of a second in all.
     fn maintain(&self, now: Instant);
+
+    /// Whether it can write, now and whenever that changes.
+    fn health(&self) -> watch::Receiver<Health>;
 
     /// A consistent copy to a new file, while everything goes on; [`crate::restore`] makes a store of it again.
     /// Blocks for as long as the disk takes.

@@ -15,6 +15,8 @@ pub(crate) struct Files {
     pub mark: PathBuf,
     /// Locked by the process that has the store open; says nothing by its content.
     pub lock: PathBuf,
+    /// Space that is held back for a disk that is full.
+    pub reserve: PathBuf,
     /// A database being made; never holds anything acknowledged.
     pub new: PathBuf,
     /// A backup being restored; there only if that was cut short.
@@ -27,6 +29,7 @@ impl Files {
             store: dir.join("store.redb"),
             mark: dir.join("store.mark"),
             lock: dir.join("store.lock"),
+            reserve: dir.join("store.reserve"),
             new: dir.join("store.redb.new"),
             restoring: dir.join("store.redb.restoring"),
         }

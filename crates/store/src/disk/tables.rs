@@ -9,16 +9,19 @@
 use std::{
     borrow::Borrow,
     fs::File,
-    io,
+    io::{self, Read},
     path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use redb::{
-    Builder, Database, Durability, StorageBackend, StorageError, Table, TableDefinition, backends::FileBackend,
+    Builder, Database, Durability, ReadableDatabase, ReadableTable, StorageBackend, StorageError, Table,
+    TableDefinition, backends::FileBackend,
 };
 
 use super::{
     FORMAT,
+    guard::{Guarded, Opener},
     record::{encode, stored_checksum},
 };
 use crate::{
@@ -33,7 +36,7 @@ pub(super) const META: TableDefinition<&str, u64> = TableDefinition::new("meta")
 pub(super) const CACHE: usize = 8 << 20;
 
 /// What the file says about itself.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Meta {
     /// Where it began, empty. Zero for a copy of another store, and for files from before this was noted.
     pub begin: Revision,
@@ -57,6 +60,13 @@ impl Meta {
         self.sum = self.sum.wrapping_sub(checksum.into());
     }
 
+    fn read(table: &impl ReadableTable<&'static str, u64>) -> Result<Meta, StorageError> {
+        let number = |name: &str| Ok::<_, StorageError>(table.get(name)?.map_or(0, |number| number.value()));
+        let revision = |name: &str| number(name).map(Revision);
+        let (begin, newest, compacted) = (revision("begin")?, revision("newest")?, revision("compacted")?);
+        Ok(Meta { begin, newest, compacted, records: number("records")?, sum: number("sum")? })
+    }
+
     fn write(&self, mut table: Table<'_, &str, u64>) -> Result<(), StorageError> {
         let Meta { begin, newest, compacted, records, sum } = self;
         let rows = [
@@ -76,16 +86,27 @@ impl Meta {
 
 /// An open, verified database file.
 pub(crate) struct Tables {
-    database: Database,
+    /// `None` only if it could not be opened again after a failure.
+    database: Option<Database>,
     path: PathBuf,
     meta: Meta,
+    /// What the file says of itself if the last transaction did not happen, and if it did. The same once that is known.
+    before: Meta,
+    attempted: Meta,
     buffer: Vec<u8>,
+}
+
+/// What became of a transaction that failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    Happened,
+    Nothing,
 }
 
 impl Tables {
     /// A file that was opened and verified.
     pub(super) fn new(database: Database, path: &Path, meta: Meta) -> Tables {
-        Tables { database, path: path.into(), meta, buffer: Vec::new() }
+        Tables { database: Some(database), path: path.into(), meta, before: meta, attempted: meta, buffer: Vec::new() }
     }
 
     /// Fills a new, empty file with these entries, without history. It is complete and synced when this returns.
@@ -131,7 +152,9 @@ impl Tables {
         retired: &[RecordId],
         mut meta: Meta,
     ) -> Result<(), redb::Error> {
-        let mut transaction = self.database.begin_write()?;
+        (self.before, self.attempted) = (self.meta, self.meta);
+        let database = self.database.as_ref().ok_or(redb::Error::DatabaseClosed)?;
+        let mut transaction = database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         {
             let mut records = transaction.open_table(RECORDS)?;
@@ -150,6 +173,7 @@ impl Tables {
             drop(records);
             meta.write(transaction.open_table(META)?)?;
         }
+        self.attempted = meta;
         transaction.commit()?;
         self.meta = meta;
         Ok(())
@@ -174,12 +198,35 @@ impl Tables {
         self.meta.newest
     }
 
-    /// The same file through another way to the disk.
-    #[cfg(test)]
-    pub fn through(self, open: impl FnOnce(&Path) -> Database) -> Tables {
-        let Tables { database, path, meta, .. } = self;
-        drop(database);
-        Tables::new(open(&path), &path, meta)
+    /// The same file through this way to the disk. After a failure redb refuses everything until that is done. Tells
+    /// whether the transaction that failed happened after all.
+    pub(super) fn reopen(&mut self, open: &Opener, sync_failed: &Arc<AtomicBool>) -> Result<Fate, redb::Error> {
+        drop(self.database.take());
+        // redb would make a new database of an empty file.
+        let mut magic = [0; 4];
+        File::open(&self.path)?.read_exact(&mut magic)?;
+        if &magic != b"redb" {
+            return Err(redb::Error::Corrupted("it is no database any more".into()));
+        }
+        let backend = Guarded { backend: open(&self.path)?, sync_failed: sync_failed.clone() };
+        let database = Builder::new().set_cache_size(CACHE).create_with_backend(backend)?;
+        let found = {
+            let transaction = database.begin_read()?;
+            Meta::read(&transaction.open_table(META)?)?
+        };
+        let fate = match found {
+            found if found == self.before => Fate::Nothing,
+            found if found == self.attempted => Fate::Happened,
+            _ => return Err(redb::Error::Corrupted("it is not what was written there".into())),
+        };
+        (self.database, self.meta) = (Some(database), found);
+        self.settled();
+        Ok(fate)
+    }
+
+    /// There is no doubt any more about the last transaction.
+    pub(super) fn settled(&mut self) {
+        (self.before, self.attempted) = (self.meta, self.meta);
     }
 }
 

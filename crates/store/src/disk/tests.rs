@@ -2,11 +2,13 @@
 //! what compaction leaves on disk.
 
 use std::{
+    collections::HashSet,
     io,
     sync::atomic::{AtomicU8, Ordering::SeqCst},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use redb::{
     Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageBackend, TableDefinition,
     backends::FileBackend,
@@ -164,6 +166,9 @@ fn compaction_removes_records_when_idle_and_what_was_left_over_at_a_start() {
 struct Failing {
     file: FileBackend,
     fault: Arc<AtomicU8>,
+    /// The blocks that take room already, and so can be written again on a full disk, and how many more it has room for:
+    /// what the reserve took.
+    used: Arc<Mutex<(HashSet<u64>, usize)>>,
 }
 
 const FINE: u8 = 0;
@@ -171,6 +176,7 @@ const NO_WRITE: u8 = 1;
 const NO_SYNC: u8 = 2;
 const NO_GROWTH: u8 = 3;
 const STALL: u8 = 4;
+const FULL: u8 = 5;
 
 impl Failing {
     fn unless(&self, fault: u8) -> io::Result<()> {
@@ -198,6 +204,13 @@ impl StorageBackend for Failing {
     }
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.unless(NO_WRITE)?;
+        let blocks = offset / 4096..(offset + data.len() as u64).div_ceil(4096);
+        let mut used = self.used.lock();
+        let new = blocks.clone().filter(|block| !used.0.contains(block)).count();
+        if self.fault.load(SeqCst) == FULL {
+            used.1 = used.1.checked_sub(new).ok_or(io::ErrorKind::StorageFull)?;
+        }
+        used.0.extend(blocks);
         self.file.write(offset, data)
     }
 }
@@ -206,23 +219,28 @@ fn open_failing(dir: &Path, fault: Arc<AtomicU8>) -> Disk {
     drop(Disk::open(dir, Retention::default(), Revision::ZERO).expect("a new store"));
     let files = Files::of(dir);
     let lock = hold(dir, &files).expect("free");
-    let (loaded, mark) = find_or_create(&files, Revision::ZERO, Instant::now()).expect("a sound store");
-    let Loaded { tables, index, leftover } = loaded;
-    let tables = tables.through(|path| {
-        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("there");
-        Database::builder()
-            .create_with_backend(Failing { file: FileBackend::new(file).expect("a file"), fault })
-            .expect("a sound database")
+    let found = find_or_create(&files, Revision::ZERO, Instant::now()).expect("a sound store");
+    let used = Arc::new(Mutex::new((HashSet::new(), (4 << 20) / 4096)));
+    let opener: Opener = Arc::new(move |path| {
+        let file = FileBackend::new(std::fs::File::options().read(true).write(true).open(path)?);
+        let file = file.map_err(io::Error::other)?;
+        Ok(Box::new(Failing { file, fault: fault.clone(), used: used.clone() }))
     });
-    let desk = Desk::new(index.compacted(), leftover);
-    let ledger = Ledger::new(index, Retention::default());
-    Disk::start(desk.clone(), Writer { desk, ledger, tables, mark, _lock: lock }).expect("a thread")
+    Disk::start(&files, found, lock, Retention::default(), opener).expect("a thread")
+}
+
+fn large(dice: &mut Dice) -> String {
+    (0..3 << 20).map(|_| char::from(b'a' + dice.below(26) as u8)).collect()
+}
+
+fn wait_until_fine(store: &Disk) {
+    block_on(store.health().wait_for(|health| *health == Health::Fine)).expect("the store is there");
 }
 
 #[test]
-fn after_a_failed_write_nothing_is_acknowledged_and_reads_go_on() {
+fn after_a_failed_write_nothing_is_acknowledged_reads_go_on_and_it_heals() {
     let mut dice = Dice::new(5);
-    for fault in [NO_WRITE, NO_SYNC, NO_GROWTH] {
+    for fault in [NO_WRITE, NO_GROWTH] {
         let dir = tempfile::tempdir().expect("a directory");
         let failing = Arc::new(AtomicU8::new(FINE));
         let store = open_failing(dir.path(), failing.clone());
@@ -231,28 +249,117 @@ fn after_a_failed_write_nothing_is_acknowledged_and_reads_go_on() {
 
         failing.store(fault, SeqCst);
         // Enough that the file must grow, and several, so that some share a batch.
-        let large: String = (0..3 << 20).map(|_| char::from(b'a' + dice.below(26) as u8)).collect();
+        let large = large(&mut dice);
         let doomed: Vec<_> =
             (0..5).map(|number| store.commit(put("/a", &large).absent(format!("/absent/{number}")))).collect();
         for commit in doomed {
             let told = block_on(commit).expect_err("the disk is broken").to_string();
-            assert!(told.contains("store.redb") && told.contains("broken") && told.contains("restart"), "{told}");
+            assert!(told.contains("store.redb") && told.contains("broken") && told.contains("mended"), "{told}");
         }
-        failing.store(FINE, SeqCst);
-        let told = block_on(store.commit(put("/b", "2"))).expect_err("broken for good").to_string();
-        assert!(told.contains("nothing more can be committed"), "{told}");
-
+        assert!(matches!(&*store.health().borrow(), Health::Failing(why) if why.contains("broken")));
         assert_eq!(store.revision(), acknowledged);
         assert_eq!(store.get("/a", None).expect("readable").expect("there").value, "1");
         assert_eq!(watch.take(10), Ok(Vec::new()));
-        drop(store);
 
-        let store =
-            Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("what was acknowledged is kept");
-        assert!(store.revision() >= acknowledged);
-        assert_eq!(store.get("/a", Some(acknowledged)).expect("readable").expect("there").value, "1");
-        block_on(store.commit(put("/b", "2"))).expect("the disk is fine again");
+        failing.store(FINE, SeqCst);
+        wait_until_fine(&store);
+        let next = block_on(store.commit(put("/b", "2"))).expect("the disk is fine again");
+        assert_eq!(watch.take(10).map(|changes| changes.last().map(|change| change.revision)), Ok(Some(next)));
+        let expect = store.range(Range::default()).expect("readable").entries;
+        drop(store);
+        let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
+        assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
     }
+}
+
+#[test]
+fn after_a_failed_fsync_it_refuses_for_good_and_a_restart_keeps_what_was_acknowledged() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let failing = Arc::new(AtomicU8::new(FINE));
+    let store = open_failing(dir.path(), failing.clone());
+    let acknowledged = block_on(store.commit(put("/a", "1"))).expect("the disk is fine");
+    failing.store(NO_SYNC, SeqCst);
+    let told = block_on(store.commit(put("/a", "2"))).expect_err("the disk is broken").to_string();
+    assert!(told.contains("an fsync failed") && told.contains("restart"), "{told}");
+    failing.store(FINE, SeqCst);
+    let told = block_on(store.commit(put("/b", "2"))).expect_err("broken for good").to_string();
+    assert!(told.contains("nothing more can be committed"), "{told}");
+    assert!(matches!(&*store.health().borrow(), Health::Broken(_)));
+    assert_eq!(store.revision(), acknowledged);
+    drop(store);
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("what was acknowledged is kept");
+    assert!(store.revision() >= acknowledged);
+    assert_eq!(store.get("/a", Some(acknowledged)).expect("readable").expect("there").value, "1");
+    block_on(store.commit(put("/b", "2"))).expect("the disk is fine again");
+}
+
+#[test]
+fn a_full_disk_takes_deletions_and_heals_when_there_is_space() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let files = Files::of(dir.path());
+    let failing = Arc::new(AtomicU8::new(FINE));
+    let store = open_failing(dir.path(), failing.clone());
+    for key in 0..20 {
+        block_on(store.commit(put(&format!("/{key}"), &"x".repeat(50_000)))).expect("the disk is fine");
+    }
+    // Space that was in use once can be used again.
+    block_on(store.commit(Commit::default().delete("/0"))).expect("the disk is fine");
+    store.compact(store.revision());
+    block_on(store.commit(put("/small", &"x".repeat(1000)))).expect("the disk is fine");
+
+    failing.store(FULL, SeqCst);
+    std::fs::remove_file(&files.reserve).expect("a store has a reserve");
+    std::fs::create_dir(&files.reserve).expect("so that it cannot be made again");
+    let large = "x".repeat(20 << 20);
+    let told = block_on(store.commit(put("/large", &large))).expect_err("there is no space").to_string();
+    assert!(told.contains("only deletions"), "{told}");
+    let mut health = store.health();
+    for key in 1..20 {
+        block_on(store.commit(Commit::default().delete(format!("/{key}")))).expect("a deletion makes room");
+    }
+    block_on(store.commit(put("/small", "less"))).expect("an update that adds nothing");
+    block_on(store.commit(put("/new", "x"))).expect_err("what takes room is refused");
+    assert!(matches!(&*health.borrow_and_update(), Health::Failing(_)));
+    assert_eq!(store.count(Range::default()), Ok(1));
+
+    failing.store(FINE, SeqCst);
+    std::fs::remove_dir(&files.reserve).expect("removable");
+    wait_until_fine(&store);
+    block_on(store.commit(put("/large", &large))).expect("there is space again");
+    assert!(files.reserve.is_file(), "the reserve is held again");
+    let expect = store.range(Range::default()).expect("readable").entries;
+    drop(store);
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
+    assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_data_directory_that_is_gone_acknowledges_nothing() {
+    let home = tempfile::tempdir().expect("a directory");
+    let (dir, away) = (home.path().join("data"), home.path().join("away"));
+    let store = Disk::open(&dir, Retention::default(), Revision::ZERO).expect("a new store");
+    block_on(store.commit(put("/a", "1"))).expect("commits");
+
+    std::fs::rename(&dir, &away).expect("can be moved");
+    let told = block_on(store.commit(put("/a", "2"))).expect_err("it is not there").to_string();
+    assert!(told.contains("store.redb: it was deleted, moved or replaced"), "{told}");
+    assert_eq!(store.get("/a", None).expect("readable").expect("there").value, "1");
+    std::fs::rename(&away, &dir).expect("can be moved back");
+    wait_until_fine(&store);
+    block_on(store.commit(put("/a", "3"))).expect("it is there again");
+
+    // Another store in its place is not this one; and nobody has to write for that to be noticed.
+    std::fs::rename(&dir, &away).expect("can be moved");
+    drop(Disk::open(&dir, Retention::default(), Revision::ZERO).expect("another store"));
+    store.maintain(Instant::now());
+    block_on(store.health().wait_for(|health| matches!(health, Health::Failing(_)))).expect("the store is there");
+    block_on(store.commit(put("/a", "4"))).expect_err("it is another one");
+    std::fs::remove_dir_all(&dir).expect("removable");
+    block_on(store.commit(put("/a", "4"))).expect_err("it is gone");
+    drop(store);
+    let store = Disk::open(&away, Retention::default(), Revision::ZERO).expect("opens");
+    assert_eq!(store.get("/a", None).expect("readable").expect("there").value, "3");
 }
 
 #[test]

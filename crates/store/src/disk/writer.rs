@@ -1,29 +1,36 @@
 //! The one thread that writes. Commits come in through the queue; it decides them, makes them durable with one fsync
 //! for all that queued up during the one before, shows them, and only then answers, in order. No delay is added to
-//! make batches larger. After a failed write it answers nothing but the reason, for good: what the disk holds is known
-//! again only after a restart.
+//! make batches larger. After a failed write it answers with the reason, and opens the database again until it can write:
+//! then it knows whether the failed transaction happened. After a failed fsync nobody can know, so it refuses for good.
 
 use std::{
     collections::VecDeque,
     fs::File,
+    io::{self, ErrorKind},
     panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        Arc,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use super::{
+    guard::{Links, Opener, Reserve},
     load::said,
     mark::Mark,
     queue::{Job, Queue},
-    tables::Tables,
+    tables::{Fate, Tables},
 };
 use crate::{
-    CommitError, Revision,
+    CommitError, Health, Revision,
     index::{Batch, Decided, RecordId},
     ledger::Ledger,
 };
@@ -31,6 +38,8 @@ use crate::{
 /// When nothing was committed for so long, retired records are removed without a commit to ride on. Doing so at once
 /// would make the next commit wait for an fsync that is not its own.
 const IDLE: Duration = Duration::from_millis(100);
+/// How often a store that fails tries to come back.
+const RETRY: Duration = Duration::from_secs(1);
 /// Records removed in one transaction: as many as a transaction hardly notices, and more than it can add.
 const REMOVE_AT_LEAST: usize = 512;
 
@@ -40,8 +49,8 @@ pub(super) struct Desk {
     pub retired: Mutex<Retired>,
     pub commits: AtomicU64,
     pub transactions: AtomicU64,
-    /// Why nothing is written any more.
-    pub failure: OnceLock<Arc<str>>,
+    /// Whether anything is written, and why not.
+    pub health: watch::Sender<Health>,
 }
 
 /// Records nobody can read any more, waiting to be removed in the order in which they were forgotten.
@@ -58,7 +67,7 @@ impl Desk {
             retired: Mutex::new(Retired { compacted, records: leftover.into() }),
             commits: AtomicU64::new(0),
             transactions: AtomicU64::new(0),
-            failure: OnceLock::new(),
+            health: watch::Sender::default(),
         })
     }
 
@@ -74,6 +83,7 @@ pub(super) struct Writer {
     pub ledger: Arc<Ledger>,
     pub tables: Tables,
     pub mark: Mark,
+    pub repair: Repair,
     /// Keeps other processes out for as long as this one may write.
     pub _lock: File,
 }
@@ -87,43 +97,102 @@ impl Drop for Leaving {
     }
 }
 
+/// How the writer comes back after a failure.
+pub(super) struct Repair {
+    opener: Opener,
+    links: Links,
+    reserve: Reserve,
+    sync_failed: Arc<AtomicBool>,
+    /// The disk is full: only what makes room is written, until the reserve fits again.
+    full: bool,
+    /// What the failed transaction would have done; the database must be opened again to know whether it did.
+    doubt: Option<Doubt>,
+    /// Nothing is tried again before this time.
+    retry: Option<Instant>,
+}
+
+struct Doubt {
+    decided: Vec<Decided>,
+    retired: Vec<RecordId>,
+}
+
+impl Repair {
+    pub fn new(opener: Opener, links: Links, reserve: Reserve) -> Repair {
+        let sync_failed = Arc::new(AtomicBool::new(false));
+        Repair { opener, links, reserve, sync_failed, full: false, doubt: None, retry: None }
+    }
+}
+
+/// Why a turn wrote nothing.
+enum Failure {
+    Full(String),
+    Failing(String),
+    Broken(String),
+}
+
+impl Failure {
+    fn of(error: &redb::Error, path: &Path) -> Failure {
+        let why = format!("{}: {error}", path.display());
+        match error {
+            redb::Error::Io(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+                Failure::Full(why)
+            }
+            redb::Error::Corrupted(_) => Failure::Broken(why),
+            _ => Failure::Failing(why),
+        }
+    }
+}
+
 impl Writer {
+    /// Reaches the verified file through a way that tells failures apart.
+    pub fn begin(&mut self) -> io::Result<()> {
+        let Repair { opener, sync_failed, .. } = &self.repair;
+        self.tables.reopen(opener, sync_failed).map(drop).map_err(io::Error::other)
+    }
+
     pub fn run(mut self) {
         let _leaving = Leaving(self.desk.queue.clone());
         let mut jobs = Vec::new();
         while self.desk.queue.take(&mut jobs, self.patience()) {
-            self.turn(std::mem::take(&mut jobs));
+            let now = Instant::now();
+            self.recover(now);
+            let jobs = std::mem::take(&mut jobs);
+            if self.repair.full {
+                // One by one, so that what makes room does not fail with what takes some.
+                jobs.into_iter().for_each(|job| self.turn(vec![job], now));
+            } else {
+                self.turn(jobs, now);
+            }
         }
     }
 
     fn patience(&self) -> Option<Duration> {
-        let waiting = self.desk.failure.get().is_none() && !self.desk.retired.lock().records.is_empty();
-        waiting.then_some(IDLE)
+        match *self.desk.health.borrow() {
+            Health::Fine => (!self.desk.retired.lock().records.is_empty()).then_some(IDLE),
+            Health::Failing(_) => Some(RETRY),
+            Health::Broken(_) => None,
+        }
     }
 
     /// Decide, make durable, show, answer.
-    fn turn(&mut self, jobs: Vec<Job>) {
+    fn turn(&mut self, jobs: Vec<Job>, now: Instant) {
         let (commits, waiting): (Vec<_>, Vec<_>) =
             jobs.into_iter().map(|job| (job.commit, (job.answer, job.room))).unzip();
-        let decisions: Vec<Result<Decided, CommitError>> = {
+        let mut decisions: Vec<Result<Decided, CommitError>> = {
             let index = self.ledger.read();
             let mut batch = Batch::new(&index);
             commits.into_iter().map(|commit| batch.decide(commit)).collect()
         };
-        if let Err(failure) = self.write(&decisions) {
+        if let Err(failure) = self.write(&mut decisions, now) {
             for (answer, _room) in waiting {
                 let _ = answer.send(Err(CommitError::Unavailable(failure.clone())));
             }
             return;
         }
-        let now = Instant::now();
         for (decision, (answer, _room)) in decisions.into_iter().zip(waiting) {
             let verdict = decision.map(|decided| {
                 let revision = decided.revision;
-                if !decided.rows.is_empty() {
-                    self.desk.commits.fetch_add(1, Relaxed);
-                    self.ledger.publish(decided, now, |records, compacted| self.desk.retire(records, compacted));
-                }
+                self.publish(decided, now);
                 revision
             });
             // Who does not wait any more does not need to hear it.
@@ -131,12 +200,22 @@ impl Writer {
         }
     }
 
-    /// A conflict with a commit of the same batch is true only once that is durable, so all answers wait for this.
-    fn write(&mut self, decisions: &[Result<Decided, CommitError>]) -> Result<(), Arc<str>> {
-        if let Some(failure) = self.desk.failure.get() {
-            return Err(failure.clone());
+    fn publish(&self, decided: Decided, now: Instant) {
+        if !decided.rows.is_empty() {
+            self.desk.commits.fetch_add(1, Relaxed);
+            self.ledger.publish(decided, now, |records, compacted| self.desk.retire(records, compacted));
         }
+    }
+
+    /// A conflict with a commit of the same batch is true only once that is durable, so all answers wait for this.
+    fn write(&mut self, decisions: &mut Vec<Result<Decided, CommitError>>, now: Instant) -> Result<(), Arc<str>> {
         let rows: usize = decisions.iter().flatten().map(|decided| decided.rows.len()).sum();
+        let makes_room = decisions.iter().flatten().all(makes_room);
+        if let Some(problem) = self.desk.health.borrow().problem()
+            && (!self.repair.full || self.repair.doubt.is_some() || (rows > 0 && !makes_room))
+        {
+            return Err(problem.clone());
+        }
         let (retired, compacted) = {
             let mut retired = self.desk.retired.lock();
             let some = retired.records.len().min(REMOVE_AT_LEAST.max(4 * rows));
@@ -145,25 +224,157 @@ impl Writer {
         if rows == 0 && retired.is_empty() {
             return Ok(());
         }
-        let durable = decisions.iter().flatten().map(|decided| decided.revision).max();
-        let written =
-            catch_unwind(AssertUnwindSafe(|| self.tables.write(decisions.iter().flatten(), &retired, compacted)));
-        let outcome = match written {
-            Ok(Ok(())) => match durable.map_or(Ok(()), |durable| self.mark.advance(durable)) {
-                Ok(()) => Ok(()),
-                Err(error) => Err(format!("{}: {error}", self.mark.path().display())),
-            },
-            Ok(Err(error)) => Err(format!("{}: {error}", self.tables.path().display())),
-            Err(panic) => Err(format!("{}: {}", self.tables.path().display(), said(&*panic))),
-        };
-        self.desk.transactions.fetch_add(1, Relaxed);
-        outcome.map_err(|cause| {
-            let failure: Arc<str> = format!(
-                "{cause}; nothing more can be committed, while reads go on: repair or free the disk and restart, \
-                 which keeps everything that was acknowledged"
-            )
-            .into();
-            self.desk.failure.get_or_init(|| failure).clone()
+        let outcome = self.transact(decisions.iter().flatten(), &retired, compacted);
+        outcome.map_err(|failure| {
+            let decided = decisions.drain(..).flatten().collect();
+            self.repair.doubt = Some(Doubt { decided, retired });
+            self.fail(failure, now)
         })
     }
+
+    /// One transaction with all its witnesses: the files must still be where they were, before it and after.
+    fn transact<'a>(
+        &mut self,
+        decided: impl Iterator<Item = &'a Decided>,
+        retired: &[RecordId],
+        compacted: Revision,
+    ) -> Result<(), Failure> {
+        self.linked()?;
+        self.desk.transactions.fetch_add(1, Relaxed);
+        match catch_unwind(AssertUnwindSafe(|| self.tables.write(decided, retired, compacted))) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(Failure::of(&error, self.tables.path())),
+            Err(panic) => return Err(Failure::Broken(format!("{}: {}", self.tables.path().display(), said(&*panic)))),
+        }
+        self.mark
+            .advance(self.tables.newest())
+            .map_err(|error| Failure::of(&redb::Error::Io(error), self.mark.path()))?;
+        self.linked()?;
+        self.tables.settled();
+        Ok(())
+    }
+
+    fn linked(&self) -> Result<(), Failure> {
+        match self.repair.links.broken() {
+            None => Ok(()),
+            Some(path) => Err(Failure::Failing(format!(
+                "{}: it was deleted, moved or replaced while the store was open",
+                path.display()
+            ))),
+        }
+    }
+
+    /// Says what is wrong, once for all who ask, and what is to be done.
+    fn fail(&mut self, failure: Failure, now: Instant) -> Arc<str> {
+        self.repair.retry = Some(now + RETRY);
+        let health = match failure {
+            _ if self.repair.sync_failed.load(SeqCst) => Health::Broken(
+                format!(
+                    "{}: an fsync failed, so what the disk holds is not known: nothing more can be committed; check the \
+                     disk and restart, which keeps everything that was acknowledged",
+                    self.tables.path().display()
+                )
+                .into(),
+            ),
+            Failure::Broken(why) => Health::Broken(
+                format!("{why}; nothing more can be committed: restart, which keeps everything that was acknowledged")
+                    .into(),
+            ),
+            Failure::Full(why) => {
+                self.repair.full = true;
+                self.repair.reserve.release();
+                // There is room for what makes room right now.
+                self.repair.retry = None;
+                Health::Failing(
+                    format!("{why}; until there is space again, only deletions and updates that add nothing are taken").into(),
+                )
+            }
+            Failure::Failing(why) => {
+                Health::Failing(format!("{why}; nothing can be committed until that is mended; reads go on").into())
+            }
+        };
+        let problem = health.problem().cloned().unwrap_or_default();
+        // Only a change is told: who watches would log each attempt.
+        self.desk.health.send_if_modified(|told| {
+            let news = std::mem::discriminant(told) != std::mem::discriminant(&health);
+            *told = health;
+            news
+        });
+        problem
+    }
+
+    /// Tries to come back, now and then: opens the database again, learns what became of the transaction that failed, and
+    /// writes a little.
+    fn recover(&mut self, now: Instant) {
+        if self.repair.doubt.is_none()
+            && *self.desk.health.borrow() == Health::Fine
+            && let Err(failure) = self.linked()
+        {
+            self.repair.doubt = Some(Doubt { decided: Vec::new(), retired: Vec::new() });
+            self.fail(failure, now);
+        }
+        let failing = matches!(*self.desk.health.borrow(), Health::Failing(_));
+        if !failing || self.repair.retry.is_some_and(|retry| now < retry) {
+            return;
+        }
+        self.repair.retry = Some(now + RETRY);
+        if let Err(failure) = self.settle(now) {
+            self.fail(failure, now);
+            return;
+        }
+        if self.repair.full && self.repair.reserve.hold().is_err() {
+            return;
+        }
+        let compacted = self.desk.retired.lock().compacted;
+        match self.transact(std::iter::empty(), &[], compacted) {
+            Ok(()) => {
+                self.repair.full = false;
+                // Best effort, as at the start.
+                let _ = self.repair.reserve.hold();
+                self.desk.health.send_replace(Health::Fine);
+            }
+            Err(failure) => {
+                self.repair.doubt = Some(Doubt { decided: Vec::new(), retired: Vec::new() });
+                self.fail(failure, now);
+            }
+        }
+    }
+
+    /// Ends the doubt about the transaction that failed.
+    fn settle(&mut self, now: Instant) -> Result<(), Failure> {
+        if self.repair.doubt.is_none() {
+            return Ok(());
+        }
+        self.linked()?;
+        let Repair { opener, sync_failed, .. } = &self.repair;
+        let reopened = catch_unwind(AssertUnwindSafe(|| self.tables.reopen(opener, sync_failed)));
+        let fate = match reopened {
+            Ok(fate) => fate.map_err(|error| Failure::of(&error, self.tables.path()))?,
+            Err(panic) => return Err(Failure::Broken(format!("{}: {}", self.tables.path().display(), said(&*panic)))),
+        };
+        let Some(Doubt { decided, retired }) = self.repair.doubt.take() else { return Ok(()) };
+        match fate {
+            Fate::Happened => decided.into_iter().for_each(|decided| self.publish(decided, now)),
+            Fate::Nothing => {
+                let mut waiting = self.desk.retired.lock();
+                retired.into_iter().rev().for_each(|record| waiting.records.push_front(record));
+            }
+        }
+        if self.repair.full {
+            // History takes room, too; whoever follows the newest changes does not miss it.
+            let newest = self.ledger.read().newest();
+            self.ledger.compact(newest.previous(), |records, compacted| self.desk.retire(records, compacted));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a commit leaves no more than it found, but for a few marks such as a time of deletion.
+fn makes_room(decided: &Decided) -> bool {
+    const MARKS: usize = 512;
+    decided.rows.iter().all(|row| match (&row.before, &row.after.value) {
+        (_, None) => true,
+        (Some(before), Some(value)) => value.len() <= before.size() + MARKS,
+        (None, Some(_)) => false,
+    })
 }

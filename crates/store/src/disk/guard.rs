@@ -1,0 +1,117 @@
+//! What tells one failure of a disk from another: a backend that remembers a failed fsync, the identity of the files, and
+//! a reserve of space that is given up when the disk is full. It decides nothing; the writer does.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+};
+
+use redb::{StorageBackend, backends::FileBackend};
+
+use super::files::private;
+
+/// How the database file is reached; tests reach it through a disk that fails.
+pub(super) type Opener = Arc<dyn Fn(&Path) -> io::Result<Box<dyn StorageBackend>> + Send + Sync>;
+
+pub(super) fn opener() -> Opener {
+    Arc::new(|path| {
+        let file = fs::File::options().read(true).write(true).open(path)?;
+        Ok(Box::new(FileBackend::new(file).map_err(io::Error::other)?))
+    })
+}
+
+/// A backend that remembers whether an fsync failed. After that, pages that were written may be gone although they can be
+/// read, so nothing in this process knows what the disk holds.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    pub backend: Box<dyn StorageBackend>,
+    pub sync_failed: Arc<AtomicBool>,
+}
+
+impl StorageBackend for Guarded {
+    fn len(&self) -> io::Result<u64> {
+        self.backend.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.backend.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.backend.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.backend.sync_data().inspect_err(|_| self.sync_failed.store(true, SeqCst))
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.backend.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.backend.close()
+    }
+}
+
+/// Which files these names meant when the store was opened. A file that was deleted or replaced under a running server
+/// still takes writes, and all of them are lost with the process.
+pub(super) struct Links(Vec<(PathBuf, Identity)>);
+
+#[cfg(unix)]
+type Identity = (u64, u64);
+#[cfg(not(unix))]
+type Identity = ();
+
+impl Links {
+    pub fn of(paths: [&Path; 2]) -> io::Result<Links> {
+        Ok(Links(paths.into_iter().map(|path| Ok((path.into(), identity(path)?))).collect::<io::Result<_>>()?))
+    }
+
+    /// The first name that does not mean the same file any more.
+    pub fn broken(&self) -> Option<&Path> {
+        let gone = |(path, expected): &&(PathBuf, Identity)| identity(path).ok().as_ref() != Some(expected);
+        self.0.iter().find(gone).map(|(path, _)| &**path)
+    }
+}
+
+#[cfg(unix)]
+fn identity(path: &Path) -> io::Result<Identity> {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(path).map(|found| (found.dev(), found.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(path: &Path) -> io::Result<Identity> {
+    fs::metadata(path).map(drop)
+}
+
+/// What is held back: removing a record can take a page as large as its largest neighbour, twice, and one object has at
+/// most 1.5 MiB.
+const RESERVED: usize = 4 << 20;
+
+/// A file without meaning. It is removed when the disk is full, so that there is room for what makes room.
+pub(super) struct Reserve(pub PathBuf);
+
+impl Reserve {
+    /// Makes it if it is not there. An error says that the disk has no room for it, or takes no writes.
+    pub fn hold(&self) -> io::Result<()> {
+        if fs::metadata(&self.0).is_ok_and(|found| found.len() == RESERVED as u64) {
+            return Ok(());
+        }
+        let written = private().create(true).truncate(true).open(&self.0).and_then(|mut file| {
+            // Zeroes would be left out by some file systems, and take no room.
+            io::Write::write_all(&mut file, &[0x5a; RESERVED])
+        });
+        written.inspect_err(|_| self.release())
+    }
+
+    pub fn release(&self) {
+        // Without it there is nothing to release; nobody else can do more.
+        let _ = fs::remove_file(&self.0);
+    }
+}
