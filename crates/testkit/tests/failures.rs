@@ -139,6 +139,37 @@ async fn a_report_does_not_cut_the_backoff() -> Result<()> {
     Ok(())
 }
 
+/// Who is given up says so, and is left alone until something changes: what is written about it is no change.
+#[tokio::test(start_paused = true)]
+async fn giving_up_is_told() -> Result<()> {
+    for (mood, reason, message) in
+        [("fails", "Failed", "the disk is full"), ("panics", "Panicked", "the reconcile panicked: the paper is out")]
+    {
+        let fake = Fake::new().with(robot(mood));
+        let (operator, count) = counted();
+        let running = fake.run(operator.configure(|settings| settings.controller.backoff.max_retries = Some(2)));
+        let given_up = "reconcile failed 3 times in a row, and is not tried again until something changes: ";
+        let is_told = |robot: &Robot| ready(robot).is_some_and(|(_, _, message)| message.starts_with(given_up));
+        let told = fake.wait_until("r", is_told).await?;
+        let expect = ("False".to_owned(), reason.to_owned(), format!("{given_up}{message}"));
+        assert_eq!(ready(&told), Some(expect));
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert_eq!(count.load(Relaxed), 3, "{mood}");
+
+        fake.edit("r", |robot: &mut Robot| robot.spec.mood = "fine".into()).await?;
+        fake.wait_until("r", |robot: &Robot| ready(robot).is_none()).await?;
+        running.stop().await?;
+        let mut events = fake.events().await?;
+        events.sort();
+        let waits = "all retries are used up, so it waits until something changes";
+        let expect = [("GaveUp", format!("{waits}: {message}")), (reason, message.to_owned())];
+        let mut expect = expect.map(|(reason, message)| format!("Warning {reason} Robot default/r: {message}"));
+        expect.sort();
+        assert_eq!(events, expect, "{mood}");
+    }
+    Ok(())
+}
+
 /// Another writer that was faster, or a server that is away, is nobody's fault and passes.
 #[tokio::test(start_paused = true)]
 async fn conflicts_and_outages_are_not_told() -> Result<()> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
 use konverge_runtime::{
-    Condition, Conditions, Error, Missing, Object, READY, Result, Retry, Severity, WriteError, retry,
+    Condition, Conditions, Error, Missing, Object, READY, Result, Retry, Run, Severity, WriteError, retry,
 };
 use serde_json::{Map, Value};
 
@@ -52,9 +52,12 @@ impl Mark {
         Self { text, defaults }
     }
 
-    /// What an object says about an error.
-    fn condition(&self, error: &Error) -> Condition {
-        Condition::no(READY, error.get_reason(), format!("{}: {error:#}", self.text))
+    /// What an object says about an error, after which it may be given up.
+    fn condition(&self, error: &Error, given_up: Option<u32>) -> Condition {
+        let often = given_up.map_or_else(String::new, |attempts| {
+            format!(" {attempts} times in a row, and is not tried again until something changes")
+        });
+        Condition::no(READY, error.get_reason(), format!("{}{often}: {error:#}", self.text))
     }
 
     /// Whether the condition `Ready` of an object is a report.
@@ -132,7 +135,7 @@ pub(super) fn may_have_condition<R: Kind>(definition: Option<&CustomResourceDefi
 
 impl<R: Kind> Steps<R> {
     /// Shows an error on the object, unless it passes by itself, and gives it back.
-    pub(super) async fn report(&self, context: &Context<R>, error: Error, attempt: u32) -> Error {
+    pub(super) async fn report(&self, context: &Context<R>, error: Error, run: &Run) -> Error {
         if passes(&error) {
             return error;
         }
@@ -147,31 +150,37 @@ impl<R: Kind> Steps<R> {
                 Err(_) => tracing::warn!(limit = ?REPORTED_WITHIN, "the on_error hook took too long and was cut"),
             }
         }
-        if tokio::time::timeout(REPORTED_WITHIN, self.show(context, &error, attempt)).await.is_err() {
+        if tokio::time::timeout(REPORTED_WITHIN, self.show(context, &error, run)).await.is_err() {
             tracing::debug!("the failure could not be written to the status in time");
         }
         Error::from_shared(error)
     }
 
-    async fn show(&self, context: &Context<R>, error: &Error, attempt: u32) {
+    async fn show(&self, context: &Context<R>, error: &Error, run: &Run) {
         let current = context.current();
         let conditions = Conditions::of(&current.value());
         let ready = conditions.get(READY);
         let is_ours = ready.is_some_and(|ready| self.mark.is_of(ready));
-        let condition = self.mark.condition(error);
-        let is_final = retry(error) == Retry::UntilChanged;
+        let given_up = (self.is_last(run) && retry(error) == Retry::Backoff).then_some(run.attempt);
+        let condition = self.mark.condition(error, given_up);
+        let is_final = given_up.is_some() || retry(error) == Retry::UntilChanged;
         // After a restart every object is looked at; what is wrong with it for good has been reported.
         let is_known = is_final
             && ready.is_some_and(|ready| {
                 let observed = ready["observedGeneration"].as_i64();
                 ready["message"] == condition.message.as_str() && observed == context.generation()
             });
-        if !is_known {
-            self.warn(&current, error);
+        match given_up {
+            _ if is_known => {}
+            None => self.warn(&current, error),
+            Some(_) => {
+                let message = format!("all retries are used up, so it waits until something changes: {error:#}");
+                self.warn(&current, &Error::new(message).reason("GaveUp"));
+            }
         }
         let is_said = context.has_said_ready() && !is_ours;
         // One failure says little about something that works.
-        let is_first = !is_final && attempt <= 1 && conditions.is_true(READY);
+        let is_first = !is_final && run.attempt <= 1 && conditions.is_true(READY);
         if self.has_conditions && !is_said && !is_first {
             self.set_ready(context, condition).await;
         }
@@ -200,6 +209,11 @@ impl<R: Kind> Steps<R> {
             Err(error) if is_gone(&error) => Ok(()),
             withdrawn => withdrawn,
         }
+    }
+
+    /// Whether no retry follows if this run fails.
+    fn is_last(&self, run: &Run) -> bool {
+        self.max_retries.is_some_and(|most| run.attempt > most)
     }
 
     /// Records an error as an event about the object.

@@ -58,7 +58,7 @@ impl<R: Kind> Operator<R> {
         let definition = R::definition();
         let mark = Mark::of(self.name.as_deref(), definition.as_ref());
         let own = mark.clone();
-        let limit = options.timeout;
+        let (limit, max_retries) = (options.timeout, options.queue.backoff.max_retries);
         let options = ControllerOptions {
             predicate: options.predicate.and(Predicate::new(move |old, new| !own.is_all_that_differs(old, new))),
             // The steps keep the limit themselves, and report that it was passed; the worker ends what not even that does.
@@ -90,6 +90,7 @@ impl<R: Kind> Operator<R> {
             requeue_after: self.requeue_after,
             on_error: self.on_error.clone(),
             limit,
+            max_retries,
             mark,
             has_conditions: may_have_condition::<R>(definition.as_ref()),
             engine,
@@ -106,6 +107,8 @@ pub(super) struct Steps<R: Kind> {
     pub on_error: Option<Hook<R>>,
     /// How long one reconcile may take.
     limit: Option<Duration>,
+    /// How often an object is tried again.
+    pub max_retries: Option<u32>,
     /// How reports of failures begin.
     pub mark: Mark,
     /// Whether failures are shown in the status, too.
@@ -133,12 +136,12 @@ impl<R: Kind> Steps<R> {
                 tracing::debug!(%error, "the namespace is going");
                 Ok(Action::Wait)
             }
-            Ok(Err(error)) => Err(self.report(&context, error, run.attempt).await),
+            Ok(Err(error)) => Err(self.report(&context, error, &run).await),
             Ok(Ok(Action::Requeue(after))) => Ok(Action::Requeue(after.max(SOONEST))),
             Ok(Ok(Action::Wait)) => Ok(Action::Wait),
             Err(panic) => {
                 let message = format!("the reconcile panicked: {}", panic_message(&*panic));
-                self.report(&context, Error::new(message).reason("Panicked"), run.attempt).await;
+                self.report(&context, Error::new(message).reason("Panicked"), &run).await;
                 resume_unwind(panic)
             }
         }
