@@ -45,6 +45,8 @@ pub struct Behaviour {
     pub assigns: Option<Assigns>,
     /// A field of plain texts that is only ever written: they are kept in the other field, as base64.
     pub folds: Option<(&'static str, &'static str)>,
+    /// Fields of texts that may take a MiB together.
+    pub limited: Vec<&'static str>,
 }
 
 /// What the server gives objects that no writer can know.
@@ -189,6 +191,7 @@ fn plain() -> Behaviour {
         workload: None,
         assigns: None,
         folds: None,
+        limited: Vec::new(),
     }
 }
 
@@ -290,6 +293,7 @@ fn read(row: &mut Behaviour, word: &'static str) -> Option<()> {
                 _ => return None,
             })
         }
+        "limited" => row.limited = list().collect(),
         "folds" => row.folds = Some(rest.split_once(' ')?),
         _ => return None,
     }

@@ -11,10 +11,11 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use konverge_core::{FieldError, FieldPath, GroupVersion, Status};
-use konverge_schema::{FieldSet, Writer, check_required, check_types, prune, validate};
+use konverge_schema::{Budget, FieldSet, OverBudget, Writer, check_required, check_types, prune, validate};
 use konverge_store::{Commit, CommitError, Condition, Entry, Write as StoreWrite};
 
 use crate::decode::Decoded;
@@ -23,10 +24,22 @@ use crate::part::Part;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
 use crate::server::Server;
+use crate::work::over_budget;
 use crate::{assign, crd, defaults, fold, meta, namespace, record, workload};
 
 /// How often a generated name is rolled again when it is taken.
 const NAME_ATTEMPTS: usize = 8;
+
+/// How often a write is tried again because somebody else was faster. Each time somebody else got on, so that this many
+/// are reached only where far too many clients write one object; kube-apiserver goes on until the request's time is over.
+pub(crate) const MAX_CONFLICTS: usize = 100;
+
+/// The largest object that is kept: what etcd takes in one request by default. Clients that outgrow it here would outgrow
+/// it on a cluster, and every reader, watcher and cache has to hold objects whole.
+const MAX_OBJECT_BYTES: usize = 3 * 512 * 1024;
+
+/// To read and write so many bytes of a kept object takes as long as one step of other work.
+const BYTES_PER_STEP: usize = 8;
 
 /// How many unknown or doubled fields are told of: as many as kube-apiserver does.
 const MAX_STRICT_ERRORS: usize = 100;
@@ -41,6 +54,8 @@ pub(crate) struct Write<'a> {
     pub manager: String,
     pub api_version: String,
     pub dry_run: bool,
+    /// What it may cost until it commits.
+    pub budget: &'a Budget,
 }
 
 /// How a write ended.
@@ -165,7 +180,7 @@ impl Write<'_> {
                 .map_err(|error| error.status().about(&self.resource.group, &self.resource.plural, name))
         };
         // Somebody may create or delete the object between the look and the write: then the other road is taken.
-        loop {
+        for _ in 0..MAX_CONFLICTS {
             let exists = self.current(name)?.is_some();
             let done = if exists {
                 self.update(name, Owning::Decided, warnings, |current, _| applied(Some(current))).await
@@ -184,6 +199,7 @@ impl Write<'_> {
                 done => return done,
             }
         }
+        Err(self.modified(name))
     }
 
     /// Adds an object that is not there yet.
@@ -193,7 +209,7 @@ impl Write<'_> {
         let generated = meta::text(&object, "name").is_empty() && !meta::text(&object, "generateName").is_empty();
         resource.initial_status(&mut object);
         let mut attempts = 0;
-        loop {
+        for _ in 0..MAX_CONFLICTS {
             let mut fresh = object.clone();
             meta::born(&mut fresh, resource, &*self.server.env);
             meta::tidy(&mut fresh);
@@ -201,11 +217,11 @@ impl Write<'_> {
             conditions.extend(namespace::must_accept(self.server, resource, self.namespace, &fresh)?);
             conditions.extend(crd::must_accept(self.server, resource)?);
             self.prepare(None, &mut fresh)?;
-            defaults::fill(resource, &mut fresh);
+            defaults::fill(resource, &mut fresh, self.budget).map_err(over_budget)?;
             self.own(&owning, None, &mut fresh);
             let _held = assign::assign(self, None, &mut fresh).await?;
             let mut errors = meta::check_create(&fresh, resource);
-            errors.extend(self.check(None, &fresh, warnings));
+            errors.extend(self.check(None, &fresh, warnings).map_err(over_budget)?);
             let name = meta::text(&fresh, "name").to_owned();
             if !errors.is_empty() {
                 return Err(self.invalid(&name, &errors));
@@ -218,8 +234,9 @@ impl Write<'_> {
                 };
             }
             conditions.push(Condition::Absent(key.clone()));
+            let value = self.encode(&owning, fresh)?;
             let guard = crd::guard(self.server, resource).await;
-            match self.commit(&key, conditions, fresh, None).await {
+            match self.commit(&key, conditions, value, None).await {
                 Ok(entry) => {
                     crd::changed(self.server, resource, &entry);
                     drop(guard);
@@ -242,6 +259,7 @@ impl Write<'_> {
                 Err(error) => return Err(unavailable(&error)),
             }
         }
+        Err(self.modified(meta::text(&object, "name")))
     }
 
     /// Changes an object that is there.
@@ -253,11 +271,13 @@ impl Write<'_> {
         produce: impl Fn(&Value, &mut Vec<String>) -> Result<Value, Status>,
     ) -> Result<Done, Status> {
         let resource = self.resource;
-        loop {
+        for _ in 0..MAX_CONFLICTS {
             let Some(entry) = self.current(name)? else { return Err(self.not_found(name)) };
+            self.budget.spend((entry.value.len() / BYTES_PER_STEP) as u64);
+            self.budget.check().map_err(over_budget)?;
             let mut old = resource.view(&entry);
             // What was kept before there was a default has it now: to add it is no change.
-            defaults::fill(resource, &mut old);
+            defaults::fill(resource, &mut old, self.budget).map_err(over_budget)?;
             let mut said = Vec::new();
             let mut new = produce(&old, &mut said)?;
             self.place(&mut new)?;
@@ -266,7 +286,7 @@ impl Write<'_> {
             meta::carry_over(&old, &mut new);
             meta::tidy(&mut new);
             self.prepare(Some(&old), &mut new)?;
-            defaults::fill(resource, &mut new);
+            defaults::fill(resource, &mut new, self.budget).map_err(over_budget)?;
             self.own(&owning, Some(&old), &mut new);
             let _held = assign::assign(self, Some(&old), &mut new).await?;
             // What is wanted of an object is not said through its status, nor by where it is placed.
@@ -275,7 +295,7 @@ impl Write<'_> {
             }
             let mut errors = meta::check_update(&old, &new);
             errors.extend(meta::check_immutable(&old, &new, resource));
-            errors.extend(self.check(Some(&old), &new, &mut said));
+            errors.extend(self.check(Some(&old), &new, &mut said).map_err(over_budget)?);
             if !errors.is_empty() {
                 return Err(self.invalid(name, &errors));
             }
@@ -295,7 +315,8 @@ impl Write<'_> {
                     Done::Gone(new)
                 })
             } else {
-                self.commit(&entry.key, conditions, new, Some(&entry)).await.map(|entry| {
+                let value = self.encode(&owning, new)?;
+                self.commit(&entry.key, conditions, value, Some(&entry)).await.map(|entry| {
                     crd::changed(self.server, resource, &entry);
                     Done::Kept(entry)
                 })
@@ -311,6 +332,7 @@ impl Write<'_> {
                 Err(error) => return Err(unavailable(&error)),
             }
         }
+        Err(self.modified(name))
     }
 
     /// Turns what was sent into an object of this kind: the right type, known fields, well-formed metadata.
@@ -421,7 +443,7 @@ impl Write<'_> {
     fn same_version(&self, name: &str, old: &Value, new: &Value) -> Result<(), Status> {
         let version = meta::text(new, "resourceVersion");
         if !version.is_empty() && version != "0" && version != meta::text(old, "resourceVersion") {
-            return Err(Status::modified(&self.resource.group, &self.resource.plural, name));
+            return Err(self.modified(name));
         }
         Ok(())
     }
@@ -479,26 +501,51 @@ impl Write<'_> {
     }
 
     /// What is wrong with the object, beyond its metadata.
-    fn check(&self, old: Option<&Value>, object: &Value, warnings: &mut Vec<String>) -> Vec<FieldError> {
+    fn check(
+        &self,
+        old: Option<&Value>,
+        object: &Value,
+        warnings: &mut Vec<String>,
+    ) -> Result<Vec<FieldError>, OverBudget> {
         let schema = &self.resource.schema;
         let mut errors = if self.resource.custom {
-            validate(&schema.arena, schema.root, object)
+            validate(&schema.arena, schema.root, object, self.budget)?
         } else {
             check_required(&schema.arena, schema.root, object)
         };
-        errors.extend(crd::check(self.resource, old, object, warnings));
+        errors.extend(meta::check_data(object, self.resource));
+        errors.extend(crd::check(self.resource, old, object, warnings, self.budget)?);
         errors.extend(workload::check(self.resource.behaviour.workload, old, object));
-        errors
+        Ok(errors)
+    }
+
+    /// The bytes to keep. Where they are too many and somebody's managers are not what the write is about, the managers
+    /// are forgotten, as kube-apiserver does.
+    fn encode(&self, owning: &Owning, object: Value) -> Result<Bytes, Status> {
+        let mut object = self.resource.to_kept(object);
+        let mut value = record::encode(&object);
+        if value.len() > MAX_OBJECT_BYTES && matches!(owning, Owning::Changed) {
+            meta::of_mut(&mut object).remove("managedFields");
+            value = record::encode(&object);
+        }
+        if value.len() > MAX_OBJECT_BYTES {
+            let (name, length) = (meta::text(&object, "name"), value.len());
+            // A cluster answers 500 with etcd's words; nobody should send the same again, so it is a 413 here.
+            return Err(Status::too_large(format!(
+                "etcdserver: request is too large: {name:?} would take {length} bytes, and the limit is \
+                 {MAX_OBJECT_BYTES}; make it smaller or split it"
+            )));
+        }
+        Ok(value)
     }
 
     async fn commit(
         &self,
         key: &Arc<str>,
         conditions: Vec<Condition>,
-        object: Value,
+        value: Bytes,
         before: Option<&Entry>,
     ) -> Result<Entry, CommitError> {
-        let value = record::encode(&self.resource.to_kept(object));
         let writes = vec![StoreWrite::Put(key.clone(), value.clone())];
         let revision = self.server.store.commit(Commit { conditions, writes }).await?;
         let created = before.map_or(revision, |entry| entry.created);
@@ -507,6 +554,11 @@ impl Write<'_> {
 
     fn current(&self, name: &str) -> Result<Option<Entry>, Status> {
         self.server.store.get(&self.resource.key(self.namespace, name), None).map_err(Status::internal)
+    }
+
+    /// Somebody else was faster, or knows a newer version.
+    fn modified(&self, name: &str) -> Status {
+        Status::modified(&self.resource.group, &self.resource.plural, name)
     }
 
     fn not_found(&self, name: &str) -> Status {
@@ -522,3 +574,6 @@ impl Write<'_> {
 pub(crate) fn unavailable(error: &CommitError) -> Status {
     Status::failure(503, "ServiceUnavailable", format!("the store cannot write: {error}")).retry_after(1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::MutexGuard;
 
 use konverge_core::{FieldError, GroupVersionKind, Status};
-use konverge_schema::{Arena, CompileError, OBJECT_META, TypeId, compile, kubernetes};
+use konverge_schema::{Arena, Budget, CompileError, OBJECT_META, OverBudget, TypeId, compile, kubernetes};
 use konverge_store::{BoxFuture, Condition, Entry, Range, Revision};
 
 use crate::behaviour::behaviour;
@@ -121,8 +121,9 @@ pub(crate) fn check(
     old: Option<&Value>,
     new: &Value,
     warnings: &mut Vec<String>,
-) -> Vec<FieldError> {
-    if is_definition(resource) { check::definition(old, new, warnings) } else { Vec::new() }
+    budget: &Budget,
+) -> Result<Vec<FieldError>, OverBudget> {
+    if is_definition(resource) { check::definition(old, new, warnings, budget) } else { Ok(Vec::new()) }
 }
 
 /// Takes a definition's rows into the table.

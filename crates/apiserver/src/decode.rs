@@ -9,13 +9,27 @@ use serde_json::{Map, Number, Value};
 use serde_saphyr::{DuplicateKeyPolicy, with_deserializer_from_slice_with_options};
 
 use konverge_core::Status;
+use konverge_schema::{Budget, OverBudget};
+
+use crate::work::over_budget;
 
 /// How deep an object may be nested. What is kept grows a little beyond it, by the managed fields, and has to stay
 /// readable for a parser that goes 128 levels deep.
-const MAX_DEPTH: usize = 120;
+pub(crate) const MAX_DEPTH: usize = 120;
 
 /// How much aliases of YAML may add to a body: more than people write, and done within milliseconds.
 const MAX_ALIASED: usize = 100_000;
+
+/// What the paths of all values of an object may take together. Whoever names values, to refuse them or to say who owns
+/// them, writes their paths; under one long key, short ones would fill the memory.
+const MAX_PATH_BYTES: usize = 64 * 1024 * 1024;
+
+/// How many fields that are given twice are told of, and how long their paths may be together.
+const MAX_DUPLICATES: usize = 100;
+const MAX_DUPLICATE_BYTES: usize = 64 * 1024;
+
+/// To read so many bytes of JSON takes as long as one step of other work. YAML takes a step for each byte.
+const BYTES_PER_STEP: usize = 8;
 
 /// A body that was read.
 #[derive(Debug, Default)]
@@ -27,23 +41,25 @@ pub(crate) struct Decoded {
 }
 
 /// Reads JSON.
-pub(crate) fn json(body: &[u8]) -> Result<Decoded, Status> {
+pub(crate) fn json(body: &[u8], budget: &Budget) -> Result<Decoded, Status> {
+    spend(budget, body.len() / BYTES_PER_STEP)?;
     let duplicates = RefCell::new(Vec::new());
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let value = Seed { path: &Path::Root, duplicates: &duplicates }
+    let value = Seed { path: &Path::Root, duplicates: &duplicates, budget }
         .deserialize(&mut reader)
         .and_then(|value| reader.end().map(|()| value))
-        .map_err(|error| unreadable("json", &error))?;
-    check_depth(&value)?;
+        .map_err(|error| unreadable("json", &error, budget))?;
+    check_shape(&value)?;
     Ok(Decoded { value, duplicates: duplicates.into_inner() })
 }
 
 /// Reads YAML (and so JSON), one document. Aliases and depth are bounded by the parser's budget.
-pub(crate) fn yaml(body: &[u8]) -> Result<Decoded, Status> {
+pub(crate) fn yaml(body: &[u8], budget: &Budget) -> Result<Decoded, Status> {
     // Most "YAML" that clients send is JSON; that road is faster and reports duplicates.
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
-        return json(body);
+        return json(body, budget);
     }
+    spend(budget, body.len())?;
     let duplicates = RefCell::new(Vec::new());
     // Whether a key may be given twice is decided with the request's strictness, and the snippet of the parser's
     // messages would repeat the body.
@@ -53,30 +69,62 @@ pub(crate) fn yaml(body: &[u8]) -> Result<Decoded, Status> {
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_ALIASED },
     };
     let value = with_deserializer_from_slice_with_options(body, options, |reader| {
-        Seed { path: &Path::Root, duplicates: &duplicates }.deserialize(reader)
+        Seed { path: &Path::Root, duplicates: &duplicates, budget }.deserialize(reader)
     });
-    let value = value.map_err(|error| unreadable("yaml", &error))?;
-    check_depth(&value)?;
+    let value = value.map_err(|error| unreadable("yaml", &error, budget))?;
+    check_shape(&value)?;
     Ok(Decoded { value, duplicates: duplicates.into_inner() })
 }
 
-/// Refuses what is nested too deeply, also when it did not come in one body.
-pub(crate) fn check_depth(value: &Value) -> Result<(), Status> {
-    fn fits(value: &Value, left: usize) -> bool {
-        match value {
-            Value::Array(items) => left > 0 && items.iter().all(|item| fits(item, left - 1)),
-            Value::Object(fields) => left > 0 && fields.values().all(|field| fits(field, left - 1)),
-            _ => true,
-        }
+/// Refuses what is nested too deeply, or under keys that are too long, also when it did not come in one body.
+pub(crate) fn check_shape(value: &Value) -> Result<(), Status> {
+    if depth_exceeds(value, MAX_DEPTH) {
+        return Err(too_deep());
     }
-    if fits(value, MAX_DEPTH) {
-        return Ok(());
+    let mut left = MAX_PATH_BYTES;
+    if !paths_fit(value, 0, &mut left) {
+        return Err(Status::too_large(
+            "Request entity too large: the keys of the object are too long for how much is nested under them; \
+             shorten the keys, or nest less",
+        ));
     }
-    Err(Status::bad_request(format!("the object is nested more than {MAX_DEPTH} levels deep; make it flatter")))
+    Ok(())
 }
 
-fn unreadable(format: &str, error: &dyn fmt::Display) -> Status {
-    Status::bad_request(format!("the request body is not readable as {format}: {error}"))
+/// Whether a value is nested more than so many levels deep. Looks no deeper than that.
+pub(crate) fn depth_exceeds(value: &Value, most: usize) -> bool {
+    match value {
+        Value::Array(items) => most == 0 || items.iter().any(|item| depth_exceeds(item, most - 1)),
+        Value::Object(fields) => most == 0 || fields.values().any(|field| depth_exceeds(field, most - 1)),
+        _ => false,
+    }
+}
+
+pub(crate) fn too_deep() -> Status {
+    Status::bad_request(format!("the object is nested more than {MAX_DEPTH} levels deep; make it flatter"))
+}
+
+/// Takes the length of each value's path from what is left.
+fn paths_fit(value: &Value, prefix: usize, left: &mut usize) -> bool {
+    let Some(rest) = left.checked_sub(prefix) else { return false };
+    *left = rest;
+    match value {
+        Value::Array(items) => items.iter().all(|item| paths_fit(item, prefix + 4, left)),
+        Value::Object(fields) => fields.iter().all(|(name, value)| paths_fit(value, prefix + name.len() + 1, left)),
+        _ => true,
+    }
+}
+
+fn spend(budget: &Budget, steps: usize) -> Result<(), Status> {
+    budget.spend(steps as u64);
+    budget.check().map_err(over_budget)
+}
+
+fn unreadable(format: &str, error: &dyn fmt::Display, budget: &Budget) -> Status {
+    match budget.check() {
+        Err(why) => over_budget(why),
+        Ok(()) => Status::bad_request(format!("the request body is not readable as {format}: {error}")),
+    }
 }
 
 /// Where the reader is; built on the stack so that a clean body costs nothing.
@@ -100,6 +148,22 @@ impl fmt::Display for Path<'_> {
 struct Seed<'a> {
     path: &'a Path<'a>,
     duplicates: &'a RefCell<Vec<String>>,
+    budget: &'a Budget,
+}
+
+impl Seed<'_> {
+    /// Aliases of YAML repeat a text for two bytes, so texts are paid for.
+    fn text<E: serde::de::Error>(&self, length: usize) -> Result<(), E> {
+        if self.budget.produce(length) { Ok(()) } else { Err(E::custom(OverBudget::Bytes)) }
+    }
+
+    fn note_duplicate(&self, path: &Path<'_>) {
+        let mut duplicates = self.duplicates.borrow_mut();
+        let bytes: usize = duplicates.iter().map(String::len).sum();
+        if duplicates.len() < MAX_DUPLICATES && bytes < MAX_DUPLICATE_BYTES {
+            duplicates.push(path.to_string());
+        }
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Seed<'_> {
@@ -145,11 +209,13 @@ impl<'de> Visitor<'de> for Seed<'_> {
         Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
+        self.text(value.len())?;
         Ok(Value::String(value.to_owned()))
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+    fn visit_string<E: serde::de::Error>(self, value: String) -> Result<Value, E> {
+        self.text(value.len())?;
         Ok(Value::String(value))
     }
 
@@ -157,7 +223,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
         let mut list = Vec::new();
         loop {
             let path = Path::Index(self.path, list.len());
-            match items.next_element_seed(Seed { path: &path, duplicates: self.duplicates })? {
+            match items.next_element_seed(Seed { path: &path, duplicates: self.duplicates, budget: self.budget })? {
                 Some(item) => list.push(item),
                 None => return Ok(Value::Array(list)),
             }
@@ -167,10 +233,12 @@ impl<'de> Visitor<'de> for Seed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(name) = entries.next_key::<String>()? {
+            self.text::<A::Error>(name.len())?;
             let path = Path::Field(self.path, &name);
-            let value = entries.next_value_seed(Seed { path: &path, duplicates: self.duplicates })?;
+            let value =
+                entries.next_value_seed(Seed { path: &path, duplicates: self.duplicates, budget: self.budget })?;
             if map.contains_key(&name) {
-                self.duplicates.borrow_mut().push(path.to_string());
+                self.note_duplicate(&path);
             }
             map.insert(name, value);
         }
@@ -197,7 +265,7 @@ mod tests {
             ("{\"a\":", None, vec![]),
             ("", None, vec![]),
         ] {
-            let got = json(body.as_bytes()).ok();
+            let got = json(body.as_bytes(), Budget::unlimited()).ok();
             assert_eq!(got.as_ref().map(|decoded| &decoded.value), expect.as_ref(), "{body}");
             assert_eq!(got.unwrap_or_default().duplicates, duplicates, "{body}");
         }
@@ -206,14 +274,34 @@ mod tests {
     #[test]
     fn bombs_end_in_an_error() {
         let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
-        assert_eq!(json(deep.as_bytes()).unwrap_err().code, 400);
-        assert_eq!(yaml(deep.as_bytes()).unwrap_err().code, 400);
+        assert_eq!(json(deep.as_bytes(), Budget::unlimited()).unwrap_err().code, 400);
+        assert_eq!(yaml(deep.as_bytes(), Budget::unlimited()).unwrap_err().code, 400);
         let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x]\n");
         for level in 1..10 {
             let items = vec![format!("*a{}", level - 1); 9].join(",");
             bomb.push_str(&format!("a{level}: &a{level} [{items}]\n"));
         }
-        assert_eq!(yaml(bomb.as_bytes()).unwrap_err().code, 400);
+        assert_eq!(yaml(bomb.as_bytes(), Budget::unlimited()).unwrap_err().code, 400);
+    }
+
+    #[test]
+    fn small_bodies_that_would_become_large_are_refused() {
+        let aliases = format!("a: &a \"{}\"\nl: [{}]\n", "x".repeat(100_000), vec!["*a"; 1000].join(","));
+        let long = "k".repeat(500_000);
+        let many = |field: &str| vec![field; 100_000].join(",");
+        let numbered: Vec<String> = (0..100_000).map(|at| format!("\"{at}\":1")).collect();
+        for (body, expect) in [
+            (aliases, Err(413)),
+            (format!("{{\"{long}\":{{{}}}}}", numbered.join(",")), Err(413)),
+            (format!("{{\"{long}\":[{}]}}", many("1")), Err(413)),
+            (format!("{{\"{long}\":{{{}}}}}", many("\"a\":1")), Ok(1)),
+            (format!("{{\"k\":{{{}}}}}", many("\"a\":1")), Ok(MAX_DUPLICATES)),
+        ] {
+            let got = yaml(body.as_bytes(), &Budget::new(10_000_000, 16 << 20));
+            let got = got.map(|decoded| decoded.duplicates.len()).map_err(|status| status.code);
+            assert_eq!(got, expect, "{}", &body[..20]);
+        }
+        assert_eq!(json(b"[1,2,3,4,5,6,7,8]", &Budget::new(1, 100)).unwrap_err().code, 400);
     }
 
     #[test]
@@ -227,7 +315,8 @@ mod tests {
             ("", Value::Null, vec![]),
             ("text", json!("text"), vec![]),
         ] {
-            let decoded = yaml(text.as_bytes()).unwrap_or_else(|status| panic!("{text:?}: {status}"));
+            let decoded =
+                yaml(text.as_bytes(), Budget::unlimited()).unwrap_or_else(|status| panic!("{text:?}: {status}"));
             assert_eq!(
                 (decoded.value, decoded.duplicates),
                 (expect, duplicates.into_iter().map(String::from).collect()),
@@ -235,9 +324,14 @@ mod tests {
             );
         }
         for text in ["a: b: c", "a: [", "- a\nb: c", "a: 1\n---\nb: 2\n", "a: *nobody", "\u{0}"] {
-            assert_eq!(yaml(text.as_bytes()).map(|decoded| decoded.value).unwrap_err().code, 400, "{text:?}");
+            assert_eq!(
+                yaml(text.as_bytes(), Budget::unlimited()).map(|decoded| decoded.value).unwrap_err().code,
+                400,
+                "{text:?}"
+            );
         }
-        let decoded = yaml(b"kind: ConfigMap\ndata:\n  a: \"1\"\n  b: |\n    two\n    lines\n").unwrap();
+        let decoded =
+            yaml(b"kind: ConfigMap\ndata:\n  a: \"1\"\n  b: |\n    two\n    lines\n", Budget::unlimited()).unwrap();
         assert_eq!(decoded.value, json!({"kind": "ConfigMap", "data": {"a": "1", "b": "two\nlines\n"}}));
     }
 }

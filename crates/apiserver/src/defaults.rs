@@ -10,16 +10,16 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use konverge_schema::{Arena, Shape, TypeId, kubernetes};
+use konverge_schema::{Arena, Budget, OverBudget, Shape, TypeId, kubernetes};
 
 use crate::resource::Resource;
 use rule::Rule;
 
 /// Fills in all that a built-in kind has without being told: what its types declare, then what Go adds.
-pub(crate) fn fill(resource: &Resource, object: &mut Value) {
+pub(crate) fn fill(resource: &Resource, object: &mut Value, budget: &Budget) -> Result<(), OverBudget> {
     static TABLE: OnceLock<Table> = OnceLock::new();
     let schema = &resource.schema;
-    konverge_schema::default(&schema.arena, schema.root, object);
+    konverge_schema::default(&schema.arena, schema.root, object, budget)?;
     if !resource.custom {
         let table = TABLE.get_or_init(|| {
             let table = Table::read(include_str!("../data/kubernetes-1.36.defaults"), kubernetes());
@@ -27,6 +27,7 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
         });
         table.fill(&schema.arena, schema.root, object);
     }
+    Ok(())
 }
 
 /// The rules of every type that has some.

@@ -7,15 +7,20 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use konverge_core::{FieldError, FieldPath, Status};
+use konverge_schema::Budget;
 use konverge_store::{Commit, CommitError, Condition, Entry, Revision, Write as StoreWrite};
 
-use crate::change::{Done, unavailable};
+use crate::change::{Done, MAX_CONFLICTS, unavailable};
 use crate::decode;
 use crate::meta::{self, FOREGROUND, ORPHAN};
 use crate::request::{Query, invalid_options};
 use crate::resource::Resource;
 use crate::server::Server;
 use crate::{crd, namespace, record};
+
+/// Options are short: no more is read of them on a thread that serves connections.
+const OPTIONS_STEPS: u64 = 20_000;
+const OPTIONS_BYTES: u64 = 64 * 1024;
 
 /// How long a pod may take to end when nothing else is said.
 const POD_GRACE_SECONDS: i64 = 30;
@@ -63,7 +68,11 @@ struct Preconditions {
 impl DeleteOptions {
     /// Reads them from the body, or from the query when there is none.
     pub fn parse(body: &[u8], query: &Query) -> Result<Self, Status> {
-        let value = if body.is_empty() { Value::Null } else { decode::yaml(body)?.value };
+        let value = if body.is_empty() {
+            Value::Null
+        } else {
+            decode::yaml(body, &Budget::new(OPTIONS_STEPS, OPTIONS_BYTES))?.value
+        };
         Self::read(value, query)
     }
 
@@ -173,7 +182,7 @@ pub(crate) async fn delete(
     options: &DeleteOptions,
 ) -> Result<Done, Status> {
     namespace::may_be_deleted(resource, name)?;
-    loop {
+    for _ in 0..MAX_CONFLICTS {
         let key = resource.key(namespace, name);
         let found = server.store.get(&key, None).map_err(Status::internal)?;
         let Some(entry) = found else {
@@ -221,6 +230,7 @@ pub(crate) async fn delete(
             Err(error) => return Err(unavailable(&error)),
         }
     }
+    Err(Status::modified(&resource.group, &resource.plural, name))
 }
 
 /// Whether nothing keeps a doomed object any longer.

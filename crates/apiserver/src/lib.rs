@@ -13,6 +13,7 @@
 
 mod server;
 mod service;
+mod work;
 
 mod body;
 mod decode;
@@ -62,3 +63,4 @@ mod table;
 pub use body::Body;
 pub use env::{Environment, System};
 pub use server::{ApiServer, Collector, OpenError, Options, Storage, Versions};
+pub use work::RequestLimits;

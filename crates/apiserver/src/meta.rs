@@ -1,7 +1,7 @@
 //! The metadata of an object through its life. In: an object and the one before it. Out: the same object with what
 //! only the server may set, and what is wrong with the rest. Never reads the store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 use konverge_core::{
     FieldError, FieldPath, GroupVersion, check_annotations, check_finalizer, check_labels, check_name,
 };
+
+use konverge_schema::{Scalar, Shape};
 
 use crate::behaviour::Generation;
 use crate::env::{Environment, rfc3339};
@@ -24,6 +26,9 @@ const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
 /// A generated name is a prefix of at most so many bytes and the suffix, which makes a DNS label.
 const GENERATED_PREFIX_MAX: usize = 63 - SUFFIX_LENGTH;
+
+/// What the values of a ConfigMap or a Secret may take together, as on a cluster.
+const DATA_MAX_BYTES: usize = 1024 * 1024;
 
 /// The metadata of an object; decoding has made sure that it is an object.
 pub(crate) fn of(object: &Value) -> &Map<String, Value> {
@@ -209,8 +214,8 @@ pub(crate) fn check_create(object: &Value, resource: &Resource) -> Vec<FieldErro
 pub(crate) fn check_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let path = FieldPath::new("metadata");
+    let before: HashSet<&str> = finalizers(old).into_iter().collect();
     if is_terminating(old) {
-        let before = finalizers(old);
         let added: Vec<&str> = finalizers(new).into_iter().filter(|name| !before.contains(name)).collect();
         if !added.is_empty() {
             let added: Vec<String> = added.iter().map(|name| format!("{name:?}")).collect();
@@ -228,7 +233,7 @@ pub(crate) fn check_update(old: &Value, new: &Value) -> Vec<FieldError> {
         }
     }
     for finalizer in finalizers(new) {
-        if !finalizers(old).contains(&finalizer) {
+        if !before.contains(finalizer) {
             errors.extend(check_finalizer(finalizer, &path.child("finalizers")));
         }
     }
@@ -252,6 +257,33 @@ pub(crate) fn check_immutable(old: &Value, new: &Value, resource: &Resource) -> 
     errors
 }
 
+/// Whether the texts of a kind that keeps nothing else are short enough together. Bytes count as what they are, not as
+/// the base64 they are written in.
+pub(crate) fn check_data(object: &Value, resource: &Resource) -> Option<FieldError> {
+    let limited = &resource.behaviour.limited;
+    let schema = &resource.schema;
+    let is_base64 = |field: &str| {
+        let map = schema.arena.field(schema.root, field).map(|map| &schema.arena.node(map).shape);
+        matches!(map, Some(Shape::Map { value, .. })
+            if matches!(schema.arena.node(*value).shape, Shape::Scalar(Scalar::Bytes)))
+    };
+    let size = |field: &&str| -> usize {
+        let texts = object.get(*field).and_then(Value::as_object).into_iter().flatten();
+        let texts = texts.filter_map(|(_, text)| text.as_str());
+        if is_base64(field) {
+            texts.map(|text| text.trim_end_matches('=').len() * 3 / 4).sum()
+        } else {
+            texts.map(str::len).sum()
+        }
+    };
+    if limited.iter().map(size).sum::<usize>() <= DATA_MAX_BYTES {
+        return None;
+    }
+    // Several fields are named by the whole object, which Kubernetes writes like this.
+    let path = FieldPath::new(if let [field] = limited[..] { field } else { "[]" });
+    Some(FieldError::too_long(path, DATA_MAX_BYTES))
+}
+
 fn check_common(object: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = check_labels(&strings(object, "labels"), &path.child("labels"));
     errors.extend(check_annotations(&strings(object, "annotations"), &path.child("annotations")));
@@ -262,6 +294,7 @@ fn check_common(object: &Value, path: &FieldPath) -> Vec<FieldError> {
 fn check_owners(object: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut controller: Option<String> = None;
+    let mut told = false;
     for owner in of(object).get("ownerReferences").and_then(Value::as_array).into_iter().flatten() {
         let field = |name: &str| owner[name].as_str().unwrap_or_default();
         if GroupVersion::parse(field("apiVersion")).is_none() {
@@ -280,6 +313,10 @@ fn check_owners(object: &Value, path: &FieldPath) -> Vec<FieldError> {
         if owner["controller"] == true {
             let this = format!("{}/{}", field("kind"), field("name"));
             if let Some(first) = &controller {
+                // Each would repeat the whole list; one says it.
+                if std::mem::replace(&mut told, true) {
+                    continue;
+                }
                 let why = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                 );

@@ -52,25 +52,12 @@ pub fn partial_metadata(object: &Value, version: MetaVersion) -> Vec<u8> {
     out
 }
 
-/// The PartialObjectMetadataList of these objects.
-pub fn partial_metadata_list<'a>(
-    objects: impl IntoIterator<Item = &'a Value>,
-    meta: &ListMeta<'_>,
-    version: MetaVersion,
-) -> Vec<u8> {
-    let mut out = Vec::with_capacity(1024);
-    open(&mut out, "PartialObjectMetadataList", version);
+/// What comes before the items of a PartialObjectMetadataList.
+pub(crate) fn open_list(out: &mut Vec<u8>, meta: &ListMeta<'_>, version: MetaVersion) {
+    open(out, "PartialObjectMetadataList", version);
     out.extend_from_slice(b",\"metadata\":");
-    meta.write(&mut out);
+    meta.write(out);
     out.extend_from_slice(b",\"items\":[");
-    for (at, object) in objects.into_iter().enumerate() {
-        if at > 0 {
-            out.push(b',');
-        }
-        write_metadata(&mut out, object, version);
-    }
-    out.extend_from_slice(b"]}");
-    out
 }
 
 pub(crate) fn write_metadata(out: &mut Vec<u8>, object: &Value, version: MetaVersion) {
@@ -127,11 +114,21 @@ mod tests {
     fn lists_metadata() {
         let objects = [json!({"metadata": {"name": "a"}, "spec": 1}), json!({"metadata": {"name": "b"}})];
         let meta = ListMeta { resource_version: "7", continue_token: "next", remaining_item_count: Some(3) };
-        let list = parsed(&partial_metadata_list(&objects, &meta, MetaVersion::V1));
+        let list = |objects: &[Value], meta: &ListMeta<'_>| {
+            let mut out = Vec::new();
+            open_list(&mut out, meta, MetaVersion::V1);
+            for (at, object) in objects.iter().enumerate() {
+                out.extend_from_slice(if at > 0 { b"," } else { b"" });
+                write_metadata(&mut out, object, MetaVersion::V1);
+            }
+            out.extend_from_slice(b"]}");
+            parsed(&out)
+        };
+        let empty = list(&[], &ListMeta::default());
+        let list = list(&objects, &meta);
         assert_eq!(list["kind"], "PartialObjectMetadataList");
         assert_eq!(list["metadata"], json!({"resourceVersion": "7", "continue": "next", "remainingItemCount": 3}));
         assert_eq!(list["items"][1]["metadata"], json!({"name": "b"}));
-        let empty = parsed(&partial_metadata_list([], &ListMeta::default(), MetaVersion::V1));
         assert_eq!((&empty["items"], &empty["metadata"]), (&json!([]), &json!({})));
     }
 }

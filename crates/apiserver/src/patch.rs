@@ -1,20 +1,21 @@
 //! The four patch formats. In: a patch and an object. Out: the object after it, or why it cannot be.
 //! Server-side apply is the fifth and has a road of its own in `change`.
 
-use json_patch::{Patch as JsonPatch, PatchErrorKind};
+use json_patch::{Patch as JsonPatch, PatchErrorKind, PatchOperation};
 use serde_json::Value;
 
 use konverge_core::Status;
-use konverge_schema::{merge_patch, strategic_merge_patch};
+use konverge_schema::{Budget, merge_patch, size, strategic_merge_patch};
 
 use crate::decode;
 use crate::resource::Resource;
+use crate::work::over_budget;
 
 /// The most operations one JSON patch may have: what kube-apiserver accepts.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// The largest object a patch may grow to: copy operations can double it again and again.
-const MAX_PATCHED_BYTES: usize = 6 * 1024 * 1024;
+/// To insert into a list moves what is behind; so many items are moved in the time of one step.
+const ITEMS_PER_STEP: usize = 16;
 
 /// A patch that was read.
 #[derive(Debug)]
@@ -29,8 +30,8 @@ pub(crate) enum Patch {
 
 impl Patch {
     /// Reads RFC 6902.
-    pub fn json(body: &[u8]) -> Result<Self, Status> {
-        let value = decode::json(body)?.value;
+    pub fn json(body: &[u8], budget: &Budget) -> Result<Self, Status> {
+        let value = decode::json(body, budget)?.value;
         let operations = value.as_array().map(Vec::len);
         if let Some(operations) = operations.filter(|operations| *operations > MAX_OPERATIONS) {
             return Err(Status::too_large(format!(
@@ -43,22 +44,22 @@ impl Patch {
     }
 
     /// Reads RFC 7386.
-    pub fn merge(body: &[u8]) -> Result<Self, Status> {
-        object(body).map(Self::Merge)
+    pub fn merge(body: &[u8], budget: &Budget) -> Result<Self, Status> {
+        object(body, budget).map(Self::Merge)
     }
 
     /// Reads a strategic merge patch.
-    pub fn strategic(body: &[u8]) -> Result<Self, Status> {
-        object(body).map(Self::Strategic)
+    pub fn strategic(body: &[u8], budget: &Budget) -> Result<Self, Status> {
+        object(body, budget).map(Self::Strategic)
     }
 
     /// The object after the patch.
-    pub fn apply(&self, resource: &Resource, current: &Value) -> Result<Value, Status> {
+    pub fn apply(&self, resource: &Resource, current: &Value, budget: &Budget) -> Result<Value, Status> {
         let mut object = current.clone();
         match self {
             Self::Json(patch) => {
-                apply_json(patch, &mut object)?;
-                decode::check_depth(&object)?;
+                apply_json(patch, &mut object, budget)?;
+                decode::check_shape(&object)?;
             }
             Self::Merge(patch) => merge_patch(&mut object, patch),
             Self::Strategic(patch) => {
@@ -71,26 +72,20 @@ impl Patch {
     }
 }
 
-fn object(body: &[u8]) -> Result<Value, Status> {
-    let value = decode::yaml(body)?.value;
+fn object(body: &[u8], budget: &Budget) -> Result<Value, Status> {
+    let value = decode::yaml(body, budget)?.value;
     if !value.is_object() {
         return Err(Status::bad_request("a merge patch must be a JSON object"));
     }
     Ok(value)
 }
 
-/// Applies one operation at a time, so that a patch that copies its own copies is stopped before it is large.
-fn apply_json(patch: &JsonPatch, object: &mut Value) -> Result<(), Status> {
-    let mut budget = MAX_PATCHED_BYTES;
+/// Applies one operation at a time, so that a patch that copies its own copies is stopped before it is large or deep.
+fn apply_json(patch: &JsonPatch, object: &mut Value, budget: &Budget) -> Result<(), Status> {
     for operation in &patch.0 {
-        if let json_patch::PatchOperation::Copy(copy) = operation {
-            let size = object.pointer(copy.from.as_str()).map_or(0, size_of);
-            budget = budget.checked_sub(size).ok_or_else(|| {
-                Status::too_large(format!("the patch copies more than {MAX_PATCHED_BYTES} bytes; send a smaller one"))
-            })?;
-        }
+        pay(operation, object, budget)?;
         // Clients test for absence by testing for null.
-        if let json_patch::PatchOperation::Test(test) = operation
+        if let PatchOperation::Test(test) = operation
             && test.value.is_null()
             && object.pointer(test.path.as_str()).is_none()
         {
@@ -108,12 +103,89 @@ fn apply_json(patch: &JsonPatch, object: &mut Value) -> Result<(), Status> {
     Ok(())
 }
 
-/// About how many bytes a value takes as JSON.
-fn size_of(value: &Value) -> usize {
-    match value {
-        Value::String(text) => text.len() + 2,
-        Value::Array(items) => items.iter().map(size_of).sum::<usize>() + items.len() + 2,
-        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + size_of(value) + 4).sum::<usize>() + 2,
-        _ => 8,
+/// Spends what an operation is going to cost, and refuses one that would nest the object too deeply.
+fn pay(operation: &PatchOperation, object: &Value, budget: &Budget) -> Result<(), Status> {
+    use PatchOperation as Op;
+    let at = |pointer: &str| object.pointer(pointer);
+    // What is put where.
+    let put = match operation {
+        Op::Add(add) => Some((Some(&add.value), &add.path)),
+        Op::Replace(replace) => Some((Some(&replace.value), &replace.path)),
+        Op::Copy(copy) => Some((at(copy.from.as_str()), &copy.path)),
+        Op::Move(moved) => Some((at(moved.from.as_str()), &moved.path)),
+        Op::Remove(_) | Op::Test(_) => None,
+    };
+    let items = |pointer: &str| {
+        let list = pointer.rsplit_once('/').and_then(|(list, _)| at(list)).and_then(Value::as_array);
+        list.map_or(0, Vec::len)
+    };
+    let behind = match operation {
+        Op::Remove(remove) => items(remove.path.as_str()),
+        Op::Move(moved) => items(moved.from.as_str()) + items(moved.path.as_str()),
+        Op::Add(add) => items(add.path.as_str()),
+        Op::Copy(copy) => items(copy.path.as_str()),
+        Op::Replace(_) | Op::Test(_) => 0,
+    };
+    budget.spend(1 + (behind / ITEMS_PER_STEP) as u64);
+    budget.check().map_err(over_budget)?;
+    if let Some((Some(value), path)) = put {
+        let levels = path.as_str().matches('/').count();
+        if levels > decode::MAX_DEPTH || decode::depth_exceeds(value, decode::MAX_DEPTH - levels) {
+            return Err(decode::too_deep());
+        }
+        match operation {
+            Op::Copy(_) => budget.produce(size(value)),
+            // Its depth was just looked at.
+            _ => budget.spend((size(value) / 64) as u64),
+        };
+        budget.check().map_err(over_budget)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn patched(object: Value, operations: Value) -> Result<Value, u16> {
+        let budget = Budget::new(1_000_000, 1 << 20);
+        let patch = Patch::json(operations.to_string().as_bytes(), &budget).map_err(|status| status.code)?;
+        let Patch::Json(patch) = patch else { panic!("is a JSON patch") };
+        let mut object = object;
+        apply_json(&patch, &mut object, &budget).map_err(|status| status.code).map(|()| object)
+    }
+
+    #[test]
+    fn patches_end_at_their_budget() {
+        let copies = |count: usize| -> Value {
+            (0..count).map(|at| json!({"op": "copy", "from": "/a", "path": format!("/a/k{at}")})).collect()
+        };
+        // Each operation puts the whole object at its own innermost place, so that the depth doubles.
+        let deeper = |times: u32| -> Value {
+            let nest = |at: u32| json!({"op": "copy", "from": "/x", "path": "/x".repeat(1 << at) + "/x"});
+            (0..times).map(nest).collect()
+        };
+        let numbers = Value::Array((0..100_000).map(Value::from).collect());
+        let in_front = |times: usize| Value::Array(vec![json!({"op": "add", "path": "/l/0", "value": 1}); times]);
+        let to_and_fro: Value = (0..1000)
+            .flat_map(|_| {
+                [json!({"op": "move", "from": "/a", "path": "/b"}), json!({"op": "move", "from": "/b", "path": "/a"})]
+            })
+            .collect();
+        for (name, object, operations, expect) in [
+            ("copies of copies", json!({"a": {"x": "y".repeat(1000)}}), copies(5), None),
+            ("too many copies of copies", json!({"a": {"x": "y".repeat(1000)}}), copies(30), Some(413)),
+            ("deep", json!({"x": {}}), deeper(3), None),
+            ("too deep", json!({"x": {}}), deeper(10), Some(400)),
+            ("in front of a list", json!({"l": numbers}), in_front(10), None),
+            ("too often in front of a list", json!({"l": numbers}), in_front(1000), Some(400)),
+            ("to and fro", json!({"a": {"x": "y".repeat(100)}}), to_and_fro.clone(), None),
+            ("a large value to and fro", json!({"a": {"x": "y".repeat(1_000_000)}}), to_and_fro, Some(400)),
+            ("too many", json!({}), Value::Array(vec![json!({"op": "remove", "path": "/a"}); 10_001]), Some(413)),
+        ] {
+            assert_eq!(patched(object, operations).err(), expect, "{name}");
+        }
     }
 }

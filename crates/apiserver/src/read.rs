@@ -11,6 +11,9 @@ use crate::view::Filter;
 /// How many entries are fetched at a time when a selector decides which of them count.
 const SCAN: usize = 1000;
 
+/// After looking into so many bytes, a list lets others go first: a millisecond or so.
+const LOOK_BYTES: usize = 256 * 1024;
+
 /// The object of this name.
 pub(crate) fn get(
     store: &dyn Store,
@@ -100,8 +103,8 @@ impl ListOptions {
     }
 }
 
-/// Lists the objects that pass the filter.
-pub(crate) fn list(
+/// Lists the objects that pass the filter. A selector that looks into many objects lets other requests go between.
+pub(crate) async fn list(
     store: &dyn Store,
     resource: &Resource,
     namespace: Option<&str>,
@@ -121,6 +124,7 @@ pub(crate) fn list(
     let narrow = filter.name().filter(|_| resource.namespaced == namespace.is_some());
     let searched = narrow.map_or_else(|| prefix.clone(), |name| resource.key(namespace, name));
     let mut entries = Vec::new();
+    let mut looked = 0;
     loop {
         let wanted = options.limit.map(|limit| limit - entries.len());
         let fetch = if filter.is_everything() { wanted } else { Some(SCAN) };
@@ -131,6 +135,11 @@ pub(crate) fn list(
         after = page.entries.last().map(|entry| entry.key.to_string());
         let mut fetched = page.entries.into_iter();
         for entry in fetched.by_ref() {
+            looked += if filter.is_everything() { 0 } else { entry.value.len() };
+            if looked >= LOOK_BYTES {
+                looked = 0;
+                tokio::task::yield_now().await;
+            }
             if filter.matches(resource, &entry) {
                 entries.push(entry);
                 if options.limit == Some(entries.len()) {

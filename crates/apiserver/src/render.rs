@@ -10,13 +10,19 @@ use serde_json::{Value, json};
 use konverge_store::{Entry, Revision};
 
 use crate::env::Environment;
-use crate::partial::{ListMeta, MetaVersion, partial_metadata, partial_metadata_list};
+use crate::partial::{ListMeta, MetaVersion, open_list, partial_metadata, write_metadata};
 use crate::read::Listed;
 use crate::resource::Resource;
 use crate::table::{Headings, IncludeObject, TableOptions, TableView};
 
 /// How much of a list is rendered at a time.
 const PIECE_BYTES: usize = 64 * 1024;
+
+/// How much is parsed for one piece of a table or of metadata, which show little of each object: a millisecond or so.
+const LOOK_BYTES: usize = 256 * 1024;
+
+/// After so many pieces that are copied rather than parsed, others go first.
+const COPIED_PIECES: usize = 4;
 
 /// What the client wants to see of objects.
 #[derive(Clone)]
@@ -61,14 +67,7 @@ impl Form {
         let token = listed.more.unwrap_or_default();
         let remaining = listed.remaining.map(|count| count as u64);
         let meta = ListMeta { resource_version: &revision, continue_token: &token, remaining_item_count: remaining };
-        if let Form::Whole = self {
-            return Pieces::new(resource, listed.entries, &meta);
-        }
-        let objects: Vec<Value> = listed.entries.iter().map(|entry| resource.view(entry)).collect();
-        Pieces::ready(match self {
-            Form::Metadata(version) => partial_metadata_list(&objects, &meta, *version),
-            _ => self.table(&objects, &meta, Headings::Shown),
-        })
+        Pieces::new(self.clone(), resource, listed.entries, &meta)
     }
 
     /// Appends the object of a watch event; `first` says that nothing was sent before.
@@ -116,36 +115,49 @@ impl Form {
     }
 }
 
-/// The pieces of a list.
+/// The pieces of a list, made while they are sent.
 pub(crate) struct Pieces {
-    resource: Option<Arc<Resource>>,
+    form: Form,
+    /// How rows of a table look; the same moment counts for all of them.
+    options: Option<TableOptions>,
+    resource: Arc<Resource>,
     entries: std::vec::IntoIter<Entry>,
     /// What is ready to be sent.
     out: Vec<u8>,
     first: bool,
+    ended: bool,
+    made: usize,
 }
 
 impl Pieces {
-    fn new(resource: Arc<Resource>, entries: Vec<Entry>, meta: &ListMeta<'_>) -> Self {
-        let mut out = Vec::with_capacity(PIECE_BYTES + 4096);
-        let head = json!({"kind": &*resource.list_kind, "apiVersion": resource.api_version()}).to_string();
-        // The keys of a list come in the order people read them.
-        let head = head.trim_end_matches('}');
-        out.extend_from_slice(head.as_bytes());
-        out.extend_from_slice(b",\"metadata\":");
-        meta.write(&mut out);
-        out.extend_from_slice(b",\"items\":[");
-        Self { resource: Some(resource), entries: entries.into_iter(), out, first: true }
-    }
-
-    fn ready(out: Vec<u8>) -> Self {
-        Self { resource: None, entries: Vec::new().into_iter(), out, first: true }
+    fn new(form: Form, resource: Arc<Resource>, entries: Vec<Entry>, meta: &ListMeta<'_>) -> Self {
+        let mut out = Vec::with_capacity(if entries.is_empty() { 256 } else { PIECE_BYTES + 4096 });
+        let mut options = None;
+        match &form {
+            Form::Whole => {
+                let head = json!({"kind": &*resource.list_kind, "apiVersion": resource.api_version()}).to_string();
+                // The keys of a list come in the order people read them.
+                let head = head.trim_end_matches('}');
+                out.extend_from_slice(head.as_bytes());
+                out.extend_from_slice(b",\"metadata\":");
+                meta.write(&mut out);
+                out.extend_from_slice(b",\"items\":[");
+            }
+            Form::Metadata(version) => open_list(&mut out, meta, *version),
+            Form::Table { view, version, include, env } => {
+                let headings = Headings::Shown;
+                let table = TableOptions { version: *version, include: *include, headings, now: env.now() };
+                view.open(&mut out, meta, &table);
+                options = Some(table);
+            }
+        }
+        Self { form, options, resource, entries: entries.into_iter(), out, first: true, ended: false, made: 0 }
     }
 
     /// Everything at once, for a form that cannot be sent in pieces.
-    pub fn into_bytes(mut self) -> Vec<u8> {
+    pub async fn into_bytes(mut self) -> Vec<u8> {
         let mut all = Vec::new();
-        while let Some(piece) = self.next_piece() {
+        while let Some(piece) = self.next().await {
             all.extend_from_slice(&piece);
         }
         all
@@ -153,30 +165,47 @@ impl Pieces {
 
     /// Everything, while it is sent.
     pub fn into_stream(self) -> impl Stream<Item = Bytes> + Send + 'static {
-        stream::iter(std::iter::from_fn({
-            let mut pieces = self;
-            move || pieces.next_piece().map(Bytes::from)
-        }))
+        stream::unfold(self, |mut pieces| async move {
+            let piece = pieces.next().await?;
+            Some((Bytes::from(piece), pieces))
+        })
+    }
+
+    /// The next piece. Between pieces others go first: a client that reads as fast as we write would otherwise keep this
+    /// thread for the whole list.
+    async fn next(&mut self) -> Option<Vec<u8>> {
+        let parses = !matches!(self.form, Form::Whole);
+        if self.made > 0 && !self.ended && (parses || self.made.is_multiple_of(COPIED_PIECES)) {
+            tokio::task::yield_now().await;
+        }
+        self.made += 1;
+        self.next_piece()
     }
 
     fn next_piece(&mut self) -> Option<Vec<u8>> {
-        if let Some(resource) = self.resource.clone() {
-            while self.out.len() < PIECE_BYTES {
-                let Some(entry) = self.entries.next() else {
-                    self.out.extend_from_slice(b"]}");
-                    self.resource = None;
-                    break;
-                };
-                if !std::mem::take(&mut self.first) {
-                    self.out.push(b',');
+        let mut looked = 0;
+        while !self.ended && self.out.len() < PIECE_BYTES && looked < LOOK_BYTES {
+            let Some(entry) = self.entries.next() else {
+                self.out.extend_from_slice(b"]}");
+                self.ended = true;
+                break;
+            };
+            if !std::mem::take(&mut self.first) {
+                self.out.push(b',');
+            }
+            looked += entry.value.len();
+            match (&self.form, &self.options) {
+                (Form::Metadata(version), _) => write_metadata(&mut self.out, &self.resource.view(&entry), *version),
+                (Form::Table { view, .. }, Some(options)) => {
+                    view.row(&mut self.out, &self.resource.view(&entry), options);
                 }
-                resource.write(&entry, entry.revision, &mut self.out);
+                _ => self.resource.write(&entry, entry.revision, &mut self.out),
             }
         }
         if self.out.is_empty() {
             return None;
         }
-        let room = if self.resource.is_some() { PIECE_BYTES + 4096 } else { 0 };
+        let room = if self.ended { 0 } else { PIECE_BYTES + 4096 };
         Some(std::mem::replace(&mut self.out, Vec::with_capacity(room)))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, watch};
 
-use konverge_schema::CompileError;
+use konverge_schema::{Budget, CompileError};
 use konverge_store::{CommitError, Disk, Memory, OpenError as StoreError, Retention, Revision, Store};
 
 use crate::assign::Addresses;
@@ -19,6 +19,7 @@ use crate::lines::Lines;
 use crate::part::Part;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
+use crate::work::{RequestLimits, Workers};
 use crate::{builtin, collect, crd, expire, health, namespace};
 
 /// How to run the server.
@@ -34,6 +35,8 @@ pub struct Options {
     pub longest_watch: Duration,
     /// Who deletes what belongs to an owner or a namespace that goes.
     pub collector: Collector,
+    /// What one request may cost.
+    pub request_limits: RequestLimits,
     /// The time and the dice.
     pub env: Arc<dyn Environment>,
 }
@@ -57,6 +60,7 @@ impl Default for Options {
             // Long enough not to be noticed, short enough that forgotten watches end.
             longest_watch: Duration::from_secs(45 * 60),
             collector: Collector::default(),
+            request_limits: RequestLimits::default(),
             env: Arc::new(System),
         }
     }
@@ -123,6 +127,7 @@ pub(crate) struct Server {
     pub documents: Documents,
     pub lines: Arc<Lines>,
     pub env: Arc<dyn Environment>,
+    pub workers: Workers,
     pub lenient_updates: bool,
     pub longest_watch: Duration,
     /// Held while a CRD is written and its rows are installed, so that the table follows the store's order.
@@ -153,6 +158,7 @@ impl ApiServer {
             documents: Documents::default(),
             lines: Arc::default(),
             env: options.env,
+            workers: Workers::new(options.request_limits),
             lenient_updates: options.lenient_updates,
             longest_watch: options.longest_watch,
             definitions: Mutex::new(()),
@@ -193,6 +199,7 @@ impl Server {
             manager: "konverge".to_owned(),
             api_version: resource.api_version(),
             dry_run: false,
+            budget: Budget::unlimited(),
         }
     }
 

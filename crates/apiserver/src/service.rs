@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tower_service::Service;
 
 use konverge_core::{Status, StatusDetails};
+use konverge_schema::Budget;
 
 use crate::body::{self, Body};
 use crate::change::{Done, Write};
@@ -35,10 +36,13 @@ use crate::server::{ApiServer, Server};
 use crate::table::{IncludeObject, TableView};
 use crate::view::Filter;
 use crate::watch::{self, WatchOptions};
-use crate::{crd, meta, pod, scale};
+use crate::{crd, meta, pod, scale, work};
 
 /// The most that warnings of one answer may take, so that headers stay within what clients accept.
 const MAX_WARNING_BYTES: usize = 4096;
+
+/// How many objects of a collection are deleted before others go first.
+const DELETED_AT_ONCE: usize = 16;
 
 impl<B> Service<Request<B>> for ApiServer
 where
@@ -66,10 +70,14 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (parts, body) = request.into_parts();
-    let answered = AssertUnwindSafe(answer(&server, &parts, body)).catch_unwind().await;
-    let mut response = match answered {
-        Ok(Ok(response)) => response,
-        Ok(Err(status)) => failure(&status),
+    let parts = Arc::new(parts);
+    // A watch answers at once and then goes on; everything else has to be done in time.
+    let limit = server.workers.limits().timeout;
+    let answer = tokio::time::timeout(limit, answer(&server, &parts, body));
+    let mut response = match AssertUnwindSafe(answer).catch_unwind().await {
+        Ok(Ok(Ok(response))) => response,
+        Ok(Ok(Err(status))) => failure(&status),
+        Ok(Err(_)) => failure(&work::timed_out()),
         Err(_) => {
             tracing::error!(method = %parts.method, path = parts.uri.path(), "a request ended in a panic");
             failure(&Status::internal("the request ended in a panic; the server's log has more"))
@@ -82,7 +90,7 @@ where
     response
 }
 
-async fn answer<B>(server: &Arc<Server>, parts: &Parts, body: B) -> Result<Response<Body>, Status>
+async fn answer<B>(server: &Arc<Server>, parts: &Arc<Parts>, body: B) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -97,8 +105,12 @@ where
                 return if known { Err(no_such_resource()) } else { Ok(not_found_page()) };
             };
             let body = if request::writes(&parts.method) { body::read(body).await? } else { Bytes::new() };
-            let call = Call::new(server, parts, resource, &target, body)?;
-            let mut response = call.answer().await.unwrap_or_else(|status| failure(&status));
+            let call = Arc::new(Call::new(server, parts, resource, target, body));
+            let answer = server.workers.run(move |budget| {
+                let call = call.clone();
+                async move { call.answer(&budget).await }
+            });
+            let mut response = answer.await.unwrap_or_else(|status| failure(&status));
             warn(&mut response, resource.deprecation.iter().map(|text| &**text));
             Ok(response)
         }
@@ -108,28 +120,23 @@ where
 }
 
 /// One request about objects.
-struct Call<'a> {
-    server: &'a Arc<Server>,
-    parts: &'a Parts,
-    resource: &'a Arc<Resource>,
-    target: &'a Target,
+struct Call {
+    server: Arc<Server>,
+    parts: Arc<Parts>,
+    resource: Arc<Resource>,
+    target: Target,
     query: Query,
     body: Bytes,
 }
 
-impl<'a> Call<'a> {
-    fn new(
-        server: &'a Arc<Server>,
-        parts: &'a Parts,
-        resource: &'a Arc<Resource>,
-        target: &'a Target,
-        body: Bytes,
-    ) -> Result<Self, Status> {
+impl Call {
+    fn new(server: &Arc<Server>, parts: &Arc<Parts>, resource: &Arc<Resource>, target: Target, body: Bytes) -> Self {
         let query = Query::parse(parts.uri.query());
-        Ok(Self { server, parts, resource, target, query, body })
+        Self { server: server.clone(), parts: parts.clone(), resource: resource.clone(), target, query, body }
     }
 
-    async fn answer(&self) -> Result<Response<Body>, Status> {
+    /// Answers the request within a budget; over it, an error comes before anything is committed.
+    async fn answer(&self, budget: &Budget) -> Result<Response<Body>, Status> {
         let part = self.part()?;
         let verb = self.verb()?;
         let allowed = match self.target.subresource.as_deref().and_then(|name| self.resource.subresource(name)) {
@@ -138,17 +145,17 @@ impl<'a> Call<'a> {
         };
         if !allowed.contains(verb) {
             let going = self.resource.custom && verb == Verb::Create && self.target.subresource.is_none();
-            return Err(if going { crd::going(self.resource) } else { Status::method_not_allowed() });
+            return Err(if going { crd::going(&self.resource) } else { Status::method_not_allowed() });
         }
         match (verb, part) {
             (Verb::Get, Part::Log) => self.log(),
-            (Verb::Create, Part::Binding | Part::Eviction) => self.act(part).await,
-            (Verb::Get, _) => self.get(part),
-            (Verb::List, _) => self.list(),
+            (Verb::Create, Part::Binding | Part::Eviction) => self.act(part, budget).await,
+            (Verb::Get, _) => self.get(part).await,
+            (Verb::List, _) => self.list().await,
             (Verb::Watch, _) => self.watch(),
-            (Verb::Create, _) => self.create().await,
-            (Verb::Update, _) => self.update(part).await,
-            (Verb::Patch, _) => self.patch(part).await,
+            (Verb::Create, _) => self.create(budget).await,
+            (Verb::Update, _) => self.update(part, budget).await,
+            (Verb::Patch, _) => self.patch(part, budget).await,
             (Verb::Delete, _) => self.delete().await,
             (Verb::DeleteCollection, _) => self.delete_collection().await,
         }
@@ -176,98 +183,99 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn get(&self, part: Part) -> Result<Response<Body>, Status> {
+    async fn get(&self, part: Part) -> Result<Response<Body>, Status> {
         let wanted = self.wanted(Shape::Object)?;
         wanted.check_shape(false)?;
-        let entry = read::get(&*self.server.store, self.resource, self.namespace(), self.name(), &self.query)?;
+        let entry = read::get(&*self.server.store, &self.resource, self.namespace(), self.name(), &self.query)?;
         let bytes = match (&self.resource.scale, part) {
             (Some(paths), Part::Scale) => {
                 self.scale_form(&wanted)?.object(&scale::of(&self.resource.view(&entry), paths))
             }
-            _ => self.form(&wanted)?.entry(self.resource, &entry),
+            _ => self.form(&wanted)?.entry(&self.resource, &entry),
         };
-        Ok(self.respond(200, &wanted, bytes, &[]))
+        Ok(self.respond(200, &wanted, bytes, &[]).await)
     }
 
-    fn list(&self) -> Result<Response<Body>, Status> {
+    async fn list(&self) -> Result<Response<Body>, Status> {
         let wanted = self.wanted(Shape::Object)?;
         wanted.check_shape(true)?;
         let options = ListOptions::parse(&self.query)?;
         let filter = self.filter()?;
         let namespace = self.namespace();
-        let listed = read::list(&*self.server.store, self.resource, namespace, &filter, &options, &self.query)?;
+        let store = &*self.server.store;
+        let listed = read::list(store, &self.resource, namespace, &filter, &options, &self.query).await?;
         let pieces = self.form(&wanted)?.list(self.resource.clone(), listed);
         if wanted.encoding == Encoding::Yaml {
-            return Ok(self.respond(200, &wanted, pieces.into_bytes(), &[]));
+            return Ok(self.respond(200, &wanted, pieces.into_bytes().await, &[]).await);
         }
         Ok(typed(200, wanted.encoding.content_type(), Body::stream(pieces.into_stream())))
     }
 
     fn watch(&self) -> Result<Response<Body>, Status> {
         let wanted = self.wanted(Shape::Watch)?;
-        let options = WatchOptions::parse(&self.query, self.resource)?;
+        let options = WatchOptions::parse(&self.query, &self.resource)?;
         let filter = self.filter()?;
         let events =
-            watch::watch(self.server, self.resource.clone(), self.namespace(), filter, self.form(&wanted)?, &options)?;
+            watch::watch(&self.server, self.resource.clone(), self.namespace(), filter, self.form(&wanted)?, &options)?;
         Ok(typed(200, wanted.encoding.content_type(), Body::stream(events)))
     }
 
-    async fn create(&self) -> Result<Response<Body>, Status> {
+    async fn create(&self, budget: &Budget) -> Result<Response<Body>, Status> {
         let wanted = self.wanted(Shape::Object)?;
         self.query.check_write("CreateOptions", false)?;
         let mut warnings = Vec::new();
-        let done = self.write(Part::Main).create(self.decode()?, &mut warnings).await?;
-        self.done(201, &wanted, Part::Main, done, &warnings)
+        let done = self.write(Part::Main, budget).create(self.decode(budget)?, &mut warnings).await?;
+        self.done(201, &wanted, Part::Main, done, &warnings).await
     }
 
     /// Creates something that is done rather than kept.
-    async fn act(&self, part: Part) -> Result<Response<Body>, Status> {
+    async fn act(&self, part: Part, budget: &Budget) -> Result<Response<Body>, Status> {
         let wanted = self.wanted(Shape::Object)?;
         self.query.check_write("CreateOptions", false)?;
-        let (write, sent) = (self.write(part), self.decode()?);
+        let (write, sent) = (self.write(part, budget), self.decode(budget)?);
         match part {
             Part::Binding => pod::bind(&write, self.name(), sent).await?,
             _ => pod::evict(&write, self.name(), sent, &self.query).await?,
         }
         let bytes = serde_json::to_vec(&Status::done(201)).expect("writing to memory does not fail");
-        Ok(self.respond(201, &wanted, bytes, &[]))
+        Ok(self.respond(201, &wanted, bytes, &[]).await)
     }
 
     fn log(&self) -> Result<Response<Body>, Status> {
-        let log = pod::log(self.server, self.resource, self.namespace(), self.name(), &self.query)?;
+        let log = pod::log(&self.server, &self.resource, self.namespace(), self.name(), &self.query)?;
         let code = if log.is_some() { 200 } else { 204 };
         Ok(typed(code, "text/plain", log.unwrap_or_else(Body::empty)))
     }
 
-    async fn update(&self, part: Part) -> Result<Response<Body>, Status> {
+    async fn update(&self, part: Part, budget: &Budget) -> Result<Response<Body>, Status> {
         let wanted = self.wanted(Shape::Object)?;
         self.query.check_write("UpdateOptions", false)?;
         let mut warnings = Vec::new();
-        let write = self.write(part);
-        let sent = self.decode()?;
+        let write = self.write(part, budget);
+        let sent = self.decode(budget)?;
         let before = self.server.store.revision();
         let done = match (&self.resource.scale, part) {
             (Some(paths), Part::Scale) => {
-                let set = |object: &Value| scale::set(object, &sent.value, self.resource, paths);
+                let set = |object: &Value| scale::set(object, &sent.value, &self.resource, paths);
                 write.alter(self.name(), &mut warnings, set).await?
             }
             _ => write.replace(self.name(), sent, &mut warnings).await?,
         };
-        self.settled(before, &wanted, part, done, &warnings)
+        self.settled(before, &wanted, part, done, &warnings).await
     }
 
-    async fn patch(&self, part: Part) -> Result<Response<Body>, Status> {
+    async fn patch(&self, part: Part, budget: &Budget) -> Result<Response<Body>, Status> {
         let wanted = self.wanted(Shape::Object)?;
         let kind = PatchKind::of_body(self.header(header::CONTENT_TYPE), self.resource.custom)?;
         self.query.check_write("PatchOptions", kind == PatchKind::Apply)?;
         let mut warnings = Vec::new();
-        let write = self.write(part);
+        let write = self.write(part, budget);
         let before = self.server.store.revision();
         let patch = match kind {
-            PatchKind::Json => Patch::json(&self.body)?,
-            PatchKind::Merge => Patch::merge(&self.body)?,
-            PatchKind::Strategic if part == Part::Scale => Patch::merge(&self.body)?,
-            PatchKind::Strategic => Patch::strategic(&self.body)?,
+            PatchKind::Json => Patch::json(&self.body, budget)?,
+            PatchKind::Merge => Patch::merge(&self.body, budget)?,
+            PatchKind::Strategic if part == Part::Scale => Patch::merge(&self.body, budget)?,
+            PatchKind::Strategic => Patch::strategic(&self.body, budget)?,
             PatchKind::Apply if part == Part::Scale => {
                 let accepted = "application/json-patch+json, application/merge-patch+json";
                 let message = format!(
@@ -276,36 +284,36 @@ impl<'a> Call<'a> {
                 return Err(Status::failure(415, "UnsupportedMediaType", message));
             }
             PatchKind::Apply => {
-                let sent = decode::yaml(&self.body)?;
+                let sent = decode::yaml(&self.body, budget)?;
                 let force = self.query.flag("force");
                 let done = write.apply(self.name(), force, sent, &mut warnings).await?;
-                return self.settled(before, &wanted, part, done, &warnings);
+                return self.settled(before, &wanted, part, done, &warnings).await;
             }
         };
         let done = match (&self.resource.scale, part) {
             (Some(paths), Part::Scale) => {
                 let set = |object: &Value| {
-                    let patched = patch.apply(self.resource, &scale::of(object, paths))?;
-                    scale::set(object, &patched, self.resource, paths)
+                    let patched = patch.apply(&self.resource, &scale::of(object, paths), budget)?;
+                    scale::set(object, &patched, &self.resource, paths)
                 };
                 write.alter(self.name(), &mut warnings, set).await?
             }
             _ => {
-                let patched = |object: &Value| patch.apply(self.resource, object);
+                let patched = |object: &Value| patch.apply(&self.resource, object, budget);
                 write.patch(self.name(), &mut warnings, patched).await?
             }
         };
-        self.settled(before, &wanted, part, done, &warnings)
+        self.settled(before, &wanted, part, done, &warnings).await
     }
 
     async fn delete(&self) -> Result<Response<Body>, Status> {
         let wanted = self.wanted(Shape::Object)?;
         let options = DeleteOptions::parse(&self.body, &self.query)?;
-        let done = delete::delete(self.server, self.resource, self.namespace(), self.name(), &options).await?;
+        let done = delete::delete(&self.server, &self.resource, self.namespace(), self.name(), &options).await?;
         match done {
             Done::Gone(object) => {
                 if self.resource.behaviour.returns_deleted {
-                    return Ok(self.respond(200, &wanted, self.form(&wanted)?.object(&object), &[]));
+                    return Ok(self.respond(200, &wanted, self.form(&wanted)?.object(&object), &[]).await);
                 }
                 let status = Status::success(StatusDetails {
                     name: self.name().to_owned(),
@@ -315,9 +323,9 @@ impl<'a> Call<'a> {
                     ..StatusDetails::default()
                 });
                 let bytes = serde_json::to_vec(&status).expect("writing to memory does not fail");
-                Ok(self.respond(200, &wanted, bytes, &[]))
+                Ok(self.respond(200, &wanted, bytes, &[]).await)
             }
-            done => self.done(200, &wanted, Part::Main, done, &[]),
+            done => self.done(200, &wanted, Part::Main, done, &[]).await,
         }
     }
 
@@ -327,20 +335,25 @@ impl<'a> Call<'a> {
         let filter = self.filter()?;
         let range = ListOptions::parse(&self.query)?;
         let namespace = self.namespace();
-        let listed = read::list(&*self.server.store, self.resource, namespace, &filter, &range, &self.query)?;
-        for entry in &listed.entries {
+        let store = &*self.server.store;
+        let listed = read::list(store, &self.resource, namespace, &filter, &range, &self.query).await?;
+        for (at, entry) in listed.entries.iter().enumerate() {
+            // A store in memory never waits, so that nobody else would get on.
+            if at > 0 && at.is_multiple_of(DELETED_AT_ONCE) {
+                tokio::task::yield_now().await;
+            }
             let (namespace, name) = self.resource.identity(&entry.key);
-            match delete::delete(self.server, self.resource, namespace, name, &options).await {
+            match delete::delete(&self.server, &self.resource, namespace, name, &options).await {
                 Err(status) if status.code != 404 => return Err(status),
                 _ => {}
             }
         }
         let pieces = self.form(&wanted)?.list(self.resource.clone(), listed);
-        Ok(self.respond(200, &wanted, pieces.into_bytes(), &[]))
+        Ok(self.respond(200, &wanted, pieces.into_bytes().await, &[]).await)
     }
 
     /// Answers an update: 201 if it made the object.
-    fn settled(
+    async fn settled(
         &self,
         before: konverge_store::Revision,
         wanted: &Wanted,
@@ -354,10 +367,10 @@ impl<'a> Call<'a> {
             Done::Dry(object) if meta::text(object, "resourceVersion").is_empty() => 201,
             _ => 200,
         };
-        self.done(code, wanted, part, done, warnings)
+        self.done(code, wanted, part, done, warnings).await
     }
 
-    fn done(
+    async fn done(
         &self,
         code: u16,
         wanted: &Wanted,
@@ -373,43 +386,48 @@ impl<'a> Call<'a> {
                 };
                 self.scale_form(wanted)?.object(&scale::of(&object, paths))
             }
-            (_, _, Done::Kept(entry)) => self.form(wanted)?.entry(self.resource, &entry),
+            (_, _, Done::Kept(entry)) => self.form(wanted)?.entry(&self.resource, &entry),
             (_, _, Done::Dry(object) | Done::Gone(object)) => self.form(wanted)?.object(&object),
         };
-        Ok(self.respond(code, wanted, bytes, warnings))
+        Ok(self.respond(code, wanted, bytes, warnings).await)
     }
 
-    fn respond(&self, code: u16, wanted: &Wanted, json: Vec<u8>, warnings: &[String]) -> Response<Body> {
-        let bytes = encode(wanted.encoding, wanted.pretty || self.query.flag("pretty"), json);
+    async fn respond(&self, code: u16, wanted: &Wanted, json: Vec<u8>, warnings: &[String]) -> Response<Body> {
+        let (encoding, pretty) = (wanted.encoding, wanted.pretty || self.query.flag("pretty"));
+        let bytes = match encoding {
+            Encoding::Json if !pretty => json,
+            encoding => self.server.workers.write_text(json, move |json| encode(encoding, pretty, json)).await,
+        };
         let mut response = typed(code, wanted.encoding.content_type(), Body::full(bytes));
         warn(&mut response, warnings.iter().map(String::as_str));
         response
     }
 
-    fn decode(&self) -> Result<Decoded, Status> {
+    fn decode(&self, budget: &Budget) -> Result<Decoded, Status> {
         match Encoding::of_body(self.header(header::CONTENT_TYPE))? {
-            Encoding::Json => decode::json(&self.body),
-            Encoding::Yaml => decode::yaml(&self.body),
+            Encoding::Json => decode::json(&self.body, budget),
+            Encoding::Yaml => decode::yaml(&self.body, budget),
         }
     }
 
-    fn write(&self, part: Part) -> Write<'_> {
+    fn write<'a>(&'a self, part: Part, budget: &'a Budget) -> Write<'a> {
         let agent = self.header(header::USER_AGENT).unwrap_or_default();
         let agent = agent.split('/').next().filter(|agent| !agent.is_empty()).unwrap_or("unknown");
         Write {
-            server: self.server,
-            resource: self.resource,
+            server: &self.server,
+            resource: &self.resource,
             namespace: self.namespace(),
             part,
             validation: self.query.field_validation(),
             manager: self.query.get("fieldManager").unwrap_or(agent).chars().take(128).collect(),
             api_version: self.resource.api_version(),
             dry_run: self.query.dry_run(),
+            budget,
         }
     }
 
     fn filter(&self) -> Result<Filter, Status> {
-        Filter::new(self.resource, self.query.labels()?, self.query.fields()?)
+        Filter::new(&self.resource, self.query.labels()?, self.query.fields()?)
     }
 
     fn wanted(&self, shape: Shape) -> Result<Wanted, Status> {
@@ -417,7 +435,7 @@ impl<'a> Call<'a> {
     }
 
     fn form(&self, wanted: &Wanted) -> Result<Form, Status> {
-        self.form_of(wanted, || TableView::of(self.resource))
+        self.form_of(wanted, || TableView::of(&self.resource))
     }
 
     fn scale_form(&self, wanted: &Wanted) -> Result<Form, Status> {

@@ -107,15 +107,7 @@ impl TableView {
         options: &TableOptions,
     ) -> Vec<u8> {
         let mut out = Vec::with_capacity(1024);
-        partial::open(&mut out, "Table", options.version);
-        out.extend_from_slice(b",\"metadata\":");
-        meta.write(&mut out);
-        out.extend_from_slice(b",\"columnDefinitions\":");
-        match options.headings {
-            Headings::Shown => out.extend_from_slice(&self.headings),
-            Headings::Left => out.extend_from_slice(b"null"),
-        }
-        out.extend_from_slice(b",\"rows\":[");
+        self.open(&mut out, meta, options);
         for (at, object) in objects.into_iter().enumerate() {
             if at > 0 {
                 out.push(b',');
@@ -126,7 +118,21 @@ impl TableView {
         out
     }
 
-    fn row(&self, out: &mut Vec<u8>, object: &Value, options: &TableOptions) {
+    /// What comes before the rows of a Table.
+    pub fn open(&self, out: &mut Vec<u8>, meta: &ListMeta<'_>, options: &TableOptions) {
+        partial::open(out, "Table", options.version);
+        out.extend_from_slice(b",\"metadata\":");
+        meta.write(out);
+        out.extend_from_slice(b",\"columnDefinitions\":");
+        match options.headings {
+            Headings::Shown => out.extend_from_slice(&self.headings),
+            Headings::Left => out.extend_from_slice(b"null"),
+        }
+        out.extend_from_slice(b",\"rows\":[");
+    }
+
+    /// The row of one object.
+    pub fn row(&self, out: &mut Vec<u8>, object: &Value, options: &TableOptions) {
         out.extend_from_slice(b"{\"cells\":");
         partial::write(out, &self.cells(object, options.now));
         if let Some(conditions) = self.conditions(object) {

@@ -8,11 +8,15 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use konverge_core::{FieldSelector, LabelSelector, Status};
-use konverge_schema::{Flavour, default, prune};
+use konverge_schema::{Budget, Flavour, OverBudget, default, prune};
 use konverge_store::{Entry, Revision};
 
 use crate::record;
 use crate::resource::Resource;
+
+/// What the defaults of one object may take when it is read: about as much as an object can be large.
+const DEFAULT_STEPS: u64 = 2_000_000;
+const DEFAULT_BYTES: u64 = 2 * 1024 * 1024;
 
 impl Resource {
     /// Whether the kept bytes of an entry are already what this row serves.
@@ -25,6 +29,12 @@ impl Resource {
         let mut object = record::decode(entry);
         if !self.serves_as_kept(entry) {
             self.convert(&mut object);
+            if self.add_defaults(&mut object).is_err() {
+                // Defaults that came after the object and would make far more of it than can be kept are left out, so
+                // that it can be looked at and deleted. The next write says what is wrong.
+                object = record::decode(entry);
+                self.convert(&mut object);
+            }
         }
         object
     }
@@ -51,8 +61,15 @@ impl Resource {
         }
         if self.custom {
             prune(&self.schema.arena, self.schema.root, object, Flavour::Custom);
-            default(&self.schema.arena, self.schema.root, object);
         }
+    }
+
+    /// Gives a custom resource the defaults that its kind has by now.
+    fn add_defaults(&self, object: &mut Value) -> Result<(), OverBudget> {
+        if !self.custom {
+            return Ok(());
+        }
+        default(&self.schema.arena, self.schema.root, object, &Budget::new(DEFAULT_STEPS, DEFAULT_BYTES))
     }
 
     /// Brings an object of this row's version into the one it is kept in.

@@ -28,6 +28,9 @@ const BATCH: usize = 256;
 /// and one object.
 const PIECE_BYTES: usize = 128 * 1024;
 
+/// How much of what is there at the beginning is looked into for one piece: a millisecond or so.
+const LOOK_BYTES: usize = 256 * 1024;
+
 /// How often a quiet watch tells how far it is.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
@@ -102,6 +105,8 @@ struct Watching {
     ends: Instant,
     bookmark_at: Instant,
     stage: Stage,
+    /// Whether a part of what was there at the beginning has been sent.
+    begun: bool,
     /// Whether a table's columns have been sent.
     headed: bool,
 }
@@ -177,6 +182,7 @@ pub(crate) fn watch(
         ends,
         bookmark_at: next_bookmark(now, ends),
         stage: Stage::Over,
+        begun: false,
         headed: false,
     };
     let (first, then) = match begin() {
@@ -229,6 +235,10 @@ impl Watching {
             match &mut self.stage {
                 Stage::Over => return None,
                 Stage::Initial { .. } => {
+                    // A client that reads as fast as we write would keep this thread until everything was sent.
+                    if std::mem::replace(&mut self.begun, true) {
+                        tokio::task::yield_now().await;
+                    }
                     let piece = self.initial(then);
                     if !piece.is_empty() {
                         return Some(piece.into());
@@ -239,6 +249,8 @@ impl Watching {
                     if !piece.is_empty() {
                         return Some(piece);
                     }
+                    // A selector that passes nothing looks through a long history without a pause.
+                    tokio::task::yield_now().await;
                 }
                 // Nothing more will come for it than is there already.
                 Stage::Changes(_, changes) if self.last.is_some() => {
@@ -309,7 +321,8 @@ impl Watching {
     /// A piece of what was there at the beginning; the last one moves on to the changes.
     fn initial(&mut self, then: &mut Option<Watch>) -> Vec<u8> {
         let mut out = Vec::new();
-        while out.len() < PIECE_BYTES {
+        let mut looked = 0;
+        while out.len() < PIECE_BYTES && looked < LOOK_BYTES {
             let Stage::Initial { entries, revision, marked } = &mut self.stage else { break };
             let Some(entry) = entries.next() else {
                 let end = marked.then_some(*revision);
@@ -319,6 +332,7 @@ impl Watching {
                 }
                 break;
             };
+            looked += entry.value.len();
             if self.filter.matches(&self.resource, &entry) {
                 self.event("ADDED", &entry, entry.revision, &mut out);
             }

@@ -5,7 +5,6 @@
 mod codec;
 mod element;
 
-use std::cmp::Ordering;
 use std::fmt;
 
 use serde_json::Value;
@@ -50,14 +49,22 @@ impl FieldSet {
         if !entries.is_sorted_by(|a, b| a.element < b.element) {
             entries.sort_by(|a, b| a.element.cmp(&b.element));
             let mut unique: Vec<Entry> = Vec::with_capacity(entries.len());
+            let mut joined = Vec::new();
             for entry in entries {
                 match unique.last_mut() {
                     Some(last) if last.element == entry.element => {
                         last.member |= entry.member;
-                        last.children = last.children.union(&entry.children);
+                        last.children.entries.extend(entry.children.entries);
+                        joined.push(unique.len() - 1);
                     }
                     _ => unique.push(entry),
                 }
+            }
+            // Sorted once for all that share an element: to merge them one after the other is quadratic.
+            joined.dedup();
+            for at in joined {
+                let children = std::mem::take(&mut unique[at].children.entries);
+                unique[at].children = Self::from_entries(children);
             }
             entries = unique;
         }
@@ -114,11 +121,31 @@ impl FieldSet {
         self.entries.binary_search_by(|entry| entry.element.cmp(element))
     }
 
+    /// The same, where elements are asked for in their order: `from` is where the search begins and then ends.
+    fn find_from(&self, from: &mut usize, element: &PathElement) -> Option<usize> {
+        match self.entries[*from..].binary_search_by(|entry| entry.element.cmp(element)) {
+            Ok(at) => {
+                *from += at + 1;
+                Some(*from - 1)
+            }
+            Err(at) => {
+                *from += at;
+                None
+            }
+        }
+    }
+
     /// Paths in either set.
     pub fn union(&self, other: &Self) -> Self {
         let mut all = self.clone();
         all.add_all(other.clone());
         all
+    }
+
+    /// Paths in any of these sets, in one go: one union after the other copies the first set as often as there are others.
+    pub fn union_all<'a>(sets: impl IntoIterator<Item = &'a Self>) -> Self {
+        let entries: Vec<Entry> = sets.into_iter().flat_map(|set| &set.entries).cloned().collect();
+        Self::from_entries(entries)
     }
 
     /// Adds every path of the other set.
@@ -151,11 +178,15 @@ impl FieldSet {
 
     /// Paths in both sets.
     pub fn intersection(&self, other: &Self) -> Self {
+        // The smaller level is looked up in the larger one, so that many small sets against a large one stay cheap.
+        let (few, many) = if self.entries.len() <= other.entries.len() { (self, other) } else { (other, self) };
         let mut entries = Vec::new();
-        zip(self, other, |a, b| {
-            let (Some(a), Some(b)) = (a, b) else { return };
+        let mut from = 0;
+        for a in &few.entries {
+            let Some(b) = many.find_from(&mut from, &a.element) else { continue };
+            let b = &many.entries[b];
             push(&mut entries, &a.element, a.member && b.member, a.children.intersection(&b.children));
-        });
+        }
         Self { entries }
     }
 
@@ -198,15 +229,21 @@ impl FieldSet {
     fn subtract(&mut self, other: &Self, mut subtract: impl FnMut(&mut Entry, &Entry)) {
         let mut emptied = false;
         let mut from = 0;
-        for theirs in &other.entries {
-            match self.entries[from..].binary_search_by(|mine| mine.element.cmp(&theirs.element)) {
-                Ok(at) => {
-                    let mine = &mut self.entries[from + at];
-                    subtract(mine, theirs);
-                    emptied |= !mine.member && mine.children.is_empty();
-                    from += at + 1;
+        let mut visit = |mine: &mut Entry, theirs: &Entry| {
+            subtract(mine, theirs);
+            emptied |= !mine.member && mine.children.is_empty();
+        };
+        if self.entries.len() <= other.entries.len() {
+            for mine in &mut self.entries {
+                if let Some(at) = other.find_from(&mut from, &mine.element) {
+                    visit(mine, &other.entries[at]);
                 }
-                Err(at) => from += at,
+            }
+        } else {
+            for theirs in &other.entries {
+                if let Some(at) = self.find_from(&mut from, &theirs.element) {
+                    visit(&mut self.entries[at], theirs);
+                }
             }
         }
         if emptied {
@@ -275,24 +312,6 @@ impl TryFrom<&Value> for FieldSet {
 fn push(entries: &mut Vec<Entry>, element: &PathElement, member: bool, children: FieldSet) {
     if member || !children.is_empty() {
         entries.push(Entry { element: element.clone(), member, children });
-    }
-}
-
-/// Walks two sorted levels side by side.
-fn zip<'a>(a: &'a FieldSet, b: &'a FieldSet, mut visit: impl FnMut(Option<&'a Entry>, Option<&'a Entry>)) {
-    let (mut a, mut b) = (a.entries.iter().peekable(), b.entries.iter().peekable());
-    loop {
-        let order = match (a.peek(), b.peek()) {
-            (None, None) => return,
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some(a), Some(b)) => a.element.cmp(&b.element),
-        };
-        match order {
-            Ordering::Less => visit(a.next(), None),
-            Ordering::Greater => visit(None, b.next()),
-            Ordering::Equal => visit(a.next(), b.next()),
-        }
     }
 }
 

@@ -10,6 +10,7 @@
 //! resources differ only in where their types come from. This crate never knows which server asks.
 
 mod arena;
+mod budget;
 mod checks;
 mod format;
 mod go_format;
@@ -38,6 +39,7 @@ pub use apply::{
     remove_fields, to_field_set,
 };
 pub use arena::{Arena, Field, ListKind, Node, OBJECT_META, Patch, Scalar, Shape, TypeId};
+pub use budget::{Budget, OverBudget, size};
 pub use builtin::{check_lists, check_required};
 pub use checks::{Bound, Checks, Clause};
 pub use decode::{DecodeError, check_types, quantity};

@@ -3,13 +3,15 @@
 //! `apply` does.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 
 use serde_json::{Map, Value, json};
 
 use crate::field_set::{FieldSet, FieldsV1Error};
 
 /// How a manager came to own fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// By server-side apply.
     Apply,
@@ -89,16 +91,16 @@ impl ManagedEntry {
 
     /// The order in which Kubernetes lists managers where time says nothing.
     pub(crate) fn by_identity(&self, other: &Self) -> Ordering {
-        // Appliers have no version, and an entry with a subresource comes before the one without.
-        let version = |entry: &Self| match entry.operation {
-            Operation::Apply => "".into(),
-            Operation::Update => entry.api_version.clone(),
-        };
-        (self.manager.cmp(&other.manager))
-            .then_with(|| self.operation.cmp(&other.operation))
-            .then_with(|| version(self).cmp(&version(other)))
-            .then_with(|| self.subresource.is_empty().cmp(&other.subresource.is_empty()))
-            .then_with(|| self.subresource.cmp(&other.subresource))
+        // An entry with a subresource comes before the one without.
+        fn key<'a>((manager, operation, version, subresource): Identity<'a>) -> (Identity<'a>, bool, &'a str) {
+            ((manager, operation, version, ""), subresource.is_empty(), subresource)
+        }
+        key(self.identity()).cmp(&key(other.identity()))
+    }
+
+    /// What tells managers apart. Appliers have no version.
+    fn identity(&self) -> Identity<'_> {
+        identity(&self.manager, self.operation, &self.api_version, &self.subresource)
     }
 
     /// As conflicts print it: `"kubectl" with subresource "status" using apps/v1`. Never with a time:
@@ -178,11 +180,17 @@ impl ManagedFields {
             list => list.as_array().ok_or(ManagedFieldsError::Shape)?,
         };
         let mut managed = Self { entries: Vec::with_capacity(list.len()) };
-        for (at, entry) in list.iter().enumerate() {
-            let entry = ManagedEntry::decode(at, entry)?;
-            match managed.entries.iter_mut().find(|known| known.is_same_manager(&entry)) {
-                Some(known) => *known = entry,
-                None => managed.entries.push(entry),
+        let mut places = HashMap::with_capacity(list.len());
+        for (at, value) in list.iter().enumerate() {
+            let entry = ManagedEntry::decode(at, value)?;
+            let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
+            let who = identity(text("manager"), entry.operation, text("apiVersion"), text("subresource"));
+            match places.entry(who) {
+                Occupied(place) => managed.entries[*place.get()] = entry,
+                Vacant(place) => {
+                    place.insert(managed.entries.len());
+                    managed.entries.push(entry);
+                }
             }
         }
         Ok(managed)
@@ -230,36 +238,52 @@ impl ManagedFields {
             self.entries.extract_if(.., |entry| entry.operation == Operation::Update).collect();
         updaters.sort_by(|a, b| a.time.cmp(&b.time).then_with(|| a.by_identity(b)));
         // One bucket for each version; the first manager of a version stays itself until a second one joins it.
-        let mut at = 0;
-        let mut first_of_version: Vec<(Box<str>, usize)> = Vec::new();
-        while updaters.len() > MOST_UPDATERS && at < updaters.len() {
-            let version = updaters[at].api_version.clone();
-            match first_of_version.iter().find(|(known, _)| *known == version) {
-                None => {
-                    first_of_version.push((version, at));
-                    at += 1;
-                }
-                Some((_, first)) => {
-                    let joining = updaters.remove(at);
-                    let bucket = &mut updaters[*first];
-                    bucket.manager = ANCIENT.into();
-                    bucket.subresource = "".into();
-                    bucket.fields = bucket.fields.union(&joining.fields);
-                    bucket.time = joining.time;
-                }
+        let mut left = updaters.len();
+        let mut kept: Vec<ManagedEntry> = Vec::new();
+        let mut joined: Vec<Vec<FieldSet>> = Vec::new();
+        let mut first_of_version: HashMap<Box<str>, usize> = HashMap::new();
+        for updater in updaters {
+            let first = first_of_version.get(&updater.api_version).filter(|_| left > MOST_UPDATERS);
+            if let Some(first) = first {
+                let bucket = &mut kept[*first];
+                bucket.manager = ANCIENT.into();
+                bucket.subresource = "".into();
+                bucket.time = updater.time;
+                joined[*first].push(updater.fields);
+                left -= 1;
+            } else {
+                first_of_version.entry(updater.api_version.clone()).or_insert(kept.len());
+                kept.push(updater);
+                joined.push(Vec::new());
             }
         }
-        for updater in updaters {
-            // A bucket may have been there already, younger than what was merged.
-            match self.entries.iter_mut().find(|known| known.is_same_manager(&updater)) {
-                Some(known) => {
-                    known.fields = known.fields.union(&updater.fields);
-                    known.time = known.time.take().max(updater.time);
-                }
-                None => self.entries.push(updater),
+        // A bucket may have been there already, younger than what was merged.
+        let mut buckets: HashMap<Box<str>, usize> = HashMap::new();
+        for (mut updater, others) in kept.into_iter().zip(joined) {
+            if !others.is_empty() {
+                updater.fields = FieldSet::union_all(others.iter().chain([&updater.fields]));
             }
+            if &*updater.manager == ANCIENT && updater.subresource.is_empty() {
+                match buckets.entry(updater.api_version.clone()) {
+                    Occupied(place) => {
+                        let known = &mut self.entries[*place.get()];
+                        known.fields.add_all(updater.fields);
+                        known.time = known.time.take().max(updater.time);
+                        continue;
+                    }
+                    Vacant(place) => place.insert(self.entries.len()),
+                };
+            }
+            self.entries.push(updater);
         }
     }
+}
+
+/// Manager, operation, version and subresource.
+type Identity<'a> = (&'a str, Operation, &'a str, &'a str);
+
+fn identity<'a>(manager: &'a str, operation: Operation, api_version: &'a str, subresource: &'a str) -> Identity<'a> {
+    (manager, operation, if operation == Operation::Apply { "" } else { api_version }, subresource)
 }
 
 /// Whether a client asks to forget all managers: `[]` or `[{}]`.

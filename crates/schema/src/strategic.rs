@@ -5,6 +5,8 @@
 mod error;
 mod list;
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 pub use error::StrategicError;
@@ -212,7 +214,8 @@ fn merge_key(patch: &Patch) -> Option<&str> {
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), StrategicError> {
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let keys = keys.as_array().ok_or(StrategicError::RetainKeysFormat)?;
-    let retained = |name: &str| keys.iter().any(|key| key.as_str() == Some(name));
+    let keys: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let retained = |name: &str| keys.contains(name);
     let is_list = |name: &str| name.starts_with(DELETE_FROM) || name.starts_with(SET_ORDER);
     if patch.iter().any(|(name, value)| !value.is_null() && !is_list(name) && !retained(name)) {
         return Err(StrategicError::RetainKeysFormat);

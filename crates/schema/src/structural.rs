@@ -5,6 +5,7 @@
 use konverge_core::{FieldError, FieldErrorKind, FieldPath};
 use serde_json::Value;
 
+use crate::budget::{Budget, OverBudget};
 use crate::format::Format;
 use crate::props::Props;
 
@@ -12,23 +13,29 @@ mod defaults;
 mod keywords;
 mod shape;
 
-/// Judges the schema of one version.
+/// Judges the schema of one version. Its defaults are validated by it, which costs what validating objects costs.
 ///
 /// `path` is where the field with the schema stands: `spec.validation.openAPIV3Schema` when all versions have the same
 /// schema, `spec.versions[i].schema.openAPIV3Schema` otherwise. `status` says whether the status subresource is on.
 ///
 /// ```
 /// use konverge_core::FieldPath;
-/// use konverge_schema::check_schema;
+/// use konverge_schema::{Budget, check_schema};
 /// use serde_json::json;
-/// let errors = check_schema(&json!({"type": "string"}), false, &FieldPath::new("spec.validation.openAPIV3Schema"));
+/// let path = FieldPath::new("spec.validation.openAPIV3Schema");
+/// let errors = check_schema(&json!({"type": "string"}), false, &path, &Budget::new(1000, 1000)).unwrap();
 /// assert_eq!(
 ///     errors[0].to_string(),
 ///     "spec.validation.openAPIV3Schema.type: Invalid value: \"string\": must be object at the root"
 /// );
 /// ```
-pub fn check_schema(schema: &Value, status: bool, path: &FieldPath) -> Vec<FieldError> {
-    let Some(props) = Props::new(schema) else { return Vec::new() };
+pub fn check_schema(
+    schema: &Value,
+    status: bool,
+    path: &FieldPath,
+    budget: &Budget,
+) -> Result<Vec<FieldError>, OverBudget> {
+    let Some(props) = Props::new(schema) else { return Ok(Vec::new()) };
     let mut errors = Vec::new();
     if status {
         errors.extend(status_at_root(props, path));
@@ -40,7 +47,7 @@ pub fn check_schema(schema: &Value, status: bool, path: &FieldPath) -> Vec<Field
     if unreadable.is_none() {
         let structural = shape::check(props, path);
         if structural.is_empty() {
-            errors.extend(defaults::check(schema, path));
+            errors.extend(defaults::check(schema, path, budget));
         } else {
             errors.extend(structural);
         }
@@ -49,7 +56,7 @@ pub fn check_schema(schema: &Value, status: bool, path: &FieldPath) -> Vec<Field
     if let (true, Some(why)) = (errors.is_empty(), unreadable) {
         errors.push(FieldError::invalid(path.clone(), "".into(), why));
     }
-    errors
+    budget.check().map(|()| errors)
 }
 
 /// The formats of a schema that nobody knows, with the path of each: a cluster warns of them and checks nothing.

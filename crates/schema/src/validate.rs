@@ -6,6 +6,7 @@ use konverge_core::{FieldError, FieldPath};
 use serde_json::{Map, Value};
 
 use crate::arena::{Arena, ListKind, Node, OBJECT_META, Scalar, Shape, TypeId};
+use crate::budget::{Budget, OverBudget};
 use crate::checks::{Checks, Clause};
 use crate::path::Path;
 
@@ -16,31 +17,43 @@ pub(crate) mod unique;
 
 use report::Report;
 
-/// Checks a whole custom resource: schema, then embedded resources, then lists that are sets or maps.
+/// Checks a whole custom resource: schema, then embedded resources, then lists that are sets or maps. Nested `anyOf` and
+/// its like can ask for more checks than anybody waits for, so the checks are paid for.
 ///
 /// ```
-/// use konverge_schema::{Arena, compile, validate};
+/// use konverge_schema::{Arena, Budget, compile, validate};
 /// use serde_json::json;
 /// let mut arena = Arena::default();
 /// let size = json!({"type": "integer", "minimum": 1});
 /// let root = compile(&mut arena, Some(&json!({"type": "object", "properties": {"size": size}}))).unwrap();
-/// let errors = validate(&arena, root, &json!({"size": 0}));
+/// let errors = validate(&arena, root, &json!({"size": 0}), &Budget::new(1000, 1000)).unwrap();
 /// assert_eq!(errors[0].to_string(), "size: Invalid value: 0: size in body should be greater than or equal to 1");
 /// ```
-pub fn validate(arena: &Arena, root: TypeId, object: &Value) -> Vec<FieldError> {
-    validate_below(arena, root, object, &FieldPath::root())
+pub fn validate(arena: &Arena, root: TypeId, object: &Value, budget: &Budget) -> Result<Vec<FieldError>, OverBudget> {
+    let errors = validate_below(arena, root, object, &FieldPath::root(), budget);
+    budget.check().map(|()| errors)
 }
 
-/// The same for a value that stands at `prefix`.
-pub(crate) fn validate_below(arena: &Arena, id: TypeId, value: &Value, prefix: &FieldPath) -> Vec<FieldError> {
-    let mut walk = Walk { arena, meta: arena.named(OBJECT_META), prefix, embedded: Vec::new(), lists: Vec::new() };
-    let mut report = Report::new(prefix);
+/// The same for a value that stands at `prefix`. Whoever calls it looks whether the budget was enough.
+pub(crate) fn validate_below(
+    arena: &Arena,
+    id: TypeId,
+    value: &Value,
+    prefix: &FieldPath,
+    budget: &Budget,
+) -> Vec<FieldError> {
+    let meta = arena.named(OBJECT_META);
+    let mut walk = Walk { arena, meta, prefix, budget, embedded: Vec::new(), lists: Vec::new() };
+    let mut report = Report::new(prefix, budget);
     walk.value(View::Type(arena.node(id)), value, &Path::Root, &mut report);
     let mut errors = report.into_errors();
     errors.append(&mut walk.embedded);
     errors.append(&mut walk.lists);
     errors
 }
+
+/// A pattern looks at so many bytes in the time of one step.
+const BYTES_PER_STEP: u64 = 8;
 
 /// Either a type or a member of a logical clause: both are walked alike.
 #[derive(Clone, Copy)]
@@ -111,6 +124,7 @@ struct Walk<'a> {
     arena: &'a Arena,
     meta: Option<TypeId>,
     prefix: &'a FieldPath,
+    budget: &'a Budget,
     embedded: Vec<FieldError>,
     lists: Vec<FieldError>,
 }
@@ -119,11 +133,14 @@ impl<'a> Walk<'a> {
     /// Reports what is wrong with a value and what is in it. Returns how many checks were made, by which the closest
     /// member of a failed `anyOf` or `oneOf` is chosen.
     fn value(&mut self, view: View<'a>, value: &Value, path: &Path<'_>, report: &mut Report<'_>) -> usize {
+        if !self.budget.spend(1) {
+            return 0;
+        }
         let checks = view.checks();
         if value.is_null() {
             let typed = check_type(view, value, path, report);
             if let Some(checks) = checks {
-                check_enum(checks, value, path, report);
+                self.enumeration(checks, value, path, report);
             }
             return typed;
         }
@@ -139,7 +156,7 @@ impl<'a> Walk<'a> {
         match value {
             Value::String(text) => {
                 count += 1;
-                if let Some(checks) = checks {
+                if let Some(checks) = checks.filter(|_| self.budget.spend(text.len() as u64 / BYTES_PER_STEP)) {
                     check_text(checks, text, path, report);
                     if let Some(format) = format.filter(|format| format.is_textual()) {
                         count += 1;
@@ -160,7 +177,7 @@ impl<'a> Walk<'a> {
             _ => {}
         }
         if let Some(checks) = checks {
-            check_enum(checks, value, path, report);
+            self.enumeration(checks, value, path, report);
         }
         if let Value::Object(map) = value {
             count += 1 + self.object(view, map, path, report);
@@ -195,7 +212,7 @@ impl<'a> Walk<'a> {
             if let Some(most) = checks.max_items.filter(|most| size > *most) {
                 report.too_many(path, size, most, "items");
             }
-            if checks.unique_items && (1..items.len()).any(|at| items[..at].contains(&items[at])) {
+            if checks.unique_items && unique::has_repeated(items) {
                 report.invalid(path, "".into(), format_args!("shouldn't contain duplicates"));
             }
         }
@@ -229,7 +246,11 @@ impl<'a> Walk<'a> {
                 }
             }
         }
-        for name in checks.into_iter().flat_map(|checks| &checks.required) {
+        let required = checks.map_or(&[][..], |checks| &checks.required);
+        if !self.budget.spend(required.len() as u64) {
+            return count;
+        }
+        for name in required {
             if !map.contains_key(&**name) {
                 report.required(&Path::Field(path, name));
             }
@@ -338,8 +359,14 @@ impl<'a> Walk<'a> {
         count
     }
 
+    fn enumeration(&self, checks: &Checks, value: &Value, path: &Path<'_>, report: &mut Report<'_>) {
+        if self.budget.spend(checks.enumeration.len() as u64 / 8) {
+            check_enum(checks, value, path, report);
+        }
+    }
+
     fn attempt(&mut self, clause: &'a Clause, value: &Value, path: &Path<'_>) -> (usize, Report<'a>) {
-        let mut failures = Report::new(self.prefix);
+        let mut failures = Report::new(self.prefix, self.budget);
         let made = self.value(View::Clause(clause), value, path, &mut failures);
         (made, failures)
     }

@@ -2,15 +2,14 @@
 //! status subresource is on, and the errors, each as `reason|text`. The expectations are what Kubernetes 1.36 says.
 
 use konverge_core::FieldPath;
-use konverge_schema::check_schema;
+use konverge_schema::{Budget, check_schema};
 use serde_json::Value;
 
 fn check(case: &Value) -> Result<(), String> {
     let path = FieldPath::new("spec.validation.openAPIV3Schema");
-    let mut errors: Vec<String> = check_schema(&case["schema"], case["status"] == true, &path)
-        .iter()
-        .map(|error| format!("{}|{error}", error.kind.reason()))
-        .collect();
+    let errors = check_schema(&case["schema"], case["status"] == true, &path, &Budget::new(10_000, 10_000));
+    let errors = errors.map_err(|why| format!("{case}\n  {why}"))?;
+    let mut errors: Vec<String> = errors.iter().map(|error| format!("{}|{error}", error.kind.reason())).collect();
     errors.sort();
     let expect: Vec<&str> = case["errors"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     (errors == expect).then_some(()).ok_or_else(|| format!("{case}\n  has {errors:#?}\n  not {expect:#?}"))

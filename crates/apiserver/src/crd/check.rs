@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use konverge_core::{FieldError, FieldPath, NameRule, check_name};
-use konverge_schema::{check_schema, unknown_formats};
+use konverge_schema::{Budget, OverBudget, check_schema, unknown_formats};
 
 use crate::json_path::{JsonPath, check_simple};
 use crate::kinds::Kinds;
@@ -19,7 +19,12 @@ const APPROVED: &str = "api-approved.kubernetes.io";
 const SELECTABLE_MAX: usize = 8;
 
 /// What is wrong with a definition.
-pub(super) fn definition(old: Option<&Value>, new: &Value, warnings: &mut Vec<String>) -> Vec<FieldError> {
+pub(super) fn definition(
+    old: Option<&Value>,
+    new: &Value,
+    warnings: &mut Vec<String>,
+    budget: &Budget,
+) -> Result<Vec<FieldError>, OverBudget> {
     let mut errors = Vec::new();
     let path = FieldPath::new("spec");
     let spec = &new["spec"];
@@ -57,12 +62,12 @@ pub(super) fn definition(old: Option<&Value>, new: &Value, warnings: &mut Vec<St
         errors.push(FieldError::invalid(path.child("preserveUnknownFields"), true.into(), why));
     }
     conversion(&mut errors, &path.child("conversion"), &spec["conversion"]);
-    versions(&mut errors, &path, new, warnings);
+    versions(&mut errors, &path, new, warnings, budget)?;
     if let Some(old) = old {
         immutable(&mut errors, old, new);
     }
     stored_versions(&mut errors, new);
-    errors
+    Ok(errors)
 }
 
 /// Why a definition's names cannot be used: another kind of its group has them already.
@@ -140,7 +145,13 @@ fn conversion(errors: &mut Vec<FieldError>, path: &FieldPath, conversion: &Value
     }
 }
 
-fn versions(errors: &mut Vec<FieldError>, spec: &FieldPath, definition: &Value, warnings: &mut Vec<String>) {
+fn versions(
+    errors: &mut Vec<FieldError>,
+    spec: &FieldPath,
+    definition: &Value,
+    warnings: &mut Vec<String>,
+    budget: &Budget,
+) -> Result<(), OverBudget> {
     let versions = definition["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let path = spec.child("versions");
     // What all versions have alike is judged once, and named as if it stood at the top: as kube-apiserver does.
@@ -165,7 +176,7 @@ fn versions(errors: &mut Vec<FieldError>, spec: &FieldPath, definition: &Value, 
             (Value::Null, _) => errors.push(FieldError::required(own_path, "schemas are required")),
             (schema, Some(path)) => {
                 let status = version["subresources"]["status"].is_object();
-                errors.extend(check_schema(schema, status, &path.child("openAPIV3Schema")));
+                errors.extend(check_schema(schema, status, &path.child("openAPIV3Schema"), budget)?);
                 let formats = unknown_formats(schema, &own_path).into_iter();
                 warnings.extend(formats.map(|(path, format)| format!("unrecognized format {format:?} at {path}")));
                 if has_rules(schema) {
@@ -192,6 +203,7 @@ fn versions(errors: &mut Vec<FieldError>, spec: &FieldPath, definition: &Value, 
         let why = "must have exactly one version marked as storage version";
         errors.push(FieldError::invalid(path, value(), why));
     }
+    Ok(())
 }
 
 /// Whether a schema has rules in CEL anywhere.

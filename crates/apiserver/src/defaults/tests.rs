@@ -1,6 +1,6 @@
 //! Tests of `defaults`, as tables; what the Go codecs make of the same objects is in `cases.jsonl`.
 
-use konverge_schema::Arena;
+use konverge_schema::{Arena, Budget};
 
 use super::rule::{Path, Place, Source, Test};
 use super::*;
@@ -21,10 +21,10 @@ fn objects_get_what_kubernetes_gives_them() {
             .iter()
             .find(|row| object["kind"] == *row.kind && row.is_api_version(object["apiVersion"].as_str().unwrap()));
         let row = row.unwrap_or_else(|| panic!("{given}"));
-        fill(row, &mut object);
+        fill(row, &mut object, Budget::unlimited()).expect("no limit");
         assert_eq!(object, expect, "{given}");
         let mut again = object.clone();
-        fill(row, &mut again);
+        fill(row, &mut again, Budget::unlimited()).expect("no limit");
         assert_eq!(again, object, "filling in twice changes nothing");
     }
 }

@@ -19,6 +19,7 @@ mod updating;
 mod workloads;
 
 mod fields;
+mod limits;
 mod negotiation;
 
 mod definitions;

@@ -21,7 +21,7 @@ pub(super) fn prune(place: Place<'_>, merged: &Value, managed: &ManagedFields, l
     let present_in = |object: &Value| with_named_fields(place, &fields_of(place, object));
 
     let without_last = remove(place, merged, &last);
-    let owned = managed.entries.iter().fold(FieldSet::default(), |all, entry| all.union(&entry.fields));
+    let owned = FieldSet::union_all(managed.entries.iter().map(|entry| &entry.fields));
     let keep = present_in(&without_last).union(&with_named_fields(place, &owned));
     let without_unowned = remove(place, merged, &present.difference(&keep));
 

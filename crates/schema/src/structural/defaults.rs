@@ -5,11 +5,12 @@ use konverge_core::{FieldError, FieldPath};
 use serde_json::Value;
 
 use crate::arena::{Arena, Node, Shape, TypeId};
+use crate::budget::Budget;
 use crate::openapi::compile;
 use crate::prune::{Flavour, prune};
 use crate::validate::validate_below;
 
-pub(super) fn check(schema: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(super) fn check(schema: &Value, path: &FieldPath, budget: &Budget) -> Vec<FieldError> {
     let mut arena = Arena::default();
     let mut errors = Vec::new();
     // A pattern that does not compile has been reported as such.
@@ -17,13 +18,16 @@ pub(super) fn check(schema: &Value, path: &FieldPath) -> Vec<FieldError> {
         // A default of the whole object must be one.
         let whole = Node { embedded: true, ..arena.node(root).clone() };
         arena.set(root, whole);
-        walk(&arena, root, path, false, &mut errors);
+        walk(&arena, root, path, false, budget, &mut errors);
     }
     errors
 }
 
 /// Defaults below `additionalProperties` are not followed: nothing would ever fill them in.
-fn walk(arena: &Arena, id: TypeId, path: &FieldPath, in_meta: bool, errors: &mut Vec<FieldError>) {
+fn walk(arena: &Arena, id: TypeId, path: &FieldPath, in_meta: bool, budget: &Budget, errors: &mut Vec<FieldError>) {
+    if !budget.spend(1) {
+        return;
+    }
     let node = arena.node(id);
     let in_meta = in_meta && !node.embedded;
     if let Some(default) = &node.default {
@@ -32,14 +36,15 @@ fn walk(arena: &Arena, id: TypeId, path: &FieldPath, in_meta: bool, errors: &mut
         if !in_meta && !prune(arena, id, &mut pruned, Flavour::Custom).is_empty() {
             errors.push(FieldError::invalid(at.clone(), (**default).clone(), "must not have unknown fields"));
         }
-        errors.extend(validate_below(arena, id, default, &at));
+        errors.extend(validate_below(arena, id, default, &at, budget));
     }
     match &node.shape {
-        Shape::List { item, .. } => walk(arena, *item, &path.child("items"), in_meta, errors),
+        Shape::List { item, .. } => walk(arena, *item, &path.child("items"), in_meta, budget, errors),
         Shape::Struct { fields, .. } => {
             for field in fields {
                 let meta = node.embedded && matches!(&*field.name, "metadata" | "apiVersion" | "kind");
-                walk(arena, field.ty, &path.child("properties").key(&field.name), in_meta || meta, errors);
+                let at = path.child("properties").key(&field.name);
+                walk(arena, field.ty, &at, in_meta || meta, budget, errors);
             }
         }
         _ => {}

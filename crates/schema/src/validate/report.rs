@@ -7,18 +7,23 @@ use std::fmt;
 use konverge_core::{FieldError, FieldErrorKind, FieldPath};
 use serde_json::Value;
 
+use crate::budget::{Budget, size};
 use crate::path::Path;
+
+/// To put a problem into words takes about as long as so many steps of a walk.
+const STEPS_PER_PROBLEM: u64 = 16;
 
 /// Problems, each with the sentence that tells it from others.
 pub(super) struct Report<'a> {
     prefix: &'a FieldPath,
+    budget: &'a Budget,
     found: Vec<(String, FieldError)>,
     said: HashSet<String>,
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(prefix: &'a FieldPath) -> Self {
-        Self { prefix, found: Vec::new(), said: HashSet::new() }
+    pub(super) fn new(prefix: &'a FieldPath, budget: &'a Budget) -> Self {
+        Self { prefix, budget, found: Vec::new(), said: HashSet::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -104,7 +109,12 @@ impl<'a> Report<'a> {
         if name.is_empty() { self.prefix.clone() } else { self.prefix.child(name) }
     }
 
+    /// Every clause that fails tells it, so that this is what nested clauses spend most on.
     fn push(&mut self, sentence: String, error: FieldError) {
+        let bytes = sentence.len() + error.value.as_ref().map_or(0, size);
+        if !self.budget.spend(STEPS_PER_PROBLEM) || !self.budget.produce(bytes) {
+            return;
+        }
         if !self.said.contains(&sentence) {
             self.said.insert(sentence.clone());
             self.found.push((sentence, error));

@@ -1,7 +1,7 @@
 //! Lists whose items must differ: sets, and maps by their keys. In: a list and how its items are told apart. Out: one
 //! error at the second of each kind.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use konverge_core::{FieldError, FieldPath};
@@ -52,6 +52,12 @@ pub(crate) fn repeated_keys(items: &[Value], keys: &[Box<str>]) -> Vec<usize> {
         [key] => repeated(items.iter().map(|item| item.get(&**key))),
         keys => repeated(items.iter().map(|item| keys.iter().map(|key| item.get(&**key)).collect::<Vec<_>>())),
     }
+}
+
+/// Whether some item is there twice.
+pub(super) fn has_repeated(items: &[Value]) -> bool {
+    let mut seen = HashSet::with_capacity(items.len());
+    !items.iter().all(|item| seen.insert(item))
 }
 
 /// The index of each value's second appearance.

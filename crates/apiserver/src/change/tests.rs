@@ -1,0 +1,35 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::FutureExt;
+
+use super::*;
+use crate::{ApiServer, Options};
+
+/// Somebody else is always faster: each time, between the look at the object and the commit.
+#[tokio::test]
+async fn conflicts_end_in_a_409() {
+    let server = ApiServer::open(Options::default()).await.expect("a store in memory opens");
+    let kinds = server.0.kinds.snapshot();
+    let resource = kinds.find("", "v1", "configmaps").expect("is built in");
+    let write = Write { namespace: Some("default"), ..server.0.internal_write(resource) };
+    let value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hot"}});
+    let created = write.create(Decoded { value, duplicates: Vec::new() }, &mut Vec::new()).await;
+    assert!(matches!(created, Ok(Done::Kept(_))));
+    let key: Arc<str> = resource.key(Some("default"), "hot").into();
+    let tries = AtomicUsize::new(0);
+    let touch = |object: &Value| {
+        let at = tries.fetch_add(1, Ordering::Relaxed);
+        let value = record::encode(&json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": object["metadata"], "data": {"at": at.to_string()},
+        }));
+        let writes = vec![StoreWrite::Put(key.clone(), value)];
+        let committed = server.0.store.commit(Commit { conditions: Vec::new(), writes });
+        committed.now_or_never().expect("memory does not wait").expect("nothing is in the way");
+        let mut new = object.clone();
+        new["data"] = json!({"mine": "yes"});
+        Ok(new)
+    };
+    let refused = write.alter("hot", &mut Vec::new(), touch).await.expect_err("is always too late");
+    assert_eq!((refused.code, refused.reason.as_str()), (409, "Conflict"));
+    assert_eq!(tries.load(Ordering::Relaxed), MAX_CONFLICTS);
+}

@@ -1,0 +1,258 @@
+//! Where requests compute. In: a request that can be answered more than once until it commits. Out: its answer, or the
+//! `Status` that says that it is too expensive.
+//!
+//! Every request first runs where it arrived, on a thread that serves connections, with a budget of about a
+//! millisecond. One that needs more is thrown away before it has committed anything and runs again on a thread of its
+//! own, with the full budget. Only a few of those run at a time, so that others are served beside them. When the client
+//! goes, the future is dropped, which cancels the budget, and the thread stops at its next step.
+
+use std::sync::Arc;
+
+use konverge_core::Status;
+use konverge_schema::{Budget, OverBudget};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// What a request may compute on a thread that serves connections: about a millisecond. An ordinary object takes a tenth.
+const INLINE_STEPS: u64 = 20_000;
+const INLINE_BYTES: u64 = 512 * 1024;
+
+/// How many expensive requests may wait for a thread. Each holds a body of at most 3 MiB; more are told to come again.
+const MAX_WAITING: usize = 64;
+
+/// Texts longer than this are turned into YAML on another thread: that takes about 100 ns a byte.
+const LONG_TEXT: usize = 32 * 1024;
+
+/// The most that one request may compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestLimits {
+    /// How long a request may take until its answer begins, the body it sends included. A watch that has begun goes on.
+    pub timeout: std::time::Duration,
+    /// How many steps decoding, defaulting, patching and validating may take together; some 50 ns each.
+    pub steps: u64,
+    /// How many bytes defaulting, patching and the aliases of YAML may add.
+    pub bytes: u64,
+}
+
+impl Default for RequestLimits {
+    fn default() -> Self {
+        Self {
+            // What kube-apiserver has.
+            timeout: std::time::Duration::from_secs(60),
+            // A second or two. The largest object that can be stored, a list of 700,000 numbers, takes a quarter of it.
+            steps: 20_000_000,
+            // Ten times what can be stored, so that a list may shrink again on its way.
+            bytes: 16 * 1024 * 1024,
+        }
+    }
+}
+
+/// The threads for expensive requests.
+pub(crate) struct Workers {
+    limits: RequestLimits,
+    slots: Arc<Semaphore>,
+    waiting: Semaphore,
+    /// Whoever writes YAML never waits for a slot, so that one who has a slot can wait for it.
+    writers: Arc<Semaphore>,
+}
+
+/// Cancels the work when nobody waits for it any more.
+struct CancelOnDrop(Arc<Budget>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+impl Workers {
+    pub fn new(limits: RequestLimits) -> Self {
+        // Half of the cores: the others serve.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let slots = (cores / 2).max(1);
+        Self {
+            limits,
+            slots: Arc::new(Semaphore::new(slots)),
+            waiting: Semaphore::new(slots + MAX_WAITING),
+            writers: Arc::new(Semaphore::new(slots)),
+        }
+    }
+
+    pub fn limits(&self) -> &RequestLimits {
+        &self.limits
+    }
+
+    /// Runs a request here, and again on a thread of its own if it needs more than a small budget. A request that is over
+    /// its budget must fail before it commits.
+    pub async fn run<T, F>(&self, request: impl Fn(Arc<Budget>) -> F + Send + 'static) -> Result<T, Status>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Status>> + Send,
+    {
+        let small = Arc::new(Budget::new(INLINE_STEPS.min(self.limits.steps), INLINE_BYTES.min(self.limits.bytes)));
+        let answer = request(small.clone()).await;
+        if answer.is_ok() || small.check().is_ok() {
+            return answer;
+        }
+        let Ok(_waiting) = self.waiting.try_acquire() else {
+            let why = "too many requests that take much computing; try again later";
+            return Err(Status::failure(429, "TooManyRequests", why).retry_after(1));
+        };
+        let slot = acquire(&self.slots).await;
+        let budget = Arc::new(Budget::new(self.limits.steps, self.limits.bytes));
+        let _cancel = CancelOnDrop(budget.clone());
+        on_a_thread(slot, move |runtime| runtime.block_on(request(budget))).await
+    }
+
+    /// Runs `write` on another thread if the text is long.
+    pub async fn write_text(&self, json: Vec<u8>, write: impl FnOnce(Vec<u8>) -> Vec<u8> + Send + 'static) -> Vec<u8> {
+        if json.len() <= LONG_TEXT {
+            return write(json);
+        }
+        on_a_thread(acquire(&self.writers).await, move |_| write(json)).await
+    }
+}
+
+async fn acquire(slots: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    slots.clone().acquire_owned().await.expect("the semaphore is never closed")
+}
+
+/// Runs a job on a blocking thread, which keeps its slot until it ends, also when nobody waits for it.
+async fn on_a_thread<T: Send + 'static>(
+    slot: OwnedSemaphorePermit,
+    job: impl FnOnce(&tokio::runtime::Handle) -> T + Send + 'static,
+) -> T {
+    let runtime = tokio::runtime::Handle::current();
+    let thread = tokio::task::spawn_blocking(move || {
+        let _slot = slot;
+        job(&runtime)
+    });
+    match thread.await {
+        Ok(answer) => answer,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // A runtime that shuts down drops its tasks, this one too: there is nobody to answer.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// What a client is told whose request was over its budget.
+pub(crate) fn over_budget(why: OverBudget) -> Status {
+    match why {
+        // Neither a conflict nor an outage: the same request fails again, so that nobody should send it again.
+        OverBudget::Steps => Status::bad_request(
+            "the request takes more computing than one request may use: the object is large, or the anyOf, oneOf and \
+             allOf of its schema multiply the work; send a smaller object, or simplify the schema",
+        ),
+        OverBudget::Bytes => Status::too_large(
+            "Request entity too large: with its defaults, copies and aliases written out, the object is too large; \
+             send a smaller one, or shorten the defaults of its schema",
+        ),
+        OverBudget::Cancelled => timed_out(),
+    }
+}
+
+/// What a client is told whose request took too long.
+pub(crate) fn timed_out() -> Status {
+    Status::failure(504, "Timeout", "Timeout: request did not complete within the allotted timeout")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workers(steps: u64) -> Workers {
+        Workers::new(RequestLimits { steps, ..RequestLimits::default() })
+    }
+
+    /// Spends so many steps, one by one.
+    async fn spend(budget: Arc<Budget>, steps: u64) -> Result<u64, Status> {
+        for _ in 0..steps {
+            budget.spend(1);
+        }
+        budget.check().map_err(over_budget).map(|()| steps)
+    }
+
+    #[tokio::test]
+    async fn small_requests_run_here_large_ones_elsewhere() {
+        for (steps, limit, elsewhere, code) in [
+            (10, 1_000_000, false, None),
+            (INLINE_STEPS, 1_000_000, false, None),
+            (INLINE_STEPS + 1, 1_000_000, true, None),
+            (1_000_001, 1_000_000, true, Some(400)),
+        ] {
+            let here = std::thread::current().id();
+            let moved = Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let seen = moved.clone();
+            let request = move |budget| {
+                if std::thread::current().id() != here {
+                    seen.store(true, std::sync::atomic::Ordering::Relaxed);
+                }
+                spend(budget, steps)
+            };
+            let answer = workers(limit).run(request).await;
+            assert_eq!(answer.err().map(|status| status.code), code, "{steps}");
+            assert_eq!(moved.load(std::sync::atomic::Ordering::Relaxed), elsewhere, "{steps}");
+        }
+    }
+
+    /// On a runtime with one thread: the second request is answered while the first one computes, for the first one
+    /// waits until it was.
+    #[tokio::test(flavor = "current_thread")]
+    async fn others_are_answered_while_one_computes() {
+        let workers = workers(1_000_000);
+        let (answered, wait) = std::sync::mpsc::channel::<()>();
+        let wait = parking_lot::Mutex::new(wait);
+        let expensive = workers.run(move |budget| {
+            let wait = &wait;
+            let first = !budget.spend(INLINE_STEPS + 1);
+            if !first {
+                wait.lock().recv().expect("the other request is answered");
+            }
+            std::future::ready(budget.check().map_err(over_budget).map(|()| "expensive"))
+        });
+        let cheap = async {
+            let answer = workers.run(|_| std::future::ready(Ok("cheap"))).await;
+            answered.send(()).expect("the first request waits");
+            answer
+        };
+        let (expensive, cheap) = tokio::join!(expensive, cheap);
+        assert_eq!((expensive.expect("in its budget"), cheap.expect("in its budget")), ("expensive", "cheap"));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn work_ends_when_its_client_goes() {
+        let workers = workers(u64::MAX - 1);
+        let (began, mut beginning) = tokio::sync::mpsc::channel(1);
+        let (ended, mut ending) = tokio::sync::mpsc::channel(1);
+        let request = move |budget: Arc<Budget>| {
+            let (began, ended) = (began.clone(), ended.clone());
+            async move {
+                if budget.spend(INLINE_STEPS + 1) {
+                    began.try_send(()).expect("is the first");
+                    while budget.spend(1) {}
+                    ended.try_send(budget.check()).expect("is the first");
+                }
+                budget.check().map_err(over_budget)
+            }
+        };
+        {
+            let running = workers.run(request);
+            tokio::pin!(running);
+            tokio::select! {
+                _ = &mut running => panic!("would compute for centuries"),
+                () = async { beginning.recv().await.expect("begins") } => {}
+            }
+        }
+        assert_eq!(ending.recv().await, Some(Err(OverBudget::Cancelled)));
+        let slot = acquire(&workers.slots).await;
+        drop(slot);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_queue_that_is_full_says_so() {
+        let workers = workers(1_000_000);
+        let _all = workers.waiting.try_acquire_many(workers.waiting.available_permits() as u32).expect("nobody waits");
+        let refused = workers.run(|budget| spend(budget, INLINE_STEPS + 1)).await.expect_err("nobody may wait");
+        assert_eq!((refused.code, refused.details.expect("says when").retry_after_seconds), (429, 1));
+        assert!(workers.run(|budget| spend(budget, 1)).await.is_ok());
+    }
+}
