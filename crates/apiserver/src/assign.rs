@@ -8,7 +8,6 @@ mod pod;
 mod service;
 
 use serde_json::Value;
-use tokio::sync::MutexGuard;
 
 use konverge_core::Status;
 
@@ -16,15 +15,16 @@ use crate::behaviour::Assigns;
 use crate::change::Write;
 use crate::meta;
 use crate::part::Part;
+use crate::turns::Turn;
 
 pub(crate) use addresses::Addresses;
 
-/// Gives an object what it lacks. What is returned has to be held until the object is committed.
+/// Gives an object what it lacks. If this gives a turn, the object has to be committed in it.
 pub(crate) async fn assign<'s>(
     write: &Write<'s>,
     old: Option<&Value>,
     new: &mut Value,
-) -> Result<Option<MutexGuard<'s, Addresses>>, Status> {
+) -> Result<Option<Turn<'s>>, Status> {
     match (write.resource.behaviour.assigns, write.part) {
         (Some(Assigns::Pod), part) => pod::assign(part, old, new),
         (Some(Assigns::Job), Part::Main) => job::assign(old, new),
@@ -36,12 +36,13 @@ pub(crate) async fn assign<'s>(
                 }
             }
             let server = write.server;
-            let mut held = server.addresses.lock().await;
+            let turn = server.services.next().await;
+            let mut held = server.addresses.lock();
             let key = write.resource.key(write.namespace, meta::text(new, "name"));
             let taken = held.taken(&*server.store, &write.resource.prefix(None), &key)?;
             service::assign(&taken, server.env.random(), old, new)
                 .map_err(|refused| refused.status(|error| write.invalid(meta::text(new, "name"), &[error])))?;
-            return Ok(Some(held));
+            return Ok(Some(turn));
         }
         _ => {}
     }

@@ -24,6 +24,7 @@ use crate::part::Part;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
 use crate::server::Server;
+use crate::turns::Turn;
 use crate::work::over_budget;
 use crate::{assign, crd, defaults, fold, meta, namespace, record, workload};
 
@@ -216,10 +217,11 @@ impl Write<'_> {
             let mut conditions = Vec::new();
             conditions.extend(namespace::must_accept(self.server, resource, self.namespace, &fresh)?);
             conditions.extend(crd::must_accept(self.server, resource)?);
+            let turn = crd::turn(self.server, resource).await;
             self.prepare(None, &mut fresh)?;
             defaults::fill(resource, &mut fresh, self.budget).map_err(over_budget)?;
             self.own(&owning, None, &mut fresh);
-            let _held = assign::assign(self, None, &mut fresh).await?;
+            let turn = assign::assign(self, None, &mut fresh).await?.or(turn);
             let mut errors = meta::check_create(&fresh, resource);
             errors.extend(self.check(None, &fresh, warnings).map_err(over_budget)?);
             let name = meta::text(&fresh, "name").to_owned();
@@ -235,13 +237,8 @@ impl Write<'_> {
             }
             conditions.push(Condition::Absent(key.clone()));
             let value = self.encode(&owning, fresh)?;
-            let guard = crd::guard(self.server, resource).await;
-            match self.commit(&key, conditions, value, None).await {
-                Ok(entry) => {
-                    crd::changed(self.server, resource, &entry);
-                    drop(guard);
-                    return Ok(Done::Kept(entry));
-                }
+            match self.commit(turn, &key, conditions, value, None).await {
+                Ok(entry) => return Ok(Done::Kept(entry)),
                 Err(CommitError::Conflict { key: taken, .. }) if taken == key => {
                     attempts += 1;
                     if !generated {
@@ -285,10 +282,11 @@ impl Write<'_> {
             resource.isolate(self.part, &old, &mut new);
             meta::carry_over(&old, &mut new);
             meta::tidy(&mut new);
+            let turn = crd::turn(self.server, resource).await;
             self.prepare(Some(&old), &mut new)?;
             defaults::fill(resource, &mut new, self.budget).map_err(over_budget)?;
             self.own(&owning, Some(&old), &mut new);
-            let _held = assign::assign(self, Some(&old), &mut new).await?;
+            let turn = assign::assign(self, Some(&old), &mut new).await?.or(turn);
             // What is wanted of an object is not said through its status, nor by where it is placed.
             if !matches!(self.part, Part::Status | Part::Binding) {
                 meta::count_generation(&old, &mut new, resource);
@@ -308,7 +306,6 @@ impl Write<'_> {
                 return Ok(if finished { Done::Gone(new) } else { Done::Dry(new) });
             }
             let conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
-            let guard = crd::guard(self.server, resource).await;
             let committed = if finished {
                 crate::delete::remove(self.server, resource, &entry, conditions).await.map(|revision| {
                     meta::of_mut(&mut new).insert("resourceVersion".into(), revision.0.to_string().into());
@@ -316,17 +313,9 @@ impl Write<'_> {
                 })
             } else {
                 let value = self.encode(&owning, new)?;
-                self.commit(&entry.key, conditions, value, Some(&entry)).await.map(|entry| {
-                    crd::changed(self.server, resource, &entry);
-                    Done::Kept(entry)
-                })
+                self.commit(turn, &entry.key, conditions, value, Some(&entry)).await.map(Done::Kept)
             };
-            drop(guard);
             match committed {
-                Ok(Done::Gone(object)) => {
-                    crd::gone(self.server, resource, &object).await;
-                    return Ok(Done::Gone(object));
-                }
                 Ok(done) => return Ok(done),
                 Err(CommitError::Conflict { .. }) => warnings.clear(),
                 Err(error) => return Err(unavailable(&error)),
@@ -539,15 +528,22 @@ impl Write<'_> {
         Ok(value)
     }
 
+    /// Commits, in the turn that this took, if any.
     async fn commit(
         &self,
+        turn: Option<Turn<'_>>,
         key: &Arc<str>,
         conditions: Vec<Condition>,
         value: Bytes,
         before: Option<&Entry>,
     ) -> Result<Entry, CommitError> {
         let writes = vec![StoreWrite::Put(key.clone(), value.clone())];
-        let revision = self.server.store.commit(Commit { conditions, writes }).await?;
+        let committing = self.server.store.commit(Commit { conditions, writes });
+        let revision = match turn {
+            Some(mut turn) => turn.commit(committing).await?,
+            None => committing.await?,
+        };
+        crd::committed(self.server, self.resource);
         let created = before.map_or(revision, |entry| entry.created);
         Ok(Entry { key: key.clone(), value, revision, created })
     }

@@ -271,10 +271,8 @@ enum Found {
 
 fn find(server: &Server, dependent: &Value, owner: &Value) -> Found {
     let text = |field: &str| owner[field].as_str().unwrap_or_default();
-    let kinds = server.kinds.snapshot();
     let Some(version) = GroupVersion::parse(text("apiVersion")) else { return Found::Unknown };
-    let mut rows = kinds.rows().iter();
-    let Some(row) = rows.find(|row| *row.group == version.group && &*row.kind == text("kind")) else {
+    let Some(row) = server.kinds.of_kind(&version.group, text("kind")) else {
         return Found::Unknown;
     };
     let namespace = meta::text(dependent, "namespace");
@@ -355,7 +353,7 @@ async fn empty_namespace(server: &Arc<Server>, namespace: &str) -> Result<(), St
 /// Lets a namespace go that is going and empty.
 async fn finish_namespace(server: &Arc<Server>, namespace: &str) -> Result<(), Status> {
     let kinds = server.kinds.snapshot();
-    let namespaces = kinds.find("", "v1", "namespaces").expect("namespaces are built in");
+    let namespaces = &server.kinds.find("", "v1", "namespaces").expect("namespaces are built in");
     let Some((_, entry)) = read(server, &namespaces.key(None, namespace)) else { return Ok(()) };
     let object = namespaces.view(&entry);
     let holds = |row: &Arc<Resource>| {
@@ -415,8 +413,7 @@ pub(crate) async fn report(outcome: Result<(), Status>) {
 }
 
 fn read(server: &Server, key: &str) -> Option<(Arc<Resource>, Entry)> {
-    let kinds = server.kinds.snapshot();
-    let row = kinds.stored().find(|row| key.starts_with(&*row.shelf.prefix))?.clone();
+    let row = server.kinds.of_key(key)?;
     let entry = server.store.get(key, None).ok()??;
     Some((row, entry))
 }

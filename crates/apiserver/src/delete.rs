@@ -208,7 +208,6 @@ pub(crate) async fn delete(
             return Ok(Done::Kept(entry));
         }
         let conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
-        let guard = crd::guard(server, resource).await;
         let committed = if finished {
             remove(server, resource, &entry, conditions).await.map(|revision| {
                 meta::of_mut(&mut new).insert("resourceVersion".into(), revision.0.to_string().into());
@@ -217,15 +216,8 @@ pub(crate) async fn delete(
         } else {
             mark(server, resource, &entry, conditions, new).await.map(Done::Kept)
         };
-        drop(guard);
         match committed {
-            Ok(Done::Kept(entry)) => return crd::clean_up(server, resource, entry).await,
-            Ok(done) => {
-                if let Done::Gone(object) = &done {
-                    crd::gone(server, resource, object).await;
-                }
-                return Ok(done);
-            }
+            Ok(done) => return Ok(done),
             Err(CommitError::Conflict { .. }) => {}
             Err(error) => return Err(unavailable(&error)),
         }
@@ -248,7 +240,7 @@ pub(crate) async fn remove(
 ) -> Result<Revision, CommitError> {
     let writes = vec![StoreWrite::Delete(entry.key.clone())];
     let revision = server.store.commit(Commit { conditions, writes }).await?;
-    crd::removed(server, resource, &entry.key, revision);
+    crd::committed(server, resource);
     Ok(revision)
 }
 
@@ -262,9 +254,8 @@ async fn mark(
     let value = record::encode(&resource.to_kept(object));
     let writes = vec![StoreWrite::Put(entry.key.clone(), value.clone())];
     let revision = server.store.commit(Commit { conditions, writes }).await?;
-    let entry = Entry { key: entry.key.clone(), value, revision, created: entry.created };
-    crd::changed(server, resource, &entry);
-    Ok(entry)
+    crd::committed(server, resource);
+    Ok(Entry { key: entry.key.clone(), value, revision, created: entry.created })
 }
 
 /// The finalizers of an object whose deletion is asked for with this policy.

@@ -42,6 +42,7 @@ mod part;
 mod patch;
 mod pod;
 mod scale;
+mod turns;
 mod workload;
 
 mod lines;
@@ -59,6 +60,9 @@ mod openapi;
 mod partial;
 mod render;
 mod table;
+
+#[cfg(test)]
+mod interrupted;
 
 pub use body::Body;
 pub use env::{Environment, System};

@@ -28,8 +28,7 @@ fn is_namespace(resource: &Resource) -> bool {
 
 /// Creates the namespaces that are always there.
 pub(crate) async fn create_always(server: &Server) -> Result<(), CommitError> {
-    let kinds = server.kinds.snapshot();
-    let resource = kinds.find("", "v1", "namespaces").expect("namespaces are built in");
+    let resource = &server.kinds.find("", "v1", "namespaces").expect("namespaces are built in");
     // A commit is on its way before it is waited for, so that they share what the disk takes.
     let commits = ALWAYS.map(|name| {
         let mut object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -92,8 +91,7 @@ pub(crate) fn must_accept(
     object: &Value,
 ) -> Result<Option<Condition>, Status> {
     let Some(namespace) = namespace else { return Ok(None) };
-    let kinds = server.kinds.snapshot();
-    let namespaces = kinds.find("", "v1", "namespaces").expect("namespaces are built in");
+    let namespaces = server.kinds.find("", "v1", "namespaces").expect("namespaces are built in");
     let found = server.store.get(&namespaces.key(None, namespace), None).map_err(Status::internal)?;
     let Some(entry) = found else { return Err(Status::not_found("", "namespaces", namespace)) };
     if is_going(&entry) {

@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, watch};
+use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use konverge_schema::{Budget, CompileError};
 use konverge_store::{CommitError, Disk, Memory, OpenError as StoreError, Retention, Revision, Store};
 
 use crate::assign::Addresses;
 use crate::change::Write;
+use crate::crd::Definitions;
 use crate::documents::Documents;
 use crate::env::{Environment, System};
 use crate::kinds::KindTable;
@@ -19,6 +21,7 @@ use crate::lines::Lines;
 use crate::part::Part;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
+use crate::turns::Turns;
 use crate::work::{RequestLimits, Workers};
 use crate::{builtin, collect, crd, expire, health, namespace};
 
@@ -130,9 +133,9 @@ pub(crate) struct Server {
     pub workers: Workers,
     pub lenient_updates: bool,
     pub longest_watch: Duration,
-    /// Held while a CRD is written and its rows are installed, so that the table follows the store's order.
-    pub definitions: Mutex<()>,
-    /// Held while a service that gets an address or a port is written, so that no other gets the same.
+    pub definitions: Definitions,
+    /// Taken to write a service that gets an address or a port, so that no other gets the same.
+    pub services: Turns,
     pub addresses: Mutex<Addresses>,
     closing: watch::Sender<bool>,
 }
@@ -144,7 +147,7 @@ impl ApiServer {
             Versions::FromClock => Revision::begin(options.env.now().into()),
             Versions::After(revision) => Revision(revision),
         };
-        let store: Arc<dyn Store> = match options.storage {
+        let store: Arc<dyn Store> = match options.storage.clone() {
             Storage::Memory => Arc::new(Memory::new(Retention::default(), begin)),
             Storage::Disk(directory) => {
                 // Reading and verifying everything that is kept takes its time.
@@ -152,6 +155,11 @@ impl ApiServer {
                 Arc::new(opening.await.expect("opening a store does not panic")?)
             }
         };
+        Self::start(store, options).await
+    }
+
+    /// Starts over a store that is open.
+    pub(crate) async fn start(store: Arc<dyn Store>, options: Options) -> Result<Self, OpenError> {
         let server = Arc::new(Server {
             store,
             kinds: KindTable::new(builtin::served()),
@@ -161,12 +169,15 @@ impl ApiServer {
             workers: Workers::new(options.request_limits),
             lenient_updates: options.lenient_updates,
             longest_watch: options.longest_watch,
-            definitions: Mutex::new(()),
+            definitions: Definitions::default(),
+            services: Turns::default(),
             addresses: Mutex::default(),
             closing: watch::Sender::new(false),
         });
         namespace::create_always(&server).await?;
-        crd::install_kept(&server)?;
+        crd::learn(&server)?;
+        // Like the others, it ends with the server: when that closes, or when nobody holds it any more.
+        tokio::spawn(crd::run(Arc::downgrade(&server), server.closing()));
         if options.collector == Collector::Inside {
             // It ends with the server: when that closes, or when nobody holds it any more.
             tokio::spawn(collect::run(Arc::downgrade(&server), server.closing()));

@@ -97,9 +97,14 @@ where
 {
     match request::endpoint(parts.uri.path()) {
         Endpoint::Objects(target) => {
-            let kinds = server.kinds.snapshot();
-            let found = kinds.find(&target.group, &target.version, &target.resource);
-            let Some(resource) = found.filter(|row| row.namespaced || target.namespace.is_none()) else {
+            let kinds = &server.kinds;
+            let find = || kinds.find(&target.group, &target.version, &target.resource);
+            // Who has seen a definition in the store must find its kind served.
+            let found = find().or_else(|| {
+                crd::catch_up(server);
+                find()
+            });
+            let Some(resource) = &found.filter(|row| row.namespaced || target.namespace.is_none()) else {
                 // Built-in groups know what they do not have; elsewhere nobody is there to say so.
                 let known = kinds.builds_in(&target.group, &target.version);
                 return if known { Err(no_such_resource()) } else { Ok(not_found_page()) };
@@ -147,7 +152,7 @@ impl Call {
             let going = self.resource.custom && verb == Verb::Create && self.target.subresource.is_none();
             return Err(if going { crd::going(&self.resource) } else { Status::method_not_allowed() });
         }
-        match (verb, part) {
+        let answer = match (verb, part) {
             (Verb::Get, Part::Log) => self.log(),
             (Verb::Create, Part::Binding | Part::Eviction) => self.act(part, budget).await,
             (Verb::Get, _) => self.get(part).await,
@@ -158,7 +163,12 @@ impl Call {
             (Verb::Patch, _) => self.patch(part, budget).await,
             (Verb::Delete, _) => self.delete().await,
             (Verb::DeleteCollection, _) => self.delete_collection().await,
+        };
+        if request::writes(&self.parts.method) {
+            let one = (verb != Verb::DeleteCollection).then(|| self.name());
+            crd::settle(self.server, self.resource, one).await;
         }
+        answer
     }
 
     fn part(&self) -> Result<Part, Status> {

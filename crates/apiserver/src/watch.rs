@@ -433,8 +433,7 @@ mod tests {
     async fn many_large_changes_come_in_pieces() {
         let api = ApiServer::open(Options::default()).await.unwrap();
         let server = &*api.0;
-        let kinds = server.kinds.snapshot();
-        let row = kinds.find("", "v1", "configmaps").unwrap();
+        let row = &server.kinds.find("", "v1", "configmaps").unwrap();
         let after = format!("resourceVersion={}", server.store.revision());
         let options = WatchOptions::parse(&Query::parse(Some(&after)), row).unwrap();
         let watched = watch(server, row.clone(), None, Filter::default(), Form::Whole, &options).unwrap();

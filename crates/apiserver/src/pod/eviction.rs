@@ -131,8 +131,8 @@ fn spares_unhealthy(budget: &Value) -> bool {
 
 /// The disruption budgets that a pod falls under.
 fn budgets_of(write: &Write<'_>, pod: &Value) -> Result<Vec<Value>, Status> {
-    let kinds = write.server.kinds.snapshot();
-    let budgets = kinds.find("policy", "v1", "poddisruptionbudgets").expect("disruption budgets are built in");
+    let budgets =
+        write.server.kinds.find("policy", "v1", "poddisruptionbudgets").expect("disruption budgets are built in");
     let range = Range { prefix: &budgets.prefix(write.namespace), ..Range::default() };
     let page = write.server.store.range(range).map_err(Status::internal)?;
     let labels = meta::of(pod).get("labels").and_then(Value::as_object).into_iter().flatten();
@@ -148,10 +148,10 @@ fn budgets_of(write: &Write<'_>, pod: &Value) -> Result<Vec<Value>, Status> {
 
 /// Takes one disruption from the budget, for this pod.
 async fn charge(write: &Write<'_>, budget: &str, pod: &str, dry_run: bool) -> Result<(), Status> {
-    let kinds = write.server.kinds.snapshot();
-    let budgets = kinds.find("policy", "v1", "poddisruptionbudgets").expect("disruption budgets are built in");
+    let budgets =
+        write.server.kinds.find("policy", "v1", "poddisruptionbudgets").expect("disruption budgets are built in");
     let now = rfc3339(write.server.env.now());
-    let internal = write.server.internal_write(budgets);
+    let internal = write.server.internal_write(&budgets);
     let charging = Write { part: Part::Status, namespace: write.namespace, dry_run, ..internal };
     charging.alter(budget, &mut Vec::new(), |budget| charged(budget, pod, &now)).await?;
     Ok(())

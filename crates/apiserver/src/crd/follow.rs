@@ -1,0 +1,169 @@
+//! The table of kinds follows the definitions in the store. In: committed changes of definitions, each once and in order.
+//! Out: rows that join the table, are replaced, or leave it. Whoever needs the table to be current calls [`catch_up`]:
+//! who wrote a definition, who judges names, and the task that follows them all, so that nothing depends on the
+//! client of a write being there when it is committed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use konverge_schema::CompileError;
+use konverge_store::{Entry, Range, ReadError, Revision, Watch};
+
+use crate::digest::Digest;
+use crate::meta;
+use crate::record;
+use crate::server::{OpenError, Server};
+
+use super::{condition, definitions, rows};
+
+/// How many changes are taken in at once.
+const BATCH: usize = 256;
+
+/// How far the table has followed.
+#[derive(Default)]
+pub(crate) struct Follower {
+    /// What happened since the last look; none before the first.
+    changes: Option<Watch>,
+    /// The newest change of a definition that the table shows.
+    shown: Revision,
+    /// The definitions that may not have their names, because others have them: by group.
+    waiting: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// Learns the definitions that are kept.
+pub(crate) fn learn(server: &Server) -> Result<(), OpenError> {
+    let mut follower = server.definitions.follower.lock();
+    follower.learn(server, |name, source| Err(OpenError::Definition { name: name.to_owned(), source }))
+}
+
+/// Brings the table up to what is committed. Gives the revision of the newest change that it shows.
+pub(crate) fn catch_up(server: &Server) -> Revision {
+    let mut follower = server.definitions.follower.lock();
+    follower.catch_up(server);
+    follower.shown
+}
+
+/// The definitions of a group that wait for names.
+pub(super) fn waiting(server: &Server, group: &str) -> Vec<String> {
+    let follower = server.definitions.follower.lock();
+    follower.waiting.get(group).into_iter().flatten().cloned().collect()
+}
+
+/// Every group in which a definition waits for names.
+pub(super) fn waiting_groups(server: &Server) -> BTreeSet<String> {
+    server.definitions.follower.lock().waiting.keys().cloned().collect()
+}
+
+impl Follower {
+    fn learn(
+        &mut self,
+        server: &Server,
+        failed: impl Fn(&str, CompileError) -> Result<(), OpenError>,
+    ) -> Result<(), OpenError> {
+        let definitions = definitions(server);
+        while self.changes.is_none() {
+            let range = Range { prefix: &definitions.shelf.prefix, ..Range::default() };
+            let page = server.store.range(range).expect("the newest revision is never compacted");
+            let mut gone = server.kinds.definitions();
+            for entry in &page.entries {
+                let name = definitions.identity(&entry.key).1;
+                gone.remove(name);
+                self.changed(server, name, entry).or_else(|source| failed(name, source))?;
+            }
+            for name in gone {
+                self.removed(server, &name, page.revision);
+            }
+            self.shown = page.revision;
+            // None if so much happened between the two that it was compacted: then everything is learnt anew.
+            self.changes = server.store.watch(&definitions.shelf.prefix, page.revision).ok();
+        }
+        Ok(())
+    }
+
+    fn catch_up(&mut self, server: &Server) {
+        let report = |name: &str, error: CompileError| {
+            tracing::error!(name, %error, "a custom resource definition that was checked does not compile");
+            Ok(())
+        };
+        loop {
+            let Some(changes) = &mut self.changes else {
+                self.learn(server, report).expect("failures are reported");
+                return;
+            };
+            let batch = match changes.take(BATCH) {
+                Ok(batch) if batch.is_empty() => return,
+                Ok(batch) => batch,
+                Err(ReadError::Compacted { .. } | ReadError::Future { .. }) => {
+                    self.changes = None;
+                    continue;
+                }
+            };
+            let definitions = definitions(server);
+            for change in batch {
+                let name = definitions.identity(&change.key).1;
+                match &change.after {
+                    Some(after) => {
+                        self.changed(server, name, after)
+                            .or_else(|error| report(name, error))
+                            .expect("failures are reported");
+                    }
+                    None => self.removed(server, name, change.revision),
+                }
+                self.shown = change.revision;
+            }
+        }
+    }
+
+    /// Takes the rows of a definition into the table, or out of it if it may not have the names it wants.
+    fn changed(&mut self, server: &Server, name: &str, entry: &Entry) -> Result<(), CompileError> {
+        let definition = record::decode(entry);
+        let group = definition["spec"]["group"].as_str().unwrap_or_default();
+        self.wait(group, name, condition(&definition, "NamesAccepted") == Some("False"));
+        if condition(&definition, "Established") == Some("True") {
+            install(server, name, &definition, entry.revision)
+        } else {
+            server.kinds.remove(name, entry.revision);
+            Ok(())
+        }
+    }
+
+    fn removed(&mut self, server: &Server, name: &str, revision: Revision) {
+        let group = name.split_once('.').map_or("", |(_, group)| group);
+        self.wait(group, name, false);
+        server.kinds.remove(name, revision);
+    }
+
+    fn wait(&mut self, group: &str, name: &str, waits: bool) {
+        if waits {
+            self.waiting.entry(group.to_owned()).or_default().insert(name.to_owned());
+        } else if let Some(names) = self.waiting.get_mut(group) {
+            names.remove(name);
+            if names.is_empty() {
+                self.waiting.remove(group);
+            }
+        }
+    }
+}
+
+fn install(server: &Server, name: &str, definition: &Value, revision: Revision) -> Result<(), CompileError> {
+    let kinds = &server.kinds;
+    let spec = Digest::of(definition["spec"].to_string().as_bytes());
+    let going = meta::is_terminating(definition);
+    // Labels, managers, conditions: nothing that the rows say.
+    if kinds.confirm(name, revision, spec, going) {
+        return Ok(());
+    }
+    let kept_as = rows::kept_as(definition);
+    let since = kinds.kept_since(name, kept_as).unwrap_or(revision);
+    match rows::rows(definition, since) {
+        Ok(rows) => {
+            kinds.install(name, revision, spec, kept_as, going, rows);
+            Ok(())
+        }
+        Err(error) => {
+            kinds.remove(name, revision);
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The life of custom resource definitions, as one task over the store's changes. In: committed changes. Out: the objects
+//! of a definition that is going are deleted, then its finalizer; definitions whose names have become free get them.
+//! Each step can be repeated without harm, and everything that was left undone is found again at the start, so that nothing
+//! depends on who asked for it.
+
+use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt, stream};
+use serde_json::Value;
+use tokio::sync::watch::Receiver;
+use tokio::task::JoinSet;
+
+use konverge_core::Status;
+use konverge_store::{BoxFuture, Change, Entry, Range, Revision, Watch};
+
+use crate::change::Done;
+use crate::delete::{DeleteOptions, delete};
+use crate::meta;
+use crate::record;
+use crate::resource::Resource;
+use crate::server::Server;
+
+use super::{CLEANUP, catch_up, definitions, follow, is_definition, rows};
+
+/// How many changes are looked at together.
+const BATCH: usize = 256;
+
+/// How many objects of a definition are deleted at once: enough that a disk store can commit them in groups.
+const AT_ONCE: usize = 64;
+
+/// How long to wait before something is tried again that the store refused.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How long the answer to a write waits for what follows from it. Kubernetes does not wait at all; here clients find what
+/// they asked for done, unless there are very many objects to delete.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How far the task is.
+#[derive(Default)]
+pub(crate) struct Progress {
+    /// What changes up to this revision ask for has been done, or is under way.
+    seen: Revision,
+    /// The definitions whose objects are being deleted right now. Not those that wait for others to let objects go.
+    busy: BTreeSet<String>,
+}
+
+/// Waits for what follows from a write of one definition, or of all: kinds are served, or their objects are deleted.
+/// Nothing depends on anybody waiting.
+pub(crate) async fn settle(server: &Server, resource: &Resource, one: Option<&str>) {
+    if !is_definition(resource) {
+        return;
+    }
+    let shown = catch_up(server);
+    let mut progress = server.definitions.progress.subscribe();
+    let mut closing = server.closing();
+    let settled = |progress: &Progress| {
+        progress.seen >= shown && one.map_or(progress.busy.is_empty(), |name| !progress.busy.contains(name))
+    };
+    tokio::select! {
+        () = async { drop(progress.wait_for(settled).await) } => {}
+        // The task ends when the server closes; the next start goes on.
+        () = async { drop(closing.wait_for(|closing| *closing).await) } => {}
+        () = tokio::time::sleep(PATIENCE) => {}
+    }
+}
+
+/// Follows definitions until the server closes or is gone.
+pub(crate) async fn run(server: Weak<Server>, closing: Receiver<bool>) {
+    loop {
+        let following = Lifecycle::default().follow(server.clone(), closing.clone());
+        if AssertUnwindSafe(following).catch_unwind().await.is_ok() {
+            return;
+        }
+        tracing::error!("following custom resource definitions ended in a panic; it begins anew");
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// What the task has under way.
+#[derive(Default)]
+struct Lifecycle {
+    /// Definitions whose objects are being deleted or waited for: one step for each.
+    going: BTreeSet<String>,
+    /// At most one for each definition that is going, and one for each group that has to be tried again. Tasks of their own,
+    /// because one may hold the turn that this one waits for; they end with it.
+    steps: JoinSet<Ended>,
+}
+
+/// How a step ended.
+enum Ended {
+    /// The definition is gone, or somebody else holds it.
+    CleanUp(String),
+    /// It is time to try again.
+    Names(String),
+}
+
+impl Lifecycle {
+    async fn follow(mut self, server: Weak<Server>, mut closing: Receiver<bool>) {
+        let Some(strong) = server.upgrade() else { return };
+        let mut changes = self.begin(&strong).await;
+        drop(strong);
+        loop {
+            tokio::select! {
+                batch = changes.next(BATCH) => {
+                    let Some(server) = server.upgrade() else { return };
+                    match batch {
+                        Ok(batch) => self.look(&server, &batch).await,
+                        // So much has happened that it was compacted: it is easier to look at everything.
+                        Err(_) => changes = self.begin(&server).await,
+                    }
+                }
+                Some(ended) = self.steps.join_next() => {
+                    let Some(server) = server.upgrade() else { return };
+                    // A panic is this task's, too: everything begins anew.
+                    match ended.expect("a step ends by itself") {
+                        Ended::Names(group) => self.names_free(&server, [group].into()).await,
+                        Ended::CleanUp(name) => {
+                            self.going.remove(&name);
+                            // First what follows from its end, then those are told who wait for it.
+                            while let Ok(batch) = changes.take(BATCH) && !batch.is_empty() {
+                                self.look(&server, &batch).await;
+                            }
+                            server.definitions.progress.send_if_modified(|progress| progress.busy.remove(&name));
+                        }
+                    }
+                }
+                () = async { drop(closing.wait_for(|closing| *closing).await) } => return,
+            }
+        }
+    }
+
+    /// Looks at everything once: what happened while nobody followed.
+    async fn begin(&mut self, server: &Arc<Server>) -> Watch {
+        let definitions = definitions(server);
+        loop {
+            let range = Range { prefix: &definitions.shelf.prefix, ..Range::default() };
+            let page = server.store.range(range).expect("the newest revision is never compacted");
+            let Ok(changes) = server.store.watch(&definitions.shelf.prefix, page.revision) else { continue };
+            catch_up(server);
+            self.names_free(server, follow::waiting_groups(server)).await;
+            let going = page.entries.iter().filter_map(to_clean_up).collect();
+            self.clean_up(server, going, page.revision);
+            return changes;
+        }
+    }
+
+    async fn look(&mut self, server: &Arc<Server>, batch: &[Change]) {
+        catch_up(server);
+        let mut groups = BTreeSet::new();
+        let mut going = BTreeSet::new();
+        for change in batch {
+            going.extend(change.after.as_ref().and_then(to_clean_up));
+            groups.extend(freed(change));
+        }
+        self.names_free(server, groups).await;
+        let seen = batch.last().map_or(Revision(0), |change| change.revision);
+        self.clean_up(server, going, seen);
+    }
+
+    /// Begins to delete the objects of these definitions, and tells that changes up to `seen` have been seen.
+    fn clean_up(&mut self, server: &Arc<Server>, going: BTreeSet<String>, seen: Revision) {
+        let begun: Vec<String> = going.into_iter().filter(|name| self.going.insert(name.clone())).collect();
+        for name in &begun {
+            self.steps.spawn(clean_up(Arc::downgrade(server), name.clone()));
+        }
+        server.definitions.progress.send_modify(|progress| {
+            progress.seen = progress.seen.max(seen);
+            progress.busy.extend(begun);
+        });
+    }
+
+    /// Judges the names anew of definitions that wait for them in these groups.
+    async fn names_free(&mut self, server: &Arc<Server>, groups: BTreeSet<String>) {
+        for group in groups {
+            for name in follow::waiting(server, &group) {
+                if let Err(status) = judge(server, &name).await {
+                    tracing::warn!(%status, name, "the names of a custom resource definition cannot be judged; trying again");
+                    let group = group.clone();
+                    self.steps.spawn(tokio::time::sleep(RETRY).map(move |()| Ended::Names(group)));
+                    break;
+                }
+            }
+        }
+        catch_up(server);
+    }
+}
+
+/// The name of a definition that is going and whose objects have to go first.
+fn to_clean_up(entry: &Entry) -> Option<String> {
+    let definition = record::decode(entry);
+    let going = meta::is_terminating(&definition) && meta::finalizers(&definition).contains(&CLEANUP);
+    going.then(|| meta::text(&definition, "name").to_owned())
+}
+
+/// The group in which a change may have set names free.
+fn freed(change: &Change) -> Option<String> {
+    let before = record::decode(change.before.as_ref()?);
+    let after = change.after.as_ref().map(record::decode);
+    let same = after.is_some_and(|after| after["spec"]["names"] == before["spec"]["names"]);
+    (!same).then(|| before["spec"]["group"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Writes a definition again as it is, which judges its names anew.
+async fn judge(server: &Arc<Server>, name: &str) -> Result<(), Status> {
+    let definitions = definitions(server);
+    let write = server.internal_write(&definitions);
+    match write.patch(name, &mut Vec::new(), |definition| Ok(definition.clone())).await {
+        Err(status) if status.code != 404 => Err(status),
+        _ => Ok(()),
+    }
+}
+
+/// Deletes what a going definition defines, waits until nothing of it is left, and lets the definition go. Holds the
+/// server only while there is something to do.
+async fn clean_up(server: Weak<Server>, name: String) -> Ended {
+    let mut asked = false;
+    loop {
+        let Some(strong) = server.upgrade() else { return Ended::CleanUp(name) };
+        let mut left = match clean_up_once(&strong, &name, &mut asked).await {
+            Ok(None) => return Ended::CleanUp(name),
+            Ok(Some(left)) => Some(left),
+            Err(status) => {
+                tracing::warn!(%status, name, "a custom resource definition cannot be cleaned up; trying again");
+                None
+            }
+        };
+        strong.definitions.progress.send_if_modified(|progress| progress.busy.remove(&name));
+        drop(strong);
+        match &mut left {
+            // Whatever comes of it, a look tells what is left.
+            Some(left) => drop(left.next(BATCH).await),
+            None => tokio::time::sleep(RETRY).await,
+        }
+    }
+}
+
+/// Asks for the deletion of all objects, if nobody has yet, and lets the definition go if none is left. Gives the changes of
+/// those that are held by somebody, or nothing if there is no more to do.
+async fn clean_up_once(server: &Arc<Server>, name: &str, asked: &mut bool) -> Result<Option<Watch>, Status> {
+    let definitions = definitions(server);
+    let entry = server.store.get(&definitions.key(None, name), None).map_err(Status::internal)?;
+    let Some(entry) = entry.filter(|entry| to_clean_up(entry).is_some()) else { return Ok(None) };
+    let definition = record::decode(&entry);
+    let prefix = rows::prefix(&definition);
+    if !*asked && let Some(row) = rows::any(&definition) {
+        delete_all(server, &row, &prefix).await?;
+        // Nobody creates more: the definition is going.
+        *asked = true;
+    }
+    loop {
+        let page = server.store.range(Range { prefix: &prefix, limit: Some(1), ..Range::default() });
+        let page = page.map_err(Status::internal)?;
+        if page.entries.is_empty() {
+            finish(server, &definitions, name, &prefix).await?;
+            return Ok(None);
+        }
+        if let Ok(left) = server.store.watch(&prefix, page.revision) {
+            return Ok(Some(left));
+        }
+    }
+}
+
+async fn delete_all(server: &Arc<Server>, row: &Arc<Resource>, prefix: &str) -> Result<(), Status> {
+    let page = server.store.range(Range { prefix, ..Range::default() }).map_err(Status::internal)?;
+    let options = DeleteOptions::default();
+    let mut deletions: Vec<BoxFuture<'_, Result<Done, Status>>> = Vec::new();
+    for entry in &page.entries {
+        let (namespace, name) = row.identity(&entry.key);
+        deletions.push(Box::pin(delete(server, row, namespace, name, &options)));
+    }
+    let mut deletions = stream::iter(deletions).buffer_unordered(AT_ONCE);
+    while let Some(outcome) = deletions.next().await {
+        match outcome {
+            Err(status) if status.code != 404 => return Err(status),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Removes the finalizer when no object is left, and with it the definition if nothing else holds it.
+async fn finish(server: &Arc<Server>, definitions: &Arc<Resource>, name: &str, prefix: &str) -> Result<(), Status> {
+    let write = server.internal_write(definitions);
+    let freed = |definition: &Value| {
+        let mut definition = definition.clone();
+        let finalizers: Vec<String> = meta::finalizers(&definition)
+            .into_iter()
+            .filter(|finalizer| *finalizer != CLEANUP)
+            .map(str::to_owned)
+            .collect();
+        // It may be another definition of the same name by now.
+        let empty = server.store.range(Range { prefix, limit: Some(1), ..Range::default() });
+        if meta::is_terminating(&definition) && empty.is_ok_and(|page| page.entries.is_empty()) {
+            meta::set_finalizers(&mut definition, &finalizers.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        Ok(definition)
+    };
+    match write.patch(name, &mut Vec::new(), freed).await {
+        Ok(Done::Kept(_) | Done::Dry(_) | Done::Gone(_)) => Ok(()),
+        Err(status) if status.code == 404 => Ok(()),
+        Err(status) => Err(status),
+    }
+}

@@ -1,0 +1,197 @@
+//! The rows that a custom resource definition stands for. In: a definition that was checked. Out: one row of the table of
+//! kinds for each version. Nothing is decided here that the definition does not say.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use konverge_core::GroupVersionKind;
+use konverge_schema::{Arena, CompileError, OBJECT_META, TypeId, compile, kubernetes};
+use konverge_store::Revision;
+
+use crate::behaviour::behaviour;
+use crate::digest::Digest;
+use crate::discovery::compare_versions;
+use crate::meta;
+use crate::resource::{Column, Resource, ResourceSchema, ScalePaths, Shelf, Subresource, Verb, Verbs};
+
+/// The rows a definition stands for: one for each version that is served.
+pub(super) fn rows(definition: &Value, since: Revision) -> Result<Vec<Arc<Resource>>, CompileError> {
+    versions(definition, since, |version| version["served"] == true)
+}
+
+/// A row that every object of a definition can be reached through, also if no version is served.
+pub(super) fn any(definition: &Value) -> Option<Arc<Resource>> {
+    versions(definition, Revision(0), |_| true).ok()?.into_iter().next()
+}
+
+/// What the keys of a definition's objects begin with.
+pub(super) fn prefix(definition: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    format!("/registry/{}/{}/", text(&definition["spec"]["group"]), text(&definition["spec"]["names"]["plural"]))
+}
+
+/// What decides how objects are kept: the version for that, and its schema. While this stays the same, the bytes of an
+/// object that was written before are what would be written now.
+pub(super) fn kept_as(definition: &Value) -> Digest {
+    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+    let stored = versions.into_iter().find(|version| version["storage"] == true).unwrap_or(&Value::Null);
+    Digest::of(json!([stored["name"], stored["schema"]]).to_string().as_bytes())
+}
+
+/// One row for each version that is wanted.
+fn versions(
+    definition: &Value,
+    since: Revision,
+    wanted: impl Fn(&Value) -> bool,
+) -> Result<Vec<Arc<Resource>>, CompileError> {
+    let spec = &definition["spec"];
+    let names = &spec["names"];
+    let text = |value: &Value| -> Box<str> { value.as_str().unwrap_or_default().into() };
+    let texts = |value: &Value| -> Vec<Box<str>> { value.as_array().into_iter().flatten().map(text).collect() };
+    let versions = || spec["versions"].as_array().into_iter().flatten();
+    let group = text(&spec["group"]);
+    let stored = versions().find(|version| version["storage"] == true).map(|version| text(&version["name"]));
+    let shelf = Shelf {
+        prefix: prefix(definition).into(),
+        api_version: format!("{group}/{}", stored.unwrap_or_default()).into(),
+        since,
+        renames: &[],
+    };
+    // A definition that is going takes no new objects.
+    let going = meta::is_terminating(definition);
+    let verbs = Verb::ALL.into_iter().filter(|verb| !(going && *verb == Verb::Create)).collect();
+    let mut rows = Vec::new();
+    for version in versions().filter(|version| wanted(version)) {
+        let kind = GroupVersionKind {
+            group: group.to_string(),
+            version: text(&version["name"]).to_string(),
+            kind: text(&names["kind"]).to_string(),
+        };
+        let (arena, root) = types(version)?;
+        let scale = version["subresources"]["scale"].as_object().map(|scale| ScalePaths {
+            spec_replicas: text(&scale["specReplicasPath"]),
+            status_replicas: text(&scale["statusReplicasPath"]),
+            selector: scale.get("labelSelectorPath").map(text),
+        });
+        rows.push(Arc::new(Resource {
+            group: group.clone(),
+            version: text(&version["name"]),
+            plural: text(&names["plural"]),
+            singular: text(&names["singular"]),
+            kind: text(&names["kind"]),
+            list_kind: text(&names["listKind"]),
+            short_names: texts(&names["shortNames"]),
+            categories: texts(&names["categories"]),
+            namespaced: spec["scope"] == "Namespaced",
+            verbs,
+            subresources: subresources(version, &kind, scale.is_some()),
+            schema: ResourceSchema { arena: Arc::new(arena), root, name: openapi_name(&kind).into() },
+            columns: columns(version),
+            custom: true,
+            tenure: None,
+            shelf: shelf.clone(),
+            selectable: version["selectableFields"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|field| field["jsonPath"].as_str().unwrap_or_default().trim_start_matches('.').into())
+                .collect(),
+            scale,
+            behaviour: behaviour(&group, &text(&names["plural"])),
+            blank: json!({}),
+            deprecation: deprecation(spec, version),
+            descriptions: descriptions(&version["schema"]["openAPIV3Schema"]).map(Arc::new),
+        }));
+    }
+    Ok(rows)
+}
+
+/// The types of one version, with the metadata every object has.
+fn types(version: &Value) -> Result<(Arena, TypeId), CompileError> {
+    let mut arena = Arena::default();
+    let published = kubernetes();
+    let metadata = published.named(OBJECT_META).expect("the published types have it");
+    let metadata = arena.import(published, metadata);
+    arena.name(OBJECT_META, metadata);
+    let schema = Some(&version["schema"]["openAPIV3Schema"]).filter(|schema| schema.is_object());
+    let root = compile(&mut arena, schema)?;
+    Ok((arena, root))
+}
+
+fn subresources(version: &Value, kind: &GroupVersionKind, scale: bool) -> Vec<Subresource> {
+    let verbs: Verbs = [Verb::Get, Verb::Patch, Verb::Update].into_iter().collect();
+    let mut subresources = Vec::new();
+    if version["subresources"]["status"].is_object() {
+        subresources.push(Subresource { name: "status".into(), gvk: kind.clone(), verbs });
+    }
+    if scale {
+        let gvk = GroupVersionKind { group: "autoscaling".into(), version: "v1".into(), kind: "Scale".into() };
+        subresources.push(Subresource { name: "scale".into(), gvk, verbs });
+    }
+    subresources
+}
+
+/// What users of a version are told whose definition calls it deprecated.
+fn deprecation(spec: &Value, version: &Value) -> Option<Box<str>> {
+    if version["deprecated"] != true {
+        return None;
+    }
+    if let Some(text) = version["deprecationWarning"].as_str() {
+        return Some(text.into());
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, kind, name) = (text(&spec["group"]), text(&spec["names"]["kind"]), text(&version["name"]));
+    let versions = spec["versions"].as_array().into_iter().flatten();
+    let better = versions
+        .filter(|other| other["served"] == true && other["deprecated"] != true)
+        .map(|other| text(&other["name"]))
+        .filter(|other| compare_versions(other, &name).is_lt())
+        .min_by(|a, b| compare_versions(a, b));
+    let instead = better.map(|better| format!("; use {group}/{better} {kind}")).unwrap_or_default();
+    Some(format!("{group}/{name} {kind} is deprecated{instead}").into())
+}
+
+/// A schema with nothing but its descriptions left, and the way to them.
+fn descriptions(schema: &Value) -> Option<Value> {
+    let mut kept = Map::new();
+    if let Some(text) = schema["description"].as_str().filter(|text| !text.is_empty()) {
+        kept.insert("description".into(), text.into());
+    }
+    let fields = schema["properties"].as_object().into_iter().flatten();
+    let fields: Map<String, Value> =
+        fields.filter_map(|(name, field)| Some((name.clone(), descriptions(field)?))).collect();
+    if !fields.is_empty() {
+        kept.insert("properties".into(), fields.into());
+    }
+    for below in ["items", "additionalProperties"] {
+        if let Some(found) = schema.get(below).filter(|below| below.is_object()).and_then(descriptions) {
+            kept.insert(below.into(), found);
+        }
+    }
+    (!kept.is_empty()).then(|| kept.into())
+}
+
+fn columns(version: &Value) -> Arc<[Column]> {
+    let columns = version["additionalPrinterColumns"].as_array().into_iter().flatten();
+    columns
+        .map(|column| {
+            let text = |field: &str| -> Box<str> { column[field].as_str().unwrap_or_default().into() };
+            Column {
+                name: text("name"),
+                ty: text("type"),
+                format: text("format"),
+                description: text("description"),
+                priority: column["priority"].as_i64().and_then(|priority| i32::try_from(priority).ok()).unwrap_or(0),
+                json_path: text("jsonPath"),
+            }
+        })
+        .collect()
+}
+
+/// A type's name in OpenAPI documents: the group reversed, as `com.example.v1.Widget`.
+fn openapi_name(kind: &GroupVersionKind) -> String {
+    let mut parts: Vec<&str> = kind.group.split('.').rev().collect();
+    parts.extend([kind.version.as_str(), kind.kind.as_str()]);
+    parts.join(".")
+}

@@ -1,0 +1,93 @@
+//! What a change of one definition costs the others, and what does not count as a change.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use serde_json::{Value, json};
+use tower_service::Service;
+
+use crate::resource::Resource;
+use crate::server::{ApiServer, Options};
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+async fn ask(api: &ApiServer, method: &str, path: &str, body: Value) {
+    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    let request = Request::builder().method(method).uri(path).header("content-type", kind);
+    let answer = api.clone().call(request.body(Full::new(body)).unwrap()).await.unwrap();
+    assert!(answer.status().is_success(), "{method} {path}: {}", answer.status());
+}
+
+fn definition(plural: &str) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.example.com")},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": plural.to_uppercase()},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }],
+        },
+    })
+}
+
+fn row(api: &ApiServer, plural: &str) -> Arc<Resource> {
+    api.0.kinds.find("example.com", "v1", plural).expect("the kind is served")
+}
+
+#[tokio::test]
+async fn only_what_changes_how_objects_are_kept_makes_old_ones_be_converted() {
+    let api = ApiServer::open(Options::default()).await.unwrap();
+    ask(&api, "POST", CRDS, definition("widgets")).await;
+    let path = format!("{CRDS}/widgets.example.com");
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object"}}});
+    let version = |schema: Value, column: &str| {
+        json!({"spec": {"versions": [{
+            "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+            "additionalPrinterColumns": [{"name": column, "type": "string", "jsonPath": ".spec.a"}],
+        }]}})
+    };
+    // What is written, whether rows are made anew, and whether objects of before are converted when read.
+    for (patch, made_anew, converted) in [
+        (json!({"metadata": {"labels": {"a": "b"}}}), false, false),
+        (json!({"metadata": {"annotations": {"a": "b"}}}), false, false),
+        (json!({"spec": {"names": {"shortNames": ["wdg"]}}}), true, false),
+        (version(json!({"type": "object"}), "One"), true, false),
+        (version(schema.clone(), "One"), true, true),
+        (version(schema, "Two"), true, false),
+    ] {
+        let before = row(&api, "widgets");
+        ask(&api, "PATCH", &path, patch.clone()).await;
+        let after = row(&api, "widgets");
+        assert_eq!(!Arc::ptr_eq(&before, &after), made_anew, "{patch}");
+        assert_eq!(after.shelf.since != before.shelf.since, converted, "{patch}");
+        // New objects are taken without reading the definition again.
+        let newest =
+            api.0.store.get("/registry/apiextensions.k8s.io/customresourcedefinitions/widgets.example.com", None);
+        let confirmed = after.tenure.as_ref().unwrap().is_confirmed(newest.unwrap().unwrap().revision);
+        assert!(confirmed, "{patch}");
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_one_definition_is_not_felt_by_others() {
+    let api = ApiServer::open(Options::default()).await.unwrap();
+    let plurals: Vec<String> = (0..50).map(|at| format!("kind{at}")).collect();
+    for plural in &plurals {
+        ask(&api, "POST", CRDS, definition(plural)).await;
+    }
+    let before: Vec<_> = plurals.iter().map(|plural| row(&api, plural)).collect();
+    ask(&api, "DELETE", &format!("{CRDS}/kind7.example.com"), Value::Null).await;
+    assert!(api.0.kinds.find("example.com", "v1", "kind7").is_none());
+    assert!(!api.0.kinds.is_listed(), "nobody went through all rows");
+    for (plural, before) in plurals.iter().zip(&before).filter(|(plural, _)| *plural != "kind7") {
+        assert!(Arc::ptr_eq(&row(&api, plural), before), "{plural} was made anew");
+    }
+}
