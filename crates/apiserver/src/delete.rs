@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use konverge_core::{FieldError, FieldPath, Status};
+use konverge_core::{FieldError, FieldPath, Propagation, Status};
 use konverge_schema::Budget;
 use konverge_store::{Commit, CommitError, Condition, Entry, Revision, Write as StoreWrite};
 
@@ -24,14 +24,6 @@ const OPTIONS_BYTES: u64 = 64 * 1024;
 
 /// How long a pod may take to end when nothing else is said.
 const POD_GRACE_SECONDS: i64 = 30;
-
-/// What happens to dependents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Propagation {
-    Background,
-    Foreground,
-    Orphan,
-}
 
 /// How to delete.
 #[derive(Clone, Debug, Default)]
@@ -124,10 +116,14 @@ impl DeleteOptions {
         })
     }
 
-    /// Of this object and no other of its name; before its owner if it has to.
-    pub fn of(uid: &str, foreground: bool) -> Self {
-        let propagation = if foreground { Propagation::Foreground } else { Propagation::Background };
-        Self { uid: Some(uid.to_owned()), propagation: Some(propagation), ..Self::default() }
+    /// Of this object and no other of its name.
+    pub fn of(uid: &str, propagation: Propagation) -> Self {
+        Self { uid: Some(uid.to_owned()), ..Self::propagated(propagation) }
+    }
+
+    /// With this done to dependents.
+    pub fn propagated(propagation: Propagation) -> Self {
+        Self { propagation: Some(propagation), ..Self::default() }
     }
 
     /// Whether a version is given that the object must have.

@@ -16,10 +16,7 @@ use crate::behaviour::Generation;
 use crate::env::{Environment, rfc3339};
 use crate::resource::Resource;
 
-/// The finalizer of a deletion that waits for dependents to go first.
-pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-/// The finalizer of a deletion that leaves dependents behind.
-pub(crate) const ORPHAN: &str = "orphan";
+pub(crate) use konverge_core::{FOREGROUND_FINALIZER as FOREGROUND, ORPHAN_FINALIZER as ORPHAN};
 
 /// Letters and digits that cannot spell a word by accident.
 const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";

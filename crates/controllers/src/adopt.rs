@@ -64,7 +64,7 @@ pub(crate) async fn take<T: HasMeta + Send + Sync>(
     let writes = patches.into_iter().map(|(meta, patch)| async move {
         match desk.patch(api, &meta.key(), "", Patch::Json(patch)).await {
             // It is gone, or somebody else was faster: the next look shows how it is.
-            Ok(_) | Err(WriteError::NotFound { .. } | WriteError::Invalid { .. }) => Ok(()),
+            Ok(_) | Err(WriteError::NotFound { .. } | WriteError::Conflict { .. }) => Ok(()),
             Err(error) => Err(Error::from(error)),
         }
     });

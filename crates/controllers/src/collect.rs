@@ -1,6 +1,7 @@
 //! The garbage collector: what goes when its owner goes. In: the metadata of every object that can be deleted. Out: deletions
-//! and small patches. The caches are the graph: each finds what an owner has. `decide` says what becomes of an object; here
-//! is how its owners stand, which is asked of the server before anything is deleted.
+//! and small patches. The caches are the graph: each finds what an owner has. What becomes of an object is decided by
+//! `konverge_core`, as for the collector of the API server; here is how its owners stand, which is asked of the server before
+//! anything is deleted.
 //!
 //! ```text
 //! owner gone            → what depends on it and on nobody else is deleted
@@ -11,7 +12,6 @@
 //! Keys are of two kinds. The name of a CustomResourceDefinition says that there are other kinds now; a [`Place`] says that
 //! something happened to an object, or to one that it knows.
 
-mod decide;
 mod gone;
 mod place;
 mod watched;
@@ -19,20 +19,22 @@ mod watched;
 use std::sync::Arc;
 use std::time::Duration;
 
-use konverge_core::ObjectKey;
-use konverge_runtime::{Action, Cause, Controller, Error, Object, Patch, Result, Run, What};
+use konverge_core::{
+    Decision, Deletion, Dependents, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, ObjectKey, OwnerReference, OwnerState,
+    Ownership,
+};
+use konverge_runtime::{Action, Cause, Controller, Error, Patch, Result, Run, What};
 use serde_json::{Value, json};
 
 use crate::desk::Desk;
 use crate::kinds::{self, Kinds};
-use crate::meta::{Meta, OwnerReference};
+use crate::meta::Meta;
 use crate::plane::{Plane, Task};
 use crate::requests::DeleteOptions;
 
-use decide::{Decision, Dependents, FOREGROUND, ORPHAN, Standing, decide};
 use gone::Gone;
 use place::Place;
-use watched::{Found, Watched, concerned};
+use watched::{Found, Watched, concerned, ownership};
 
 /// As kube-controller-manager calls it.
 pub(crate) const NAME: &str = "garbage-collector-controller";
@@ -110,29 +112,28 @@ impl Collector {
     /// Does the next thing for an object.
     async fn look(&self, found: &Found) -> Result<Action> {
         let meta = found.meta()?;
-        let has = |finalizer: &str| meta.finalizers.iter().any(|there| there == finalizer);
-        match meta.is_terminating() {
-            true if has(ORPHAN) => self.orphan(found, &meta).await,
-            true if has(FOREGROUND) => self.foreground(found, &meta).await,
-            // It goes already, and waits for nothing that is done here.
-            true => Ok(Action::Wait),
-            false => self.owned(found, &meta).await,
+        let this = ownership(&found.object);
+        match this.deletion() {
+            Deletion::None => self.owned(found, &meta, &this).await,
+            Deletion::Under => Ok(Action::Wait),
+            Deletion::Foreground => self.foreground(found, &meta, &this).await,
+            Deletion::Orphan => self.orphan(found, &meta).await,
         }
     }
 
     /// An object that stays as long as one of its owners does.
-    async fn owned(&self, found: &Found, meta: &Meta) -> Result<Action> {
-        let mut standings = Vec::with_capacity(meta.owner_references.len());
-        for owner in &meta.owner_references {
-            standings.push(self.standing(found, meta, owner).await?);
+    async fn owned(&self, found: &Found, meta: &Meta, this: &Ownership) -> Result<Action> {
+        let mut owners = Vec::with_capacity(this.owners.len());
+        for owner in &this.owners {
+            owners.push(self.state_of(found, meta, owner).await?);
         }
-        // Nothing depends on most objects, and most have an owner: only who loses the last one is looked at.
-        let dependents = match standings.contains(&Standing::Waits) {
-            true => self.dependents(&meta.uid),
+        // What depends on an object counts only if one of its owners waits, which is rare.
+        let dependents = match owners.contains(&OwnerState::Waiting) {
+            true => Dependents::of(&self.dependents(&meta.uid)),
             false => Dependents::None,
         };
-        match decide(meta, &standings, dependents) {
-            Decision::Leave => {}
+        match this.decide(&owners, dependents) {
+            Decision::Keep => {}
             Decision::Forget(uids) => {
                 let kept = |owner: &Value| !uids.iter().any(|uid| owner["uid"] == uid.as_str());
                 self.set_owners(found, meta, |owners| owners.retain(kept)).await?;
@@ -149,7 +150,7 @@ impl Collector {
                 let options = DeleteOptions {
                     uid: &meta.uid,
                     resource_version: version,
-                    propagation: Some(propagation),
+                    propagation: Some(propagation.as_str()),
                     ..DeleteOptions::default()
                 };
                 self.desk.delete(&found.kind.api, &found.object.key(), &options).await?;
@@ -159,10 +160,10 @@ impl Collector {
     }
 
     /// How an owner stands. That it is not in a cache proves nothing, so the server is asked.
-    async fn standing(&self, found: &Found, meta: &Meta, owner: &OwnerReference) -> Result<Standing> {
+    async fn state_of(&self, found: &Found, meta: &Meta, owner: &OwnerReference) -> Result<OwnerState> {
         let beside = [found.object.namespace(), None].map(|namespace| Place::of_owner(owner, namespace));
         if beside.iter().any(|place| self.gone.has(place)) {
-            return Ok(Standing::Gone);
+            return Ok(OwnerState::Absent);
         }
         let Some(kind) = self.watched.kind(&owner.api_version, &owner.kind) else {
             // It may have been installed a moment ago, or never will be; what it owns stays.
@@ -180,38 +181,31 @@ impl Collector {
             );
             let subject = Arc::new(meta.subject(&found.kind.api));
             self.desk.warning(&subject, "OwnerRefInvalidNamespace", message);
-            return Ok(Standing::Solid);
+            return Ok(OwnerState::Solid);
         }
         let place = Place::of_owner(owner, found.object.namespace().filter(|_| kind.namespaced));
         if let Some(there) = self.watched.find(&place) {
-            return Ok(standing_of(&there.object));
+            return Ok(ownership(&there.object).as_owner());
         }
         let fresh = self.desk.writer.get(&kind.api, &place.object).await?;
         let Some(fresh) = fresh.filter(|fresh| fresh["metadata"]["uid"] == owner.uid.as_str()) else {
             self.gone.note(&place);
-            return Ok(Standing::Gone);
+            return Ok(OwnerState::Absent);
         };
-        let finalizers = fresh["metadata"]["finalizers"].as_array();
-        let waits = finalizers.is_some_and(|all| all.iter().any(|finalizer| finalizer == FOREGROUND))
-            && fresh["metadata"]["deletionTimestamp"].is_string();
-        Ok(if waits { Standing::Waits } else { Standing::Solid })
+        Ok(serde_json::from_value::<Ownership>(fresh["metadata"].clone())?.as_owner())
     }
 
     /// An object that goes after what depends on it.
-    async fn foreground(&self, found: &Found, meta: &Meta) -> Result<Action> {
+    async fn foreground(&self, found: &Found, meta: &Meta, this: &Ownership) -> Result<Action> {
         if !self.watched.is_filled() {
             return Ok(Action::requeue(NOT_FILLED));
         }
         let dependents = self.watched.dependents(&meta.uid);
-        let blocks = |found: &Found| {
-            let mut owners = found.object.owners();
-            owners.any(|owner| owner.uid == meta.uid && owner.block_owner_deletion)
-        };
-        if dependents.iter().any(blocks) {
+        if !this.may_go(&self.dependents(&meta.uid)) {
             dependents.iter().filter(|found| !found.object.is_terminating()).for_each(|found| self.wake(found));
             return Ok(Action::Wait);
         }
-        self.remove_finalizer(found, meta, FOREGROUND).await
+        self.remove_finalizer(found, meta, FOREGROUND_FINALIZER).await
     }
 
     /// An object that goes and leaves what depends on it.
@@ -227,7 +221,7 @@ impl Collector {
         for released in self.desk.together(releases).await {
             released?;
         }
-        self.remove_finalizer(found, meta, ORPHAN).await
+        self.remove_finalizer(found, meta, ORPHAN_FINALIZER).await
     }
 
     /// Gives an object other owners, if it has not changed since.
@@ -251,25 +245,14 @@ impl Collector {
         self.desk.patch_if_there(&found.kind.api, &found.object.key(), "", patch).await.map(drop)
     }
 
-    fn dependents(&self, uid: &str) -> Dependents {
-        let all = self.watched.dependents(uid);
-        match all.iter().any(|found| standing_of(&found.object) == Standing::Waits) {
-            true => Dependents::Waiting,
-            false if all.is_empty() => Dependents::None,
-            false => Dependents::Some,
-        }
+    fn dependents(&self, uid: &str) -> Vec<Ownership> {
+        self.watched.dependents(uid).iter().map(|found| ownership(&found.object)).collect()
     }
 
     fn wake(&self, found: &Found) {
         let key = Place::of(&found.kind.api, &found.object).key();
         self.controller.wake(&key, cause(&found.kind.api.kind, found.object.key()));
     }
-}
-
-/// How an object that is there stands for what it owns.
-fn standing_of(object: &Object) -> Standing {
-    let waits = object.is_terminating() && object.finalizers().any(|finalizer| finalizer == FOREGROUND);
-    if waits { Standing::Waits } else { Standing::Solid }
 }
 
 fn cause(kind: &str, key: ObjectKey) -> Cause {

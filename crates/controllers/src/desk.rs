@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
-use konverge_core::ObjectKey;
+use konverge_core::{Cause, ObjectKey};
 use konverge_runtime::{
     Action, Backoff, BoxFuture, Cache, Caches, Clock, Controller, ControllerOptions, Error, Event, EventLog,
     FieldManager, Meter, Missing, Patch, QueueOptions, Recorder, RecorderOptions, RecorderTask, Result, Run, Severity,
@@ -124,7 +124,9 @@ impl Desk {
         Ok(created)
     }
 
-    /// Patches an object or a part of it (`"status"`), by the operations of RFC 6902 or guarded by a version.
+    /// Patches an object or a part of it (`"status"`), by the operations of RFC 6902 or guarded by a version. A patch that
+    /// finds the object other than it expected has lost a race: that is a conflict, and the caches know at once how the
+    /// object is now, so that the next try does not have to wait for a watch.
     pub async fn patch(
         &self,
         api: &ApiResource,
@@ -132,9 +134,19 @@ impl Desk {
         subresource: &str,
         patch: Patch,
     ) -> Result<Value, WriteError> {
-        let patched = self.writer.patch(api, key, subresource, patch).await?;
-        self.wrote(api, &patched);
-        Ok(patched)
+        let error = match self.writer.patch(api, key, subresource, patch).await {
+            Ok(patched) => {
+                self.wrote(api, &patched);
+                return Ok(patched);
+            }
+            Err(error) => lost_race(error),
+        };
+        if matches!(&error, WriteError::Conflict { .. })
+            && let Some(fresh) = self.writer.get(api, key).await?
+        {
+            self.wrote(api, &fresh);
+        }
+        Err(error)
     }
 
     /// Patches an object that may be gone by now, which is fine. Says whether it was there.
@@ -213,5 +225,42 @@ impl Desk {
         if let Err(error) = self.caches.wrote(api, json) {
             tracing::warn!(kind = %api.kind, %error, "an answer could not be read; the watch will bring it");
         }
+    }
+}
+
+/// A `test` of a JSON patch that failed is answered like an invalid object, but says that somebody else was faster.
+fn lost_race(error: WriteError) -> WriteError {
+    match error {
+        WriteError::Invalid { causes, .. } if causes.iter().any(is_failed_test) => {
+            let why = causes.into_iter().find(is_failed_test).map(|cause| cause.message).unwrap_or_default();
+            WriteError::Conflict { message: format!("the object has changed: {why}"), fields: Vec::new() }
+        }
+        other => other,
+    }
+}
+
+/// API servers report a patch that cannot be carried out, and nothing else, as an unexpected response about no field of the
+/// object.
+fn is_failed_test(cause: &Cause) -> bool {
+    cause.reason == "UnexpectedServerResponse"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_test_is_a_lost_race_and_an_invalid_object_is_not() {
+        let check = |reason: &str, expect: &str| {
+            let cause = Cause {
+                reason: reason.into(),
+                message: "testing path /metadata/uid failed".into(),
+                ..Cause::default()
+            };
+            let error = WriteError::Invalid { message: "refused".into(), causes: vec![cause] };
+            assert_eq!(lost_race(error).reason(), expect, "{reason}");
+        };
+        check("UnexpectedServerResponse", "Conflict");
+        check("FieldValueInvalid", "Invalid");
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1 as core;
-use konverge_core::ObjectKey;
+use konverge_core::{NAMESPACE_CONTENT_FINALIZER, ObjectKey};
 use konverge_runtime::{Action, Cache, Object, Patch, Predicate, Result, Run, Target, Trigger};
 use kube::core::ApiResource;
 use serde::Deserialize;
@@ -26,9 +26,6 @@ use conditions::Left;
 
 /// As kube-controller-manager calls it.
 pub(crate) const NAME: &str = "namespace-controller";
-
-/// The finalizer that the content of a namespace holds.
-const CONTENT: &str = "kubernetes";
 
 /// How soon, at the earliest and at the latest, a namespace with something left is looked at again.
 const SOON: Duration = Duration::from_millis(20);
@@ -166,7 +163,7 @@ impl Namespaces {
     /// Nothing is left: the namespace may go.
     async fn finish(&self, mut namespace: Value) -> Result<Action> {
         if let Some(finalizers) = namespace["spec"]["finalizers"].as_array_mut() {
-            finalizers.retain(|finalizer| finalizer != CONTENT);
+            finalizers.retain(|finalizer| finalizer != NAMESPACE_CONTENT_FINALIZER);
         }
         let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
         let path = format!("{}/finalize", requests::path(&self.api, None, name));
@@ -180,7 +177,7 @@ impl Namespaces {
 
 fn has_content(namespace: &Value) -> bool {
     let finalizers = namespace["spec"]["finalizers"].as_array();
-    finalizers.is_some_and(|finalizers| finalizers.iter().any(|finalizer| finalizer == CONTENT))
+    finalizers.is_some_and(|finalizers| finalizers.iter().any(|finalizer| finalizer == NAMESPACE_CONTENT_FINALIZER))
 }
 
 fn is_absent(error: &kube::Error) -> bool {

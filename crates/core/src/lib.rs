@@ -5,6 +5,7 @@
 //! kind      group, version, kind and resource names
 //! name      which strings may name an object, a label, a namespace
 //! selector  label and field selectors: parse, match
+//! garbage   who goes when an owner goes
 //! field     a problem with one field of an object, in Kubernetes' words
 //! status    the `Status` every failed request answers with
 //! ```
@@ -12,6 +13,7 @@
 //! This crate never knows who asks: neither the API server nor an operator.
 
 mod field;
+mod garbage;
 mod key;
 mod kind;
 mod name;
@@ -19,6 +21,10 @@ mod selector;
 mod status;
 
 pub use field::{FieldError, FieldErrorKind, FieldPath};
+pub use garbage::{
+    Concerned, Decision, Deletion, Dependents, FOREGROUND_FINALIZER, NAMESPACE_CONTENT_FINALIZER, ORPHAN_FINALIZER,
+    OwnerReference, OwnerState, Ownership, Propagation,
+};
 pub use key::ObjectKey;
 pub use kind::{GroupVersion, GroupVersionKind};
 pub use name::{NameRule, check_annotations, check_finalizer, check_labels, check_name};

@@ -1,11 +1,9 @@
 //! Where an object is, as a key of the queue: its uid, its kind and its name. In: an object, or what another says of its owner.
 //! Out: a key, and back. Pure.
 
-use konverge_core::ObjectKey;
+use konverge_core::{ObjectKey, OwnerReference};
 use konverge_runtime::Object;
 use kube::core::ApiResource;
-
-use crate::meta::OwnerReference;
 
 /// Where an object is, or was.
 #[derive(Clone, Debug, PartialEq, Eq)]

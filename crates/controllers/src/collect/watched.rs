@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use konverge_core::ObjectKey;
+use konverge_core::{Concerned, ObjectKey, OwnerReference, Ownership};
 use konverge_runtime::{Cache, Caches, Change, Mode, Object, Result, Subscription, Target};
 use kube::core::ApiResource;
 use parking_lot::RwLock;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::place::{Place, group};
 use crate::kinds::Kind;
-use crate::meta::{Meta, OwnerReference};
+use crate::meta::Meta;
 
 /// Everything that is watched, by group and kind.
 #[derive(Default)]
@@ -116,43 +116,36 @@ fn target(caches: &Caches, api: &ApiResource) -> Target {
     }
 }
 
-/// Whom a change concerns: the object if it has owners or goes; when it is gone, has other owners or holds one up no longer,
-/// those it had, because they may wait for it.
-pub(super) fn concerned(api: &ApiResource, change: &Change) -> Vec<ObjectKey> {
-    let owners = |object: &Object| -> Vec<OwnerReference> {
-        let owner = |owner: konverge_runtime::OwnerReference<'_>| OwnerReference {
-            api_version: owner.api_version.into_owned(),
-            kind: owner.kind.into_owned(),
-            name: owner.name.into_owned(),
-            uid: owner.uid.into_owned(),
-            controller: owner.controller,
-            block_owner_deletion: owner.block_owner_deletion,
-        };
-        object.owners().map(owner).collect()
+/// What an object says of its deletion and its owners.
+pub(super) fn ownership(object: &Object) -> Ownership {
+    let owner = |owner: konverge_runtime::OwnerReference<'_>| OwnerReference {
+        api_version: owner.api_version.into_owned(),
+        kind: owner.kind.into_owned(),
+        name: owner.name.into_owned(),
+        uid: owner.uid.into_owned(),
+        block_owner_deletion: owner.block_owner_deletion,
     };
-    let itself = |object: &Object| Place::of(api, object).key();
-    // An owner in no namespace has another place than one beside the object; which it is, the kind would say.
-    let places = |object: &Object, owner: &OwnerReference| {
-        [Place::of_owner(owner, object.namespace()).key(), Place::of_owner(owner, None).key()]
-    };
-    match (change.before(), change.after()) {
-        (Some(before), None) => {
-            let mut keys = vec![itself(before)];
-            keys.extend(owners(before).iter().flat_map(|owner| places(before, owner)));
-            keys
-        }
-        (Some(before), Some(after)) => {
-            let (had, has) = (owners(before), owners(after));
-            let same = had == has
-                && before.is_terminating() == after.is_terminating()
-                && before.finalizers().eq(after.finalizers());
-            if same {
-                return Vec::new();
-            }
-            let lost = had.iter().filter(|owner| !has.contains(owner));
-            lost.flat_map(|owner| places(before, owner)).chain([itself(after)]).collect()
-        }
-        (None, Some(after)) if after.is_terminating() || after.owners().next().is_some() => vec![itself(after)],
-        (None, _) => Vec::new(),
+    Ownership {
+        uid: object.uid().to_owned(),
+        is_terminating: object.is_terminating(),
+        finalizers: object.finalizers().map(|finalizer| finalizer.to_string()).collect(),
+        owners: object.owners().map(owner).collect(),
     }
+}
+
+/// Whom a change concerns: the object, and those that may wait for it. The place of one that is gone stands for what depended
+/// on it.
+pub(super) fn concerned(api: &ApiResource, change: &Change) -> Vec<ObjectKey> {
+    let (before, after) = (change.before(), change.after());
+    let (was, is) = (before.map(|object| ownership(object)), after.map(|object| ownership(object)));
+    let concerned = Concerned::by(was.as_ref(), is.as_ref());
+    let Some(object) = after.or(before) else { return Vec::new() };
+    // An owner in no namespace has another place than one beside the object; which it is, the kind would say.
+    let places =
+        |owner: &OwnerReference| [Place::of_owner(owner, object.namespace()).key(), Place::of_owner(owner, None).key()];
+    let mut keys: Vec<ObjectKey> = concerned.owners.iter().flat_map(places).collect();
+    if concerned.itself || concerned.dependents {
+        keys.push(Place::of(api, object).key());
+    }
+    keys
 }

@@ -7,6 +7,7 @@ mod cronjobs;
 mod daemons;
 mod endpoints;
 mod guards;
+mod idle;
 mod jobs;
 mod life;
 mod namespaces;

@@ -15,7 +15,10 @@ flows![Inside:
     dependents_go_with_their_owner,
     dependents_go_with_the_kind_of_their_owner,
     circles_end,
+    nobody_waits_for_what_another_owner_keeps,
+    owners_that_an_update_adds_count,
     namespaces_go_with_their_content,
+    namespaces_keep_the_finalizers_of_others,
 ];
 
 async fn gone(maps: &Api<ConfigMap>, object: &ConfigMap) {
@@ -87,6 +90,53 @@ async fn circles_end(setup: Setup) {
             gone(&maps, map).await;
         }
     }
+}
+
+/// A ConfigMap that blocks the deletion of its owners.
+fn owned_by(name: &str, owners: &[&ConfigMap]) -> ConfigMap {
+    let mut map: ConfigMap = typed(&config_map(name));
+    let owners = owners.iter().filter_map(|owner| owner.owner_ref(&()));
+    let owners = owners.map(|owner| OwnerReference { block_owner_deletion: Some(true), ..owner });
+    map.meta_mut().owner_references = Some(owners.collect());
+    map
+}
+
+async fn nobody_waits_for_what_another_owner_keeps(setup: Setup) {
+    let maps: Api<ConfigMap> = setup.api();
+    let goes = maps.create(&PostParams::default(), &owned_by("goes", &[])).await.unwrap();
+    let stays = maps.create(&PostParams::default(), &owned_by("stays", &[])).await.unwrap();
+    maps.create(&PostParams::default(), &owned_by("shared", &[&goes, &stays])).await.unwrap();
+    let alone = maps.create(&PostParams::default(), &owned_by("alone", &[&goes])).await.unwrap();
+    maps.delete("goes", &DeleteParams::foreground()).await.unwrap();
+    gone(&maps, &goes).await;
+    gone(&maps, &alone).await;
+    let left = maps.get("shared").await.unwrap();
+    let uids: Vec<&str> = left.owner_references().iter().map(|owner| owner.uid.as_str()).collect();
+    assert_eq!(uids, [stays.uid().unwrap()]);
+}
+
+async fn owners_that_an_update_adds_count(setup: Setup) {
+    let maps: Api<ConfigMap> = setup.api();
+    let owner = maps.create(&PostParams::default(), &owned_by("owner", &[])).await.unwrap();
+    let late = maps.create(&PostParams::default(), &owned_by("late", &[])).await.unwrap();
+    maps.delete("owner", &DeleteParams::background()).await.unwrap();
+    gone(&maps, &owner).await;
+    maps.replace("late", &PostParams::default(), &owned_by("late", &[&owner])).await.unwrap();
+    gone(&maps, &late).await;
+}
+
+async fn namespaces_keep_the_finalizers_of_others(setup: Setup) {
+    let namespaces: Api<Namespace> = setup.cluster_api();
+    let object = serde_json::json!({
+        "metadata": {"name": "held"}, "spec": {"finalizers": ["kubernetes", "example.com/hold"]},
+    });
+    namespaces.create(&PostParams::default(), &typed(&object)).await.unwrap();
+    namespaces.delete("held", &DeleteParams::default()).await.unwrap();
+    let is_empty = |namespace: Option<&Namespace>| {
+        let spec = namespace.and_then(|namespace| namespace.spec.as_ref());
+        spec.and_then(|spec| spec.finalizers.as_deref()) == Some(&["example.com/hold".to_owned()])
+    };
+    timeout(AT_MOST, await_condition(namespaces, "held", is_empty)).await.expect("it is held by another").unwrap();
 }
 
 async fn namespaces_go_with_their_content(setup: Setup) {

@@ -1,0 +1,65 @@
+//! A namespace that goes: everything in it goes first. In: its name. Out: deletions, and when nothing is left, the namespace
+//! without the finalizer that stands for its content. Finalizers of others stay.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use konverge_core::{NAMESPACE_CONTENT_FINALIZER, Propagation, Status};
+use konverge_store::Range;
+
+use super::{Step, gone_is_fine, graph, together};
+use crate::change::Write;
+use crate::delete::{DeleteOptions, delete};
+use crate::meta;
+use crate::part::Part;
+use crate::resource::Resource;
+use crate::server::Server;
+
+/// Deletes everything in a namespace that is going.
+pub(super) async fn empty(server: &Arc<Server>, namespace: &str) -> Result<(), Status> {
+    let kinds = server.kinds.snapshot();
+    let options = &DeleteOptions::propagated(Propagation::Background);
+    let mut outcome = Ok(());
+    for row in kinds.stored().filter(|row| row.namespaced) {
+        let page = server.store.range(Range { prefix: &row.prefix(Some(namespace)), ..Range::default() });
+        let page = page.expect("the newest revision can always be read");
+        let mut deletions: Vec<Step<'_, _>> = Vec::with_capacity(page.entries.len());
+        for entry in &page.entries {
+            deletions.push(Box::pin(async move {
+                let (namespace, name) = row.identity(&entry.key);
+                gone_is_fine(delete(server, row, namespace, name, options).await)
+            }));
+        }
+        for deleted in together(deletions).await {
+            outcome = outcome.and(deleted);
+        }
+    }
+    outcome?;
+    finish(server, namespace).await
+}
+
+/// Lets a namespace go that is going and empty.
+pub(super) async fn finish(server: &Arc<Server>, namespace: &str) -> Result<(), Status> {
+    let kinds = server.kinds.snapshot();
+    let namespaces = kinds.find("", "v1", "namespaces").expect("namespaces are built in");
+    let Some((_, entry)) = graph::read(server, &namespaces.key(None, namespace)) else { return Ok(()) };
+    let holds = |row: &Arc<Resource>| {
+        let page =
+            server.store.range(Range { prefix: &row.prefix(Some(namespace)), limit: Some(1), ..Range::default() });
+        page.is_ok_and(|page| !page.entries.is_empty())
+    };
+    let going = meta::is_terminating(&namespaces.view(&entry));
+    if !going || kinds.stored().filter(|row| row.namespaced).any(holds) {
+        return Ok(());
+    }
+    let write = Write { part: Part::Finalize, ..server.internal_write(namespaces) };
+    let emptied = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(finalizers) = object["spec"]["finalizers"].as_array_mut() {
+            finalizers.retain(|finalizer| finalizer != NAMESPACE_CONTENT_FINALIZER);
+        }
+        Ok(object)
+    };
+    gone_is_fine(write.patch(namespace, &mut Vec::new(), emptied).await)
+}
