@@ -14,7 +14,6 @@ mod plane;
 mod port_holder;
 mod project;
 mod run;
-mod signal;
 mod surface;
 
 use std::error::Error;

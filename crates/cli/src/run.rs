@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use konverge_apiserver::{ApiServer, Collector, OpenError, Options, Storage};
 use konverge_controllers::UnknownController;
-use konverge_serve::{BindError, BindOptions, CertificateError, Certificates, Limits, Listener, Tls};
+use konverge_serve::{BindError, BindOptions, CertificateError, Certificates, Limits, Listener, StopSignals, Tls};
 use konverge_store::Health;
 
 use crate::args::{ApiserverArgs, StorageArgs};
@@ -19,10 +19,18 @@ use crate::kubeconfig::{self, Kubeconfig, KubeconfigError};
 use crate::open_files;
 use crate::port_holder;
 use crate::project::FindError;
-use crate::signal::Stop;
 
 /// How long running requests may take after a stop was asked. Watches end at once, so this is for writes.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How long the whole stop may take before the process ends by itself: the grace of requests, and some air.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+
+/// The same where operators run, whose reconciles have 25 s to finish. Kubernetes kills after 30 s.
+const STOP_WITHIN_OPERATORS: Duration = Duration::from_secs(29);
+
+/// How long threads that still compute are waited for when everything else has ended.
+const LAST_THREADS: Duration = Duration::from_millis(500);
 
 /// Why the server does not run.
 #[derive(Debug, thiserror::Error)]
@@ -114,14 +122,17 @@ pub struct Ready<'a> {
 /// Runs a plan to its end; `tell` says what is printed when it is ready.
 pub fn serve(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(run(plan, tell))
+    let outcome = runtime.block_on(run(plan, tell));
+    // Nothing that matters runs any more; a request that was cut may still compute for its lost client.
+    runtime.shutdown_timeout(LAST_THREADS);
+    outcome
 }
 
 /// Start in this order, stop in the reverse.
 async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result<(), RunError> {
     let home = Home::new(&plan.storage.data_dir);
     kubeconfig::check(&plan.kubeconfig)?;
-    let mut stop = Stop::listen()?;
+    let mut stop = StopSignals::listen(if plan.dev.is_some() { STOP_WITHIN_OPERATORS } else { STOP_WITHIN })?;
 
     let certificates = certificates(plan, &home)?;
     let listener = bind(plan, certificates.clone())?;
@@ -162,18 +173,13 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
         why = broken(&api) => Some(why),
     };
     tracing::info!("stopping; a second Ctrl-C stops at once");
-    let grace = async {
-        if let Some(life) = life {
-            life.stop().await;
-        }
-        // Watches end, which lets their connections end.
-        api.shutdown();
-        server.stop(GRACE).await
-    };
-    tokio::select! {
-        stopped = grace => tracing::info!(finished = stopped.finished, cut = stopped.cut, "stopped"),
-        () = stop.asked() => tracing::warn!("stopped at once; requests that ran were cut"),
+    if let Some(life) = life {
+        life.stop().await;
     }
+    // Watches end, which lets their connections end.
+    api.shutdown();
+    let stopped = server.stop(GRACE).await;
+    tracing::info!(finished = stopped.finished, cut = stopped.cut, "stopped");
     broken.map_or(Ok(()), |why| Err(RunError::Store(why)))
 }
 

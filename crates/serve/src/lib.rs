@@ -57,6 +57,7 @@ mod streams;
 
 mod certificates;
 mod counters;
+mod stop_signals;
 
 pub use bind::{BindError, BindOptions, Listener, Tls};
 pub use certificates::{CertificateError, Certificates, Renewal};
@@ -64,3 +65,4 @@ pub use counters::Counters;
 pub use exchange::{BodyError, RequestBody, ResponseBody};
 pub use limits::Limits;
 pub use server::{Server, Stopped};
+pub use stop_signals::StopSignals;

@@ -10,4 +10,5 @@ mod never_reads;
 mod service;
 mod slow;
 mod stop;
+mod stop_signals;
 mod tls;
