@@ -14,12 +14,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::args::DevArgs;
+use crate::guard::Guard;
 use crate::home::Home;
 use crate::operators::{Choice, OperatorError, Operators};
 use crate::plane::Plane;
 use crate::project::Project;
 use crate::run::{self, Plan, Ready, RunError};
-use crate::surface::{About, Guard, Surface};
+use crate::surface::{About, Surface};
 
 /// What a developer's server has besides the API.
 pub struct Dev {

@@ -5,6 +5,7 @@ mod args;
 mod control;
 mod copies;
 mod dev;
+mod guard;
 mod home;
 mod kubeconfig;
 mod log;

@@ -14,6 +14,7 @@ use konverge_store::Health;
 use crate::args::{ApiserverArgs, StorageArgs};
 use crate::control::Control;
 use crate::dev::{Dev, Life, LifeError};
+use crate::guard::{Guard, Guarded};
 use crate::home::Home;
 use crate::kubeconfig::{self, Kubeconfig, KubeconfigError};
 use crate::open_files;
@@ -150,7 +151,7 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
     };
     let ca_pem = certificates.as_ref().map(Certificates::ca_pem);
     let (server, mut life) = match &plan.dev {
-        None => (listener.serve(api.clone()), None),
+        None => (listener.serve(Guarded::new(guard(plan, certificates.as_ref()), api.clone())), None),
         Some(dev) => {
             let life = Life::start(dev, &api, ca_pem).await?;
             (listener.serve(life.surface(dev, &api, &url, &storage)?), Some(life))
@@ -213,6 +214,14 @@ fn certificates(plan: &Plan<'_>, home: &Home) -> Result<Option<Certificates>, Ce
         false => Certificates::in_directory(&home.certificates(), &names, now),
     }
     .map(Some)
+}
+
+/// Who may use the API server where nobody has to prove who he is.
+fn guard(plan: &Plan<'_>, certificates: Option<&Certificates>) -> Guard {
+    match certificates {
+        Some(certificates) if !plan.bind.ip().is_loopback() => Guard::Names(certificates.names().to_vec()),
+        _ => Guard::Loopback,
+    }
 }
 
 fn bind(plan: &Plan<'_>, certificates: Option<Certificates>) -> Result<Listener, RunError> {

@@ -10,7 +10,6 @@
 
 mod ask;
 mod events;
-mod guard;
 mod index;
 mod kinds;
 mod lenient;
@@ -32,9 +31,9 @@ use konverge::{Gauge, METRICS_CONTENT_TYPE, MetricError, Metrics};
 use konverge_apiserver::{ApiServer, Body};
 use konverge_core::Status;
 
-pub use guard::Guard;
 pub use index::About;
 
+use crate::guard::Guard;
 use query::Query;
 
 /// The surface of one server. Clones are the same.
@@ -160,7 +159,8 @@ fn answer_of(code: u16, content_type: &'static str, body: Body) -> Response<Body
     builder.body(body).expect("a known code and content type make a response")
 }
 
-fn failure(status: &Status) -> Response<Body> {
+/// A refusal as an answer.
+pub fn failure(status: &Status) -> Response<Body> {
     let text = serde_json::to_string(status).unwrap_or_else(|_| json!({"kind": "Status"}).to_string());
     let mut response = plain(status.code, "application/json", text);
     if status.code == 401 {

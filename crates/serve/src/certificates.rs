@@ -110,6 +110,11 @@ impl Certificates {
         &self.0.authority.certificate_pem
     }
 
+    /// The names and addresses that certificates are made for.
+    pub fn names(&self) -> &[String] {
+        &self.0.names
+    }
+
     /// When the certificate in use ends.
     pub fn expires(&self) -> SystemTime {
         self.0.current.read().expires

@@ -66,6 +66,28 @@ fn a_watch_does_not_hold_up_the_stop() {
 }
 
 #[test]
+fn a_page_of_the_web_may_not_use_the_api_server() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Running::start(directory.path(), &["apiserver", "--port", "0", "--memory"]);
+    let config_maps = "/api/v1/namespaces/default/configmaps";
+    let body = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#;
+    // What is asked, with which headers, and the code of the answer. Without a type it is what `kubectl create --raw` sends.
+    let table: [(&str, &str, &[(&str, &str)], &str, u16); 6] = [
+        ("POST", config_maps, &[("origin", "https://evil.example")], body, 403),
+        ("POST", config_maps, &[("sec-fetch-site", "cross-site")], body, 403),
+        ("GET", "/api/v1/secrets", &[("host", "evil.example")], "", 403),
+        ("DELETE", "/api/v1/namespaces/default", &[("host", "evil.example"), ("origin", "http://evil.example")], "", 403),
+        ("GET", "/version", &[("host", "localhost"), ("host", "localhost")], "", 400),
+        ("POST", config_maps, &[], body, 201),
+    ];
+    for (method, path, headers, body, expect) in table {
+        let (code, answer) = server.curl(method, path, headers, body);
+        assert_eq!(code, expect, "{method} {path} {headers:?}: {answer}");
+    }
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
 fn two_cannot_have_the_same() {
     let directory = tempfile::tempdir().expect("a directory");
     let server = Running::start(directory.path(), &["apiserver", "--port", "0"]);
