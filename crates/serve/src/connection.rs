@@ -26,6 +26,7 @@ use crate::limits::Limits;
 use crate::patience::Verdict;
 use crate::pulse::{Plain, Pulse, Socket, Timer};
 use crate::streams::Streams;
+use crate::unread::Unread;
 
 /// The least hyper accepts as a buffer.
 const LEAST_BUFFER: usize = 8 << 10;
@@ -50,6 +51,8 @@ pub(crate) struct Shared<S> {
     pub tls: Option<TlsAcceptor>,
     pub limits: Arc<Limits>,
     pub counters: Arc<Counters>,
+    /// What waits for all peers together.
+    pub unread: Arc<Unread>,
 }
 
 /// Counts a connection as open until dropped.
@@ -82,7 +85,8 @@ where
         tracing::debug!(%error, "the connection was gone before it began");
         return;
     }
-    let pulse = Pulse::new(&shared.limits);
+    let unread = shared.unread.of_connection(shared.limits.connection_unread);
+    let pulse = Pulse::new(&shared.limits, unread);
     let socket = Socket::new(stream, pulse.clone());
     let Some(acceptor) = &shared.tls else {
         return requests(Plain::new(socket, pulse.clone()), pulse, &shared, stage).await;
@@ -127,7 +131,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let streams = Streams::new(shared.limits.clone(), shared.counters.clone());
+    let streams = Streams::new(shared.limits.clone(), shared.counters.clone(), pulse.unread());
     let guard = streams.guard();
     drive(io, pulse, shared, stage, streams).await;
     guard.end().await;

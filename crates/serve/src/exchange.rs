@@ -1,6 +1,6 @@
 //! One request and its response. The service gets a body that gives up on a peer that stops sending; hyper gets a body
-//! that counts the request as in flight until it is gone, and on HTTP/2 hands out small slices so that it shows when
-//! nobody reads. Neither looks at the bytes.
+//! that counts the request as in flight until it is gone, counts its bytes until they are sent, and hands out small
+//! slices so that it shows when nobody reads. Neither looks at the bytes.
 
 use std::error::Error;
 use std::future::Future;
@@ -10,19 +10,30 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::time::Instant;
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
 use crate::counters::{Counters, count};
 use crate::limits::Limits;
 use crate::pulse::{InFlight, Pulse, Timer};
 use crate::streams::StreamPulse;
+use crate::unread::{Charge, Unread};
 
 /// Largest piece of a response given to an HTTP/2 stream at once: one DATA frame.
 const SLICE: usize = 16 << 10;
+
+/// The same on HTTP/1.1, where nothing limits a piece but what hyper copies it into.
+const HTTP1_SLICE: usize = 64 << 10;
+
+/// The largest rest of a request's body that is read and forgotten so that the connection can be kept. Go's limit.
+const DRAIN_BYTES: usize = 256 << 10;
+
+/// How long the answer waits for that rest.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Hands hyper's requests to the service of one connection.
 #[derive(Clone)]
@@ -47,8 +58,17 @@ where
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         count(&self.counters.requests);
         let in_flight = self.pulse.request();
+        let unread = self.pulse.unread();
+        if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
+            // The next one between client and server may take the other one for the host.
+            return Box::pin(std::future::ready(Ok(too_many_hosts(in_flight, unread))));
+        }
+        let rest = Arc::new(Mutex::new(Rest::Taken));
+        let http1 = request.version() < Version::HTTP_2;
+        let expects = request.headers().contains_key(header::EXPECT);
         let request = request.map(|incoming| RequestBody {
-            incoming,
+            incoming: Some(incoming),
+            rest: rest.clone(),
             waiting_since: None,
             began: None,
             timer: Timer::default(),
@@ -59,12 +79,22 @@ where
         let mut service = self.service.clone();
         Box::pin(async move {
             std::future::poll_fn(|cx| service.poll_ready(cx)).await?;
-            let response = service.call(request).await?;
+            // An answer that is made at once is in memory before anybody can wait for it to be read.
+            unread.room().await;
+            let mut response = service.call(request).await?;
+            let made = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX);
+            let ready = (made > 0).then(|| unread.charge(made));
+            if http1 && !drained(&rest, expects).await {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
             // Asked for here, where hyper works on the stream; `call` runs in the connection's task.
             let stream = StreamPulse::current();
             Ok(response.map(|inner| ResponseBody {
-                inner: Box::pin(inner),
+                inner: Some(Box::pin(inner)),
                 rest: Bytes::new(),
+                ready,
+                room: None,
+                unread,
                 stream,
                 _in_flight: in_flight,
             }))
@@ -72,10 +102,63 @@ where
     }
 }
 
+fn too_many_hosts<B>(in_flight: InFlight, unread: Arc<Unread>) -> Response<ResponseBody<B>> {
+    let text = Bytes::from_static(b"400 Bad Request: a request must have one Host header\n");
+    let body =
+        ResponseBody { inner: None, rest: text, ready: None, room: None, unread, stream: None, _in_flight: in_flight };
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// What the service left of a request's body.
+enum Rest {
+    /// Nothing, or the service still reads.
+    Taken,
+    /// This.
+    Left(Incoming),
+    /// Nothing that will come in time.
+    Lost,
+}
+
+/// Reads and forgets a small rest of a body, so that the next request can follow it; otherwise the connection has to be
+/// closed, and the client is to be told.
+async fn drained(rest: &Mutex<Rest>, expects: bool) -> bool {
+    let left = std::mem::replace(&mut *rest.lock(), Rest::Taken);
+    let mut incoming = match left {
+        Rest::Taken => return true,
+        Rest::Lost => return false,
+        // Reading would ask a client that waits to be asked to send what nobody wants.
+        Rest::Left(_) if expects => return false,
+        Rest::Left(incoming) => incoming,
+    };
+    if incoming.size_hint().lower() > DRAIN_BYTES as u64 {
+        return false;
+    }
+    let mut read = 0;
+    let all = std::future::poll_fn(|cx| {
+        loop {
+            match ready!(Pin::new(&mut incoming).poll_frame(cx)) {
+                None => return Poll::Ready(true),
+                Some(Err(_)) => return Poll::Ready(false),
+                Some(Ok(frame)) => read += frame.data_ref().map_or(0, Bytes::len),
+            }
+            if read > DRAIN_BYTES {
+                return Poll::Ready(false);
+            }
+        }
+    });
+    timeout(DRAIN_TIME, all).await.unwrap_or(false)
+}
+
 /// The body of a request.
-#[derive(Debug)]
 pub struct RequestBody {
-    incoming: Incoming,
+    /// There until this is dropped.
+    incoming: Option<Incoming>,
+    rest: Arc<Mutex<Rest>>,
     began: Option<Instant>,
     waiting_since: Option<Instant>,
     timer: Timer,
@@ -102,8 +185,12 @@ impl Body for RequestBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        if let Poll::Ready(frame) = Pin::new(&mut this.incoming).poll_frame(cx) {
+        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
+        if let Poll::Ready(frame) = Pin::new(incoming).poll_frame(cx) {
             this.waiting_since = None;
+            if frame.is_none() {
+                this.incoming = None;
+            }
             return Poll::Ready(frame.map(|frame| frame.map_err(|error| BodyError::Broken(error.into()))));
         }
         let now = Instant::now();
@@ -114,24 +201,47 @@ impl Body for RequestBody {
             ready!(this.timer.poll_at(at, cx));
         }
         count(&this.counters.body_timeout);
+        this.incoming = None;
+        *this.rest.lock() = Rest::Lost;
         Poll::Ready(Some(Err(BodyError::Timeout)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint)
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if let Some(incoming) = self.incoming.take()
+            && !incoming.is_end_stream()
+        {
+            *self.rest.lock() = Rest::Left(incoming);
+        }
+    }
+}
+
+impl std::fmt::Debug for RequestBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RequestBody").field("incoming", &self.incoming).finish_non_exhaustive()
     }
 }
 
 /// The body of a response on its way out.
-#[derive(Debug)]
 pub struct ResponseBody<B> {
-    inner: Pin<Box<B>>,
+    /// None for what the listener itself answers.
+    inner: Option<Pin<Box<B>>>,
     /// What a slice was cut from.
     rest: Bytes,
+    /// Counts what was there before the first piece was asked for.
+    ready: Option<Charge>,
+    /// Waits for room for the next piece.
+    room: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    unread: Arc<Unread>,
     stream: Option<Arc<StreamPulse>>,
     _in_flight: InFlight,
 }
@@ -145,36 +255,59 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.get_mut();
-        let Some(stream) = &this.stream else { return this.inner.as_mut().poll_frame(cx) };
-        stream.asked();
+        if let Some(stream) = &this.stream {
+            stream.asked();
+        }
         let mut data = std::mem::take(&mut this.rest);
         if data.is_empty() {
-            match ready!(this.inner.as_mut().poll_frame(cx)) {
+            let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
+            // What is ready is in memory, whether it is handed out or not.
+            if this.ready.is_none() {
+                let unread = &this.unread;
+                let room = this.room.get_or_insert_with(|| {
+                    let unread = unread.clone();
+                    Box::pin(async move { unread.room().await })
+                });
+                ready!(room.as_mut().poll(cx));
+                this.room = None;
+            }
+            let frame = ready!(inner.as_mut().poll_frame(cx));
+            this.ready = None;
+            match frame {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(bytes) => data = bytes,
+                    Ok(bytes) => data = this.unread.counted(bytes),
                     Err(other) => return Poll::Ready(Some(Ok(other))),
                 },
                 other => return Poll::Ready(other),
             }
         }
-        if data.len() > SLICE {
-            this.rest = data.split_off(SLICE);
+        let slice = if this.stream.is_some() { SLICE } else { HTTP1_SLICE };
+        if data.len() > slice {
+            this.rest = data.split_off(slice);
         }
-        stream.handed_out(Instant::now());
+        if let Some(stream) = &this.stream {
+            stream.handed_out(Instant::now());
+        }
         Poll::Ready(Some(Ok(Frame::data(data))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.inner.is_end_stream()
+        self.rest.is_empty() && self.inner.as_ref().is_none_or(|inner| inner.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        let mut hint = self.inner.size_hint();
+        let mut hint = self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), |inner| inner.size_hint());
         let rest = self.rest.len() as u64;
         if let Some(upper) = hint.upper() {
             hint.set_upper(upper + rest);
         }
         hint.set_lower(hint.lower() + rest);
         hint
+    }
+}
+
+impl<B> std::fmt::Debug for ResponseBody<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ResponseBody").field("rest", &self.rest.len()).finish_non_exhaustive()
     }
 }

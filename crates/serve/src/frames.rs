@@ -1,5 +1,5 @@
-//! The frame boundaries of HTTP/2, read along as bytes go by. Bytes come in; out come how many frames ended, how many
-//! of them asked for nothing, and whether one is half-sent. It never looks into a frame and never stops one: hyper
+//! The frame boundaries of HTTP/2, read along as bytes go by in either direction. Bytes come in; out come how many frames
+//! ended, how many of them asked for nothing, and whether one is half-sent. It never looks into a frame and never stops one: hyper
 //! parses them, but tells nobody how long one took to arrive.
 
 /// What every HTTP/2 client sends first.
@@ -38,11 +38,20 @@ pub(crate) struct Seen {
     pub ended: u32,
     /// Frames among them that ask for nothing and carry nothing.
     pub idle_talk: u32,
+    /// Frames among them with data.
+    pub data: u32,
+    /// Frames among them that say that data was taken.
+    pub window_updates: u32,
 }
 
 impl Frames {
     pub(crate) fn new() -> Self {
         Frames::Preface(0)
+    }
+
+    /// For the side that sends no preface.
+    pub(crate) fn behind_preface() -> Self {
+        Frames::Http2 { head: [0; 9], filled: 0, payload: 0, in_headers: false }
     }
 
     /// Whether the preface has been seen.
@@ -69,7 +78,7 @@ impl Frames {
                 return seen;
             }
             bytes = &bytes[take..];
-            *self = Frames::Http2 { head: [0; 9], filled: 0, payload: 0, in_headers: false };
+            *self = Self::behind_preface();
         }
         let Frames::Http2 { head, filled, payload, in_headers } = self else { return seen };
         while !bytes.is_empty() {
@@ -97,9 +106,13 @@ impl Frames {
                     (DATA, flags) => {
                         seen.ended += 1;
                         seen.idle_talk += u32::from(empty && flags & END_STREAM == 0);
+                        seen.data += u32::from(!empty);
                     }
-                    // A fast download needs tens of thousands of these a second.
-                    (WINDOW_UPDATE, _) => seen.ended += 1,
+                    // A fast download needs tens of thousands of these a second, but no more than it has frames of data.
+                    (WINDOW_UPDATE, _) => {
+                        seen.ended += 1;
+                        seen.window_updates += 1;
+                    }
                     _ => {
                         seen.ended += 1;
                         seen.idle_talk += 1;
@@ -131,8 +144,13 @@ mod tests {
                 let seen = frames.feed(piece);
                 total.ended += seen.ended;
                 total.idle_talk += seen.idle_talk;
+                total.data += seen.data;
+                total.window_updates += seen.window_updates;
             }
-            assert_eq!(total, Seen { ended, idle_talk }, "{what}, {step} bytes at a time");
+            assert_eq!((total.ended, total.idle_talk), (ended, idle_talk), "{what}, {step} bytes at a time");
+            let whole = |part: &&Vec<u8>| part.len() > 9 && part.len() - 9 == usize::from(part[1]) << 8 | usize::from(part[2]);
+            let count = |ty: u8| parts.iter().filter(whole).filter(|part| part[3] == ty).count() as u32;
+            assert_eq!((total.data, total.window_updates), (count(DATA), count(WINDOW_UPDATE)), "{what}, {step}");
             assert_eq!(frames.unfinished(), unfinished, "{what}, {step} bytes at a time");
             assert!(frames.is_http2(), "{what}");
         }

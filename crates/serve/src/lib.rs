@@ -54,6 +54,7 @@ mod frames;
 mod patience;
 mod pulse;
 mod streams;
+mod unread;
 
 mod certificates;
 mod counters;

@@ -31,18 +31,24 @@ pub struct Limits {
     /// How long a peer may take none of the bytes that wait for it: then the connection is closed (HTTP/2: the stream
     /// reset if only the stream is stuck). Long enough for a laptop that changes networks.
     pub write_stall: Duration,
+    /// Bytes of answers that may wait in memory for the peer of one connection, on all its streams together; then its
+    /// other answers wait, too. Enough for 60 streams that stall with one piece each.
+    pub connection_unread: usize,
+    /// The same for all connections together. Over half of it, those that stall longest are cut sooner than
+    /// `write_stall` says, down to two seconds.
+    pub unread: usize,
     /// Bytes that may wait in memory for a slow peer on each HTTP/2 stream.
     pub stream_buffer: usize,
     /// Bytes the kernel may hold for a peer that does not read. Left alone Linux grows this to 4 MiB; 256 KiB still
     /// fills a gigabit link over 2 ms.
     pub socket_buffer: u32,
-    /// HTTP/2 requests at one time on one connection: Go's default. A stalled connection so pins at most
-    /// `250 × (stream_buffer + one 16 KiB slice)`.
+    /// HTTP/2 requests at one time on one connection: Go's default. What they pin together, `connection_unread` says.
     pub streams: u32,
     /// HTTP/2 streams that were reset before the server looked at them; more is the rapid-reset attack.
     pub pending_resets: usize,
-    /// HTTP/2 frames that carry no request and no data (RST_STREAM, PING, SETTINGS, PRIORITY, empty DATA, unknown) in
-    /// each window of `flood_window`. A client that cancels a thousand watches a second does not exist.
+    /// HTTP/2 frames that carry no request and no data (RST_STREAM, PING, SETTINGS, PRIORITY, empty DATA, unknown, and
+    /// WINDOW_UPDATE beyond what the data it got can explain) in each window of `flood_window`. A client that cancels a
+    /// thousand watches a second does not exist.
     pub flood_frames: u32,
     /// The window of `flood_frames`.
     pub flood_window: Duration,
@@ -64,6 +70,8 @@ impl Default for Limits {
             body_idle: Duration::from_secs(10),
             body_total: Duration::from_secs(60),
             write_stall: Duration::from_secs(30),
+            connection_unread: 4 << 20,
+            unread: 256 << 20,
             stream_buffer: 64 << 10,
             socket_buffer: 256 << 10,
             streams: 250,

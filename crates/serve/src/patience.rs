@@ -28,6 +28,11 @@ pub(crate) struct Patience {
     blocked_since: Option<Instant>,
     window_since: Instant,
     window_frames: u32,
+    /// What goes to the peer, on HTTP/2.
+    sent: Frames,
+    /// How often the peer may still say that it took data: for each frame of data once for its stream and once for the
+    /// connection.
+    window_updates: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +72,8 @@ impl Patience {
             blocked_since: None,
             window_since: now,
             window_frames: 0,
+            sent: Frames::behind_preface(),
+            window_updates: 0,
         }
     }
 
@@ -102,9 +109,20 @@ impl Patience {
                 self.window_since = now;
                 self.window_frames = 0;
             }
-            self.window_frames = self.window_frames.saturating_add(seen.idle_talk);
+            let explained = seen.window_updates.min(self.window_updates);
+            self.window_updates -= explained;
+            let idle_talk = seen.idle_talk + (seen.window_updates - explained);
+            self.window_frames = self.window_frames.saturating_add(idle_talk);
         } else if let Phase::Idle(_) = self.phase {
             self.phase = Phase::Header(now);
+        }
+    }
+
+    /// The peer was sent this.
+    pub(crate) fn wrote(&mut self, bytes: &[u8]) {
+        if self.frames.is_http2() {
+            let seen = self.sent.feed(bytes);
+            self.window_updates = self.window_updates.saturating_add(seen.data.saturating_mul(2));
         }
     }
 
@@ -135,8 +153,8 @@ impl Patience {
         }
     }
 
-    /// The earliest deadline and what it means.
-    pub(crate) fn due(&self) -> Option<(Instant, Verdict)> {
+    /// The earliest deadline and what it means; a peer may take nothing for `write_stall`.
+    pub(crate) fn due(&self, write_stall: Duration) -> Option<(Instant, Verdict)> {
         if self.window_frames > self.limits.flood_frames {
             return Some((self.window_since, Verdict::Flood));
         }
@@ -146,7 +164,7 @@ impl Patience {
             Phase::Closing(since) => Some((since + GOODBYE, Verdict::Idle)),
             Phase::Busy => None,
         };
-        let write = self.blocked_since.map(|since| (since + self.limits.write_stall, Verdict::WriteStall));
+        let write = self.blocked_since.map(|since| (since + write_stall, Verdict::WriteStall));
         let frame = match self.blocked_since {
             None => self.frame_since.map(|since| (since + self.limits.header, Verdict::Header)),
             Some(_) => None,
@@ -168,6 +186,7 @@ mod tests {
         Blocked(u64),
         Moved(u64),
         Goodbye(u64),
+        Wrote(&'static [u8]),
     }
     use Step::*;
 
@@ -176,6 +195,9 @@ mod tests {
     const REST_HEADERS: &[u8] = b"xxxxxxxx";
     const END_HEADERS: &[u8] = &[0, 0, 0, 9, 4, 0, 0, 0, 1];
     const PING: &[u8] = &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+
+    const WINDOW_UPDATES: &[u8] = &[0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 4, 8, 0, 0, 0, 0, 1, 0, 0, 0, 1];
+    const DATA: &[u8] = &[0, 0, 1, 0, 0, 0, 0, 0, 1, b'x'];
 
     /// With the default limits: header 10 s, idle 90 s, write stall 30 s.
     fn check(what: &str, steps: &[Step], expect: Option<(u64, Verdict)>) {
@@ -190,9 +212,10 @@ mod tests {
                 Blocked(s) => patience.write_blocked(at(s)),
                 Moved(s) => patience.write_moved(at(s)),
                 Goodbye(s) => patience.goodbye(at(s)),
+                Wrote(bytes) => patience.wrote(bytes),
             }
         }
-        assert_eq!(patience.due(), expect.map(|(s, verdict)| (at(s), verdict)), "{what}");
+        assert_eq!(patience.due(Duration::from_secs(30)), expect.map(|(s, verdict)| (at(s), verdict)), "{what}");
     }
 
     #[test]
@@ -240,6 +263,11 @@ mod tests {
         check("and gets his time back", &moved, Some((40, Verdict::Header)));
         let flood = [Read(2, PREFACE), Read(3, PING), Read(3, PING), Read(3, PING), Read(3, PING)];
         check("a flood", &flood, Some((0, Verdict::Flood)));
+        let updates = [Read(2, PREFACE), Read(3, WINDOW_UPDATES), Read(3, WINDOW_UPDATES)];
+        check("window updates for nothing", &updates, Some((0, Verdict::Flood)));
+        let reader =
+            [Read(2, PREFACE), Began, Wrote(DATA), Wrote(DATA), Read(3, WINDOW_UPDATES), Read(3, WINDOW_UPDATES)];
+        check("window updates for data", &reader, None);
         let slow = [Read(2, PREFACE), Read(3, PING), Read(4, PING), Read(15, PING), Read(16, PING)];
         check("as many in more time", &slow, Some((90, Verdict::Idle)));
     }

@@ -1,5 +1,5 @@
-//! A connection's patience, shared by those who see something happen: the socket (writes), the plain side of TLS
-//! (reads) and the requests. `Pulse::poll_due` is where the connection's task learns that time is up.
+//! A connection's patience, shared by those who see something happen: the socket (whether writes move), the plain side of
+//! TLS (what is read and written) and the requests. `Pulse::poll_due` is where the connection's task learns that time is up.
 
 use std::future::Future;
 use std::io;
@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -15,19 +16,27 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::limits::Limits;
 use crate::patience::{Patience, Verdict};
+use crate::unread::{LOOK_AGAIN, Unread};
 
 /// One connection's patience and whom to wake when a deadline may have come nearer.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     patience: Mutex<(Patience, Option<Waker>)>,
+    write_stall: Duration,
+    unread: Arc<Unread>,
     /// The socket is to forget what it still holds instead of sending it on.
     reset: AtomicBool,
 }
 
 impl Pulse {
-    pub(crate) fn new(limits: &Limits) -> Arc<Self> {
-        let patience = Patience::new(limits.clone(), Instant::now());
-        Arc::new(Pulse { patience: Mutex::new((patience, None)), reset: AtomicBool::new(false) })
+    pub(crate) fn new(limits: &Limits, unread: Arc<Unread>) -> Arc<Self> {
+        let patience = Mutex::new((Patience::new(limits.clone(), Instant::now()), None));
+        Arc::new(Pulse { patience, write_stall: limits.write_stall, unread, reset: AtomicBool::new(false) })
+    }
+
+    /// What waits for this peer.
+    pub(crate) fn unread(&self) -> Arc<Unread> {
+        self.unread.clone()
     }
 
     /// Counts a request until the guard is dropped.
@@ -60,13 +69,16 @@ impl Pulse {
                     Some(waker) => waker.clone_from(cx.waker()),
                     None => *waker = Some(cx.waker().clone()),
                 }
-                patience.due()
+                patience.due(self.unread.patience(self.write_stall))
             };
             let Some((at, verdict)) = due else { return Poll::Pending };
-            if at <= Instant::now() {
+            let now = Instant::now();
+            if at <= now {
                 return Poll::Ready(verdict);
             }
-            match timer.poll_at(at, cx) {
+            // How long a stalled peer has left may change while nothing happens on its connection.
+            let wake = if verdict == Verdict::WriteStall { at.min(now + LOOK_AGAIN) } else { at };
+            match timer.poll_at(wake, cx) {
                 Poll::Ready(()) => continue,
                 Poll::Pending => return Poll::Pending,
             }
@@ -202,7 +214,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Plain<T> {
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Plain<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
+        let outcome = Pin::new(&mut self.inner).poll_write(cx, buf);
+        if let Poll::Ready(Ok(written)) = outcome {
+            self.pulse.patience.lock().0.wrote(&buf[..written]);
+        }
+        outcome
     }
 
     fn poll_write_vectored(
@@ -210,7 +226,16 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Plain<T> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+        let outcome = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        if let Poll::Ready(Ok(mut written)) = outcome {
+            let patience = &mut self.pulse.patience.lock().0;
+            for buf in bufs {
+                let part = written.min(buf.len());
+                patience.wrote(&buf[..part]);
+                written -= part;
+            }
+        }
+        outcome
     }
 
     fn is_write_vectored(&self) -> bool {

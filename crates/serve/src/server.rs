@@ -21,6 +21,7 @@ use crate::certificates::{Certificates, Renewal};
 use crate::connection::{self, Open, Shared, Stage};
 use crate::counters::{Counters, count};
 use crate::exchange::RequestBody;
+use crate::unread::Unread;
 
 /// How long to leave the system alone that could not hand over a connection, most often for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -64,7 +65,8 @@ impl Listener {
             Tls::Off => (None, None),
             Tls::On(certificates) => (Some(TlsAcceptor::from(certificates.server_config())), Some(certificates)),
         };
-        let shared = Arc::new(Shared { service, tls, limits: self.limits, counters: self.counters.clone() });
+        let unread = Unread::of_all(self.limits.unread);
+        let shared = Arc::new(Shared { service, tls, limits: self.limits, counters: self.counters.clone(), unread });
         let task = tokio::spawn(run(self.socket, shared, certificates, stage.clone(), stages));
         Server { address: self.address, url, counters: self.counters, stage, task }
     }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::counters::{Counters, count};
 use crate::limits::Limits;
 use crate::pulse::Timer;
+use crate::unread::{LOOK_AGAIN, Unread};
 
 tokio::task_local! {
     /// Set while hyper works on a stream, so that the response body knows that it belongs to one.
@@ -47,11 +48,12 @@ pub(crate) struct Streams {
     tasks: Arc<Mutex<JoinSet<()>>>,
     limits: Arc<Limits>,
     counters: Arc<Counters>,
+    unread: Arc<Unread>,
 }
 
 impl Streams {
-    pub(crate) fn new(limits: Arc<Limits>, counters: Arc<Counters>) -> Self {
-        Streams { tasks: Arc::default(), limits, counters }
+    pub(crate) fn new(limits: Arc<Limits>, counters: Arc<Counters>, unread: Arc<Unread>) -> Self {
+        Streams { tasks: Arc::default(), limits, counters, unread }
     }
 
     /// Ends them all when the guard is dropped. A stream holds a clone of `Streams`, so without it they would keep
@@ -66,7 +68,7 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        let (limits, counters) = (self.limits.clone(), self.counters.clone());
+        let (limits, counters, unread) = (self.limits.clone(), self.counters.clone(), self.unread.clone());
         let mut tasks = self.tasks.lock();
         while let Some(ended) = tasks.try_join_next() {
             note(ended, &self.counters);
@@ -77,7 +79,7 @@ where
             let mut timer = Timer::default();
             let stalled = poll_fn(|cx| match stream.as_mut().poll(cx) {
                 Poll::Ready(()) => Poll::Ready(false),
-                Poll::Pending => poll_stalled(&pulse, &limits, &mut timer, cx).map(|()| true),
+                Poll::Pending => poll_stalled(&pulse, &limits, &unread, &mut timer, cx).map(|()| true),
             });
             if stalled.await {
                 // Dropping the stream resets it and frees what it holds.
@@ -88,14 +90,20 @@ where
     }
 }
 
-fn poll_stalled(pulse: &StreamPulse, limits: &Limits, timer: &mut Timer, cx: &mut Context<'_>) -> Poll<()> {
+fn poll_stalled(
+    pulse: &StreamPulse,
+    limits: &Limits,
+    unread: &Unread,
+    timer: &mut Timer,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
     loop {
         let Some(since) = *pulse.0.lock() else { return Poll::Pending };
-        let at = since + limits.write_stall;
-        if at <= Instant::now() {
+        let (at, now) = (since + unread.patience(limits.write_stall), Instant::now());
+        if at <= now {
             return Poll::Ready(());
         }
-        if timer.poll_at(at, cx).is_pending() {
+        if timer.poll_at(at.min(now + LOOK_AGAIN), cx).is_pending() {
             return Poll::Pending;
         }
     }

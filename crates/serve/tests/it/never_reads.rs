@@ -80,6 +80,46 @@ async fn over_http2_a_peer_that_reads_nothing_at_all_is_cut() {
 }
 
 #[tokio::test]
+async fn all_of_them_pin_no_more_than_the_budget() {
+    // Answers of 1 MiB that are made at once: three wait at most, whether one connection asks or many do.
+    let limits = || Limits { unread: 2 << 20, connection_unread: 2 << 20, socket_buffer: 4096, ..limits() };
+    let (server, state) = serve(limits());
+    let address = server.local_addr();
+    let counters = server.counters();
+    let check = || assert!(state.live.load(Ordering::SeqCst) <= 3, "{}", state.live.load(Ordering::SeqCst));
+    let mut stalled = Vec::new();
+    for _ in 0..20 {
+        let mut stream = connect_narrow(address).await;
+        stream.write_all(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("a request");
+        stalled.push(stream);
+    }
+    until("all cut", || {
+        check();
+        counters.write_stalled.load(Ordering::Relaxed) == 20
+    })
+    .await;
+    drop(stalled);
+
+    let mut client = http2(connect(address).await).await;
+    let mut unread = Vec::new();
+    for _ in 0..20 {
+        let mut client = client.clone();
+        unread.push(tokio::spawn(async move { http2_get(&mut client, "/large").await }));
+    }
+    until("all streams reset", || {
+        check();
+        counters.write_stalled.load(Ordering::Relaxed) == 40
+    })
+    .await;
+    until("all forgotten", || state.live.load(Ordering::SeqCst) == 0).await;
+    // The client lets go of what it got and did not read, and so has a window again.
+    for answer in unread {
+        drop(soon("an answer", answer).await.expect("no panic"));
+    }
+    assert_eq!(http2_text(&mut client, "/large").await.len(), 1 << 20);
+}
+
+#[tokio::test]
 async fn silence_is_no_stall() {
     let (server, state) =
         serve(Limits { idle: Duration::from_millis(100), header: Duration::from_millis(100), ..limits() });

@@ -44,6 +44,15 @@ impl Default for State {
 
 struct Live(Arc<State>);
 
+/// An answer that counts as live while any of its bytes is held.
+struct Whole(Vec<u8>, #[allow(dead_code)] Live);
+
+impl AsRef<[u8]> for Whole {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 impl Live {
     fn new(state: &Arc<State>) -> Self {
         state.live.fetch_add(1, Ordering::SeqCst);
@@ -103,7 +112,11 @@ async fn answer(state: &Arc<State>, request: Request<RequestBody>) -> Response<A
             state.go.acquire().await.expect("never closed").forget();
             text(StatusCode::OK, "waited")
         }
-        "/large" => Response::new(Full::from(vec![b'x'; 1 << 20]).boxed_unsync()),
+        "/large" => {
+            // Ready at once, and in memory until it is sent.
+            let whole = Bytes::from_owner(Whole(vec![b'x'; 1 << 20], Live::new(state)));
+            Response::new(Full::from(whole).boxed_unsync())
+        }
         "/panic" => panic!("as asked"),
         _ => text(StatusCode::NOT_FOUND, "no such path"),
     }

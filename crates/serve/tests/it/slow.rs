@@ -156,3 +156,44 @@ async fn a_panic_ends_one_connection() {
     assert_eq!(counters.panics.load(Ordering::Relaxed), 1);
     assert_eq!(counters.open.load(Ordering::Relaxed), 0);
 }
+
+#[tokio::test]
+async fn a_body_that_nobody_reads_does_not_close_the_connection_in_silence() {
+    let (server, _) = serve(Limits::default());
+    let small = "x".repeat(100_000);
+    let expect_closed = "expect: 100-continue\r\ncontent-length: 7\r\n\r\n";
+    // The head's end, the body in two parts, and whether the connection is kept.
+    let table: [(String, &str, &str, bool); 6] = [
+        ("content-length: 7\r\n\r\n".into(), "{\"a\":1}", "", true),
+        ("content-length: 7\r\n\r\n".into(), "{\"a\"", ":1}", true),
+        ("content-length: 100000\r\n\r\n".into(), &small[..10], &small[10..], true),
+        ("transfer-encoding: chunked\r\n\r\n".into(), "5\r\nabcde\r\n", "0\r\n\r\n", true),
+        ("content-length: 3000000\r\n\r\n".into(), "x", "", false),
+        (expect_closed.into(), "", "", false),
+    ];
+    for (head, first, second, kept) in table {
+        let mut stream = connect(server.local_addr()).await;
+        let head = format!("POST /none HTTP/1.1\r\nhost: x\r\n{head}");
+        stream.write_all(format!("{head}{first}").as_bytes()).await.expect("the first part");
+        if !second.is_empty() {
+            // So that the server sees the first part alone.
+            sleep(Duration::from_millis(50)).await;
+            stream.write_all(second.as_bytes()).await.expect("the second part");
+        }
+        let answer = read_answer(&mut stream).await;
+        assert!(answer.starts_with("HTTP/1.1 404"), "{head}: {answer}");
+        assert_eq!(answer.contains("connection: close"), !kept, "{head}: {answer}");
+        if kept {
+            stream.write_all(b"GET /ok HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("the next request");
+            assert!(read_answer(&mut stream).await.ends_with("ok"), "{head}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_hosts_are_refused() {
+    let (server, _) = serve(Limits::default());
+    let mut stream = connect(server.local_addr()).await;
+    let answer = send_and_read(&mut stream, b"GET /ok HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("one Host header"), "{answer}");
+}
