@@ -11,6 +11,7 @@
 mod ask;
 mod events;
 mod index;
+mod initial;
 mod kinds;
 mod lenient;
 mod query;

@@ -148,7 +148,8 @@ mod tests {
                 total.window_updates += seen.window_updates;
             }
             assert_eq!((total.ended, total.idle_talk), (ended, idle_talk), "{what}, {step} bytes at a time");
-            let whole = |part: &&Vec<u8>| part.len() > 9 && part.len() - 9 == usize::from(part[1]) << 8 | usize::from(part[2]);
+            let whole =
+                |part: &&Vec<u8>| part.len() > 9 && part.len() - 9 == usize::from(part[1]) << 8 | usize::from(part[2]);
             let count = |ty: u8| parts.iter().filter(whole).filter(|part| part[3] == ty).count() as u32;
             assert_eq!((total.data, total.window_updates), (count(DATA), count(WINDOW_UPDATE)), "{what}, {step}");
             assert_eq!(frames.unfinished(), unfinished, "{what}, {step} bytes at a time");

@@ -339,3 +339,20 @@ async fn a_quiet_stream_shows_that_it_lives() {
     drop(stream);
     assert_eq!(world.watching(), "0");
 }
+
+#[tokio::test]
+async fn a_stream_that_nobody_reads_holds_no_objects() {
+    let world = World::new().await;
+    for name in ["a", "b", "c", "d"] {
+        assert_eq!(world.ask("POST", APPS, &app(name, 1)).await.0, 201);
+    }
+    let mut stream = world.watch("/watch", None).await;
+    assert_eq!(stream.event().await.0, "ADDED a");
+    // What changes before its turn is told as it is then, and what goes is not told at all.
+    assert_eq!(world.ask("PUT", &format!("{APPS}/b"), &app("b", 2)).await.0, 200);
+    assert_eq!(world.ask("DELETE", &format!("{APPS}/c"), &Value::Null).await.0, 200);
+    assert_eq!(stream.briefs(2).await, ["ADDED d", "ADDED b"]);
+    assert_eq!(world.ask("PUT", &format!("{APPS}/b"), &app("b", 3)).await.0, 200);
+    assert_eq!(world.ask("DELETE", &format!("{APPS}/d"), &Value::Null).await.0, 200);
+    assert_eq!(stream.briefs(2).await, ["MODIFIED b", "DELETED d"]);
+}

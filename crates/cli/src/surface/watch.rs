@@ -21,6 +21,7 @@ use konverge::Gauge;
 use konverge_apiserver::{ApiServer, Body};
 use konverge_core::Status;
 
+use super::initial::Initial;
 use super::query::{self, Query};
 use super::{answer_of, ask, kinds};
 
@@ -50,7 +51,7 @@ pub async fn answer(
     };
     let kind = kinds::find(api, wanted.get("kind").unwrap_or(DEFAULT_KIND)).await?;
     let path = kind.path(query::name(wanted, "namespace")?)?;
-    let lines = Lines::open(api, &path, last).await?;
+    let (initial, lines) = begin(api, &path, last).await?;
     let mut heartbeat = interval(HEARTBEAT);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first tick is at once.
@@ -59,7 +60,7 @@ pub async fn answer(
         api: api.clone(),
         path,
         lines,
-        initial: last.is_none().then(Vec::new),
+        initial,
         ready: VecDeque::from([Bytes::from_static(b"retry: 1000\n\n")]),
         heartbeat,
         _reading: Reading::of(watching),
@@ -67,6 +68,22 @@ pub async fn answer(
     let mut response = answer_of(200, "text/event-stream", Body::stream(feed.stream()));
     response.headers_mut().insert("x-accel-buffering", http::HeaderValue::from_static("no"));
     Ok(response)
+}
+
+/// What is there, unless the client saw some of it, and the watch after it.
+async fn begin(api: &ApiServer, path: &str, last: Option<u64>) -> Result<(Beginning, Lines), Status> {
+    if let Some(last) = last {
+        return Ok((Beginning { objects: Initial::default(), revision: None }, Lines::open(api, path, last).await?));
+    }
+    let (objects, revision) = Initial::list(api, path).await?;
+    Ok((Beginning { objects, revision: Some(revision) }, Lines::open(api, path, revision).await?))
+}
+
+/// What is there at the start.
+struct Beginning {
+    objects: Initial,
+    /// The version at which they were listed, until all of them have been told.
+    revision: Option<u64>,
 }
 
 /// One who reads, counted as long as it lives.
@@ -90,8 +107,7 @@ struct Feed {
     api: ApiServer,
     path: String,
     lines: Lines,
-    /// What was there at the start, until all of it has come; then nothing.
-    initial: Option<Vec<(u64, Bytes)>>,
+    initial: Beginning,
     /// What can be sent at once.
     ready: VecDeque<Bytes>,
     heartbeat: Interval,
@@ -105,6 +121,10 @@ impl Feed {
                 if let Some(piece) = feed.ready.pop_front() {
                     return Some((piece, feed));
                 }
+                if let Some(revision) = feed.initial.revision {
+                    feed.tell_next(revision).await;
+                    continue;
+                }
                 tokio::select! {
                     line = feed.lines.next() => feed.take(&line?).await?,
                     _ = feed.heartbeat.tick() => feed.ready.push_back(Bytes::from_static(b": nothing new\n\n")),
@@ -113,44 +133,51 @@ impl Feed {
         })
     }
 
+    /// Makes the next object of the beginning ready, or the end of it.
+    async fn tell_next(&mut self, revision: u64) {
+        if let Some((version, object)) = self.initial.objects.next(&self.api).await {
+            let object = String::from_utf8_lossy(&object);
+            self.ready.push_back(event(&version.to_string(), "ADDED", object.trim_end()));
+        }
+        if self.initial.objects.is_told() {
+            self.initial.revision = None;
+            // An event without data is not told to anybody, but its id is remembered.
+            self.ready.push_back(format!("id: {revision}\n\n").into());
+        }
+    }
+
     /// Takes one line of the watch; nothing when the stream is over.
     async fn take(&mut self, line: &[u8]) -> Option<()> {
-        let Ok(event) = serde_json::from_slice::<Event<'_>>(line) else {
+        let Ok(told) = serde_json::from_slice::<Event<'_>>(line) else {
             tracing::error!(path = self.path, "a watch sent a line that is no event");
             return None;
         };
-        let about: About = serde_json::from_str(event.object.get()).unwrap_or_default();
-        let version = about.metadata.resource_version;
-        match event.kind {
-            "BOOKMARK" => {
-                if let Some(mut initial) = self.initial.take() {
-                    initial.sort_by_key(|(version, _)| *version);
-                    self.ready.extend(initial.into_iter().map(|(_, piece)| piece));
-                }
-                // An event without data is not told to anybody, but its id is remembered.
-                self.ready.push_back(format!("id: {version}\n\n").into());
-            }
+        let about: About = serde_json::from_str(told.object.get()).unwrap_or_default();
+        let version = &about.metadata.resource_version;
+        match told.kind {
+            "BOOKMARK" => self.ready.push_back(format!("id: {version}\n\n").into()),
             // The history since the last event is gone: what is there now is told anew.
             "ERROR" if about.code == 410 => {
                 self.ready.push_back(Bytes::from_static(b"event: RESYNC\ndata: {\"type\":\"RESYNC\"}\n\n"));
-                self.lines = Lines::open(&self.api, &self.path, None).await.ok()?;
-                self.initial = Some(Vec::new());
+                (self.initial, self.lines) = begin(&self.api, &self.path, None).await.ok()?;
             }
             "ERROR" => {
-                tracing::warn!(path = self.path, status = event.object.get(), "a watch ended with an error");
+                tracing::warn!(path = self.path, status = told.object.get(), "a watch ended with an error");
                 return None;
             }
             kind => {
-                let line = String::from_utf8_lossy(line);
-                let piece = Bytes::from(format!("id: {version}\nevent: {kind}\ndata: {}\n\n", line.trim_end()));
-                match &mut self.initial {
-                    Some(initial) => initial.push((version.parse().unwrap_or_default(), piece)),
-                    None => self.ready.push_back(piece),
+                if let Some(kind) = self.initial.objects.kind_of(kind, &self.path, &about.metadata) {
+                    self.ready.push_back(event(version, kind, told.object.get()));
                 }
             }
         }
         Some(())
     }
+}
+
+/// One event as it is sent.
+fn event(id: &str, kind: &str, object: &str) -> Bytes {
+    format!("id: {id}\nevent: {kind}\ndata: {{\"type\":\"{kind}\",\"object\":{object}}}\n\n").into()
 }
 
 #[derive(Deserialize)]
@@ -164,15 +191,17 @@ struct Event<'l> {
 /// What has to be known of an object, or of a `Status`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct About {
-    metadata: Metadata,
+pub struct About {
+    pub metadata: Metadata,
     code: u16,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Metadata {
-    resource_version: String,
+pub struct Metadata {
+    pub resource_version: String,
+    pub name: String,
+    pub namespace: Option<String>,
 }
 
 /// The lines of a watch.
@@ -182,13 +211,11 @@ struct Lines {
 }
 
 impl Lines {
-    /// Starts a watch after a version, or with what is there.
-    async fn open(api: &ApiServer, path: &str, after: Option<u64>) -> Result<Self, Status> {
-        let from = match after {
-            Some(version) => format!("resourceVersion={version}"),
-            None => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
-        };
-        let path = format!("{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={FOREVER_SECONDS}&{from}");
+    /// Starts a watch after a version.
+    async fn open(api: &ApiServer, path: &str, after: u64) -> Result<Self, Status> {
+        let path = format!(
+            "{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={FOREVER_SECONDS}&resourceVersion={after}"
+        );
         let response = ask::get(api, &path, "application/json").await?;
         if !response.status().is_success() {
             return Err(ask::status(&ask::whole(response.into_body()).await));

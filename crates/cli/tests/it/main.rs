@@ -76,7 +76,13 @@ fn a_page_of_the_web_may_not_use_the_api_server() {
         ("POST", config_maps, &[("origin", "https://evil.example")], body, 403),
         ("POST", config_maps, &[("sec-fetch-site", "cross-site")], body, 403),
         ("GET", "/api/v1/secrets", &[("host", "evil.example")], "", 403),
-        ("DELETE", "/api/v1/namespaces/default", &[("host", "evil.example"), ("origin", "http://evil.example")], "", 403),
+        (
+            "DELETE",
+            "/api/v1/namespaces/default",
+            &[("host", "evil.example"), ("origin", "http://evil.example")],
+            "",
+            403,
+        ),
         ("GET", "/version", &[("host", "localhost"), ("host", "localhost")], "", 400),
         ("POST", config_maps, &[], body, 201),
     ];

@@ -17,7 +17,8 @@ const PROGRAM: &str = "KONVERGE_TEST_STOP_SIGNALS";
 fn the_program() {
     let Ok(kind) = std::env::var(PROGRAM) else { return };
     let within = if kind == "impatient" { Duration::from_millis(300) } else { Duration::from_secs(3600) };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let mut stop = StopSignals::listen(within).expect("signals");
         if kind != "idle" {
