@@ -36,6 +36,7 @@ mod delete;
 mod expire;
 mod fold;
 mod health;
+mod messages;
 mod meta;
 mod namespace;
 mod part;

@@ -36,7 +36,7 @@ use crate::server::{ApiServer, Server};
 use crate::table::{IncludeObject, TableView};
 use crate::view::Filter;
 use crate::watch::{self, WatchOptions};
-use crate::{crd, meta, pod, scale, work};
+use crate::{crd, messages, meta, pod, scale, work};
 
 /// The most that warnings of one answer may take, so that headers stay within what clients accept.
 const MAX_WARNING_BYTES: usize = 4096;
@@ -227,6 +227,9 @@ impl Call {
         let filter = self.filter()?;
         let events =
             watch::watch(&self.server, self.resource.clone(), self.namespace(), filter, self.form(&wanted)?, &options)?;
+        if messages::wanted(&self.parts.headers) {
+            return messages::answer(&self.parts.headers, events);
+        }
         Ok(typed(200, wanted.encoding.content_type(), Body::stream(events)))
     }
 

@@ -12,6 +12,7 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -21,12 +22,13 @@ use tokio_rustls::server::TlsStream;
 use tower_service::Service;
 
 use crate::counters::{Counters, count};
-use crate::exchange::{Exchange, RequestBody};
+use crate::exchange::{Exchange, RequestBody, Upgrade};
 use crate::limits::Limits;
 use crate::patience::Verdict;
 use crate::pulse::{Plain, Pulse, Socket, Timer};
 use crate::streams::Streams;
 use crate::unread::Unread;
+use crate::websocket;
 
 /// The least hyper accepts as a buffer.
 const LEAST_BUFFER: usize = 8 << 10;
@@ -153,9 +155,15 @@ async fn drive<T, S, B>(
 {
     let Shared { service, limits, counters, .. } = shared;
     let builder = builder(limits, streams);
-    let exchange =
-        Exchange { service: service.clone(), pulse: pulse.clone(), limits: limits.clone(), counters: counters.clone() };
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), exchange));
+    let upgrade = Arc::new(Mutex::new(None));
+    let exchange = Exchange {
+        service: service.clone(),
+        pulse: pulse.clone(),
+        limits: limits.clone(),
+        counters: counters.clone(),
+        upgrade: upgrade.clone(),
+    };
+    let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(io), exchange));
     let mut timer = Timer::default();
     let mut said_goodbye = false;
     loop {
@@ -166,7 +174,7 @@ async fn drive<T, S, B>(
                 if let Err(error) = ended {
                     tracing::debug!(error, "a connection ended early");
                 }
-                return;
+                break;
             }
             changed = stage.changed() => {
                 if changed.is_err() || *stage.borrow_and_update() == Stage::Cut {
@@ -196,6 +204,45 @@ async fn drive<T, S, B>(
         }
         tracing::debug!(reason = ?verdict, "closed a connection");
         return;
+    }
+    let upgrade = upgrade.lock().take();
+    if let Some(upgrade) = upgrade {
+        converse(upgrade, &pulse, limits, counters, stage).await;
+    }
+}
+
+/// The rest of a connection that became a WebSocket.
+async fn converse<B>(
+    upgrade: Upgrade<B>,
+    pulse: &Pulse,
+    limits: &Limits,
+    counters: &Counters,
+    mut stage: watch::Receiver<Stage>,
+) where
+    B: Body<Data = Bytes> + Send + 'static,
+{
+    let Ok(io) = upgrade.io.await else { return };
+    let messages = pin!(upgrade.messages);
+    let mut timer = Timer::default();
+    tokio::select! {
+        biased;
+        end = websocket::serve(TokioIo::new(io), messages, limits) => {
+            if end == websocket::End::Flood {
+                count(&counters.flooded);
+                pulse.reset_on_close();
+            }
+            tracing::debug!(?end, "a WebSocket ended");
+        }
+        // Whoever stops the service ends its messages; what goes on after that is cut.
+        _ = stage.wait_for(|stage| *stage == Stage::Cut) => {}
+        verdict = poll_fn(|cx| pulse.poll_due(&mut timer, cx)) => {
+            // The request runs as long as the session, so that only this can be due.
+            if verdict == Verdict::WriteStall {
+                count(&counters.write_stalled);
+                pulse.reset_on_close();
+            }
+            tracing::debug!(reason = ?verdict, "closed a WebSocket");
+        }
     }
 }
 

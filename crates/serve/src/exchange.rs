@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use tower_service::Service;
@@ -22,6 +23,7 @@ use crate::limits::Limits;
 use crate::pulse::{InFlight, Pulse, Timer};
 use crate::streams::StreamPulse;
 use crate::unread::{Charge, Unread};
+use crate::websocket::{Handshake, Refused};
 
 /// Largest piece of a response given to an HTTP/2 stream at once: one DATA frame.
 const SLICE: usize = 16 << 10;
@@ -36,15 +38,22 @@ const DRAIN_BYTES: usize = 256 << 10;
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Hands hyper's requests to the service of one connection.
-#[derive(Clone)]
-pub(crate) struct Exchange<S> {
+pub(crate) struct Exchange<S, B> {
     pub service: S,
     pub pulse: Arc<Pulse>,
     pub limits: Arc<Limits>,
     pub counters: Arc<Counters>,
+    /// Where the connection finds what it is to become after the last answer.
+    pub upgrade: Arc<Mutex<Option<Upgrade<B>>>>,
 }
 
-impl<S, B> hyper::service::Service<Request<Incoming>> for Exchange<S>
+/// A connection that becomes a WebSocket.
+pub(crate) struct Upgrade<B> {
+    pub io: OnUpgrade,
+    pub messages: ResponseBody<B>,
+}
+
+impl<S, B> hyper::service::Service<Request<Incoming>> for Exchange<S, B>
 where
     S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
@@ -55,14 +64,27 @@ where
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         count(&self.counters.requests);
         let in_flight = self.pulse.request();
         let unread = self.pulse.unread();
         if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
             // The next one between client and server may take the other one for the host.
-            return Box::pin(std::future::ready(Ok(too_many_hosts(in_flight, unread))));
+            let why = "400 Bad Request: a request must have one Host header\n";
+            return Box::pin(std::future::ready(Ok(refusal(StatusCode::BAD_REQUEST, why, in_flight, unread))));
         }
+        let wanted = match Handshake::wanted(&request) {
+            None => None,
+            Some(Ok(handshake)) => Some((handshake, hyper::upgrade::on(&mut request), self.upgrade.clone())),
+            Some(Err(refused)) => {
+                let (code, why) = refused.words();
+                let mut response = refusal(code, why, in_flight, unread);
+                if refused == Refused::Version {
+                    response.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+                }
+                return Box::pin(std::future::ready(Ok(response)));
+            }
+        };
         let rest = Arc::new(Mutex::new(Rest::Taken));
         let http1 = request.version() < Version::HTTP_2;
         let expects = request.headers().contains_key(header::EXPECT);
@@ -89,25 +111,40 @@ where
             }
             // Asked for here, where hyper works on the stream; `call` runs in the connection's task.
             let stream = StreamPulse::current();
-            Ok(response.map(|inner| ResponseBody {
+            let slice = if stream.is_some() { SLICE } else { HTTP1_SLICE };
+            let mut response = response.map(|inner| ResponseBody {
                 inner: Some(Box::pin(inner)),
                 rest: Bytes::new(),
                 ready,
                 room: None,
-                unread,
+                unread: unread.clone(),
+                slice,
                 stream,
-                _in_flight: in_flight,
-            }))
+                _in_flight: Some(in_flight),
+            });
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS
+                && let Some((handshake, io, upgrade)) = wanted
+            {
+                handshake.answer(response.headers_mut());
+                let (head, mut messages) = response.into_parts();
+                // A piece is a message, whatever its length.
+                messages.slice = usize::MAX;
+                *upgrade.lock() = Some(Upgrade { io, messages });
+                response = Response::from_parts(head, ResponseBody::of(Bytes::new(), None, unread));
+            }
+            Ok(response)
         })
     }
 }
 
-fn too_many_hosts<B>(in_flight: InFlight, unread: Arc<Unread>) -> Response<ResponseBody<B>> {
-    let text = Bytes::from_static(b"400 Bad Request: a request must have one Host header\n");
-    let body =
-        ResponseBody { inner: None, rest: text, ready: None, room: None, unread, stream: None, _in_flight: in_flight };
-    let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::BAD_REQUEST;
+fn refusal<B>(
+    code: StatusCode,
+    why: &'static str,
+    in_flight: InFlight,
+    unread: Arc<Unread>,
+) -> Response<ResponseBody<B>> {
+    let mut response = Response::new(ResponseBody::of(Bytes::from_static(why.as_bytes()), Some(in_flight), unread));
+    *response.status_mut() = code;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -242,8 +279,18 @@ pub struct ResponseBody<B> {
     /// Waits for room for the next piece.
     room: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     unread: Arc<Unread>,
+    /// The largest piece that is handed out.
+    slice: usize,
     stream: Option<Arc<StreamPulse>>,
-    _in_flight: InFlight,
+    _in_flight: Option<InFlight>,
+}
+
+impl<B> ResponseBody<B> {
+    /// What the listener itself answers.
+    fn of(text: Bytes, in_flight: Option<InFlight>, unread: Arc<Unread>) -> Self {
+        let slice = HTTP1_SLICE;
+        Self { inner: None, rest: text, ready: None, room: None, unread, slice, stream: None, _in_flight: in_flight }
+    }
 }
 
 impl<B> Body for ResponseBody<B>
@@ -281,9 +328,8 @@ where
                 other => return Poll::Ready(other),
             }
         }
-        let slice = if this.stream.is_some() { SLICE } else { HTTP1_SLICE };
-        if data.len() > slice {
-            this.rest = data.split_off(slice);
+        if data.len() > this.slice {
+            this.rest = data.split_off(this.slice);
         }
         if let Some(stream) = &this.stream {
             stream.handed_out(Instant::now());

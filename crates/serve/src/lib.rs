@@ -9,6 +9,8 @@
 //!    └─ Limits ─────────  the whole connection) ──▶ Counters
 //! ```
 //!
+//! A service that answers 101 to a request for a WebSocket has each piece of its body sent as one text message.
+//!
 //! The crate knows no Kubernetes, no routes and no users: what comes in is bytes from a socket, what goes out is
 //! requests for a service. Every wait has a [limit](Limits), every buffer a bound, every task an owner.
 //!
@@ -55,6 +57,7 @@ mod patience;
 mod pulse;
 mod streams;
 mod unread;
+mod websocket;
 
 mod certificates;
 mod counters;

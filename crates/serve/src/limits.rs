@@ -52,7 +52,7 @@ pub struct Limits {
     pub flood_frames: u32,
     /// The window of `flood_frames`.
     pub flood_window: Duration,
-    /// HTTP/2 PING after this silence, so that a peer that lost power is noticed while a watch has nothing to say.
+    /// A PING of HTTP/2 or WebSocket after this silence, so that a peer that lost power is noticed while a watch has nothing to say.
     pub ping_after: Duration,
     /// How long the answer to that PING may take.
     pub ping_answer: Duration,

@@ -419,3 +419,43 @@ async fn watches_end_with_their_kind() {
     }
     late.end().await;
 }
+
+#[tokio::test]
+async fn a_watch_over_a_websocket_sends_one_event_in_each_message() {
+    let cluster = Cluster::new().await;
+    for name in ["a", "b", "c"] {
+        cluster.post(CONFIG_MAPS, &config_map(name)).await.expect(201);
+    }
+    let upgrade = [("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
+    let path = format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=1");
+    // The protocols that are asked for, the code, and the one that is told.
+    for (asked, code, told) in [
+        (&[][..], 101, ""),
+        (&[("sec-websocket-protocol", "base64.binary.k8s.io")], 101, "base64.binary.k8s.io"),
+        (&[("sec-websocket-protocol", "a, b")], 400, ""),
+        (&[("sec-websocket-protocol", "a"), ("sec-websocket-protocol", "b")], 400, ""),
+    ] {
+        let mut request = http::Request::get(&path);
+        for (name, value) in upgrade.iter().chain(asked) {
+            request = request.header(*name, *value);
+        }
+        let response = cluster.send(request.body(http_body_util::Full::new(bytes::Bytes::new())).unwrap()).await;
+        assert_eq!(response.status().as_u16(), code, "{asked:?}");
+        let given = response.headers().get("sec-websocket-protocol").map_or("", |given| given.to_str().unwrap());
+        assert_eq!(given, told);
+        if code != 101 {
+            continue;
+        }
+        let mut body = Box::pin(response.into_body());
+        for name in ["a", "b", "c"] {
+            let frame = http_body_util::BodyExt::frame(&mut body).await.unwrap().unwrap();
+            let event: Value = serde_json::from_slice(frame.data_ref().unwrap()).unwrap();
+            assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&json!("ADDED"), &json!(name)));
+        }
+    }
+    // Without `watch` it is a list, and with another upgrade a watch as ever.
+    let list = cluster.ask("GET", CONFIG_MAPS, &upgrade, "").await.expect(200);
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(3));
+    let other = [("connection", "Upgrade"), ("upgrade", "h2c")];
+    assert_eq!(cluster.ask("GET", &path, &other, "").await.code, 200);
+}

@@ -12,3 +12,4 @@ mod slow;
 mod stop;
 mod stop_signals;
 mod tls;
+mod websocket;

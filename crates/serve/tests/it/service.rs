@@ -117,9 +117,38 @@ async fn answer(state: &Arc<State>, request: Request<RequestBody>) -> Response<A
             let whole = Bytes::from_owner(Whole(vec![b'x'; 1 << 20], Live::new(state)));
             Response::new(Full::from(whole).boxed_unsync())
         }
+        "/messages" if asks_for_a_websocket(&request) => {
+            let (live, state) = (Live::new(state), state.clone());
+            let first = ["one".to_owned(), "x".repeat(200_000)].map(Bytes::from);
+            let last = stream::once(async move {
+                let _live = live;
+                state.go.acquire().await.expect("never closed").forget();
+                Bytes::from_static(b"last")
+            });
+            switch(stream::iter(first).chain(last).map(|message| Ok(Frame::data(message))))
+        }
+        "/shout" if asks_for_a_websocket(&request) => {
+            let live = Live::new(state);
+            switch(stream::repeat(Bytes::from(vec![b'x'; 32 << 10])).map(move |message| {
+                let _live = &live;
+                Ok(Frame::data(message))
+            }))
+        }
         "/panic" => panic!("as asked"),
         _ => text(StatusCode::NOT_FOUND, "no such path"),
     }
+}
+
+fn asks_for_a_websocket(request: &Request<RequestBody>) -> bool {
+    request.headers().get(http::header::UPGRADE).is_some_and(|upgrade| upgrade == "websocket")
+}
+
+fn switch(
+    messages: impl stream::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + 'static,
+) -> Response<AnyBody> {
+    let mut response = Response::new(StreamBody::new(messages).boxed_unsync());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    response
 }
 
 fn text(status: StatusCode, text: &str) -> Response<AnyBody> {

@@ -1,0 +1,51 @@
+//! A watch as the messages of a WebSocket, which is how fabric8 and older clients ask for one. In: a request's head, and
+//! the pieces of a watch's answer. Out: 101 with one event in each piece of the body; the listener does the handshake and
+//! turns pieces into messages. Nothing here knows of sockets.
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use http::{HeaderMap, Response, header};
+
+use konverge_core::Status;
+
+use crate::body::Body;
+
+/// Whether a request asks for a WebSocket.
+pub(crate) fn wanted(headers: &HeaderMap) -> bool {
+    let lists = |name: &header::HeaderName, word: &str| {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|listed| listed.trim().eq_ignore_ascii_case(word))
+    };
+    lists(&header::CONNECTION, "upgrade") && lists(&header::UPGRADE, "websocket")
+}
+
+/// The answer to such a request, whose messages are the lines of `pieces`.
+pub(crate) fn answer(
+    headers: &HeaderMap,
+    pieces: impl Stream<Item = Bytes> + Send + 'static,
+) -> Result<Response<Body>, Status> {
+    let messages = pieces.flat_map(|piece| stream::iter(Lines(piece)));
+    let mut response = Response::builder().status(101);
+    // Events are the same in every protocol that a client may name, but it has to be told which one it got.
+    let mut named = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
+    match (named.next(), named.next()) {
+        (None, _) => {}
+        (Some(one), None) if !one.as_bytes().contains(&b',') => {
+            response = response.header(header::SEC_WEBSOCKET_PROTOCOL, one);
+        }
+        _ => return Err(Status::bad_request("a watch takes one Sec-WebSocket-Protocol, or none")),
+    }
+    Ok(response.body(Body::stream(messages)).expect("a known code and a header that came make a response"))
+}
+
+/// The lines of a piece; each is an event, and ends with a newline as in Kubernetes.
+struct Lines(Bytes);
+
+impl Iterator for Lines {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let end = self.0.iter().position(|byte| *byte == b'\n').map_or(self.0.len(), |at| at + 1);
+        (end > 0).then(|| self.0.split_to(end))
+    }
+}
