@@ -8,6 +8,7 @@ mod mailbox;
 mod state;
 mod typed;
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -23,6 +24,7 @@ use tokio::sync::{Notify, watch as channel};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
+use crate::liveness::{Liveness, quietly};
 use crate::object::{Mode, Object, ParseError};
 use crate::watch::{self, Sink, Target, WatchSettings, WatchState};
 
@@ -64,6 +66,7 @@ struct Core {
     watch: channel::Sender<WatchState>,
     restarts: AtomicU64,
     unreadable: AtomicU64,
+    liveness: Liveness,
 }
 
 struct Subscriber {
@@ -161,6 +164,11 @@ impl Caches {
         }
     }
 
+    /// Whether all watches are alive; what is wrong with the first that is not. One that cannot reach its server is alive.
+    pub fn liveness(&self) -> Result<(), String> {
+        self.all().iter().try_for_each(Cache::liveness)
+    }
+
     /// Those of a kind.
     fn of(&self, resource: &ApiResource) -> Vec<Cache> {
         self.all().into_iter().filter(|cache| cache.is_of(resource)).collect()
@@ -249,6 +257,11 @@ impl Cache {
         self.0.core.watch.subscribe()
     }
 
+    /// Whether the watch is alive, and if not, why: it panicked, and nothing came from it since.
+    pub fn liveness(&self) -> Result<(), String> {
+        self.0.core.liveness.check()
+    }
+
     /// Figures for metrics.
     pub fn figures(&self) -> CacheFigures {
         let core = &self.0.core;
@@ -283,7 +296,7 @@ impl Cache {
                 for change in told.mailbox.next().await {
                     let key = change.key();
                     if std::panic::catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
-                        tracing::error!(kind, %key, "a handler panicked; the change is lost to it");
+                        quietly(|| tracing::error!(kind, %key, "a handler panicked; the change is lost to it"));
                     }
                     tokio::task::consume_budget().await;
                 }
@@ -382,6 +395,7 @@ impl Core {
         Self {
             labels: LabelSelector::parse(&target.labels).unwrap_or_default(),
             fields: FieldSelector::parse(&target.fields).unwrap_or_default(),
+            liveness: Liveness::of(format!("the watch of {}", target.resource.kind)),
             target,
             state: RwLock::new(State::new()),
             subscribers: Mutex::default(),
@@ -407,6 +421,7 @@ impl Core {
         }
         drop(state);
         self.progress.notify_waiters();
+        self.liveness.worked();
     }
 
     /// `whole` is what was written, and `kept` is as much of it as is kept here.
@@ -472,5 +487,12 @@ impl Sink for Core {
             *now = state;
             differs
         });
+    }
+
+    fn panicked(&self, panic: &(dyn Any + Send)) -> Duration {
+        let pause = self.liveness.panicked(panic);
+        self.restarted();
+        self.state(WatchState::Failing(self.liveness.check().err().unwrap_or_default()));
+        pause
     }
 }

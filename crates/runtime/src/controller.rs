@@ -15,10 +15,11 @@ use tokio::task::JoinSet;
 
 use crate::cache::{Cache, Caches, Change, Subscription};
 use crate::history::History;
+use crate::liveness::Liveness;
 use crate::queue::{Added, Priority, Queue, QueueOptions, QueueStats, Wakeup};
 use crate::trigger::{Cause, Predicate, Trigger, What, Which};
 use crate::watch::Target;
-use crate::worker::{Meter, Reconciler, work};
+use crate::worker::{Meter, Reconciler, Worker};
 
 /// How long a reconcile may take to come to an await, where it can be cut.
 const CUT_WITHIN: Duration = Duration::from_secs(1);
@@ -70,6 +71,8 @@ pub struct Controller {
     caches: Caches,
     queue: Queue<Arc<Cause>>,
     history: Arc<History>,
+    /// Of the workers.
+    liveness: Arc<Liveness>,
     options: ControllerOptions,
     /// What is watched besides the objects themselves, with a subscription for each trigger.
     watched: Mutex<Vec<(Cache, Subscription)>>,
@@ -98,6 +101,7 @@ impl Controller {
             caches,
             queue: Queue::new(&options.queue),
             history: Arc::default(),
+            liveness: Arc::new(Liveness::of(format!("a worker of {name}"))),
             options,
             watched: Mutex::default(),
             itself: Mutex::default(),
@@ -128,6 +132,11 @@ impl Controller {
     /// Why its newest reconciles ran.
     pub fn history(&self) -> &History {
         &self.history
+    }
+
+    /// Whether its workers are alive, and if not, why: one panicked, and no reconcile has ended since.
+    pub fn liveness(&self) -> Result<(), String> {
+        self.liveness.check()
     }
 
     /// How its queue is doing.
@@ -173,19 +182,22 @@ impl Controller {
             }
         }
         let (cut, told) = watch::channel(false);
+        let worker = Worker {
+            name: self.name.clone(),
+            queue: self.queue.clone(),
+            reconciler,
+            timeout: self.options.timeout,
+            cut: told,
+            meter: self.options.meter.clone(),
+            history: self.history.clone(),
+            liveness: self.liveness.clone(),
+        };
         let mut workers = JoinSet::new();
         for _ in 0..self.options.concurrency.max(1) {
-            workers.spawn(work(
-                self.name.clone(),
-                self.queue.clone(),
-                reconciler.clone(),
-                self.options.timeout,
-                told.clone(),
-                self.options.meter.clone(),
-                self.history.clone(),
-            ));
+            workers.spawn(worker.clone().work());
         }
         tokio::select! {
+            () = self.replace_dead(&mut workers, worker) => {}
             () = self.resync() => {}
             () = self.report_stuck() => {}
             () = stop => {}
@@ -211,6 +223,24 @@ impl Controller {
     fn leave(&self) {
         self.itself.lock().clear();
         self.watched.lock().clear();
+    }
+
+    /// Starts another worker for each that panicked; never ends. After a pause: one that panics whatever it does would
+    /// otherwise be all that the process does.
+    async fn replace_dead(&self, workers: &mut JoinSet<()>, worker: Worker) {
+        loop {
+            // Without a panic no worker ends before the queue is closed.
+            let Some(Err(ended)) = workers.join_next().await else { return std::future::pending().await };
+            let panic = ended.try_into_panic();
+            tokio::time::sleep(panic.map_or(Duration::ZERO, |panic| self.liveness.panicked(&*panic))).await;
+            let mut dead = 1;
+            while workers.try_join_next().is_some() {
+                dead += 1;
+            }
+            for _ in 0..dead {
+                workers.spawn(worker.clone().work());
+            }
+        }
     }
 
     /// Wakes every object now and then; never ends.

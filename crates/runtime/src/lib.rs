@@ -7,6 +7,7 @@
 //! trigger    a change → whom it wakes, and why
 //! queue      wakeups → the key that is due next
 //! worker     a due key → a reconcile → what comes next; the boundary around user code
+//! liveness   whether watches, workers and the recorder still do their work
 //! write      apply, patch, delete: only when something would change
 //! status     conditions and the rest, written only if different
 //! recorder   Kubernetes Events: aggregated, limited
@@ -28,6 +29,7 @@ mod trigger;
 mod queue;
 
 mod history;
+mod liveness;
 mod worker;
 
 mod error;

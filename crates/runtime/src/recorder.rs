@@ -13,10 +13,12 @@ mod object;
 mod outbox;
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use kube::core::{ApiResource, GroupVersionKind};
 use parking_lot::Mutex;
@@ -27,6 +29,7 @@ pub use journal::{Event, HistoryFilter, Recorded, Severity, Subject};
 pub use log::{EventLog, EventReader};
 
 use crate::error::WriteError;
+use crate::liveness::Liveness;
 use crate::write::{Call, MERGE_PATCH, Verb, Writer};
 use log::on_calendars;
 use outbox::{Ended, Offered, Outbox, Pace, Task};
@@ -76,6 +79,7 @@ struct Shared {
     log: EventLog,
     queue: Mutex<Option<mpsc::Sender<Arc<Recorded>>>>,
     counters: Arc<Counters>,
+    liveness: Arc<Liveness>,
     clock: Clock,
 }
 
@@ -94,7 +98,10 @@ pub struct RecorderTask {
     writer: Writer,
     queue: mpsc::Receiver<Arc<Recorded>>,
     outbox: Outbox,
+    /// The event that is being written.
+    writing: Option<u64>,
     counters: Arc<Counters>,
+    liveness: Arc<Liveness>,
     clock: Clock,
     api: ApiResource,
     controller: String,
@@ -124,6 +131,7 @@ impl Recorder {
     pub fn new(writer: Writer, options: RecorderOptions) -> (Self, RecorderTask) {
         let (sender, queue) = mpsc::channel(QUEUE);
         let counters = Arc::new(Counters::default());
+        let liveness = Arc::new(Liveness::of("the recorder of events"));
         let pace = Pace {
             window: options.log.window(),
             gather: on_calendars(options.gather),
@@ -134,13 +142,16 @@ impl Recorder {
             log: options.log,
             queue: Mutex::new(Some(sender)),
             counters: counters.clone(),
+            liveness: liveness.clone(),
             clock: options.clock.clone(),
         };
         let task = RecorderTask {
             writer,
             queue,
             outbox: Outbox::new(pace),
+            writing: None,
             counters,
+            liveness,
             clock: options.clock,
             api: ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("events.k8s.io", "v1", "Event"), "events"),
             controller: object::reporter(&options.controller),
@@ -179,6 +190,11 @@ impl Recorder {
         }
     }
 
+    /// Whether events are written, and if not, why: the task that writes them panicked, and has written none since.
+    pub fn liveness(&self) -> Result<(), String> {
+        self.0.liveness.check()
+    }
+
     /// Lets the task write what it has and end. What is recorded after that is only in the history.
     pub fn close(&self) {
         self.0.queue.lock().take();
@@ -186,8 +202,18 @@ impl Recorder {
 }
 
 impl RecorderTask {
-    /// Writes events until there are no more.
+    /// Writes events until there are no more. A panic costs the event that was being written.
     pub async fn run(mut self) {
+        while let Err(panic) = AssertUnwindSafe(self.work()).catch_unwind().await {
+            if let Some(lost) = self.writing.take() {
+                self.outbox.ended(lost, Ended::Refused, (self.clock)());
+                self.counters.failed.fetch_add(1, Relaxed);
+            }
+            tokio::time::sleep(self.liveness.panicked(&*panic)).await;
+        }
+    }
+
+    async fn work(&mut self) {
         loop {
             while let Some(task) = self.outbox.take((self.clock)()) {
                 self.write(&task).await;
@@ -224,6 +250,7 @@ impl RecorderTask {
     }
 
     async fn write(&mut self, task: &Task) {
+        self.writing = Some(task.recorded.id);
         let ended = match self.send(task).await {
             Ok(()) => {
                 self.counters.written.fetch_add(1, Relaxed);
@@ -236,11 +263,14 @@ impl RecorderTask {
             }
             Err(error) => ended(task, &error),
         };
-        if self.outbox.ended(task.recorded.id, ended, (self.clock)()) {
+        let is_lost = self.outbox.ended(task.recorded.id, ended, (self.clock)());
+        self.writing = None;
+        if is_lost {
             self.counters.failed.fetch_add(1, Relaxed);
             let (subject, event) = (&task.recorded.subject, &task.recorded.event);
             tracing::warn!(kind = %subject.kind, key = %subject.key, reason = %event.reason, "an event could not be written");
         }
+        self.liveness.worked();
     }
 
     async fn send(&self, task: &Task) -> Result<(), WriteError> {

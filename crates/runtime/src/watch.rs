@@ -7,11 +7,13 @@ mod link;
 mod pace;
 mod pulse;
 
+use std::any::Any;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use konverge_core::LabelSelector;
 use kube::api::ApiResource;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -153,10 +155,21 @@ pub(crate) trait Sink: Send + Sync + 'static {
     fn restarted(&self);
     /// How it is doing now.
     fn state(&self, state: WatchState);
+    /// The watch panicked. Answers how long to wait until it begins anew.
+    fn panicked(&self, panic: &(dyn Any + Send)) -> Duration;
 }
 
-/// Watches until it is dropped.
+/// Watches until it is dropped. A panic is an interruption like others: the watch begins anew, with a list.
 pub(crate) async fn watch(target: Target, client: Client, settings: WatchSettings, sink: Arc<dyn Sink>) {
+    loop {
+        let watching = once(target.clone(), client.clone(), settings.clone(), sink.clone());
+        // What a panic leaves half done is the watch's own, which goes with it, or half a list, which the next one ends.
+        let Err(panic) = AssertUnwindSafe(watching).catch_unwind().await else { return };
+        tokio::time::sleep(sink.panicked(&*panic)).await;
+    }
+}
+
+async fn once(target: Target, client: Client, settings: WatchSettings, sink: Arc<dyn Sink>) {
     match target.mode {
         Mode::Full => Watching::<Full>::run(target, client, settings, sink).await,
         Mode::Metadata => Watching::<Metadata>::run(target, client, settings, sink).await,

@@ -26,6 +26,7 @@ use tracing::{Instrument, Span};
 
 use crate::error::{Error, Retry, TimedOut, retry};
 use crate::history::{History, Record};
+use crate::liveness::Liveness;
 use crate::queue::{Job, Outcome, Queue, Settled};
 use crate::trigger::Cause;
 
@@ -143,36 +144,47 @@ impl Meter for () {}
 /// Tells nobody.
 impl WorkerMeter for () {}
 
-/// Works until the queue is closed and empty. What runs when `cut` becomes true is cut off at its next await.
-pub(crate) async fn work(
-    name: Arc<str>,
-    queue: Queue<Arc<Cause>>,
-    reconciler: Arc<dyn Reconciler>,
-    timeout: Option<Duration>,
-    mut cut: watch::Receiver<bool>,
-    meter: Arc<dyn Meter>,
-    history: Arc<History>,
-) {
-    let mut worker = meter.worker();
-    let mut ready = None;
-    loop {
-        let next = match ready.take() {
-            Some(job) => Some(job),
-            None => queue.next().await,
-        };
-        let Some(mut job) = next else { return };
-        worker.began(job.waited());
-        let causes: Arc<[Arc<Cause>]> = job.take_causes().into_all().collect();
-        let (verdict, outcome) = one(&name, &job, causes.clone(), &*reconciler, timeout, &mut cut).await;
-        let now = Instant::now().into_std();
-        let took = now.saturating_duration_since(job.started());
-        worker.ended(&verdict, took);
-        history.record(job.key(), Record { causes, took, verdict }, now);
-        let (settled, next) = job.exchange(outcome, now);
-        if let Settled::Waits { failures: 1.., .. } = settled {
-            meter.retried();
+/// What a worker works with.
+#[derive(Clone)]
+pub(crate) struct Worker {
+    pub name: Arc<str>,
+    pub queue: Queue<Arc<Cause>>,
+    pub reconciler: Arc<dyn Reconciler>,
+    pub timeout: Option<Duration>,
+    /// What runs when this becomes true is cut off at its next await.
+    pub cut: watch::Receiver<bool>,
+    pub meter: Arc<dyn Meter>,
+    pub history: Arc<History>,
+    pub liveness: Arc<Liveness>,
+}
+
+impl Worker {
+    /// Works until the queue is closed and empty. A panic outside of user code ends the worker: its key has then failed,
+    /// and whoever started the worker starts another.
+    pub async fn work(mut self) {
+        let mut worker = self.meter.worker();
+        let mut ready = None;
+        loop {
+            let next = match ready.take() {
+                Some(job) => Some(job),
+                None => self.queue.next().await,
+            };
+            let Some(mut job) = next else { return };
+            worker.began(job.waited());
+            let causes: Arc<[Arc<Cause>]> = job.take_causes().into_all().collect();
+            let reconcile = one(&self.name, &job, causes.clone(), &*self.reconciler, self.timeout, &mut self.cut);
+            let (verdict, outcome) = reconcile.await;
+            let now = Instant::now().into_std();
+            let took = now.saturating_duration_since(job.started());
+            worker.ended(&verdict, took);
+            self.history.record(job.key(), Record { causes, took, verdict }, now);
+            let (settled, next) = job.exchange(outcome, now);
+            if let Settled::Waits { failures: 1.., .. } = settled {
+                self.meter.retried();
+            }
+            ready = next;
+            self.liveness.worked();
         }
-        ready = next;
     }
 }
 

@@ -7,6 +7,7 @@ mod faults;
 mod half_open;
 mod invariants;
 mod isolation;
+mod liveness;
 mod operator;
 mod shutdown;
 mod staleness;
