@@ -1,7 +1,8 @@
-//! Logs go to stderr; stdout has only what the command answers.
+//! Logs go to stderr; stdout has only what the command answers. A log that nobody reads any more is lost, and nothing else.
 
 use std::io::{IsTerminal, stderr};
 
+use konverge::LossyStderr;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::LogFormat;
@@ -15,7 +16,7 @@ pub fn start(format: LogFormat, verbose: u8) {
             _ => "trace",
         })
     });
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| LossyStderr).log_internal_errors(false);
     match format {
         LogFormat::Text => log.with_ansi(stderr().is_terminal()).init(),
         LogFormat::Json => log.json().init(),

@@ -66,6 +66,7 @@ mod log;
 mod meter;
 mod metrics;
 mod probes;
+mod retry_after;
 mod rules;
 mod settings;
 mod signal;
@@ -80,7 +81,7 @@ pub use konverge_runtime::{
     HistoryFilter, PROGRESSING, Predicate, READY, Record, Recorded, Result, Severity, Subject, Verdict, What,
     WriteError,
 };
-pub use log::{Logging, start_logging};
+pub use log::{Logging, LossyStderr, start_logging};
 pub use metrics::{
     Buckets, Busy, Cached, ControllerMetrics, CountedRequests, Counter, Gauge, Histogram, KindMetrics, Labelled,
     METRICS_CONTENT_TYPE, MetricError, Metrics, Outcome, Timer, WorkerMetrics,

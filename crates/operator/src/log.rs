@@ -1,7 +1,7 @@
 //! What the operator says of itself, on stderr. In: [`LoggingSettings`] and RUST_LOG. Out: a subscriber for the whole
-//! process, unless there is one. Never panics and never replaces somebody else's.
+//! process, unless there is one. Never panics, also when nobody reads stderr any more, and never replaces somebody else's.
 
-use std::io::{IsTerminal, stderr};
+use std::io::{self, IsTerminal, Write, stderr};
 
 use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
@@ -28,7 +28,7 @@ pub fn start_logging(settings: &LoggingSettings) -> Logging {
         LogFormat::Json => true,
         LogFormat::Text => false,
     };
-    let started = match tracing::subscriber::set_global_default(subscriber(filter, json, terminal, stderr)) {
+    let started = match tracing::subscriber::set_global_default(subscriber(filter, json, terminal, || LossyStderr)) {
         Ok(()) => Logging::Started,
         Err(_) => Logging::AlreadySet,
     };
@@ -36,6 +36,30 @@ pub fn start_logging(settings: &LoggingSettings) -> Logging {
         tracing::warn!(why, level = settings.level, "RUST_LOG cannot be understood; the level of the settings holds");
     }
     started
+}
+
+/// A stderr whose lines are lost when nobody reads them, for subscribers of one's own.
+///
+/// `tracing_subscriber` reports a line that it cannot write on stderr, which panics when that is what cannot be written to:
+/// `operator 2>&1 | head` would then take the operator apart, one task at a time. To this writer every line counts as
+/// written.
+///
+/// ```
+/// tracing_subscriber::fmt().with_writer(|| konverge::LossyStderr).init();
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LossyStderr;
+
+impl Write for LossyStderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // A pipe that is full or slow is waited for; only what can never be written is lost.
+        let _ = stderr().write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The filter, and what is wrong with the one that was wanted.
@@ -52,7 +76,8 @@ fn subscriber<W>(filter: EnvFilter, json: bool, colours: bool, writer: W) -> Box
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    // A value that cannot be formatted loses its line; the complaint about it would go to stderr by a way that panics.
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
     if json {
         Box::new(log.json().flatten_event(true).with_span_list(false).finish())
     } else {

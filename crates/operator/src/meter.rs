@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use konverge_runtime::{Meter, Verdict, WorkerMeter};
+use konverge_runtime::{Meter, QueueStats, Verdict, WorkerMeter};
 
 use crate::metrics::{ControllerMetrics, Metrics, Outcome, WorkerMetrics};
 use crate::probes::HealthCheck;
@@ -35,8 +35,8 @@ impl Meter for ControllerMeter {
         }
     }
 
-    fn queued(&self) {
-        self.metrics.queued();
+    fn queue(&self, stats: Box<dyn Fn() -> Option<QueueStats> + Send + Sync>) {
+        self.metrics.queue_from(stats);
     }
 
     fn retried(&self) {
@@ -56,14 +56,52 @@ impl WorkerMeter for OneWorker {
 
     fn ended(&mut self, verdict: &Verdict, took: Duration) {
         self.worker.idle();
-        let outcome = match verdict {
-            Verdict::Success => Outcome::Success,
-            Verdict::Requeued => Outcome::RequeueAfter,
-            Verdict::Failed { retried: true, .. } => Outcome::Error,
-            Verdict::Failed { retried: false, .. } => Outcome::TerminalError,
-            Verdict::TimedOut => Outcome::Timeout,
-            Verdict::Panicked { .. } => Outcome::Panic,
-        };
-        self.metrics.reconciled(outcome, took);
+        if let Verdict::GaveUp { .. } = verdict {
+            self.metrics.gave_up();
+        }
+        // One that was cut because the process stops went neither well nor wrong.
+        if let Some(outcome) = outcome(verdict) {
+            self.metrics.reconciled(outcome, took);
+        }
+    }
+}
+
+fn outcome(verdict: &Verdict) -> Option<Outcome> {
+    Some(match verdict {
+        Verdict::Success => Outcome::Success,
+        Verdict::Requeued => Outcome::RequeueAfter,
+        Verdict::Failed { retried: true, .. } => Outcome::Error,
+        Verdict::Failed { retried: false, .. } => Outcome::TerminalError,
+        Verdict::TimedOut => Outcome::Timeout,
+        Verdict::Panicked { .. } => Outcome::Panic,
+        Verdict::GaveUp { last, .. } => return outcome(last),
+        Verdict::Cut => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_end_of_a_reconcile_has_its_count() {
+        let failed = |retried| Verdict::Failed { reason: "Failed".into(), message: "no".into(), retried };
+        let gave_up = |last| Verdict::GaveUp { attempts: 4, last: Box::new(last) };
+        let panicked = || Verdict::Panicked { message: "no".into() };
+        for (verdict, expect) in [
+            (Verdict::Success, Some(Outcome::Success)),
+            (Verdict::Requeued, Some(Outcome::RequeueAfter)),
+            (failed(true), Some(Outcome::Error)),
+            (failed(false), Some(Outcome::TerminalError)),
+            (Verdict::TimedOut, Some(Outcome::Timeout)),
+            (panicked(), Some(Outcome::Panic)),
+            (gave_up(failed(false)), Some(Outcome::TerminalError)),
+            (gave_up(Verdict::TimedOut), Some(Outcome::Timeout)),
+            (gave_up(panicked()), Some(Outcome::Panic)),
+            // Neither an error nor a timeout: nobody is to be woken at night because an operator was updated.
+            (Verdict::Cut, None),
+        ] {
+            assert_eq!(outcome(&verdict), expect, "{verdict:?}");
+        }
     }
 }

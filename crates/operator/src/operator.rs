@@ -354,7 +354,7 @@ impl<R: Kind> Operator<R> {
         declared.allow::<Event>(EVENTS)
     }
 
-    /// Which changes of the objects themselves count. Deletions always do.
+    /// Which changes of the objects themselves count. Deletions always do, and so does the start of one.
     pub fn when(mut self, predicate: Predicate) -> Self {
         self.predicate = predicate;
         self
@@ -463,7 +463,11 @@ impl<R: Kind> Operator<R> {
     pub async fn run_until(mut self, stop: impl Future<Output = ()> + Send) -> Result<()> {
         let configure = std::mem::take(&mut self.configure);
         let settings = match self.settings.take() {
-            Some(settings) => configured(settings, &configure),
+            Some(settings) => {
+                let settings = configured(settings, &configure);
+                settings.check()?;
+                settings
+            }
             None => load(configure)?,
         };
         if let Some(print) = settings.print {

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use crate::cache::{Cache, Caches, Change, Subscription};
 use crate::history::History;
 use crate::liveness::Liveness;
-use crate::queue::{Added, Priority, Queue, QueueOptions, QueueStats, Wakeup};
+use crate::queue::{Priority, Queue, QueueOptions, QueueStats, Wakeup};
 use crate::trigger::{Cause, Predicate, Trigger, What, Which};
 use crate::watch::Target;
 use crate::worker::{Meter, Reconciler, Worker};
@@ -40,7 +40,7 @@ pub struct ControllerOptions {
     pub drain: Duration,
     /// Backoff, ageing, rate.
     pub queue: QueueOptions,
-    /// Which changes of the objects themselves count; deletions always do.
+    /// Which changes of the objects themselves count; deletions and the start of one always do.
     pub predicate: Predicate,
     /// The objects whose changes go before those of others.
     pub urgent: Option<Which>,
@@ -95,11 +95,14 @@ impl Controller {
         caches: Caches,
         options: ControllerOptions,
     ) -> Arc<Self> {
+        let queue = Queue::new(&options.queue);
+        let weak = queue.downgrade();
+        options.meter.queue(Box::new(move || weak.upgrade().map(|queue| queue.stats())));
         Arc::new(Self {
             name: name.into(),
             primaries: std::iter::once(target).chain(others).map(|target| caches.open(target)).collect(),
             caches,
-            queue: Queue::new(&options.queue),
+            queue,
             history: Arc::default(),
             liveness: Arc::new(Liveness::of(format!("a worker of {name}"))),
             options,
@@ -154,7 +157,7 @@ impl Controller {
 
     /// Asks for a reconcile of an object, as if it had changed.
     pub fn wake(&self, key: &ObjectKey, cause: Cause) {
-        add(&self.queue, &*self.options.meter, key, Wakeup::new(Priority::Change, Arc::new(cause)));
+        add(&self.queue, key, Wakeup::new(Priority::Change, Arc::new(cause)));
     }
 
     /// Works until `stop` resolves. Then nothing new is begun, what runs may finish within the drain time, and what does
@@ -260,7 +263,7 @@ impl Controller {
                     resource_version: object.resource_version().to_owned(),
                 };
                 let key = cause.key.clone();
-                add(&self.queue, &*self.options.meter, &key, Wakeup::new(Priority::Resync, Arc::new(cause)));
+                add(&self.queue, &key, Wakeup::new(Priority::Resync, Arc::new(cause)));
                 // They are many, and what changes meanwhile goes first.
                 tokio::task::consume_budget().await;
             }
@@ -291,10 +294,9 @@ impl Controller {
 
     fn subscribe(&self, cache: &Cache, trigger: Trigger) -> Subscription {
         let queue = self.queue.clone();
-        let meter = self.options.meter.clone();
         cache.subscribe(move |change: Change| {
             for wakeup in trigger.wakeups(&change) {
-                add(&queue, &*meter, &wakeup.key, Wakeup::new(wakeup.priority, wakeup.cause));
+                add(&queue, &wakeup.key, Wakeup::new(wakeup.priority, wakeup.cause));
             }
         })
     }
@@ -302,8 +304,6 @@ impl Controller {
 
 /// Adds a key. The queue holds as many keys as there are objects and is closed only when nobody works any more, so nothing
 /// is refused that would be missed.
-fn add(queue: &Queue<Arc<Cause>>, meter: &dyn Meter, key: &ObjectKey, wakeup: Wakeup<Arc<Cause>>) {
-    if matches!(queue.add(key, wakeup), Added::New | Added::Merged) {
-        meter.queued();
-    }
+fn add(queue: &Queue<Arc<Cause>>, key: &ObjectKey, wakeup: Wakeup<Arc<Cause>>) {
+    let _ = queue.add(key, wakeup);
 }

@@ -23,8 +23,8 @@ pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 /// Why a reconcile failed.
 ///
 /// Every error type turns into one by `?`; a `Box<dyn Error>` by [`Error::new`]. What happens then follows from what it is ([`retry`]); [`Error::permanent`] and
-/// [`Error::retry_after`] say it outright. An error of your own that wraps a [`WriteError`] is treated like that, as long
-/// as the `WriteError` is its `source()` (with `thiserror`: `#[from]`, but not `#[error(transparent)]`). It is no
+/// [`Error::retry_after`] say it outright. An error of your own that wraps a [`WriteError`] or a `kube::Error` is treated like that, as
+/// long as it is its `source()` (with `thiserror`: `#[from]`, but not `#[error(transparent)]`). It is no
 /// `std::error::Error` itself, or `?` could not take every other one; [`Error::cause`] is one.
 ///
 /// ```
@@ -81,12 +81,17 @@ pub fn retry(error: &Error) -> Retry {
     if error.find::<FieldErrors>().is_some() {
         return Retry::UntilChanged;
     }
-    let Some(write) = error.find::<WriteError>() else { return Retry::Backoff };
-    match write {
+    error.judge(retry_write).unwrap_or(Retry::Backoff)
+}
+
+fn retry_write(error: &WriteError) -> Retry {
+    match error {
         // The other manager will still be there: only a person or a pause helps.
         WriteError::Conflict { fields, .. } if !fields.is_empty() => Retry::Backoff,
         WriteError::Conflict { .. } | WriteError::Exists { .. } | WriteError::Gone { .. } => Retry::Fresh,
-        WriteError::Invalid { .. } => Retry::UntilChanged,
+        WriteError::Invalid { by_server: false, .. } => Retry::UntilChanged,
+        // Policies, quotas and CRDs change without anybody who watches the object being told.
+        WriteError::Invalid { by_server: true, .. } => Retry::Backoff,
         WriteError::Throttled { retry_after: Some(pause), .. } => Retry::Hold(*pause),
         WriteError::Fenced(_) => Retry::Stop,
         // Rules, kinds and namespaces may appear without the object changing.
@@ -159,7 +164,13 @@ impl Error {
         if self.find::<FieldErrors>().is_some() {
             return "Invalid";
         }
-        self.find::<WriteError>().map_or("Failed", WriteError::reason)
+        self.judge(WriteError::reason).unwrap_or("Failed")
+    }
+
+    /// What is to be said of the write that failed; a request of a kube client is judged like one.
+    fn judge<T>(&self, judge: impl Fn(&WriteError) -> T) -> Option<T> {
+        let own = self.find::<WriteError>().map(&judge);
+        own.or_else(|| WriteError::of_kube(self.find::<kube::Error>()?).as_ref().map(judge))
     }
 
     /// Every cause with its own causes.

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -109,6 +109,11 @@ impl<C: Send + 'static, P: Platform> Queue<C, P> {
         let dice = entries::hash(&hasher, &ObjectKey::new(None, "dice"));
         let state = State { order, waiters: Waiters::default(), drainers: Vec::new(), dice };
         Self { shared: Arc::new(Shared { platform, hasher, state: Lock::new(state) }) }
+    }
+
+    /// A handle that does not keep it.
+    pub(crate) fn downgrade(&self) -> WeakQueue<C, P> {
+        WeakQueue(Arc::downgrade(&self.shared))
     }
 
     /// Asks for a reconcile of a key. Never waits for anything but the lock.
@@ -248,6 +253,16 @@ impl<C: Send + 'static, P: Platform> Queue<C, P> {
     }
 }
 
+/// A handle that does not keep its queue.
+pub(crate) struct WeakQueue<C: Send + 'static, P: Platform = Tokio>(Weak<Shared<C, P>>);
+
+impl<C: Send + 'static, P: Platform> WeakQueue<C, P> {
+    /// The queue, if somebody still has it.
+    pub(crate) fn upgrade(&self) -> Option<Queue<C, P>> {
+        Some(Queue { shared: self.0.upgrade()? })
+    }
+}
+
 impl<C: Send + 'static, P: Platform> Clone for Queue<C, P> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
@@ -379,6 +394,7 @@ pub struct Job<'a, C: Send + 'static, P: Platform = Tokio> {
     key: ObjectKey,
     causes: Causes<C>,
     attempt: u32,
+    last: bool,
     waited: Duration,
     priority: Priority,
     started: Instant,
@@ -387,8 +403,8 @@ pub struct Job<'a, C: Send + 'static, P: Platform = Tokio> {
 
 impl<'a, C: Send + 'static, P: Platform> Job<'a, C, P> {
     fn new(queue: &'a Queue<C, P>, taken: Taken<C>, started: Instant, first: bool) -> Self {
-        let Taken { ticket, key, causes, attempt, waited, priority } = taken;
-        Self { queue, ticket: Some(ticket), key, causes, attempt, waited, priority, started, first }
+        let Taken { ticket, key, causes, attempt, last, waited, priority } = taken;
+        Self { queue, ticket: Some(ticket), key, causes, attempt, last, waited, priority, started, first }
     }
 
     /// Which object.
@@ -401,9 +417,14 @@ impl<'a, C: Send + 'static, P: Platform> Job<'a, C, P> {
         &self.causes
     }
 
-    /// 1, and one more for each failure in a row before it.
+    /// 1, and one more for each run in a row before it that did not end well.
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// Whether the key is given up if this one ends with [`Outcome::Failed`]: its retries are used up.
+    pub fn is_last(&self) -> bool {
+        self.last
     }
 
     /// How long the key could have run already.

@@ -28,7 +28,7 @@ pub struct Wakeup {
     pub key: ObjectKey,
     /// Why; all whom one change wakes share it.
     pub cause: Arc<Cause>,
-    /// How urgent: a fresh change goes before what a list brings by the thousand.
+    /// How urgent: a change goes before what the first list brings by the thousand.
     pub priority: Priority,
 }
 
@@ -110,7 +110,7 @@ impl Trigger {
         Self { kind: kind.into(), whom: Whom::Mapped(Arc::new(map)), predicate: Predicate::always(), urgent: None }
     }
 
-    /// Only changes that a predicate lets through. Deletions always go through.
+    /// Only changes that a predicate lets through. Deletions always go through, and so does the start of one.
     pub fn when(self, predicate: Predicate) -> Self {
         Self { predicate, ..self }
     }
@@ -132,11 +132,10 @@ impl Trigger {
         let cause = Arc::new(self.cause(change));
         let urgent = || self.urgent.as_ref().is_some_and(|urgent| guarded(|| urgent(change.object())) == Some(true));
         let priority = match change.origin() {
-            Origin::Watch if urgent() => Priority::Urgent,
-            Origin::Watch => Priority::Change,
-            // What vanished while nobody looked is not one of thousands that are as they were.
-            Origin::Relist if change.is_delete() => Priority::Change,
-            Origin::Initial | Origin::Relist => Priority::Resync,
+            Origin::Initial => Priority::Resync,
+            // A list after an interruption tells only of what differs from what was known: that did change.
+            Origin::Watch | Origin::Relist if urgent() => Priority::Urgent,
+            Origin::Watch | Origin::Relist => Priority::Change,
         };
         keys.into_iter().map(|key| Wakeup { key, cause: cause.clone(), priority }).collect()
     }

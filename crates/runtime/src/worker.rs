@@ -27,7 +27,7 @@ use tracing::{Instrument, Span};
 use crate::error::{Error, Retry, TimedOut, retry};
 use crate::history::{History, Record};
 use crate::liveness::Liveness;
-use crate::queue::{Job, Outcome, Queue, Settled};
+use crate::queue::{Job, Outcome, Queue, QueueStats, Settled};
 use crate::trigger::Cause;
 
 /// What a reconcile asks for when all went well.
@@ -72,8 +72,11 @@ pub struct Run {
     pub key: ObjectKey,
     /// Why: the newest causes, oldest first.
     pub causes: Arc<[Arc<Cause>]>,
-    /// How many failures in a row came before.
+    /// 1, and one more for each run in a row before it that did not end well.
     pub attempt: u32,
+    /// Whether no retry follows if this one fails: `max_retries` are used up. The object then waits for a change. Outages and
+    /// conflicts use up no retries.
+    pub is_last: bool,
 }
 
 /// What is done for an object: the function a user writes, and what surrounds it.
@@ -114,14 +117,23 @@ pub enum Verdict {
         /// What the panic said.
         message: String,
     },
+    /// It failed once more than `max_retries` allow, so that it is not tried again until something changes.
+    GaveUp {
+        /// How many runs in a row did not end well.
+        attempts: u32,
+        /// How the last of them ended: [`Verdict::Failed`], [`Verdict::TimedOut`] or [`Verdict::Panicked`].
+        last: Box<Verdict>,
+    },
+    /// It was cut off because the controller stops. That is no failure of its own: it is run again by whoever starts next.
+    Cut,
 }
 
 /// Who is told about the work; every method may be left as it is.
 pub trait Meter: Send + Sync + 'static {
     /// The caches are filled and the workers begin.
     fn ready(&self) {}
-    /// A key got into the queue.
-    fn queued(&self) {}
+    /// The controller's queue: `stats` tells how it is doing whenever it is asked, and nothing once the controller is gone.
+    fn queue(&self, _stats: Box<dyn Fn() -> Option<QueueStats> + Send + Sync>) {}
     /// A key that failed waits for another try.
     fn retried(&self) {}
     /// A worker comes to life.
@@ -173,7 +185,20 @@ impl Worker {
             worker.began(job.waited());
             let causes: Arc<[Arc<Cause>]> = job.take_causes().into_all().collect();
             let reconcile = one(&self.name, &job, causes.clone(), &*self.reconciler, self.timeout, &mut self.cut);
-            let (verdict, outcome) = reconcile.await;
+            let (mut verdict, outcome) = reconcile.await;
+            if outcome == Outcome::Failed && job.is_last() {
+                let attempts = job.attempt();
+                tracing::error!(
+                    controller = &*self.name,
+                    key = %job.key(),
+                    attempts,
+                    "all retries are used up; waiting until something changes"
+                );
+                if let Verdict::Failed { retried, .. } = &mut verdict {
+                    *retried = false;
+                }
+                verdict = Verdict::GaveUp { attempts, last: Box::new(verdict) };
+            }
             let now = Instant::now().into_std();
             let took = now.saturating_duration_since(job.started());
             worker.ended(&verdict, took);
@@ -204,7 +229,7 @@ async fn one(
     if !job.is_first() {
         let_go().await;
     }
-    let mut run = Some(Run { key: key.clone(), causes, attempt });
+    let mut run = Some(Run { key: key.clone(), causes, attempt, is_last: job.is_last() });
     let begun = poll_fn(|cx| Poll::Ready(run.take().map(|run| begin(reconciler, run, &span, cx)))).await;
     match begun.expect("it is polled once, because it is ready then") {
         Ok(Begun::Ended(ended)) => ended,
@@ -288,23 +313,30 @@ impl Running {
         tokio::select! {
             // What has ended has ended, also if it is late.
             biased;
-            ended = &mut self.rest => return self.settled(ended),
+            ended = &mut self.rest => return self.settled(ended, Verdict::Cut),
             () = late => self.span.in_scope(|| {
                 tracing::warn!(timeout = ?timeout.unwrap_or_default(), "the reconcile took too long");
             }),
-            () = cut => {}
+            () = cut => return self.aborted(Verdict::Cut).await,
         }
-        // Until it has ended: a key whose reconcile blocks its thread is not handed out again.
-        self.rest.abort();
-        let ended = (&mut self.rest).await;
-        self.settled(ended)
+        self.aborted(Verdict::TimedOut).await
     }
 
-    fn settled(&self, ended: Result<(Verdict, Outcome), JoinError>) -> (Verdict, Outcome) {
+    /// Ends it, and waits until it has ended: a key whose reconcile blocks its thread is not handed out again.
+    async fn aborted(mut self, why: Verdict) -> (Verdict, Outcome) {
+        self.rest.abort();
+        let ended = (&mut self.rest).await;
+        self.settled(ended, why)
+    }
+
+    /// How it ended; `cancelled` is what to call it if it did not come to its end.
+    fn settled(&self, ended: Result<(Verdict, Outcome), JoinError>, cancelled: Verdict) -> (Verdict, Outcome) {
         match ended.map_err(JoinError::try_into_panic) {
             Ok(ended) => ended,
             Err(Ok(panic)) => after_panic(&self.span, &*panic),
-            Err(Err(_cancelled)) => (Verdict::TimedOut, Outcome::Failed),
+            // The queue is closed by now and forgets the key, whatever it is told.
+            Err(Err(_)) if cancelled == Verdict::Cut => (cancelled, Outcome::Done),
+            Err(Err(_)) => (cancelled, Outcome::Failed),
         }
     }
 }

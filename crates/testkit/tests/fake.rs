@@ -215,7 +215,7 @@ async fn reactions() -> Result<()> {
     let cases: [(Script, &str, Option<Retry>); 9] = [
         (|fake| fake.when::<Deployment>(Verb::Apply).once().fail(503), "→ 503", Some(Retry::Outage)),
         (|fake| fake.when::<Deployment>(Verb::Apply).named("web").conflict(), "→ 409", Some(Retry::Fresh)),
-        (|fake| fake.when::<Deployment>(Verb::Apply).fail(422), "→ 422", Some(Retry::UntilChanged)),
+        (|fake| fake.when::<Deployment>(Verb::Apply).fail(422), "→ 422", Some(Retry::Backoff)),
         (|fake| fake.when::<Deployment>(Verb::Apply).fail_with(403, "not you"), "→ 403", Some(Retry::Backoff)),
         (
             |fake| fake.when::<Deployment>(Verb::WRITES).throttle(Duration::from_secs(7)),

@@ -1,8 +1,9 @@
 //! An operator as a process: what it answers to flags, and how it ends. The process is this very program, started by itself
 //! with [`CHILD`] set; so it brings its own `main`.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use konverge::prelude::*;
 use konverge_testkit::Cluster;
@@ -23,15 +24,24 @@ async fn never_done(_: Context<Tantalus>) -> Result<Action> {
     std::future::pending().await
 }
 
+async fn talks(ctx: Context<Tantalus>) -> Result<Action> {
+    konverge::tracing::info!(name = ctx.name(), "reconciling");
+    writeln!(std::io::stdout(), "reconciled {}", ctx.name())?;
+    Ok(Action::await_change())
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
-    if std::env::var_os(CHILD).is_some() {
-        return operate().await;
+    match std::env::var(CHILD).as_deref() {
+        Ok("talks") => return operate_as_told().await,
+        Ok(_) => return operate().await,
+        Err(_) => {}
     }
     code_is_stronger_than_flags_and_flags_are_heard();
     a_reader_that_has_seen_enough_is_no_error();
     a_flag_that_there_is_not_is_named_once();
     whoever_asks_twice_is_not_kept_waiting();
+    a_log_that_nobody_reads_stops_nothing();
     Ok(())
 }
 
@@ -41,6 +51,22 @@ async fn operate() -> Result<()> {
     cluster.create(Tantalus::new("t", TantalusSpec { wants: "water".into() })).await?;
     let operator = Operator::<Tantalus>::new().reconcile(never_done).client(cluster.client());
     operator.configure(|settings| settings.controller.max_concurrent_reconciles = 3).run().await
+}
+
+/// Creates an object for each line of stdin, and ends with that.
+async fn operate_as_told() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    cluster.install::<Tantalus>().await?;
+    let (names, mut told) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).for_each(|name| drop(names.send(name))));
+    let operator = Operator::<Tantalus>::new().reconcile(talks).client(cluster.client());
+    let created = async {
+        while let Some(name) = told.recv().await {
+            let wants = TantalusSpec { wants: "to be heard".into() };
+            cluster.create(Tantalus::new(&name, wants)).await.expect("the cluster takes it");
+        }
+    };
+    operator.run_until(created).await
 }
 
 fn operator(flags: &[&str]) -> Command {
@@ -99,4 +125,42 @@ fn whoever_asks_twice_is_not_kept_waiting() {
     kill(child.id());
     wait_for(&mut log, "a second time");
     assert_eq!(child.wait().expect("it ends").code(), Some(1));
+}
+
+/// `operator 2>&1 | head`: the lines are lost, and nothing else. More objects come than there are workers.
+fn a_log_that_nobody_reads_stops_nothing() {
+    let mut command = operator(&["--metrics-bind-address=0", "--health-probe-bind-address=0"]);
+    let command = command.env(CHILD, "talks").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    let mut names = child.stdin.take().expect("it is piped");
+    let done = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let log = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+    // Whoever hangs ends the wait below, which then finds nothing more to read.
+    let (ended, waiting) = std::sync::mpsc::channel::<()>();
+    let id = child.id().to_string();
+    let watchdog = std::thread::spawn(move || {
+        if waiting.recv_timeout(Duration::from_secs(120)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            let _ = Command::new("kill").args(["-9", &id]).status();
+        }
+    });
+    let mut create = |name: &str| writeln!(names, "{name}").expect("it listens");
+    create("first");
+    assert!(log.map_while(Result::ok).any(|line| line.contains("reconciling")), "it ended before it said anything");
+    // With the iterator the pipe was closed.
+    let rest: Vec<String> = (0..30).map(|number| format!("t{number}")).collect();
+    rest.iter().for_each(|name| create(name));
+    let mut expected: Vec<String> = rest.iter().map(|name| format!("reconciled {name}")).collect();
+    expected.push("reconciled first".into());
+    for line in done.map_while(Result::ok) {
+        expected.retain(|expected| *expected != line);
+        if expected.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(expected, [] as [String; 0], "these were not reconciled");
+    drop(names);
+    let code = child.wait().expect("it ends");
+    drop(ended);
+    watchdog.join().expect("the watchdog does not panic");
+    assert!(code.success(), "{code}");
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use konverge_runtime::QueueStats;
 use parking_lot::{Mutex, RwLock};
 
 use super::latency::{Latency, QUEUE, RECONCILE};
@@ -53,6 +54,9 @@ pub(super) const ERROR: usize = 3;
 /// Asks the queue how many entries are due, by priority.
 type Depth = Box<dyn Fn(&mut dyn FnMut(i32, usize)) + Send + Sync>;
 
+/// Asks the engine's queue how it is doing; nothing once it is gone.
+type Stats = Box<dyn Fn() -> Option<QueueStats> + Send + Sync>;
+
 pub(super) struct State {
     epoch: Instant,
     pub results: [AtomicU64; RESULTS.len()],
@@ -62,10 +66,13 @@ pub(super) struct State {
     /// Also what the queue calls work: both begin and end together.
     pub took: Latency,
     pub max_concurrent: AtomicU64,
-    pub adds: AtomicU64,
+    /// What was counted here, or what the queue has counted when it was last asked.
+    adds: AtomicU64,
+    pub gave_up: AtomicU64,
     pub retries: AtomicU64,
     pub waited: Latency,
     depth: RwLock<Option<Depth>>,
+    queue: RwLock<Option<Stats>>,
     /// One a worker; 0 while it is idle, else when its work began, in nanoseconds since the epoch.
     slots: Mutex<Vec<Arc<AtomicU64>>>,
 }
@@ -89,6 +96,8 @@ impl State {
             took: Latency::at(&[&RECONCILE, &QUEUE]),
             max_concurrent: AtomicU64::default(),
             adds: AtomicU64::default(),
+            gave_up: AtomicU64::default(),
+            queue: RwLock::default(),
             retries: AtomicU64::default(),
             waited: Latency::at(&[&QUEUE]),
             depth: RwLock::default(),
@@ -108,16 +117,28 @@ impl State {
         running
     }
 
+    /// Keys that became due so far.
+    pub fn adds(&self) -> f64 {
+        if let Some(stats) = self.queue.read().as_ref().and_then(|stats| stats()) {
+            self.adds.fetch_max(stats.adds, Relaxed);
+        }
+        self.adds.load(Relaxed) as f64
+    }
+
     /// Depths by priority, as labels; 0 is always there, and what is beyond [`PRIORITIES`] is summed up.
     pub fn depths(&self) -> Vec<(String, usize)> {
         let mut depths = vec![(0, 0)];
         let mut rest = 0;
+        let stats = self.queue.read().as_ref().and_then(|stats| stats());
+        let of_queue = stats.map(|stats| stats.ready).unwrap_or_default();
+        let mut each = |priority, count| match depths.iter().position(|(known, _)| *known == priority) {
+            Some(known) => depths[known].1 += count,
+            None if depths.len() < PRIORITIES => depths.push((priority, count)),
+            None => rest += count,
+        };
+        of_queue.into_iter().enumerate().for_each(|(priority, ready)| each(priority as i32, ready));
         if let Some(depth) = &*self.depth.read() {
-            depth(&mut |priority, count| match depths.iter().position(|(known, _)| *known == priority) {
-                Some(known) => depths[known].1 += count,
-                None if depths.len() < PRIORITIES => depths.push((priority, count)),
-                None => rest += count,
-            });
+            depth(&mut each);
         }
         depths.sort_unstable();
         let rest = (rest > 0).then(|| (OVERFLOW.to_string(), rest));
@@ -155,7 +176,8 @@ impl ControllerMetrics {
         self.0.max_concurrent.store(workers as u64, Relaxed);
     }
 
-    /// A key got an entry in the queue. Wakeups that join an entry do not count.
+    /// A key became due. Wakeups that join a key which is due already do not count. Not for a controller that shows its
+    /// queue by [`ControllerMetrics::queue_from`].
     pub fn queued(&self) {
         self.0.adds.fetch_add(1, Relaxed);
     }
@@ -184,6 +206,16 @@ impl ControllerMetrics {
             count.fetch_add(1, Relaxed);
         });
         state.took.observe(took);
+    }
+
+    /// An object was given up: it failed once more than it may be retried.
+    pub fn gave_up(&self) {
+        self.0.gave_up.fetch_add(1, Relaxed);
+    }
+
+    /// The engine's queue, asked for its depth and for the keys that became due when the page is made.
+    pub(crate) fn queue_from(&self, stats: Box<dyn Fn() -> Option<QueueStats> + Send + Sync>) {
+        *self.0.queue.write() = Some(stats);
     }
 
     /// Who to ask for the queue's depth when the page is made: it is to call with a priority and how many keys of it

@@ -95,8 +95,8 @@ pub(super) static TABLE: &[Family] = &[
             }
         });
     }),
-    counter("workqueue_adds_total", "Keys that got an entry in the queue.", |engine, _, out| {
-        controllers(engine, |name, state| out.value(&[("name", name), ("controller", name)], load(&state.adds)));
+    counter("workqueue_adds_total", "Keys that became due, by a wakeup or after a delay.", |engine, _, out| {
+        controllers(engine, |name, state| out.value(&[("name", name), ("controller", name)], state.adds()));
     }),
     counter("workqueue_retries_total", "Keys that were put back after a failure.", |engine, _, out| {
         controllers(engine, |name, state| out.value(&[("name", name), ("controller", name)], load(&state.retries)));
@@ -167,7 +167,7 @@ pub(super) static TABLE: &[Family] = &[
             out.value(&[("type", r#type), ("severity", severity)], load(count));
         }
     }),
-    // The cache, for which nobody has names yet.
+    // For which nobody has names yet.
     gauge("konverge_cache_objects", "Objects in the cache.", |engine, _, out| {
         caches(engine, |labels, cached| out.value(labels, cached.objects as f64));
     }),
@@ -177,6 +177,11 @@ pub(super) static TABLE: &[Family] = &[
     counter("konverge_watch_restarts_total", "Watches that failed and had to begin again.", |engine, _, out| {
         caches(engine, |labels, cached| out.value(labels, cached.restarts as f64));
     }),
+    counter(
+        "konverge_reconcile_gave_up_total",
+        "Objects that failed once more than they may be retried, and wait for a change.",
+        |engine, _, out| controllers(engine, |name, state| out.value(&[("controller", name)], load(&state.gave_up))),
+    ),
     // The process, in everybody's words.
     counter("process_cpu_seconds_total", "CPU time of user and system.", |engine, _, out| {
         some(engine.process.cpu_seconds(), out);

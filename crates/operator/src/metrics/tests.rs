@@ -46,6 +46,7 @@ fn every_family_has_its_name_type_and_labels() {
         ("konverge_cache_objects", "gauge", "group kind"),
         ("konverge_cache_bytes", "gauge", "group kind"),
         ("konverge_watch_restarts_total", "counter", "group kind"),
+        ("konverge_reconcile_gave_up_total", "counter", "controller"),
         ("process_cpu_seconds_total", "counter", ""),
         ("process_resident_memory_bytes", "gauge", ""),
         ("process_virtual_memory_bytes", "gauge", ""),
@@ -91,6 +92,7 @@ fn a_controller_is_shown_at_zero_before_it_did_anything() {
         "controller_reconcile_errors_total",
         "controller_reconcile_duration_seconds_count",
         "controller_reconciliation_duration_seconds_count",
+        "konverge_reconcile_gave_up_total",
     ] {
         zero(&format!("{name}{{controller=webapp}}"));
     }

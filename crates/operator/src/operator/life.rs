@@ -4,6 +4,9 @@
 //! start   metrics and probes → recorder → caches → workers
 //! stop    workers finish → caches → recorder writes what is left → probes
 //! ```
+//!
+//! Watches, workers and the recorder go on after a panic, and liveness says so until they do their work again. A part that
+//! ends although nobody told it to ends the operator: whoever started the process starts it anew.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -25,8 +28,15 @@ use crate::kind::{Kind, Scope};
 use crate::meter::ControllerMeter;
 use crate::metrics::{Cached, KindMetrics, Metrics};
 use crate::probes::{Health, Probes};
+use crate::retry_after::with_retry_after;
 use crate::rules::Rules;
 use crate::settings::Settings;
+
+/// How long each step of a stop may take after the reconciles. A Pod has 30 s from SIGTERM to SIGKILL: 25 s for reconciles
+/// to finish and 1 s for those that are cut leave 4 s, and these are three of them.
+const WATCHES_END_WITHIN: Duration = Duration::from_millis(500);
+const EVENTS_WRITTEN_WITHIN: Duration = Duration::from_secs(2);
+const PROBES_END_WITHIN: Duration = Duration::from_millis(500);
 
 /// One kind of an operator, whatever its type.
 pub(super) trait Part: Send + Sync {
@@ -45,6 +55,7 @@ pub(super) trait Part: Send + Sync {
 /// What all parts share.
 pub(super) struct Shared<'a> {
     pub settings: &'a Settings,
+    /// The client that reconciles are given.
     pub client: Client,
     pub caches: Caches,
     pub writer: Writer,
@@ -61,11 +72,13 @@ impl<'a> Shared<'a> {
         log: EventLog,
         metrics: &'a Metrics,
         health: Health,
-    ) -> (Self, JoinHandle<()>) {
+    ) -> (Self, Recording) {
         let writer = Writer::new(client.clone(), FieldManager::new(settings.field_manager()), WriterOptions::default());
-        let options = RecorderOptions { controller: settings.name.clone(), log, ..RecorderOptions::default() };
+        let instance = format!("{}-{}", settings.name, host_name());
+        let options =
+            RecorderOptions { controller: settings.name.clone(), instance, log, ..RecorderOptions::default() };
         let (recorder, recording) = Recorder::new(writer.clone(), options);
-        let recording = tokio::spawn(recording.run());
+        let recording = Recording(tokio::spawn(recording.run()));
         let caches = Caches::new(client.clone(), WatchSettings::default());
         let shown = caches.clone();
         metrics.caches_from(move |each| {
@@ -75,19 +88,43 @@ impl<'a> Shared<'a> {
                 each(&api.kind, &api.group, Cached { objects: figures.objects, bytes: figures.bytes, restarts });
             }
         });
+        let watched = caches.clone();
+        health.liveness_from("watches", move || watched.liveness());
+        let recorded = recorder.clone();
+        health.liveness_from("events", move || recorded.liveness());
+        // The engine's own requests read the headers of their answers.
+        let client = with_retry_after(client);
         (Self { settings, client, caches, writer, recorder, metrics, health }, recording)
     }
 
     /// Ends the watches and writes the events that are left.
-    pub async fn close(self, recording: JoinHandle<()>) {
-        self.caches.shutdown().await;
+    pub async fn close(self, mut recording: Recording) {
+        if tokio::time::timeout(WATCHES_END_WITHIN, self.caches.shutdown()).await.is_err() {
+            tracing::warn!("a watch did not end in time; something blocks its thread");
+        }
         self.recorder.close();
-        let abort = recording.abort_handle();
-        if tokio::time::timeout(Duration::from_secs(5), recording).await.is_err() {
-            abort.abort();
+        if tokio::time::timeout(EVENTS_WRITTEN_WITHIN, &mut recording.0).await.is_err() {
             tracing::warn!("events that were left could not be written in time");
         }
     }
+}
+
+/// The task that writes the events. It ends with this: an operator that is dropped writes nothing more, as after a crash.
+pub(super) struct Recording(JoinHandle<()>);
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What the machine is called; in a cluster that is the name of the Pod.
+fn host_name() -> String {
+    #[cfg(unix)]
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    #[cfg(not(unix))]
+    let name = std::env::var("COMPUTERNAME").unwrap_or_default();
+    if name.is_empty() { "unknown".to_owned() } else { name }
 }
 
 /// Starts everything in order, and stops it in the reverse order.
@@ -109,7 +146,7 @@ pub(super) async fn life(
     }
     let health = Health::default();
     let probes = Probes::start(settings, metrics, &health)?;
-    let (shared, recording) = Shared::new(settings, client, log, metrics, health);
+    let (shared, mut recording) = Shared::new(settings, client, log, metrics, health);
 
     let (stopping, told) = watch::channel(false);
     let mut running = tokio::task::JoinSet::new();
@@ -123,12 +160,13 @@ pub(super) async fn life(
             Err(error) => format!("a controller ended by itself: {error}"),
             Ok(()) => "a controller ended by itself".to_owned(),
         })),
+        _ = &mut recording.0 => Err(Error::new("the task that writes events ended by itself")),
     };
-    tracing::info!("stopping: reconciles that run are let finish");
+    tracing::info!("stopping: waiting for running reconciles to finish");
     stopping.send_replace(true);
     while running.join_next().await.is_some() {}
     shared.close(recording).await;
-    probes.stop(Duration::from_secs(1)).await;
+    probes.stop(PROBES_END_WITHIN).await;
     ended
 }
 
@@ -140,6 +178,8 @@ impl<R: Kind> Part for Operator<R> {
     fn start(self: Box<Self>, shared: &Shared<'_>, mut stop: watch::Receiver<bool>) -> Result<BoxFuture<'static, ()>> {
         let (name, owner) = (self.controller_name(), R::resource());
         let settings = self.overrides.over(&shared.settings.controller);
+        // What this kind does differently is as wrong as a setting can be.
+        Settings { controller: settings.clone(), ..shared.settings.clone() }.check()?;
         let metrics = shared.metrics.controller(&name);
         metrics.set_max_concurrent(settings.max_concurrent_reconciles);
         let mut backoff = Backoff {
@@ -180,12 +220,9 @@ impl<R: Kind> Part for Operator<R> {
             let steps = steps.clone();
             Box::pin(async move { steps.walk(run).await })
         };
-        let shown = Arc::downgrade(&controller);
-        metrics.depth_from(move |each| {
-            let Some(controller) = shown.upgrade() else { return };
-            for (priority, ready) in controller.queue().ready.into_iter().enumerate() {
-                each(priority as i32, ready);
-            }
+        let workers = Arc::downgrade(&controller);
+        shared.health.liveness_from(&format!("workers-{name}"), move || {
+            workers.upgrade().map_or(Ok(()), |controller| controller.liveness())
         });
         Ok(Box::pin(async move {
             let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };

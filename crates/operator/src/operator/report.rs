@@ -161,7 +161,7 @@ impl<R: Kind> Steps<R> {
         let conditions = Conditions::of(&current.value());
         let ready = conditions.get(READY);
         let is_ours = ready.is_some_and(|ready| self.mark.is_of(ready));
-        let given_up = (self.is_last(run) && retry(error) == Retry::Backoff).then_some(run.attempt);
+        let given_up = (run.is_last && retry(error) == Retry::Backoff).then_some(run.attempt);
         let condition = self.mark.condition(error, given_up);
         let is_final = given_up.is_some() || retry(error) == Retry::UntilChanged;
         // After a restart every object is looked at; what is wrong with it for good has been reported.
@@ -209,11 +209,6 @@ impl<R: Kind> Steps<R> {
             Err(error) if is_gone(&error) => Ok(()),
             withdrawn => withdrawn,
         }
-    }
-
-    /// Whether no retry follows if this run fails.
-    fn is_last(&self, run: &Run) -> bool {
-        self.max_retries.is_some_and(|most| run.attempt > most)
     }
 
     /// Records an error as an event about the object.

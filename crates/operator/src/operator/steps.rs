@@ -58,7 +58,7 @@ impl<R: Kind> Operator<R> {
         let definition = R::definition();
         let mark = Mark::of(self.name.as_deref(), definition.as_ref());
         let own = mark.clone();
-        let (limit, max_retries) = (options.timeout, options.queue.backoff.max_retries);
+        let limit = options.timeout;
         let options = ControllerOptions {
             predicate: options.predicate.and(Predicate::new(move |old, new| !own.is_all_that_differs(old, new))),
             // The steps keep the limit themselves, and report that it was passed; the worker ends what not even that does.
@@ -90,7 +90,6 @@ impl<R: Kind> Operator<R> {
             requeue_after: self.requeue_after,
             on_error: self.on_error.clone(),
             limit,
-            max_retries,
             mark,
             has_conditions: may_have_condition::<R>(definition.as_ref()),
             engine,
@@ -107,8 +106,6 @@ pub(super) struct Steps<R: Kind> {
     pub on_error: Option<Hook<R>>,
     /// How long one reconcile may take.
     limit: Option<Duration>,
-    /// How often an object is tried again.
-    pub max_retries: Option<u32>,
     /// How reports of failures begin.
     pub mark: Mark,
     /// Whether failures are shown in the status, too.

@@ -72,7 +72,7 @@ impl<R: Kind> Trial<'_, R> {
         let Some(object) = primary.get(&key) else {
             return Err(Error::permanent(format!("there is no {kind} {key} that could be reconciled")));
         };
-        let run = Run { causes: [Arc::new(seen(kind, &object))].into(), key, attempt: 0 };
+        let run = Run { causes: [Arc::new(seen(kind, &object))].into(), key, attempt: 0, is_last: false };
         steps.walk(run).await
     }
 

@@ -101,7 +101,8 @@ impl SettingsError {
                 std::process::exit(0)
             }
             error => {
-                eprintln!("error: {}", chain(&error));
+                // Whoever closed stderr does not want to know; the exit code says it all the same.
+                let _ = writeln!(std::io::stderr(), "error: {}", chain(&error));
                 std::process::exit(2)
             }
         }

@@ -49,6 +49,9 @@ pub enum WriteError {
         message: String,
         /// Each problem with its field.
         causes: Vec<Cause>,
+        /// Whether the server said so. It may say something else later, when a policy is relaxed, a quota is raised or a
+        /// CRD is upgraded; what was found before anything was sent stays wrong until somebody changes it.
+        by_server: bool,
     },
     /// What was to be written, or its kind or namespace, is not there.
     #[error("{message}")]
@@ -167,7 +170,7 @@ impl WriteError {
 
     /// A problem found before anything was sent.
     pub(crate) fn invalid(errors: &FieldErrors) -> Self {
-        Self::Invalid { message: errors.to_string(), causes: errors.causes() }
+        Self::Invalid { message: errors.to_string(), causes: errors.causes(), by_server: false }
     }
 
     /// The error behind an answer. `writes` tells whether something may have changed.
@@ -190,13 +193,34 @@ impl WriteError {
             409 => Self::Conflict { fields: causes.iter().filter_map(field_conflict).collect(), message },
             410 => Self::Gone { message },
             403 => Self::Forbidden { rule: missing_rule(&act, &message).map(Box::new), message },
-            // 400 is what a server says that cannot even read the object.
-            400 | 413 | 422 => Self::Invalid { message, causes },
+            // 400 is what a server says that cannot even read the object; 422 also to a JSON patch whose `test` fails.
+            400 | 413 | 422 => Self::Invalid { message, causes, by_server: true },
             429 | 503 => Self::Throttled { retry_after: pause(refusal.headers, &status), message },
-            // An applied field that the schema does not declare: answered with 500, but no retry will declare it.
-            500 if message.starts_with(UNTYPED) => Self::Invalid { message, causes },
+            // An applied field that the schema does not declare: answered with 500, but the server is well.
+            500 if message.starts_with(UNTYPED) => Self::Invalid { message, causes, by_server: true },
             408 | 500.. if writes => Self::Unknown { act: Box::new(act), source: message.into() },
             _ => Self::Other { code, message },
+        }
+    }
+
+    /// What an error of a kube client would be if it were one of our own writes; none for what no server has to do with,
+    /// such as an answer that does not fit its type. It is for judging the error, not for showing it: which object it is
+    /// about, kube does not tell.
+    pub(crate) fn of_kube(error: &kube::Error) -> Option<Self> {
+        let act = Act { verb: "ask", group: String::new(), resource: String::new(), key: ObjectKey::new(None, "") };
+        match error {
+            kube::Error::Api(status) => {
+                let body = serde_json::to_vec(status).unwrap_or_default();
+                let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                Some(Self::refused(act, true, Refusal { code, headers: &HeaderMap::new(), body: &body }))
+            }
+            kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => {
+                let connected = !never_connected(error);
+                let source: BoxError = error.to_string().into();
+                let act = Box::new(act);
+                Some(if connected { Self::Unknown { act, source } } else { Self::Unreachable { act, source } })
+            }
+            _ => None,
         }
     }
 

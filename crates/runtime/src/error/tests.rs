@@ -35,13 +35,13 @@ fn an_answer_becomes_an_error_and_a_policy() {
     let untyped = "failed to create typed patch object (default/w): .spec.x: field not declared in schema";
     type Case = (u16, &'static [(&'static str, &'static str)], String, &'static str, Retry);
     let cases: [Case; 19] = [
-        (500, &[], json(Status::failure(500, "", untyped)), "Invalid", Retry::UntilChanged),
+        (500, &[], json(Status::failure(500, "", untyped)), "Invalid", Retry::Backoff),
         (409, &[], json(Status::modified("apps", "deployments", "web")), "Conflict", Retry::Fresh),
         (409, &[], json(conflict), "Conflict", Retry::Backoff),
         (409, &[], json(Status::already_exists("apps", "deployments", "web")), "AlreadyExists", Retry::Fresh),
-        (422, &[], json(Status::invalid("apps", "Deployment", "web", &[size])), "Invalid", Retry::UntilChanged),
-        (400, &[], json(Status::bad_request("what?")), "Invalid", Retry::UntilChanged),
-        (413, &[], "request body too large".into(), "Invalid", Retry::UntilChanged),
+        (422, &[], json(Status::invalid("apps", "Deployment", "web", &[size])), "Invalid", Retry::Backoff),
+        (400, &[], json(Status::bad_request("what?")), "Invalid", Retry::Backoff),
+        (413, &[], "request body too large".into(), "Invalid", Retry::Backoff),
         (403, &[], json(Status::forbidden("apps", "deployments", "web", "no")), "Forbidden", Retry::Backoff),
         (404, &[], json(Status::not_found("apps", "deployments", "web")), "NotFound", Retry::Backoff),
         (404, &[], "404 page not found".into(), "KindNotFound", Retry::Backoff),
@@ -62,6 +62,41 @@ fn an_answer_becomes_an_error_and_a_policy() {
     }
 }
 
+/// An error of a kube client, as `ctx.client()` is one, counts for as much as one of our own writes.
+#[test]
+fn an_error_of_kube_is_judged_like_a_write() {
+    let api = |status: Status| {
+        let status: kube::core::Status = serde_json::from_str(&json(status)).unwrap();
+        kube::Error::Api(status.boxed())
+    };
+    let lost = |kind: std::io::ErrorKind| kube::Error::Service(std::io::Error::from(kind).into());
+    let throttled = || Status::failure(429, "TooManyRequests", "slow down");
+    let cases: [(fn(kube::Error) -> Error, &str); 3] = [
+        (Error::from, "as it is"),
+        (|error| Error::from(std::io::Error::other(error)), "wrapped in another"),
+        (|error| Error::new(Box::new(error) as BoxError), "boxed"),
+    ];
+    for (wrap, how) in cases {
+        for (error, reason, expect) in [
+            (api(Status::modified("apps", "deployments", "web")), "Conflict", Retry::Fresh),
+            (api(Status::already_exists("apps", "deployments", "web")), "AlreadyExists", Retry::Fresh),
+            (api(throttled().retry_after(3)), "Throttled", Retry::Hold(Duration::from_secs(3))),
+            (api(throttled()), "Throttled", Retry::Outage),
+            (api(Status::not_found("apps", "deployments", "web")), "NotFound", Retry::Backoff),
+            (api(Status::forbidden("apps", "deployments", "web", "no")), "Forbidden", Retry::Backoff),
+            (api(Status::bad_request("what?")), "Invalid", Retry::Backoff),
+            (api(Status::internal("etcdserver: request timed out")), "Unknown", Retry::Outage),
+            (lost(std::io::ErrorKind::ConnectionRefused), "Unreachable", Retry::Outage),
+            (lost(std::io::ErrorKind::ConnectionReset), "Unknown", Retry::Outage),
+            (kube::Error::LinesCodecMaxLineLengthExceeded, "Failed", Retry::Backoff),
+        ] {
+            let text = format!("{error}");
+            let error = wrap(error);
+            assert_eq!((error.get_reason(), retry(&error)), (reason, expect), "{text}, {how}");
+        }
+    }
+}
+
 #[test]
 fn what_was_said_outright_is_what_happens() {
     let second = Duration::from_secs(1);
@@ -75,6 +110,8 @@ fn what_was_said_outright_is_what_happens() {
         (Error::permanent(io()), Retry::UntilChanged),
         (Error::retry_after(second, io()), Retry::After(second)),
         (Error::from(invalid()), Retry::UntilChanged),
+        // Found before anything was sent: no server has to change its mind.
+        (Error::from(WriteError::invalid(&invalid())), Retry::UntilChanged),
         (Error::retry_after(second, invalid()), Retry::After(second)),
         (Error::from(fenced()), Retry::Stop),
         // Wrapped in an error of the user it is still what it is.

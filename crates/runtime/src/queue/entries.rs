@@ -53,6 +53,9 @@ pub(super) struct Entry {
     last_cause: u32,
     /// Failures in a row.
     pub failures: u32,
+    /// Runs in a row, between and besides the failures, in which others were in the way. They lengthen the wait, and use
+    /// up no retries.
+    pub hindered: u16,
     /// How many changes in a row have cut a backoff short.
     pub early: u16,
     dropped_causes: u16,
@@ -73,6 +76,17 @@ pub(super) struct List {
     pub head: u32,
     tail: u32,
     pub len: usize,
+}
+
+impl Entry {
+    /// Runs in a row that did not end well, whoever was to blame.
+    pub(super) fn bad_runs(&self) -> u32 {
+        self.failures.saturating_add(u32::from(self.hindered))
+    }
+
+    pub(super) fn forget_failures(&mut self) {
+        (self.failures, self.hindered, self.early) = (0, 0, 0);
+    }
 }
 
 impl List {
@@ -147,6 +161,7 @@ impl<C> Entries<C> {
             first_cause: NONE,
             last_cause: NONE,
             failures: 0,
+            hindered: 0,
             early: 0,
             dropped_causes: 0,
             causes: 0,

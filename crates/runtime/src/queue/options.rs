@@ -53,7 +53,8 @@ pub struct QueueStats {
     pub longest_running: Option<Duration>,
     /// How long the oldest ready key has had its place; a key takes a new one when its priority rises.
     pub oldest_ready: Option<Duration>,
-    /// Wakeups taken so far.
+    /// How often a key became ready so far: by a wakeup, or because its time had come. Wakeups that joined a key which was
+    /// ready already are not counted, as in client-go.
     pub adds: u64,
     /// Failures that led to a retry so far.
     pub retries: u64,

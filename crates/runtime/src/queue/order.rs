@@ -11,7 +11,8 @@
 //! One entry a key, whatever happens: wakeups of a key that waits are merged (the higher priority, the earlier time),
 //! wakeups of a key that runs are kept until it is finished.
 //!
-//! **Backoff** counts what [`Order::finish`] calls failed and nothing else. While a key backs off
+//! **Backoff** counts what [`Order::finish`] calls failed and nothing else; runs in which others were in the way (an outage)
+//! are counted beside it, for their own wait. While a key backs off
 //! - a resync or a retry waits with it: its cause is kept, the time stays;
 //! - a change cuts the wait short, and the count of failures stays as it was. A reconciler that changes its own object
 //!   and then fails would turn that into a hot loop, so the cut has a backoff of its own: the first change in a row runs
@@ -63,6 +64,8 @@ pub(super) struct Taken<C> {
     pub key: ObjectKey,
     pub causes: Causes<C>,
     pub attempt: u32,
+    /// Whether a failure of this run would be the end of trying.
+    pub last: bool,
     pub waited: Duration,
     pub priority: Priority,
 }
@@ -147,7 +150,6 @@ impl<C> Order<C> {
             }
             None => (self.entries.insert(hash, key.clone()), Added::New),
         };
-        self.adds += 1;
         self.entries.push_cause(slot, wakeup.cause);
         let due = wakeup.after.map_or(now, |after| now + ticks(after));
         self.wake(slot, wakeup.priority, due, now);
@@ -181,8 +183,9 @@ impl<C> Order<C> {
         let waited = Duration::from_nanos(now.saturating_sub(entry.ready));
         (entry.state, entry.at, entry.woken, entry.gave_up) = (State::Running, now, None, false);
         let key = entry.key.clone().expect("a ready entry has a key");
-        let (attempt, priority) = (entry.failures.saturating_add(1), entry.priority);
-        Next::Take(Taken { ticket: Ticket(slot), key, causes, attempt, waited, priority })
+        let (attempt, priority) = (entry.bad_runs().saturating_add(1), entry.priority);
+        let last = self.backoff.is_exhausted(entry.failures.saturating_add(1));
+        Next::Take(Taken { ticket: Ticket(slot), key, causes, attempt, last, waited, priority })
     }
 
     /// A key that was taken is handed back. `dice` is from 0 to 1.
@@ -193,9 +196,9 @@ impl<C> Order<C> {
         entry.state = State::Idle;
         let (woken, due) = (entry.woken.take(), entry.ready);
         match outcome {
-            Outcome::Done => (entry.failures, entry.early) = (0, 0),
+            Outcome::Done => entry.forget_failures(),
             Outcome::Again(after) => {
-                (entry.failures, entry.early) = (0, 0);
+                entry.forget_failures();
                 self.wait(slot, State::Again, now + ticks(after), Priority::Retry);
             }
             Outcome::Failed => {
@@ -211,10 +214,10 @@ impl<C> Order<C> {
                 }
             }
             Outcome::Hindered => {
-                entry.failures = entry.failures.saturating_add(1);
+                entry.hindered = entry.hindered.saturating_add(1);
                 self.retries += 1;
                 let began = entry.at;
-                let delay = self.backoff.thrown(entry.failures, dice).min(Outcome::HINDERED);
+                let delay = self.backoff.thrown(entry.bad_runs(), dice).min(Outcome::HINDERED);
                 let least = self.backoff.thrown(1, dice).min(Outcome::HINDERED);
                 entry.floor = now + ticks(self.backoff.delay(u32::from(entry.early)));
                 entry.cut = false;
@@ -347,14 +350,16 @@ impl<C> Order<C> {
         let entry = self.entries.get_mut(slot);
         let higher = entry.priority.max(priority);
         if entry.gave_up && priority.is_change() {
-            (entry.gave_up, entry.failures, entry.early) = (false, 0, entry.early.saturating_add(1));
+            let early = entry.early.saturating_add(1);
+            entry.forget_failures();
+            (entry.gave_up, entry.early) = (false, early);
         }
         match entry.state {
             State::Idle => self.place(slot, State::Delayed, due, priority, now),
             State::Ready if higher > entry.priority => {
                 let ready = entry.ready;
                 self.unready(slot);
-                self.place(slot, State::Ready, ready, higher, now);
+                self.line_up(slot, ready, higher, now);
             }
             State::Ready => {}
             // A reconcile that asked to run again has no claim to a priority before that time.
@@ -390,6 +395,12 @@ impl<C> Order<C> {
         if due > now {
             return self.wait(slot, state, due, priority);
         }
+        self.adds += 1;
+        self.line_up(slot, due, priority, now);
+    }
+
+    /// Puts an entry at the end of the ready ones of its priority.
+    fn line_up(&mut self, slot: u32, due: u64, priority: Priority, now: u64) {
         let entry = self.entries.get_mut(slot);
         (entry.state, entry.priority, entry.at, entry.ready) = (State::Ready, priority, now, due);
         self.entries.push_back(&mut self.ready[priority as usize], slot);
@@ -429,11 +440,12 @@ impl<C> Order<C> {
     fn settle(&mut self, slot: u32) -> Settled {
         let entry = self.entries.get(slot);
         let (at, failures) = (entry.at, entry.failures);
+        let bad_runs = entry.bad_runs();
         match entry.state {
             State::Ready => return Settled::Ready,
             State::Resting if !self.closed => return Settled::GaveUp { failures },
             State::Delayed | State::Again | State::Backoff if !self.closed => {
-                return Settled::Waits { until: self.instant(at), failures };
+                return Settled::Waits { until: self.instant(at), failures: bad_runs };
             }
             State::Resting => self.entries.unlink(&mut self.resting, slot),
             State::Delayed | State::Again | State::Backoff => self.unwait(slot),

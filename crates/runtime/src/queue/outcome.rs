@@ -12,7 +12,8 @@ pub enum Outcome {
     /// It failed; run again after the next delay of the [`Backoff`](crate::Backoff), or rest if the retries are used up.
     Failed,
     /// Others were in the way: the server was away, another writer was faster. Run again after the next delay of the
-    /// backoff, but at most [`Outcome::HINDERED`] after this run began. However often, the key is not given up for it.
+    /// backoff, but at most [`Outcome::HINDERED`] after this run began. However often, the key is not given up for it, and its retries are
+    /// left as they were.
     Hindered,
     /// It was turned away (HTTP 429 or 503 with `Retry-After`): run again after this long and nothing before that, not
     /// even for a change. This is no failure of the key: its count stays as it was. Shorter than the backoff's
@@ -39,7 +40,7 @@ pub enum Settled {
     Waits {
         /// For this instant, unless something wakes it earlier.
         until: Instant,
-        /// With this many failures in a row behind it.
+        /// With this many runs in a row behind it that did not end well, those included in which others were in the way.
         failures: u32,
     },
     /// It rests until something wakes it: its retries are used up, or it was given up.

@@ -186,6 +186,8 @@ struct Known {
     running: bool,
     /// Failures in a row.
     failures: u32,
+    /// Runs in a row in which others were in the way.
+    hindered: u32,
     /// A change came while it ran.
     changed: bool,
     resting: bool,
@@ -235,12 +237,12 @@ proptest! {
                     known.changed |= change && known.running;
                     known.changed_in_backoff |= change;
                     if change && std::mem::take(&mut known.resting) {
-                        known.failures = 0;
+                        (known.failures, known.hindered) = (0, 0);
                     }
                 }
                 Fact::Took { key, attempt, .. } => {
                     let known = known.entry(*key).or_default();
-                    prop_assert_eq!(*attempt, known.failures + 1, "attempt of {} at {:?}", key, at);
+                    prop_assert_eq!(*attempt, known.failures + known.hindered + 1, "attempt of {} at {:?}", key, at);
                     if let Some(until) = known.backoff.take().filter(|_| !known.changed_in_backoff) {
                         prop_assert!(*at >= until, "{key} ran at {at:?}, but backs off until {until:?}");
                     }
@@ -251,13 +253,14 @@ proptest! {
                     known.running = false;
                     let ends = |failures| backoff.max_retries.is_some_and(|most| failures > most);
                     match outcome {
-                        Outcome::Done | Outcome::Again(_) => known.failures = 0,
-                        Outcome::Failed | Outcome::Hindered | Outcome::GaveUp => known.failures += 1,
+                        Outcome::Done | Outcome::Again(_) => (known.failures, known.hindered) = (0, 0),
+                        Outcome::Failed | Outcome::GaveUp => known.failures += 1,
+                        Outcome::Hindered => known.hindered += 1,
                         Outcome::Hold(_) => {}
                     }
                     let rests = *outcome == Outcome::GaveUp || *outcome == Outcome::Failed && ends(known.failures);
                     if rests && known.changed {
-                        known.failures = 0;
+                        (known.failures, known.hindered) = (0, 0);
                     }
                     known.resting = rests && !known.changed;
                     if known.resting && matches!(settled, Settled::GaveUp { .. }) {

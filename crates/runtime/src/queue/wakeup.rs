@@ -7,7 +7,7 @@ use std::time::Duration;
 /// (see [`Ageing`](crate::Ageing)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Nothing is known to have changed: the first list, a relist, a look now and then.
+    /// Nothing is known to have changed: the first list, a look now and then.
     Resync,
     /// A retry after a failure, or a reconcile that asked to run again. The queue gives this one itself.
     Retry,

@@ -1,5 +1,6 @@
 //! Which changes count. In: an object as it was and as it is. Out: whether to wake anybody. A deletion always counts, and
-//! so does an object that is new: there is nothing to compare with.
+//! so does its start, when the object gets a deletionTimestamp: cleanups run then. An object that is new counts, too:
+//! there is nothing to compare with.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ type Test = Arc<dyn Fn(&Object, &Object) -> bool + Send + Sync>;
 ///
 /// ```
 /// use konverge_runtime::Predicate;
-/// let counts = Predicate::generation_changed().or(Predicate::annotations_changed()).or(Predicate::terminating_changed());
+/// let counts = Predicate::generation_changed().or(Predicate::annotations_changed());
 /// ```
 #[derive(Clone)]
 pub struct Predicate(Test);
@@ -55,7 +56,7 @@ impl Predicate {
         Self::new(|before, after| !before.finalizers().eq(after.finalizers()))
     }
 
-    /// It began to be deleted.
+    /// It began to be deleted. That counts whatever the predicate; this one is for those who want nothing else.
     pub fn terminating_changed() -> Self {
         Self::new(|before, after| before.is_terminating() != after.is_terminating())
     }
@@ -81,10 +82,12 @@ impl Predicate {
         Self::new(move |before, after| !(self.0)(before, after))
     }
 
-    /// Whether a change goes through. One that is not between two states of the same object always does, and so does one
-    /// that the predicate panics about: a reconcile too many does no harm, one too few may.
+    /// Whether a change goes through. One that is not between two states of the same object always does, and so do the
+    /// start of a deletion and a change that the predicate panics about: a reconcile too many does no harm, one too few
+    /// may.
     pub fn lets_through(&self, change: &Change) -> bool {
         match (change.before(), change.after()) {
+            (Some(before), Some(after)) if before.is_terminating() != after.is_terminating() => true,
             (Some(before), Some(after)) => guarded(|| (self.0)(before, after)).unwrap_or_else(|| {
                 tracing::error!(key = %change.key(), "a predicate panicked; the change counts");
                 true

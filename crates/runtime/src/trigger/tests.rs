@@ -49,17 +49,18 @@ fn predicates() {
     for (predicate, expect) in [
         (Predicate::always(), &all[..]),
         (Predicate::resource_version_changed(), &all[..]),
-        (Predicate::generation_changed(), &["generation"][..]),
-        (Predicate::labels_changed(), &["labels"]),
-        (Predicate::annotations_changed(), &["annotations"]),
-        (Predicate::finalizers_changed(), &["finalizers"]),
-        (Predicate::spec_changed(), &["spec"]),
+        // Whatever a predicate says, the start of a deletion counts.
+        (Predicate::generation_changed(), &["generation", "terminating"][..]),
+        (Predicate::labels_changed(), &["labels", "terminating"]),
+        (Predicate::annotations_changed(), &["annotations", "terminating"]),
+        (Predicate::finalizers_changed(), &["finalizers", "terminating"]),
+        (Predicate::spec_changed(), &["spec", "terminating"]),
         (Predicate::terminating_changed(), &["terminating"]),
-        (Predicate::generation_changed().or(Predicate::labels_changed()), &["generation", "labels"]),
-        (Predicate::always().and(Predicate::spec_changed()), &["spec"]),
-        (Predicate::spec_changed().and(Predicate::labels_changed()), &[]),
-        (Predicate::always().not(), &[]),
-        (Predicate::new(|_, after| after.label("app").as_deref() == Some("db")), &["labels"]),
+        (Predicate::generation_changed().or(Predicate::labels_changed()), &["generation", "labels", "terminating"]),
+        (Predicate::always().and(Predicate::spec_changed()), &["spec", "terminating"]),
+        (Predicate::spec_changed().and(Predicate::labels_changed()), &["terminating"]),
+        (Predicate::always().not(), &["terminating"]),
+        (Predicate::new(|_, after| after.label("app").as_deref() == Some("db")), &["labels", "terminating"]),
     ] {
         let through = EDITS.iter().filter(|(_, edit)| predicate.lets_through(&update(edit)));
         assert_eq!(through.map(|(name, _)| *name).collect::<Vec<_>>(), expect);
@@ -132,13 +133,20 @@ fn causes() {
 }
 
 #[test]
-fn a_list_is_less_urgent_than_a_change() {
+fn only_what_was_there_at_the_start_is_no_change() {
     let urgency = |change| Trigger::itself("Deployment").wakeups(&change).remove(0).priority;
-    let (new, gone) = (object(|_| ()), object(|_| ()));
-    assert_eq!(urgency(Change::created(new.clone(), Origin::Initial)), Priority::Resync);
-    assert_eq!(urgency(Change::created(new.clone(), Origin::Relist)), Priority::Resync);
-    assert_eq!(urgency(Change::created(new, Origin::Watch)), Priority::Change);
-    assert_eq!(urgency(Change::deleted(gone, Origin::Relist)), Priority::Change);
+    let (one, other) = (|| object(|_| ()), || object(|json| json["metadata"]["resourceVersion"] = "2".into()));
+    for (change, expect) in [
+        (Change::created(one(), Origin::Initial), Priority::Resync),
+        (Change::created(one(), Origin::Watch), Priority::Change),
+        // A list tells only of what is different from what was known: that is a change, though nobody saw it happen.
+        (Change::created(one(), Origin::Relist), Priority::Change),
+        (Change::updated(one(), other(), Origin::Relist), Priority::Change),
+        (Change::deleted(one(), Origin::Relist), Priority::Change),
+    ] {
+        let text = format!("{:?} by {:?}", change.before().is_some(), change.origin());
+        assert_eq!(urgency(change), expect, "{text}");
+    }
 }
 
 #[test]
@@ -150,6 +158,7 @@ fn some_objects_are_urgent_when_they_change() {
     assert_eq!(urgency(Change::created(tier("gold"), Origin::Watch)), Priority::Urgent);
     assert_eq!(urgency(Change::deleted(tier("gold"), Origin::Watch)), Priority::Urgent);
     assert_eq!(urgency(Change::created(tier("tin"), Origin::Watch)), Priority::Change);
+    assert_eq!(urgency(Change::created(tier("gold"), Origin::Relist)), Priority::Urgent);
     assert_eq!(urgency(Change::created(tier("gold"), Origin::Initial)), Priority::Resync);
     // One that panics is as good as none.
     let broken: Which = Arc::new(|_| panic!("no idea"));

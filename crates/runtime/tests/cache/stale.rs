@@ -129,7 +129,7 @@ async fn waiting_for_a_write() {
     assert!(cache.get(&key("a")).is_none(), "nobody told the cache");
     cache.seen(&key("a"), &version, Duration::from_secs(120)).await.unwrap();
     assert_eq!(cache.get(&key("a")).unwrap().resource_version(), version);
-    let error = cache.seen(&key("a"), "99999", Duration::from_secs(5)).await.unwrap_err();
+    let error = cache.seen(&key("a"), &u64::MAX.to_string(), Duration::from_secs(5)).await.unwrap_err();
     assert_eq!(error.to_string(), "the cache of ConfigMap did not catch up within 5s");
 }
 

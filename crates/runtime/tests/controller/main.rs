@@ -111,6 +111,45 @@ async fn a_panic_or_a_hang_ends_one_reconcile_and_no_more() {
     assert_eq!(ran("good-7"), 1);
 }
 
+/// Two retries, then nothing until something changes; whoever looks is told, and so is the reconcile itself beforehand.
+#[tokio::test]
+async fn who_is_given_up_is_told_of() {
+    let client = client().await;
+    for name in ["fails", "panics"] {
+        create(&client, name).await;
+    }
+    let mut options = quick();
+    options.queue.backoff.max_retries = Some(2);
+    let runs: Arc<Mutex<HashMap<String, Vec<(u32, bool)>>>> = Arc::default();
+    let noted = runs.clone();
+    let reconcile = move |run: Run| -> BoxFuture<Result<Action, Error>> {
+        let name = run.key.name().to_owned();
+        noted.lock().unwrap().entry(name.clone()).or_default().push((run.attempt, run.is_last));
+        Box::pin(async move {
+            assert!(name != "panics", "on purpose");
+            Err(Error::new("not yet"))
+        })
+    };
+    with_controller(client, options, reconcile, async |controller| {
+        let verdicts = |name: &str| -> Vec<Verdict> {
+            controller.history().of(&key(name)).into_iter().map(|record| record.verdict).collect()
+        };
+        let failed = |retried| Verdict::Failed { reason: "Failed".into(), message: "not yet".into(), retried };
+        let panicked = || Verdict::Panicked { message: "on purpose".into() };
+        let gave_up = |last| Verdict::GaveUp { attempts: 3, last: Box::new(last) };
+        for (name, expect) in [
+            ("fails", vec![failed(true), failed(true), gave_up(failed(false))]),
+            ("panics", vec![panicked(), panicked(), gave_up(panicked())]),
+        ] {
+            eventually("it to be given up", || verdicts(name).len() >= 3).await;
+            assert_eq!(verdicts(name), expect, "{name}");
+            assert_eq!(runs.lock().unwrap()[name], [(1, false), (2, false), (3, true)], "{name}");
+        }
+        assert_eq!(controller.queue().resting, 2);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_stop_lets_running_reconciles_finish() {
     let client = client().await;

@@ -71,7 +71,8 @@ impl WorkerMeter for Tally {
         self.count(match verdict {
             Verdict::Panicked { .. } => "panicked",
             Verdict::TimedOut => "timed out",
-            Verdict::Failed { .. } => "failed",
+            Verdict::Failed { .. } | Verdict::GaveUp { .. } => "failed",
+            Verdict::Cut => "cut",
             Verdict::Success | Verdict::Requeued => "went well",
         });
     }

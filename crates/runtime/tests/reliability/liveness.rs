@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use k8s_openapi::api::events::v1::Event as EventObject;
-use konverge_runtime::{
-    Action, BoxFuture, ControllerOptions, Error, Event, Recorder, RecorderOptions, Run, Subject,
-};
+use konverge_runtime::{Action, BoxFuture, ControllerOptions, Error, Event, Recorder, RecorderOptions, Run, Subject};
 use kube::Api;
 use kube::api::ListParams;
 use tracing::span::{Attributes, Id, Record};

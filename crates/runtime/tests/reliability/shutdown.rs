@@ -111,6 +111,27 @@ async fn a_stop_under_load_ends_in_time_and_leaves_nothing_half_written() {
     assert!(cut > 0 && cut < runs, "{cut} of {runs} had to be cut");
 }
 
+/// Whoever updates an operator is not to be told that its reconciles time out.
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_that_is_cut_by_a_stop_did_not_time_out() {
+    let faults = Faults::new().await;
+    Hand::new(&faults.client()).set("p", "x").await;
+    let small = Small::new(&faults, ControllerOptions { drain: DRAIN, ..ControllerOptions::default() });
+    let begun = Arc::new(AtomicUsize::new(0));
+    let running = small.run({
+        let begun = begun.clone();
+        move |_: Run| -> BoxFuture<Result<Action, Error>> {
+            begun.fetch_add(1, SeqCst);
+            Box::pin(std::future::pending())
+        }
+    });
+    crate::operator::eventually("the reconcile", || begun.load(SeqCst) == 1).await;
+    running.stop().await;
+    let runs = small.controller.history().of(&crate::operator::key("p"));
+    assert_eq!(runs.into_iter().map(|run| run.verdict).collect::<Vec<_>>(), [konverge_runtime::Verdict::Cut]);
+    small.caches.shutdown().await;
+}
+
 /// Nobody can end a thread that user code blocks, but nobody waits for it either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_thread_does_not_hold_up_a_stop() {

@@ -87,7 +87,7 @@ async fn an_invalid_child_becomes_a_condition_and_no_loop() {
     assert_eq!(causes[0].field, "metadata.labels");
 
     let error = Error::from(refused);
-    assert_eq!((retry(&error), error.get_reason()), (Retry::UntilChanged, "Invalid"));
+    assert_eq!((retry(&error), error.get_reason()), (Retry::Backoff, "Invalid"));
     let degraded = StatusUpdate::conditions([Condition::yes(DEGRADED, error.get_reason(), error.to_string())]);
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let told = set_status(&cluster.writer, &webapp(), &parent, &degraded, now).await.unwrap().unwrap();

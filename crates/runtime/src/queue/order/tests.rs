@@ -244,6 +244,78 @@ fn who_is_hindered_waits_half_a_minute_at_most_from_when_it_began() {
     check(given_up(Some(2)), script);
 }
 
+/// Three retries are three retries, however long the server was away before them or between them.
+#[test]
+fn outages_do_not_use_up_the_retries() {
+    check(
+        options(),
+        "0 add a change
+         0 next = a #1
+         0 hindered a = waits 1000 #1
+         1000 next = a #2
+         1000 hindered a = waits 3000 #2
+         3000 next = a #3
+         3000 hindered a = waits 7000 #3
+         7000 next = a #4
+         7000 hindered a = waits 15000 #4
+         15000 next = a #5
+         15000 fail a = waits 16000 #5
+         16000 next = a #6
+         16000 fail a = waits 18000 #6
+         18000 next = a #7
+         18000 hindered a = waits 26000 #7
+         26000 next = a #8
+         26000 fail a = waits 30000 #8
+         30000 next = a #9
+         30000 fail a = gave up #4",
+    );
+    // A success forgets both.
+    check(
+        options(),
+        "0 add a change
+         0 next = a #1
+         0 hindered a = waits 1000 #1
+         1000 next = a #2
+         1000 done a = idle
+         1000 add a change
+         1000 next = a #1
+         1000 hindered a = waits 2000 #1",
+    );
+}
+
+/// As in client-go and controller-runtime: what joins a key that is due already is no add, what makes it due is one.
+#[test]
+fn an_add_is_a_key_that_becomes_due() {
+    let start = Instant::now();
+    let mut order = Order::new(&options(), start);
+    let at = |millis: u64| start + Duration::from_millis(millis);
+    let key = ObjectKey::new(None, "a");
+    let add = |order: &mut Order<()>, now: u64| {
+        let _ = order.add(&key, Wakeup::new(Priority::Change, ()), at(now));
+    };
+    let take = |order: &mut Order<()>, now: u64| match order.next(at(now)) {
+        Next::Take(taken) => taken.ticket,
+        other => panic!("{other:?}"),
+    };
+    let adds = |order: &Order<()>, now: u64| order.stats(at(now)).adds;
+    (0..3).for_each(|_| add(&mut order, 0));
+    assert_eq!(adds(&order, 0), 1, "three wakeups of one key");
+    let ticket = take(&mut order, 0);
+    (0..3).for_each(|_| add(&mut order, 1));
+    order.finish(ticket, Outcome::Done, at(2), 0.0);
+    assert_eq!(adds(&order, 2), 2, "woken while it ran");
+    let ticket = take(&mut order, 2);
+    order.finish(ticket, Outcome::Failed, at(2), 0.0);
+    assert_eq!(adds(&order, 2), 2, "it waits for its retry");
+    let _ = order.add(&key, Wakeup::new(Priority::Resync, ()), at(3));
+    let ticket = take(&mut order, 1_002);
+    assert_eq!(adds(&order, 1_002), 3, "its retry was due");
+    order.finish(ticket, Outcome::Failed, at(1_002), 0.0);
+    add(&mut order, 1_003);
+    let _ = order.add(&key, Wakeup::new(Priority::Urgent, ()), at(1_004));
+    assert_eq!(adds(&order, 1_004), 4, "a change made it due before its retry, and a second one only more urgent");
+}
+
 #[test]
 fn spurious_wakeups_do_not_inflate_backoff() {
     check(
