@@ -4,8 +4,12 @@
 //! A watch may be silent for minutes because nothing happens, so silence alone says nothing, and a network that was cut
 //! says nothing either. The kernels at both ends are asked instead: after [`QUIET`] a probe goes out every
 //! [`PROBE_EVERY`], and if nothing at all came back for [`SILENT`] the connection is dead and whoever reads from it is
-//! told. That costs no request. A peer whose process is stopped still answers such probes; for that there are the
-//! timeouts of requests, and the bookmarks that a watch misses.
+//! told. That costs no request.
+//!
+//! A peer whose process is stopped still answers such probes, and so does a proxy whose own connection to the server is
+//! gone. HTTP/1 has no way to ask on a connection that is busy with an answer. So answers are marked with
+//! [`MayBeHalfOpen`], and a watch that is silent is resumed over another connection; a watch never takes one that lay
+//! idle, which may be as dead as the one before it. Other requests have their timeouts.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -65,9 +69,10 @@ pub fn connect(mut config: Config) -> Result<Client> {
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     connector.set_reset_reader_on_write(config.reset_reader_on_write);
-    let http: legacy::Client<_, Body> = legacy::Builder::new(TokioExecutor::new()).build(connector);
+    let requests = legacy::Builder::new(TokioExecutor::new()).build(connector.clone());
+    let watches = legacy::Builder::new(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
 
-    let builder = ClientBuilder::new(Http(http), config.default_namespace.clone());
+    let builder = ClientBuilder::new(Http { requests, watches }, config.default_namespace.clone());
     let builder = builder.with_layer(&config.extra_headers_layer()?);
     // The outermost layer is the first to see a request: it is addressed before it is authorised.
     Ok(match config.auth_layer()? {
@@ -78,9 +83,17 @@ pub fn connect(mut config: Config) -> Result<Client> {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A client of hyper whose errors are those that kube's layers take.
+/// Marks an answer whose connection may be open on this side only, without anybody being able to tell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MayBeHalfOpen;
+
+/// Clients of hyper whose errors are those that kube's layers take.
 #[derive(Clone)]
-struct Http<C>(legacy::Client<C, Body>);
+struct Http<C> {
+    requests: legacy::Client<C, Body>,
+    /// Each takes a connection of its own.
+    watches: legacy::Client<C, Body>,
+}
 
 impl<C, B> Service<Request<Body>> for Http<C>
 where
@@ -92,11 +105,17 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.0.poll_ready(cx).map_err(BoxError::from)
+        self.requests.poll_ready(cx).map_err(BoxError::from)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let answer = self.0.call(request);
-        Box::pin(async { Ok(answer.await?) })
+        let mut pairs = request.uri().query().unwrap_or_default().split('&');
+        let watches = pairs.any(|pair| matches!(pair, "watch" | "watch=1" | "watch=true"));
+        let answer = if watches { self.watches.call(request) } else { self.requests.call(request) };
+        Box::pin(async {
+            let mut answer = answer.await?;
+            answer.extensions_mut().insert(MayBeHalfOpen);
+            Ok(answer)
+        })
     }
 }

@@ -35,6 +35,9 @@ const PAGE_SILENCE: Duration = Duration::from_secs(60);
 /// A kind that is not installed is asked for this often at least: whoever installs it is waiting.
 const INSTALLED_WITHIN: Duration = Duration::from_secs(5);
 
+/// With the time that a new connection takes, whatever a half-open one hid is known within fifteen seconds.
+const RENEW_AFTER: Duration = Duration::from_secs(10);
+
 /// What to watch. Users of equal targets share one watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
@@ -92,6 +95,10 @@ pub struct WatchSettings {
     /// up. One that has sent bookmarks, as API servers do every minute, is given up a quarter of a minute after the next
     /// one was due. A connection whose other end is gone is noticed long before, by [`connect`](crate::connect).
     pub timeout: Duration,
+    /// How long a watch over a connection of [`connect`](crate::connect) may be silent before it is resumed over a new
+    /// connection. A proxy may keep a connection open whose other half is gone, and then nothing else tells that changes
+    /// are missed. It costs one request of a quiet watch each time; a watch that brings something costs nothing.
+    pub renew_after: Duration,
     /// How lists are fetched.
     pub lists: Lists,
     /// How many objects come in one page of a list that is not streamed.
@@ -112,7 +119,13 @@ pub enum Lists {
 
 impl Default for WatchSettings {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(290), lists: Lists::default(), page: 500, dice: system_dice }
+        Self {
+            timeout: Duration::from_secs(290),
+            renew_after: RENEW_AFTER,
+            lists: Lists::default(),
+            page: 500,
+            dice: system_dice,
+        }
     }
 }
 
@@ -211,7 +224,8 @@ impl Observe for Observer {
 
 impl<P: Keep> Watching<P> {
     async fn run(target: Target, client: Client, settings: WatchSettings, sink: Arc<dyn Sink>) {
-        let notes = Notes::new();
+        // Up to a tenth less, so that watches that fell silent together do not ask together.
+        let notes = Notes::new(settings.renew_after.mul_f64(1.0 - 0.1 * (settings.dice)().clamp(0.0, 1.0)));
         let observer = Observer { sink: sink.clone(), notes: notes.clone(), kind: target.resource.kind.clone() };
         let client = Link::client(client, notes.clone(), Arc::new(observer));
         let api = match &target.namespace {

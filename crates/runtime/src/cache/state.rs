@@ -20,6 +20,12 @@ use crate::object::Object;
 /// we noted the deletion at all.
 const HIDDEN: Duration = Duration::from_secs(600);
 
+/// The same for one of an object that nobody here has seen: the watch has mostly told of its end already.
+const HIDDEN_UNSEEN: Duration = Duration::from_secs(60);
+
+/// How often deletions are looked for that have hidden long enough.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
 /// What is known.
 pub(crate) struct State {
     watched: Layer,
@@ -30,6 +36,10 @@ pub(crate) struct State {
     noted: HashMap<ObjectKey, u64>,
     /// Our deletions that the watch has not brought yet.
     gone: HashMap<ObjectKey, Vec<Gone>>,
+    /// Those of them that hide versions before one, by that.
+    gone_below: BTreeSet<(u64, ObjectKey)>,
+    /// When those that have hidden long enough were last looked for.
+    swept: Option<Instant>,
     /// Counts what we note, so that a list knows what it is newer than.
     notes: u64,
     /// Lists asked for and not yet complete: what had been noted when the newest was sent.
@@ -57,6 +67,8 @@ impl State {
             awaited: BTreeSet::new(),
             noted: HashMap::new(),
             gone: HashMap::new(),
+            gone_below: BTreeSet::new(),
+            swept: None,
             notes: 0,
             list_covers: 0,
             position: 0,
@@ -129,7 +141,8 @@ impl State {
             let before = self.watched.remove(&object.key()).expect("the key was just found");
             changes.push(Change::deleted(before, Origin::Watch));
         }
-        self.retain_gone(|gone| gone.until > now && gone.uid != object.uid());
+        self.sweep(now);
+        self.retain_gone_of(&object.key(), |gone| gone.uid != object.uid());
         self.caught_up(object);
         self.reached(object.revision());
     }
@@ -170,9 +183,13 @@ impl State {
         if self.ahead.get(key).is_some_and(|ahead| ahead.uid() == uid) {
             self.forget(key);
         }
-        self.retain_gone(|gone| gone.until > now && gone.uid != uid);
+        self.sweep(now);
+        self.retain_gone_of(key, |gone| gone.uid != uid);
         self.notes += 1;
-        let gone = Gone { uid: uid.to_owned(), below, note: self.notes, until: now + HIDDEN };
+        let seen = self.watched.get(key).is_some_and(|watched| watched.uid() == uid);
+        let until = now + if seen { HIDDEN } else { HIDDEN_UNSEEN };
+        let gone = Gone { uid: uid.to_owned(), below, note: self.notes, until };
+        self.gone_below.extend(below.map(|below| (below, key.clone())));
         self.gone.entry(key.clone()).or_default().push(gone);
     }
 
@@ -266,7 +283,7 @@ impl State {
                 let ours = ours.filter(|ours| former.as_ref().is_none_or(|former| former.uid() != ours.uid()));
                 // Another object under the same name: the deletion of the first was missed, and is told now.
                 if let Some(former) = former {
-                    self.retain_gone(|gone| gone.uid != former.uid());
+                    self.retain_gone_of(&former.key(), |gone| gone.uid != former.uid());
                     changes.push(Change::deleted(former, origin));
                 }
                 if let Some(ours) = ours {
@@ -291,6 +308,7 @@ impl State {
         }
     }
 
+    /// Looks at all of our deletions. There may be many, so this is not for every change.
     fn retain_gone(&mut self, keep: impl Fn(&Gone) -> bool) {
         if !self.gone.is_empty() {
             self.gone.retain(|_, gone| {
@@ -300,11 +318,34 @@ impl State {
         }
     }
 
+    /// Looks at those of one name.
+    fn retain_gone_of(&mut self, key: &ObjectKey, keep: impl Fn(&Gone) -> bool) {
+        if let Some(gone) = self.gone.get_mut(key) {
+            gone.retain(keep);
+            if gone.is_empty() {
+                self.gone.remove(key);
+            }
+        }
+    }
+
+    /// Forgets, now and then, the deletions that have hidden long enough.
+    fn sweep(&mut self, now: Instant) {
+        if self.swept.is_some_and(|swept| now < swept + SWEEP_EVERY) {
+            return;
+        }
+        self.swept = Some(now);
+        self.retain_gone(|gone| gone.until > now);
+    }
+
     /// The watch has come so far, and with it every write up to there: changes of a kind come in order.
     fn reached(&mut self, revision: Option<u64>) {
         let Some(revision) = revision else { return };
         self.position = self.position.max(revision);
-        self.retain_gone(|gone| gone.below.is_none_or(|below| below > revision));
+        while self.gone_below.first().is_some_and(|(below, _)| *below <= revision)
+            && let Some((below, key)) = self.gone_below.pop_first()
+        {
+            self.retain_gone_of(&key, |gone| gone.below != Some(below));
+        }
         while let Some((first, key)) = self.awaited.first()
             && *first <= revision
         {

@@ -16,9 +16,14 @@ use tower_service::Service;
 
 use super::pace::Pace;
 use super::pulse::Pulse;
+use crate::connect::MayBeHalfOpen;
 
 /// How long a server may take until it begins to answer. It does so at once unless it, or the way to it, is stuck.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// The same for a watch that was silent and is asked for over a new connection: with the silence before it that is below
+/// fifteen seconds. A server that is only slow is asked once more, and has the usual time then.
+const RENEWED_WITHIN: Duration = Duration::from_secs(4);
 
 /// A watch that ends sooner than this has failed, however politely it ended. What client-go takes for one, too.
 const SHORT: Duration = Duration::from_secs(1);
@@ -26,6 +31,8 @@ const SHORT: Duration = Duration::from_secs(1);
 /// What the transport saw.
 #[derive(Debug)]
 pub(crate) struct Notes {
+    /// How long a connection that can be half open may be silent before the watch is asked for again over another one.
+    renew_after: Duration,
     pace: Mutex<Pace>,
     seen: Mutex<Seen>,
     listing: AtomicBool,
@@ -38,6 +45,10 @@ pub(crate) struct Notes {
 struct Seen {
     asked: Option<Instant>,
     opened: Option<Instant>,
+    /// When the first was opened of those that followed each other only because they were silent.
+    well_since: Option<Instant>,
+    /// Whether the last watch was given up because it was silent, and for nothing else.
+    renewed: bool,
     retry_after: Option<Duration>,
     rhythm: Option<Duration>,
 }
@@ -60,9 +71,9 @@ pub(crate) trait Observe: Send + Sync + 'static {
 }
 
 impl Notes {
-    pub fn new() -> Arc<Self> {
+    pub fn new(renew_after: Duration) -> Arc<Self> {
         let (listing, torn, warned) = Default::default();
-        Arc::new(Self { pace: Mutex::new(Pace::new()), seen: Mutex::default(), listing, torn, warned })
+        Arc::new(Self { renew_after, pace: Mutex::new(Pace::new()), seen: Mutex::default(), listing, torn, warned })
     }
 
     /// Whether a list is under way.
@@ -97,9 +108,15 @@ impl Notes {
         self.seen.lock().asked
     }
 
-    /// When a watch was last opened, asked once.
+    /// When a watch was last opened, or the first of those that were only silent, asked once.
     pub fn take_opened(&self) -> Option<Instant> {
-        self.seen.lock().opened.take()
+        let mut seen = self.seen.lock();
+        seen.well_since.take().or(seen.opened).filter(|_| seen.opened.take().is_some())
+    }
+
+    /// The watch is given up because it was silent.
+    pub fn set_renewed(&self) {
+        self.seen.lock().renewed = true;
     }
 
     /// How long the server asked to be left alone, asked once.
@@ -119,7 +136,9 @@ impl Notes {
     /// What was wrong with the last watch if nobody was told. kube's watcher takes every end that is no error for an
     /// everyday one and asks again at once, also where each watch ends before it brought anything.
     fn ended_early(&self, now: Instant) -> Option<&'static str> {
-        let opened = self.seen.lock().opened?;
+        let seen = self.seen.lock();
+        let opened = seen.opened.filter(|_| !seen.renewed)?;
+        drop(seen);
         match now.saturating_duration_since(opened) < SHORT {
             _ if self.listing() => Some("the server ended a watch in the middle of its list"),
             true => Some("the server ended a watch as soon as it began"),
@@ -153,8 +172,13 @@ impl Link {
                 self.observer.list_sent();
             }
         }
-        self.notes.seen.lock().asked = Some(Instant::now());
-        let response = match tokio::time::timeout(ANSWER_WITHIN, self.client.send(request)).await {
+        let renewed = {
+            let mut seen = self.notes.seen.lock();
+            seen.asked = Some(Instant::now());
+            std::mem::take(&mut seen.renewed)
+        };
+        let within = if renewed { RENEWED_WITHIN } else { ANSWER_WITHIN };
+        let response = match tokio::time::timeout(within, self.client.send(request)).await {
             Ok(response) => response?,
             Err(elapsed) => return Err(kube::Error::Service(elapsed.into())),
         };
@@ -164,9 +188,13 @@ impl Link {
             if watches {
                 let now = Instant::now();
                 seen.opened = Some(now);
+                if !renewed || seen.well_since.is_none() {
+                    seen.well_since = Some(now);
+                }
                 drop(seen);
                 self.observer.watch_opened();
-                return Ok(response.map(|body| Pulse::of_watch(body, self.notes, now)));
+                let renew_after = response.extensions().get::<MayBeHalfOpen>().map(|_| self.notes.renew_after);
+                return Ok(response.map(|body| Pulse::of_watch(body, self.notes, now, renew_after)));
             }
         } else {
             let seconds =

@@ -8,6 +8,9 @@
 //!
 //! This is for a peer whose machine lives and whose process does not, or a proxy with nobody behind it: their kernels
 //! answer the probes of TCP. Whoever is wrongly given up costs one request, and has to prove its rhythm anew.
+//!
+//! Over a connection that cannot be asked whether its other end lives, as one of HTTP/1, silence ends the answer much
+//! sooner and without an error: the watch is then resumed over a new connection, where it left off.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -43,12 +46,23 @@ struct Watched {
     list: Option<Types>,
     /// When to look again. It is not moved for each frame: it rings, and is set to when silence would be too long.
     alarm: Option<Pin<Box<Sleep>>>,
+    /// How much silence ends the answer, where the connection may be half open.
+    renew_after: Option<Duration>,
+}
+
+/// What silence says.
+enum Silence {
+    /// Ask again over another connection.
+    Renew,
+    /// The server cannot be well.
+    Dead,
 }
 
 impl Pulse {
-    pub fn of_watch(body: Body, notes: Arc<Notes>, now: Instant) -> Self {
+    pub fn of_watch(body: Body, notes: Arc<Notes>, now: Instant, renew_after: Option<Duration>) -> Self {
         let list = Some(Types::default());
-        Self { body: Some(body), watch: Some(Watched { notes, heard: now, marked: now, list, alarm: None }) }
+        let watch = Watched { notes, heard: now, marked: now, list, alarm: None, renew_after };
+        Self { body: Some(body), watch: Some(watch) }
     }
 
     pub fn of_other(body: Body) -> Self {
@@ -84,14 +98,19 @@ impl Watched {
     }
 
     /// Ready when the silence has been too long.
-    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(rhythm) = self.notes.rhythm() else { return Poll::Pending };
-        let too_long = self.heard + rhythm + LATE;
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Silence> {
+        // A list is not begun anew because it is slow; who runs the watch knows how long it may take.
+        let renew_after = self.renew_after.filter(|_| !self.notes.listing());
+        let (too_long, says) = match (renew_after, self.notes.rhythm()) {
+            (Some(after), _) => (self.heard + after, Silence::Renew),
+            (None, Some(rhythm)) => (self.heard + rhythm + LATE, Silence::Dead),
+            (None, None) => return Poll::Pending,
+        };
         let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(too_long)));
         loop {
             ready!(alarm.as_mut().poll(cx));
             if alarm.deadline() >= too_long {
-                return Poll::Ready(());
+                return Poll::Ready(says);
             }
             alarm.as_mut().reset(too_long);
         }
@@ -163,7 +182,12 @@ impl http_body::Body for Pulse {
             }
             return Poll::Ready(frame);
         }
-        ready!(watch.poll_silence(cx));
+        let silence = ready!(watch.poll_silence(cx));
+        if let Silence::Renew = silence {
+            watch.notes.set_renewed();
+            self.body = None;
+            return Poll::Ready(None);
+        }
         watch.notes.set_rhythm(None);
         // Whoever holds the connection learns from this that nobody reads from it any more.
         self.body = None;

@@ -4,10 +4,13 @@
 //! The test starts itself once more inside such a namespace. Where the system does not let it have one, only the probes
 //! can be looked at; it says so.
 //!
-//! And a peer that is only half gone: its kernel answers, it does not. There it is the bookmarks that are missed.
+//! And a peer that is only half gone: its kernel answers, it does not. There it is the bookmarks that are missed; and over
+//! a socket, a silent watch is resumed over another one.
 
 use std::net::SocketAddr;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http_body_util::BodyExt;
@@ -17,6 +20,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use konverge_apiserver::{ApiServer, Options};
 use konverge_runtime::{Cache, Caches, Target, WatchSettings, WatchState, connect};
 use kube::Client;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
 use crate::faults::{Faults, Line, Verdict};
@@ -47,7 +51,11 @@ fn client(address: SocketAddr) -> Client {
 }
 
 async fn watched(address: SocketAddr) -> Cache {
-    let cache = Caches::new(client(address), WatchSettings::default()).open(Target::of::<ConfigMap>());
+    watched_with(address, WatchSettings::default()).await
+}
+
+async fn watched_with(address: SocketAddr, settings: WatchSettings) -> Cache {
+    let cache = Caches::new(client(address), settings).open(Target::of::<ConfigMap>());
     cache.synced().await;
     cache
 }
@@ -182,4 +190,64 @@ async fn a_server_is_missed_when_its_bookmarks_are() {
     check("it fell silent", |number| until(1, number), 135.8).await;
     check("it fell silent later", |number| until(2, number), 195.8).await;
     check("nobody knows whether it sends any", |number| until(0, number), 295.0).await;
+}
+
+/// A proxy that keeps every connection to its clients open. Once it is cut off, what the server says on connections of
+/// before is swallowed; new connections work.
+async fn half_open_proxy(server: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let age = Arc::new(AtomicUsize::new(0));
+    let now = age.clone();
+    tokio::spawn(async move {
+        loop {
+            let (client, _) = listener.accept().await.unwrap();
+            let server = tokio::net::TcpStream::connect(server).await.unwrap();
+            let (born, now) = (now.load(Ordering::SeqCst), now.clone());
+            let (mut from_client, mut to_client) = client.into_split();
+            let (mut from_server, mut to_server) = server.into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+            tokio::spawn(async move {
+                let mut piece = vec![0; 65_536];
+                while let Ok(read @ 1..) = from_server.read(&mut piece).await {
+                    if born == now.load(Ordering::SeqCst) && to_client.write_all(&piece[..read]).await.is_err() {
+                        return;
+                    }
+                }
+                // The other end is gone, and the client is not told.
+                std::future::pending::<()>().await;
+            });
+        }
+    });
+    (address, age)
+}
+
+/// Neither the kernel nor, in the first minute, a missing bookmark tells that nobody is behind the proxy any more.
+#[tokio::test]
+async fn a_watch_does_not_stay_behind_a_half_open_connection() {
+    let server = ApiServer::open(Options::default()).await.unwrap();
+    let hand = Hand::new(&Client::new(server.clone(), "default"));
+    let (proxy, age) = half_open_proxy(serve(server).await).await;
+    let settings = WatchSettings { renew_after: Duration::from_millis(200), ..WatchSettings::default() };
+    let cache = watched_with(proxy, settings).await;
+    let patience = Duration::from_secs(50);
+    for round in 0..3 {
+        // Everything that is open is cut, also what lies idle.
+        age.fetch_add(1, Ordering::SeqCst);
+        let name = format!("missed-{round}");
+        hand.set(&name, "x").await;
+        let seen = async {
+            while cache.get(&key(&name)).is_none() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(patience, seen).await.expect("the watch is blind");
+    }
+    // That is everyday life, and nothing that failed.
+    assert_eq!((cache.state(), cache.figures().restarts), (WatchState::Live, 0));
+    assert_eq!(
+        WatchSettings::default().renew_after,
+        Duration::from_secs(10),
+        "so that it is noticed within fifteen seconds"
+    );
 }

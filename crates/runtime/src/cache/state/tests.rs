@@ -311,3 +311,28 @@ fn our_object_that_somebody_replaced_while_nobody_looked_is_told() {
         changes.iter().map(|change| format!("{}{}", if change.is_delete() { '-' } else { '+' }, change.object().uid()));
     assert_eq!(words.collect::<Vec<_>>(), ["+1", "-1", "+3", "+2", "-2"]);
 }
+
+/// A deletion that the watch told of before we noted it leaves something behind, but not for long.
+#[test]
+fn deletions_that_were_noted_late_are_forgotten() {
+    let now = Instant::now();
+    let (mut state, mut changes) = (State::new(), Vec::new());
+    state.list_began();
+    state.list_done(&mut changes);
+    for at in 1..=1000 {
+        let name = format!("o{at}");
+        state.applied(object(&name, at, 10 * at, 0), &mut changes);
+        state.deleted(&object(&name, at, 10 * at + 1, 0), now, &mut changes);
+        state.removed(&ObjectKey::new(Some("default"), &name), &at.to_string(), now);
+    }
+    assert_eq!(state.ahead(), 1000);
+    let later = now + HIDDEN_UNSEEN + SWEEP_EVERY;
+    state.removed(&ObjectKey::new(Some("default"), "last"), "last", later);
+    assert_eq!(state.ahead(), 1);
+    // What has left the selection is forgotten when the watch has come so far.
+    state.applied(object("a", 5000, 20_000, 0), &mut changes);
+    state.left(&object("a", 5000, 20_005, 9), later);
+    assert_eq!((state.ahead(), state.gone_below.len()), (2, 1));
+    state.applied(object("b", 5001, 20_006, 0), &mut changes);
+    assert_eq!((state.ahead(), state.gone_below.len()), (1, 0));
+}
