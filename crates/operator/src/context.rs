@@ -19,7 +19,7 @@ use crate::builders::Selector;
 use crate::children::{Children, Converged, Wanted};
 use crate::engine::Engine;
 use crate::kind::{Kind, Scope};
-use crate::within::{Within, no_namespace};
+use crate::within::{Absence, Within, no_namespace};
 
 /// The object that is reconciled, and the cluster around it. Clones are the same.
 ///
@@ -193,12 +193,13 @@ impl<R: Kind> Context<R> {
         self.0.engine.apply_all((&self.owner(), self.adopt()?), &set, &kinds, placed).await
     }
 
-    /// Deletes an object in this namespace; that there is none is fine.
+    /// Deletes an object in this namespace; that there is none is fine. In a cleanup the server is asked if the cache has
+    /// none: a write whose answer was lost may have come through after all.
     pub async fn delete<T: Kind>(&self, name: &str) -> Result<()> {
         self.here().delete::<T>(name).await
     }
 
-    /// An object in this namespace, if it is there.
+    /// An object in this namespace, if it is there. In a cleanup the server is asked if the cache has none.
     pub async fn get<T: Kind>(&self, name: &str) -> Result<Option<T>> {
         self.here().get(name).await
     }
@@ -222,12 +223,12 @@ impl<R: Kind> Context<R> {
     /// Another namespace, to read and delete in: `ctx.within("kube-system").get::<ConfigMap>("kube-root-ca.crt")`. To apply
     /// something there, give it that namespace.
     pub fn within<'a>(&'a self, namespace: &'a str) -> Within<'a> {
-        Within::new(&self.0.engine, Some(namespace))
+        Within::new(&self.0.engine, Some(namespace), self.absence())
     }
 
     /// All namespaces that the operator looks at, to list in.
     pub fn everywhere(&self) -> Within<'_> {
-        Within::new(&self.0.engine, None)
+        Within::new(&self.0.engine, None, self.absence())
     }
 
     /// Says what is true of the object now. What is not mentioned goes, but for conditions; what is so already is not
@@ -391,7 +392,12 @@ impl<R: Kind> Context<R> {
     }
 
     fn here(&self) -> Within<'_> {
-        Within::new(&self.0.engine, self.0.key.namespace())
+        Within::new(&self.0.engine, self.0.key.namespace(), self.absence())
+    }
+
+    /// A cleanup is done once, so it does not take a cache's word for it that something is not there.
+    fn absence(&self) -> Absence {
+        if self.0.object.is_terminating() { Absence::Doubted } else { Absence::Believed }
     }
 }
 

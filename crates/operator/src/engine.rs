@@ -1,7 +1,7 @@
 //! What every reconcile of an operator shares: the client, the caches, the writer, the recorder. In: parts. Out: reads
 //! that the watch answers where there is one, and writes that the caches know of at once.
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{
     Adopt, Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Event, Member, OWNER_LABEL, Object,
-    Owner, Recorder, SetStep, Severity, Subject, Target, Trigger, Writer,
+    Owner, Recorder, SetStep, Severity, Subject, Target, Trigger, WatchState, Writer,
 };
 use kube::Client;
 use kube::core::ApiResource;
@@ -21,6 +21,7 @@ use crate::index::Indexes;
 use crate::kind::{Kind, Scope};
 use crate::metrics::Metrics;
 use crate::state::States;
+use crate::within::Absence;
 
 /// How long a reconcile waits for a cache to be filled: long enough for a large list, short enough that a missing
 /// permission is seen.
@@ -45,9 +46,14 @@ pub(crate) struct Engine {
     pub indexes: Indexes,
     /// Whether the status of those objects says at which generation it was observed.
     pub observes_generation: bool,
+    /// Of an operator that looks at some namespaces: the caches of what an object names in others.
+    pub named: RwLock<Vec<Named>>,
     /// What the user's reconciles share.
     pub states: States,
 }
+
+/// Watches what an object names outside of the namespaces that are looked at, and gives the caches of it.
+pub(crate) type Named = Box<dyn Fn(&Engine, &dyn Any) -> Vec<Cache> + Send + Sync>;
 
 /// A kind that belongs to the objects that are reconciled.
 pub(crate) struct Owned {
@@ -119,6 +125,29 @@ impl Engine {
         }
         let kind = &cache.target().resource.kind;
         Err(Error::new(format!("the cache of {kind} is not filled yet: {:?}", cache.state())))
+    }
+
+    /// Waits until everything that an object names is watched. What may not be watched is an error that says which rule is
+    /// missing: the object would be reconciled once, and never when what it names changes.
+    pub async fn names_are_watched(&self, object: &(dyn Any + Sync)) -> Result<(), Error> {
+        let caches: Vec<Cache> = self.named.read().iter().flat_map(|named| named(self, object)).collect();
+        for cache in caches {
+            let mut states = cache.states();
+            let decided = states.wait_for(|state| *state != WatchState::Starting);
+            // One that stays undecided is the business of whoever waits for it to be filled.
+            if let Ok(Ok(state)) = tokio::time::timeout(FILLED_WITHIN, decided).await
+                && let WatchState::Forbidden(rule) = &*state
+            {
+                let Target { resource, namespace, .. } = cache.target();
+                let (kind, namespace) = (&resource.kind, namespace.as_deref().unwrap_or_default());
+                return Err(Error::new(format!(
+                    "the object names a {kind} in the namespace {namespace}, which this operator may not watch: {rule}"
+                ))
+                .reason("Forbidden"));
+            }
+            self.filled(&cache).await?;
+        }
+        Ok(())
     }
 
     /// Makes the child of this key look as wanted.
@@ -251,17 +280,16 @@ impl Engine {
     }
 
     /// One object: from the cache of a watched kind, else from the server.
-    pub async fn get<T: Kind>(&self, key: &ObjectKey) -> Result<Option<T>, Error> {
-        match self.watched::<T>(key.namespace()) {
-            Some(cache) => {
-                self.filled(&cache).await?;
-                Ok(cache.get(key).map(|object| object.decode()).transpose()?)
-            }
-            None => {
-                let found = self.writer.get(&T::resource(), key).await?;
-                Ok(found.map(serde_json::from_value).transpose()?)
+    pub async fn get<T: Kind>(&self, key: &ObjectKey, absence: Absence) -> Result<Option<T>, Error> {
+        if let Some(cache) = self.watched::<T>(key.namespace()) {
+            self.filled(&cache).await?;
+            let cached = cache.get(key);
+            if cached.is_some() || absence == Absence::Believed {
+                return Ok(cached.map(|object| object.decode()).transpose()?);
             }
         }
+        let found = self.writer.get(&T::resource(), key).await?;
+        Ok(found.map(serde_json::from_value).transpose()?)
     }
 
     /// The objects of a kind in a namespace, or in all that are looked at, that a selector selects. From its cache, which
@@ -299,15 +327,16 @@ impl Engine {
     }
 
     /// Deletes one object; that there is none is fine.
-    pub async fn delete<T: Kind>(&self, key: &ObjectKey) -> Result<(), Error> {
-        let api = T::resource();
-        let live = match self.watched::<T>(key.namespace()) {
-            Some(cache) => {
-                self.filled(&cache).await?;
-                cache.get(key).map(|object| object.value())
-            }
-            None => self.writer.get(&api, key).await?,
-        };
+    pub async fn delete<T: Kind>(&self, key: &ObjectKey, absence: Absence) -> Result<(), Error> {
+        let (api, watched) = (T::resource(), self.watched::<T>(key.namespace()));
+        let mut live = None;
+        if let Some(cache) = &watched {
+            self.filled(cache).await?;
+            live = cache.get(key).map(|object| object.value());
+        }
+        if live.is_none() && (watched.is_none() || absence == Absence::Doubted) {
+            live = self.writer.get(&api, key).await?;
+        }
         match live {
             Some(live) => {
                 let deleted = self.writer.delete(&api, &live).await?;

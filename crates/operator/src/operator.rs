@@ -161,6 +161,9 @@ impl<R: Kind> Operator<R> {
     }
 
     /// What is done before an object goes. It stays until this succeeds, which takes a finalizer: one is managed.
+    ///
+    /// An object that does not read as `R` any more, as after its type lost a variant, goes without it: it could never be
+    /// deleted otherwise. The log and an event `CleanupSkipped` name it.
     pub fn on_delete<F, Fut, A>(mut self, cleanup: F) -> Self
     where
         F: Fn(Context<R>) -> Fut + Send + Sync + 'static,
@@ -273,6 +276,11 @@ impl<R: Kind> Operator<R> {
 
     /// Watches a kind that these objects name: whenever such an object comes, changes or goes, those that name it are
     /// reconciled. `names` says which; one with a slash is in another namespace.
+    ///
+    /// An operator that looks at some namespaces only ([`Settings`](crate::Settings)) also watches those that names lead
+    /// to, from the first such name on. Which these are only the objects tell, so the Roles that `--print-rbac` prints are
+    /// for the namespaces of the settings: whoever lets objects name others grants `list` and `watch` there. Until then
+    /// such an object is not reconciled, and an event on it says which rule is missing.
     ///
     /// ```
     /// # use konverge::prelude::*;

@@ -1,15 +1,18 @@
 //! What is watched besides the objects themselves, and how much of it. In: a kind, whom its changes concern, selectors. Out:
 //! a target and a trigger for the engine.
 
+use std::collections::HashMap;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use konverge_core::{FieldSelector, LabelSelector, ObjectKey};
-use konverge_runtime::{Error, Mode, Object, Predicate, Result, Target, Trigger};
+use konverge_runtime::{Cache, Error, Mode, Object, Predicate, Result, Target, Trigger};
+use parking_lot::Mutex;
 use serde::Deserialize;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Named};
 use crate::index::Index;
 use crate::kind::{Kind, Scope};
 
@@ -100,13 +103,15 @@ impl<T: Kind> Watch<T> {
 pub(crate) fn references<R: Kind, T: Kind>(
     names: impl Fn(&R) -> Vec<String> + Send + Sync + 'static,
 ) -> impl Fn(&Engine) -> Result<()> + Send + Sync + 'static {
+    let names: Arc<dyn Fn(&R) -> Vec<String> + Send + Sync> = Arc::new(names);
+    let whom = names.clone();
     let named = Index::new(move |object: &R| {
         let own = object.meta().namespace.as_deref().filter(|_| T::scope() == Scope::Namespaced);
         let place = |name: String| match own {
             Some(namespace) if !name.contains('/') => format!("{namespace}/{name}"),
             _ => name,
         };
-        names(object).into_iter().map(place).collect()
+        whom(object).into_iter().map(place).collect()
     });
     move |engine| {
         let (named, primaries) = (named.clone(), engine.controller.primaries().to_vec());
@@ -118,8 +123,34 @@ pub(crate) fn references<R: Kind, T: Kind>(
         for place in engine.places::<T>() {
             engine.controller.watch(engine.target::<T>(place), trigger.clone());
         }
+        if !engine.namespaces.is_empty() && T::scope() == Scope::Namespaced {
+            engine.named.write().push(elsewhere::<R, T>(names.clone(), trigger));
+        }
         Ok(())
     }
+}
+
+/// For an operator that looks at some namespaces: watches those that an object names something in besides, each from the
+/// first time on, and gives their caches.
+fn elsewhere<R: Kind, T: Kind>(names: Arc<dyn Fn(&R) -> Vec<String> + Send + Sync>, trigger: Trigger) -> Named {
+    let open: Mutex<HashMap<String, Cache>> = Mutex::default();
+    Box::new(move |engine, object| {
+        let Some(object) = object.downcast_ref::<R>() else { return Vec::new() };
+        // A function that panics about an object names nobody, as in the index.
+        let names = catch_unwind(AssertUnwindSafe(|| names(object))).unwrap_or_default();
+        let namespaces = names.iter().filter_map(|name| name.split_once('/')).map(|(namespace, _)| namespace);
+        let beyond = namespaces.filter(|namespace| engine.namespaces.iter().all(|one| one != namespace));
+        let watched = |namespace: &str| {
+            let mut open = open.lock();
+            if let Some(cache) = open.get(namespace) {
+                return cache.clone();
+            }
+            let cache = engine.controller.watch(engine.target::<T>(Some(namespace)), trigger.clone());
+            open.insert(namespace.to_owned(), cache.clone());
+            cache
+        };
+        beyond.map(watched).collect()
+    })
 }
 
 /// Which objects of a kind are looked at.

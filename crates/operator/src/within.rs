@@ -14,16 +14,27 @@ use crate::kind::{Kind, Scope};
 pub struct Within<'a> {
     engine: &'a Engine,
     namespace: Option<&'a str>,
+    absence: Absence,
+}
+
+/// What it means that a cache does not have an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// There is none, or the watch will tell.
+    Believed,
+    /// The server is asked: a write whose answer was lost may have come through, and a cleanup that misses what it made
+    /// is not repeated.
+    Doubted,
 }
 
 impl<'a> Within<'a> {
-    pub(crate) fn new(engine: &'a Engine, namespace: Option<&'a str>) -> Self {
-        Self { engine, namespace }
+    pub(crate) fn new(engine: &'a Engine, namespace: Option<&'a str>, absence: Absence) -> Self {
+        Self { engine, namespace, absence }
     }
 
     /// An object, if it is there.
     pub async fn get<T: Kind>(self, name: &str) -> Result<Option<T>> {
-        self.engine.get(&self.key_of::<T>(name)?).await
+        self.engine.get(&self.key_of::<T>(name)?, self.absence).await
     }
 
     /// The objects of a kind.
@@ -45,7 +56,7 @@ impl<'a> Within<'a> {
 
     /// Deletes an object; that there is none is fine.
     pub async fn delete<T: Kind>(self, name: &str) -> Result<()> {
-        self.engine.delete::<T>(&self.key_of::<T>(name)?).await
+        self.engine.delete::<T>(&self.key_of::<T>(name)?, self.absence).await
     }
 
     fn namespace_of<T: Kind>(&self) -> Option<&'a str> {

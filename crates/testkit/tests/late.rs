@@ -156,6 +156,38 @@ async fn what_came_through_is_seen_although_the_rest_failed() -> Result<()> {
     running.await.unwrap()
 }
 
+/// A write whose answer was lost may come through when nobody waits for it any more. A cleanup must not miss what it made
+/// because the cache does not know of it: nothing else would ever delete it in another namespace.
+#[tokio::test(start_paused = true)]
+async fn a_cleanup_does_not_believe_that_nothing_is_there() -> Result<()> {
+    async fn idle(_: konverge::Context<Thing>) -> Result<Action> {
+        Ok(Action::await_change())
+    }
+    async fn by_name(ctx: konverge::Context<Thing>) -> Result<()> {
+        ctx.within("kube-system").delete::<ConfigMap>("lost").await
+    }
+    async fn after_a_look(ctx: konverge::Context<Thing>) -> Result<()> {
+        match ctx.within("kube-system").get::<ConfigMap>("lost").await? {
+            Some(_) => by_name(ctx).await,
+            None => Ok(()),
+        }
+    }
+    for operator in [Operator::new().on_delete(by_name), Operator::new().on_delete(after_a_look)] {
+        let cluster = cluster().await?;
+        let (stop, running) = run_late_for("/configmaps", &cluster, operator.reconcile(idle).owns::<ConfigMap>());
+        cluster.create(thing(1)).await?;
+        cluster.wait_until("t", |thing: &Thing| thing.metadata.finalizers.is_some()).await?;
+        tokio::time::sleep(3 * LAG).await;
+        cluster.create(ConfigMap::new("lost").namespace("kube-system")).await?;
+        cluster.delete::<Thing>("t").await?;
+        cluster.wait_gone::<Thing>("t").await?;
+        assert!(cluster.find::<ConfigMap>("kube-system/lost").await?.is_none(), "it is left behind");
+        drop(stop);
+        running.await.unwrap()?;
+    }
+    Ok(())
+}
+
 /// An owner that is deleted without its children loses their references first. The operator hears of that before it hears
 /// that the owner goes, and must not put the references back: the children would be collected with the owner.
 #[tokio::test(start_paused = true)]

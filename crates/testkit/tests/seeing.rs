@@ -2,6 +2,8 @@
 //! index, events that were recorded.
 
 use konverge::k8s_openapi::api::core::v1::Namespace;
+use konverge::kube::Api;
+use konverge::kube::api::{DeleteParams, DynamicObject};
 use konverge::kube::core::ObjectMeta;
 use konverge::prelude::*;
 use konverge::{EventLog, HistoryFilter, Verdict};
@@ -150,6 +152,52 @@ async fn selectors_that_do_not_read_are_refused() -> Result<()> {
     ] {
         let refused = fake.reconcile(&operator, "a").await.unwrap_err().to_string();
         assert!(refused.starts_with(expect), "{refused}");
+    }
+    Ok(())
+}
+
+/// Has a shape, of which the server knows only that it is a text.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Parcel", namespaced)]
+pub struct ParcelSpec {
+    #[schemars(with = "String")]
+    shape: Shape,
+}
+
+/// The shapes that this version of the operator knows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Shape {
+    Round,
+}
+
+/// Another version of the operator has made it, with a finalizer. Nobody could delete it.
+#[tokio::test]
+async fn an_object_that_does_not_read_can_be_deleted() -> Result<()> {
+    async fn idle(_: Context<Parcel>) -> Result<Action> {
+        Ok(Action::await_change())
+    }
+    async fn cleanup(_: Context<Parcel>) -> Result<()> {
+        panic!("it cannot be called")
+    }
+    let with = || Operator::<Parcel>::new().reconcile(idle);
+    for (operator, skipped) in [(with().with_finalizer(), false), (with().on_delete(cleanup), true)] {
+        let cluster = Cluster::start().await?;
+        cluster.install::<Parcel>().await?;
+        let parcel = serde_json::json!({
+            "apiVersion": "example.com/v1", "kind": "Parcel", "spec": {"shape": "square"},
+            "metadata": {"name": "p", "namespace": "default", "finalizers": ["example.com/parcel-finalizer"]}
+        });
+        cluster.create(parcel).await?;
+        let running = cluster.run(operator);
+        let parcels = Api::<DynamicObject>::namespaced_with(cluster.client(), "default", &Parcel::resource());
+        parcels.delete("p", &DeleteParams::default()).await?;
+        while parcels.get_opt("p").await?.is_some() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        running.stop().await?;
+        let told = cluster.events().await?.iter().any(|event| event.contains("CleanupSkipped"));
+        assert_eq!(told, skipped);
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use konverge::k8s_openapi::api::core::v1::Namespace;
 use konverge::kube::api::ObjectMeta;
 use konverge::prelude::*;
 use konverge::{Rules, Settings};
-use konverge_testkit::Cluster;
+use konverge_testkit::{Cluster, Verb};
 
 /// Shows how long the text in a Secret is, in a ConfigMap; and has a Secret of its own.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -74,8 +74,9 @@ async fn those_that_name_an_object_are_woken() -> Result<()> {
         ctx.apply(ConfigMap::new(ctx.name()).data("length", length.to_string())).await?;
         Ok(Action::await_change())
     }
-    // Everywhere, or where the operator is told to look.
-    for namespaces in [vec![], vec!["default".to_owned(), "shop".to_owned()]] {
+    // Everywhere, or where the operator is told to look, or only where the objects are.
+    for namespaces in [&[][..], &["default", "shop"], &["default"]] {
+        let namespaces = namespaces.iter().map(ToString::to_string).collect();
         let settings = Settings { namespaces, ..Settings::default() };
         let operator =
             Operator::<Reader>::new().reconcile(reconcile).settings(settings).refers_to::<Secret>(|reader| {
@@ -113,4 +114,30 @@ async fn those_that_name_an_object_are_woken() -> Result<()> {
         running.stop().await?;
     }
     Ok(())
+}
+
+/// An object that names something which the operator may not watch says so, instead of being reconciled once and never again.
+#[tokio::test]
+async fn a_name_that_may_not_be_watched_is_shown_with_the_missing_rule() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    cluster.install::<Reader>().await?;
+    let settings = Settings { namespaces: vec!["default".into()], ..Settings::default() };
+    let operator = Operator::<Reader>::new().reconcile(reconcile).settings(settings);
+    let running = cluster.run(operator.refers_to::<Secret>(|reader| vec![reader.spec.reads.clone()]));
+    cluster.create(reader("here", "a")).await?;
+    cluster.wait_until("here", length(0)).await?;
+    // What it watches already goes on.
+    cluster.when::<Secret>([Verb::Watch, Verb::List]).fail(403);
+    cluster.create(reader("abroad", "shop/a")).await?;
+    let event = loop {
+        let events = cluster.events().await?;
+        if let Some(event) = events.into_iter().find(|event| event.contains("Forbidden")) {
+            break event;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    };
+    assert!(event.contains("names a Secret in the namespace shop"), "{event}");
+    assert!(event.contains("a Role in namespace shop needs the rule"), "{event}");
+    assert!(cluster.find::<ConfigMap>("abroad").await?.is_none());
+    running.stop().await
 }

@@ -78,6 +78,7 @@ impl<R: Kind> Operator<R> {
             owned: RwLock::default(),
             indexes: self.indexes.clone(),
             observes_generation: definition.as_ref().is_some_and(observes_generation),
+            named: RwLock::default(),
             states: self.states.clone(),
         });
         for watches in &self.watches {
@@ -118,6 +119,7 @@ impl<R: Kind> Steps<R> {
         let Some(object) = self.engine.controller.primary_of(&run.key).get(&run.key) else { return Ok(Action::Wait) };
         let mut context = match Context::<R>::new(self.engine.clone(), object.clone(), run.causes.clone()) {
             Ok(context) => context,
+            Err(error) if object.is_terminating() => return self.delete_unreadable(&object, &error).await,
             Err(error) => return Err(self.unreadable(&object, &error)),
         };
         let walked = within(self.limit, async {
@@ -159,6 +161,7 @@ impl<R: Kind> Steps<R> {
                 Finalized::Deleting(_) | Finalized::Gone => return Ok(Action::Wait),
             }
         }
+        self.engine.names_are_watched(context.resource()).await?;
         match ((self.reconcile)(context.clone()).await?, self.requeue_after) {
             (Action::Wait, Some(after)) => Ok(Action::Requeue(after)),
             (action, _) => Ok(action),
@@ -176,6 +179,29 @@ impl<R: Kind> Steps<R> {
             // The cleanup is under way; the object stays until it says that it is done.
             return Ok(Action::Requeue(after));
         }
+        self.remove_finalizer(object, finalizer).await
+    }
+
+    /// An object that does not read as its type is deleted. Its cleanup cannot be called, and nothing that this operator
+    /// does would ever change that, so it goes without, and people are told to look for what it leaves behind.
+    async fn delete_unreadable(&self, object: &Arc<Object>, error: &Error) -> Result<Action> {
+        let Some(finalizer) = &self.finalizer else { return Ok(Action::Wait) };
+        if !object.finalizers().any(|name| name == finalizer.as_str()) {
+            return Ok(Action::Wait);
+        }
+        if self.on_delete.is_some() {
+            let message = format!(
+                "the cleanup was left out, because the object does not read as {}: {error:#}; look for what it leaves behind",
+                self.engine.owner.kind
+            );
+            tracing::error!(key = %object.key(), message, "an object is deleted without its cleanup");
+            self.warn(object, &Error::permanent(message).reason("CleanupSkipped"));
+        }
+        self.remove_finalizer(object, finalizer).await
+    }
+
+    /// Removes the finalizer.
+    async fn remove_finalizer(&self, object: &Arc<Object>, finalizer: &str) -> Result<Action> {
         let engine = &self.engine;
         match engine.writer.remove_finalizer(&engine.owner, object, finalizer).await? {
             Finalized::Changed(left) if stays(&left) => engine.wrote(&engine.owner, &left)?,
