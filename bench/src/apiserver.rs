@@ -132,17 +132,17 @@ impl Stage {
     }
 }
 
-/// Builds the server of this workspace, as users get it.
+/// Builds the server of this workspace as it is given to others.
 fn build() -> Result<PathBuf, Void> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut build = Command::new(cargo);
-    build.current_dir(workspace).args(["build", "--release", "--bin", "konverge"]);
+    build.current_dir(workspace).args(["build", "--profile", "dist", "--bin", "konverge"]);
     if !build.status()?.success() {
         return Err(Void::new("the server does not build"));
     }
     let own = std::env::current_exe()?;
     // Built by the same cargo, it lies where this program does, unless this one is a debug build.
     let target = own.parent().and_then(Path::parent).ok_or_else(|| Void::new("this program lies nowhere"))?;
-    Ok(target.join("release").join("konverge"))
+    Ok(target.join("dist").join("konverge"))
 }

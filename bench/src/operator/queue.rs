@@ -19,7 +19,7 @@ pub fn measure() -> Result<Figures, Void> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut bench = Command::new(cargo);
     bench.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")));
-    bench.args(["bench", "-p", "konverge-runtime", "--bench", "queue"]).stderr(Stdio::null());
+    bench.args(["bench", "--profile", "dist", "-p", "konverge-runtime", "--bench", "queue"]).stderr(Stdio::null());
     let done = bench.output()?;
     if !done.status.success() {
         return Err(Void::new("the benchmark of the queue does not run"));

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::operators::Choice;
 use crate::plane::PlaneArgs;
+use crate::project::SuperviseArgs;
 
 /// A Kubernetes API server in one process, for developing and testing operators.
 #[derive(Debug, Parser)]
@@ -45,6 +46,9 @@ pub enum Command {
     Restore(RestoreArgs),
     /// Print the version
     Version,
+    /// Run an operator that ends when standard input does
+    #[command(hide = true)]
+    Supervise(SuperviseArgs),
 }
 
 const APISERVER_EXAMPLES: &str = "\

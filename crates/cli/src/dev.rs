@@ -14,11 +14,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::args::DevArgs;
+use crate::definitions::Definitions;
 use crate::guard::Guard;
 use crate::home::Home;
 use crate::operators::{Choice, OperatorError, Operators};
 use crate::plane::Plane;
-use crate::project::Project;
+use crate::project::{Found, Project};
 use crate::run::{self, Plan, Ready, RunError};
 use crate::surface::{About, Surface};
 
@@ -28,6 +29,8 @@ pub struct Dev {
     pub operators: Choice,
     /// The project whose operator is built and run.
     pub project: Option<Project>,
+    /// The package that this was started in, if it is no operator.
+    pub passed_over: Option<String>,
     /// The controllers, and how pods are simulated.
     pub plane: konverge_controllers::Options,
     /// What clients have to bring; nothing where only this machine can reach the server.
@@ -39,22 +42,30 @@ impl Dev {
     pub fn living(&self) -> String {
         match &self.project {
             Some(project) => format!("Your operator {} is built and run, and again when you save.", project.binary()),
-            None => format!("Operators at work: {}.", self.operators),
+            None => {
+                let passed_over = self.passed_over.as_ref().map_or(String::new(), |package| {
+                    format!(
+                        "{package} is not run, because it does not depend on konverge: add the dependency to have it \
+                         built and run, or say --operator application to mean the bundled one.\n"
+                    )
+                });
+                format!("{passed_over}Operators at work: {}.", self.operators)
+            }
         }
-    }
-
-    /// A kind to look at first, as people call several of them.
-    pub fn first_look(&self) -> &'static str {
-        if self.operators.includes("application") { "applications" } else { "deployments" }
     }
 }
 
 /// `konverge dev`
 pub fn dev(args: DevArgs) -> Result<(), RunError> {
     let elsewhere = !args.bind.is_loopback();
-    let project = match &args.operator {
-        Some(_) => None,
+    let found = match &args.operator {
+        Some(_) => Found::Nothing,
         None => Project::find(&std::env::current_dir()?, args.bin.as_deref())?,
+    };
+    let (project, passed_over) = match found {
+        Found::Operator(project) => (Some(project), None),
+        Found::Other { package } => (None, Some(package)),
+        Found::Nothing => (None, None),
     };
     let operators = match (args.operator, &project) {
         (Some(chosen), _) => chosen,
@@ -66,7 +77,7 @@ pub fn dev(args: DevArgs) -> Result<(), RunError> {
         storage: &args.storage,
         kubeconfig: Home::new(&args.storage.data_dir).kubeconfig(),
         tls: elsewhere.then_some(&args.tls_name),
-        dev: Some(Dev { operators, project, plane: args.plane.options()?, token: elsewhere.then(token) }),
+        dev: Some(Dev { operators, project, passed_over, plane: args.plane.options()?, token: elsewhere.then(token) }),
     };
     run::serve(&plan, hint)
 }
@@ -79,7 +90,8 @@ fn token() -> String {
 fn hint(ready: &Ready<'_>) -> String {
     // Another terminal is in another directory.
     let kubeconfig = std::path::absolute(ready.kubeconfig).unwrap_or_else(|_| ready.kubeconfig.into());
-    let (url, kubeconfig, first_look) = (&ready.url, kubeconfig.display(), ready.first_look);
+    let (url, kubeconfig) = (&ready.url, kubeconfig.display());
+    let first_look = ready.first_look.as_deref().unwrap_or("deployments");
     let how = match ready.token {
         Some(_) => "\nWith the CA and the token of the kubeconfig:\n",
         None => "",
@@ -119,6 +131,8 @@ pub struct Life {
     client: Client,
     plane: Plane,
     operators: Operators,
+    /// What the operators are for.
+    definitions: Definitions,
     project: Option<(watch::Sender<bool>, JoinHandle<()>)>,
 }
 
@@ -135,8 +149,9 @@ impl Life {
             ..dev.plane.clone()
         };
         let plane = Plane::start(options, client.clone())?;
-        let operators = Operators::start(&dev.operators, &client, &metrics).await?;
-        Ok(Self { metrics, client, plane, operators, project: None })
+        let definitions = Definitions::default();
+        let operators = Operators::start(&dev.operators, &client, &metrics, &definitions).await?;
+        Ok(Self { metrics, client, plane, operators, definitions, project: None })
     }
 
     /// Builds and runs the operator of a project from now on, if there is one.
@@ -145,7 +160,13 @@ impl Life {
         // The operator runs in the project's directory, which need not be this one.
         let kubeconfig = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.into());
         let (stop, told) = watch::channel(false);
-        self.project = Some((stop, tokio::spawn(project.develop(self.client.clone(), kubeconfig, told))));
+        let developing = project.develop(self.client.clone(), kubeconfig, self.definitions.clone(), told);
+        self.project = Some((stop, tokio::spawn(developing)));
+    }
+
+    /// A kind to look at first, as people call several of them; none before a project is built.
+    pub fn first_look(&self) -> Option<String> {
+        self.definitions.kinds().into_iter().next().map(|kind| kind.plural)
     }
 
     /// What is served in front of the API server.
@@ -159,6 +180,7 @@ impl Life {
             storage: storage.to_owned(),
             operators: self.operators.names().to_vec(),
             project: dev.project.as_ref().map(|project| project.binary().to_owned()),
+            definitions: self.definitions.clone(),
             since: Timestamp::now(),
         };
         Ok(Surface::new(api.clone(), guard, about, self.metrics.clone(), self.operators.ailing())?)

@@ -4,6 +4,7 @@
 mod args;
 mod control;
 mod copies;
+mod definitions;
 mod dev;
 mod guard;
 mod home;
@@ -36,6 +37,10 @@ fn main() -> ExitCode {
             println!("konverge {}", env!("CARGO_PKG_VERSION"));
             Ok(())
         }
+        Command::Supervise(options) => match project::supervise(&options) {
+            Ok(never) => match never {},
+            Err(error) => Err(format!("{} cannot be started: {error}", options.executable().display()).into()),
+        },
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::definitions::Definitions;
+
 /// How long reconciles that run may take when the server stops.
 const DRAIN: Duration = Duration::from_secs(3);
 
@@ -127,13 +129,20 @@ pub struct Operators {
 
 impl Operators {
     /// Installs the definitions of those that are chosen, and starts them.
-    pub async fn start(choice: &Choice, client: &Client, metrics: &Metrics) -> Result<Self, OperatorError> {
+    pub async fn start(
+        choice: &Choice,
+        client: &Client,
+        metrics: &Metrics,
+        definitions: &Definitions,
+    ) -> Result<Self, OperatorError> {
         let (stop, told) = watch::channel(false);
         let mut operators = Self { names: Vec::new(), stop, tasks: JoinSet::new(), ended: Arc::default() };
         for bundled in BUNDLED.iter().filter(|one| choice.includes(one.name)) {
             let name = bundled.name;
             let failed = |source| OperatorError::Install { name, source: Box::new(source) };
-            install(client, &(bundled.definition)()).await.map_err(failed)?;
+            let definition = (bundled.definition)();
+            install(client, &definition).await.map_err(failed)?;
+            definitions.add(serde_json::to_value(definition).unwrap_or_default());
             let beside = Beside { name, client: client.clone(), metrics: metrics.clone(), stop: told.clone() };
             let running = (bundled.run)(beside).map_err(|source| OperatorError::Start { name, source })?;
             let (ended, told) = (operators.ended.clone(), told.clone());

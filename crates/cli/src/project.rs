@@ -3,11 +3,12 @@
 //! the operator running that was there before; an operator that ends is said to have ended, and started again.
 //!
 //! ```text
-//! find    is this directory an operator's project, and what is its binary called?
-//! build   cargo, with its own words → an executable and the files it was made of
-//! files   has one of them changed?
-//! child   the operator as a process: its lines, its end
-//! lines   who says what
+//! find       is this directory an operator's project, and what is its binary called?
+//! build      cargo, with its own words → an executable and the files it was made of
+//! files      has one of them changed?
+//! child      the operator as a process: its lines, its end
+//! supervise  a process of its own, so that the operator never outlives this one
+//! lines      who says what
 //! ```
 
 mod build;
@@ -15,34 +16,53 @@ mod child;
 mod files;
 mod find;
 mod lines;
+mod supervise;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use konverge::kube::Client;
+use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::definitions::Definitions;
 use crate::operators;
 
 use build::Built;
 use child::Child;
 use files::Files;
-pub use find::{FindError, Project};
+pub use find::{FindError, Found, Project};
 use lines::{Lines, Who};
+pub use supervise::{SuperviseArgs, supervise};
 
 /// How long an operator that ended by itself stays away at first; doubled each time it does so again.
 const REST: Duration = Duration::from_secs(1);
 /// And at most.
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
+/// What the operator works with.
+struct Cluster {
+    client: Client,
+    kubeconfig: PathBuf,
+    /// What the newest build has.
+    definitions: Definitions,
+}
+
 impl Project {
     /// Builds, runs and watches until `stop` is true.
-    pub async fn develop(self, client: Client, kubeconfig: PathBuf, mut stop: watch::Receiver<bool>) {
+    pub async fn develop(
+        self,
+        client: Client,
+        kubeconfig: PathBuf,
+        definitions: Definitions,
+        mut stop: watch::Receiver<bool>,
+    ) {
         let lines = Lines::new();
+        let cluster = Cluster { client, kubeconfig, definitions };
         let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
         let mut running = None;
         tokio::select! {
-            () = self.cycle(&mut running, &lines, &client, &kubeconfig) => {}
+            () = self.cycle(&mut running, &lines, &cluster) => {}
             () = stopped => {}
         }
         if let Some(child) = &mut running
@@ -53,7 +73,7 @@ impl Project {
     }
 
     /// Never ends by itself.
-    async fn cycle(&self, running: &mut Option<Child>, lines: &Lines, client: &Client, kubeconfig: &Path) {
+    async fn cycle(&self, running: &mut Option<Child>, lines: &Lines, cluster: &Cluster) {
         let mut files = Files::below(self.directory());
         loop {
             files.mark();
@@ -61,7 +81,7 @@ impl Project {
             match build::build(self, lines).await {
                 Ok(built) => {
                     files.follow(&built.files);
-                    self.replace(running, built, lines, client, kubeconfig).await;
+                    self.replace(running, built, lines, cluster).await;
                 }
                 Err(why) => {
                     let still = if running.is_some() { "; the operator of before still runs" } else { "" };
@@ -80,33 +100,34 @@ impl Project {
 
     /// The new operator in place of the one of before, which stays where it is until it has ended: a stop in between
     /// finds it there.
-    async fn replace(
-        &self,
-        running: &mut Option<Child>,
-        built: Built,
-        lines: &Lines,
-        client: &Client,
-        kubeconfig: &Path,
-    ) {
+    async fn replace(&self, running: &mut Option<Child>, built: Built, lines: &Lines, cluster: &Cluster) {
         if running.as_ref().is_some_and(|old| old.is_of(&built.executable)) {
             lines.say(Who::Dev, "nothing is new; the operator goes on");
             return;
         }
-        self.install(&built, client, lines).await;
+        self.install(&built, cluster, lines).await;
         if let Some(old) = running
             && let Some(ended) = old.end().await
         {
             lines.say(Who::Dev, &format!("the operator of before ended ({ended})"));
         }
-        *running = Some(Child::new(built.executable, kubeconfig));
+        *running = Some(Child::new(built.executable, self.directory(), &cluster.kubeconfig));
         lines.say(Who::Dev, &format!("starting {}", self.binary()));
     }
 
     /// Puts the operator's CRDs into the control plane: what it prints when it is asked for them.
-    async fn install(&self, built: &Built, client: &Client, lines: &Lines) {
-        match install(built, client).await {
-            Ok(names) if names.is_empty() => lines.say(Who::Dev, "the operator has no CRDs of its own"),
-            Ok(names) => lines.say(Who::Dev, &format!("installed {}", names.join(", "))),
+    async fn install(&self, built: &Built, cluster: &Cluster, lines: &Lines) {
+        match install(built, self.directory(), &cluster.client).await {
+            Ok(definitions) => {
+                cluster.definitions.set(definitions);
+                let kinds = cluster.definitions.kinds();
+                let names: Vec<&str> = kinds.iter().map(|kind| kind.name.as_str()).collect();
+                let Some(first) = kinds.first() else {
+                    lines.say(Who::Dev, "the operator has no CRDs of its own");
+                    return;
+                };
+                lines.say(Who::Dev, &format!("installed {}: kubectl get {} -A", names.join(", "), first.plural));
+            }
             Err(why) => lines.say(Who::Dev, &format!("the operator's CRDs were not installed: {why}")),
         }
     }
@@ -127,11 +148,12 @@ async fn keep(child: &mut Child, lines: &Lines) {
     }
 }
 
-async fn install(built: &Built, client: &Client) -> Result<Vec<String>, String> {
-    let mut names = Vec::new();
-    for document in child::crds(&built.executable).await? {
+async fn install(built: &Built, directory: &Path, client: &Client) -> Result<Vec<Value>, String> {
+    let mut installed = Vec::new();
+    for document in child::crds(&built.executable, directory).await? {
         let definition = serde_saphyr::from_str(&document).map_err(|error| error.to_string())?;
-        names.push(operators::install(client, &definition).await.map_err(|error| error.to_string())?);
+        operators::install(client, &definition).await.map_err(|error| error.to_string())?;
+        installed.push(serde_json::to_value(definition).map_err(|error| error.to_string())?);
     }
-    Ok(names)
+    Ok(installed)
 }

@@ -15,7 +15,7 @@ use crate::args::{ApiserverArgs, StorageArgs};
 use crate::control::Control;
 use crate::dev::{Dev, Life, LifeError};
 use crate::guard::{Guard, Guarded};
-use crate::home::Home;
+use crate::home::{Home, OwnError, Owned};
 use crate::kubeconfig::{self, Kubeconfig, KubeconfigError};
 use crate::open_files;
 use crate::port_holder;
@@ -49,8 +49,8 @@ pub enum RunError {
     Bind(BindError),
     #[error(transparent)]
     Certificates(#[from] CertificateError),
-    #[error("cannot open {} (it is held by {owner})", directory.display())]
-    Held { directory: PathBuf, owner: String, source: Box<OpenError> },
+    #[error(transparent)]
+    Own(#[from] OwnError),
     #[error(transparent)]
     Open(Box<OpenError>),
     #[error(transparent)]
@@ -116,7 +116,7 @@ pub struct Ready<'a> {
     /// What runs beside the server, in words.
     pub living: String,
     /// A kind to look at first.
-    pub first_look: &'static str,
+    pub first_look: Option<String>,
     pub token: Option<&'a str>,
 }
 
@@ -135,15 +135,15 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
     kubeconfig::check(&plan.kubeconfig)?;
     let mut stop = StopSignals::listen(if plan.dev.is_some() { STOP_WITHIN_OPERATORS } else { STOP_WITHIN })?;
 
+    let owned = own(plan, &home)?;
     let certificates = certificates(plan, &home)?;
     let listener = bind(plan, certificates.clone())?;
     let url = reachable(&listener);
 
     let api = open(plan, &home).await?;
-    let _owned = match plan.storage.memory {
-        true => None,
-        false => Some(home.own(&url)?),
-    };
+    if let Some(owned) = &owned {
+        owned.reachable_at(&url)?;
+    }
     let _control = control(plan, &home, &api);
     let storage = match plan.storage.memory {
         true => "memory".into(),
@@ -161,7 +161,7 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
     Kubeconfig { server: &url, ca_pem, token }.write(&plan.kubeconfig)?;
 
     let living = plan.dev.as_ref().map(Dev::living).unwrap_or_default();
-    let first_look = plan.dev.as_ref().map(Dev::first_look).unwrap_or_default();
+    let first_look = life.as_ref().and_then(Life::first_look);
     let ready = Ready { url, storage, kubeconfig: &plan.kubeconfig, living, first_look, token };
     print(&tell(&ready));
     tracing::info!(url = ready.url, storage = ready.storage, "ready");
@@ -191,6 +191,12 @@ async fn broken(api: &ApiServer) -> String {
         Ok(health) => health.problem().map(ToString::to_string).unwrap_or_default(),
         Err(_) => std::future::pending().await,
     }
+}
+
+/// Takes the data directory, if this server keeps anything in it: objects, or the kubeconfig of a server in memory.
+fn own(plan: &Plan<'_>, home: &Home) -> Result<Option<Owned>, OwnError> {
+    let unused = plan.storage.memory && plan.kubeconfig != home.kubeconfig();
+    if unused { Ok(None) } else { home.own().map(Some) }
 }
 
 /// The server runs without it too: a path may be too long for a socket, or the system may not have them.
@@ -258,12 +264,7 @@ async fn open(plan: &Plan<'_>, home: &Home) -> Result<ApiServer, RunError> {
     // Where controllers run, collecting is theirs; who switches those off wants somebody else to do it.
     let collector = if plan.dev.is_some() { Collector::Elsewhere } else { Collector::Inside };
     let options = Options { storage, lenient_updates, collector, ..Options::default() };
-    ApiServer::open(options).await.map_err(|source| match home.owner() {
-        Some(owner) if matches!(source, OpenError::Storage(konverge_store::OpenError::Held { .. })) => {
-            RunError::Held { directory: home.store(), owner, source: source.into() }
-        }
-        _ => RunError::Open(source.into()),
-    })
+    ApiServer::open(options).await.map_err(|source| RunError::Open(source.into()))
 }
 
 /// Whoever started this may have gone; the server stays.

@@ -121,7 +121,7 @@ impl Inner {
             "/readyz" => {
                 Ok(plain(500, "text/plain; charset=utf-8", (self.ailing)().join("\n") + "\nreadyz check failed\n"))
             }
-            "/crd" => Ok(json_page(&index::definition())),
+            "/crd" => index::definition(&self.about),
             "/crds" => {
                 Ok(json_page(&ask::json(&self.api, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await?))
             }
@@ -132,7 +132,8 @@ impl Inner {
             "/watch" => {
                 let wanted = query(&["kind", "namespace"])?;
                 let last = head(header::HeaderName::from_static("last-event-id"));
-                watch::answer(&self.api, &wanted, last.as_deref(), &self.watching).await
+                let kind = watch::kind(&wanted, &self.about.definitions)?;
+                watch::answer(&self.api, &kind, &wanted, last.as_deref(), &self.watching).await
             }
             "/leader" => Ok(json_page(&self.about.leader())),
             _ => Ok(plain(200, METRICS_CONTENT_TYPE, self.metrics.page())),

@@ -1,5 +1,5 @@
-//! The operator as a process. In: an executable and a kubeconfig. Out: its lines, and how it ended. It is asked to stop
-//! before it is made to.
+//! The operator as a process. In: an executable and a kubeconfig. Out: its lines, and how it ended. A supervisor runs it,
+//! asks it to stop before it makes it, and takes it along when this process ends; see `supervise`.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -10,29 +10,42 @@ use tokio::task::JoinSet;
 
 use super::files::Stamp;
 use super::lines::{Lines, Who};
+use super::supervise::{self, BY_SIGNAL, STOP_WITHIN};
 
-/// How long an operator may take to stop; a little longer than it gives its own reconciles.
-const STOP_WITHIN: Duration = Duration::from_secs(30);
+/// How long the supervisor may take to see to the operator's end, beyond the time that the operator has.
+const SUPERVISOR_WITHIN: Duration = Duration::from_secs(5);
 /// How long it may take to print its CRDs, which needs no cluster.
 const PRINT_WITHIN: Duration = Duration::from_secs(10);
 /// How long its last words are waited for: what it started itself may hold its pipes open for ever.
-const LAST_WORDS_WITHIN: Duration = Duration::from_secs(1);
+const LAST_WORDS_WITHIN: Duration = Duration::from_secs(5);
+
+/// What an operator is told where the developer says nothing: a person reads its log, although that is a pipe, and the
+/// ports of its metrics and probes are free ones of this machine, because several operators and `konverge dev` share it.
+const DEFAULTS: [(&str, &str); 3] = [
+    ("KONVERGE_LOG_FORMAT", "text"),
+    ("KONVERGE_METRICS_BIND_ADDRESS", "127.0.0.1:0"),
+    ("KONVERGE_HEALTH_PROBE_BIND_ADDRESS", "127.0.0.1:0"),
+];
 
 /// An operator's executable, and its process while it runs.
 pub struct Child {
     executable: PathBuf,
+    /// Where it runs.
+    directory: PathBuf,
     stamp: Option<Stamp>,
     kubeconfig: PathBuf,
     process: Option<process::Child>,
+    /// As long as this is open, the supervisor lets the operator run.
+    lifeline: Option<process::ChildStdin>,
     /// Who reads its pipes. Ends with this.
     readers: JoinSet<()>,
 }
 
 impl Child {
     /// Not running yet.
-    pub fn new(executable: PathBuf, kubeconfig: &Path) -> Self {
-        let stamp = Stamp::of(&executable);
-        Self { executable, stamp, kubeconfig: kubeconfig.to_owned(), process: None, readers: JoinSet::new() }
+    pub fn new(executable: PathBuf, directory: &Path, kubeconfig: &Path) -> Self {
+        let (stamp, directory, kubeconfig) = (Stamp::of(&executable), directory.to_owned(), kubeconfig.to_owned());
+        Self { executable, directory, stamp, kubeconfig, process: None, lifeline: None, readers: JoinSet::new() }
     }
 
     /// Whether a build left it what it is.
@@ -56,15 +69,24 @@ impl Child {
     }
 
     fn spawn(&mut self, lines: &Lines) -> std::io::Result<process::Child> {
-        let mut process = Command::new(&self.executable)
+        let mut command = supervise::command(&self.executable)?;
+        for (name, value) in DEFAULTS {
+            if std::env::var_os(name).is_none() {
+                command.env(name, value);
+            }
+        }
+        let mut process = command
+            .current_dir(&self.directory)
             .env("KUBECONFIG", &self.kubeconfig)
-            // A person reads along, although it is a pipe.
-            .env("KONVERGE_LOG_FORMAT", std::env::var_os("KONVERGE_LOG_FORMAT").unwrap_or_else(|| "text".into()))
-            .stdin(Stdio::null())
+            // It is the port of `konverge dev`; operators often read a variable of this name, too.
+            .env_remove("PORT")
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
+        // Taken, because waiting for a process closes what it has.
+        self.lifeline = process.stdin.take();
         if let Some(stdout) = process.stdout.take() {
             self.readers.spawn(lines.clone().repeat(Who::Operator, stdout));
         }
@@ -77,13 +99,16 @@ impl Child {
     /// Asks it to stop, and makes it if it does not; says how it ended, if it ran. May be dropped and called again.
     pub async fn end(&mut self) -> Option<String> {
         let process = self.process.as_mut()?;
-        ask_to_stop(process);
-        let ended = match tokio::time::timeout(STOP_WITHIN, process.wait()).await {
-            Ok(status) => said(status),
+        self.lifeline = None;
+        let began = tokio::time::Instant::now();
+        let status = tokio::time::timeout(STOP_WITHIN + SUPERVISOR_WITHIN, process.wait()).await;
+        let ended = match status {
+            Ok(status) if began.elapsed() < STOP_WITHIN => said(status),
+            Ok(_) => format!("it did not stop within {} s and was killed", STOP_WITHIN.as_secs()),
             Err(_) => {
                 // That it is gone already is as good.
                 let _ = process.kill().await;
-                format!("it did not stop within {} s and was killed", STOP_WITHIN.as_secs())
+                "its supervisor did not answer and was killed".to_owned()
             }
         };
         self.process = None;
@@ -100,9 +125,9 @@ impl Child {
 }
 
 /// The CRDs an operator prints, one document each.
-pub async fn crds(executable: &Path) -> Result<Vec<String>, String> {
+pub async fn crds(executable: &Path, directory: &Path) -> Result<Vec<String>, String> {
     let mut command = Command::new(executable);
-    command.arg("--print-crds").stdin(Stdio::null()).kill_on_drop(true);
+    command.arg("--print-crds").current_dir(directory).stdin(Stdio::null()).kill_on_drop(true);
     let output = match tokio::time::timeout(PRINT_WITHIN, command.output()).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => return Err(format!("it cannot be started: {error}")),
@@ -130,13 +155,16 @@ fn documents(text: &str) -> Vec<String> {
 
 fn said(status: std::io::Result<ExitStatus>) -> String {
     match status {
-        Ok(status) => status.to_string(),
+        Ok(status) => match status.code() {
+            Some(code @ 129..) => format!("killed by signal {}", code - BY_SIGNAL),
+            _ => status.to_string(),
+        },
         Err(error) => format!("its end was not seen: {error}"),
     }
 }
 
 #[cfg(unix)]
-fn ask_to_stop(process: &process::Child) {
+pub fn ask_to_stop(process: &process::Child) {
     use rustix::process::{Pid, Signal, kill_process};
     let pid = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     if let Some(pid) = pid {
@@ -146,7 +174,7 @@ fn ask_to_stop(process: &process::Child) {
 }
 
 #[cfg(not(unix))]
-fn ask_to_stop(_: &process::Child) {}
+pub fn ask_to_stop(_: &process::Child) {}
 
 #[cfg(test)]
 mod tests {

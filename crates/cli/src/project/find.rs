@@ -15,6 +15,17 @@ pub struct Project {
     binary: String,
 }
 
+/// What a directory is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Part of an operator's project.
+    Operator(Project),
+    /// Part of a package that does not depend on `konverge`.
+    Other { package: String },
+    /// In no package.
+    Nothing,
+}
+
 /// Why a project cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
@@ -22,6 +33,13 @@ pub enum FindError {
     NoCargo(#[source] std::io::Error),
     #[error("cargo does not understand {}:\n{words}", manifest.display())]
     Manifest { manifest: PathBuf, words: String },
+    #[error(
+        "{} is a workspace; start in the directory of the operator's package ({}), or say --operator NAME for one that \
+         comes with this program",
+        manifest.display(),
+        packages.join(", ")
+    )]
+    Workspace { manifest: PathBuf, packages: Vec<String> },
     #[error("{package} depends on konverge but has no binary to run; add src/main.rs, or start in another directory")]
     NoBinary { package: String },
     #[error("{package} has several binaries ({}); say which with --bin NAME", names.join(", "))]
@@ -31,14 +49,18 @@ pub enum FindError {
 }
 
 impl Project {
-    /// The project in a directory; none if there is no package that depends on `konverge`. `bin` chooses among several
-    /// binaries.
-    pub fn find(directory: &Path, bin: Option<&str>) -> Result<Option<Self>, FindError> {
+    /// The project that a directory belongs to: its package, or that of the nearest directory above it, as cargo has it.
+    /// `bin` chooses among several binaries.
+    pub fn find(directory: &Path, bin: Option<&str>) -> Result<Found, FindError> {
+        let with_manifest = directory.ancestors().find(|above| above.join("Cargo.toml").is_file());
+        let Some(directory) = with_manifest else { return Ok(Found::Nothing) };
         let manifest = directory.join("Cargo.toml");
-        // Most directories are no packages at all, and cargo need not be asked.
-        let Ok(text) = std::fs::read_to_string(&manifest) else { return Ok(None) };
+        let text = std::fs::read_to_string(&manifest)
+            .map_err(|error| FindError::Manifest { manifest: manifest.clone(), words: error.to_string() })?;
+        // Cargo need not be asked about packages that cannot be operators.
         if !text.contains("konverge") {
-            return Ok(None);
+            let package = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            return Ok(Found::Other { package });
         }
         let mut cargo = Command::new(super::build::cargo());
         let asked = cargo.args(["metadata", "--no-deps", "--format-version=1", "--manifest-path"]).arg(&manifest);
@@ -73,22 +95,30 @@ impl Project {
 }
 
 /// What cargo's metadata says of the package with this manifest.
-fn choose(
-    directory: &Path,
-    manifest: &Path,
-    metadata: &Value,
-    bin: Option<&str>,
-) -> Result<Option<Project>, FindError> {
+fn choose(directory: &Path, manifest: &Path, metadata: &Value, bin: Option<&str>) -> Result<Found, FindError> {
     let items = |value: &Value, field: &str| value[field].as_array().cloned().unwrap_or_default();
+    let name_of = |package: &Value| package["name"].as_str().unwrap_or_default().to_owned();
+    let is_operator = |package: &Value| {
+        let uses = |dependency: &Value| dependency["name"] == "konverge" && dependency["kind"] != "dev";
+        items(package, "dependencies").iter().any(uses)
+    };
     let is_it = |package: &Value| package["manifest_path"].as_str().map(Path::new) == Some(manifest);
-    let Some(package) = items(metadata, "packages").into_iter().find(is_it) else { return Ok(None) };
-    let uses = |dependency: &Value| dependency["name"] == "konverge" && dependency["kind"] != "dev";
-    if !items(&package, "dependencies").iter().any(uses) {
-        return Ok(None);
+    let packages = items(metadata, "packages");
+    let Some(package) = packages.iter().find(|package| is_it(package)) else {
+        let operators: Vec<String> = packages.iter().filter(|package| is_operator(package)).map(name_of).collect();
+        // Its own repository is where people try this program first, with the operators that come along.
+        let is_own = packages.iter().any(|package| package["name"] == env!("CARGO_PKG_NAME"));
+        return match operators.is_empty() || is_own {
+            true => Ok(Found::Nothing),
+            false => Err(FindError::Workspace { manifest: manifest.to_owned(), packages: operators }),
+        };
+    };
+    let name = name_of(package);
+    if !is_operator(package) {
+        return Ok(Found::Other { package: name });
     }
-    let name = package["name"].as_str().unwrap_or_default().to_owned();
     let is_binary = |target: &Value| items(target, "kind").iter().any(|kind| kind == "bin");
-    let names: Vec<String> = items(&package, "targets")
+    let names: Vec<String> = items(package, "targets")
         .iter()
         .filter(|target| is_binary(target))
         .filter_map(|target| target["name"].as_str().map(str::to_owned))
@@ -101,7 +131,7 @@ fn choose(
         (None, _) => return Err(FindError::Several { package: name, names }),
     };
     let workspace = metadata["workspace_root"].as_str().map_or_else(|| directory.to_owned(), PathBuf::from);
-    Ok(Some(Project { directory: directory.to_owned(), workspace, binary }))
+    Ok(Found::Operator(Project { directory: directory.to_owned(), workspace, binary }))
 }
 
 #[cfg(test)]
@@ -125,8 +155,9 @@ mod tests {
             json!({"name": "other", "manifest_path": "/shop/other/Cargo.toml", "dependencies": [], "targets": []});
         let metadata = json!({"packages": [other, package]});
         let found = match choose(Path::new("/shop"), Path::new("/shop/Cargo.toml"), &metadata, bin) {
-            Ok(Some(project)) => project.binary().to_owned(),
-            Ok(None) => "none".to_owned(),
+            Ok(Found::Operator(project)) => project.binary().to_owned(),
+            Ok(Found::Other { package }) => format!("{package} is no operator"),
+            Ok(Found::Nothing) => "none".to_owned(),
             Err(error) => error.to_string(),
         };
         assert_eq!(found, expect);
@@ -135,12 +166,24 @@ mod tests {
     #[test]
     fn a_project_is_a_package_with_konverge_and_one_binary() {
         check(&["konverge", "tokio"], &["shop"], None, None, "shop");
-        check(&["tokio"], &["shop"], None, None, "none");
+        check(&["tokio"], &["shop"], None, None, "shop is no operator");
         check(&["konverge"], &["a", "b"], Some("b"), None, "b");
         check(&["konverge"], &["a", "b"], Some("b"), Some("a"), "a");
         check(&["konverge"], &["a", "b"], None, None, "shop has several binaries (a, b); say which with --bin NAME");
         check(&["konverge"], &["a"], None, Some("x"), "shop has no binary \"x\"; it has a");
         let none = "shop depends on konverge but has no binary to run; add src/main.rs, or start in another directory";
         check(&["konverge"], &[], None, None, none);
+    }
+
+    #[test]
+    fn a_workspace_says_where_its_operators_are() {
+        let of = |name: &str| {
+            let dependencies = json!([{"name": "konverge"}]);
+            json!({"packages": [{"name": name, "manifest_path": "/w/shop/Cargo.toml", "dependencies": dependencies}]})
+        };
+        let found = |name| choose(Path::new("/w"), Path::new("/w/Cargo.toml"), &of(name), None);
+        let refused = found("shop").expect_err("which one is meant is not known").to_string();
+        assert!(refused.contains("start in the directory of the operator's package (shop)"), "{refused}");
+        assert_eq!(found("konverge-cli").expect("its own repository"), Found::Nothing);
     }
 }

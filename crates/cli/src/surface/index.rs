@@ -5,13 +5,12 @@ use http::{HeaderValue, Response, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use application::Application;
-use konverge::kube::CustomResourceExt;
 use konverge_apiserver::{ApiServer, Body};
 use konverge_core::Status;
 
 use super::query::Query;
 use super::{ask, json_page, kinds, plain};
+use crate::definitions::{Defined, Definitions};
 
 const TEMPLATE: &str = include_str!("page.html");
 
@@ -35,7 +34,7 @@ const fn page(path: &'static str, what: &'static str, example: &'static str) -> 
 pub const PAGES: [Page; 8] = [
     page("/", "What there is: JSON, or in a browser a page, on which ?kind= chooses what is listed", "/"),
     page("/readyz", "Whether the server and the operators work; also /healthz and /livez", "/readyz?verbose"),
-    page("/crd", "The definition of Applications", "/crd"),
+    page("/crd", "The definition of what the operators at work are for, as kubectl apply takes it", "/crd"),
     page("/crds", "All definitions that are installed", "/crds"),
     page(
         "/watch",
@@ -54,11 +53,9 @@ pub const PAGES: [Page; 8] = [
 /// Kinds to look at that every server has.
 const BUILT_IN: [(&str, &str); 3] = [("Deployment", "deployments.apps"), ("Pod", "pods"), ("Job", "jobs.batch")];
 
-const API: &str = "/apis/cloudnative.elide.dev/v1/namespaces/{namespace}/applications";
-
-/// What the API has for Applications; `kubectl` shows the rest.
+/// What the API has for an operator's kind, whose name stands where `{}` is; `kubectl` shows the rest.
 const OPERATIONS: [(&str, &str, &str); 6] = [
-    ("GET", "", "List Applications"),
+    ("GET", "", "List {}"),
     ("POST", "", "Create one; a namespace that does not exist is made"),
     ("GET", "/{name}", "Get one"),
     ("PUT", "/{name}", "Replace one; it need not say which version it replaces"),
@@ -77,6 +74,8 @@ pub struct About {
     pub operators: Vec<&'static str>,
     /// The operator of the project that is built and run beside it.
     pub project: Option<String>,
+    /// What the operators are for.
+    pub definitions: Definitions,
     /// When it started.
     pub since: Timestamp,
 }
@@ -101,11 +100,11 @@ impl About {
             json!({"method": "GET", "path": page.path, "what": page.what,
                    "try": format!("{curl} '{}{}'", self.url, page.example)})
         });
-        let applications = self.operators.contains(&"application");
-        let operations = OPERATIONS
-            .iter()
-            .filter(|_| applications)
-            .map(|(method, rest, what)| json!({"method": method, "path": format!("{API}{rest}"), "what": what}));
+        let operations = self.definitions.kinds().into_iter().flat_map(|Defined { path, plural, .. }| {
+            OPERATIONS.map(|(method, rest, what)| {
+                json!({"method": method, "path": format!("{path}{rest}"), "what": what.replace("{}", &plural)})
+            })
+        });
         json!({
             "name": "konverge dev",
             "version": env!("CARGO_PKG_VERSION"),
@@ -119,9 +118,16 @@ impl About {
     }
 }
 
-/// The definition of Applications, ready to be applied anywhere.
-pub fn definition() -> Value {
-    serde_json::to_value(Application::crd()).unwrap_or_default()
+/// Answers a request for `/crd`.
+pub fn definition(about: &About) -> Result<Response<Body>, Status> {
+    let manifest = about.definitions.manifest().ok_or_else(|| {
+        let why = match &about.project {
+            Some(binary) => format!("{binary} has not been built yet, or has no definitions of its own"),
+            None => "no operator is at work".to_owned(),
+        };
+        Status::failure(404, "NotFound", format!("{why}; GET /crds lists what is installed"))
+    })?;
+    Ok(json_page(&manifest))
 }
 
 /// Answers a request for `/`.
@@ -137,7 +143,7 @@ pub async fn answer(
     if !accept.is_some_and(|accept| accept.contains("text/html")) {
         return Ok(json_page(&description));
     }
-    let shown = Shown::choose(api, wanted.get("kind")).await?;
+    let shown = Shown::choose(api, &about.definitions, wanted.get("kind")).await?;
     let mut response = plain(200, "text/html; charset=utf-8", html(&description, &shown));
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     Ok(response)
@@ -147,25 +153,27 @@ pub async fn answer(
 struct Shown {
     kind: String,
     word: String,
+    /// Where its objects are.
+    path: String,
     offered: Vec<(String, String)>,
 }
 
 impl Shown {
-    /// What was asked for; else Applications, or whichever definitions there are, or Deployments.
-    async fn choose(api: &ApiServer, asked: Option<&str>) -> Result<Self, Status> {
+    /// What was asked for; else what the operators at work are for, or whichever definitions there are, or Deployments.
+    async fn choose(api: &ApiServer, own: &Definitions, asked: Option<&str>) -> Result<Self, Status> {
         let definitions = ask::json(api, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await?;
         let custom = definitions["items"].as_array().into_iter().flatten().map(|definition| {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             (text(&definition["spec"]["names"]["kind"]), text(&definition["metadata"]["name"]))
         });
         let mut offered: Vec<(String, String)> = custom.collect();
-        offered.sort_by_key(|(kind, _)| (kind != "Application", kind.clone()));
+        let own: Vec<String> = own.kinds().into_iter().map(|kind| kind.name).collect();
+        let rank = |name: &str| own.iter().position(|one| one == name).unwrap_or(own.len());
+        offered.sort_by_key(|(kind, name)| (rank(name), kind.clone()));
         offered.extend(BUILT_IN.map(|(kind, word)| (kind.to_owned(), word.to_owned())));
-        let (kind, word) = match asked {
-            Some(word) => (kinds::find(api, word).await?.kind().to_owned(), word.to_owned()),
-            None => offered[0].clone(),
-        };
-        Ok(Self { kind, word, offered })
+        let word = asked.map_or_else(|| offered[0].1.clone(), str::to_owned);
+        let found = kinds::find(api, &word).await?;
+        Ok(Self { kind: found.kind().to_owned(), word, path: found.path(None)?, offered })
     }
 
     fn links(&self) -> String {
@@ -198,6 +206,7 @@ fn html(description: &Value, shown: &Shown) -> String {
         .replace("{{storage}}", &text(&description["storage"]))
         .replace("{{operators}}", &if operators.is_empty() { "none".to_owned() } else { operators.join(", ") })
         .replace("{{kind}}", &escape(&shown.word))
+        .replace("{{path}}", &escape(&shown.path))
         .replace("{{title}}", &escape(&shown.kind))
         .replace("{{kinds}}", &shown.links())
         .replace("{{endpoints}}", &rows.collect::<String>())

@@ -3,9 +3,16 @@
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
+use konverge::kube::CustomResourceExt;
 use konverge_apiserver::Options;
 
 use super::*;
+use crate::definitions::Definitions;
+
+/// What the operator of these tests is for.
+fn definition() -> Value {
+    serde_json::to_value(application::Application::crd()).expect("JSON")
+}
 
 const APPS: &str = "/apis/cloudnative.elide.dev/v1/namespaces/default/applications";
 
@@ -19,8 +26,7 @@ impl World {
     /// A developer's server that knows Applications.
     async fn new() -> Self {
         let world = Self::with(Options { lenient_updates: true, ..Options::default() }).await;
-        let made =
-            world.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &index::definition()).await;
+        let made = world.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition()).await;
         assert_eq!(made.0, 201, "{}", made.1);
         world
     }
@@ -32,6 +38,11 @@ impl World {
             storage: "memory".into(),
             operators: vec!["application"],
             project: None,
+            definitions: {
+                let definitions = Definitions::default();
+                definitions.add(definition());
+                definitions
+            },
             since: "2026-01-02T03:04:05Z".parse().expect("a time"),
         };
         let metrics = Metrics::new();
@@ -168,7 +179,7 @@ async fn a_browser_gets_a_page() {
         assert!(page.contains(&format!("<code>{}</code>", page_of.path)), "{}", page_of.path);
     }
     assert!(page.contains("new EventSource('/watch?kind='") && !page.contains("{{"), "{page}");
-    assert!(page.contains("<body data-kind=\"applications.cloudnative.elide.dev\">"), "{page}");
+    assert!(page.contains("<body data-kind=\"applications.cloudnative.elide.dev\" data-path=\"/apis/cloudnative.elide.dev/v1/applications\">"), "{page}");
     assert!(!page.contains("src=\"http") && !page.contains("href=\"http"), "nothing from elsewhere");
 }
 
@@ -237,7 +248,7 @@ async fn custom_resources_are_replaced_without_their_version() {
 
     // A server that is not a developer's insists.
     let strict = World::with(Options::default()).await;
-    strict.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &index::definition()).await;
+    strict.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition()).await;
     strict.ask("POST", APPS, &app("a", 1)).await;
     let (code, refused) = strict.ask("PUT", &format!("{APPS}/a"), &app("a", 5)).await;
     assert_eq!(code, 422);

@@ -24,9 +24,7 @@ use konverge_core::Status;
 use super::initial::Initial;
 use super::query::{self, Query};
 use super::{answer_of, ask, kinds};
-
-/// What is watched when nothing else is said.
-const DEFAULT_KIND: &str = "applications.cloudnative.elide.dev";
+use crate::definitions::Definitions;
 
 /// How often a quiet stream shows that it is alive, which is also how soon a client that is gone is noticed.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -34,9 +32,19 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Long enough that the stream ends when its reader does.
 const FOREVER_SECONDS: u32 = 365 * 24 * 3600;
 
+/// What is watched: what was asked for, else what the operators at work are for.
+pub fn kind(wanted: &Query, definitions: &Definitions) -> Result<String, Status> {
+    if let Some(word) = wanted.get("kind") {
+        return Ok(word.to_owned());
+    }
+    let first = definitions.kinds().into_iter().next().map(|kind| kind.name);
+    first.ok_or_else(|| Status::bad_request("no operator has a kind of its own here yet; say what with ?kind=pods"))
+}
+
 /// Starts a stream.
 pub async fn answer(
     api: &ApiServer,
+    kind: &str,
     wanted: &Query,
     last_event_id: Option<&str>,
     watching: &Gauge,
@@ -49,7 +57,7 @@ pub async fn answer(
             ))
         })?),
     };
-    let kind = kinds::find(api, wanted.get("kind").unwrap_or(DEFAULT_KIND)).await?;
+    let kind = kinds::find(api, kind).await?;
     let path = kind.path(query::name(wanted, "namespace")?)?;
     let (initial, lines) = begin(api, &path, last).await?;
     let mut heartbeat = interval(HEARTBEAT);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Far longer than anything takes, even beside a build.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 fn command(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_konverge"));
@@ -133,6 +133,12 @@ impl Running {
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
         stream.write_all(request.as_bytes()).expect("a request");
         stream
+    }
+
+    /// Ends it without a word.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
     }
 
     /// Asks it to stop; returns its exit code and what it said after the first line.

@@ -105,7 +105,10 @@ fn two_cannot_have_the_same() {
     assert!(error.contains(&holder), "{error}");
 
     let error = fails(directory.path(), &["apiserver", "--port", "0"]);
-    assert!(error.contains(&holder) && error.contains(".konverge/data: another process holds"), "{error}");
+    assert!(
+        error.contains(&format!(".konverge is in use: {holder} at http")) && error.contains("--data-dir"),
+        "{error}"
+    );
 
     assert_eq!(server.stop().0, Some(0));
 }

@@ -4,11 +4,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::konverge::{Running, fails};
+use crate::konverge::{PATIENCE, Running, fails};
 
 /// Compiles by copying. Says what it reads before `hold` can make it wait, so that a test can save a file meanwhile.
 const CARGO: &str = r#"#!/bin/sh
@@ -132,13 +133,20 @@ fn built_run_and_replaced() {
             "   build │ cargo build --bin shop",
             "   build │    Compiling shop",
             "   build │     Finished",
-            "     dev │ installed greetings.example.com",
+            "     dev │ installed greetings.example.com: kubectl get greetings -A",
         ],
     );
     let installed = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/greetings.example.com";
     assert_eq!(server.curl("GET", installed, &[], "").0, 200);
     let index = server.curl("GET", "/", &[], "").1;
     assert_eq!((&index["project"], &index["operators"]), (&json!("shop"), &json!([])));
+    // Pages speak of the project's own kinds.
+    assert!(index.to_string().contains("/apis/example.com/v1/namespaces/{namespace}/greetings/{name}"), "{index}");
+    assert_eq!(server.curl("GET", "/crd", &[], "").1["metadata"]["name"], "greetings.example.com");
+    let greeting = r#"{"apiVersion":"example.com/v1","kind":"Greeting","metadata":{"name":"hello"}}"#;
+    let made = server.post("/apis/example.com/v1/namespaces/default/greetings", greeting);
+    assert!(made.starts_with("HTTP/1.1 201"), "{made}");
+    assert_eq!(server.stream("/watch", &[]).event(), "ADDED hello");
 
     shop.save("second", "");
     in_order(
@@ -214,7 +222,9 @@ fn who_ends_by_itself_is_started_again() {
     shop.save("first", "if [ -e mended ]; then echo all is well; else echo oh no >&2; exit 3; fi");
     let server = shop.start(&[]);
     let said = server.says("the operator ended (exit status: 3); it is started again in 1 s");
-    in_order(&said, &["dev │ the operator has no CRDs of its own", "first uses", "operator │ oh no"]);
+    in_order(&said, &["dev │ the operator has no CRDs of its own", "first uses"]);
+    // It comes from another pipe, so nobody knows which of the two was said first.
+    in_order(&said, &["dev │ the operator has no CRDs of its own", "operator │ oh no"]);
     shop.write("mended", "");
     in_order(&server.says("all is well"), &["first uses"]);
     assert_eq!(server.stop().0, Some(0));
@@ -232,7 +242,7 @@ fn who_does_not_print_crds_runs_nevertheless() {
     in_order(&said, &["the operator's CRDs were not installed: it does not know --print-crds: what?"]);
     let (code, rest) = server.stop();
     assert_eq!(code, Some(0));
-    assert!(rest.contains("the operator ended (signal: 15 (SIGTERM))"), "{rest}");
+    assert!(rest.contains("the operator ended (killed by signal 15)"), "{rest}");
 }
 
 #[test]
@@ -252,12 +262,65 @@ fn which_operator_is_a_choice() {
     let (_, rest) = server.stop();
     assert!(rest.contains("Operators at work: webapp.") && !rest.contains("build │"), "{rest}");
 
-    // Where there is no operator's project, cargo is not even asked.
+    // Where there is no operator's project, cargo is not even asked; that the package is passed over is said.
     shop.write("cargo", "#!/bin/sh\nexit 7\n");
     let error = fails(&shop.home, DEV);
     assert!(error.contains("cargo does not understand "), "{error}");
     shop.write("Cargo.toml", "[dependencies]\ntokio = '1'\n");
     let server = shop.start(&[]);
     assert_eq!(server.curl("GET", "/", &[], "").1["operators"], json!(["application"]));
+    let (code, said) = server.stop();
+    assert!(code == Some(0) && said.contains("is not run, because it does not depend on konverge"), "{said}");
+}
+
+#[test]
+fn a_folder_of_the_project_is_the_project() {
+    let shop = Shop::new(&["shop"]);
+    let deep = shop.home.join("src/deep");
+    fs::create_dir_all(&deep).expect("a folder");
+    // The scripts of this test are found beside the place where it starts.
+    shop.write("src/deep/cargo", &CARGO.replace("$(dirname \"$0\")", &shop.home.display().to_string()));
+    fs::set_permissions(deep.join("cargo"), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let server = Running::start(&deep, DEV);
+    server.says("installed greetings.example.com");
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn an_operator_never_outlives_its_dev() {
+    let shop = Shop::new(&["shop"]);
+    let server = shop.start(&[]);
+    server.says("first uses");
+    shop.save("second", "echo $$ > pid; echo $KONVERGE_METRICS_BIND_ADDRESS and \"[$PORT]\"");
+    let said = server.says("127.0.0.1:0 and []");
+    in_order(&said, &["second uses"]);
+    let pid = fs::read_to_string(shop.home.join("pid")).expect("its id");
+    let stat = PathBuf::from(format!("/proc/{}/stat", pid.trim()));
+    let group = |stat: &str| stat.rsplit(')').next().and_then(|rest| rest.split(' ').nth(3)).map(str::to_owned);
+    let (operator, dev) = (read(&stat), read(&format!("/proc/{}/stat", server.id()).into()));
+    assert!(operator.is_some() && group(&operator.unwrap()) != group(&dev.unwrap()), "Ctrl-C reaches only dev");
+
+    server.kill();
+    // The kernel tells the supervisor, the supervisor the operator; the test's own patience is the limit.
+    let deadline = Instant::now() + PATIENCE;
+    while read(&stat).is_some() {
+        assert!(Instant::now() < deadline, "the operator is still there");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What is in a file, if it is there.
+fn read(path: &PathBuf) -> Option<String> {
+    fs::read_to_string(path).ok()
+}
+
+#[test]
+fn two_servers_in_memory_do_not_share_a_kubeconfig() {
+    let shop = Shop::new(&["shop"]);
+    let server = shop.start(&[]);
+    let kubeconfig = fs::read_to_string(shop.home.join(".konverge/kubeconfig")).expect("a file");
+    let error = fails(&shop.home, DEV);
+    assert!(error.contains(&format!("is in use: process {} at http", server.id())), "{error}");
+    assert_eq!(fs::read_to_string(shop.home.join(".konverge/kubeconfig")).expect("a file"), kubeconfig);
     assert_eq!(server.stop().0, Some(0));
 }

@@ -166,7 +166,7 @@ impl Loader {
             }
         }
         check(&settings, |row| origins[row].source.clone())?;
-        let warnings = strays(self.variables.keys());
+        let warnings = strays(&self.variables);
         Ok(Loaded { settings, origins, warnings, rust_log: self.variables.get("RUST_LOG").cloned() })
     }
 }
@@ -248,18 +248,28 @@ fn refuse(row: &Setting, from: Source, value: &str, why: String) -> SettingsErro
     SettingsError::Value { from, setting: row.key, value: value.into(), why, accepts: row.accepts }
 }
 
-/// Variables that begin as ours do and are almost settings. Others are left alone: a Service called `konverge` makes
-/// the kubelet set `KONVERGE_PORT` and more.
-fn strays<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
+/// Variables that begin as ours do and are no settings.
+fn strays(variables: &BTreeMap<String, String>) -> Vec<String> {
     let ours: Vec<String> = TABLE.iter().map(Setting::variable).chain([CONFIG_VARIABLE.into()]).collect();
-    names
-        .filter_map(|name| Some((name, name.strip_prefix("KONVERGE_")?)))
-        .filter(|(name, _)| !ours.contains(name))
-        .filter_map(|(name, rest)| {
-            let meant = nearest(rest, ours.iter().map(|ours| &ours["KONVERGE_".len()..]))?;
-            Some(format!("variable {name} is not a setting; did you mean KONVERGE_{meant}?"))
+    variables
+        .iter()
+        .filter_map(|(name, value)| Some((name, name.strip_prefix("KONVERGE_")?, value)))
+        .filter(|(name, _, _)| !ours.contains(name))
+        .filter_map(|(name, rest, value)| match nearest(rest, ours.iter().map(|ours| &ours["KONVERGE_".len()..])) {
+            Some(meant) => Some(format!("variable {name} is not a setting; did you mean KONVERGE_{meant}?")),
+            None if is_of_a_service(rest, value) => None,
+            None => Some(format!("variable {name} is not a setting; --help lists those that are")),
         })
         .collect()
+}
+
+/// Whether the kubelet sets such a variable in every Pod beside a Service whose name begins with `konverge`:
+/// `KONVERGE_PORT`, `KONVERGE_SERVICE_HOST`, `KONVERGE_WEB_PORT_80_TCP_ADDR`.
+fn is_of_a_service(rest: &str, value: &str) -> bool {
+    let words: Vec<&str> = rest.split('_').collect();
+    words.ends_with(&["PORT"]) && value.contains("://")
+        || words.windows(2).any(|two| matches!(two, ["SERVICE", "HOST" | "PORT"]))
+        || words.windows(2).any(|two| two[0] == "PORT" && two[1].parse::<u16>().is_ok())
 }
 
 /// Plain where YAML would read it back as it is, else in quotes.

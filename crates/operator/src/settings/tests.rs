@@ -466,11 +466,18 @@ fn almost_variables_are_warned_about() {
         ("KONVERGE_SERVICE_HOST", "10.0.0.1"),
         ("KONVERGE_PORT", "tcp://10.0.0.1:80"),
         ("KONVERGE_PORT_80_TCP_ADDR", "10.0.0.1"),
+        ("KONVERGE_SERVICE_PORT", "80"),
+        ("KONVERGE_METRICS_PORT", "8080"),
+        ("KONVERGE_VERBOSITY", "3"),
     ];
     let loaded = load(&Given { variables, ..NOTHING }).unwrap();
     assert_eq!(
         loaded.warnings,
-        ["variable KONVERGE_METRIC_BIND_ADDRESS is not a setting; did you mean KONVERGE_METRICS_BIND_ADDRESS?"]
+        [
+            "variable KONVERGE_METRICS_PORT is not a setting; --help lists those that are",
+            "variable KONVERGE_METRIC_BIND_ADDRESS is not a setting; did you mean KONVERGE_METRICS_BIND_ADDRESS?",
+            "variable KONVERGE_VERBOSITY is not a setting; --help lists those that are",
+        ]
     );
 }
 

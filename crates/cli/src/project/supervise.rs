@@ -1,0 +1,133 @@
+//! The process between `konverge dev` and the operator it runs. In: the operator's executable, and a pipe from `konverge
+//! dev` as standard input. Out: the operator's own exit status. The operator must never outlive `konverge dev`: it would
+//! hold its ports and go on writing beside its successor.
+//!
+//! ```text
+//! konverge dev ──pipe──▶ konverge supervise ──▶ operator
+//! ```
+//!
+//! When `konverge dev` ends, however it ends, the kernel closes the pipe, and the supervisor stops the operator. The
+//! supervisor leads a process group of its own, so that a Ctrl-C in the terminal reaches `konverge dev` alone, which then
+//! stops things in order. On Linux the operator also ends if the supervisor itself is killed.
+
+use std::convert::Infallible;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use konverge_serve::StopSignals;
+use tokio::process::{Child, Command};
+
+use super::child::ask_to_stop;
+
+/// How long an operator may take to stop; a little longer than it gives its own reconciles.
+pub const STOP_WITHIN: Duration = Duration::from_secs(30);
+
+/// What is added to a signal's number to make an exit code.
+pub const BY_SIGNAL: i32 = 128;
+
+/// The subcommand, which people do not need to know.
+pub const NAME: &str = "supervise";
+
+/// Arguments of `konverge supervise`.
+#[derive(Debug, clap::Args)]
+pub struct SuperviseArgs {
+    /// Become the operator, which ends with the process of this id
+    #[arg(long, value_name = "PID")]
+    become_child_of: Option<u32>,
+    /// The operator
+    executable: PathBuf,
+}
+
+impl SuperviseArgs {
+    /// The operator.
+    pub fn executable(&self) -> &Path {
+        &self.executable
+    }
+}
+
+/// The command that runs an operator under supervision; its standard input must be a pipe.
+pub fn command(executable: &Path) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(NAME).arg(executable);
+    #[cfg(unix)]
+    command.process_group(0);
+    Ok(command)
+}
+
+/// `konverge supervise`: ends as the operator ended.
+pub fn supervise(args: &SuperviseArgs) -> io::Result<Infallible> {
+    if let Some(parent) = args.become_child_of {
+        return become_operator(&args.executable, parent);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let status = runtime.block_on(watch_over(&args.executable))?;
+    // The read of standard input may still wait.
+    runtime.shutdown_background();
+    end_as(status)
+}
+
+async fn watch_over(executable: &Path) -> io::Result<ExitStatus> {
+    let mut stop = StopSignals::listen(STOP_WITHIN + Duration::from_secs(5))?;
+    let mut operator = spawn(executable)?;
+    tokio::select! {
+        status = operator.wait() => return status,
+        () = closed() => {}
+        () = stop.asked() => {}
+    }
+    ask_to_stop(&operator);
+    match tokio::time::timeout(STOP_WITHIN, operator.wait()).await {
+        Ok(status) => status,
+        Err(_) => {
+            operator.kill().await?;
+            operator.wait().await
+        }
+    }
+}
+
+/// The operator, by way of a process that asks the kernel to end it with this one.
+#[cfg(target_os = "linux")]
+fn spawn(executable: &Path) -> io::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args([NAME, "--become-child-of", &std::process::id().to_string()]).arg(executable);
+    command.stdin(Stdio::null()).kill_on_drop(true).spawn()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn spawn(executable: &Path) -> io::Result<Child> {
+    Command::new(executable).stdin(Stdio::null()).kill_on_drop(true).spawn()
+}
+
+/// Turns this process into the operator. What the kernel was asked for survives that.
+#[cfg(target_os = "linux")]
+fn become_operator(executable: &Path, parent: u32) -> io::Result<Infallible> {
+    use std::os::unix::process::CommandExt;
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    // A supervisor that died before the kernel was asked is not noticed by it any more.
+    if std::os::unix::process::parent_id() != parent {
+        return Err(io::Error::other("the supervisor is gone"));
+    }
+    Err(std::process::Command::new(executable).exec())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn become_operator(_: &Path, _: u32) -> io::Result<Infallible> {
+    Err(io::Error::other("--become-child-of needs Linux"))
+}
+
+/// Waits until `konverge dev` has closed its end of the pipe; nothing is ever written to it.
+async fn closed() {
+    let reading = tokio::task::spawn_blocking(|| io::copy(&mut io::stdin(), &mut io::sink()));
+    // An error is an end, too.
+    let _ = reading.await;
+}
+
+/// Ends this process with the operator's exit code; after a signal, with 128 and its number, as shells do.
+fn end_as(status: ExitStatus) -> ! {
+    #[cfg(unix)]
+    let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+    #[cfg(not(unix))]
+    let signal = None;
+    std::process::exit(status.code().or(signal.map(|signal| BY_SIGNAL + signal)).unwrap_or(1))
+}
