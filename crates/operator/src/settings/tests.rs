@@ -474,7 +474,7 @@ fn almost_variables_are_warned_about() {
     assert_eq!(
         loaded.warnings,
         [
-            "variable KONVERGE_METRICS_PORT is not a setting; --help lists those that are",
+            "variable KONVERGE_METRICS_PORT is not a setting; did you mean KONVERGE_METRICS_PATH?",
             "variable KONVERGE_METRIC_BIND_ADDRESS is not a setting; did you mean KONVERGE_METRICS_BIND_ADDRESS?",
             "variable KONVERGE_VERBOSITY is not a setting; --help lists those that are",
         ]
