@@ -1,5 +1,5 @@
 //! In: the hand-kept table of what the server does differently for each built-in kind. Out: a [`Behaviour`] by group
-//! and plural name, with one for custom resources. Never acts: `change.rs` and `list.rs` ask and decide by it.
+//! and plural name, with one for custom resources. Never acts: the stages of a request ask and decide by it.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
