@@ -141,12 +141,8 @@ impl Graph {
 
 /// The owner that a dependent in this namespace names.
 pub(super) fn find(server: &Server, namespace: Option<&str>, owner: &OwnerReference) -> Found {
-    let kinds = server.kinds.snapshot();
     let Some(version) = GroupVersion::parse(&owner.api_version) else { return Found::Unknown };
-    let mut rows = kinds.rows().iter();
-    let Some(row) = rows.find(|row| *row.group == version.group && *row.kind == *owner.kind) else {
-        return Found::Unknown;
-    };
+    let Some(row) = server.kinds.of_kind(&version.group, &owner.kind) else { return Found::Unknown };
     if row.namespaced && namespace.is_none() {
         return Found::Unknown;
     }
@@ -158,8 +154,7 @@ pub(super) fn find(server: &Server, namespace: Option<&str>, owner: &OwnerRefere
 
 /// An object with its row.
 pub(super) fn read(server: &Server, key: &str) -> Option<(Arc<Resource>, Entry)> {
-    let kinds = server.kinds.snapshot();
-    let row = kinds.stored().find(|row| key.starts_with(&*row.shelf.prefix))?.clone();
+    let row = server.kinds.of_key(key)?;
     let entry = server.store.get(key, None).ok()??;
     Some((row, entry))
 }

@@ -42,7 +42,7 @@ pub(super) async fn empty(server: &Arc<Server>, namespace: &str) -> Result<(), S
 /// Lets a namespace go that is going and empty.
 pub(super) async fn finish(server: &Arc<Server>, namespace: &str) -> Result<(), Status> {
     let kinds = server.kinds.snapshot();
-    let namespaces = kinds.find("", "v1", "namespaces").expect("namespaces are built in");
+    let namespaces = &server.kinds.find("", "v1", "namespaces").expect("namespaces are built in");
     let Some((_, entry)) = graph::read(server, &namespaces.key(None, namespace)) else { return Ok(()) };
     let holds = |row: &Arc<Resource>| {
         let page =
