@@ -166,7 +166,7 @@ impl Call {
         };
         if request::writes(&self.parts.method) {
             let one = (verb != Verb::DeleteCollection).then(|| self.name());
-            crd::settle(self.server, self.resource, one).await;
+            crd::settle(&self.server, &self.resource, one).await;
         }
         answer
     }
