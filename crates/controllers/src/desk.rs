@@ -257,7 +257,7 @@ mod tests {
                 message: "testing path /metadata/uid failed".into(),
                 ..Cause::default()
             };
-            let error = WriteError::Invalid { message: "refused".into(), causes: vec![cause] };
+            let error = WriteError::Invalid { message: "refused".into(), causes: vec![cause], by_server: true };
             assert_eq!(lost_race(error).reason(), expect, "{reason}");
         };
         check("UnexpectedServerResponse", "Conflict");

@@ -97,13 +97,16 @@ impl<T: Kind> Watch<T> {
     }
 }
 
+/// What an object names, as a user's function tells.
+type Names<R> = Arc<dyn Fn(&R) -> Vec<String> + Send + Sync>;
+
 /// Watches the objects of kind `T` that those of kind `R` name: a change of one concerns those that name it. Other triggers
 /// never read a cache, because it may be behind; this one may: whoever names something that it does not know of yet is about
 /// to be woken by that itself.
 pub(crate) fn references<R: Kind, T: Kind>(
     names: impl Fn(&R) -> Vec<String> + Send + Sync + 'static,
 ) -> impl Fn(&Engine) -> Result<()> + Send + Sync + 'static {
-    let names: Arc<dyn Fn(&R) -> Vec<String> + Send + Sync> = Arc::new(names);
+    let names: Names<R> = Arc::new(names);
     let whom = names.clone();
     let named = Index::new(move |object: &R| {
         let own = object.meta().namespace.as_deref().filter(|_| T::scope() == Scope::Namespaced);
@@ -132,7 +135,7 @@ pub(crate) fn references<R: Kind, T: Kind>(
 
 /// For an operator that looks at some namespaces: watches those that an object names something in besides, each from the
 /// first time on, and gives their caches.
-fn elsewhere<R: Kind, T: Kind>(names: Arc<dyn Fn(&R) -> Vec<String> + Send + Sync>, trigger: Trigger) -> Named {
+fn elsewhere<R: Kind, T: Kind>(names: Names<R>, trigger: Trigger) -> Named {
     let open: Mutex<HashMap<String, Cache>> = Mutex::default();
     Box::new(move |engine, object| {
         let Some(object) = object.downcast_ref::<R>() else { return Vec::new() };

@@ -9,8 +9,7 @@ use crate::{ApiServer, Options};
 #[tokio::test]
 async fn conflicts_end_in_a_409() {
     let server = ApiServer::open(Options::default()).await.expect("a store in memory opens");
-    let kinds = server.0.kinds.snapshot();
-    let resource = kinds.find("", "v1", "configmaps").expect("is built in");
+    let resource = &server.0.kinds.find("", "v1", "configmaps").expect("is built in");
     let write = Write { namespace: Some("default"), ..server.0.internal_write(resource) };
     let value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hot"}});
     let created = write.create(Decoded { value, duplicates: Vec::new() }, &mut Vec::new()).await;

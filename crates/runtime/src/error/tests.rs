@@ -71,7 +71,8 @@ fn an_error_of_kube_is_judged_like_a_write() {
     };
     let lost = |kind: std::io::ErrorKind| kube::Error::Service(std::io::Error::from(kind).into());
     let throttled = || Status::failure(429, "TooManyRequests", "slow down");
-    let cases: [(fn(kube::Error) -> Error, &str); 3] = [
+    type Wrap = fn(kube::Error) -> Error;
+    let cases: [(Wrap, &str); 3] = [
         (Error::from, "as it is"),
         (|error| Error::from(std::io::Error::other(error)), "wrapped in another"),
         (|error| Error::new(Box::new(error) as BoxError), "boxed"),

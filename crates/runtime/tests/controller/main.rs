@@ -120,7 +120,8 @@ async fn who_is_given_up_is_told_of() {
     }
     let mut options = quick();
     options.queue.backoff.max_retries = Some(2);
-    let runs: Arc<Mutex<HashMap<String, Vec<(u32, bool)>>>> = Arc::default();
+    type Runs = HashMap<String, Vec<(u32, bool)>>;
+    let runs: Arc<Mutex<Runs>> = Arc::default();
     let noted = runs.clone();
     let reconcile = move |run: Run| -> BoxFuture<Result<Action, Error>> {
         let name = run.key.name().to_owned();
