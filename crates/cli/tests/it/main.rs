@@ -72,7 +72,8 @@ fn a_page_of_the_web_may_not_use_the_api_server() {
     let config_maps = "/api/v1/namespaces/default/configmaps";
     let body = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#;
     // What is asked, with which headers, and the code of the answer. Without a type it is what `kubectl create --raw` sends.
-    let table: [(&str, &str, &[(&str, &str)], &str, u16); 6] = [
+    type Headers<'a> = &'a [(&'a str, &'a str)];
+    let table: [(&str, &str, Headers<'_>, &str, u16); 6] = [
         ("POST", config_maps, &[("origin", "https://evil.example")], body, 403),
         ("POST", config_maps, &[("sec-fetch-site", "cross-site")], body, 403),
         ("GET", "/api/v1/secrets", &[("host", "evil.example")], "", 403),
