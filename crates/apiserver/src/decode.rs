@@ -159,8 +159,8 @@ impl Seed<'_> {
 
     fn note_duplicate(&self, path: &Path<'_>) {
         let mut duplicates = self.duplicates.borrow_mut();
-        let bytes: usize = duplicates.iter().map(String::len).sum();
-        if duplicates.len() < MAX_DUPLICATES && bytes < MAX_DUPLICATE_BYTES {
+        let room = |told: &[String]| told.iter().map(String::len).sum::<usize>() < MAX_DUPLICATE_BYTES;
+        if duplicates.len() < MAX_DUPLICATES && room(&duplicates) {
             duplicates.push(path.to_string());
         }
     }

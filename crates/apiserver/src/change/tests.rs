@@ -1,3 +1,5 @@
+//! Writes that race.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
