@@ -1,7 +1,7 @@
 //! In: the table of resources that `cargo xtask codegen` derives from discovery. Out: one [`Resource`] row each, in
 //! the order clients prefer. Never a handler: what a kind does differently is in `behaviour.rs`.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use konverge_core::GroupVersionKind;
 use konverge_schema::{Arena, blank, kubernetes};
@@ -84,6 +84,7 @@ fn resource((group, version): (&str, &str), line: &str, types: &Arc<Arena>) -> O
         blank: blank(types, root),
         deprecation: None,
         descriptions: None,
+        published: OnceLock::new(),
     };
     for word in words.split("; ").filter(|word| !word.is_empty()) {
         match word.split_once(' ')? {

@@ -1,5 +1,5 @@
 //! What the server says about itself: discovery, OpenAPI, version, health. In: the table of kinds. Out: documents, made
-//! when first asked for and kept until the table changes.
+//! when first asked for and kept until the table changes, or written while they are sent if they are large.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
+use futures_util::{Stream, stream};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, header};
 use parking_lot::Mutex;
@@ -29,15 +30,29 @@ use crate::service::{encode, not_found_page, typed};
 /// Documents below this size are not worth compressing.
 const GZIP_FROM: usize = 4 * 1024;
 
+/// Documents above this size are not kept, but written anew for whoever wants them.
+const KEEP_TO: usize = 2 * 1024 * 1024;
+
+/// What documents may take together, plain and compressed: more than all of the built-in kinds do. When they are more, all
+/// are forgotten, which costs time only.
+const KEEP_ALTOGETHER: usize = 32 * 1024 * 1024;
+
 /// The release whose API is served.
 const MINOR: &str = "36";
 
 /// Documents that were asked for.
 #[derive(Debug)]
 pub(crate) struct Documents {
-    openapi: OpenApi,
-    /// Those that were made since the table last changed, and which change that was.
-    kept: Mutex<(u64, HashMap<Name, Arc<Document>>)>,
+    pub openapi: OpenApi,
+    kept: Mutex<Kept>,
+}
+
+/// Documents that were made since the table last changed, and which change that was.
+#[derive(Debug, Default)]
+struct Kept {
+    generation: u64,
+    documents: HashMap<Name, Arc<Document>>,
+    bytes: usize,
 }
 
 /// Which document.
@@ -64,19 +79,35 @@ impl Default for Documents {
 
 impl Documents {
     /// The document of this name, made anew if the table has changed since.
-    fn get(&self, kinds: &Kinds, name: Name, make: impl FnOnce() -> Option<Told>) -> Option<Arc<Document>> {
+    fn get(&self, kinds: &Kinds, name: Name, make: impl FnOnce() -> Told) -> Arc<Document> {
         let mut kept = self.kept.lock();
-        if kept.0 != kinds.generation {
-            *kept = (kinds.generation, HashMap::new());
+        kept.at(kinds.generation);
+        if let Some(document) = kept.documents.get(&name) {
+            return document.clone();
         }
-        if let Some(document) = kept.1.get(&name) {
-            return Some(document.clone());
+        kept.keep(name, make())
+    }
+}
+
+impl Kept {
+    fn at(&mut self, generation: u64) {
+        if self.generation != generation {
+            *self = Self { generation, ..Self::default() };
         }
-        let Told { body: plain, hash } = make()?;
+    }
+
+    fn keep(&mut self, name: Name, Told { body: plain, hash }: Told) -> Arc<Document> {
         let gzip = (plain.len() >= GZIP_FROM).then(|| compress(&plain));
         let document = Arc::new(Document { plain, gzip, hash });
-        kept.1.insert(name, document.clone());
-        Some(document)
+        let bytes = document.plain.len() + document.gzip.as_ref().map_or(0, Bytes::len);
+        if self.bytes + bytes > KEEP_ALTOGETHER {
+            *self = Self { generation: self.generation, ..Self::default() };
+        }
+        if bytes <= KEEP_ALTOGETHER {
+            self.bytes += bytes;
+            self.documents.insert(name, document.clone());
+        }
+        document
     }
 }
 
@@ -112,8 +143,7 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
                     let root = if core { Root::Api } else { Root::Apis };
                     let document = server
                         .documents
-                        .get(&kinds, Name::Discovery(root, version), || Some(catalog().aggregated(root, version)));
-                    let document = document.expect("discovery can always be told");
+                        .get(&kinds, Name::Discovery(root, version), || catalog().aggregated(root, version));
                     let mut response = send(parts, &document, version.content_type());
                     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
                     Ok(response)
@@ -124,35 +154,105 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
         Endpoint::Resources { group, version } => found(catalog().api_resource_list(group, version)),
         Endpoint::OpenApiIndex => {
             let documents = &server.documents;
-            let document = documents.get(&kinds, Name::OpenApiIndex, || Some(documents.openapi.root(&catalog())));
-            Ok(send(parts, &document.expect("the index can always be told"), "application/json"))
+            let document = documents.get(&kinds, Name::OpenApiIndex, || documents.openapi.root(&catalog()));
+            Ok(send(parts, &document, "application/json"))
         }
         Endpoint::OldOpenApi => Ok(old_openapi(accept)),
         Endpoint::OpenApi { group, version } => {
-            let Some(document) = openapi(server, &kinds, group, version) else { return Ok(not_found_page()) };
-            let Some(asked) = Query::parse(parts.uri.query()).get("hash").map(str::to_owned) else {
-                return Ok(send(parts, &document, "application/json"));
-            };
-            if asked != document.hash {
-                return Ok(moved(&format!("{}?hash={}", parts.uri.path(), document.hash)));
+            let of_version = |row: &&Arc<Resource>| &*row.group == group && &*row.version == version;
+            let rows: Vec<Arc<Resource>> = kinds.rows().iter().filter(of_version).cloned().collect();
+            if rows.is_empty() {
+                return Ok(not_found_page());
             }
-            // A client that asks by hash never needs to ask again.
-            let mut response = send(parts, &document, "application/json");
-            let headers = response.headers_mut();
-            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
-            headers.insert(header::EXPIRES, HeaderValue::from_static("Fri, 01 Jan 2100 00:00:00 GMT"));
+            let hash = server.documents.openapi.hash(&rows.iter().map(|row| &**row).collect::<Vec<_>>());
+            let asked = Query::parse(parts.uri.query()).get("hash").map(str::to_owned);
+            if asked.as_ref().is_some_and(|asked| *asked != hash) {
+                return Ok(moved(&format!("{}?hash={hash}", parts.uri.path())));
+            }
+            let name = Name::OpenApi(group.to_owned(), version.to_owned());
+            let mut response = openapi(&server.documents, parts, &kinds, name, rows, hash);
+            if asked.is_some() {
+                // A client that asks by hash never needs to ask again.
+                let headers = response.headers_mut();
+                headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+                headers.insert(header::EXPIRES, HeaderValue::from_static("Fri, 01 Jan 2100 00:00:00 GMT"));
+            }
             Ok(response)
         }
         Endpoint::Objects(_) | Endpoint::Unknown => Ok(not_found_page()),
     }
 }
 
-fn openapi(server: &Server, kinds: &Kinds, group: &str, version: &str) -> Option<Arc<Document>> {
-    let name = Name::OpenApi(group.to_owned(), version.to_owned());
-    let of_version = |row: &&Resource| &*row.group == group && &*row.version == version;
-    server.documents.get(kinds, name, || {
-        let rows: Vec<&Resource> = kinds.rows().iter().map(|row| &**row).filter(of_version).collect();
-        (!rows.is_empty()).then(|| server.documents.openapi.document(&rows))
+/// The document of a group-version: kept if it is small, written while it is sent if it is large.
+fn openapi(
+    documents: &Documents,
+    parts: &Parts,
+    kinds: &Kinds,
+    name: Name,
+    rows: Vec<Arc<Resource>>,
+    hash: String,
+) -> Response<Body> {
+    const JSON: &str = "application/json";
+    let known = {
+        let mut kept = documents.kept.lock();
+        kept.at(kinds.generation);
+        kept.documents.get(&name).cloned()
+    };
+    if let Some(document) = known {
+        return send(parts, &document, JSON);
+    }
+    let tag = format!("\"{hash}\"");
+    if has(parts, &tag) {
+        return tagged(typed(304, JSON, Body::empty()), tag);
+    }
+    let mut pieces = documents.openapi.pieces(rows);
+    let mut begun = Vec::new();
+    while begun.len() <= KEEP_TO {
+        let Some(piece) = pieces.next() else {
+            let mut kept = documents.kept.lock();
+            kept.at(kinds.generation);
+            let document = kept.keep(name, Told { body: begun.into(), hash });
+            drop(kept);
+            return send(parts, &document, JSON);
+        };
+        begun.extend_from_slice(&piece);
+    }
+    let pieces = std::iter::once(begun).chain(pieces);
+    let response = if takes_gzip(parts) {
+        let mut response = typed(200, JSON, Body::stream(yielding(compressed(pieces))));
+        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        response
+    } else {
+        typed(200, JSON, Body::stream(yielding(pieces.map(Bytes::from))))
+    };
+    tagged(response, tag)
+}
+
+/// Pieces, between which others get their turn.
+fn yielding(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> impl Stream<Item = Bytes> + Send + 'static {
+    stream::unfold(pieces, |mut pieces| async move {
+        tokio::task::yield_now().await;
+        pieces.next().map(|piece| (piece, pieces))
+    })
+}
+
+/// The pieces of a document, compressed as they come.
+fn compressed(mut pieces: impl Iterator<Item = Vec<u8>>) -> impl Iterator<Item = Bytes> {
+    const WORTH_SENDING: usize = 16 * 1024;
+    const INFALLIBLE: &str = "writing to memory does not fail";
+    let mut encoder = Some(GzEncoder::new(Vec::new(), Compression::default()));
+    std::iter::from_fn(move || {
+        loop {
+            let open = encoder.as_mut()?;
+            let Some(piece) = pieces.next() else {
+                let last = encoder.take().map(|open| open.finish().expect(INFALLIBLE));
+                return last.map(Bytes::from);
+            };
+            open.write_all(&piece).expect(INFALLIBLE);
+            if open.get_ref().len() >= WORTH_SENDING {
+                return Some(std::mem::take(open.get_mut()).into());
+            }
+        }
     })
 }
 
@@ -181,17 +281,28 @@ fn proto(field: u8, value: &[u8]) -> Vec<u8> {
 /// Sends a document, or only says that the client has it already.
 fn send(parts: &Parts, document: &Document, content_type: &'static str) -> Response<Body> {
     let tag = format!("\"{}\"", document.hash);
-    let known = text(parts, header::IF_NONE_MATCH).is_some_and(|known| known.split(',').any(|one| one.trim() == tag));
-    let gzip = text(parts, header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"));
-    let mut response = match &document.gzip {
-        _ if known => typed(304, content_type, Body::empty()),
-        Some(bytes) if gzip => {
+    let response = match &document.gzip {
+        _ if has(parts, &tag) => typed(304, content_type, Body::empty()),
+        Some(bytes) if takes_gzip(parts) => {
             let mut response = typed(200, content_type, Body::full(bytes.clone()));
             response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             response
         }
         _ => typed(200, content_type, Body::full(document.plain.clone())),
     };
+    tagged(response, tag)
+}
+
+/// Whether the client has the document of this tag.
+fn has(parts: &Parts, tag: &str) -> bool {
+    text(parts, header::IF_NONE_MATCH).is_some_and(|known| known.split(',').any(|one| one.trim() == tag))
+}
+
+fn takes_gzip(parts: &Parts) -> bool {
+    text(parts, header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"))
+}
+
+fn tagged(mut response: Response<Body>, tag: String) -> Response<Body> {
     response.headers_mut().insert(header::ETAG, HeaderValue::try_from(tag).expect("a hash is a header value"));
     response
 }

@@ -4,6 +4,7 @@
 //! come from its definition.
 //!
 //! ```text
+//! pieces   rows  ─▶ a document, row by row
 //! paths    rows  ─▶ what can be done where
 //! schema   types ─▶ components.schemas
 //! ```
@@ -13,19 +14,21 @@ use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 
 use konverge_schema::Arena;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 use crate::digest::Digest;
 use crate::discovery::{Catalog, Document};
 use crate::partial;
 use crate::resource::Resource;
+use pieces::Pieces;
 use schema::Schemas;
 
 mod paths;
+mod pieces;
 mod schema;
 
 /// Bump when the same rows and types give another document, so that clients ask again.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 /// Writes OpenAPI documents.
 #[derive(Debug)]
@@ -62,7 +65,7 @@ impl OpenApi {
         if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
     }
 
-    /// The hash that [`document`](Self::document) has for these rows, without writing the document.
+    /// The hash of the document of these rows, without writing it.
     pub fn hash(&self, rows: &[&Resource]) -> String {
         let mut digest = Digest::new();
         let mut say = |text: std::fmt::Arguments<'_>| digest.write_fmt(text).expect("a digest takes every text");
@@ -74,50 +77,28 @@ impl OpenApi {
                 say(format_args!(" {} {} {:?}", sub.name, sub.gvk, sub.verbs));
             }
         }
-        let custom: Vec<&Resource> = rows.iter().copied().filter(|row| !self.is_base(row)).collect();
-        digest.update(&bytes(&self.schemas(&custom)));
+        for row in rows.iter().filter(|row| !self.is_base(row)) {
+            say(format_args!("|{}", self.digest(row)));
+        }
         digest.to_string()
     }
 
-    /// The document of one group-version, whose rows these are.
-    pub fn document(&self, rows: &[&Resource]) -> Document {
-        let schemas = self.schemas(rows);
-        let paths = paths::paths(rows, |name| schemas.contains_key(name));
-        let body = bytes(&json!({
-            "openapi": "3.0.0",
-            "info": {"title": "Kubernetes", "version": "unversioned"},
-            "paths": paths,
-            "components": {"schemas": schemas},
-        }));
-        Document { body: body.into(), hash: self.hash(rows) }
+    /// What the schemas of a custom resource say. Made once for each row, however often documents are asked for.
+    pub(crate) fn digest(&self, row: &Resource) -> Digest {
+        *row.published.get_or_init(|| {
+            let mut out = BTreeMap::new();
+            // What the row shares with others is part of all hashes.
+            let mut schemas = Schemas::new(&row.schema.arena, true, &|_| true, &mut out);
+            schemas.add_resource(row);
+            schemas.finish();
+            Digest::of(&bytes(&out))
+        })
     }
 
-    /// Every schema that a document of these rows refers to.
-    fn schemas(&self, rows: &[&Resource]) -> BTreeMap<String, Value> {
-        let mut out = BTreeMap::new();
-        if rows.is_empty() {
-            return out;
-        }
-        // First, so that ObjectMeta is published alike for every kind; CRDs hold copies of it.
-        let mut shared = Schemas::new(&self.base, false, &mut out);
-        paths::SHARED.iter().for_each(|name| shared.add(name));
-        for (row, sub) in rows.iter().flat_map(|row| row.subresources.iter().map(move |sub| (row, sub))) {
-            shared.add_kind(&paths::type_name(row, sub), &sub.gvk);
-        }
-        shared.finish();
-        let mut arenas: Vec<&Arc<Arena>> = Vec::new();
-        for row in rows {
-            if !arenas.iter().any(|known| Arc::ptr_eq(known, &row.schema.arena)) {
-                arenas.push(&row.schema.arena);
-            }
-        }
-        for arena in arenas {
-            let mut schemas = Schemas::new(arena, !Arc::ptr_eq(arena, &self.base), &mut out);
-            let own = rows.iter().filter(|row| Arc::ptr_eq(arena, &row.schema.arena));
-            own.for_each(|row| schemas.add_resource(row));
-            schemas.finish();
-        }
-        out
+    /// The document of one group-version, whose rows these are, a piece at a time: no more than one piece of it is ever in
+    /// memory, for the document of a group with many kinds is large.
+    pub(crate) fn pieces(&self, rows: Vec<Arc<Resource>>) -> Pieces {
+        Pieces::new(self.base.clone(), rows)
     }
 
     /// What all built-in types together say. Any change to them renews every document, which happens only with a
@@ -125,7 +106,7 @@ impl OpenApi {
     fn base_digest(&self) -> &str {
         self.base_digest.get_or_init(|| {
             let mut out = BTreeMap::new();
-            let mut schemas = Schemas::new(&self.base, false, &mut out);
+            let mut schemas = Schemas::new(&self.base, false, &|_| false, &mut out);
             self.base.names().for_each(|(name, _)| schemas.add(name));
             schemas.finish();
             Digest::of(&bytes(&out)).to_string()

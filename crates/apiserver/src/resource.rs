@@ -1,7 +1,7 @@
 //! One row of the table of kinds: everything the server knows about a resource. Built-in kinds and
 //! CRDs are rows of the same table; there is no code per kind.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -10,6 +10,7 @@ use konverge_schema::{Arena, TypeId};
 use konverge_store::Revision;
 
 use crate::behaviour::Behaviour;
+use crate::digest::Digest;
 use crate::tenure::Tenure;
 
 /// A resource in one version, as discovery lists it and requests name it.
@@ -60,6 +61,8 @@ pub struct Resource {
     pub deprecation: Option<Box<str>>,
     /// What a CRD says about its fields, for people: its schema with nothing but descriptions left.
     pub descriptions: Option<Arc<Value>>,
+    /// What the OpenAPI schemas of a CRD's row say, once somebody wanted to know.
+    pub(crate) published: OnceLock<Digest>,
 }
 
 /// Where the objects of a resource are kept. All versions of a kind share one shelf.
@@ -262,6 +265,7 @@ impl Resource {
             blank: Value::Object(serde_json::Map::new()),
             deprecation: None,
             descriptions: None,
+            published: OnceLock::new(),
         }
     }
 }

@@ -158,6 +158,10 @@ fn install(server: &Server, name: &str, definition: &Value, revision: Revision) 
     let since = kinds.kept_since(name, kept_as).unwrap_or(revision);
     match rows::rows(definition, since) {
         Ok(rows) => {
+            // Now, and for these alone, so that nobody has to go through all kinds later.
+            for row in &rows {
+                server.documents.openapi.digest(row);
+            }
             kinds.install(name, revision, spec, kept_as, going, rows);
             Ok(())
         }

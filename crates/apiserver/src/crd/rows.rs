@@ -1,7 +1,7 @@
 //! The rows that a custom resource definition stands for. In: a definition that was checked. Out: one row of the table of
 //! kinds for each version. Nothing is decided here that the definition does not say.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value, json};
 
@@ -102,6 +102,7 @@ fn versions(
             blank: json!({}),
             deprecation: deprecation(spec, version),
             descriptions: descriptions(&version["schema"]["openAPIV3Schema"]).map(Arc::new),
+            published: OnceLock::new(),
         }));
     }
     Ok(rows)

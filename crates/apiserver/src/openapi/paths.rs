@@ -50,37 +50,35 @@ const DELETE_MANY: [&str; 11] = [
     "timeoutSeconds",
 ];
 
-/// The paths of these rows, which are of one group-version. Refers only to schemas that are `known`.
-pub(super) fn paths(rows: &[&Resource], known: impl Fn(&str) -> bool) -> Map<String, Value> {
+/// The paths of a row. Refers only to schemas that are `known`.
+pub(super) fn paths(row: &Resource, known: impl Fn(&str) -> bool) -> Map<String, Value> {
     let mut paths = Map::new();
-    for row in rows {
-        let writer = Writer { row, known: &known };
-        let root = match &*row.group {
-            "" => format!("/api/{}", row.version),
-            group => format!("/apis/{group}/{}", row.version),
-        };
-        let collection = if row.namespaced {
-            if row.verbs.contains(Verb::List) {
-                let all = writer.list("ForAllNamespaces", "");
-                paths.insert(format!("{root}/{}", row.plural), path([("get", all)], &["pretty"]));
-            }
-            format!("{root}/namespaces/{{namespace}}/{}", row.plural)
-        } else {
-            format!("{root}/{}", row.plural)
-        };
-        let item = format!("{collection}/{{name}}");
-        let space: &[&str] = if row.namespaced { &["namespace", "pretty"] } else { &["pretty"] };
-        let named = [&["name"], space].concat();
-        for (at, operations, parameters) in
-            [(&collection, writer.collection(), space), (&item, writer.item(), named.as_slice())]
-        {
-            if !operations.is_empty() {
-                paths.insert(at.clone(), path(operations, parameters));
-            }
+    let writer = Writer { row, known: &known };
+    let root = match &*row.group {
+        "" => format!("/api/{}", row.version),
+        group => format!("/apis/{group}/{}", row.version),
+    };
+    let collection = if row.namespaced {
+        if row.verbs.contains(Verb::List) {
+            let all = writer.list("ForAllNamespaces", "");
+            paths.insert(format!("{root}/{}", row.plural), path([("get", all)], &["pretty"]));
         }
-        for sub in &row.subresources {
-            paths.insert(format!("{item}/{}", sub.name), path(writer.subresource(sub), &named));
+        format!("{root}/namespaces/{{namespace}}/{}", row.plural)
+    } else {
+        format!("{root}/{}", row.plural)
+    };
+    let item = format!("{collection}/{{name}}");
+    let space: &[&str] = if row.namespaced { &["namespace", "pretty"] } else { &["pretty"] };
+    let named = [&["name"], space].concat();
+    for (at, operations, parameters) in
+        [(&collection, writer.collection(), space), (&item, writer.item(), named.as_slice())]
+    {
+        if !operations.is_empty() {
+            paths.insert(at.clone(), path(operations, parameters));
         }
+    }
+    for sub in &row.subresources {
+        paths.insert(format!("{item}/{}", sub.name), path(writer.subresource(sub), &named));
     }
     paths
 }

@@ -28,13 +28,20 @@ pub(super) struct Schemas<'a> {
     /// The fields of named structs to their name, to recognise a use that adds a default or a merge rule.
     uses: HashMap<Vec<(&'a str, TypeId)>, &'a str>,
     pending: Vec<&'a str>,
+    /// Whether a schema was written before, elsewhere.
+    known: &'a dyn Fn(&str) -> bool,
     out: &'a mut BTreeMap<String, Value>,
     /// Anonymous types that are being written, so that a type without a name cannot contain itself.
     open: Vec<TypeId>,
 }
 
 impl<'a> Schemas<'a> {
-    pub(super) fn new(arena: &'a Arena, custom: bool, out: &'a mut BTreeMap<String, Value>) -> Self {
+    pub(super) fn new(
+        arena: &'a Arena,
+        custom: bool,
+        known: &'a dyn Fn(&str) -> bool,
+        out: &'a mut BTreeMap<String, Value>,
+    ) -> Self {
         // Sorted, so that the same arena always gives the same document.
         let named: BTreeMap<&str, TypeId> = arena.names().collect();
         let mut uses = HashMap::new();
@@ -44,7 +51,11 @@ impl<'a> Schemas<'a> {
             }
         }
         let names = named.into_iter().map(|(name, id)| (id, name)).collect();
-        Self { arena, custom, names, uses, pending: Vec::new(), out, open: Vec::new() }
+        Self { arena, custom, names, uses, pending: Vec::new(), known, out, open: Vec::new() }
+    }
+
+    fn is_written(&self, name: &str) -> bool {
+        self.out.contains_key(name) || (self.known)(name)
     }
 
     /// A named type and all it refers to.
@@ -56,7 +67,7 @@ impl<'a> Schemas<'a> {
 
     /// A named type that is a kind.
     pub(super) fn add_kind(&mut self, name: &str, gvk: &GroupVersionKind) {
-        if let Some(id) = self.arena.named(name).filter(|_| !self.out.contains_key(name)) {
+        if let Some(id) = self.arena.named(name).filter(|_| !self.is_written(name)) {
             let schema = self.kind(id, gvk);
             self.out.insert(name.to_owned(), schema);
         }
@@ -84,7 +95,7 @@ impl<'a> Schemas<'a> {
     /// Writes what is referred to and not yet written.
     pub(super) fn finish(mut self) {
         while let Some(name) = self.pending.pop() {
-            if self.out.contains_key(name) {
+            if self.is_written(name) {
                 continue;
             }
             // Recursive types refer to themselves while they are written.
@@ -132,7 +143,7 @@ impl<'a> Schemas<'a> {
             return signature(node).and_then(|key| self.uses.get(&key).copied()).filter(|_| node.checks.is_none());
         };
         let (_, name) = SCALARS.iter().find(|(special, _)| *special == scalar).filter(|_| !self.custom)?;
-        if !self.out.contains_key(*name) {
+        if !self.is_written(name) {
             let mut schema = Map::new();
             self.scalar(scalar, &mut schema);
             self.out.insert((*name).to_owned(), Value::Object(schema));
@@ -141,7 +152,7 @@ impl<'a> Schemas<'a> {
     }
 
     fn reference(&mut self, name: &'a str) -> Value {
-        if !self.out.contains_key(name) {
+        if !self.is_written(name) {
             self.pending.push(name);
         }
         json!({"$ref": format!("#/components/schemas/{name}")})

@@ -5,6 +5,7 @@ use crate::builtin::builtin;
 use crate::resource::{ResourceSchema, Subresource, Verb, Verbs};
 use konverge_core::GroupVersionKind;
 use konverge_schema::{OBJECT_META, compile, kubernetes};
+use serde_json::Value;
 use std::sync::LazyLock;
 
 fn openapi() -> &'static OpenApi {
@@ -40,11 +41,17 @@ fn parsed(document: &Document) -> Value {
     serde_json::from_slice(&document.body).unwrap()
 }
 
+/// The whole document of these rows.
+fn document(rows: &[&Resource]) -> Document {
+    let owned = rows.iter().map(|row| Arc::new((*row).clone())).collect();
+    Document { body: openapi().pieces(owned).flatten().collect(), hash: openapi().hash(rows) }
+}
+
 fn of(group: &str, version: &str) -> Value {
     let table = builtin();
     let rows: Vec<&Resource> =
         table.iter().map(|row| &**row).filter(|row| &*row.group == group && &*row.version == version).collect();
-    parsed(&openapi().document(&rows))
+    parsed(&document(&rows))
 }
 
 fn schema<'a>(document: &'a Value, name: &str) -> &'a Value {
@@ -68,7 +75,7 @@ fn every_reference_leads_somewhere() {
     let catalog = Catalog::of(&table);
     let mut documents = 0;
     for (group, version, rows) in catalog.group_versions() {
-        let document = parsed(&openapi().document(rows));
+        let document = parsed(&document(rows));
         let mut references = Vec::new();
         walk(&document, &mut references);
         assert!(!references.is_empty());
@@ -93,7 +100,7 @@ fn root_names_each_document_by_its_hash() {
     let root = parsed(&openapi().root(&catalog));
     for (group, version, rows) in catalog.group_versions() {
         let path = OpenApi::path(group, version);
-        let url = format!("/openapi/v3/{path}?hash={}", openapi().document(rows).hash);
+        let url = format!("/openapi/v3/{path}?hash={}", document(rows).hash);
         assert_eq!(root["paths"][&path]["serverRelativeURL"], url);
     }
     assert!(root["paths"]["api/v1"].is_object());
@@ -218,7 +225,7 @@ fn schemas_of_custom_resources() {
     fn check(given: Value) {
         let schema_of = json!({"type": "object", "properties": {"spec": given}});
         let row = custom(&schema_of, true);
-        let document = parsed(&openapi().document(&[&row]));
+        let document = parsed(&document(&[&row]));
         let mut found = schema(&document, "com.example.v1.Widget")["properties"]["spec"].clone();
         if given.get("x-kubernetes-list-type").is_none() && found["x-kubernetes-list-type"] == "atomic" {
             // Said or not, it means the same.
@@ -251,7 +258,7 @@ fn schemas_of_custom_resources() {
 #[test]
 fn custom_resources_look_like_builtin_ones() {
     let row = custom(&json!({"type": "object"}), false);
-    let document = parsed(&openapi().document(&[&row]));
+    let document = parsed(&document(&[&row]));
     let widget = schema(&document, "com.example.v1.Widget");
     assert_eq!(widget["properties"]["metadata"]["$ref"], format!("#/components/schemas/{OBJECT_META}"));
     assert_eq!(widget["properties"]["apiVersion"], json!({"type": "string"}));
@@ -263,4 +270,45 @@ fn custom_resources_look_like_builtin_ones() {
     let kinds: Vec<&String> = item["patch"]["requestBody"]["content"].as_object().unwrap().keys().collect();
     assert_eq!(kinds, ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"]);
     assert!(document["paths"]["/apis/example.com/v1/widgets/{name}/scale"]["put"].is_object());
+}
+
+/// However many kinds a group has, only some of them are in memory while its document is written, and what one kind
+/// says is put into words once for all hashes.
+#[test]
+fn the_document_of_many_kinds_comes_in_small_pieces() {
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object"}}});
+    let rows: Vec<Arc<Resource>> = (0..300)
+        .map(|at| {
+            let mut row = custom(&schema, true);
+            row.plural = format!("kind{at}s").into();
+            row.kind = format!("Kind{at}").into();
+            row.list_kind = format!("Kind{at}List").into();
+            row.schema.name = format!("com.example.v1.Kind{at}").into();
+            Arc::new(row)
+        })
+        .collect();
+    let mut whole = Vec::new();
+    let mut longest = 0;
+    for piece in openapi().pieces(rows.clone()) {
+        longest = longest.max(piece.len());
+        whole.extend_from_slice(&piece);
+    }
+    let one: usize = openapi().pieces(rows[..1].to_vec()).map(|piece| piece.len()).sum();
+    assert!(longest <= 2 * one.max(64 * 1024), "a piece of {longest} bytes, where one kind takes {one}");
+    assert!(whole.len() > 10 * longest, "{} bytes in pieces of {longest}", whole.len());
+    let document: Value = serde_json::from_slice(&whole).unwrap();
+    for row in &rows {
+        assert!(schema_of(&document, &row.schema.name), "{}", row.kind);
+        let path = format!("/apis/example.com/v1/namespaces/{{namespace}}/{}", row.plural);
+        assert!(document["paths"][&path].is_object(), "{path}");
+    }
+    let rows: Vec<&Resource> = rows.iter().map(|row| &**row).collect();
+    assert!(rows.iter().all(|row| row.published.get().is_none()));
+    openapi().hash(&rows);
+    assert!(rows.iter().all(|row| row.published.get().is_some()), "kept for the next hash");
+}
+
+fn schema_of(document: &Value, name: &str) -> bool {
+    schema(document, name)["properties"]["metadata"]["$ref"].is_string()
+        && schema(document, &format!("{name}List")).is_object()
 }

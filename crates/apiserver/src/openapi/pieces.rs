@@ -1,0 +1,142 @@
+//! One document in the making. In: the rows of a group-version. Out: its JSON in pieces, schemas first, then paths, each row
+//! when its turn comes. Built-in types refer to each other and come in one piece; a custom resource stands for
+//! itself, so that the number of kinds does not matter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use konverge_schema::Arena;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::paths;
+use super::schema::Schemas;
+use crate::partial;
+use crate::resource::Resource;
+
+/// A piece is sent when it is this long: enough that sending it is worth the while.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// The pieces of a document.
+pub(crate) struct Pieces {
+    base: Arc<Arena>,
+    rows: Vec<Arc<Resource>>,
+    /// The names of the schemas that were written.
+    written: BTreeSet<String>,
+    stage: Stage,
+    /// Whether something stands before the next entry of the present object.
+    follows: bool,
+}
+
+enum Stage {
+    /// What all rows share, and built-in rows.
+    Shared,
+    /// The schemas of the custom row at this place.
+    Schemas(usize),
+    /// The paths of the row at this place.
+    Paths(usize),
+    Over,
+}
+
+impl Pieces {
+    pub(super) fn new(base: Arc<Arena>, rows: Vec<Arc<Resource>>) -> Self {
+        Self { base, rows, written: BTreeSet::new(), stage: Stage::Shared, follows: false }
+    }
+
+    /// Writes what comes next; false at the end.
+    fn step(&mut self, out: &mut Vec<u8>) -> bool {
+        match self.stage {
+            Stage::Shared => {
+                out.extend_from_slice(br#"{"openapi":"3.0.0","info":{"title":"Kubernetes","version":"unversioned"},"#);
+                out.extend_from_slice(br#""components":{"schemas":{"#);
+                let schemas = self.shared();
+                self.schemas(schemas, out);
+                self.stage = Stage::Schemas(0);
+            }
+            Stage::Schemas(at) => match self.rows.get(at).cloned() {
+                Some(row) => {
+                    if !Arc::ptr_eq(&self.base, &row.schema.arena) {
+                        let schemas = self.custom(&row);
+                        self.schemas(schemas, out);
+                    }
+                    self.stage = Stage::Schemas(at + 1);
+                }
+                None => {
+                    out.extend_from_slice(br#"}},"paths":{"#);
+                    self.follows = false;
+                    self.stage = Stage::Paths(0);
+                }
+            },
+            Stage::Paths(at) => match self.rows.get(at) {
+                Some(row) => {
+                    let paths = paths::paths(row, |name| self.written.contains(name));
+                    paths.iter().for_each(|(path, value)| self.follows = entry(self.follows, path, value, out));
+                    self.stage = Stage::Paths(at + 1);
+                }
+                None => {
+                    out.extend_from_slice(b"}}");
+                    self.stage = Stage::Over;
+                }
+            },
+            Stage::Over => return false,
+        }
+        true
+    }
+
+    /// What all documents have, and the types of built-in rows.
+    fn shared(&self) -> BTreeMap<String, Value> {
+        let mut out = BTreeMap::new();
+        let known = |_: &str| false;
+        // First, so that ObjectMeta is published alike for every kind; CRDs hold copies of it.
+        let mut shared = Schemas::new(&self.base, false, &known, &mut out);
+        paths::SHARED.iter().for_each(|name| shared.add(name));
+        for (row, sub) in self.rows.iter().flat_map(|row| row.subresources.iter().map(move |sub| (row, sub))) {
+            shared.add_kind(&paths::type_name(row, sub), &sub.gvk);
+        }
+        for row in self.rows.iter().filter(|row| Arc::ptr_eq(&self.base, &row.schema.arena)) {
+            shared.add_resource(row);
+        }
+        shared.finish();
+        out
+    }
+
+    fn custom(&self, row: &Resource) -> BTreeMap<String, Value> {
+        let mut out = BTreeMap::new();
+        let known = |name: &str| self.written.contains(name);
+        let mut schemas = Schemas::new(&row.schema.arena, true, &known, &mut out);
+        schemas.add_resource(row);
+        schemas.finish();
+        out
+    }
+
+    fn schemas(&mut self, schemas: BTreeMap<String, Value>, out: &mut Vec<u8>) {
+        for (name, schema) in schemas {
+            // A name stands once in an object.
+            if !self.written.contains(&name) {
+                self.follows = entry(self.follows, &name, &schema, out);
+                self.written.insert(name);
+            }
+        }
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        while out.len() < PIECE_BYTES && self.step(&mut out) {}
+        (!out.is_empty()).then_some(out)
+    }
+}
+
+/// Writes one entry of an object; then something stands before the next.
+fn entry(follows: bool, name: &str, value: &impl Serialize, out: &mut Vec<u8>) -> bool {
+    if follows {
+        out.push(b',');
+    }
+    partial::write(out, &name);
+    out.push(b':');
+    partial::write(out, value);
+    true
+}
