@@ -7,11 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use konverge_core::{FieldError, FieldPath, Propagation, Status};
-use konverge_schema::Budget;
 use konverge_store::{Commit, CommitError, Condition, Entry, Revision, Write as StoreWrite};
 
 use crate::change::{Done, MAX_CONFLICTS, unavailable};
-use crate::decode;
 use crate::meta::{self, FOREGROUND, ORPHAN};
 use crate::request::{Query, invalid_options};
 use crate::resource::Resource;
@@ -19,8 +17,8 @@ use crate::server::Server;
 use crate::{crd, namespace, record};
 
 /// Options are short: no more is read of them on a thread that serves connections.
-const OPTIONS_STEPS: u64 = 20_000;
-const OPTIONS_BYTES: u64 = 64 * 1024;
+pub const OPTIONS_STEPS: u64 = 20_000;
+pub const OPTIONS_BYTES: u64 = 64 * 1024;
 
 /// How long a pod may take to end when nothing else is said.
 const POD_GRACE_SECONDS: i64 = 30;
@@ -58,16 +56,6 @@ struct Preconditions {
 }
 
 impl DeleteOptions {
-    /// Reads them from the body, or from the query when there is none.
-    pub fn parse(body: &[u8], query: &Query) -> Result<Self, Status> {
-        let value = if body.is_empty() {
-            Value::Null
-        } else {
-            decode::yaml(body, &Budget::new(OPTIONS_STEPS, OPTIONS_BYTES))?.value
-        };
-        Self::read(value, query)
-    }
-
     /// Reads them from what another object carries, or from the query where that says nothing.
     pub fn read(value: Value, query: &Query) -> Result<Self, Status> {
         // An option that is not understood may be the one that should have kept the object.

@@ -174,7 +174,10 @@ impl Call {
     fn part(&self) -> Result<Part, Status> {
         let Some(name) = &self.target.subresource else { return Ok(Part::Main) };
         let known = self.resource.subresource(name).and_then(|sub| Part::named(&sub.name));
-        known.ok_or_else(no_such_resource)
+        known.ok_or_else(|| match self.resource.custom {
+            true => Status::not_found(&self.resource.group, &self.resource.plural, self.name()),
+            false => no_such_resource(),
+        })
     }
 
     fn verb(&self) -> Result<Verb, Status> {
@@ -321,7 +324,7 @@ impl Call {
 
     async fn delete(&self) -> Result<Response<Body>, Status> {
         let wanted = self.wanted(Shape::Object)?;
-        let options = DeleteOptions::parse(&self.body, &self.query)?;
+        let options = self.delete_options()?;
         let done = delete::delete(&self.server, &self.resource, self.namespace(), self.name(), &options).await?;
         match done {
             Done::Gone(object) => {
@@ -344,7 +347,7 @@ impl Call {
 
     async fn delete_collection(&self) -> Result<Response<Body>, Status> {
         let wanted = self.wanted(Shape::Object)?;
-        let options = DeleteOptions::parse(&self.body, &self.query)?;
+        let options = self.delete_options()?;
         let filter = self.filter()?;
         let range = ListOptions::parse(&self.query)?;
         let namespace = self.namespace();
@@ -414,6 +417,12 @@ impl Call {
         let mut response = typed(code, wanted.encoding.content_type(), Body::full(bytes));
         warn(&mut response, warnings.iter().map(String::as_str));
         response
+    }
+
+    /// How to delete: from the body, which says what it is like any other, or from the query when there is none.
+    fn delete_options(&self) -> Result<DeleteOptions, Status> {
+        let sent = if self.body.is_empty() { Value::Null } else { self.decode(&Budget::new(delete::OPTIONS_STEPS, delete::OPTIONS_BYTES))?.value };
+        DeleteOptions::read(sent, &self.query)
     }
 
     fn decode(&self, budget: &Budget) -> Result<Decoded, Status> {
@@ -515,7 +524,10 @@ pub(crate) fn not_found_page() -> Response<Body> {
 }
 
 fn no_such_resource() -> Status {
-    Status::failure(404, "NotFound", "the server could not find the requested resource")
+    let mut status = Status::failure(404, "NotFound", "the server could not find the requested resource");
+    // Empty, but there: kubectl looks into it to tell a missing subresource from a missing object.
+    status.details = Some(Box::default());
+    status
 }
 
 fn failure(status: &Status) -> Response<Body> {

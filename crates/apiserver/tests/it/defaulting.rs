@@ -143,3 +143,26 @@ async fn who_applies_to_what_is_there_need_not_name_it() {
     let other = cluster.patch(&format!("{DEPLOYMENTS}/a?fieldManager=me"), APPLY, &bare("b")).await;
     assert_eq!(other.fails(400, "BadRequest"), "the name of the object (b) does not match the name on the URL (a)");
 }
+
+/// `kubectl get events --sort-by=.lastTimestamp` refuses objects without the field, and takes null.
+#[tokio::test]
+async fn times_of_events_are_there() {
+    let cluster = Cluster::new().await;
+    let core = "/api/v1/namespaces/default/events";
+    let events = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let about = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": "default"});
+    let event = json!({"metadata": {"name": "a"}, "involvedObject": about, "reason": "Began", "type": "Normal"});
+    let made = cluster.post(core, &event).await.expect(201);
+    for field in ["firstTimestamp", "lastTimestamp", "eventTime"] {
+        assert_eq!(made.get(field), Some(&Value::Null), "{field}: {made}");
+    }
+    let shown = cluster.get(&format!("{events}/a")).await.expect(200);
+    for field in ["deprecatedFirstTimestamp", "deprecatedLastTimestamp", "eventTime"] {
+        assert_eq!(shown.get(field), Some(&Value::Null), "{field}: {shown}");
+    }
+    let mut other = event;
+    other["metadata"]["name"] = "b".into();
+    other["lastTimestamp"] = "2026-01-02T03:04:05Z".into();
+    let made = cluster.post(core, &other).await.expect(201);
+    assert_eq!(made["lastTimestamp"], "2026-01-02T03:04:05Z");
+}

@@ -254,3 +254,26 @@ async fn options_that_are_none() {
     let kind = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": Value::Null});
     cluster.delete_with(&path, &kind).await.expect(200);
 }
+
+/// Options that are sent in a form which is not read must not be taken for others.
+#[tokio::test]
+async fn options_come_in_the_form_that_is_said() {
+    let cluster = Cluster::new().await;
+    let path = format!("{}/a", crate::cluster::CONFIG_MAPS);
+    let json = r#"{"dryRun": ["All"]}"#;
+    for (content_type, body, code) in [
+        ("application/json", json, 200),
+        ("application/yaml", "dryRun: [All]", 200),
+        ("application/json", "dryRun: [All]", 400),
+        ("application/x-www-form-urlencoded", json, 415),
+        ("text/plain", json, 415),
+    ] {
+        cluster.post(crate::cluster::CONFIG_MAPS, &crate::cluster::config_map("a")).await;
+        let answer = cluster.ask("DELETE", &path, &[("content-type", content_type)], body).await;
+        answer.expect(code);
+        cluster.get(&path).await.expect(200);
+        let many = cluster.ask("DELETE", crate::cluster::CONFIG_MAPS, &[("content-type", content_type)], body).await;
+        many.expect(code);
+        cluster.get(&path).await.expect(200);
+    }
+}

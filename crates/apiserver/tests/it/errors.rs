@@ -260,14 +260,14 @@ async fn every_kind_of_failure() {
             code: 404,
             reason: "NotFound",
             message: "the server could not find the requested resource",
-            details: Value::Null,
+            details: json!({}),
         },
         Row {
             ask: ("GET", format!("{CONFIG_MAPS}/a/soul"), "", Value::Null),
             code: 404,
             reason: "NotFound",
             message: "the server could not find the requested resource",
-            details: Value::Null,
+            details: json!({}),
         },
         Row {
             ask: ("POST", CONFIG_MAPS.into(), "text/plain", config_map("x")),
@@ -406,4 +406,25 @@ async fn paths_where_nothing_is() {
     }
     cluster.delete(&format!("{CRDS}/widgets.example.com")).await.expect(200);
     assert_eq!(cluster.get(WIDGETS).await.header("content-type"), "text/plain; charset=utf-8");
+}
+
+/// `kubectl debug` looks into the details of a 404 to tell whether the pod or the subresource is missing.
+#[tokio::test]
+async fn a_missing_subresource_has_details() {
+    let cluster = Cluster::with_widgets().await;
+    cluster.post(crate::cluster::WIDGETS, &crate::cluster::widget("a")).await.expect(201);
+    let nothing = "the server could not find the requested resource";
+    for (path, message, details) in [
+        (format!("{}/a/nothing", crate::cluster::PODS), nothing, json!({})),
+        ("/api/v1/namespaces/default/nothing".to_owned(), nothing, json!({})),
+        (
+            format!("{}/a/nothing", crate::cluster::WIDGETS),
+            "widgets.example.com \"a\" not found",
+            json!({"name": "a", "group": "example.com", "kind": "widgets"}),
+        ),
+    ] {
+        let answer = cluster.get(&path).await;
+        assert_eq!(answer.fails(404, "NotFound"), message, "{path}");
+        assert_eq!(answer.json()["details"], details, "{path}");
+    }
 }
