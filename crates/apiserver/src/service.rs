@@ -421,7 +421,11 @@ impl Call {
 
     /// How to delete: from the body, which says what it is like any other, or from the query when there is none.
     fn delete_options(&self) -> Result<DeleteOptions, Status> {
-        let sent = if self.body.is_empty() { Value::Null } else { self.decode(&Budget::new(delete::OPTIONS_STEPS, delete::OPTIONS_BYTES))?.value };
+        let sent = if self.body.is_empty() {
+            Value::Null
+        } else {
+            self.decode(&Budget::new(delete::OPTIONS_STEPS, delete::OPTIONS_BYTES))?.value
+        };
         DeleteOptions::read(sent, &self.query)
     }
 

@@ -215,7 +215,7 @@ impl Worker {
 
 /// One reconcile, whatever becomes of it.
 async fn one(
-    name: &str,
+    name: &Arc<str>,
     job: &Job<'_, Arc<Cause>>,
     causes: Arc<[Arc<Cause>]>,
     reconciler: &dyn Reconciler,
@@ -225,19 +225,41 @@ async fn one(
     let (key, attempt) = (job.key(), job.attempt());
     // Only who listens pays for the words.
     let why = causes.last().map(tracing::field::display);
-    let span = tracing::info_span!("reconcile", controller = name, %key, attempt, cause = why);
+    let span = tracing::info_span!("reconcile", controller = &**name, %key, attempt, cause = why);
+    let who = Who { name: name.clone(), key: key.clone(), span };
     if !job.is_first() {
         let_go().await;
     }
     let mut run = Some(Run { key: key.clone(), causes, attempt, is_last: job.is_last() });
-    let begun = poll_fn(|cx| Poll::Ready(run.take().map(|run| begin(reconciler, run, &span, cx)))).await;
+    let begun = poll_fn(|cx| Poll::Ready(run.take().map(|run| begin(reconciler, run, &who, cx)))).await;
     match begun.expect("it is polled once, because it is ready then") {
         Ok(Begun::Ended(ended)) => ended,
         Ok(Begun::Waits(rest)) => {
-            let rest = tokio::spawn(async move { judged(rest.await) }.instrument(span.clone()));
-            Running { rest, span }.ended(job, timeout, cut).await
+            let (it, span) = (who.clone(), who.span.clone());
+            let rest = tokio::spawn(async move { judged(rest.await, &it) }.instrument(span));
+            Running { rest, who }.ended(job, timeout, cut).await
         }
-        Err(panic) => after_panic(&span, &*panic),
+        Err(panic) => after_panic(&who, &*panic),
+    }
+}
+
+/// Which reconcile it is.
+#[derive(Clone)]
+struct Who {
+    name: Arc<str>,
+    key: ObjectKey,
+    /// Shown with every line, if lines of its level are.
+    span: Span,
+}
+
+impl Who {
+    /// Writes a line about a reconcile that went wrong. Where the span is not shown, because only warnings are, the line
+    /// names the controller and the object all the same.
+    fn tell(&self, line: impl FnOnce()) {
+        match self.span.is_disabled() {
+            true => tracing::error_span!("reconcile", controller = &*self.name, key = %self.key).in_scope(line),
+            false => self.span.in_scope(line),
+        }
     }
 }
 
@@ -248,20 +270,15 @@ enum Begun {
 }
 
 /// The first part of a reconcile, which is all of it if it never waits; or what it panicked with.
-fn begin(
-    reconciler: &dyn Reconciler,
-    run: Run,
-    span: &Span,
-    cx: &mut Context<'_>,
-) -> Result<Begun, Box<dyn Any + Send>> {
+fn begin(reconciler: &dyn Reconciler, run: Run, who: &Who, cx: &mut Context<'_>) -> Result<Begun, Box<dyn Any + Send>> {
     // Whatever a panic leaves half done was the reconcile's own, and goes with it.
     catch_unwind(AssertUnwindSafe(|| {
-        span.in_scope(|| {
+        who.span.in_scope(|| {
             let mut rest = reconciler.reconcile(run);
             match rest.as_mut().poll(cx) {
                 Poll::Ready(said) => {
                     drop(rest);
-                    Begun::Ended(judged(said))
+                    Begun::Ended(judged(said, who))
                 }
                 Poll::Pending => Begun::Waits(rest),
             }
@@ -285,7 +302,7 @@ async fn let_go() {
 /// The rest of a reconcile on its task, which does not outlive this.
 struct Running {
     rest: JoinHandle<(Verdict, Outcome)>,
-    span: Span,
+    who: Who,
 }
 
 impl Running {
@@ -314,8 +331,9 @@ impl Running {
             // What has ended has ended, also if it is late.
             biased;
             ended = &mut self.rest => return self.settled(ended, Verdict::Cut),
-            () = late => self.span.in_scope(|| {
-                tracing::warn!(timeout = ?timeout.unwrap_or_default(), "the reconcile took too long");
+            () = late => self.who.tell(|| {
+                let seconds = timeout.unwrap_or_default().as_secs_f64();
+                tracing::warn!(timeout_seconds = seconds, "the reconcile took too long");
             }),
             () = cut => return self.aborted(Verdict::Cut).await,
         }
@@ -333,7 +351,7 @@ impl Running {
     fn settled(&self, ended: Result<(Verdict, Outcome), JoinError>, cancelled: Verdict) -> (Verdict, Outcome) {
         match ended.map_err(JoinError::try_into_panic) {
             Ok(ended) => ended,
-            Err(Ok(panic)) => after_panic(&self.span, &*panic),
+            Err(Ok(panic)) => after_panic(&self.who, &*panic),
             // The queue is closed by now and forgets the key, whatever it is told.
             Err(Err(_)) if cancelled == Verdict::Cut => (cancelled, Outcome::Done),
             Err(Err(_)) => (cancelled, Outcome::Failed),
@@ -353,14 +371,14 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
 }
 
-fn after_panic(span: &Span, panic: &(dyn Any + Send)) -> (Verdict, Outcome) {
+fn after_panic(who: &Who, panic: &(dyn Any + Send)) -> (Verdict, Outcome) {
     let message = panic_message(panic);
-    span.in_scope(|| tracing::error!(message, "the reconcile panicked"));
+    who.tell(|| tracing::error!(message, "the reconcile panicked"));
     (Verdict::Panicked { message }, Outcome::Failed)
 }
 
 /// What a reconcile said, as the queue and people read it.
-fn judged(said: Result<Action, Error>) -> (Verdict, Outcome) {
+fn judged(said: Result<Action, Error>, who: &Who) -> (Verdict, Outcome) {
     match said {
         Ok(Action::Wait) => {
             tracing::debug!("reconciled");
@@ -376,12 +394,10 @@ fn judged(said: Result<Action, Error>) -> (Verdict, Outcome) {
             match retry(&error) {
                 // Somebody else was faster; that is how it is meant to be.
                 Retry::Fresh => tracing::debug!(%error, "the reconcile begins again with what is new"),
-                _ => tracing::warn!(
-                    reason = error.get_reason(),
-                    "error" = format!("{error:#}"),
-                    retried,
-                    "the reconcile failed"
-                ),
+                _ => {
+                    let (reason, text) = (error.get_reason(), format!("{error:#}"));
+                    who.tell(|| tracing::warn!(reason, "error" = text, retried, "the reconcile failed"));
+                }
             }
             let verdict = match error.find::<TimedOut>() {
                 Some(_) => Verdict::TimedOut,
@@ -412,6 +428,45 @@ fn policy(error: &Error) -> Outcome {
 mod tests {
     use super::*;
 
+    fn nobody() -> Who {
+        Who { name: "c".into(), key: ObjectKey::new(Some("a"), "b"), span: Span::none() }
+    }
+
+    /// Keeps the names and values of all spans, for a log that shows warnings only.
+    #[derive(Clone, Default)]
+    struct Spans(Arc<std::sync::Mutex<String>>);
+
+    impl tracing::Subscriber for Spans {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            *metadata.level() <= tracing::Level::WARN
+        }
+        fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            self.0.lock().unwrap().push_str(&format!("{span:?}"));
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            self.0.lock().unwrap().push_str(&format!("{event:?}"));
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[test]
+    fn a_warning_names_its_controller_and_its_object_where_only_warnings_are_shown() {
+        let log = Spans::default();
+        tracing::subscriber::with_default(log.clone(), || {
+            let span = tracing::info_span!("reconcile");
+            let who = Who { name: "disruption-controller".into(), key: ObjectKey::new(Some("shop"), "web"), span };
+            judged(Err(Error::new("no luck")), &who);
+        });
+        let text = log.0.lock().unwrap().clone();
+        for expect in ["disruption-controller", "shop/web", "no luck"] {
+            assert!(text.contains(expect), "{expect} is not in {text}");
+        }
+    }
+
     #[test]
     fn what_a_reconcile_says_is_what_the_queue_does() {
         const SECOND: Duration = Duration::from_secs(1);
@@ -429,7 +484,7 @@ mod tests {
         ];
         for (said, expect) in cases {
             let text = format!("{said:?}");
-            assert_eq!(judged(said).1, expect, "{text}");
+            assert_eq!(judged(said, &nobody()).1, expect, "{text}");
         }
     }
 
@@ -439,7 +494,7 @@ mod tests {
         #[error("the backup failed")]
         struct Failed(#[source] std::io::Error);
         let error = Failed(std::io::Error::other("the disk is full"));
-        let (verdict, _) = judged(Err(Error::from(error)));
+        let (verdict, _) = judged(Err(Error::from(error)), &nobody());
         let Verdict::Failed { message, .. } = verdict else { panic!("{verdict:?}") };
         assert_eq!(message, "the backup failed: the disk is full");
     }
