@@ -40,8 +40,8 @@ pub(crate) fn load(path: &Path, now: Instant) -> Result<Loaded, OpenError> {
     let load = || -> Result<Loaded, Distrust> {
         let database = open(path)?;
         let transaction = database.begin_read()?;
-        let meta = read_meta(&transaction)?;
-        let (index, leftover) = read_records(&transaction.open_table(RECORDS)?, &meta, now)?;
+        let mut meta = read_meta(&transaction)?;
+        let (index, leftover) = read_records(&transaction.open_table(RECORDS)?, &mut meta, now)?;
         drop(transaction);
         Ok(Loaded { tables: Tables::new(database, path, meta), index, leftover })
     };
@@ -119,14 +119,14 @@ fn read_meta(transaction: &ReadTransaction) -> Result<Meta, Distrust> {
     // Files from before this was noted do not have it.
     let begin = Revision(table.get("begin")?.map_or(0, |number| number.value()));
     let (newest, compacted) = (Revision(number("newest")?), Revision(number("compacted")?));
-    Ok(Meta { begin, newest, compacted, records: number("records")?, sum: number("sum")? })
+    Ok(Meta { begin, newest, compacted, records: number("records")?, sum: number("sum")?, bytes: 0 })
 }
 
 /// Up to the compacted revision the newest record of a key counts, and older ones are left over. After it, every
 /// record is a step of the history.
 fn read_records(
     records: &ReadOnlyTable<(u64, u32), &[u8]>,
-    meta: &Meta,
+    meta: &mut Meta,
     now: Instant,
 ) -> Result<(Index, Vec<RecordId>), Distrust> {
     let mut found = Meta::default();
@@ -157,6 +157,7 @@ fn read_records(
         let found = format!("it has {} records instead of {}, or other ones", found.records, meta.records);
         return Err(Distrust::Found(found));
     }
+    meta.bytes = found.bytes;
     Ok((index, leftover))
 }
 
@@ -165,7 +166,7 @@ type Item<'a> = (AccessGuard<'a, (u64, u32)>, AccessGuard<'a, &'static [u8]>);
 fn read_record(item: Result<Item<'_>, StorageError>, found: &mut Meta) -> Result<(Arc<str>, Version), Distrust> {
     let (id, record) = item?;
     let (revision, place) = id.value();
-    found.add(stored_checksum(record.value()).unwrap_or_default());
+    found.add(stored_checksum(record.value()).unwrap_or_default(), record.value().len());
     decode((Revision(revision), place), record.value())
         .map_err(|why| Distrust::Found(format!("record {revision}.{place} cannot be trusted: {why}")))
 }

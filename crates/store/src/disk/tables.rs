@@ -35,6 +35,9 @@ pub(super) const META: TableDefinition<&str, u64> = TableDefinition::new("meta")
 /// redb's page cache. Reads never come here, so it only needs to hold what one transaction touches.
 pub(super) const CACHE: usize = 8 << 20;
 
+/// A shorter file is not shrunk: the next burst of writes would make it as long again.
+const WORTH_SHRINKING: u64 = 8 << 20;
+
 /// What the file says about itself.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Meta {
@@ -47,28 +50,37 @@ pub(super) struct Meta {
     pub records: u64,
     /// The wrapping sum of their checksums.
     pub sum: u64,
+    /// How many bytes they have. The file does not say this one: it is counted while the file is loaded.
+    pub bytes: u64,
 }
 
 impl Meta {
-    pub fn add(&mut self, checksum: u32) {
+    pub fn add(&mut self, checksum: u32, bytes: usize) {
         self.records += 1;
         self.sum = self.sum.wrapping_add(checksum.into());
+        self.bytes += bytes as u64;
     }
 
-    fn remove(&mut self, checksum: u32) {
+    fn remove(&mut self, checksum: u32, bytes: usize) {
         self.records -= 1;
         self.sum = self.sum.wrapping_sub(checksum.into());
+        self.bytes -= bytes as u64;
+    }
+
+    /// Whether the file says the same of itself.
+    fn agrees(&self, found: &Meta) -> bool {
+        *self == Meta { bytes: self.bytes, ..*found }
     }
 
     fn read(table: &impl ReadableTable<&'static str, u64>) -> Result<Meta, StorageError> {
         let number = |name: &str| Ok::<_, StorageError>(table.get(name)?.map_or(0, |number| number.value()));
         let revision = |name: &str| number(name).map(Revision);
         let (begin, newest, compacted) = (revision("begin")?, revision("newest")?, revision("compacted")?);
-        Ok(Meta { begin, newest, compacted, records: number("records")?, sum: number("sum")? })
+        Ok(Meta { begin, newest, compacted, records: number("records")?, sum: number("sum")?, bytes: 0 })
     }
 
     fn write(&self, mut table: Table<'_, &str, u64>) -> Result<(), StorageError> {
-        let Meta { begin, newest, compacted, records, sum } = self;
+        let Meta { begin, newest, compacted, records, sum, bytes: _ } = self;
         let rows = [
             ("format", FORMAT),
             ("begin", begin.0),
@@ -93,6 +105,8 @@ pub(crate) struct Tables {
     /// What the file says of itself if the last transaction did not happen, and if it did. The same once that is known.
     before: Meta,
     attempted: Meta,
+    /// How long the file was after it was last shrunk; zero: it was not.
+    shrunk_to: u64,
     buffer: Vec<u8>,
 }
 
@@ -106,7 +120,8 @@ pub(super) enum Fate {
 impl Tables {
     /// A file that was opened and verified.
     pub(super) fn new(database: Database, path: &Path, meta: Meta) -> Tables {
-        Tables { database: Some(database), path: path.into(), meta, before: meta, attempted: meta, buffer: Vec::new() }
+        let (database, path) = (Some(database), path.into());
+        Tables { database, path, meta, before: meta, attempted: meta, shrunk_to: 0, buffer: Vec::new() }
     }
 
     /// Fills a new, empty file with these entries, without history. It is complete and synced when this returns.
@@ -160,15 +175,16 @@ impl Tables {
             let mut records = transaction.open_table(RECORDS)?;
             for (key, version) in versions {
                 let version = version.borrow();
-                meta.add(encode(key, version, &mut self.buffer));
+                let checksum = encode(key, version, &mut self.buffer);
+                meta.add(checksum, self.buffer.len());
                 records.insert((version.revision.0, version.place), self.buffer.as_slice())?;
             }
             for (revision, place) in retired {
                 let gone = records.remove((revision.0, *place))?;
-                let checksum = gone
-                    .and_then(|record| stored_checksum(record.value()))
+                let (checksum, bytes) = gone
+                    .and_then(|record| Some((stored_checksum(record.value())?, record.value().len())))
                     .ok_or_else(|| redb::Error::Corrupted(format!("record {revision}.{place} is missing or cut")))?;
-                meta.remove(checksum);
+                meta.remove(checksum, bytes);
             }
             drop(records);
             meta.write(transaction.open_table(META)?)?;
@@ -176,6 +192,26 @@ impl Tables {
         self.attempted = meta;
         transaction.commit()?;
         self.meta = meta;
+        Ok(())
+    }
+
+    /// Whether most of the file is free pages, and the records in it have at most so many bytes.
+    ///
+    /// A record can take a page of almost twice its size, so half of such a file or more can be given back. A file that
+    /// was shrunk is looked at again when it has doubled: it may have become as small as redb can make it.
+    pub fn mostly_free(&self, at_most: u64) -> io::Result<bool> {
+        let length = std::fs::metadata(&self.path)?.len();
+        let bytes = self.meta.bytes;
+        Ok(length >= WORTH_SHRINKING.max(2 * self.shrunk_to) && bytes < length / 4 && bytes <= at_most)
+    }
+
+    /// Gives free pages back to the file system: moves records to the front of the file, in transactions of its own, and
+    /// cuts the file. What the file says stays the same, however far this comes.
+    pub fn shrink(&mut self) -> Result<(), redb::Error> {
+        // Set before, too: an attempt that failed is not made again at once.
+        self.shrunk_to = std::fs::metadata(&self.path)?.len();
+        self.database.as_mut().ok_or(redb::Error::DatabaseClosed)?.compact()?;
+        self.shrunk_to = std::fs::metadata(&self.path)?.len();
         Ok(())
     }
 
@@ -214,12 +250,14 @@ impl Tables {
             let transaction = database.begin_read()?;
             Meta::read(&transaction.open_table(META)?)?
         };
-        let fate = match found {
-            found if found == self.before => Fate::Nothing,
-            found if found == self.attempted => Fate::Happened,
-            _ => return Err(redb::Error::Corrupted("it is not what was written there".into())),
+        let (fate, meta) = if self.before.agrees(&found) {
+            (Fate::Nothing, self.before)
+        } else if self.attempted.agrees(&found) {
+            (Fate::Happened, self.attempted)
+        } else {
+            return Err(redb::Error::Corrupted("it is not what was written there".into()));
         };
-        (self.database, self.meta) = (Some(database), found);
+        (self.database, self.meta) = (Some(database), meta);
         self.settled();
         Ok(fate)
     }

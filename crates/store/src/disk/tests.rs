@@ -161,6 +161,89 @@ fn compaction_removes_records_when_idle_and_what_was_left_over_at_a_start() {
     assert_eq!(records(dir.path()), expect.len() as u64);
 }
 
+fn length(dir: &Path) -> u64 {
+    std::fs::metadata(Files::of(dir).store).expect("a store").len()
+}
+
+/// What a store without records can keep.
+const SHORT: u64 = 8 << 20;
+
+#[test]
+fn a_file_that_is_mostly_free_is_shrunk_when_idle() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("a new store");
+    let value = "x".repeat(100_000);
+    let commits: Vec<_> = (0..300).map(|key| store.commit(put(&format!("/{key}"), &value))).collect();
+    for commit in commits {
+        block_on(commit).expect("commits");
+    }
+    // One record that stays, at the end of the file, keeps redb from cutting it.
+    block_on(store.commit(put("/stays", "x"))).expect("commits");
+    assert!(length(dir.path()) >= 30_000_000, "{}", length(dir.path()));
+    let deletions: Vec<_> = (0..300).map(|key| store.commit(Commit::default().delete(format!("/{key}")))).collect();
+    for commit in deletions {
+        block_on(commit).expect("commits");
+    }
+    store.compact(store.revision());
+    for _ in 0..6000 {
+        if length(dir.path()) < SHORT {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(length(dir.path()) < SHORT, "{}", length(dir.path()));
+    block_on(store.commit(put("/after", "x"))).expect("commits");
+    let expect = store.range(Range::default()).expect("readable").entries;
+    assert_eq!(expect.len(), 2);
+    drop(store);
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
+    assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
+}
+
+/// Makes the file long by free pages, without a change of what the store holds.
+fn bloat(dir: &Path) {
+    const OTHER: TableDefinition<u64, &[u8]> = TableDefinition::new("other");
+    edit(dir, |transaction| {
+        let mut other = transaction.open_table(OTHER).expect("a table");
+        (0..300).for_each(|row| drop(other.insert(row, [7; 100_000].as_slice()).expect("writable")));
+    });
+    // The last row stays: redb cuts free pages at the end of a file by itself.
+    edit(dir, |transaction| {
+        transaction.open_table(OTHER).expect("a table").retain(|row, _| row == 299).expect("writable");
+    });
+    assert!(length(dir) > 2 * SHORT, "{}", length(dir));
+}
+
+#[test]
+fn a_file_that_is_mostly_free_is_shrunk_at_a_start() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let expect = sample(dir.path());
+    bloat(dir.path());
+    // Closing waits for the writer.
+    drop(Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens"));
+    assert!(length(dir.path()) < SHORT, "{}", length(dir.path()));
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
+    assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
+}
+
+#[test]
+fn a_file_that_cannot_be_shrunk_loses_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let expect = sample(dir.path());
+    bloat(dir.path());
+    let failing = Arc::new(AtomicU8::new(NO_GROWTH));
+    let store = start_failing(dir.path(), failing.clone());
+    block_on(store.health().wait_for(|health| matches!(health, Health::Failing(_)))).expect("the store is there");
+    assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
+    failing.store(FINE, SeqCst);
+    wait_until_fine(&store);
+    block_on(store.commit(put("/after", "x"))).expect("commits");
+    let expect = store.range(Range::default()).expect("readable").entries;
+    drop(store);
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
+    assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
+}
+
 /// A file whose disk can be told to fail.
 #[derive(Debug)]
 struct Failing {
@@ -217,6 +300,10 @@ impl StorageBackend for Failing {
 
 fn open_failing(dir: &Path, fault: Arc<AtomicU8>) -> Disk {
     drop(Disk::open(dir, Retention::default(), Revision::ZERO).expect("a new store"));
+    start_failing(dir, fault)
+}
+
+fn start_failing(dir: &Path, fault: Arc<AtomicU8>) -> Disk {
     let files = Files::of(dir);
     let lock = hold(dir, &files).expect("free");
     let found = find_or_create(&files, Revision::ZERO, Instant::now()).expect("a sound store");

@@ -43,6 +43,10 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Records removed in one transaction: as many as a transaction hardly notices, and more than it can add.
 const REMOVE_AT_LEAST: usize = 512;
 
+/// An idle store shrinks its file if the records in it have at most so many bytes: moving them takes some tenths of a
+/// second, for which a commit may have to wait. Larger ones wait for the next start, which reads all of them anyway.
+const SHRINK_WHEN_IDLE: u64 = 16 << 20;
+
 /// What the writer shares with the store that owns it.
 pub(super) struct Desk {
     pub queue: Arc<Queue>,
@@ -152,17 +156,40 @@ impl Writer {
 
     pub fn run(mut self) {
         let _leaving = Leaving(self.desk.queue.clone());
+        self.shrink(u64::MAX, Instant::now());
         let mut jobs = Vec::new();
         while self.desk.queue.take(&mut jobs, self.patience()) {
             let now = Instant::now();
             self.recover(now);
             let jobs = std::mem::take(&mut jobs);
+            let idle = jobs.is_empty();
             if self.repair.full {
                 // One by one, so that what makes room does not fail with what takes some.
                 jobs.into_iter().for_each(|job| self.turn(vec![job], now));
             } else {
                 self.turn(jobs, now);
             }
+            if idle && self.desk.retired.lock().records.is_empty() {
+                self.shrink(SHRINK_WHEN_IDLE, now);
+            }
+        }
+    }
+
+    /// Gives the file's free pages back if they are most of it. A failure is treated as that of a transaction which
+    /// would have changed nothing.
+    fn shrink(&mut self, at_most: u64, now: Instant) {
+        // A file whose length is not known is the next transaction's trouble.
+        let worth = self.tables.mostly_free(at_most).unwrap_or(false);
+        if !worth || *self.desk.health.borrow() != Health::Fine {
+            return;
+        }
+        let shrunk = self.linked().and_then(|()| match catch_unwind(AssertUnwindSafe(|| self.tables.shrink())) {
+            Ok(shrunk) => shrunk.map_err(|error| Failure::of(&error, self.tables.path())),
+            Err(panic) => Err(Failure::Broken(format!("{}: {}", self.tables.path().display(), said(&*panic)))),
+        });
+        if let Err(failure) = shrunk {
+            self.repair.doubt = Some(Doubt { decided: Vec::new(), retired: Vec::new() });
+            self.fail(failure, now);
         }
     }
 
