@@ -7,7 +7,6 @@ mod names;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -21,9 +20,6 @@ use konverge_store::Range;
 use crate::cluster::{APPLY, Answer, CONFIG_MAPS, Cluster, JSON_PATCH, MERGE, STRATEGIC, WIDGETS, config_map, widget};
 
 const LIMIT: usize = 3 * 1024 * 1024;
-
-/// What takes longer than this has not been stopped. Generous: an unoptimised build on a busy machine has to pass.
-const AT_ONCE: Duration = Duration::from_secs(15);
 
 /// An answer that is no accident: a well-formed failure that is the client's fault, or a success.
 #[track_caller]
@@ -62,10 +58,7 @@ fn check_keys(cluster: &Cluster) {
 }
 
 async fn send(cluster: &Cluster, content_type: &str, body: impl Into<Bytes>) -> Answer {
-    let begin = Instant::now();
-    let answer = cluster.ask("POST", CONFIG_MAPS, &[("content-type", content_type)], body).await;
-    assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
-    answer
+    cluster.ask("POST", CONFIG_MAPS, &[("content-type", content_type)], body).await
 }
 
 #[tokio::test]
@@ -142,14 +135,12 @@ async fn bodies_that_are_too_large() {
         ("DELETE", format!("{CONFIG_MAPS}/a"), "application/json"),
     ] {
         for (size, told) in [(LIMIT + 1, true), (LIMIT + 1, false), (10 << 30, true), (10 << 30, false)] {
-            let begin = Instant::now();
             let request = Request::builder().method(method).uri(&path).header("content-type", content_type);
             let response = cluster.send(request.body(Endless { left: size, told }).unwrap()).await;
             assert_eq!(response.status().as_u16(), 413, "{method} {size} {told}");
             let body = response.into_body().collect().await.unwrap().to_bytes();
             let status: Value = serde_json::from_slice(&body).unwrap();
             assert_eq!(status["reason"], "RequestEntityTooLarge");
-            assert!(begin.elapsed() < AT_ONCE, "{method} {size} {told}");
         }
     }
     // What just fits is read.
@@ -212,7 +203,6 @@ async fn bombs() {
 #[tokio::test]
 async fn a_million_keys() {
     let cluster = Cluster::with_widgets().await;
-    let begin = Instant::now();
     // 3 MiB hold some 300,000 of the shortest keys there are; a million are over the limit.
     let keys = |count: usize| (0..count).map(|at| format!("\"{at:x}\":0")).collect::<Vec<_>>().join(",");
     let many = format!("{{{}}}", "\"k\":0,".repeat(1_000_000));
@@ -233,7 +223,6 @@ async fn a_million_keys() {
     );
     let answer = cluster.ask("POST", WIDGETS, &[("content-type", "application/json")], free).await;
     check_sane(&answer);
-    assert!(begin.elapsed() < 4 * AT_ONCE, "{:?}", begin.elapsed());
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tower_service::Service;
 
-use konverge_apiserver::{ApiServer, Body, Collector, Environment, Options, Storage};
+use konverge_apiserver::{ApiServer, Body, Collector, Environment, Options, RequestLimits, Storage};
 
 /// Longer than anything takes that is going to happen at all.
 pub const AT_MOST: Duration = Duration::from_secs(20);
@@ -89,7 +89,10 @@ impl Cluster {
     /// One whose objects are kept elsewhere, or that comes after another one in the same world.
     pub async fn open(world: Arc<World>, storage: Storage) -> Self {
         let env = world.clone();
-        let options = Options { storage, env, collector: Collector::Elsewhere, ..Options::default() };
+        // An unoptimised build on a busy machine takes its time over large bodies; work that is not stopped still ends.
+        let request_limits = RequestLimits { timeout: Duration::from_secs(600), ..RequestLimits::default() };
+        let collector = Collector::Elsewhere;
+        let options = Options { storage, env, collector, request_limits, ..Options::default() };
         Self { server: ApiServer::open(options).await.unwrap(), world }
     }
 

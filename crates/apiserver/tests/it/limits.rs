@@ -183,7 +183,7 @@ async fn clauses_that_multiply_end_while_others_are_served() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_takes_too_long_is_ended() {
-    let cluster = Cluster::new().await;
+    let cluster = cluster_with(RequestLimits::default()).await;
     let never = StreamBody::new(futures_util::stream::pending::<Result<http_body::Frame<Bytes>, std::io::Error>>());
     let began = tokio::time::Instant::now();
     let response = cluster.send(Request::post(CONFIG_MAPS).body(never).unwrap()).await;
