@@ -3,6 +3,7 @@
 //! never makes a watch wait for a reader.
 
 mod change;
+mod index;
 mod layer;
 mod mailbox;
 mod state;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use konverge_core::{FieldSelector, LabelSelector, ObjectKey};
 use kube::Client;
 use kube::api::ApiResource;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use tokio::sync::{Notify, watch as channel};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
@@ -31,6 +32,7 @@ use crate::watch::{self, Sink, Target, WatchSettings, WatchState};
 pub use change::{Change, Origin};
 pub use typed::CacheOf;
 
+use index::{Function, Indexed, Sums};
 use mailbox::Mailbox;
 use state::State;
 
@@ -207,9 +209,11 @@ impl Cache {
 
     /// The objects in a namespace, or in all of them, that a selector selects, in no order.
     pub fn list(&self, namespace: Option<&str>, selector: &LabelSelector) -> Vec<Arc<Object>> {
-        let in_place = |object: &&Arc<Object>| namespace.is_none() || object.namespace() == namespace;
         // Labels are read after the lock is given back: a long list must not hold up the watch.
-        let mut found: Vec<Arc<Object>> = self.0.core.state.read().iter().filter(in_place).cloned().collect();
+        let mut found: Vec<Arc<Object>> = match namespace {
+            Some(namespace) => self.0.core.state.read().iter_in(namespace).cloned().collect(),
+            None => self.0.core.state.read().iter().cloned().collect(),
+        };
         if !selector.is_everything() {
             found.retain(|object| object.matches(selector));
         }
@@ -218,7 +222,7 @@ impl Cache {
 
     /// The objects whose owner has this uid.
     pub fn by_owner(&self, uid: &str) -> Vec<Arc<Object>> {
-        self.by_index(layer::OWNERS, uid)
+        self.by_index(index::OWNERS, uid)
     }
 
     /// The objects an index finds under a value. Nothing if there is no such index.
@@ -226,13 +230,31 @@ impl Cache {
         self.0.core.state.read().by_index(name, value).unwrap_or_default()
     }
 
-    /// Adds an index: `values` says under which values an object is found. It has to say the same of the same object
-    /// every time, and must not read this cache. An index of that name that is there already stays as it is.
+    /// Adds an index: `values` says under which values an object is found. It is asked once for each version of an object,
+    /// while nothing is locked. An index of that name that is there already stays as it is.
     pub fn add_index(&self, name: &str, values: impl Fn(&Object) -> Vec<String> + Send + Sync + 'static) {
         let state = &self.0.core.state;
         // It is asked for far more often than it is new, and readers need not wait for that.
-        if !state.read().has_index(name) {
-            state.write().add_index(name, Arc::new(values));
+        if state.read().index(name).is_some() {
+            return;
+        }
+        let function = Function { name: name.into(), values: Arc::new(values), summer: state.read().summer() };
+        // Objects with their sums, so that no address is used again meanwhile.
+        let mut known: HashMap<usize, (Arc<Object>, Sums)> = HashMap::new();
+        loop {
+            let is_new = |object: &&Arc<Object>| !known.contains_key(&layer::address(object));
+            let new: Vec<Arc<Object>> = state.read().kept().filter(is_new).cloned().collect();
+            known.extend(
+                new.into_iter().map(|object| (layer::address(&object), (object.clone(), function.of(&object)))),
+            );
+            let mut state = state.write();
+            if state.index(name).is_some() {
+                return;
+            }
+            // What came meanwhile is looked at first; each time that is less.
+            if state.kept().all(|object| known.contains_key(&layer::address(object))) {
+                return state.add_index(function, |object| known[&layer::address(object)].1.clone());
+            }
         }
     }
 
@@ -408,8 +430,18 @@ impl Core {
 
     /// Changes the state and tells everybody, in one order for all.
     fn change(&self, act: impl FnOnce(&mut State, &mut Vec<Change>)) {
+        self.change_locked(self.state.write(), act);
+    }
+
+    /// The same for an object that came in, with what indexes find it by.
+    fn take(&self, object: Object, act: impl FnOnce(&mut State, Arc<Object>, Indexed, &mut Vec<Change>)) {
+        let object = Arc::new(object);
+        let (state, indexed) = self.lock_for(&object);
+        self.change_locked(state, |state, changes| act(state, object, indexed, changes));
+    }
+
+    fn change_locked(&self, mut state: RwLockWriteGuard<'_, State>, act: impl FnOnce(&mut State, &mut Vec<Change>)) {
         let mut changes = Vec::new();
-        let mut state = self.state.write();
         act(&mut state, &mut changes);
         if !changes.is_empty() {
             let mut subscribers = self.subscribers.lock();
@@ -424,6 +456,23 @@ impl Core {
         self.liveness.worked();
     }
 
+    /// Locks the state for an object, and says what indexes find it by. That is asked before: the functions are those of
+    /// users, which may take their time and look into this cache. Nothing is asked about a version that is known already.
+    fn lock_for(&self, object: &Object) -> (RwLockWriteGuard<'_, State>, Indexed) {
+        loop {
+            let functions = {
+                let state = self.state.read();
+                if state.is_known(object) { Arc::default() } else { state.functions() }
+            };
+            let indexed: Indexed = functions.iter().map(|function| function.of(object)).collect();
+            let state = self.state.write();
+            // Somebody may have added an index meanwhile.
+            if indexed.len() == state.functions().len() || state.is_known(object) {
+                return (state, indexed);
+            }
+        }
+    }
+
     /// `whole` is what was written, and `kept` is as much of it as is kept here.
     fn wrote(&self, whole: &Object, kept: Arc<Object>) {
         let elsewhere = self.target.namespace.is_some() && whole.namespace() != self.target.namespace.as_deref();
@@ -435,11 +484,12 @@ impl Core {
             let text = whole.pointer(&pointer).unwrap_or_default();
             serde_json::from_str::<String>(text).unwrap_or_else(|_| text.to_owned()).into()
         };
-        let mut state = self.state.write();
-        match whole.matches(&self.labels) && self.fields.matches(field) {
-            true => state.wrote(kept),
+        if whole.matches(&self.labels) && self.fields.matches(field) {
+            let (mut state, indexed) = self.lock_for(&kept);
+            state.wrote(kept, indexed);
+        } else {
             // It has left what is selected; the watch will tell of that as of a deletion.
-            false => state.left(whole, Instant::now()),
+            self.state.write().left(whole, Instant::now());
         }
     }
 }
@@ -458,15 +508,15 @@ impl Sink for Core {
     }
 
     fn listed(&self, object: Object) {
-        self.change(|state, changes| state.listed(Arc::new(object), changes));
+        self.take(object, State::listed);
     }
 
-    fn list_done(&self) {
-        self.change(State::list_done);
+    fn list_done(&self, version: Option<u64>) {
+        self.change(|state, changes| state.list_done(version, changes));
     }
 
     fn applied(&self, object: Object) {
-        self.change(|state, changes| state.applied(Arc::new(object), changes));
+        self.take(object, State::applied);
     }
 
     fn deleted(&self, object: Object) {

@@ -156,8 +156,8 @@ pub(crate) trait Sink: Send + Sync + 'static {
     fn list_began(&self);
     /// An object of the list.
     fn listed(&self, object: Object);
-    /// The list was complete.
-    fn list_done(&self);
+    /// The list was complete. It was taken at this resource version, if that is known.
+    fn list_done(&self, version: Option<u64>);
     /// An object was created or changed.
     fn applied(&self, object: Object);
     /// An object is gone. This is how it last was.
@@ -299,7 +299,7 @@ impl<P: Keep> Watching<P> {
             }
             Event::InitDone => {
                 self.notes.set_listing(false);
-                return self.sink.list_done();
+                return self.sink.list_done(self.notes.list_version());
             }
             Event::InitApply(wire) => (wire, |sink, object| sink.listed(object)),
             Event::Apply(wire) => (wire, |sink, object| sink.applied(object)),

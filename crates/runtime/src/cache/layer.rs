@@ -1,28 +1,25 @@
-//! Objects by key, and indexes over them. In: objects to put and keys to remove. Out: objects by key or by an indexed
-//! value. Pure; never waits, and keeps no text but the objects' own.
+//! Objects by key, and indexes over them. In: objects to put, with the sums of their indexed values, and keys to remove.
+//! Out: objects by key, by namespace or by an indexed value. Pure; never waits, runs no function of a user, and keeps no
+//! text but the objects' own.
 
 use std::borrow::Borrow;
-use std::hash::{BuildHasher, Hash, Hasher};
-use std::panic::AssertUnwindSafe;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 use konverge_core::ObjectKey;
 
+use super::index::{Indexed, Sum, Sums};
 use crate::object::Object;
 
-/// What an index is over: the values of an object under which it is found.
-pub(crate) type Values = Arc<dyn Fn(&Object) -> Vec<String> + Send + Sync>;
-
-/// The index by owners' uids, which every layer has.
-pub(crate) const OWNERS: &str = "owner uid";
-
 /// A set of objects with its indexes.
+#[derive(Default)]
 pub(crate) struct Layer {
-    objects: HashSet<Slot>,
+    /// By namespace, so that who asks for one does not look at the others; what has none is under the empty name.
+    spaces: HashMap<Box<str>, HashSet<Slot>>,
     indexes: Vec<Index>,
-    hasher: DefaultHashBuilder,
+    len: usize,
     bytes: usize,
 }
 
@@ -38,57 +35,51 @@ trait Named {
     fn named(&self) -> (Option<&str>, &str);
 }
 
-/// Where objects with a value are. Values are kept as hashes: who looks compares with the object, which has the text.
+/// Where objects with a value are.
+#[derive(Default)]
 struct Index {
-    name: Arc<str>,
-    values: Values,
-    places: HashMap<u64, Place>,
+    places: HashMap<Sum, Place>,
+    /// Under which sums each object is, by its address, which stays as long as it is here. Most kinds of objects have no
+    /// value in most indexes, and take nothing.
+    placed: HashMap<usize, Sums>,
 }
 
 /// Most values lead to one object, and need no set for it.
 enum Place {
     One(Arc<Object>),
-    /// Boxed, so that a place is as small as one object's: few of them are many.
+    /// Boxed, so that a place is as small as one object's: most values lead to one object.
     Many(Box<HashSet<Slot>>),
 }
 
 impl Layer {
-    pub fn new() -> Self {
-        let owners: Values = Arc::new(|object| object.owners().map(|owner| owner.uid.into_owned()).collect());
-        let owners = Index { name: OWNERS.into(), values: owners, places: HashMap::new() };
-        Self { objects: HashSet::new(), indexes: vec![owners], hasher: DefaultHashBuilder::default(), bytes: 0 }
-    }
-
-    pub fn has_index(&self, name: &str) -> bool {
-        self.indexes.iter().any(|index| &*index.name == name)
-    }
-
-    /// Adds an index over what is there and what will come. One with that name that is there already stays.
-    pub fn add_index(&mut self, name: &str, values: Values) {
-        if self.has_index(name) {
-            return;
-        }
-        let mut index = Index { name: name.into(), values, places: HashMap::new() };
-        for slot in &self.objects {
-            index.add(&slot.object, &self.hasher);
+    /// Adds an index over what is there, which `sums` knows all of, and what will come.
+    pub fn add_index(&mut self, sums: impl Fn(&Arc<Object>) -> Sums) {
+        let mut index = Index::default();
+        for object in self.iter() {
+            index.add(object, sums(object));
         }
         self.indexes.push(index);
     }
 
     pub fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
-        self.objects.get(key as &dyn Named).map(|slot| &slot.object)
+        self.slot(key).map(|slot| &slot.object)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
-        self.objects.iter().map(|slot| &slot.object)
+        self.spaces.values().flatten().map(|slot| &slot.object)
+    }
+
+    /// The objects in a namespace.
+    pub fn iter_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
+        self.spaces.get(namespace).into_iter().flatten().map(|slot| &slot.object)
     }
 
     pub fn len(&self) -> usize {
-        self.objects.len()
+        self.len
     }
 
     pub fn is_empty(&self) -> bool {
-        self.objects.is_empty()
+        self.len == 0
     }
 
     /// How many bytes the objects take.
@@ -98,89 +89,107 @@ impl Layer {
 
     /// What has the same name as an object.
     pub fn like(&self, object: &Object) -> Option<&Arc<Object>> {
-        self.objects.get(object as &dyn Named).map(|slot| &slot.object)
+        self.slot(object).map(|slot| &slot.object)
     }
 
     /// Puts an object in its place and gives back what was there.
-    pub fn put(&mut self, object: Arc<Object>, round: u32) -> Option<Arc<Object>> {
+    pub fn put(&mut self, object: Arc<Object>, round: u32, indexed: Indexed) -> Option<Arc<Object>> {
         self.bytes += object.size();
         let slot = Slot { object: object.clone(), round: AtomicU32::new(round) };
-        let before = self.objects.replace(slot).map(|slot| slot.object);
-        if let Some(before) = &before {
-            self.bytes -= before.size();
+        let before = self.spaces.entry_ref(space(&*object)).or_default().replace(slot).map(|slot| slot.object);
+        match &before {
+            Some(before) => self.bytes -= before.size(),
+            None => self.len += 1,
         }
-        for index in &mut self.indexes {
+        for (index, sums) in self.indexes.iter_mut().zip(indexed) {
             if let Some(before) = &before {
-                index.remove(before, &self.hasher);
+                index.remove(before);
             }
-            index.add(&object, &self.hasher);
+            index.add(&object, sums);
         }
         before
     }
 
     pub fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
-        let object = self.objects.take(key as &dyn Named)?.object;
+        let objects = self.spaces.get_mut(space(key))?;
+        let object = objects.take(key as &dyn Named)?.object;
+        if objects.is_empty() {
+            self.spaces.remove(space(key));
+        }
+        self.len -= 1;
         self.bytes -= object.size();
         for index in &mut self.indexes {
-            index.remove(&object, &self.hasher);
+            index.remove(&object);
         }
         Some(object)
     }
 
     /// Notes that an object was in this list.
     pub fn touch(&self, object: &Object, round: u32) {
-        if let Some(slot) = self.objects.get(object as &dyn Named) {
+        if let Some(slot) = self.slot(object) {
             slot.round.store(round, Ordering::Relaxed);
         }
     }
 
     /// Those that were not in this list.
     pub fn untouched(&self, round: u32) -> Vec<ObjectKey> {
-        let old = self.objects.iter().filter(|slot| slot.round.load(Ordering::Relaxed) != round);
+        let old = self.spaces.values().flatten().filter(|slot| slot.round.load(Ordering::Relaxed) != round);
         old.map(|slot| slot.object.key()).collect()
     }
 
-    /// The objects that the index `name` finds under `value`; nothing if there is no such index.
-    pub fn by_index(&self, name: &str, value: &str) -> Option<Vec<Arc<Object>>> {
-        let index = self.indexes.iter().find(|index| &*index.name == name)?;
-        let objects = index.places.get(&self.hasher.hash_one(value)).into_iter().flat_map(Place::objects);
-        let same = |object: &&Arc<Object>| index.values(object).iter().any(|found| found == value);
-        Some(objects.filter(same).cloned().collect())
+    /// The objects that an index has under a sum.
+    pub fn by_index(&self, at: usize, sum: Sum) -> impl Iterator<Item = &Arc<Object>> {
+        self.indexes.get(at).and_then(|index| index.places.get(&sum)).into_iter().flat_map(Place::objects)
+    }
+
+    fn slot(&self, named: &(impl Named + 'static)) -> Option<&Slot> {
+        self.spaces.get(space(named))?.get(named as &dyn Named)
     }
 
     /// How many places of how many values are kept, for tests.
     #[cfg(test)]
     pub fn places(&self) -> usize {
-        self.indexes.iter().flat_map(|index| index.places.values()).map(|place| place.objects().count()).sum()
+        let counts = |index: &Index| {
+            let placed: usize = index.placed.values().map(|sums| sums.as_slice().len()).sum();
+            let places: usize = index.places.values().map(|place| place.objects().count()).sum();
+            assert_eq!(placed, places);
+            placed
+        };
+        self.indexes.iter().map(counts).sum()
     }
 }
 
-impl Index {
-    /// The values of an object. Those of a function that panics are none: one bad object never ends the watch.
-    fn values(&self, object: &Object) -> Vec<String> {
-        std::panic::catch_unwind(AssertUnwindSafe(|| (self.values)(object))).unwrap_or_else(|_| {
-            tracing::error!(index = &*self.name, key = %object.key(), "an index function panicked; the object is left out");
-            Vec::new()
-        })
-    }
+/// Under which name the namespace of something is kept.
+fn space(named: &impl Named) -> &str {
+    named.named().0.unwrap_or_default()
+}
 
-    fn add(&mut self, object: &Arc<Object>, hasher: &DefaultHashBuilder) {
-        for value in self.values(object) {
+impl Index {
+    fn add(&mut self, object: &Arc<Object>, sums: Sums) {
+        for sum in sums.as_slice() {
             self.places
-                .entry(hasher.hash_one(value.as_str()))
+                .entry(*sum)
                 .and_modify(|place| place.insert(object))
                 .or_insert_with(|| Place::One(object.clone()));
         }
+        if sums != Sums::None {
+            self.placed.insert(address(object), sums);
+        }
     }
 
-    fn remove(&mut self, object: &Object, hasher: &DefaultHashBuilder) {
-        for value in self.values(object) {
-            let hash = hasher.hash_one(value.as_str());
-            if self.places.get_mut(&hash).is_some_and(|place| place.remove(object)) {
-                self.places.remove(&hash);
+    fn remove(&mut self, object: &Arc<Object>) {
+        let Some(sums) = self.placed.remove(&address(object)) else { return };
+        for sum in sums.as_slice() {
+            if self.places.get_mut(sum).is_some_and(|place| place.remove(object)) {
+                self.places.remove(sum);
             }
         }
     }
+}
+
+/// Tells objects apart that are kept.
+pub(crate) fn address(object: &Arc<Object>) -> usize {
+    Arc::as_ptr(object).addr()
 }
 
 impl Place {

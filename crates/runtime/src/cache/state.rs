@@ -13,7 +13,8 @@ use konverge_core::ObjectKey;
 use tokio::time::Instant;
 
 use super::change::{Change, Origin};
-use super::layer::{Layer, Values};
+use super::index::{Function, Indexed, Summer, Sums};
+use super::layer::Layer;
 use crate::object::Object;
 
 /// How long a deletion of ours hides what it deleted at most. The watch tells of it long before, unless it did so before
@@ -28,6 +29,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// What is known.
 pub(crate) struct State {
+    /// The indexes of both layers, in their order. They are only ever added to.
+    functions: Arc<[Function]>,
+    summer: Summer,
     watched: Layer,
     /// Our writes that the watch has not brought yet.
     ahead: Layer,
@@ -61,9 +65,15 @@ struct Gone {
 
 impl State {
     pub fn new() -> Self {
+        let (summer, mut watched, mut ahead) = (Summer::default(), Layer::default(), Layer::default());
+        for layer in [&mut watched, &mut ahead] {
+            layer.add_index(|_| Sums::None);
+        }
         Self {
-            watched: Layer::new(),
-            ahead: Layer::new(),
+            functions: [Function::owners(summer.clone())].into(),
+            summer,
+            watched,
+            ahead,
             awaited: BTreeSet::new(),
             noted: HashMap::new(),
             gone: HashMap::new(),
@@ -94,23 +104,32 @@ impl State {
         self.listing = true;
     }
 
-    /// An object of the list.
-    pub fn listed(&mut self, object: Arc<Object>, changes: &mut Vec<Change>) {
+    /// An object of the list. `indexed` is not needed of one that is known in this version.
+    pub fn listed(&mut self, object: Arc<Object>, indexed: Indexed, changes: &mut Vec<Change>) {
         let origin = if self.synced { Origin::Relist } else { Origin::Initial };
-        self.put(object, origin, changes);
+        self.put(object, indexed, origin, changes);
     }
 
-    /// The list was complete: what it did not show is gone.
-    pub fn list_done(&mut self, changes: &mut Vec<Change>) {
+    /// The list was complete: what it did not show is gone. It was taken at `version`, if that is known: then it is newer
+    /// than our writes up to there, whenever they were noted. Somebody may have deleted what we made after the list was
+    /// asked for and before the server took it, and no watch will tell of that.
+    pub fn list_done(&mut self, version: Option<u64>, changes: &mut Vec<Change>) {
         for key in self.watched.untouched(self.round) {
             let before = self.watched.remove(&key).expect("the key was just found");
+            // An object that was there and is not in the list is gone, also if we wrote to it after the list was asked for.
+            if self.ahead.get(&key).is_some_and(|ahead| ahead.uid() == before.uid()) {
+                self.forget(&key);
+            }
             changes.push(Change::deleted(before, Origin::Relist));
         }
         // A complete list is at least as new as the newest object in it.
         let newest = self.watched.iter().filter_map(|object| object.revision()).max().unwrap_or_default();
-        self.position = self.position.max(newest);
-        let covered: Vec<ObjectKey> =
-            self.noted.iter().filter(|(_, note)| **note <= self.list_covers).map(|(key, _)| key.clone()).collect();
+        self.position = self.position.max(newest).max(version.unwrap_or_default());
+        let is_covered = |(key, note): &(&ObjectKey, &u64)| {
+            let written = || self.ahead.get(key).and_then(|written| written.revision());
+            **note <= self.list_covers || version.is_some_and(|version| written().is_some_and(|at| at <= version))
+        };
+        let covered: Vec<ObjectKey> = self.noted.iter().filter(is_covered).map(|(key, _)| key.clone()).collect();
         for key in covered {
             let written = self.forget(&key);
             // Written by us and deleted by somebody else while nobody looked: that deletion has to be told, too.
@@ -128,9 +147,9 @@ impl State {
     }
 
     /// An object was created or changed.
-    pub fn applied(&mut self, object: Arc<Object>, changes: &mut Vec<Change>) {
+    pub fn applied(&mut self, object: Arc<Object>, indexed: Indexed, changes: &mut Vec<Change>) {
         let revision = object.revision();
-        self.put(object, Origin::Watch, changes);
+        self.put(object, indexed, Origin::Watch, changes);
         self.reached(revision);
     }
 
@@ -148,7 +167,7 @@ impl State {
     }
 
     /// We wrote this object, and this is what the server answered.
-    pub fn wrote(&mut self, object: Arc<Object>) {
+    pub fn wrote(&mut self, object: Arc<Object>, indexed: Indexed) {
         let key = object.key();
         let Some(revision) = object.revision() else { return };
         if self.has_seen(&key, object.resource_version()) {
@@ -160,7 +179,7 @@ impl State {
         }
         self.forget(&key);
         self.notes += 1;
-        self.ahead.put(object, 0);
+        self.ahead.put(object, 0, indexed);
         self.awaited.insert((revision, key.clone()));
         self.noted.insert(key, self.notes);
     }
@@ -180,13 +199,13 @@ impl State {
     }
 
     fn hide(&mut self, key: &ObjectKey, uid: &str, below: Option<u64>, now: Instant) {
+        let seen = [&self.watched, &self.ahead].iter().any(|layer| layer.get(key).is_some_and(|one| one.uid() == uid));
         if self.ahead.get(key).is_some_and(|ahead| ahead.uid() == uid) {
             self.forget(key);
         }
         self.sweep(now);
         self.retain_gone_of(key, |gone| gone.uid != uid);
         self.notes += 1;
-        let seen = self.watched.get(key).is_some_and(|watched| watched.uid() == uid);
         let until = now + if seen { HIDDEN } else { HIDDEN_UNSEEN };
         let gone = Gone { uid: uid.to_owned(), below, note: self.notes, until };
         self.gone_below.extend(below.map(|below| (below, key.clone())));
@@ -200,28 +219,60 @@ impl State {
 
     /// Every object readers see.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
-        let watched = self.watched.iter().filter(|object| !self.is_overtaken(object));
-        watched.chain(self.ahead.iter()).filter(|object| !self.is_hidden(object))
+        self.seen(self.watched.iter(), self.ahead.iter())
+    }
+
+    /// Every object in a namespace that readers see.
+    pub fn iter_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
+        self.seen(self.watched.iter_in(namespace), self.ahead.iter_in(namespace))
     }
 
     /// The objects the index `name` finds under `value`; nothing if there is no such index.
     pub fn by_index(&self, name: &str, value: &str) -> Option<Vec<Arc<Object>>> {
-        let mut found = self.watched.by_index(name, value)?;
-        if !self.ahead.is_empty() || !self.gone.is_empty() {
-            found.retain(|object| !self.is_overtaken(object) && !self.is_hidden(object));
-            let ahead = self.ahead.by_index(name, value).unwrap_or_default();
-            found.extend(ahead.into_iter().filter(|object| !self.is_hidden(object)));
-        }
-        Some(found)
+        let (at, sum) = (self.index(name)?, self.summer.sum(value));
+        Some(self.seen(self.watched.by_index(at, sum), self.ahead.by_index(at, sum)).cloned().collect())
     }
 
-    pub fn has_index(&self, name: &str) -> bool {
-        self.watched.has_index(name)
+    /// What readers see of some of both layers.
+    fn seen<'s>(
+        &'s self,
+        watched: impl Iterator<Item = &'s Arc<Object>>,
+        ahead: impl Iterator<Item = &'s Arc<Object>>,
+    ) -> impl Iterator<Item = &'s Arc<Object>> {
+        watched.filter(|object| !self.is_overtaken(object)).chain(ahead).filter(|object| !self.is_hidden(object))
     }
 
-    pub fn add_index(&mut self, name: &str, values: Values) {
-        self.watched.add_index(name, values.clone());
-        self.ahead.add_index(name, values);
+    /// The functions whose sums of an object have to come with it. They are run while nothing is locked.
+    pub fn functions(&self) -> Arc<[Function]> {
+        self.functions.clone()
+    }
+
+    /// Makes sums as this state's functions do.
+    pub fn summer(&self) -> Summer {
+        self.summer.clone()
+    }
+
+    pub fn index(&self, name: &str) -> Option<usize> {
+        self.functions.iter().position(|function| &*function.name == name)
+    }
+
+    /// Every object that is kept, whether readers see it or not: an index is over all of them.
+    pub fn kept(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.watched.iter().chain(self.ahead.iter())
+    }
+
+    /// Adds an index. `sums` are those of everything that is kept.
+    pub fn add_index(&mut self, function: Function, sums: impl Fn(&Arc<Object>) -> Sums) {
+        self.watched.add_index(&sums);
+        self.ahead.add_index(&sums);
+        self.functions = self.functions.iter().cloned().chain([function]).collect();
+    }
+
+    /// Whether the watch has brought just this version of an object.
+    pub fn is_known(&self, object: &Object) -> bool {
+        let same =
+            |known: &Arc<Object>| known.resource_version() == object.resource_version() && known.uid() == object.uid();
+        self.watched.like(object).is_some_and(same)
     }
 
     /// What the watch has brought, for somebody who begins to look.
@@ -263,11 +314,8 @@ impl State {
         self.ahead.len() + self.gone.values().map(Vec::len).sum::<usize>()
     }
 
-    fn put(&mut self, object: Arc<Object>, origin: Origin, changes: &mut Vec<Change>) {
-        let known = self.watched.like(&object);
-        if known
-            .is_some_and(|known| known.resource_version() == object.resource_version() && known.uid() == object.uid())
-        {
+    fn put(&mut self, object: Arc<Object>, indexed: Indexed, origin: Origin, changes: &mut Vec<Change>) {
+        if self.is_known(&object) {
             self.watched.touch(&object, self.round);
             self.caught_up(&object);
             return;
@@ -275,7 +323,7 @@ impl State {
         // Ours may have been replaced before the watch brought it; a watch brings everything, a list does not.
         let ours = self.ahead.like(&object).filter(|ours| ours.uid() != object.uid()).cloned();
         let ours = ours.filter(|ours| origin != Origin::Watch && ours.revision() < object.revision());
-        match self.watched.put(object.clone(), self.round) {
+        match self.watched.put(object.clone(), self.round, indexed) {
             Some(before) if before.uid() == object.uid() => {
                 changes.push(Change::updated(before, object.clone(), origin));
             }

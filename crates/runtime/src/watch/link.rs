@@ -49,6 +49,8 @@ struct Seen {
     well_since: Option<Instant>,
     /// Whether the last watch was given up because it was silent, and for nothing else.
     renewed: bool,
+    /// The version of the list that comes in: the oldest of its pages; none while nobody knows.
+    list_version: Option<u64>,
     retry_after: Option<Duration>,
     rhythm: Option<Duration>,
 }
@@ -124,6 +126,22 @@ impl Notes {
         self.seen.lock().retry_after.take()
     }
 
+    /// At which version the last list was taken, if that is known.
+    pub fn list_version(&self) -> Option<u64> {
+        self.seen.lock().list_version.filter(|version| *version < u64::MAX)
+    }
+
+    pub fn set_list_version(&self, version: Option<u64>) {
+        self.seen.lock().list_version = version;
+    }
+
+    /// A page of the list was taken at this version. The list is as old as its oldest page, and nobody knows how old if
+    /// one page does not say.
+    pub fn add_page(&self, version: Option<u64>) {
+        let mut seen = self.seen.lock();
+        seen.list_version = seen.list_version.zip(version).map(|(list, page)| list.min(page));
+    }
+
     /// How often bookmarks come, if they do.
     pub fn rhythm(&self) -> Option<Duration> {
         self.seen.lock().rhythm
@@ -169,6 +187,7 @@ impl Link {
             let leave = self.notes.pace.lock().take(Instant::now());
             tokio::time::sleep_until(leave).await;
             if streams || !watches {
+                self.notes.set_list_version((!streams).then_some(u64::MAX));
                 self.observer.list_sent();
             }
         }
@@ -185,6 +204,10 @@ impl Link {
         let mut seen = self.notes.seen.lock();
         if response.status().is_success() {
             seen.retry_after = None;
+            if !watches {
+                drop(seen);
+                return Ok(response.map(|body| Pulse::of_list(body, self.notes)));
+            }
             if watches {
                 let now = Instant::now();
                 seen.opened = Some(now);

@@ -9,6 +9,9 @@
 //! This is for a peer whose machine lives and whose process does not, or a proxy with nobody behind it: their kernels
 //! answer the probes of TCP. Whoever is wrongly given up costs one request, and has to prove its rhythm anew.
 //!
+//! And it reads at which resource version a list was taken, which kube's watcher keeps to itself: our own writes up to
+//! there are in the list, or were undone by somebody else.
+//!
 //! Over a connection that cannot be asked whether its other end lives, as one of HTTP/1, silence ends the answer much
 //! sooner and without an error: the watch is then resumed over a new connection, where it left off.
 
@@ -35,7 +38,19 @@ pub(crate) struct Pulse {
     body: Option<Body>,
     /// None where it is no watch.
     watch: Option<Watched>,
+    /// None where it is no list.
+    page: Option<Page>,
 }
+
+/// The beginning and the end of a page of a list: one of them says at which version it was taken.
+struct Page {
+    notes: Arc<Notes>,
+    head: Vec<u8>,
+    tail: Vec<u8>,
+}
+
+/// How much of each is kept: more than the metadata of a list takes, whose token to go on is the longest part of it.
+const EDGE: usize = 4096;
 
 struct Watched {
     notes: Arc<Notes>,
@@ -44,6 +59,8 @@ struct Watched {
     marked: Instant,
     /// As long as a list comes in.
     list: Option<Types>,
+    /// What has come of the bookmark that ends the list, until all of it has.
+    ending: Option<Vec<u8>>,
     /// When to look again. It is not moved for each frame: it rings, and is set to when silence would be too long.
     alarm: Option<Pin<Box<Sleep>>>,
     /// How much silence ends the answer, where the connection may be half open.
@@ -61,28 +78,82 @@ enum Silence {
 impl Pulse {
     pub fn of_watch(body: Body, notes: Arc<Notes>, now: Instant, renew_after: Option<Duration>) -> Self {
         let list = Some(Types::default());
-        let watch = Watched { notes, heard: now, marked: now, list, alarm: None, renew_after };
-        Self { body: Some(body), watch: Some(watch) }
+        let watch = Watched { notes, heard: now, marked: now, list, ending: None, alarm: None, renew_after };
+        Self { body: Some(body), watch: Some(watch), page: None }
+    }
+
+    pub fn of_list(body: Body, notes: Arc<Notes>) -> Self {
+        let page = Page { notes, head: Vec::new(), tail: Vec::new() };
+        Self { body: Some(body), watch: None, page: Some(page) }
     }
 
     pub fn of_other(body: Body) -> Self {
-        Self { body: Some(body), watch: None }
+        Self { body: Some(body), watch: None, page: None }
     }
+}
+
+impl Page {
+    fn take(&mut self, data: &[u8]) {
+        let room = EDGE - self.head.len();
+        self.head.extend_from_slice(&data[..data.len().min(room)]);
+        self.tail.extend_from_slice(&data[data.len().saturating_sub(EDGE)..]);
+        let over = self.tail.len().saturating_sub(EDGE);
+        self.tail.drain(..over);
+    }
+}
+
+/// The version of a list, from its first bytes or its last ones: kinds that are known to an API server have their metadata
+/// before the items, custom resources have it behind them.
+fn version_of_list(head: &[u8], tail: &[u8]) -> Option<u64> {
+    let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
+    let before = head.split_once("\"items\":").map_or("", |(before, _)| before);
+    let metadata = match before.split_once("\"metadata\":{") {
+        Some((_, metadata)) => metadata,
+        None => {
+            let (items, metadata) = tail.rsplit_once("\"metadata\":{")?;
+            // Behind the items, not inside of one.
+            let is_behind = items.trim_end().ends_with(',') && metadata.trim_end().ends_with("}}");
+            metadata.split_once('}').filter(|(_, rest)| is_behind && rest.trim() == "}")?.0
+        }
+    };
+    let (_, version) = metadata.split_once("\"resourceVersion\":\"")?;
+    version.split_once('"')?.0.parse().ok()
 }
 
 impl Watched {
     /// Whether a deletion begins in the middle of the list.
     fn is_torn(&mut self, data: &[u8]) -> bool {
+        if self.ending.is_some() {
+            self.end_list(data);
+        }
         let Some(list) = self.list.as_mut().filter(|_| self.notes.listing()) else { return false };
+        if data.ends_with(BOOKMARK_BEHIND) {
+            let begin = memchr::memrchr(b'\n', &data[..data.len() - 1]).map_or(0, |at| at + 1);
+            self.notes.set_list_version(version_of_bookmark(&data[begin..]));
+        }
         match list.find(data, |first| matches!(first, b'D' | b'B')) {
-            Some(b'D') => true,
+            Some((b'D', _)) => true,
             // The bookmark that ends the list.
-            Some(_) => {
+            Some((_, rest)) => {
                 self.list = None;
+                self.ending = Some(Types::BEGIN.to_vec());
+                self.end_list(rest);
                 false
             }
             None => false,
         }
+    }
+
+    /// Takes more of the bookmark that ends the list, and notes its version when it is complete.
+    fn end_list(&mut self, data: &[u8]) {
+        let Some(mut ending) = self.ending.take() else { return };
+        let end = memchr::memchr(b'\n', data);
+        ending.extend_from_slice(&data[..end.unwrap_or(data.len())]);
+        if end.is_none() {
+            self.ending = Some(ending);
+            return;
+        }
+        self.notes.set_list_version(version_of_bookmark(&ending));
     }
 
     fn hear(&mut self, data: &[u8], now: Instant) {
@@ -133,8 +204,8 @@ impl Types {
     /// What every line begins with, where the type is written first, as clusters do.
     const BEGIN: &[u8] = br#"{"type":""#;
 
-    /// The first that is looked for.
-    fn find(&mut self, mut data: &[u8], wanted: impl Fn(u8) -> bool) -> Option<u8> {
+    /// The first that is looked for, and all that has come from it on.
+    fn find<'d>(&mut self, mut data: &'d [u8], wanted: impl Fn(u8) -> bool) -> Option<(u8, &'d [u8])> {
         loop {
             if let Some(begun) = self.begun {
                 let common = Self::BEGIN[begun..].iter().zip(data).take_while(|(begin, byte)| begin == byte).count();
@@ -143,7 +214,7 @@ impl Types {
                     return None;
                 };
                 if begun + common == Self::BEGIN.len() && wanted(*first) {
-                    return Some(*first);
+                    return Some((*first, &data[common..]));
                 }
                 self.begun = None;
             }
@@ -153,10 +224,18 @@ impl Types {
     }
 }
 
+/// How a bookmark ends whose type is written behind its object.
+const BOOKMARK_BEHIND: &[u8] = b",\"type\":\"BOOKMARK\"}\n";
+
+fn version_of_bookmark(line: &[u8]) -> Option<u64> {
+    let line: serde_json::Value = serde_json::from_slice(line).ok()?;
+    line.pointer("/object/metadata/resourceVersion")?.as_str()?.parse().ok()
+}
+
 /// Servers differ in which of its two fields they write first. One that comes together with other lines may be missed;
 /// it is in quiet times that they matter, and then they come alone.
 fn is_bookmark(data: &[u8]) -> bool {
-    data.starts_with(br#"{"type":"BOOKMARK","#) || data.ends_with(b",\"type\":\"BOOKMARK\"}\n")
+    data.starts_with(br#"{"type":"BOOKMARK","#) || data.ends_with(BOOKMARK_BEHIND)
 }
 
 impl http_body::Body for Pulse {
@@ -167,8 +246,15 @@ impl http_body::Body for Pulse {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let Self { body: Some(body), watch } = &mut *self else { return Poll::Ready(None) };
+        let Self { body: Some(body), watch, page } = &mut *self else { return Poll::Ready(None) };
         let polled = Pin::new(body).poll_frame(cx).map_err(Into::into);
+        if let Some(page) = page {
+            match &polled {
+                Poll::Ready(Some(Ok(frame))) => page.take(frame.data_ref().map_or(&[][..], |data| data)),
+                Poll::Ready(None) => page.notes.add_page(version_of_list(&page.head, &page.tail)),
+                _ => {}
+            }
+        }
         let Some(watch) = watch else { return polled };
         if let Poll::Ready(frame) = polled {
             if let Some(Ok(data)) = frame.as_ref().map(|frame| frame.as_ref().map(|frame| frame.data_ref())) {
@@ -204,12 +290,36 @@ mod tests {
         let text = b"{\"type\":\"ADDED\",\"object\":{\"a\":\"{\\\"type\\\":\\\"DELETED\"}}\n\n{}\n{\"type\":\"DELETED\",\"object\":{}}\n";
         for size in 1..text.len() {
             let mut types = Types::default();
-            let found = text.chunks(size).find_map(|piece| types.find(piece, |first| first == b'D'));
+            let found = text.chunks(size).find_map(|piece| Some(types.find(piece, |first| first == b'D')?.0));
             assert_eq!(found, Some(b'D'), "in pieces of {size}");
             let mut types = Types::default();
             let without = &text[..text.len() - 30];
-            let found = without.chunks(size).find_map(|piece| types.find(piece, |first| first == b'D'));
+            let found = without.chunks(size).find_map(|piece| Some(types.find(piece, |first| first == b'D')?.0));
             assert_eq!(found, None, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn the_version_of_a_list_is_found_on_either_side_of_its_items() {
+        let item = r#"{"metadata":{"name":"a","resourceVersion":"3"}}"#;
+        for (list, expect) in [
+            (
+                format!(r#"{{"kind":"L","apiVersion":"v1","metadata":{{"resourceVersion":"7"}},"items":[{item}]}}"#),
+                Some(7),
+            ),
+            (r#"{"kind":"L","metadata":{"resourceVersion":"7","continue":"x"},"items":[]}"#.to_owned(), Some(7)),
+            (format!(r#"{{"items":[{item}],"kind":"L","metadata":{{"continue":"","resourceVersion":"8"}}}}"#), Some(8)),
+            (format!("{{\"items\":[{item}],\"metadata\":{{\"resourceVersion\":\"8\"}}}}\n"), Some(8)),
+            // What is not there is not made up from an item.
+            (format!(r#"{{"kind":"L","metadata":{{}},"items":[{item}]}}"#), None),
+            (format!(r#"{{"kind":"L","items":[{item}]}}"#), None),
+            (r#"{"kind":"Status","code":500}"#.to_owned(), None),
+        ] {
+            for size in [1, 7, 10_000] {
+                let mut page = Page { notes: Notes::new(Duration::ZERO), head: Vec::new(), tail: Vec::new() };
+                list.as_bytes().chunks(size).for_each(|piece| page.take(piece));
+                assert_eq!(version_of_list(&page.head, &page.tail), expect, "{list}");
+            }
         }
     }
 }

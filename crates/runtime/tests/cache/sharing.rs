@@ -1,6 +1,7 @@
 //! Who shares a watch, what it brings, and when it ends.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -280,4 +281,35 @@ async fn a_handler_that_panics_loses_one_change() {
     }
     until(|| told.lock().len() == 2).await;
     assert_eq!(*told.lock(), ["created a Watch", "created c Watch"]);
+}
+
+/// An index function is a user's: it may be slow, and it may look into the very cache that it is of.
+#[tokio::test(start_paused = true)]
+async fn index_functions_run_once_for_each_version_and_hold_no_lock() {
+    let faults = Faults::new().await;
+    let client = faults.client();
+    create(&client, "a", "web").await;
+    create(&client, "b", "db").await;
+    let cache = faults.caches(WatchSettings::default()).open(Target::of::<ConfigMap>());
+    cache.synced().await;
+    let (calls, inner) = (Arc::new(AtomicUsize::new(0)), cache.clone());
+    let counts = calls.clone();
+    cache.add_index("app", move |object| {
+        counts.fetch_add(1, Ordering::SeqCst);
+        inner.list(Some("default"), &LabelSelector::default());
+        object.label("app").into_iter().map(Into::into).collect()
+    });
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+    for _ in 0..3 {
+        assert_eq!(cache.by_index("app", "web").len(), 1);
+        assert_eq!(cache.list(Some("default"), &LabelSelector::default()).len(), 2);
+        assert!(cache.list(Some("elsewhere"), &LabelSelector::default()).is_empty());
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 2, "who looks asks nobody");
+    create(&client, "c", "web").await;
+    until(|| cache.by_index("app", "web").len() == 2).await;
+    // What is deleted is not asked about again.
+    config_maps(&client).delete("a", &Default::default()).await.unwrap();
+    until(|| cache.by_index("app", "web").len() == 1).await;
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use konverge_core::{LabelSelector, ObjectKey};
-use konverge_runtime::{Caches, Mode, Target, WatchSettings};
+use konverge_runtime::{Caches, Lists, Mode, Target, WatchSettings};
 use kube::api::{ApiResource, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
@@ -167,4 +167,29 @@ async fn writes_reach_the_caches_they_belong_to() {
         cache.caught_up(&ObjectKey::new(Some("default"), "a"), Duration::from_secs(600)).await.unwrap();
     }
     assert_eq!(seen("a"), [true, true, true, true, false]);
+}
+
+/// We make an object while a list is on its way to the server, and somebody deletes it before the list is taken. No watch
+/// will ever tell of it.
+#[tokio::test(start_paused = true)]
+async fn what_somebody_deleted_before_a_list_was_taken_is_not_seen() {
+    for lists in [Lists::Streamed, Lists::Paged] {
+        let faults = Faults::new().await;
+        faults.plan(|asked, _| match asked {
+            Asked::Streamed | Asked::List { .. } => Verdict::Delayed(Duration::from_secs(5)),
+            _ => Verdict::Pass,
+        });
+        let caches = faults.caches(WatchSettings { lists, ..WatchSettings::default() });
+        let (client, cache) = (faults.client(), caches.open(Target::of::<ConfigMap>()));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let writer = Writer { client: client.clone(), caches };
+        writer.create(&config_map("stays", "a", None)).await;
+        writer.create(&config_map("ghost", "a", None)).await;
+        config_maps(&client).delete("ghost", &DeleteParams::default()).await.unwrap();
+        cache.synced().await;
+        let seen: Vec<_> =
+            cache.list(Some("default"), &LabelSelector::default()).iter().map(|map| map.name().to_owned()).collect();
+        assert_eq!(seen, ["stays"], "{lists:?}");
+        assert!(cache.get(&key("ghost")).is_none(), "{lists:?}");
+    }
 }

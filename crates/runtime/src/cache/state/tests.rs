@@ -8,6 +8,7 @@ use kube::api::ApiResource;
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::super::index::Values;
 use super::*;
 use crate::object::Mode;
 
@@ -19,6 +20,26 @@ fn object(name: &str, uid: u64, version: u64, color: u8) -> Arc<Object> {
     });
     let json = json!({ "metadata": metadata }).to_string();
     Arc::new(Object::parse(&ApiResource::erase::<ConfigMap>(&()), &json, Mode::Full).unwrap())
+}
+
+/// What indexes find an object by.
+fn indexed(state: &State, object: &Object) -> Indexed {
+    state.functions().iter().map(|function| function.of(object)).collect()
+}
+
+fn listed(state: &mut State, object: Arc<Object>, changes: &mut Vec<Change>) {
+    let indexed = indexed(state, &object);
+    state.listed(object, indexed, changes);
+}
+
+fn applied(state: &mut State, object: Arc<Object>, changes: &mut Vec<Change>) {
+    let indexed = indexed(state, &object);
+    state.applied(object, indexed, changes);
+}
+
+fn wrote(state: &mut State, object: Arc<Object>) {
+    let indexed = indexed(state, &object);
+    state.wrote(object, indexed);
 }
 
 /// A server: what is there, and what happened, of which the watch may be behind.
@@ -97,9 +118,27 @@ enum Step {
     OursGone(u8),
     /// The watch brings so many events.
     Watch(u8),
-    /// The watch loses what it has not brought, and lists; so many objects into it that begins anew; and meanwhile we
-    /// write something.
-    Relist(Option<u8>, Option<u8>),
+    /// The watch loses what it has not brought, and lists.
+    Relist(Listing),
+}
+
+/// What happens around a list.
+#[derive(Clone, Debug, Default)]
+struct Listing {
+    /// After it was asked for and before the server takes it we write this object, and somebody may delete it at once.
+    before: Option<(u8, bool)>,
+    /// So many objects into it it begins anew.
+    cut: Option<u8>,
+    /// While it comes in we write this object.
+    amid: Option<u8>,
+    /// Whether it says at which version it was taken.
+    tells_version: bool,
+}
+
+fn listing() -> impl Strategy<Value = Listing> {
+    let before = proptest::option::of((0u8..5, any::<bool>()));
+    (before, proptest::option::of(0u8..4), proptest::option::of(0u8..5), any::<bool>())
+        .prop_map(|(before, cut, amid, tells_version)| Listing { before, cut, amid, tells_version })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -110,7 +149,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (name(), 0u8..4).prop_map(|(name, color)| Step::Ours(name, color)),
         2 => name().prop_map(Step::OursGone),
         4 => (1u8..6).prop_map(Step::Watch),
-        1 => (proptest::option::of(0u8..4), proptest::option::of(name())).prop_map(|(cut, ours)| Step::Relist(cut, ours)),
+        1 => listing().prop_map(Step::Relist),
     ]
 }
 
@@ -178,29 +217,48 @@ fn check(state: &State, model: &Model, own: &Own, told: &Told) {
 fn run(steps: Vec<Step>) {
     let now = Instant::now();
     let (mut state, mut model, mut told, mut own) = (State::new(), Model::default(), Told::default(), Own::new());
-    state.add_index("color", Arc::new(|object| object.label("color").into_iter().map(Into::into).collect()));
+    let values: Values = Arc::new(|object| object.label("color").into_iter().map(Into::into).collect());
+    let function = Function { name: "color".into(), values, summer: state.summer() };
+    state.add_index(function, |_| Sums::None);
     let mut changes = Vec::new();
-    let relist = |state: &mut State, model: &mut Model, own: &mut Own, cut: Option<u8>, ours: Option<u8>| {
+    let relist = |state: &mut State, model: &mut Model, own: &mut Own, listing: &Listing| {
         let mut changes = Vec::new();
+        let ours = |state: &mut State, model: &mut Model, own: &mut Own, at: u8| {
+            let written = model.write(&name(at), 1);
+            wrote(state, written.clone());
+            own.insert(name(at), Did::Wrote(written));
+        };
         state.list_sent();
-        state.list_began();
-        let listed: Vec<Arc<Object>> = model.objects.values().cloned().collect();
-        model.events.clear();
-        for (at, object) in listed.into_iter().enumerate() {
-            if cut.is_some_and(|cut| usize::from(cut) == at) {
-                return changes;
-            }
-            state.listed(object, &mut changes);
-            if let (0, Some(ours)) = (at, ours) {
-                let written = model.write(&name(ours), 1);
-                state.wrote(written.clone());
-                own.insert(name(ours), Did::Wrote(written));
+        if let Some((at, theirs_gone)) = listing.before {
+            ours(state, model, own, at);
+            if theirs_gone {
+                model.delete(&name(at));
             }
         }
-        state.list_done(&mut changes);
+        state.list_began();
+        let in_list: Vec<Arc<Object>> = model.objects.values().cloned().collect();
+        let version = model.revision;
+        model.events.clear();
+        for (at, object) in in_list.iter().enumerate() {
+            if listing.cut.is_some_and(|cut| usize::from(cut) == at) {
+                return changes;
+            }
+            listed(state, object.clone(), &mut changes);
+            if let (0, Some(amid)) = (at, listing.amid) {
+                ours(state, model, own, amid);
+            }
+        }
+        state.list_done(listing.tells_version.then_some(version), &mut changes);
+        if listing.tells_version {
+            // No ghosts: what is older than the list is in it.
+            let uids: Vec<&str> = in_list.iter().map(|object| object.uid()).collect();
+            for seen in state.iter().filter(|seen| seen.revision() <= Some(version)) {
+                assert!(uids.contains(&seen.uid()), "{seen:?} was gone when the list was taken at {version}");
+            }
+        }
         changes
     };
-    for step in steps.into_iter().chain([Step::Relist(None, None), Step::Watch(255)]) {
+    for step in steps.into_iter().chain([Step::Relist(Listing::default()), Step::Watch(255)]) {
         match step {
             Step::Theirs(at, color) => drop(model.write(&name(at), color)),
             Step::TheirsGone(at) => {
@@ -208,7 +266,7 @@ fn run(steps: Vec<Step>) {
             }
             Step::Ours(at, color) => {
                 let written = model.write(&name(at), color);
-                state.wrote(written.clone());
+                wrote(&mut state, written.clone());
                 own.insert(name(at), Did::Wrote(written));
             }
             Step::OursGone(at) => {
@@ -220,21 +278,21 @@ fn run(steps: Vec<Step>) {
             Step::Watch(count) => {
                 // A watch begins with a list.
                 if !state.is_synced() || state.listing {
-                    changes.extend(relist(&mut state, &mut model, &mut own, None, None));
+                    changes.extend(relist(&mut state, &mut model, &mut own, &Listing::default()));
                 }
                 for (object, gone) in model.events.drain(..model.events.len().min(count.into())) {
                     match gone {
                         true => state.deleted(&object, now, &mut changes),
-                        false => state.applied(object, &mut changes),
+                        false => applied(&mut state, object, &mut changes),
                     }
                 }
             }
-            Step::Relist(cut, ours) => {
-                changes.extend(relist(&mut state, &mut model, &mut own, cut, ours));
+            Step::Relist(listing) => {
+                changes.extend(relist(&mut state, &mut model, &mut own, &listing));
                 if state.listing {
                     // It was cut: what happens now is missed until the next one.
                     told.hear(std::mem::take(&mut changes));
-                    changes.extend(relist(&mut state, &mut model, &mut own, None, None));
+                    changes.extend(relist(&mut state, &mut model, &mut own, &Listing::default()));
                 }
             }
         }
@@ -263,15 +321,15 @@ fn a_late_note_changes_nothing() {
     let now = Instant::now();
     let (mut state, mut changes) = (State::new(), Vec::new());
     state.list_began();
-    state.list_done(&mut changes);
-    state.applied(object("a", 1, 5, 0), &mut changes);
+    state.list_done(None, &mut changes);
+    applied(&mut state, object("a", 1, 5, 0), &mut changes);
     state.deleted(&object("a", 1, 6, 0), now, &mut changes);
     let key = ObjectKey::new(Some("default"), "a");
     // The answer to our write comes when the watch has long told of it, and of its end.
-    state.wrote(object("a", 1, 5, 0));
+    wrote(&mut state, object("a", 1, 5, 0));
     assert!(state.get(&key).is_none() && state.is_caught_up(&key));
     state.removed(&key, "1", now);
-    state.applied(object("a", 2, 7, 0), &mut changes);
+    applied(&mut state, object("a", 2, 7, 0), &mut changes);
     assert_eq!(state.get(&key).unwrap().uid(), "2");
     assert!(state.is_caught_up(&key));
 }
@@ -281,17 +339,17 @@ fn what_leaves_the_selection_is_hidden_until_it_comes_back() {
     let now = Instant::now();
     let (mut state, mut changes) = (State::new(), Vec::new());
     state.list_began();
-    state.listed(object("a", 1, 5, 0), &mut changes);
-    state.list_done(&mut changes);
+    listed(&mut state, object("a", 1, 5, 0), &mut changes);
+    state.list_done(None, &mut changes);
     let key = ObjectKey::new(Some("default"), "a");
     state.left(&object("a", 1, 6, 9), now);
     assert!(state.get(&key).is_none());
     // Somebody else brings it back before the watch has told of anything.
-    state.applied(object("a", 1, 7, 0), &mut changes);
+    applied(&mut state, object("a", 1, 7, 0), &mut changes);
     assert!(state.get(&key).is_some());
     // One that was never here is not hidden when it comes.
     state.left(&object("b", 2, 8, 9), now);
-    state.applied(object("b", 2, 9, 0), &mut changes);
+    applied(&mut state, object("b", 2, 9, 0), &mut changes);
     assert!(state.get(&ObjectKey::new(Some("default"), "b")).is_some());
 }
 
@@ -300,13 +358,13 @@ fn what_leaves_the_selection_is_hidden_until_it_comes_back() {
 fn our_object_that_somebody_replaced_while_nobody_looked_is_told() {
     let (mut state, mut changes) = (State::new(), Vec::new());
     state.list_began();
-    state.list_done(&mut changes);
-    state.wrote(object("a", 1, 5, 0));
-    state.wrote(object("b", 2, 6, 0));
+    state.list_done(None, &mut changes);
+    wrote(&mut state, object("a", 1, 5, 0));
+    wrote(&mut state, object("b", 2, 6, 0));
     state.list_sent();
     state.list_began();
-    state.listed(object("a", 3, 9, 1), &mut changes);
-    state.list_done(&mut changes);
+    listed(&mut state, object("a", 3, 9, 1), &mut changes);
+    state.list_done(None, &mut changes);
     let words =
         changes.iter().map(|change| format!("{}{}", if change.is_delete() { '-' } else { '+' }, change.object().uid()));
     assert_eq!(words.collect::<Vec<_>>(), ["+1", "-1", "+3", "+2", "-2"]);
@@ -318,10 +376,10 @@ fn deletions_that_were_noted_late_are_forgotten() {
     let now = Instant::now();
     let (mut state, mut changes) = (State::new(), Vec::new());
     state.list_began();
-    state.list_done(&mut changes);
+    state.list_done(None, &mut changes);
     for at in 1..=1000 {
         let name = format!("o{at}");
-        state.applied(object(&name, at, 10 * at, 0), &mut changes);
+        applied(&mut state, object(&name, at, 10 * at, 0), &mut changes);
         state.deleted(&object(&name, at, 10 * at + 1, 0), now, &mut changes);
         state.removed(&ObjectKey::new(Some("default"), &name), &at.to_string(), now);
     }
@@ -330,9 +388,9 @@ fn deletions_that_were_noted_late_are_forgotten() {
     state.removed(&ObjectKey::new(Some("default"), "last"), "last", later);
     assert_eq!(state.ahead(), 1);
     // What has left the selection is forgotten when the watch has come so far.
-    state.applied(object("a", 5000, 20_000, 0), &mut changes);
+    applied(&mut state, object("a", 5000, 20_000, 0), &mut changes);
     state.left(&object("a", 5000, 20_005, 9), later);
     assert_eq!((state.ahead(), state.gone_below.len()), (2, 1));
-    state.applied(object("b", 5001, 20_006, 0), &mut changes);
+    applied(&mut state, object("b", 5001, 20_006, 0), &mut changes);
     assert_eq!((state.ahead(), state.gone_below.len()), (1, 0));
 }
