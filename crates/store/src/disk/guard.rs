@@ -92,7 +92,7 @@ fn identity(path: &Path) -> io::Result<Identity> {
 
 /// What is held back: removing a record can take a page as large as its largest neighbour, twice, and one object has at
 /// most 1.5 MiB.
-const RESERVED: usize = 4 << 20;
+pub(super) const RESERVED: usize = 4 << 20;
 
 /// A file without meaning. It is removed when the disk is full, so that there is room for what makes room.
 pub(super) struct Reserve(pub PathBuf);
@@ -108,6 +108,16 @@ impl Reserve {
             io::Write::write_all(&mut file, &[0x5a; RESERVED])
         });
         written.inspect_err(|_| self.release())
+    }
+
+    /// Makes it if there is room for twice as much. The room that giving it up has made is no sign that there is more: taking
+    /// that again would leave nothing for deletions.
+    pub fn hold_with_headroom(&self) -> io::Result<()> {
+        self.release();
+        let headroom = Reserve(self.0.with_extension("headroom"));
+        let held = self.hold().and_then(|()| headroom.hold());
+        headroom.release();
+        held.inspect_err(|_| self.release())
     }
 
     pub fn release(&self) {

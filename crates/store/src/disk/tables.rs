@@ -107,6 +107,8 @@ pub(crate) struct Tables {
     attempted: Meta,
     /// How long the file was after it was last shrunk; zero: it was not.
     shrunk_to: u64,
+    /// The most bytes that the records had since then.
+    most: u64,
     buffer: Vec<u8>,
 }
 
@@ -121,7 +123,16 @@ impl Tables {
     /// A file that was opened and verified.
     pub(super) fn new(database: Database, path: &Path, meta: Meta) -> Tables {
         let (database, path) = (Some(database), path.into());
-        Tables { database, path, meta, before: meta, attempted: meta, shrunk_to: 0, buffer: Vec::new() }
+        Tables {
+            database,
+            path,
+            meta,
+            before: meta,
+            attempted: meta,
+            shrunk_to: 0,
+            most: meta.bytes,
+            buffer: Vec::new(),
+        }
     }
 
     /// Fills a new, empty file with these entries, without history. It is complete and synced when this returns.
@@ -192,6 +203,7 @@ impl Tables {
         self.attempted = meta;
         transaction.commit()?;
         self.meta = meta;
+        self.most = self.most.max(meta.bytes);
         Ok(())
     }
 
@@ -205,10 +217,16 @@ impl Tables {
         Ok(length >= WORTH_SHRINKING.max(2 * self.shrunk_to) && bytes < length / 4 && bytes <= at_most)
     }
 
+    /// How many bytes of records went since the file was last shrunk.
+    pub fn freed(&self) -> u64 {
+        self.most.saturating_sub(self.meta.bytes)
+    }
+
     /// Gives free pages back to the file system: moves records to the front of the file, in transactions of its own, and
     /// cuts the file. What the file says stays the same, however far this comes.
     pub fn shrink(&mut self) -> Result<(), redb::Error> {
         // Set before, too: an attempt that failed is not made again at once.
+        self.most = self.meta.bytes;
         self.shrunk_to = std::fs::metadata(&self.path)?.len();
         self.database.as_mut().ok_or(redb::Error::DatabaseClosed)?.compact()?;
         self.shrunk_to = std::fs::metadata(&self.path)?.len();

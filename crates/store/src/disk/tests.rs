@@ -252,6 +252,7 @@ struct Failing {
     /// The blocks that take room already, and so can be written again on a full disk, and how many more it has room for:
     /// what the reserve took.
     used: Arc<Mutex<(HashSet<u64>, usize)>>,
+    reserve: std::path::PathBuf,
 }
 
 const FINE: u8 = 0;
@@ -291,7 +292,9 @@ impl StorageBackend for Failing {
         let mut used = self.used.lock();
         let new = blocks.clone().filter(|block| !used.0.contains(block)).count();
         if self.fault.load(SeqCst) == FULL {
-            used.1 = used.1.checked_sub(new).ok_or(io::ErrorKind::StorageFull)?;
+            let held = if self.reserve.is_file() { guard::RESERVED / 4096 } else { 0 };
+            used.1.checked_sub(new + held).ok_or(io::ErrorKind::StorageFull)?;
+            used.1 -= new;
         }
         used.0.extend(blocks);
         self.file.write(offset, data)
@@ -308,10 +311,11 @@ fn start_failing(dir: &Path, fault: Arc<AtomicU8>) -> Disk {
     let lock = hold(dir, &files).expect("free");
     let found = find_or_create(&files, Revision::ZERO, Instant::now()).expect("a sound store");
     let used = Arc::new(Mutex::new((HashSet::new(), (4 << 20) / 4096)));
+    let reserve = files.reserve.clone();
     let opener: Opener = Arc::new(move |path| {
         let file = FileBackend::new(std::fs::File::options().read(true).write(true).open(path)?);
         let file = file.map_err(io::Error::other)?;
-        Ok(Box::new(Failing { file, fault: fault.clone(), used: used.clone() }))
+        Ok(Box::new(Failing { file, fault: fault.clone(), used: used.clone(), reserve: reserve.clone() }))
     });
     Disk::start(&files, found, lock, Retention::default(), opener).expect("a thread")
 }
@@ -418,6 +422,24 @@ fn a_full_disk_takes_deletions_and_heals_when_there_is_space() {
     drop(store);
     let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
     assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
+}
+
+/// The reserve can be made again, but then nothing else fits.
+#[test]
+fn a_full_disk_whose_reserve_just_fits_takes_deletions() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let failing = Arc::new(AtomicU8::new(FINE));
+    let store = open_failing(dir.path(), failing.clone());
+    for key in 0..20 {
+        block_on(store.commit(put(&format!("/{key}"), &"x".repeat(50_000)))).expect("the disk is fine");
+    }
+    failing.store(FULL, SeqCst);
+    let large = "x".repeat(20 << 20);
+    let told = block_on(store.commit(put("/large", &large))).expect_err("there is no space").to_string();
+    assert!(told.contains("only deletions"), "{told}");
+    for key in 0..20 {
+        block_on(store.commit(Commit::default().delete(format!("/{key}")))).expect("a deletion makes room");
+    }
 }
 
 #[cfg(unix)]

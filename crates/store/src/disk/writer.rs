@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{
-    guard::{Links, Opener, Reserve},
+    guard::{Links, Opener, RESERVED, Reserve},
     load::said,
     mark::Mark,
     queue::{Job, Queue},
@@ -156,33 +156,36 @@ impl Writer {
 
     pub fn run(mut self) {
         let _leaving = Leaving(self.desk.queue.clone());
-        self.shrink(u64::MAX, Instant::now());
+        self.shrink_if_worth(u64::MAX, Instant::now());
         let mut jobs = Vec::new();
         while self.desk.queue.take(&mut jobs, self.patience()) {
             let now = Instant::now();
             self.recover(now);
             let jobs = std::mem::take(&mut jobs);
             let idle = jobs.is_empty();
-            if self.repair.full {
+            if self.repair.full && !idle {
                 // One by one, so that what makes room does not fail with what takes some.
                 jobs.into_iter().for_each(|job| self.turn(vec![job], now));
             } else {
                 self.turn(jobs, now);
             }
             if idle && self.desk.retired.lock().records.is_empty() {
-                self.shrink(SHRINK_WHEN_IDLE, now);
+                self.shrink_if_worth(SHRINK_WHEN_IDLE, now);
             }
         }
     }
 
-    /// Gives the file's free pages back if they are most of it. A failure is treated as that of a transaction which
-    /// would have changed nothing.
-    fn shrink(&mut self, at_most: u64, now: Instant) {
+    /// Gives the file's free pages back if they are most of it.
+    fn shrink_if_worth(&mut self, at_most: u64, now: Instant) {
         // A file whose length is not known is the next transaction's trouble.
         let worth = self.tables.mostly_free(at_most).unwrap_or(false);
-        if !worth || *self.desk.health.borrow() != Health::Fine {
-            return;
+        if worth && *self.desk.health.borrow() == Health::Fine {
+            self.shrink(now);
         }
+    }
+
+    /// A failure is treated as that of a transaction which would have changed nothing.
+    fn shrink(&mut self, now: Instant) {
         let shrunk = self.linked().and_then(|()| match catch_unwind(AssertUnwindSafe(|| self.tables.shrink())) {
             Ok(shrunk) => shrunk.map_err(|error| Failure::of(&error, self.tables.path())),
             Err(panic) => Err(Failure::Broken(format!("{}: {}", self.tables.path().display(), said(&*panic)))),
@@ -345,11 +348,13 @@ impl Writer {
             return;
         }
         self.repair.retry = Some(now + RETRY);
+        let doubtful = self.repair.doubt.is_some();
         if let Err(failure) = self.settle(now) {
             self.fail(failure, now);
             return;
         }
-        if self.repair.full && self.repair.reserve.hold().is_err() {
+        if self.repair.full && (doubtful || !self.has_room(now)) {
+            // What waits and makes room comes first.
             return;
         }
         let compacted = self.desk.retired.lock().compacted;
@@ -363,8 +368,34 @@ impl Writer {
             Err(failure) => {
                 self.repair.doubt = Some(Doubt { decided: Vec::new(), retired: Vec::new() });
                 self.fail(failure, now);
+                if self.repair.full {
+                    // Deletions that wait go on at once: the reserve was given up again. The next try is for later.
+                    self.repair.retry = Some(now + RETRY);
+                    if let Err(failure) = self.settle(now) {
+                        self.fail(failure, now);
+                    }
+                }
             }
         }
+    }
+
+    /// Whether a full disk has room again, by itself or because so much was deleted that the file can be cut.
+    fn has_room(&mut self, now: Instant) -> bool {
+        if self.repair.reserve.hold_with_headroom().is_ok() {
+            return true;
+        }
+        self.forget_history();
+        let removed = self.desk.retired.lock().records.is_empty();
+        if removed && self.tables.freed() >= 2 * RESERVED as u64 {
+            self.shrink(now);
+        }
+        false
+    }
+
+    /// On a full disk history takes room, too; whoever follows the newest changes does not miss it.
+    fn forget_history(&self) {
+        let newest = self.ledger.read().newest();
+        self.ledger.compact(newest.previous(), |records, compacted| self.desk.retire(records, compacted));
     }
 
     /// Ends the doubt about the transaction that failed.
@@ -388,9 +419,7 @@ impl Writer {
             }
         }
         if self.repair.full {
-            // History takes room, too; whoever follows the newest changes does not miss it.
-            let newest = self.ledger.read().newest();
-            self.ledger.compact(newest.previous(), |records, compacted| self.desk.retire(records, compacted));
+            self.forget_history();
         }
         Ok(())
     }
