@@ -22,7 +22,7 @@ pub(crate) struct Unread {
     used: AtomicUsize,
     limit: usize,
     /// Told when there is room again.
-    room: Arc<Notify>,
+    room: Notify,
     /// That the budget was used up was logged, and it has not been half empty since.
     logged: AtomicBool,
     /// That of all connections, unless this is it.
@@ -43,7 +43,7 @@ impl Unread {
     fn new(limit: usize, all: Option<Arc<Unread>>) -> Self {
         // A budget of nothing would let nobody answer.
         let limit = limit.max(1);
-        Unread { used: AtomicUsize::new(0), limit, room: Arc::default(), logged: AtomicBool::new(false), all }
+        Unread { used: AtomicUsize::new(0), limit, room: Notify::new(), logged: AtomicBool::new(false), all }
     }
 
     /// Bytes that wait now.
@@ -55,10 +55,18 @@ impl Unread {
     /// passed by one piece for each thread.
     pub(crate) async fn room(&self) {
         loop {
-            let Some(full) = self.full() else { return };
-            let freed = full.room.clone().notified_owned();
-            if self.full().is_some() {
-                freed.await;
+            // Listened to before looking, and to both: the one that is full may be another by then.
+            let own = self.room.notified();
+            let all = self.all.as_ref().map(|all| all.room.notified());
+            if self.full().is_none() {
+                return;
+            }
+            match all {
+                Some(all) => tokio::select! {
+                    () = own => {}
+                    () = all => {}
+                },
+                None => own.await,
             }
         }
     }
