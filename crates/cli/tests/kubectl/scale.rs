@@ -54,7 +54,7 @@ fn scale() {
         .fails("error: The --replicas=COUNT flag is required, and COUNT must be greater than or equal to 0");
     cluster
         .kubectl("scale region/north --replicas=2")
-        .fails("Error from server (NotFound): the server could not find the requested resource");
+        .fails("Error from server (NotFound): regions.example.com \"north\" not found");
     cluster
         .kubectl("scale deploy/none --replicas=2")
         .fails("error: no objects passed to scale deployments.apps \"none\" not found");

@@ -68,5 +68,5 @@ fn without_a_status_of_its_own() {
     expect::has(&cluster.object("region north"), &json!({"status": {"phase": "Old"}, "metadata": {"generation": 2}}));
     cluster
         .kubectl("patch region north --subresource=status --type=merge -p '{\"status\":{\"phase\":\"No\"}}'")
-        .fails("Error from server (NotFound): the server could not find the requested resource");
+        .fails("Error from server (NotFound): regions.example.com \"north\" not found");
 }
