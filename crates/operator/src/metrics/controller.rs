@@ -177,7 +177,7 @@ impl ControllerMetrics {
     }
 
     /// A key became due. Wakeups that join a key which is due already do not count. Not for a controller that shows its
-    /// queue by [`ControllerMetrics::queue_from`].
+    /// queue by `queue_from`.
     pub fn queued(&self) {
         self.0.adds.fetch_add(1, Relaxed);
     }
