@@ -131,6 +131,9 @@ fn what_is_broken_does_not_roll_out_and_undo_mends() {
         cluster.kubectl("wait --for=condition=Available deploy/web").prints("deployment.apps/web condition met");
         cluster.kubectl("get deploy web").prints("NAME READY UP-TO-DATE AVAILABLE AGE\nweb 3/4 2 3 *s");
 
+        // An undo keeps the deadline, and on a busy machine a good rollout may take longer than a second, too.
+        let patience = r#"patch deploy web -p '{"spec":{"progressDeadlineSeconds":600}}'"#;
+        cluster.kubectl(patience).prints("deployment.apps/web patched");
         cluster.kubectl("rollout undo deploy/web").prints("deployment.apps/web rolled back");
         cluster.rolled_out("deploy/web");
         cluster.kubectl("get deploy web").prints("NAME READY UP-TO-DATE AVAILABLE AGE\nweb 4/4 4 4 *s");
