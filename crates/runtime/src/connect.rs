@@ -11,7 +11,10 @@
 //! [`MayBeHalfOpen`], and a watch that is silent is resumed over another connection; a watch never takes one that lay
 //! idle, which may be as dead as the one before it. Other requests have their timeouts.
 
+mod reach;
+
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,6 +26,9 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config, Result};
 use tower_service::Service;
+
+use reach::Reach;
+pub(crate) use reach::Unreachable;
 
 /// How long a connection may be quiet until the other end is probed.
 const QUIET: Duration = Duration::from_secs(5);
@@ -72,7 +78,8 @@ pub fn connect(mut config: Config) -> Result<Client> {
     let requests = legacy::Builder::new(TokioExecutor::new()).build(connector.clone());
     let watches = legacy::Builder::new(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
 
-    let builder = ClientBuilder::new(Http { requests, watches }, config.default_namespace.clone());
+    let reach = Arc::new(Reach::new(config.cluster_url.to_string()));
+    let builder = ClientBuilder::new(Http { requests, watches, reach }, config.default_namespace.clone());
     let builder = builder.with_layer(&config.extra_headers_layer()?);
     // The outermost layer is the first to see a request: it is addressed before it is authorised.
     Ok(match config.auth_layer()? {
@@ -93,6 +100,7 @@ struct Http<C> {
     requests: legacy::Client<C, Body>,
     /// Each takes a connection of its own.
     watches: legacy::Client<C, Body>,
+    reach: Arc<Reach>,
 }
 
 impl<C, B> Service<Request<Body>> for Http<C>
@@ -112,8 +120,13 @@ where
         let mut pairs = request.uri().query().unwrap_or_default().split('&');
         let watches = pairs.any(|pair| matches!(pair, "watch" | "watch=1" | "watch=true"));
         let answer = if watches { self.watches.call(request) } else { self.requests.call(request) };
-        Box::pin(async {
-            let mut answer = answer.await?;
+        let reach = self.reach.clone();
+        Box::pin(async move {
+            let mut answer = answer.await.map_err(|error| match error.is_connect() {
+                true => reach.failed(error.into()).into(),
+                false => BoxError::from(error),
+            })?;
+            reach.answered();
             answer.extensions_mut().insert(MayBeHalfOpen);
             Ok(answer)
         })

@@ -201,7 +201,7 @@ impl StdError for Shared {
 }
 
 /// An error with its causes. `io::Error` does not show what it wraps as its source, but what lies behind that.
-fn chain<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
+pub(crate) fn chain<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
     std::iter::successors(Some(error), |error| {
         let wrapped = error.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
         wrapped.map(|wrapped| wrapped as &(dyn StdError + 'static)).or_else(|| (*error).source())

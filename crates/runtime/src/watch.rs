@@ -20,6 +20,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::time::Instant;
 
+use crate::connect::Unreachable;
 use crate::object::{Everything, Full, Keep, Metadata, Mode, Object, Wire};
 use fault::Fault;
 use link::{Link, Notes, Observe};
@@ -256,7 +257,8 @@ impl<P: Keep> Watching<P> {
                     tracing::info!(kind = self.kind(), "a streamed list fell silent; asking for pages from now on");
                     self.lists = Lists::Paged;
                 }
-                return self.wait(&Fault::Broken, "the server fell silent in the middle of a list".into()).await;
+                let why = "the server fell silent in the middle of a list".to_owned();
+                return self.wait(&Fault::Broken, why, false).await;
             };
             match event {
                 Some(Ok(event)) => self.take(event),
@@ -274,7 +276,7 @@ impl<P: Keep> Watching<P> {
                     if fault == Fault::Rewound {
                         self.sink.rewound();
                     }
-                    self.wait(&fault, chain(&error)).await;
+                    self.wait(&fault, chain(&error), Unreachable::caused(&error)).await;
                     if !matches!(error, watcher::Error::WatchError(_)) {
                         // That list is over. The next one begins when the server answers, and how long that may take is
                         // for the link to say.
@@ -321,8 +323,8 @@ impl<P: Keep> Watching<P> {
         }
     }
 
-    /// Says what is wrong, once, and waits.
-    async fn wait(&mut self, fault: &Fault, why: String) {
+    /// Says what is wrong, once, and waits. `unreachable` says that the log has it already, for all watches together.
+    async fn wait(&mut self, fault: &Fault, why: String, unreachable: bool) {
         let now = Instant::now();
         if let Some(opened) = self.notes.take_opened() {
             self.backoff.opened(opened);
@@ -338,7 +340,10 @@ impl<P: Keep> Watching<P> {
             Fault::Forbidden(verb) => WatchState::Forbidden(fault::missing_rule(&self.target, verb)),
             _ => WatchState::Failing(why),
         };
-        self.tell(&state, wait);
+        match unreachable {
+            true => tracing::debug!(kind = self.kind(), ?wait, "a watch waits until the cluster can be reached"),
+            false => self.tell(&state, wait),
+        }
         self.sink.state(state);
         tokio::time::sleep(wait).await;
     }
@@ -358,6 +363,9 @@ impl<P: Keep> Watching<P> {
             WatchState::Forbidden(rule) => tracing::warn!(kind, rule, "a watch is forbidden"),
             // A single cut is everyday life; only the second failure in a row is news.
             _ if attempts <= 1 => return tracing::debug!(kind, ?wait, ?state, "a watch was interrupted"),
+            WatchState::Failing(why) => {
+                tracing::warn!(kind, attempts, ?wait, why, "a watch fails and will be tried again");
+            }
             _ => tracing::warn!(kind, attempts, ?wait, ?state, "a watch fails and will be tried again"),
         }
         self.said = Some(state.clone());

@@ -8,6 +8,7 @@ use http::{HeaderMap, StatusCode, header};
 use konverge_core::{Cause, ObjectKey, Status};
 
 use super::{BoxError, FieldErrors, chain};
+use crate::connect::Unreachable;
 use crate::write::Fenced;
 
 /// How servers begin to say that a configuration does not fit its type.
@@ -333,9 +334,10 @@ fn pause(headers: &HeaderMap, status: &Status) -> Option<Duration> {
 /// Whether the system says that there was no connection. Anything else may have happened after the request left.
 fn never_connected(error: &(dyn std::error::Error + 'static)) -> bool {
     use std::io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable};
-    chain(error).any(|error| {
-        error.downcast_ref::<std::io::Error>().is_some_and(|error| {
-            matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable | AddrNotAvailable)
+    Unreachable::caused(error)
+        || chain(error).any(|error| {
+            error.downcast_ref::<std::io::Error>().is_some_and(|error| {
+                matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable | AddrNotAvailable)
+            })
         })
-    })
 }

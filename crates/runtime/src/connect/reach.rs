@@ -1,0 +1,111 @@
+//! Whether a cluster can be reached at all. In: what became of each request's connection. Out: one line in the log when
+//! nobody answers at its address, however many watches and writers try, and one when somebody does again.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::chain;
+
+/// Shared by all requests of one client.
+#[derive(Debug)]
+pub(super) struct Reach {
+    cluster: String,
+    lost: AtomicBool,
+}
+
+/// No connection could be made. Who meets it need not say so: the log does.
+#[derive(Debug, thiserror::Error)]
+#[error("the cluster at {cluster} cannot be reached")]
+pub(crate) struct Unreachable {
+    cluster: String,
+    source: Box<dyn Error + Send + Sync>,
+}
+
+impl Unreachable {
+    /// Whether this is at the bottom of an error.
+    pub fn caused(error: &(dyn Error + 'static)) -> bool {
+        chain(error).any(|error| error.is::<Self>())
+    }
+}
+
+impl Reach {
+    pub fn new(cluster: String) -> Self {
+        Self { cluster, lost: AtomicBool::new(false) }
+    }
+
+    /// A request came back, with whatever answer.
+    pub fn answered(&self) {
+        // A load is cheap; most requests change nothing.
+        if self.lost.load(Ordering::Relaxed) && self.lost.swap(false, Ordering::Relaxed) {
+            tracing::info!(cluster = self.cluster, "the cluster can be reached again");
+        }
+    }
+
+    /// No connection could be made for a request.
+    pub fn failed(&self, source: Box<dyn Error + Send + Sync>) -> Unreachable {
+        if !self.lost.swap(true, Ordering::Relaxed) {
+            let why = chain(&*source).last().map(ToString::to_string);
+            tracing::warn!(cluster = self.cluster, why, "the cluster cannot be reached; it is asked until it answers");
+        }
+        Unreachable { cluster: self.cluster.clone(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// Keeps what is said at the level of information or above.
+    #[derive(Clone, Default)]
+    struct Said(Arc<Mutex<Vec<String>>>);
+
+    impl tracing::Subscriber for Said {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            *metadata.level() <= tracing::Level::INFO && metadata.target().starts_with("konverge")
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            self.0.lock().unwrap().push(format!("{event:?}"));
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[tokio::test]
+    async fn a_cluster_that_nobody_reaches_is_named_once_by_its_address() {
+        let said = Said::default();
+        let _log = tracing::subscriber::set_default(said.clone());
+        // Nobody listens there: the port is reserved for a service that no system runs any more.
+        let client = crate::connect(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        for _ in 0..3 {
+            let error = client.apiserver_version().await.unwrap_err();
+            assert!(Unreachable::caused(&error), "{error:?}");
+        }
+        let lines = said.0.lock().unwrap().clone();
+        assert_eq!(lines.len(), 1, "{lines:#?}");
+        assert!(lines[0].contains("http://127.0.0.1:1/") && lines[0].contains("refused"), "{}", lines[0]);
+    }
+
+    #[test]
+    fn each_outage_has_a_beginning_and_an_end() {
+        let said = Said::default();
+        tracing::subscriber::with_default(said.clone(), || {
+            let reach = Reach::new("http://cluster".to_owned());
+            for answered in [true, false, false, true, true, false, true] {
+                match answered {
+                    true => reach.answered(),
+                    false => drop(reach.failed("gone".into())),
+                }
+            }
+        });
+        let lines = said.0.lock().unwrap().clone();
+        let again = lines.iter().filter(|line| line.contains("again")).count();
+        assert_eq!((lines.len(), again), (4, 2), "{lines:#?}");
+    }
+}
