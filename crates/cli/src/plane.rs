@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use konverge::kube::Client;
-use konverge_controllers::{ControlPlane, Options, SimulationSettings, UnknownController};
+use konverge_controllers::{ControlPlane, Health, Options, SimulationSettings, UnknownController};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -72,6 +72,7 @@ fn off(words: &[String]) -> Result<BTreeSet<String>, UnknownController> {
 /// Controllers at work. Dropping it ends them at once; [`Plane::stop`] lets them finish.
 pub struct Plane {
     stop: watch::Sender<bool>,
+    health: Health,
     task: JoinHandle<()>,
 }
 
@@ -80,8 +81,14 @@ impl Plane {
     pub fn start(options: Options, client: Client) -> Result<Self, UnknownController> {
         let plane = ControlPlane::new(client, options)?;
         let (stop, mut told) = watch::channel(false);
+        let health = plane.health();
         let task = tokio::spawn(plane.run_until(async move { drop(told.wait_for(|stop| *stop).await) }));
-        Ok(Self { stop, task })
+        Ok(Self { stop, health, task })
+    }
+
+    /// How they are doing.
+    pub fn health(&self) -> &Health {
+        &self.health
     }
 
     /// Lets them finish, and ends.

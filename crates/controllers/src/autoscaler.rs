@@ -114,8 +114,8 @@ impl Autoscalers {
 
     fn plan(&self, autoscaler: &Autoscaler, scale: &Scale) -> Plan {
         let selector = scale.selector();
-        let mut pods = self.pods.in_namespace(&autoscaler.metadata.namespace);
-        pods.retain(|pod| selector.as_ref().is_some_and(|selector| selector.matches(&pod.metadata.labels)));
+        let selected = |selector: &LabelSelector| self.pods.selected(&autoscaler.metadata.namespace, selector);
+        let pods = selector.as_ref().map(selected).unwrap_or_default();
         let mut all = self.known.lock();
         let known = all.entry(autoscaler.metadata.key()).or_default();
         if known.uid != autoscaler.metadata.uid {

@@ -18,6 +18,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::health::Health;
 use crate::meta::Meta;
 use crate::plane::{Plane, Task};
 use crate::requests::{DeleteOptions, Gone};
@@ -36,6 +37,9 @@ const FIRST_RETRY: Duration = Duration::from_millis(5);
 const HISTORY: usize = 1000;
 const WINDOW: Duration = Duration::from_secs(60);
 
+/// Of how many objects a controller remembers the newest runs. There are many controllers, and their work is on the metrics.
+const REMEMBERED: usize = 64;
+
 /// What one controller works with. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Desk {
@@ -46,6 +50,7 @@ pub(crate) struct Desk {
     recorder: Recorder,
     clock: Clock,
     meter: Arc<dyn Meter>,
+    health: Health,
     stop: watch::Receiver<bool>,
 }
 
@@ -63,7 +68,8 @@ impl Desk {
         };
         let (recorder, recording) = Recorder::new(writer.clone(), options);
         let (client, caches, stop) = (plane.client.clone(), plane.caches.clone(), plane.stop.clone());
-        (Self { client, caches, writer, name, recorder, clock, meter, stop }, recording)
+        let health = plane.health.clone();
+        (Self { client, caches, writer, name, recorder, clock, meter, health, stop }, recording)
     }
 
     /// What records the controller's events.
@@ -95,8 +101,11 @@ impl Desk {
     pub fn controller_with(&self, target: Target, options: ControllerOptions) -> Arc<Controller> {
         let backoff = Backoff { initial: FIRST_RETRY, ..Backoff::default() };
         let queue = QueueOptions { backoff, ..options.queue };
-        let options = ControllerOptions { queue, meter: self.meter.clone(), ..options };
-        Controller::new(self.name, target, self.caches.clone(), options)
+        let options = ControllerOptions { queue, meter: self.meter.clone(), history: REMEMBERED, ..options };
+        let controller = Controller::new(self.name, target, self.caches.clone(), options);
+        let asked = Arc::downgrade(&controller);
+        self.health.ask(self.name, move || asked.upgrade().map_or(Ok(()), |controller| controller.liveness()));
+        controller
     }
 
     /// Works until the control plane stops.

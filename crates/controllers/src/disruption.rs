@@ -67,8 +67,8 @@ impl Budgets {
             return Ok(Action::Wait);
         };
         let selector = selector(&budget)?;
-        let mut pods = self.pods.in_namespace(&budget.metadata.namespace);
-        pods.retain(|pod| selector.as_ref().is_some_and(|selector| selector.matches(&pod.metadata.labels)));
+        let selected = |selector: &LabelSelector| self.pods.selected(&budget.metadata.namespace, selector);
+        let pods = selector.as_ref().map(selected).unwrap_or_default();
         let subject = Arc::new(budget.metadata.subject(&self.api));
         if pods.is_empty() {
             self.desk.event(&subject, "NoPods", "No matching pods found");

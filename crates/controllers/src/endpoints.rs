@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::desk::Desk;
 use crate::meta::pointer_step;
 use crate::plane::{Plane, Task};
-use crate::pods::{self, Pods};
+use crate::pods::{self, KEPT, Pods};
 use crate::requests::DeleteOptions;
 use crate::selected;
 use crate::service::{self, Service};
@@ -32,7 +32,7 @@ pub(crate) fn start(plane: &Plane) -> Task {
     controller.watch(pods::target(), selected::by_labels("Pod"));
     let endpoints = controller.watch(Target::of::<core::Endpoints>(), Trigger::itself("Endpoints"));
     let this = Arc::new(AllEndpoints {
-        services: CacheOf::new(controller.primary().clone()),
+        services: CacheOf::keeping(controller.primary().clone(), KEPT),
         endpoints: CacheOf::new(endpoints),
         pods,
         api: ApiResource::erase::<core::Endpoints>(&()),
@@ -61,8 +61,7 @@ impl AllEndpoints {
         let there = self.endpoints.get(&run.key)?;
         match self.services.get(&run.key)? {
             Some(service) if service.has_endpoints() => {
-                let mut pods = self.pods.in_namespace(&service.metadata.namespace);
-                pods.retain(|pod| service.selects(&pod.metadata.labels));
+                let pods = self.pods.selected(&service.metadata.namespace, &service.selector());
                 self.write(&run.key, there.as_deref(), &plan::content(&service, &pods)).await?;
             }
             // Others write the endpoints of a Service that selects nobody.

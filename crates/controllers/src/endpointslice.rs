@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::desk::Desk;
 use crate::plane::{Plane, Task};
-use crate::pods::{self, Pods};
+use crate::pods::{self, KEPT, Pods};
 use crate::requests::DeleteOptions;
 use crate::service::{self, Service};
 use crate::{hash, selected};
@@ -38,7 +38,7 @@ pub(crate) fn start(plane: &Plane) -> Task {
     );
     slices.add_index(BY_SERVICE, |slice| service_of(slice).map(|key| key.to_string()).into_iter().collect());
     let this = Arc::new(Slices {
-        services: CacheOf::new(controller.primary().clone()),
+        services: CacheOf::keeping(controller.primary().clone(), KEPT),
         slices: CacheOf::new(slices),
         pods,
         api: ApiResource::erase::<discovery::EndpointSlice>(&()),
@@ -72,8 +72,7 @@ impl Slices {
         };
         let slices = self.slices.by_index(BY_SERVICE, &run.key.to_string()).into_iter().flatten();
         let slices: Vec<Arc<Slice>> = slices.filter(|slice| slice.is_ours()).collect();
-        let mut pods = self.pods.in_namespace(&service.metadata.namespace);
-        pods.retain(|pod| service.selects(&pod.metadata.labels));
+        let pods = self.pods.selected(&service.metadata.namespace, &service.selector());
         let plan = plan::plan(&service, &pods, &slices);
         let subject = Arc::new(service.metadata.subject(&self.services_api));
         let done = self.carry_out(&service, plan).await;

@@ -38,6 +38,7 @@
 //!
 //! This crate never knows the API server of this project, and never reads the clock or the dice but through the desk.
 
+mod health;
 mod plane;
 
 mod desk;
@@ -78,5 +79,6 @@ mod statefulset;
 mod ttl;
 mod volumes;
 
+pub use health::Health;
 pub use plane::{ControlPlane, Meters, Options, UnknownController};
 pub use simulate::{Rule, SimulationSettings};

@@ -7,9 +7,12 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use jiff::Timestamp;
 use konverge_runtime::{BoxFuture, Caches, Clock, Meter, Recorder, WatchSettings};
 use kube::Client;
@@ -18,6 +21,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::desk::Desk;
+use crate::health::Health;
 use crate::kinds::Kinds;
 use crate::simulate::SimulationSettings;
 use crate::{
@@ -29,6 +33,7 @@ use crate::{
 pub(crate) type Task = BoxFuture<()>;
 
 /// One row of the table.
+#[derive(Clone, Copy)]
 struct Row {
     name: &'static str,
     start: fn(&Plane) -> Task,
@@ -60,6 +65,9 @@ const TABLE: &[Row] = &[
 
 /// How long events that are left may take to be written after everything has stopped.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// How long a controller that ended by itself waits until it begins anew: one that ends at once must not spin.
+const BEGIN_ANEW: Duration = Duration::from_secs(1);
 
 /// Gives the controller of a name somebody who is told about its work.
 pub type Meters = Arc<dyn Fn(&str) -> Arc<dyn Meter> + Send + Sync>;
@@ -116,6 +124,7 @@ pub struct UnknownController {
 pub struct ControlPlane {
     client: Client,
     options: Options,
+    health: Health,
 }
 
 /// What the controllers of a running control plane share.
@@ -125,6 +134,7 @@ pub(crate) struct Plane {
     pub kinds: Kinds,
     pub options: Options,
     pub stop: watch::Receiver<bool>,
+    pub health: Health,
     recorders: Mutex<Vec<(Recorder, JoinHandle<()>)>>,
 }
 
@@ -134,7 +144,7 @@ impl ControlPlane {
         let known: Vec<&'static str> = Self::controllers().collect();
         match options.off.iter().find(|name| !known.contains(&name.as_str())) {
             Some(name) => Err(UnknownController { name: name.clone(), known }),
-            None => Ok(Self { client, options }),
+            None => Ok(Self { client, options, health: Health::default() }),
         }
     }
 
@@ -143,8 +153,17 @@ impl ControlPlane {
         TABLE.iter().map(|row| row.name)
     }
 
-    /// Works until `stop` resolves; then what runs is let finish.
+    /// How its controllers are doing, also while it runs.
+    pub fn health(&self) -> Health {
+        self.health.clone()
+    }
+
+    /// Works until `stop` resolves; then what runs is let finish. A controller that ends before is begun anew.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send) {
+        self.run(TABLE, stop).await;
+    }
+
+    async fn run(self, rows: &[Row], stop: impl Future<Output = ()> + Send) {
         let (stopping, told) = watch::channel(false);
         let plane = Plane {
             caches: Caches::new(self.client.clone(), WatchSettings::default()),
@@ -152,13 +171,25 @@ impl ControlPlane {
             client: self.client,
             options: self.options,
             stop: told,
+            health: self.health,
             recorders: Mutex::default(),
         };
+        let caches = plane.caches.clone();
+        plane.health.ask("watches", move || caches.liveness());
         let mut running = JoinSet::new();
-        for row in TABLE.iter().filter(|row| !plane.options.off.contains(row.name)) {
-            running.spawn((row.start)(&plane));
+        for row in rows.iter().filter(|row| !plane.options.off.contains(row.name)) {
+            running.spawn(plane.begin(*row));
         }
-        stop.await;
+        let mut stop = pin!(stop);
+        loop {
+            let due = tokio::select! {
+                () = &mut stop => break,
+                Some(due) = running.join_next() => due,
+            };
+            if let Ok(row) = due {
+                running.spawn(plane.begin(row));
+            }
+        }
         stopping.send_replace(true);
         while running.join_next().await.is_some() {}
         plane.caches.shutdown().await;
@@ -177,9 +208,28 @@ impl ControlPlane {
 }
 
 impl Plane {
+    /// A controller at work; says which one it was when it is due to begin anew.
+    fn begin(&self, row: Row) -> impl Future<Output = Row> + Send + 'static {
+        self.health.began(row.name);
+        let (task, health, mut stop) = ((row.start)(self), self.health.clone(), self.stop.clone());
+        async move {
+            let ended = AssertUnwindSafe(task).catch_unwind().await;
+            if !*stop.borrow() {
+                let why = if ended.is_err() { "it panicked" } else { "it ended by itself" };
+                tracing::error!(controller = row.name, why, "a controller does not run any more; it begins anew");
+                health.ended(row.name, why.to_owned());
+                // Who stops meanwhile does not wait for it.
+                let _ = tokio::time::timeout(BEGIN_ANEW, stop.wait_for(|stop| *stop)).await;
+            }
+            row
+        }
+    }
+
     /// The desk of the controller of this name.
     pub fn desk(&self, name: &'static str) -> Desk {
         let (desk, recording) = Desk::new(self, name);
+        let recorder = desk.recorder().clone();
+        self.health.ask(name, move || recorder.liveness());
         self.recorders.lock().push((desk.recorder().clone(), tokio::spawn(recording.run())));
         desk
     }
@@ -187,7 +237,45 @@ impl Plane {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// A controller that panics, then ends by itself, then works, while another one works all the time.
+    #[tokio::test(start_paused = true)]
+    async fn a_controller_that_ends_is_told_of_and_begins_anew() {
+        static BEGUN: AtomicUsize = AtomicUsize::new(0);
+        fn frail(plane: &Plane) -> Task {
+            let mut stop = plane.stop.clone();
+            Box::pin(async move {
+                match BEGUN.fetch_add(1, Ordering::SeqCst) {
+                    0 => panic!("on purpose"),
+                    1 => {}
+                    _ => drop(stop.wait_for(|stop| *stop).await),
+                }
+            })
+        }
+        fn sound(plane: &Plane) -> Task {
+            let mut stop = plane.stop.clone();
+            Box::pin(async move { drop(stop.wait_for(|stop| *stop).await) })
+        }
+        let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let plane = ControlPlane::new(client, Options::default()).unwrap();
+        let health = plane.health();
+        let (stop, mut told) = watch::channel(false);
+        let rows = [Row { name: "frail", start: frail }, Row { name: "sound", start: sound }];
+        let running =
+            tokio::spawn(async move { plane.run(&rows, async { drop(told.wait_for(|stop| *stop).await) }).await });
+        let within = |share: f64| tokio::time::sleep(BEGIN_ANEW.mul_f64(share));
+        within(0.5).await;
+        assert_eq!(health.ailing(), ["[-]frail failed: it panicked"]);
+        within(1.0).await;
+        assert_eq!(health.ailing(), ["[-]frail failed: it ended by itself"]);
+        within(1.0).await;
+        assert_eq!((health.ailing(), BEGUN.load(Ordering::SeqCst)), (vec![], 3));
+        stop.send_replace(true);
+        running.await.unwrap();
+    }
 
     #[test]
     fn names_are_those_of_the_table() {

@@ -20,8 +20,8 @@ use crate::meta::{Condition, HasMeta, Meta, condition};
 use crate::requests::DeleteOptions;
 use crate::simulate::Affinity;
 
-/// How many pods are kept decoded: what controllers of a few thousand pods look at again and again.
-const KEPT: usize = 8192;
+/// How many pods, or Services, are kept decoded: what controllers of a few thousand look at again and again.
+pub(crate) const KEPT: usize = 8192;
 
 /// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -267,9 +267,9 @@ impl Pods {
         objects.iter().filter_map(decode).collect()
     }
 
-    /// The pods of a namespace, by name.
-    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<Pod>> {
-        let mut pods = self.decoded(&self.cache().list(Some(namespace), &LabelSelector::default()));
+    /// The pods of a namespace that a selector selects, by name. Only those are decoded.
+    pub fn selected(&self, namespace: &str, selector: &LabelSelector) -> Vec<Arc<Pod>> {
+        let mut pods = self.decoded(&self.cache().list(Some(namespace), selector));
         pods.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
         pods
     }

@@ -2,6 +2,7 @@
 //! and pods. Out: answers. Pure.
 
 use k8s_openapi::api::core::v1 as core;
+use konverge_core::LabelSelector;
 use konverge_runtime::Target;
 use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
@@ -88,6 +89,11 @@ impl Service {
     /// Whether it selects what has these labels.
     pub fn selects(&self, labels: &Texts) -> bool {
         !self.spec.selector.is_empty() && self.spec.selector.iter().all(|(name, value)| labels.get(name) == Some(value))
+    }
+
+    /// Selects its pods. One of a Service that has endpoints names at least one label.
+    pub fn selector(&self) -> LabelSelector {
+        LabelSelector::of_labels(&self.spec.selector)
     }
 
     /// Whether it has no address of its own.

@@ -3,6 +3,7 @@
 
 mod check;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -77,9 +78,23 @@ impl LabelSelector {
         Ok(Self { requirements })
     }
 
+    /// Selects what has all these labels; everything, if there are none.
+    pub fn of_labels(labels: &BTreeMap<String, String>) -> Self {
+        let requirement = |(key, value): (&String, &String)| {
+            let test = Test::In(vec![value.clone()]);
+            Requirement { key: key.clone(), test }
+        };
+        Self { requirements: labels.iter().map(requirement).collect() }
+    }
+
     /// Whether an object with these labels is selected.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.requirements.iter().all(|requirement| requirement.matches(labels.get(&requirement.key)))
+        self.matches_with(|key| labels.get(key).map(Into::into))
+    }
+
+    /// Whether an object is selected whose labels `label` knows.
+    pub fn matches_with<'v>(&self, mut label: impl FnMut(&str) -> Option<Cow<'v, str>>) -> bool {
+        self.requirements.iter().all(|requirement| requirement.matches(label(&requirement.key).as_deref()))
     }
 
     /// Whether everything is selected.
@@ -89,11 +104,11 @@ impl LabelSelector {
 }
 
 impl Requirement {
-    fn matches(&self, value: Option<&String>) -> bool {
+    fn matches(&self, value: Option<&str>) -> bool {
         let number = || value.and_then(|value| value.parse::<i64>().ok());
         match &self.test {
-            Test::In(values) => value.is_some_and(|value| values.contains(value)),
-            Test::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
+            Test::In(values) => value.is_some_and(|value| values.iter().any(|other| other == value)),
+            Test::NotIn(values) => value.is_none_or(|value| values.iter().all(|other| other != value)),
             Test::Exists => value.is_some(),
             Test::Absent => value.is_none(),
             Test::Greater(than) => number().is_some_and(|number| number > *than),
@@ -313,7 +328,7 @@ impl FieldSelector {
     }
 
     /// Whether an object is selected; `field` tells its value at a path, absent fields being empty.
-    pub fn matches<'v>(&self, mut field: impl FnMut(&str) -> std::borrow::Cow<'v, str>) -> bool {
+    pub fn matches<'v>(&self, mut field: impl FnMut(&str) -> Cow<'v, str>) -> bool {
         self.terms.iter().all(|(path, equal, value)| (field(path) == value.as_str()) == *equal)
     }
 

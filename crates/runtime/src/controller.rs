@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::cache::{Cache, Caches, Change, Subscription};
-use crate::history::History;
+use crate::history::{self, History};
 use crate::liveness::Liveness;
 use crate::queue::{Priority, Queue, QueueOptions, QueueStats, Wakeup};
 use crate::trigger::{Cause, Predicate, Trigger, What, Which};
@@ -46,6 +46,8 @@ pub struct ControllerOptions {
     pub urgent: Option<Which>,
     /// Who is told about the work.
     pub meter: Arc<dyn Meter>,
+    /// Of how many objects the newest runs are kept for whoever asks; each takes a few kilobytes.
+    pub history: usize,
 }
 
 impl Default for ControllerOptions {
@@ -59,6 +61,7 @@ impl Default for ControllerOptions {
             predicate: Predicate::always(),
             urgent: None,
             meter: Arc::new(()),
+            history: history::KEYS,
         }
     }
 }
@@ -103,7 +106,7 @@ impl Controller {
             primaries: std::iter::once(target).chain(others).map(|target| caches.open(target)).collect(),
             caches,
             queue,
-            history: Arc::default(),
+            history: Arc::new(History::keeping(options.history)),
             liveness: Arc::new(Liveness::of(format!("a worker of {name}"))),
             options,
             watched: Mutex::default(),

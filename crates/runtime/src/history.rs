@@ -17,8 +17,8 @@ use crate::worker::Verdict;
 
 /// Enough to see a pattern; a key's history then takes a few kilobytes.
 const RUNS: usize = 8;
-/// Enough for what a person looks at; more would be a log.
-const KEYS: usize = 1024;
+/// Enough for what a person looks at, unless one says otherwise; more would be a log.
+pub(crate) const KEYS: usize = 1024;
 /// Enough that two workers seldom meet.
 const PARTS: usize = 16;
 /// How long a key is kept at least. Runs of keys that find no room meanwhile are not kept.
@@ -36,10 +36,12 @@ pub struct Record {
 }
 
 /// The newest runs of the newest keys.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct History {
     hasher: DefaultHashBuilder,
     parts: [Part; PARTS],
+    /// How many keys a part has.
+    share: usize,
 }
 
 /// A share of the keys, so far from the next one in memory that whoever locks it does not disturb that.
@@ -65,11 +67,16 @@ struct Slot {
 }
 
 impl History {
+    /// Keeps the runs of about so many keys: as many in each part, and at least one.
+    pub(crate) fn keeping(keys: usize) -> Self {
+        Self { hasher: DefaultHashBuilder::default(), parts: Default::default(), share: keys.div_ceil(PARTS).max(1) }
+    }
+
     /// Keeps a run that ended now. Every reconcile comes by here, so nothing is allocated once the history is full.
     pub(crate) fn record(&self, key: &ObjectKey, record: Record, now: Instant) {
         let hash = self.hasher.hash_one(key);
         let mut kept = self.part(hash).lock();
-        let Some(slot) = kept.find(hash, key).or_else(|| kept.place(hash, key, now)) else { return };
+        let Some(slot) = kept.find(hash, key).or_else(|| kept.place(hash, key, self.share, now)) else { return };
         let runs = &mut kept.slots[slot].runs;
         if runs.len() == RUNS {
             runs.pop_front();
@@ -97,8 +104,8 @@ impl Kept {
     }
 
     /// A slot for a key that has none; none if all are taken, and the oldest only just.
-    fn place(&mut self, hash: u64, key: &ObjectKey, now: Instant) -> Option<usize> {
-        let slot = if self.slots.len() < KEYS / PARTS {
+    fn place(&mut self, hash: u64, key: &ObjectKey, share: usize, now: Instant) -> Option<usize> {
+        let slot = if self.slots.len() < share {
             self.slots.push(Slot { hash, key: key.clone(), since: now, runs: VecDeque::new() });
             self.slots.len() - 1
         } else {
@@ -107,7 +114,7 @@ impl Kept {
             if now.saturating_duration_since(taken.since) < STAYS {
                 return None;
             }
-            self.oldest = (slot + 1) % (KEYS / PARTS);
+            self.oldest = (slot + 1) % share;
             if let Ok(former) = self.index.find_entry(taken.hash, |other| *other == slot) {
                 former.remove();
             }
@@ -145,7 +152,7 @@ mod tests {
 
     #[test]
     fn keeps_the_newest_and_no_more() {
-        let (history, start) = (History::default(), Instant::now());
+        let (history, start) = (History::keeping(KEYS), Instant::now());
         for run in 0..20 {
             history.record(&key(0), record(run), start);
         }
@@ -164,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_flood_does_not_wash_away_what_was_kept() {
-        let (history, start) = (History::default(), Instant::now());
+        let (history, start) = (History::keeping(KEYS), Instant::now());
         for at in 0..10 * KEYS {
             history.record(&key(at), record(0), start);
         }

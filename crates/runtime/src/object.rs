@@ -2,18 +2,20 @@
 //! and again. In: JSON of one object. Out: those facts as slices, and the object decoded when somebody looks. Never
 //! decodes by itself, and never changes.
 
+mod decoded;
 mod scan;
 mod wire;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use konverge_core::{LabelSelector, ObjectKey};
 use kube::api::ApiResource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use decoded::Decoded;
 pub(crate) use scan::{items, members};
 pub(crate) use wire::{Everything, Full, Keep, Metadata, Unreadable, Wire};
 
@@ -32,6 +34,7 @@ pub(crate) use wire::{Everything, Full, Keep, Metadata, Unreadable, Wire};
 pub struct Object {
     json: Box<str>,
     marks: Marks,
+    decoded: Decoded,
 }
 
 /// How much of an object is fetched and kept.
@@ -165,10 +168,7 @@ impl Object {
 
     /// Whether a selector selects it.
     pub fn matches(&self, selector: &LabelSelector) -> bool {
-        selector.is_everything() || {
-            let owned = |(key, value): (Cow<str>, Cow<str>)| (key.into_owned(), value.into_owned());
-            selector.matches(&self.labels().map(owned).collect::<BTreeMap<_, _>>())
-        }
+        selector.matches_with(|key| self.label(key))
     }
 
     /// Its annotations.
@@ -235,12 +235,28 @@ impl Object {
         })
     }
 
+    /// What [`Object::keep_decoded`] has left, if nobody has called for it to be forgotten.
+    pub(crate) fn kept_decoded<K: Send + Sync + 'static>(&self) -> Option<Arc<K>> {
+        self.decoded.get()
+    }
+
+    /// Keeps what was decoded of it, for everybody who reads it as `K`.
+    pub(crate) fn keep_decoded<K: Send + Sync + 'static>(&self, decoded: Arc<K>) {
+        self.decoded.put(decoded);
+    }
+
+    /// Keeps only the text, as far as `K` is concerned.
+    pub(crate) fn forget_decoded<K: Send + Sync + 'static>(&self) {
+        self.decoded.forget::<K>();
+    }
+
     /// All of it as a tree.
     pub fn value(&self) -> Value {
         serde_json::from_str(&self.json).expect("the text was read as JSON before it was kept")
     }
 
     /// How many bytes of memory it takes, as far as it knows: its text, itself, and the two counters of whoever shares it.
+    /// What is kept decoded comes on top.
     pub fn size(&self) -> usize {
         self.json.len() + size_of::<Self>() + 2 * size_of::<usize>()
     }

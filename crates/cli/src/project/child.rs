@@ -156,7 +156,7 @@ fn documents(text: &str) -> Vec<String> {
 fn said(status: std::io::Result<ExitStatus>) -> String {
     match status {
         Ok(status) => match status.code() {
-            Some(code @ 129..) => format!("killed by signal {}", code - BY_SIGNAL),
+            Some(code @ 129..=192) => format!("killed by signal {}", code - BY_SIGNAL),
             _ => status.to_string(),
         },
         Err(error) => format!("its end was not seen: {error}"),

@@ -49,11 +49,24 @@ impl SuperviseArgs {
 
 /// The command that runs an operator under supervision; its standard input must be a pipe.
 pub fn command(executable: &Path) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = this_program()?;
     command.arg(NAME).arg(executable);
     #[cfg(unix)]
     command.process_group(0);
     Ok(command)
+}
+
+/// This very program, also when its file was replaced by a newer one since it was started.
+#[cfg(target_os = "linux")]
+fn this_program() -> io::Result<Command> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("konverge");
+    Ok(command)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn this_program() -> io::Result<Command> {
+    std::env::current_exe().map(Command::new)
 }
 
 /// `konverge supervise`: ends as the operator ended.
@@ -89,7 +102,7 @@ async fn watch_over(executable: &Path) -> io::Result<ExitStatus> {
 /// The operator, by way of a process that asks the kernel to end it with this one.
 #[cfg(target_os = "linux")]
 fn spawn(executable: &Path) -> io::Result<Child> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = this_program()?;
     command.args([NAME, "--become-child-of", &std::process::id().to_string()]).arg(executable);
     command.stdin(Stdio::null()).kill_on_drop(true).spawn()
 }

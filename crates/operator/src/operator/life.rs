@@ -206,6 +206,7 @@ impl<R: Kind> Part for Operator<R> {
             predicate: self.predicate.clone(),
             urgent: self.urgent.clone(),
             meter: Arc::new(ControllerMeter { metrics: metrics.clone(), ready: Some(shared.health.readiness(&name)) }),
+            ..ControllerOptions::default()
         };
         // Several namespaces are several watches: nothing outside of them is read.
         let mut namespaces = if R::scope() == Scope::Cluster { Vec::new() } else { shared.settings.namespaces.clone() };

@@ -1,9 +1,10 @@
-//! A cache seen through a Rust type. In: keys and selectors. Out: decoded objects, made when somebody looks. Keeps only a
-//! few of them, because a decoded object takes many times what its text does.
+//! A cache seen through a Rust type. In: keys and selectors. Out: decoded objects, made when somebody looks. They are kept
+//! with their object, so they go when it does; and only so many, because a decoded object takes many times what its text
+//! does.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use konverge_core::{LabelSelector, ObjectKey};
 use parking_lot::Mutex;
@@ -18,17 +19,24 @@ const KEPT: usize = 256;
 /// A cache whose objects come as `K`.
 pub struct CacheOf<K> {
     cache: Cache,
-    memo: Arc<Mutex<Memo<K>>>,
+    kept: Arc<Kept>,
     kind: PhantomData<fn() -> K>,
+}
+
+/// The objects that keep what was decoded here.
+struct Kept {
+    most: usize,
+    /// The oldest first.
+    objects: Mutex<VecDeque<Weak<Object>>>,
 }
 
 impl<K> Clone for CacheOf<K> {
     fn clone(&self) -> Self {
-        Self { cache: self.cache.clone(), memo: self.memo.clone(), kind: PhantomData }
+        Self { cache: self.cache.clone(), kept: self.kept.clone(), kind: PhantomData }
     }
 }
 
-impl<K: DeserializeOwned> CacheOf<K> {
+impl<K: DeserializeOwned + Send + Sync + 'static> CacheOf<K> {
     /// Sees a cache as `K`.
     pub fn new(cache: Cache) -> Self {
         Self::keeping(cache, KEPT)
@@ -36,7 +44,8 @@ impl<K: DeserializeOwned> CacheOf<K> {
 
     /// Sees a cache as `K`, and keeps up to so many decoded objects.
     pub fn keeping(cache: Cache, kept: usize) -> Self {
-        Self { cache, memo: Arc::new(Mutex::new(Memo::new(kept))), kind: PhantomData }
+        let kept = Kept { most: kept, objects: Mutex::default() };
+        Self { cache, kept: Arc::new(kept), kind: PhantomData }
     }
 
     /// The cache behind it.
@@ -67,48 +76,25 @@ impl<K: DeserializeOwned> CacheOf<K> {
 
     /// An object of the cache, decoded.
     pub fn decoded(&self, object: &Arc<Object>) -> Result<Arc<K>, DecodeError> {
-        if let Some(known) = self.memo.lock().get(object) {
+        if let Some(known) = object.kept_decoded() {
             return Ok(known);
         }
-        let decoded = Arc::new(object.decode()?);
-        self.memo.lock().put(object.clone(), &decoded);
+        let decoded: Arc<K> = Arc::new(object.decode()?);
+        if self.kept.most > 0 {
+            object.keep_decoded(decoded.clone());
+            self.make_room(object);
+        }
         Ok(decoded)
     }
-}
 
-/// The newest decoded objects in two halves: when the young half is full it becomes the old one, and the old one goes.
-struct Memo<K> {
-    half: usize,
-    young: HashMap<ObjectKey, (Arc<Object>, Arc<K>)>,
-    old: HashMap<ObjectKey, (Arc<Object>, Arc<K>)>,
-}
-
-impl<K> Memo<K> {
-    fn new(kept: usize) -> Self {
-        Self { half: kept / 2, young: HashMap::new(), old: HashMap::new() }
-    }
-
-    /// What was decoded of exactly this object.
-    fn get(&mut self, object: &Arc<Object>) -> Option<Arc<K>> {
-        let key = object.key();
-        if let Some((of, decoded)) = self.young.get(&key) {
-            return Arc::ptr_eq(of, object).then(|| decoded.clone());
+    /// Notes that an object keeps something, and lets the one that has kept its own for longest forget it.
+    fn make_room(&self, object: &Arc<Object>) {
+        let mut objects = self.kept.objects.lock();
+        objects.push_back(Arc::downgrade(object));
+        let oldest = if objects.len() > self.kept.most { objects.pop_front() } else { None };
+        drop(objects);
+        if let Some(oldest) = oldest.and_then(|oldest| oldest.upgrade()) {
+            oldest.forget_decoded::<K>();
         }
-        let (of, decoded) = self.old.remove(&key)?;
-        if !Arc::ptr_eq(&of, object) {
-            return None;
-        }
-        self.put(of, &decoded);
-        Some(decoded)
-    }
-
-    fn put(&mut self, object: Arc<Object>, decoded: &Arc<K>) {
-        if self.half == 0 {
-            return;
-        }
-        if self.young.len() >= self.half {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.young.insert(object.key(), (object, decoded.clone()));
     }
 }

@@ -10,6 +10,7 @@ use kube::core::DynamicResourceScope;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::decoded::Decoded;
 use super::scan;
 use super::{Marks, Object};
 
@@ -197,7 +198,7 @@ impl Draft {
         let mut json = String::with_capacity(head + self.rest.len());
         parts.iter().for_each(|part| json.push_str(part));
         json.push_str(&self.rest);
-        Object { json: json.into_boxed_str(), marks: self.marks.moved(head) }
+        Object { json: json.into_boxed_str(), marks: self.marks.moved(head), decoded: Decoded::default() }
     }
 }
 
