@@ -228,6 +228,30 @@ async fn a_poison_object_harms_no_other() {
     }
 }
 
+/// Two that read the same type share what is decoded; a third object makes the first forget; and what was decoded of a
+/// deleted object goes with it, although nobody reads anything any more.
+#[tokio::test]
+async fn what_is_decoded_goes_with_its_object() {
+    let faults = Faults::new().await;
+    let client = faults.client();
+    for name in ["a", "b", "c"] {
+        create(&client, name, "web").await;
+    }
+    let cache = faults.caches(WatchSettings::default()).open(Target::of::<ConfigMap>().within("default"));
+    cache.synced().await;
+    let (one, other) = (CacheOf::<ConfigMap>::keeping(cache.clone(), 2), CacheOf::<ConfigMap>::new(cache.clone()));
+    let read = |of: &CacheOf<ConfigMap>, name: &str| of.get(&key(name)).unwrap().unwrap();
+    let (a, b) = (read(&one, "a"), read(&one, "b"));
+    assert!(Arc::ptr_eq(&a, &read(&other, "a")) && Arc::ptr_eq(&b, &read(&one, "b")));
+    read(&one, "c");
+    assert!(!Arc::ptr_eq(&a, &read(&one, "a")), "the oldest of three is decoded anew where two are kept");
+    let last = Arc::downgrade(&read(&one, "a"));
+    assert!(last.upgrade().is_some(), "it is kept with its object");
+    config_maps(&client).delete("a", &kube::api::DeleteParams::default()).await.unwrap();
+    until(|| cache.get(&key("a")).is_none()).await;
+    until(|| last.upgrade().is_none()).await;
+}
+
 /// A handler that never returns holds up neither the watch nor another handler, and what it misses is summed up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_slow_handler_holds_up_nobody() {
