@@ -133,7 +133,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let streams = Streams::new(shared.limits.clone(), shared.counters.clone(), pulse.unread());
+    let streams = Streams::new(shared.limits.clone(), shared.counters.clone(), pulse.clone());
     let guard = streams.guard();
     drive(io, pulse, shared, stage, streams).await;
     guard.end().await;

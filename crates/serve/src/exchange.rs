@@ -21,7 +21,7 @@ use tower_service::Service;
 use crate::counters::{Counters, count};
 use crate::limits::Limits;
 use crate::pulse::{InFlight, Pulse, Timer};
-use crate::streams::StreamPulse;
+use crate::streams::{Held, StreamPulse};
 use crate::unread::{Charge, Unread};
 use crate::websocket::{Handshake, Refused};
 
@@ -87,6 +87,7 @@ where
         };
         let rest = Arc::new(Mutex::new(Rest::Taken));
         let http1 = request.version() < Version::HTTP_2;
+        let probe = self.limits.is_probe(request.uri().path());
         let expects = request.headers().contains_key(header::EXPECT);
         let request = request.map(|incoming| RequestBody {
             incoming: Some(incoming),
@@ -102,7 +103,9 @@ where
         Box::pin(async move {
             std::future::poll_fn(|cx| service.poll_ready(cx)).await?;
             // An answer that is made at once is in memory before anybody can wait for it to be read.
-            unread.room().await;
+            if !probe {
+                unread.room().await;
+            }
             let mut response = service.call(request).await?;
             let made = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX);
             let ready = (made > 0).then(|| unread.charge(made));
@@ -118,7 +121,9 @@ where
                 ready,
                 room: None,
                 unread: unread.clone(),
+                probe,
                 slice,
+                unasked: stream.as_ref().map(|stream| stream.hold(Instant::now())),
                 stream,
                 _in_flight: Some(in_flight),
             });
@@ -279,17 +284,31 @@ pub struct ResponseBody<B> {
     /// Waits for room for the next piece.
     room: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     unread: Arc<Unread>,
+    /// Never waits for room.
+    probe: bool,
     /// The largest piece that is handed out.
     slice: usize,
     stream: Option<Arc<StreamPulse>>,
+    /// There while hyper does not ask for more, as the peer takes nothing.
+    unasked: Option<Held>,
     _in_flight: Option<InFlight>,
 }
 
 impl<B> ResponseBody<B> {
     /// What the listener itself answers.
     fn of(text: Bytes, in_flight: Option<InFlight>, unread: Arc<Unread>) -> Self {
-        let slice = HTTP1_SLICE;
-        Self { inner: None, rest: text, ready: None, room: None, unread, slice, stream: None, _in_flight: in_flight }
+        Self {
+            inner: None,
+            rest: text,
+            ready: None,
+            room: None,
+            unread,
+            probe: false,
+            slice: HTTP1_SLICE,
+            stream: None,
+            unasked: None,
+            _in_flight: in_flight,
+        }
     }
 }
 
@@ -302,14 +321,12 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.get_mut();
-        if let Some(stream) = &this.stream {
-            stream.asked();
-        }
+        this.unasked = None;
         let mut data = std::mem::take(&mut this.rest);
         if data.is_empty() {
             let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
             // What is ready is in memory, whether it is handed out or not.
-            if this.ready.is_none() {
+            if this.ready.is_none() && !this.probe {
                 let unread = &this.unread;
                 let room = this.room.get_or_insert_with(|| {
                     let unread = unread.clone();
@@ -332,7 +349,9 @@ where
             this.rest = data.split_off(this.slice);
         }
         if let Some(stream) = &this.stream {
-            stream.handed_out(Instant::now());
+            let now = Instant::now();
+            this.unasked = Some(stream.hold(now));
+            data = stream.watched(data, now);
         }
         Poll::Ready(Some(Ok(Frame::data(data))))
     }

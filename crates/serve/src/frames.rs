@@ -40,6 +40,8 @@ pub(crate) struct Seen {
     pub idle_talk: u32,
     /// Frames among them with data.
     pub data: u32,
+    /// Bytes of data, also of frames that have not ended.
+    pub data_bytes: u64,
     /// Frames among them that say that data was taken.
     pub window_updates: u32,
 }
@@ -94,6 +96,9 @@ impl Frames {
             }
             let take = bytes.len().min(*payload);
             *payload -= take;
+            if head[3] == DATA {
+                seen.data_bytes += take as u64;
+            }
             bytes = &bytes[take..];
             if *payload == 0 {
                 *filled = 0;
@@ -108,7 +113,7 @@ impl Frames {
                         seen.idle_talk += u32::from(empty && flags & END_STREAM == 0);
                         seen.data += u32::from(!empty);
                     }
-                    // A fast download needs tens of thousands of these a second, but no more than it has frames of data.
+                    // A fast download needs tens of thousands of these a second, but no more than its data explains.
                     (WINDOW_UPDATE, _) => {
                         seen.ended += 1;
                         seen.window_updates += 1;
@@ -145,6 +150,7 @@ mod tests {
                 total.ended += seen.ended;
                 total.idle_talk += seen.idle_talk;
                 total.data += seen.data;
+                total.data_bytes += seen.data_bytes;
                 total.window_updates += seen.window_updates;
             }
             assert_eq!((total.ended, total.idle_talk), (ended, idle_talk), "{what}, {step} bytes at a time");
@@ -152,6 +158,8 @@ mod tests {
                 |part: &&Vec<u8>| part.len() > 9 && part.len() - 9 == usize::from(part[1]) << 8 | usize::from(part[2]);
             let count = |ty: u8| parts.iter().filter(whole).filter(|part| part[3] == ty).count() as u32;
             assert_eq!((total.data, total.window_updates), (count(DATA), count(WINDOW_UPDATE)), "{what}, {step}");
+            let data = parts.iter().filter(|part| part.len() > 9 && part[3] == DATA).map(|part| part.len() as u64 - 9);
+            assert_eq!(total.data_bytes, data.sum::<u64>(), "{what}, {step}");
             assert_eq!(frames.unfinished(), unfinished, "{what}, {step} bytes at a time");
             assert!(frames.is_http2(), "{what}");
         }

@@ -29,7 +29,8 @@ pub struct Limits {
     /// Kubernetes gives a whole request 60 s.
     pub body_total: Duration,
     /// How long a peer may take none of the bytes that wait for it: then the connection is closed (HTTP/2: the stream
-    /// reset if only the stream is stuck). Long enough for a laptop that changes networks.
+    /// reset if only the stream is stuck with more than the end of its answer). Long enough for a laptop that changes
+    /// networks.
     pub write_stall: Duration,
     /// Bytes of answers that may wait in memory for the peer of one connection, on all its streams together; then its
     /// other answers wait, too. Enough for 60 streams that stall with one piece each.
@@ -37,6 +38,9 @@ pub struct Limits {
     /// The same for all connections together. Over half of it, those that stall longest are cut sooner than
     /// `write_stall` says, down to two seconds.
     pub unread: usize,
+    /// Paths, with all below them, whose answers are small and wait for neither budget: whoever asks whether the server
+    /// lives must hear that it does while others hold all there is.
+    pub probes: &'static [&'static str],
     /// Bytes that may wait in memory for a slow peer on each HTTP/2 stream.
     pub stream_buffer: usize,
     /// Bytes the kernel may hold for a peer that does not read. Left alone Linux grows this to 4 MiB; 256 KiB still
@@ -58,6 +62,14 @@ pub struct Limits {
     pub ping_answer: Duration,
 }
 
+impl Limits {
+    /// Whether this path is that of a probe, or below it.
+    pub(crate) fn is_probe(&self, path: &str) -> bool {
+        let mut rests = self.probes.iter().filter_map(|probe| path.strip_prefix(probe));
+        rests.any(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Limits {
@@ -72,6 +84,7 @@ impl Default for Limits {
             write_stall: Duration::from_secs(30),
             connection_unread: 4 << 20,
             unread: 256 << 20,
+            probes: &["/livez", "/readyz", "/healthz"],
             stream_buffer: 64 << 10,
             socket_buffer: 256 << 10,
             streams: 250,
@@ -80,6 +93,25 @@ impl Default for Limits {
             flood_window: Duration::from_secs(10),
             ping_after: Duration::from_secs(30),
             ping_answer: Duration::from_secs(15),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_paths_are_probes() {
+        for (path, expect) in [
+            ("/livez", true),
+            ("/readyz/ping", true),
+            ("/healthz", true),
+            ("/livezz", false),
+            ("/", false),
+            ("/api/v1/livez", false),
+        ] {
+            assert_eq!(Limits::default().is_probe(path), expect, "{path}");
         }
     }
 }

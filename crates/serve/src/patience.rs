@@ -26,13 +26,14 @@ pub(crate) struct Patience {
     frame_since: Option<Instant>,
     /// Since when the peer takes none of the bytes that wait for it.
     blocked_since: Option<Instant>,
+    /// Since when it is known that the peer does not take the end of an HTTP/2 answer.
+    stuck_since: Option<Instant>,
     window_since: Instant,
     window_frames: u32,
     /// What goes to the peer, on HTTP/2.
     sent: Frames,
-    /// How often the peer may still say that it took data: for each frame of data once for its stream and once for the
-    /// connection.
-    window_updates: u32,
+    /// Bytes of data that the peer has not yet said it took, with `UPDATE_EACH` twice for each frame of them.
+    unexplained: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +48,11 @@ enum Phase {
 
 /// How long a peer may take to answer a goodbye (HTTP/2 answers with a PING).
 const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Bytes of data that explain one WINDOW_UPDATE. Some clients send two of them for each frame of data, one for its stream
+/// and one for the connection. Go's client sends them for each 4 KiB that its user reads, and for each read when the
+/// window is nearly used up; its JSON decoder reads at least 512 bytes.
+const UPDATE_EACH: u64 = 512;
 
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +76,11 @@ impl Patience {
             frames: Frames::new(),
             frame_since: None,
             blocked_since: None,
+            stuck_since: None,
             window_since: now,
             window_frames: 0,
             sent: Frames::behind_preface(),
-            window_updates: 0,
+            unexplained: 0,
         }
     }
 
@@ -109,9 +116,9 @@ impl Patience {
                 self.window_since = now;
                 self.window_frames = 0;
             }
-            let explained = seen.window_updates.min(self.window_updates);
-            self.window_updates -= explained;
-            let idle_talk = seen.idle_talk + (seen.window_updates - explained);
+            let explained = u64::from(seen.window_updates).min(self.unexplained / UPDATE_EACH);
+            self.unexplained -= explained * UPDATE_EACH;
+            let idle_talk = seen.idle_talk + (seen.window_updates - explained as u32);
             self.window_frames = self.window_frames.saturating_add(idle_talk);
         } else if let Phase::Idle(_) = self.phase {
             self.phase = Phase::Header(now);
@@ -122,7 +129,8 @@ impl Patience {
     pub(crate) fn wrote(&mut self, bytes: &[u8]) {
         if self.frames.is_http2() {
             let seen = self.sent.feed(bytes);
-            self.window_updates = self.window_updates.saturating_add(seen.data.saturating_mul(2));
+            let credit = seen.data_bytes + u64::from(seen.data) * 2 * UPDATE_EACH;
+            self.unexplained = self.unexplained.saturating_add(credit);
         }
     }
 
@@ -153,6 +161,11 @@ impl Patience {
         }
     }
 
+    /// The peer had its time for the end of an HTTP/2 answer and did not take it.
+    pub(crate) fn answer_stuck(&mut self, now: Instant) {
+        self.stuck_since.get_or_insert(now);
+    }
+
     /// The earliest deadline and what it means; a peer may take nothing for `write_stall`.
     pub(crate) fn due(&self, write_stall: Duration) -> Option<(Instant, Verdict)> {
         if self.window_frames > self.limits.flood_frames {
@@ -165,11 +178,12 @@ impl Patience {
             Phase::Busy => None,
         };
         let write = self.blocked_since.map(|since| (since + write_stall, Verdict::WriteStall));
+        let stuck = self.stuck_since.map(|since| (since, Verdict::WriteStall));
         let frame = match self.blocked_since {
             None => self.frame_since.map(|since| (since + self.limits.header, Verdict::Header)),
             Some(_) => None,
         };
-        [phase, write, frame].into_iter().flatten().min_by_key(|(at, _)| *at)
+        [phase, write, stuck, frame].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 }
 
@@ -187,6 +201,7 @@ mod tests {
         Moved(u64),
         Goodbye(u64),
         Wrote(&'static [u8]),
+        Stuck(u64),
     }
     use Step::*;
 
@@ -198,6 +213,14 @@ mod tests {
 
     const WINDOW_UPDATES: &[u8] = &[0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 4, 8, 0, 0, 0, 0, 1, 0, 0, 0, 1];
     const DATA: &[u8] = &[0, 0, 1, 0, 0, 0, 0, 0, 1, b'x'];
+
+    /// A frame of 16 KiB, as much as one may have.
+    const LARGE_DATA: &[u8] = &{
+        let mut frame = [0; 9 + (16 << 10)];
+        frame[1] = 0x40;
+        frame[8] = 1;
+        frame
+    };
 
     /// With the default limits: header 10 s, idle 90 s, write stall 30 s.
     fn check(what: &str, steps: &[Step], expect: Option<(u64, Verdict)>) {
@@ -213,6 +236,7 @@ mod tests {
                 Moved(s) => patience.write_moved(at(s)),
                 Goodbye(s) => patience.goodbye(at(s)),
                 Wrote(bytes) => patience.wrote(bytes),
+                Stuck(s) => patience.answer_stuck(at(s)),
             }
         }
         assert_eq!(patience.due(Duration::from_secs(30)), expect.map(|(s, verdict)| (at(s), verdict)), "{what}");
@@ -261,6 +285,8 @@ mod tests {
         check("who cannot write does not read", &stuck, Some((34, Verdict::WriteStall)));
         let moved = [Read(2, PREFACE), Began, Read(3, HALF_HEADERS), Blocked(4), Moved(30)];
         check("and gets his time back", &moved, Some((40, Verdict::Header)));
+        let end = [Read(2, PREFACE), Began, Began, Stuck(40), Stuck(50)];
+        check("the end of an answer beside a request", &end, Some((40, Verdict::WriteStall)));
         let flood = [Read(2, PREFACE), Read(3, PING), Read(3, PING), Read(3, PING), Read(3, PING)];
         check("a flood", &flood, Some((0, Verdict::Flood)));
         let updates = [Read(2, PREFACE), Read(3, WINDOW_UPDATES), Read(3, WINDOW_UPDATES)];
@@ -268,6 +294,11 @@ mod tests {
         let reader =
             [Read(2, PREFACE), Began, Wrote(DATA), Wrote(DATA), Read(3, WINDOW_UPDATES), Read(3, WINDOW_UPDATES)];
         check("window updates for data", &reader, None);
+        // Two for each 4 KiB of a frame, as Go's client sends them.
+        let in_parts = [&[Read(2, PREFACE), Began, Wrote(LARGE_DATA)][..], &[Read(3, WINDOW_UPDATES); 4]].concat();
+        check("window updates for parts of a frame", &in_parts, None);
+        let too_many = [&[Read(2, PREFACE), Began, Wrote(LARGE_DATA)][..], &[Read(3, WINDOW_UPDATES); 19]].concat();
+        check("more of them than its bytes", &too_many, Some((0, Verdict::Flood)));
         let slow = [Read(2, PREFACE), Read(3, PING), Read(4, PING), Read(15, PING), Read(16, PING)];
         check("as many in more time", &slow, Some((90, Verdict::Idle)));
     }

@@ -55,6 +55,18 @@ impl Pulse {
         self.patience.lock().0.goodbye(Instant::now());
     }
 
+    /// The peer does not take the end of an answer.
+    pub(crate) fn give_up(&self) {
+        let waker = {
+            let (patience, waker) = &mut *self.patience.lock();
+            patience.answer_stuck(Instant::now());
+            waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
     /// The peer gets nothing more: what waits in the kernel for it is freed at once.
     pub(crate) fn reset_on_close(&self) {
         self.reset.store(true, Ordering::Relaxed);

@@ -98,6 +98,11 @@ impl Unread {
         self.all.as_ref().map_or(own, |all| own.min(all.patience(usual)))
     }
 
+    /// The same, only for the sake of the other connections: that this one is full does not matter.
+    pub(crate) fn patience_of_all(&self, usual: Duration) -> Duration {
+        self.all.as_ref().map_or_else(|| self.patience(usual), |all| all.patience(usual))
+    }
+
     fn add(&self, bytes: usize) {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
         if let Some(all) = &self.all {

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use konverge_serve::{BindOptions, Limits, Tls};
 use tokio::io::AsyncWriteExt;
 
@@ -80,6 +81,28 @@ async fn over_http2_a_peer_that_reads_nothing_at_all_is_cut() {
 }
 
 #[tokio::test]
+async fn over_http2_the_end_of_an_answer_is_watched_too() {
+    // One byte of the answer does not fit into the window, or half of it, or all. The other answer keeps the connection.
+    for window in [(1 << 20) - 1, 1 << 19, 0] {
+        let (server, state) = serve(Limits { unread: 1 << 20, connection_unread: 1 << 20, ..limits() });
+        let handshake = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(window)
+            .initial_connection_window_size(8 << 20)
+            .handshake(TokioIo::new(connect(server.local_addr()).await));
+        let (mut client, connection) = soon("a handshake", handshake).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        let _busy = http2_get(&mut client, "/silent").await.expect("a head");
+        let _unread = http2_get(&mut client, "/large").await.expect("a head");
+        let counters = server.counters();
+        until("cut", || counters.write_stalled.load(Ordering::Relaxed) == 1).await;
+        good_client(server.local_addr()).await;
+        // The connection, if the end of the answer was with hyper; else the stream.
+        let left = usize::from(window < (1 << 20) - 1);
+        until("forgotten", || state.live.load(Ordering::SeqCst) == left).await;
+    }
+}
+
+#[tokio::test]
 async fn all_of_them_pin_no_more_than_the_budget() {
     // Answers of 1 MiB that are made at once: three wait at most, whether one connection asks or many do.
     let limits = || Limits { unread: 2 << 20, connection_unread: 2 << 20, socket_buffer: 4096, ..limits() };
@@ -117,6 +140,32 @@ async fn all_of_them_pin_no_more_than_the_budget() {
         drop(soon("an answer", answer).await.expect("no panic"));
     }
     assert_eq!(http2_text(&mut client, "/large").await.len(), 1 << 20);
+}
+
+#[tokio::test]
+async fn probes_are_answered_whatever_others_hold() {
+    let limits = Limits { unread: 1, connection_unread: 1, probes: &["/ok"], ..Limits::default() };
+    let (server, state) = serve(limits);
+    let counters = server.counters();
+    let cut = || counters.write_stalled.load(Ordering::Relaxed);
+    // Who holds the budget is cut after two seconds. On a slow machine that may be before the answers are here, and then
+    // they prove nothing.
+    soon("answers while the budget is used up", async {
+        loop {
+            let before = cut();
+            let mut holder = connect_narrow(server.local_addr()).await;
+            holder.write_all(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("a request");
+            until("the budget is used up", || state.live.load(Ordering::SeqCst) == 1).await;
+            good_client(server.local_addr()).await;
+            let mut client = http2(connect(server.local_addr()).await).await;
+            assert_eq!(http2_text(&mut client, "/ok").await, "ok");
+            if cut() == before {
+                break;
+            }
+            until("the budget is free", || state.live.load(Ordering::SeqCst) == 0).await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
