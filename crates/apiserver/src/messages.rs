@@ -1,9 +1,9 @@
 //! A watch as the messages of a WebSocket, which is how fabric8 and older clients ask for one. In: a request's head, and
-//! the pieces of a watch's answer. Out: 101 with one event in each piece of the body; the listener does the handshake and
-//! turns pieces into messages. Nothing here knows of sockets.
+//! the events of a watch. Out: 101 with one event in each piece of the body; the listener does the handshake and turns
+//! pieces into messages. Nothing here knows of sockets.
 
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::Stream;
 use http::{HeaderMap, Response, header};
 
 use konverge_core::Status;
@@ -19,12 +19,12 @@ pub(crate) fn wanted(headers: &HeaderMap) -> bool {
     lists(&header::CONNECTION, "upgrade") && lists(&header::UPGRADE, "websocket")
 }
 
-/// The answer to such a request, whose messages are the lines of `pieces`.
+/// The answer to such a request. Each event is its own piece of memory: a part of a larger one would keep all of it, while
+/// the listener counts only the part.
 pub(crate) fn answer(
     headers: &HeaderMap,
-    pieces: impl Stream<Item = Bytes> + Send + 'static,
+    events: impl Stream<Item = Bytes> + Send + 'static,
 ) -> Result<Response<Body>, Status> {
-    let messages = pieces.flat_map(|piece| stream::iter(Lines(piece)));
     let mut response = Response::builder().status(101);
     // Events are the same in every protocol that a client may name, but it has to be told which one it got.
     let mut named = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
@@ -35,17 +35,5 @@ pub(crate) fn answer(
         }
         _ => return Err(Status::bad_request("a watch takes one Sec-WebSocket-Protocol, or none")),
     }
-    Ok(response.body(Body::stream(messages)).expect("a known code and a header that came make a response"))
-}
-
-/// The lines of a piece; each is an event, and ends with a newline as in Kubernetes.
-struct Lines(Bytes);
-
-impl Iterator for Lines {
-    type Item = Bytes;
-
-    fn next(&mut self) -> Option<Bytes> {
-        let end = self.0.iter().position(|byte| *byte == b'\n').map_or(self.0.len(), |at| at + 1);
-        (end > 0).then(|| self.0.split_to(end))
-    }
+    Ok(response.body(Body::stream(events)).expect("a known code and a header that came make a response"))
 }

@@ -226,11 +226,15 @@ impl Call {
 
     fn watch(&self) -> Result<Response<Body>, Status> {
         let wanted = self.wanted(Shape::Watch)?;
-        let options = WatchOptions::parse(&self.query, &self.resource)?;
+        let mut options = WatchOptions::parse(&self.query, &self.resource)?;
+        let as_messages = messages::wanted(&self.parts.headers);
+        if as_messages {
+            options = options.event_by_event();
+        }
         let filter = self.filter()?;
         let events =
             watch::watch(&self.server, self.resource.clone(), self.namespace(), filter, self.form(&wanted)?, &options)?;
-        if messages::wanted(&self.parts.headers) {
+        if as_messages {
             return messages::answer(&self.parts.headers, events);
         }
         Ok(typed(200, wanted.encoding.content_type(), Body::stream(events)))

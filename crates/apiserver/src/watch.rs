@@ -45,6 +45,7 @@ pub(crate) struct WatchOptions {
     initial_ends: bool,
     bookmarks: bool,
     timeout: Option<Duration>,
+    piece_bytes: usize,
 }
 
 impl WatchOptions {
@@ -84,7 +85,13 @@ impl WatchOptions {
             initial_ends: send_initial == Some(true) && bookmarks,
             bookmarks,
             timeout: timeout.map(|seconds| Duration::from_secs(seconds.unsigned_abs())),
+            piece_bytes: PIECE_BYTES,
         })
+    }
+
+    /// Each piece of the answer is one event.
+    pub fn event_by_event(self) -> Self {
+        Self { piece_bytes: 1, ..self }
     }
 }
 
@@ -96,6 +103,8 @@ struct Watching {
     filter: Filter,
     form: Form,
     bookmarks: bool,
+    /// A piece ends with the event that passes this.
+    piece_bytes: usize,
     /// Done when the server closes, or when its kind is no longer what it was. Kept from one wakeup to the next, like
     /// the timer: to enter oneself anew each time would cost more than most wakeups do.
     closing: Pin<Box<dyn Future<Output = Closing> + Send>>,
@@ -176,6 +185,7 @@ pub(crate) fn watch(
         filter,
         form,
         bookmarks: options.bookmarks,
+        piece_bytes: options.piece_bytes,
         closing,
         last: None,
         timer: Box::pin(tokio::time::sleep_until(ends)),
@@ -322,7 +332,7 @@ impl Watching {
     fn initial(&mut self, then: &mut Option<Watch>) -> Vec<u8> {
         let mut out = Vec::new();
         let mut looked = 0;
-        while out.len() < PIECE_BYTES && looked < LOOK_BYTES {
+        while out.len() < self.piece_bytes && looked < LOOK_BYTES {
             let Stage::Initial { entries, revision, marked } = &mut self.stage else { break };
             let Some(entry) = entries.next() else {
                 let end = marked.then_some(*revision);
@@ -343,7 +353,7 @@ impl Watching {
     /// A piece of the changes that were taken; empty if none of them is for this client.
     fn changed(&mut self) -> Bytes {
         let mut out = Vec::new();
-        while out.len() < PIECE_BYTES {
+        while out.len() < self.piece_bytes {
             let Stage::Changes(taken, _) = &mut self.stage else { break };
             let Some(change) = taken.next() else { break };
             let alone = out.is_empty() && taken.as_slice().is_empty();
