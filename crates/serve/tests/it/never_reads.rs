@@ -176,9 +176,15 @@ async fn silence_is_no_stall() {
     one.write_all(b"GET /silent HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("a request");
     let mut two = http2(connect(server.local_addr()).await).await;
     let _answer = http2_get(&mut two, "/silent").await.expect("a head");
-    until("both", || state.live.load(Ordering::SeqCst) == 2).await;
+    let mut said = http2_get(&mut two, "/once").await.expect("a head").into_body();
+    let mut read = 0;
+    while read < 20_000 {
+        let frame = soon("a piece", said.frame()).await.expect("more").expect("no reset");
+        read += frame.into_data().expect("data").len();
+    }
+    until("all", || state.live.load(Ordering::SeqCst) == 3).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(state.live.load(Ordering::SeqCst), 2, "a watch without news was cut");
+    assert_eq!(state.live.load(Ordering::SeqCst), 3, "a watch without news was cut");
     assert_eq!(server.counters().rejected(), 0);
 }
 

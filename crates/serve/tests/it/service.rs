@@ -107,6 +107,15 @@ async fn answer(state: &Arc<State>, request: Request<RequestBody>) -> Response<A
             });
             Response::new(StreamBody::new(nothing).boxed_unsync())
         }
+        "/once" => {
+            let live = Live::new(state);
+            let first = stream::once(async { Ok(Frame::data(Bytes::from(vec![b'x'; 20_000]))) });
+            let nothing = stream::once(async move {
+                let _live = live;
+                std::future::pending::<Result<Frame<Bytes>, Infallible>>().await
+            });
+            Response::new(StreamBody::new(first.chain(nothing)).boxed_unsync())
+        }
         "/wait" => {
             state.waiting.fetch_add(1, Ordering::SeqCst);
             state.go.acquire().await.expect("never closed").forget();
