@@ -60,9 +60,11 @@ impl Budget {
         &UNLIMITED
     }
 
-    /// Spends steps. `false` says that there are not as many left, or that the budget was cancelled: return at once.
+    /// Spends steps. `false` says that the budget is used up, its steps or its bytes, or was cancelled: return at once.
     pub fn spend(&self, steps: u64) -> bool {
-        !self.cancelled.load(Ordering::Relaxed) && take(&self.steps, steps, &self.out_of_steps)
+        !self.cancelled.load(Ordering::Relaxed)
+            && !self.out_of_bytes.load(Ordering::Relaxed)
+            && take(&self.steps, steps, &self.out_of_steps)
     }
 
     /// Spends bytes that are about to be produced, and the steps of producing them.
@@ -71,9 +73,9 @@ impl Budget {
         take(&self.bytes, bytes, &self.out_of_bytes) && self.spend(1 + bytes / BYTES_PER_STEP)
     }
 
-    /// Spends what a copy of this value takes.
+    /// Spends what a copy of this value takes. To measure the value is work, too, and is not done for nothing.
     pub(crate) fn copy(&self, value: &Value) -> bool {
-        self.produce(size(value))
+        self.spend(0) && self.produce(size(value))
     }
 
     /// Ends every walk that spends from this budget.
@@ -146,7 +148,7 @@ mod tests {
             let budget = Budget::new(steps, bytes);
             let within = budget.spend(spent) && (produced == 0 || budget.produce(produced));
             assert_eq!((within, budget.check()), (expect.is_ok(), expect), "{steps} {bytes} {spent} {produced}");
-            assert_eq!(budget.spend(0), expect != Err(OverBudget::Steps), "{steps} {bytes} {spent} {produced}");
+            assert_eq!(budget.spend(0), expect.is_ok(), "{steps} {bytes} {spent} {produced}");
         }
         let budget = Budget::new(10, 10);
         budget.cancel();

@@ -5,6 +5,7 @@ use konverge_core::{FieldError, FieldPath};
 use serde_json::Value;
 
 use crate::arena::{Arena, ListKind, Shape, TypeId};
+use crate::budget::Budget;
 use crate::path::Path;
 use crate::validate::unique;
 
@@ -77,7 +78,7 @@ impl Walk<'_> {
     /// With one key the error stands at the key, as in `spec.volumes[1].name: Duplicate value: "data"`.
     fn repeats(&mut self, kind: &ListKind, items: &[Value], path: &Path<'_>) {
         let ListKind::Map(keys) = kind else {
-            return unique::check(kind, items, path, &FieldPath::root(), &mut self.errors);
+            return unique::check(kind, items, path, &FieldPath::root(), Budget::unlimited(), &mut self.errors);
         };
         for index in unique::repeated_keys(items, keys) {
             let at = Path::Index(path, index);

@@ -52,7 +52,7 @@ pub(crate) fn validate_below(
     errors
 }
 
-/// A pattern looks at so many bytes in the time of one step.
+/// The length and the format of a text are found at so many bytes in the time of one step.
 const BYTES_PER_STEP: u64 = 8;
 
 /// Either a type or a member of a logical clause: both are walked alike.
@@ -157,7 +157,7 @@ impl<'a> Walk<'a> {
             Value::String(text) => {
                 count += 1;
                 if let Some(checks) = checks.filter(|_| self.budget.spend(text.len() as u64 / BYTES_PER_STEP)) {
-                    check_text(checks, text, path, report);
+                    self.text(checks, text, path, report);
                     if let Some(format) = format.filter(|format| format.is_textual()) {
                         count += 1;
                         if !format.accepts(text) {
@@ -191,7 +191,7 @@ impl<'a> Walk<'a> {
             View::Type(node) => match &node.shape {
                 Shape::List { item, kind } => {
                     if *kind != ListKind::Atomic {
-                        unique::check(kind, items, path, self.prefix, &mut self.lists);
+                        unique::check(kind, items, path, self.prefix, self.budget, &mut self.lists);
                     }
                     Some(View::Type(self.arena.node(*item)))
                 }
@@ -256,7 +256,7 @@ impl<'a> Walk<'a> {
             }
         }
         if let View::Type(Node { embedded: true, .. }) = view {
-            embedded::check(map, path, self.prefix, &mut self.embedded);
+            embedded::check(map, path, self.prefix, self.budget, &mut self.embedded);
         }
         count
     }
@@ -359,6 +359,20 @@ impl<'a> Walk<'a> {
         count
     }
 
+    fn text(&self, checks: &Checks, text: &str, path: &Path<'_>, report: &mut Report<'_>) {
+        if checks.max_length.is_none() && checks.min_length.is_none() && checks.pattern.is_none() {
+            return;
+        }
+        let length = text.chars().count() as u64;
+        if let Some(most) = checks.max_length.filter(|most| length > *most) {
+            report.too_long(path, most);
+        } else if let Some(least) = checks.min_length.filter(|least| length < *least) {
+            report.invalid(path, text.into(), format_args!("should be at least {least} chars long"));
+        } else if let Some(pattern) = checks.pattern.as_ref().filter(|pattern| !pattern.matches(text, self.budget)) {
+            report.invalid(path, text.into(), format_args!("should match '{}'", pattern.as_str()));
+        }
+    }
+
     fn enumeration(&self, checks: &Checks, value: &Value, path: &Path<'_>, report: &mut Report<'_>) {
         if self.budget.spend(checks.enumeration.len() as u64 / 8) {
             check_enum(checks, value, path, report);
@@ -408,20 +422,6 @@ fn check_type(view: View<'_>, value: &Value, path: &Path<'_>, report: &mut Repor
     }
     report.wrong_type(path, names, found);
     0
-}
-
-fn check_text(checks: &Checks, text: &str, path: &Path<'_>, report: &mut Report<'_>) {
-    if checks.max_length.is_none() && checks.min_length.is_none() && checks.pattern.is_none() {
-        return;
-    }
-    let length = text.chars().count() as u64;
-    if let Some(most) = checks.max_length.filter(|most| length > *most) {
-        report.too_long(path, most);
-    } else if let Some(least) = checks.min_length.filter(|least| length < *least) {
-        report.invalid(path, text.into(), format_args!("should be at least {least} chars long"));
-    } else if let Some(pattern) = checks.pattern.as_ref().filter(|pattern| !pattern.matches(text)) {
-        report.invalid(path, text.into(), format_args!("should match '{}'", pattern.as_str()));
-    }
 }
 
 fn check_enum(checks: &Checks, value: &Value, path: &Path<'_>, report: &mut Report<'_>) {

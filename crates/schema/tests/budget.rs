@@ -51,6 +51,38 @@ fn defaults_cannot_make_a_small_object_large() {
     }
 }
 
+/// Whatever is left to walk when the bytes are gone is not walked: not measured, not put into words.
+#[test]
+fn a_walk_ends_when_its_bytes_are_gone() {
+    let filled = json!({"type": "object", "properties": {
+        "many": {"type": "array", "items": {"type": "integer"}, "default": vec![1; 10_000]},
+    }});
+    let chosen = json!({"type": "string", "enum": ["a".repeat(10_000), "b".repeat(10_000)]});
+    let unique = json!({"type": "array", "items": {"type": "integer"}, "x-kubernetes-list-type": "set"});
+    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": {}});
+    let long = |value: Value| json!({"k".repeat(10_000): value});
+    let map_of = |schema: Value| json!({"type": "object", "additionalProperties": schema});
+    let cases = [
+        ("defaults", filled, json!({}), 20_000),
+        ("enumerations", chosen, json!("c"), 20_000),
+        ("sets", map_of(unique), long(json!([1, 1, 2, 2])), 100),
+        ("embedded resources", map_of(embedded), long(json!({})), 100),
+    ];
+    for (name, items, item, count) in cases {
+        let (arena, root) = compiled(&list_of(&items));
+        let mut object = json!({"spec": {"l": vec![item; count]}});
+        let budget = Budget::new(1_000_000, 256 << 10);
+        let ended = match name {
+            "defaults" => default(&arena, root, &mut object, &budget),
+            _ => validate(&arena, root, &object, &budget).map(|_| ()),
+        };
+        assert_eq!(ended, Err(OverBudget::Bytes), "{name}");
+        // As much as it takes to produce so many bytes, and to walk the two defaults that were filled in.
+        let spent = 1_000_000 - budget.steps_left();
+        assert!(spent < 30_000, "{name}: {spent}");
+    }
+}
+
 #[test]
 fn nested_clauses_end_at_the_budget() {
     let (arena, root) = compiled(&list_of(&item_with_clauses(5)));

@@ -185,7 +185,7 @@ impl<'a> Parser<'a> {
                 self.skip(2);
             }
             Some('B') => {
-                self.out.push_str("\\B");
+                self.out.push_str("(?-u:\\B)");
                 self.skip(2);
             }
             Some('Q') => {

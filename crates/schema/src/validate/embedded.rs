@@ -4,14 +4,27 @@
 use konverge_core::{FieldError, FieldPath};
 use serde_json::{Map, Value};
 
+use crate::budget::{Budget, size};
 use crate::path::Path;
 
 /// Checks `apiVersion` and `kind` of an embedded resource.
-pub(super) fn check(map: &Map<String, Value>, path: &Path<'_>, prefix: &FieldPath, errors: &mut Vec<FieldError>) {
+pub(super) fn check(
+    map: &Map<String, Value>,
+    path: &Path<'_>,
+    prefix: &FieldPath,
+    budget: &Budget,
+    errors: &mut Vec<FieldError>,
+) {
     let at = |name: &str| Path::Field(path, name).keyed(prefix);
+    // A long path or value is repeated in every error.
+    let mut tell = |error: FieldError| {
+        if budget.produce(error.path.as_str().len() + error.value.as_ref().map_or(0, size)) {
+            errors.push(error);
+        }
+    };
     for name in ["apiVersion", "kind"] {
         if !map.contains_key(name) {
-            errors.push(FieldError::required(at(name), ""));
+            tell(FieldError::required(at(name), ""));
         }
     }
     for name in ["apiVersion", "kind"] {
@@ -27,7 +40,7 @@ pub(super) fn check(map: &Map<String, Value>, path: &Path<'_>, prefix: &FieldPat
             Some(kind) => kind_complaint(kind),
         };
         if let Some(complaint) = complaint {
-            errors.push(FieldError::invalid(at(name), value.clone(), complaint));
+            tell(FieldError::invalid(at(name), value.clone(), complaint));
         }
     }
 }

@@ -32,6 +32,9 @@ impl<'a> Report<'a> {
 
     pub(super) fn append(&mut self, other: Report<'_>) {
         for (sentence, error) in other.found {
+            if !self.pays() {
+                return;
+            }
             self.push(sentence, error);
         }
     }
@@ -42,6 +45,9 @@ impl<'a> Report<'a> {
 
     /// A value of another JSON type or format than `expected`.
     pub(super) fn wrong_type(&mut self, path: &Path<'_>, expected: &str, found: &str) {
+        if !self.pays() {
+            return;
+        }
         let name = path.dotted();
         let sentence = format!("{name} in body must be of type {expected}: {found:?}");
         self.say(FieldErrorKind::TypeInvalid, &name, Some(found.into()), sentence);
@@ -49,6 +55,9 @@ impl<'a> Report<'a> {
 
     /// A value out of bounds: `path in body <complaint>`.
     pub(super) fn invalid(&mut self, path: &Path<'_>, value: Value, complaint: fmt::Arguments<'_>) {
+        if !self.pays() {
+            return;
+        }
         let name = path.dotted();
         let sentence = format!("{name} in body {complaint}");
         self.say(FieldErrorKind::Invalid, &name, Some(value), sentence);
@@ -56,16 +65,25 @@ impl<'a> Report<'a> {
 
     /// The same, where the sentence does not open with the path.
     pub(super) fn invalid_as(&mut self, path: &Path<'_>, value: Value, sentence: String) {
+        if !self.pays() {
+            return;
+        }
         self.say(FieldErrorKind::Invalid, &path.dotted(), Some(value), sentence);
     }
 
     pub(super) fn required(&mut self, path: &Path<'_>) {
+        if !self.pays() {
+            return;
+        }
         let name = path.dotted();
         let error = FieldError::required(self.at(&name), "");
         self.push(format!("{name} in body is required"), error);
     }
 
     pub(super) fn unsupported(&mut self, path: &Path<'_>, value: &Value, known: &[Value]) {
+        if !self.pays() {
+            return;
+        }
         let name = path.dotted();
         let texts: Vec<String> =
             known.iter().map(|known| known.as_str().map_or_else(|| known.to_string(), str::to_owned)).collect();
@@ -75,6 +93,9 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn too_long(&mut self, path: &Path<'_>, most: u64) {
+        if !self.pays() {
+            return;
+        }
         let name = path.dotted();
         let unit = if most == 1 { "byte" } else { "bytes" };
         let detail = format!("may not be more than {most} {unit}");
@@ -83,6 +104,9 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn too_many(&mut self, path: &Path<'_>, size: u64, most: u64, what: &str) {
+        if !self.pays() {
+            return;
+        }
         let name = path.dotted();
         let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         let error = FieldError::too_many(self.at(&name), count(size), count(most));
@@ -91,11 +115,21 @@ impl<'a> Report<'a> {
 
     /// A failed `anyOf`, `oneOf`, `allOf` or `not`, which a cluster reports without a field.
     pub(super) fn composite(&mut self, path: &Path<'_>, complaint: &str) {
-        self.unplaced(format!("{:?} {complaint}", path.dotted()));
+        if !self.pays() {
+            return;
+        }
+        self.without_field(format!("{:?} {complaint}", path.dotted()));
     }
 
     /// A problem that a cluster reports without a field.
     pub(super) fn unplaced(&mut self, sentence: String) {
+        if !self.pays() {
+            return;
+        }
+        self.without_field(sentence);
+    }
+
+    fn without_field(&mut self, sentence: String) {
         let error = FieldError::invalid(self.prefix.clone(), "".into(), sentence.clone());
         self.push(sentence, error);
     }
@@ -109,13 +143,15 @@ impl<'a> Report<'a> {
         if name.is_empty() { self.prefix.clone() } else { self.prefix.child(name) }
     }
 
-    /// Every clause that fails tells it, so that this is what nested clauses spend most on.
+    /// Pays for putting one problem into words, before that is done. Every clause that fails tells it, so that this is what
+    /// nested clauses spend most on.
+    fn pays(&self) -> bool {
+        self.budget.spend(STEPS_PER_PROBLEM)
+    }
+
     fn push(&mut self, sentence: String, error: FieldError) {
         let bytes = sentence.len() + error.value.as_ref().map_or(0, size);
-        if !self.budget.spend(STEPS_PER_PROBLEM) || !self.budget.produce(bytes) {
-            return;
-        }
-        if !self.said.contains(&sentence) {
+        if self.budget.produce(bytes) && !self.said.contains(&sentence) {
             self.said.insert(sentence.clone());
             self.found.push((sentence, error));
         }

@@ -8,6 +8,7 @@ use konverge_core::{FieldError, FieldPath};
 use serde_json::{Map, Value};
 
 use crate::arena::ListKind;
+use crate::budget::{Budget, size};
 use crate::path::Path;
 
 /// Reports duplicates in `items`, which stand at `path` below `prefix`.
@@ -16,15 +17,23 @@ pub(crate) fn check(
     items: &[Value],
     path: &Path<'_>,
     prefix: &FieldPath,
+    budget: &Budget,
     errors: &mut Vec<FieldError>,
 ) {
     let at = |index: usize| Path::Index(path, index).keyed(prefix);
+    // A long path is repeated in every error. `false` ends the list.
+    let mut duplicate = |index: usize, value: &Value| {
+        let at = at(index);
+        let paid = budget.produce(at.as_str().len() + size(value));
+        if paid {
+            errors.push(FieldError::duplicate(at, value.clone()));
+        }
+        paid
+    };
     match kind {
         ListKind::Atomic => {}
         ListKind::Set => {
-            for index in repeated(items.iter()) {
-                errors.push(FieldError::duplicate(at(index), items[index].clone()));
-            }
+            repeated(items.iter()).into_iter().all(|index| duplicate(index, &items[index]));
         }
         ListKind::Map(keys) => {
             let stray = items.iter().position(|item| !item.is_object() && !item.is_null());
@@ -33,9 +42,7 @@ pub(crate) fn check(
                 errors.push(FieldError::invalid(at(index), items[index].clone(), complaint));
                 return;
             }
-            for index in repeated_keys(items, keys) {
-                errors.push(FieldError::duplicate(at(index), key_of(&items[index], keys)));
-            }
+            repeated_keys(items, keys).into_iter().all(|index| duplicate(index, &key_of(&items[index], keys)));
         }
     }
 }
