@@ -39,6 +39,9 @@ use graph::{Found, Graph, find, ownership};
 const BATCH: usize = 256;
 const AT_ONCE: usize = 64;
 
+/// How many steps are done before others get their turn on this thread: about a millisecond's worth.
+const STEPS_A_TURN: usize = 16;
+
 /// How long a step that failed waits, at first and at most.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(30);
@@ -161,15 +164,22 @@ fn is_failure(outcome: Result<(), Status>) -> bool {
 async fn look(graph: &Graph, server: &Arc<Server>, key: &str) -> Result<(), Status> {
     let Some((resource, entry)) = graph::read(server, key) else { return Ok(()) };
     let this = Object { server, resource: &resource, entry: &entry, ownership: ownership(&entry) };
-    match this.ownership.deletion() {
-        Deletion::None => this.owned(graph).await,
-        _ if &*resource.kind == "Namespace" && resource.group.is_empty() => {
+    let deletion = this.ownership.deletion();
+    let is_namespace = &*resource.kind == "Namespace" && resource.group.is_empty();
+    let emptied = match deletion {
+        Deletion::Under | Deletion::Foreground | Deletion::Orphan if is_namespace => {
             namespace::empty(server, this.place().1).await
         }
+        _ => Ok(()),
+    };
+    // What a namespace holds is one thing, what has it as an owner another: it waits for both.
+    let looked = match deletion {
+        Deletion::None => this.owned(graph).await,
         Deletion::Under => Ok(()),
         Deletion::Foreground => this.foreground(graph).await,
         Deletion::Orphan => this.orphan(graph).await,
-    }
+    };
+    emptied.and(looked)
 }
 
 /// An object that is looked at.
@@ -318,11 +328,20 @@ pub(crate) async fn report(outcome: Result<(), Status>) {
 }
 
 /// One thing to do.
-type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub(crate) type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Does things side by side, whatever becomes of each.
-async fn together<T>(steps: Vec<Step<'_, T>>) -> Vec<T> {
-    stream::iter(steps).buffer_unordered(AT_ONCE).collect().await
+pub(crate) async fn together<T>(steps: Vec<Step<'_, T>>) -> Vec<T> {
+    let mut outcomes = Vec::with_capacity(steps.len());
+    let mut running = stream::iter(steps).buffer_unordered(AT_ONCE);
+    while let Some(outcome) = running.next().await {
+        outcomes.push(outcome);
+        // A store in memory never waits, so that nobody else would get on.
+        if outcomes.len().is_multiple_of(STEPS_A_TURN) {
+            tokio::task::yield_now().await;
+        }
+    }
+    outcomes
 }
 
 #[cfg(test)]

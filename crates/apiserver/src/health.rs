@@ -42,17 +42,30 @@ pub(crate) fn answer(parts: &Parts, check: Option<&str>, store: &Health) -> Resp
 }
 
 /// Says once when the store fails, and once when it is well again, until the server closes or the store is gone.
-pub(crate) async fn log(mut health: watch::Receiver<Health>, mut closing: watch::Receiver<bool>) {
+pub(crate) async fn log(health: watch::Receiver<Health>, closing: watch::Receiver<bool>) {
+    follow(health, closing, |health| match health {
+        Health::Fine => tracing::info!("the store can write again"),
+        Health::Failing(why) => tracing::error!(%why, "the store cannot write; the server is not ready"),
+        Health::Broken(why) => tracing::error!(%why, "the store is broken; the server has to be restarted"),
+    })
+    .await;
+}
+
+async fn follow(
+    mut health: watch::Receiver<Health>,
+    mut closing: watch::Receiver<bool>,
+    mut tell: impl FnMut(&Health),
+) {
+    // What failed before anybody listened, as on a disk that is full when the server starts, is told as well.
+    if *health.borrow() != Health::Fine {
+        health.mark_changed();
+    }
     loop {
         tokio::select! {
             changed = health.changed() => if changed.is_err() { return },
             _ = closing.wait_for(|closing| *closing) => return,
         }
-        match &*health.borrow_and_update() {
-            Health::Fine => tracing::info!("the store can write again"),
-            Health::Failing(why) => tracing::error!(%why, "the store cannot write; the server is not ready"),
-            Health::Broken(why) => tracing::error!(%why, "the store is broken; the server has to be restarted"),
-        }
+        tell(&health.borrow_and_update());
     }
 }
 
@@ -61,6 +74,30 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_store_that_failed_before_anybody_listened_is_told_of() {
+        let failing = || Health::Failing("the disk is full".into());
+        for (first, then, expect) in [
+            (Health::Fine, None, vec![]),
+            (Health::Fine, Some(failing()), vec![failing()]),
+            (failing(), None, vec![failing()]),
+            (failing(), Some(Health::Fine), vec![failing(), Health::Fine]),
+        ] {
+            let (store, health) = watch::channel(first.clone());
+            let (_closing, closing) = watch::channel(false);
+            let mut told = Vec::new();
+            let mut following = Box::pin(follow(health, closing, |health| told.push(health.clone())));
+            assert!(futures_util::poll!(&mut following).is_pending());
+            if let Some(then) = then {
+                store.send_replace(then);
+                assert!(futures_util::poll!(&mut following).is_pending());
+            }
+            drop(store);
+            following.await;
+            assert_eq!(told, expect, "{first:?}");
+        }
+    }
 
     #[tokio::test]
     async fn probes_tell_what_the_store_says() {

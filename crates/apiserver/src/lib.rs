@@ -43,6 +43,7 @@ mod part;
 mod patch;
 mod pod;
 mod scale;
+mod tasks;
 mod turns;
 mod workload;
 

@@ -21,6 +21,7 @@ use crate::lines::Lines;
 use crate::part::Part;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
+use crate::tasks::keep_running;
 use crate::turns::Turns;
 use crate::work::{RequestLimits, Workers};
 use crate::{builtin, collect, crd, expire, health, namespace};
@@ -176,14 +177,7 @@ impl ApiServer {
         });
         namespace::create_always(&server).await?;
         crd::learn(&server)?;
-        // Like the others, it ends with the server: when that closes, or when nobody holds it any more.
-        tokio::spawn(crd::run(Arc::downgrade(&server), server.closing()));
-        if options.collector == Collector::Inside {
-            // It ends with the server: when that closes, or when nobody holds it any more.
-            tokio::spawn(collect::run(Arc::downgrade(&server), server.closing()));
-        }
-        tokio::spawn(expire::run(Arc::downgrade(&server), server.closing()));
-        tokio::spawn(health::log(server.store.health(), server.closing()));
+        server.begin_tasks(options.collector);
         Ok(Self(server))
     }
 
@@ -199,6 +193,21 @@ impl ApiServer {
 }
 
 impl Server {
+    /// All of them end with the server: when it closes, or when nobody holds it any more.
+    fn begin_tasks(self: &Arc<Self>, collector: Collector) {
+        let (server, closing) = (Arc::downgrade(self), self.closing());
+        if collector == Collector::Inside {
+            let (server, closing) = (server.clone(), closing.clone());
+            let collecting = move || collect::run(server.clone(), closing.clone());
+            tokio::spawn(keep_running("collector", collecting));
+        }
+        let (health, closed) = (self.store.health(), closing.clone());
+        tokio::spawn(keep_running("health", move || health::log(health.clone(), closed.clone())));
+        let (definitions, closed) = (server.clone(), closing.clone());
+        tokio::spawn(keep_running("definitions", move || crd::run(definitions.clone(), closed.clone())));
+        tokio::spawn(keep_running("expiry", move || expire::run(server.clone(), closing.clone())));
+    }
+
     /// A write that the server makes on its own account.
     pub fn internal_write<'a>(&'a self, resource: &'a Arc<Resource>) -> Write<'a> {
         Write {

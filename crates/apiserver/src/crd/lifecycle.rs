@@ -4,19 +4,19 @@
 //! depends on who asked for it.
 
 use std::collections::BTreeSet;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::FutureExt;
 use serde_json::Value;
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
 
 use konverge_core::Status;
-use konverge_store::{BoxFuture, Change, Entry, Range, Revision, Watch};
+use konverge_store::{Change, Entry, Range, Revision, Watch};
 
 use crate::change::Done;
+use crate::collect::{Step, together};
 use crate::delete::{DeleteOptions, delete};
 use crate::meta;
 use crate::record;
@@ -27,9 +27,6 @@ use super::{CLEANUP, catch_up, definitions, follow, is_definition, rows};
 
 /// How many changes are looked at together.
 const BATCH: usize = 256;
-
-/// How many objects of a definition are deleted at once: enough that a disk store can commit them in groups.
-const AT_ONCE: usize = 64;
 
 /// How long to wait before something is tried again that the store refused.
 const RETRY: Duration = Duration::from_secs(1);
@@ -69,14 +66,7 @@ pub(crate) async fn settle(server: &Server, resource: &Resource, one: Option<&st
 
 /// Follows definitions until the server closes or is gone.
 pub(crate) async fn run(server: Weak<Server>, closing: Receiver<bool>) {
-    loop {
-        let following = Lifecycle::default().follow(server.clone(), closing.clone());
-        if AssertUnwindSafe(following).catch_unwind().await.is_ok() {
-            return;
-        }
-        tracing::error!("following custom resource definitions ended in a panic; it begins anew");
-        tokio::time::sleep(RETRY).await;
-    }
+    Lifecycle::default().follow(server, closing).await;
 }
 
 /// What the task has under way.
@@ -119,11 +109,18 @@ impl Lifecycle {
                         Ended::Names(group) => self.names_free(&server, [group].into()).await,
                         Ended::CleanUp(name) => {
                             self.going.remove(&name);
+                            // Another definition of this name may have been deleted before its step was known to have
+                            // ended; nobody began one for it then.
+                            let again = server.store.get(&definitions(&server).key(None, &name), None);
+                            let again = again.ok().flatten().as_ref().and_then(to_clean_up);
+                            self.clean_up(&server, again.into_iter().collect(), Revision(0));
                             // First what follows from its end, then those are told who wait for it.
                             while let Ok(batch) = changes.take(BATCH) && !batch.is_empty() {
                                 self.look(&server, &batch).await;
                             }
-                            server.definitions.progress.send_if_modified(|progress| progress.busy.remove(&name));
+                            if !self.going.contains(&name) {
+                                server.definitions.progress.send_if_modified(|progress| progress.busy.remove(&name));
+                            }
                         }
                     }
                 }
@@ -266,19 +263,13 @@ async fn clean_up_once(server: &Arc<Server>, name: &str, asked: &mut bool) -> Re
 async fn delete_all(server: &Arc<Server>, row: &Arc<Resource>, prefix: &str) -> Result<(), Status> {
     let page = server.store.range(Range { prefix, ..Range::default() }).map_err(Status::internal)?;
     let options = DeleteOptions::default();
-    let mut deletions: Vec<BoxFuture<'_, Result<Done, Status>>> = Vec::new();
+    let mut deletions: Vec<Step<'_, _>> = Vec::with_capacity(page.entries.len());
     for entry in &page.entries {
         let (namespace, name) = row.identity(&entry.key);
         deletions.push(Box::pin(delete(server, row, namespace, name, &options)));
     }
-    let mut deletions = stream::iter(deletions).buffer_unordered(AT_ONCE);
-    while let Some(outcome) = deletions.next().await {
-        match outcome {
-            Err(status) if status.code != 404 => return Err(status),
-            _ => {}
-        }
-    }
-    Ok(())
+    let failed = |outcome: Result<Done, Status>| outcome.err().filter(|status| status.code != 404);
+    together(deletions).await.into_iter().find_map(failed).map_or(Ok(()), Err)
 }
 
 /// Removes the finalizer when no object is left, and with it the definition if nothing else holds it.
@@ -303,4 +294,13 @@ async fn finish(server: &Arc<Server>, definitions: &Arc<Resource>, name: &str, p
         Err(status) if status.code == 404 => Ok(()),
         Err(status) => Err(status),
     }
+}
+
+/// Follows as if a step for this definition had ended and nobody knew yet.
+#[cfg(test)]
+pub(super) async fn follow_after_a_step(name: &str, server: Weak<Server>, closing: Receiver<bool>) {
+    let mut lifecycle = Lifecycle::default();
+    lifecycle.going.insert(name.to_owned());
+    lifecycle.steps.spawn(std::future::ready(Ended::CleanUp(name.to_owned())));
+    lifecycle.follow(server, closing).await;
 }

@@ -1,13 +1,16 @@
 //! What a change of one definition costs the others, and what does not count as a change.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
+use konverge_store::Commit;
 use serde_json::{Value, json};
 use tower_service::Service;
 
+use crate::record;
 use crate::resource::Resource;
 use crate::server::{ApiServer, Options};
 
@@ -90,4 +93,57 @@ async fn the_end_of_one_definition_is_not_felt_by_others() {
     for (plural, before) in plurals.iter().zip(&before).filter(|(plural, _)| *plural != "kind7") {
         assert!(Arc::ptr_eq(&row(&api, plural), before), "{plural} was made anew");
     }
+}
+
+/// The end of the first definition's step is known only after the second of the same name was deleted.
+#[tokio::test]
+async fn a_second_definition_of_a_name_goes_as_well() {
+    let api = ApiServer::open(Options::default()).await.unwrap();
+    ask(&api, "POST", CRDS, definition("widgets")).await;
+    // The server's own task ends, so that the one below does its work.
+    api.shutdown();
+    tokio::task::yield_now().await;
+    let path = format!("{CRDS}/widgets.example.com");
+    ask(&api, "DELETE", &path, Value::Null).await;
+    let key = "/registry/apiextensions.k8s.io/customresourcedefinitions/widgets.example.com";
+    assert!(api.0.store.get(key, None).unwrap().is_some(), "nobody has cleaned up");
+    let (_closing, closing) = tokio::sync::watch::channel(false);
+    let following = super::lifecycle::follow_after_a_step("widgets.example.com", Arc::downgrade(&api.0), closing);
+    let gone = async {
+        while api.0.store.get(key, None).unwrap().is_some() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = following => panic!("nothing closes"),
+        outcome = tokio::time::timeout(std::time::Duration::from_secs(60), gone) => outcome.expect("it should go"),
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn others_get_their_turn_while_the_objects_of_a_definition_go() {
+    let api = ApiServer::open(Options::default()).await.unwrap();
+    ask(&api, "POST", CRDS, definition("widgets")).await;
+    let row = row(&api, "widgets");
+    let mut all = Commit::default();
+    for at in 0..1600 {
+        let name = format!("w{at}");
+        let widget = json!({"apiVersion": "example.com/v1", "kind": "WIDGETS", "metadata": {
+            "name": name, "namespace": "default",
+        }});
+        all = all.put(row.key(Some("default"), &name), record::encode(&widget));
+    }
+    api.0.store.commit(all).await.unwrap();
+    let turns = Arc::new(AtomicUsize::new(0));
+    let counting = turns.clone();
+    let other = tokio::spawn(async move {
+        loop {
+            counting.fetch_add(1, Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    ask(&api, "DELETE", &format!("{CRDS}/widgets.example.com"), Value::Null).await;
+    other.abort();
+    assert!(api.0.kinds.find("example.com", "v1", "widgets").is_none(), "all are deleted");
+    assert!(turns.load(Relaxed) >= 100, "{} turns", turns.load(Relaxed));
 }

@@ -107,3 +107,29 @@ async fn nothing_is_left_behind_in_a_namespace_that_went() {
     }
     cluster.post(CONFIG_MAPS, &config_map("elsewhere")).await.expect(201);
 }
+
+/// Whatever is to become of what the namespace owns, it goes with its content.
+#[tokio::test]
+async fn a_namespace_goes_by_every_policy() {
+    let server = ApiServer::open(Options::default()).await.unwrap();
+    let cluster = Cluster { server, ..Cluster::new().await };
+    for policy in ["Background", "Foreground", "Orphan"] {
+        let name = policy.to_lowercase();
+        let made = cluster.post(NAMESPACES, &json!({"metadata": {"name": name}})).await.expect(201);
+        cluster.post(&format!("{NAMESPACES}/{name}/configmaps"), &config_map("inside")).await.expect(201);
+        // A namespace of its own, which only has the other as its owner.
+        let mut owned = json!({"metadata": {"name": format!("of-{name}")}});
+        owned["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "Namespace", "name": name, "uid": made["metadata"]["uid"]}]);
+        cluster.post(NAMESPACES, &owned).await.expect(201);
+        cluster.delete(&format!("{NAMESPACES}/{name}?propagationPolicy={policy}")).await.expect(200);
+        let settled = async {
+            while cluster.get(&format!("{NAMESPACES}/{name}")).await.code != 404
+                || (cluster.get(&format!("{NAMESPACES}/of-{name}")).await.code == 404) != (policy != "Orphan")
+            {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(AT_MOST, settled).await.unwrap_or_else(|_| panic!("{policy}: the namespace should go"));
+    }
+}
