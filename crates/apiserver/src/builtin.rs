@@ -113,6 +113,7 @@ fn shelf(group: &str, version: &str, plural: &str) -> Shelf {
         api_version: api_version.into(),
         since: Revision(0),
         renames,
+        types: None,
     }
 }
 

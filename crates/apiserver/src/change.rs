@@ -272,6 +272,7 @@ impl Write<'_> {
             let Some(entry) = self.current(name)? else { return Err(self.not_found(name)) };
             self.budget.spend((entry.value.len() / BYTES_PER_STEP) as u64);
             self.budget.check().map_err(over_budget)?;
+            let current = crd::must_be_current(self.server, resource)?;
             let mut old = resource.view(&entry);
             // What was kept before there was a default has it now: to add it is no change.
             defaults::fill(resource, &mut old, self.budget).map_err(over_budget)?;
@@ -305,7 +306,8 @@ impl Write<'_> {
             if self.dry_run {
                 return Ok(if finished { Done::Gone(new) } else { Done::Dry(new) });
             }
-            let conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
+            let mut conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
+            conditions.extend(current);
             let committed = if finished {
                 crate::delete::remove(self.server, resource, &entry, conditions).await.map(|revision| {
                     meta::of_mut(&mut new).insert("resourceVersion".into(), revision.0.to_string().into());
@@ -512,6 +514,7 @@ impl Write<'_> {
     /// are forgotten, as kube-apiserver does.
     fn encode(&self, owning: &Owning, object: Value) -> Result<Bytes, Status> {
         let mut object = self.resource.to_kept(object);
+        self.resource.default_kept(&mut object, self.budget).map_err(over_budget)?;
         let mut value = record::encode(&object);
         if value.len() > MAX_OBJECT_BYTES && matches!(owning, Owning::Changed) {
             meta::of_mut(&mut object).remove("managedFields");

@@ -9,6 +9,7 @@
 mod check;
 mod follow;
 mod lifecycle;
+mod names;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,6 @@ use crate::conditions;
 use crate::env::rfc3339;
 use crate::meta;
 use crate::part::Part;
-use crate::record;
 use crate::resource::{Resource, Verb};
 use crate::server::Server;
 use crate::turns::{Turn, Turns};
@@ -43,6 +43,9 @@ const PLURAL: &str = "customresourcedefinitions";
 
 /// Keeps a definition until its objects are gone.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// What is said to a request whose kind changes again each time it is tried.
+const OUTDATED: &str = "the custom resource definition has changed while the request was answered; try again";
 
 fn is_definition(resource: &Resource) -> bool {
     &*resource.group == GROUP && &*resource.plural == PLURAL
@@ -89,7 +92,6 @@ pub(crate) fn prepare(
     if new["spec"]["conversion"].is_null() {
         new["spec"]["conversion"] = json!({"strategy": "None"});
     }
-    let accepted = new["spec"]["names"].clone();
     let mut stored: Vec<Value> =
         old.and_then(|old| old["status"]["storedVersions"].as_array()).cloned().unwrap_or_default();
     for version in new["spec"]["versions"].as_array().into_iter().flatten() {
@@ -99,19 +101,23 @@ pub(crate) fn prepare(
     }
     // The table has to know everybody who was before; whoever calls this has the turn, so nobody else is on the way.
     catch_up(server);
-    let taken = check::names_taken(&server.kinds, new);
-    let names = match &taken {
-        None => ("True", "NoConflicts", "no conflicts found".to_owned()),
-        Some((reason, message)) => ("False", *reason, message.clone()),
-    };
-    let established = match &taken {
-        None => ("True", "InitialNamesAccepted", "the initial names have been accepted"),
-        Some(_) => ("False", "NotAccepted", "not all names are accepted"),
+    let before = old.map(|old| &old["status"]["acceptedNames"]);
+    let names::Judged { accepted, refused } = names::judge(&server.kinds, new, before);
+    let names = match &refused {
+        None => ("True", "NoConflicts", "no conflicts found"),
+        Some((reason, message)) => ("False", *reason, &**message),
     };
     let now = rfc3339(server.env.now());
     let mut conditions = old.map(|old| old["status"]["conditions"].clone()).unwrap_or_default();
-    set_condition(&mut conditions, "NamesAccepted", names.0, names.1, &names.2, &now);
-    set_condition(&mut conditions, "Established", established.0, established.1, established.2, &now);
+    set_condition(&mut conditions, "NamesAccepted", names.0, names.1, names.2, &now);
+    // A kind that is served stays so, under the names it has, whatever else it asks for.
+    if old.and_then(|old| condition(old, "Established")) != Some("True") {
+        let established = match &refused {
+            None => ("True", "InitialNamesAccepted", "the initial names have been accepted"),
+            Some(_) => ("False", "NotAccepted", "not all names are accepted"),
+        };
+        set_condition(&mut conditions, "Established", established.0, established.1, established.2, &now);
+    }
     new["status"] = json!({"conditions": conditions, "acceptedNames": accepted, "storedVersions": stored});
     Ok(())
 }
@@ -136,21 +142,36 @@ pub(crate) fn committed(server: &Server, resource: &Resource) {
 
 /// Makes sure that the definition of a kind takes new objects, now and when the object is committed.
 pub(crate) fn must_accept(server: &Server, resource: &Resource) -> Result<Option<Condition>, Status> {
-    if !resource.custom {
-        return Ok(None);
-    }
-    let key = definitions(server).key(None, &format!("{}.{}", resource.plural, resource.group));
-    let Some(entry) = server.store.get(&key, None).map_err(Status::internal)? else {
-        return Err(Status::failure(404, "NotFound", "the server could not find the requested resource"));
-    };
-    // The row is what this very version of it says, unless the definition has changed since.
-    let current = resource.tenure.as_ref().is_some_and(|tenure| tenure.is_confirmed(entry.revision));
-    if (current && !resource.verbs.contains(Verb::Create))
-        || (!current && meta::is_terminating(&record::decode(&entry)))
-    {
+    let current = must_be_current(server, resource)?;
+    if resource.custom && !resource.verbs.contains(Verb::Create) {
         return Err(going(resource));
     }
-    Ok(Some(Condition::Unchanged(entry.key, entry.revision)))
+    Ok(current)
+}
+
+/// Makes sure that a row is what the definition of its kind says, now and when the object is committed. A request found
+/// its row before it had sent its body or got a thread, and by now objects may be kept in another version, or with
+/// other defaults: then [`is_outdated`], and the request is answered anew through the row there is now.
+pub(crate) fn must_be_current(server: &Server, resource: &Resource) -> Result<Option<Condition>, Status> {
+    // Rows without a tenure are built in, or made on the spot.
+    let Some(tenure) = &resource.tenure else { return Ok(None) };
+    let key = definitions(server).key(None, &format!("{}.{}", resource.plural, resource.group));
+    // The table may not have heard of a change that the rows need not follow, such as that of a label.
+    let is_current = |revision| {
+        tenure.is_confirmed(revision) || {
+            catch_up(server);
+            tenure.is_confirmed(revision)
+        }
+    };
+    match server.store.get(&key, None).map_err(Status::internal)? {
+        Some(entry) if is_current(entry.revision) => Ok(Some(Condition::Unchanged(entry.key, entry.revision))),
+        _ => Err(Status::failure(503, "ServiceUnavailable", OUTDATED).retry_after(1)),
+    }
+}
+
+/// Whether a request has failed because its kind's definition has changed under it.
+pub(crate) fn is_outdated(status: &Status) -> bool {
+    status.code == 503 && status.message == OUTDATED
 }
 
 /// What is said to those who create an object of a kind whose definition is going.

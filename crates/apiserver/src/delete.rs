@@ -14,7 +14,7 @@ use crate::meta::{self, FOREGROUND, ORPHAN};
 use crate::request::{Query, invalid_options};
 use crate::resource::Resource;
 use crate::server::Server;
-use crate::{crd, namespace, record};
+use crate::{crd, namespace, record, view};
 
 /// Options are short: no more is read of them on a thread that serves connections.
 pub const OPTIONS_STEPS: u64 = 20_000;
@@ -172,6 +172,7 @@ pub(crate) async fn delete(
         let Some(entry) = found else {
             return Err(Status::not_found(&resource.group, &resource.plural, name));
         };
+        let current = crd::must_be_current(server, resource)?;
         let old = resource.view(&entry);
         options.check(resource, &old)?;
         let mut new = old.clone();
@@ -191,7 +192,8 @@ pub(crate) async fn delete(
         if !finished && new == old {
             return Ok(Done::Kept(entry));
         }
-        let conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
+        let mut conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
+        conditions.extend(current);
         let committed = if finished {
             remove(server, resource, &entry, conditions).await.map(|revision| {
                 meta::of_mut(&mut new).insert("resourceVersion".into(), revision.0.to_string().into());
@@ -235,7 +237,11 @@ async fn mark(
     conditions: Vec<Condition>,
     object: Value,
 ) -> Result<Entry, CommitError> {
-    let value = record::encode(&resource.to_kept(object));
+    let kept = resource.to_kept(object);
+    let mut whole = kept.clone();
+    // Defaults that would make far more of it than can be kept do not keep it from going.
+    let filled = resource.default_kept(&mut whole, &view::default_budget());
+    let value = record::encode(if filled.is_ok() { &whole } else { &kept });
     let writes = vec![StoreWrite::Put(entry.key.clone(), value.clone())];
     let revision = server.store.commit(Commit { conditions, writes }).await?;
     crd::committed(server, resource);

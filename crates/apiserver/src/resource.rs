@@ -76,6 +76,9 @@ pub struct Shelf {
     pub since: Revision,
     /// Top-level fields that are kept under another name than this version shows: (kept, shown).
     pub renames: &'static [(&'static str, &'static str)],
+    /// The types of the version that objects of a CRD are kept in. Every object has its defaults, and no more than it
+    /// knows, whichever version it was written through.
+    pub types: Option<(Arc<Arena>, TypeId)>,
 }
 
 /// The paths of a scale subresource, as a CRD writes them: `.spec.replicas`.
@@ -258,6 +261,7 @@ impl Resource {
                 api_version: format!("{group}/{version}").into(),
                 since: Revision(0),
                 renames: &[],
+                types: None,
             },
             selectable: Vec::new(),
             scale: None,

@@ -44,6 +44,9 @@ const MAX_WARNING_BYTES: usize = 4096;
 /// How many objects of a collection are deleted before others go first.
 const DELETED_AT_ONCE: usize = 16;
 
+/// How often a request is answered anew because the definition of its kind has changed meanwhile.
+const MAX_CHANGES: usize = 8;
+
 impl<B> Service<Request<B>> for ApiServer
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -97,31 +100,50 @@ where
 {
     match request::endpoint(parts.uri.path()) {
         Endpoint::Objects(target) => {
-            let kinds = &server.kinds;
-            let find = || kinds.find(&target.group, &target.version, &target.resource);
-            // Who has seen a definition in the store must find its kind served.
-            let found = find().or_else(|| {
-                crd::catch_up(server);
-                find()
-            });
-            let Some(resource) = &found.filter(|row| row.namespaced || target.namespace.is_none()) else {
-                // Built-in groups know what they do not have; elsewhere nobody is there to say so.
-                let known = kinds.builds_in(&target.group, &target.version);
-                return if known { Err(no_such_resource()) } else { Ok(not_found_page()) };
-            };
+            let Some(mut resource) = find(server, &target) else { return not_served(server, &target) };
             let body = if request::writes(&parts.method) { body::read(body).await? } else { Bytes::new() };
-            let call = Arc::new(Call::new(server, parts, resource, target, body));
-            let answer = server.workers.run(move |budget| {
-                let call = call.clone();
-                async move { call.answer(&budget).await }
-            });
-            let mut response = answer.await.unwrap_or_else(|status| failure(&status));
-            warn(&mut response, resource.deprecation.iter().map(|text| &**text));
-            Ok(response)
+            let mut changes = 0;
+            loop {
+                let call = Arc::new(Call::new(server, parts, &resource, target.clone(), body.clone()));
+                let answer = server.workers.run(move |budget| {
+                    let call = call.clone();
+                    async move { call.answer(&budget).await }
+                });
+                let answer = answer.await;
+                // Nothing is committed through a row that the kind's definition has left behind.
+                if changes < MAX_CHANGES && answer.as_ref().is_err_and(crd::is_outdated) {
+                    changes += 1;
+                    crd::catch_up(server);
+                    match find(server, &target) {
+                        Some(current) => resource = current,
+                        None => return not_served(server, &target),
+                    }
+                    continue;
+                }
+                let mut response = answer.unwrap_or_else(|status| failure(&status));
+                warn(&mut response, resource.deprecation.iter().map(|text| &**text));
+                return Ok(response);
+            }
         }
         Endpoint::Unknown => Ok(not_found_page()),
         document => documents::answer(server, parts, &document),
     }
+}
+
+/// The row that a path names. Who has seen a definition in the store must find its kind served.
+fn find(server: &Server, target: &Target) -> Option<Arc<Resource>> {
+    let find = || server.kinds.find(&target.group, &target.version, &target.resource);
+    let found = find().or_else(|| {
+        crd::catch_up(server);
+        find()
+    });
+    found.filter(|row| row.namespaced || target.namespace.is_none())
+}
+
+/// Built-in groups know what they do not have; elsewhere nobody is there to say so.
+fn not_served(server: &Server, target: &Target) -> Result<Response<Body>, Status> {
+    let known = server.kinds.builds_in(&target.group, &target.version);
+    if known { Err(no_such_resource()) } else { Ok(not_found_page()) }
 }
 
 /// One request about objects.

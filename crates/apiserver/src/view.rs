@@ -3,12 +3,13 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use konverge_core::{FieldSelector, LabelSelector, Status};
-use konverge_schema::{Budget, Flavour, OverBudget, default, prune};
+use konverge_schema::{Arena, Budget, Flavour, OverBudget, TypeId, default, prune};
 use konverge_store::{Entry, Revision};
 
 use crate::record;
@@ -17,6 +18,11 @@ use crate::resource::Resource;
 /// What the defaults of one object may take when it is read: about as much as an object can be large.
 const DEFAULT_STEPS: u64 = 2_000_000;
 const DEFAULT_BYTES: u64 = 2 * 1024 * 1024;
+
+/// A budget for the defaults of one object that is there already.
+pub(crate) const fn default_budget() -> Budget {
+    Budget::new(DEFAULT_STEPS, DEFAULT_BYTES)
+}
 
 impl Resource {
     /// Whether the kept bytes of an entry are already what this row serves.
@@ -69,7 +75,7 @@ impl Resource {
         if !self.custom {
             return Ok(());
         }
-        default(&self.schema.arena, self.schema.root, object, &Budget::new(DEFAULT_STEPS, DEFAULT_BYTES))
+        default(&self.schema.arena, self.schema.root, object, &default_budget())
     }
 
     /// Brings an object of this row's version into the one it is kept in.
@@ -82,7 +88,24 @@ impl Resource {
                 }
             }
         }
+        if let Some((arena, root)) = self.kept_types() {
+            prune(arena, *root, &mut object, Flavour::Custom);
+        }
         object
+    }
+
+    /// Gives an object that is about to be kept the defaults of the version it is kept in.
+    pub(crate) fn default_kept(&self, object: &mut Value, budget: &Budget) -> Result<(), OverBudget> {
+        match self.kept_types() {
+            Some((arena, root)) => default(arena, *root, object, budget),
+            None => Ok(()),
+        }
+    }
+
+    /// The types of the version that objects are kept in, if it is another: who writes through that version itself has
+    /// pruned and defaulted by it already. So the kept bytes are always what that version serves.
+    fn kept_types(&self) -> Option<&(Arc<Arena>, TypeId)> {
+        self.shelf.types.as_ref().filter(|_| !self.is_api_version(&self.shelf.api_version))
     }
 
     /// The key of an object.

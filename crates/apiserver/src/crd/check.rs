@@ -9,7 +9,6 @@ use konverge_core::{FieldError, FieldPath, NameRule, check_name};
 use konverge_schema::{Budget, OverBudget, check_schema, unknown_formats};
 
 use crate::json_path::{JsonPath, check_simple};
-use crate::kinds::{KindTable, Named};
 use crate::meta;
 
 /// Groups of the project itself need an approval to point to.
@@ -68,24 +67,6 @@ pub(super) fn definition(
     }
     stored_versions(&mut errors, new);
     Ok(errors)
-}
-
-/// Why a definition's names cannot be used: another kind of its group has them already.
-pub(super) fn names_taken(kinds: &KindTable, definition: &Value) -> Option<(&'static str, String)> {
-    let spec = &definition["spec"];
-    let group = spec["group"].as_str().unwrap_or_default();
-    let text = |field: &str| spec["names"][field].as_str().unwrap_or_default();
-    let plural = text("plural");
-    let mut resources = vec![("PluralConflict", plural), ("SingularConflict", text("singular"))];
-    let short = spec["names"]["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    resources.extend(short.map(|name| ("ShortNamesConflict", name)));
-    let kind_names = [("KindConflict", text("kind")), ("ListKindConflict", text("listKind"))];
-    let taken = |named: Named| move |(_, name): &(&str, &str)| kinds.is_taken(group, named, name, plural);
-    let resources = resources.into_iter().filter(taken(Named::Resource));
-    let kind_names = kind_names.into_iter().filter(taken(Named::Kind));
-    // Of several, Kubernetes names the last it finds.
-    let last = resources.chain(kind_names).last();
-    last.map(|(reason, name)| (reason, format!("\"{name}\" is already in use")))
 }
 
 fn names(errors: &mut Vec<FieldError>, path: &FieldPath, names: &Value) {

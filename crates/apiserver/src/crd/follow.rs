@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use konverge_schema::CompileError;
 use konverge_store::{Entry, Range, ReadError, Revision, Watch};
@@ -148,7 +148,7 @@ impl Follower {
 
 fn install(server: &Server, name: &str, definition: &Value, revision: Revision) -> Result<(), CompileError> {
     let kinds = &server.kinds;
-    let spec = Digest::of(definition["spec"].to_string().as_bytes());
+    let spec = Digest::of(json!([definition["spec"], rows::names(definition)]).to_string().as_bytes());
     let going = meta::is_terminating(definition);
     // Labels, managers, conditions: nothing that the rows say.
     if kinds.confirm(name, revision, spec, going) {

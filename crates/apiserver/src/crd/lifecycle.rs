@@ -196,7 +196,7 @@ fn to_clean_up(entry: &Entry) -> Option<String> {
 fn freed(change: &Change) -> Option<String> {
     let before = record::decode(change.before.as_ref()?);
     let after = change.after.as_ref().map(record::decode);
-    let same = after.is_some_and(|after| after["spec"]["names"] == before["spec"]["names"]);
+    let same = after.is_some_and(|after| rows::names(&after) == rows::names(&before));
     (!same).then(|| before["spec"]["group"].as_str().unwrap_or_default().to_owned())
 }
 

@@ -31,6 +31,13 @@ pub(super) fn prefix(definition: &Value) -> String {
     format!("/registry/{}/{}/", text(&definition["spec"]["group"]), text(&definition["spec"]["names"]["plural"]))
 }
 
+/// The names that a definition has. One that has none yet is known by those it asks for.
+pub(super) fn names(definition: &Value) -> &Value {
+    let accepted = &definition["status"]["acceptedNames"];
+    let is_accepted = accepted["kind"].as_str().is_some_and(|kind| !kind.is_empty());
+    if is_accepted { accepted } else { &definition["spec"]["names"] }
+}
+
 /// What decides how objects are kept: the version for that, and its schema. While this stays the same, the bytes of an
 /// object that was written before are what would be written now.
 pub(super) fn kept_as(definition: &Value) -> Digest {
@@ -46,17 +53,20 @@ fn versions(
     wanted: impl Fn(&Value) -> bool,
 ) -> Result<Vec<Arc<Resource>>, CompileError> {
     let spec = &definition["spec"];
-    let names = &spec["names"];
+    let names = names(definition);
     let text = |value: &Value| -> Box<str> { value.as_str().unwrap_or_default().into() };
     let texts = |value: &Value| -> Vec<Box<str>> { value.as_array().into_iter().flatten().map(text).collect() };
     let versions = || spec["versions"].as_array().into_iter().flatten();
     let group = text(&spec["group"]);
-    let stored = versions().find(|version| version["storage"] == true).map(|version| text(&version["name"]));
+    let stored = versions().find(|version| version["storage"] == true);
+    let stored_types = stored.map(types).transpose()?.map(|(arena, root)| (Arc::new(arena), root));
+    let stored = stored.map_or(&Value::Null, |version| &version["name"]);
     let shelf = Shelf {
         prefix: prefix(definition).into(),
-        api_version: format!("{group}/{}", stored.unwrap_or_default()).into(),
+        api_version: format!("{group}/{}", text(stored)).into(),
         since,
         renames: &[],
+        types: stored_types,
     };
     // A definition that is going takes no new objects.
     let going = meta::is_terminating(definition);
@@ -68,7 +78,10 @@ fn versions(
             version: text(&version["name"]).to_string(),
             kind: text(&names["kind"]).to_string(),
         };
-        let (arena, root) = types(version)?;
+        let (arena, root) = match shelf.types.clone().filter(|_| version["name"] == *stored) {
+            Some(types) => types,
+            None => types(version).map(|(arena, root)| (Arc::new(arena), root))?,
+        };
         let scale = version["subresources"]["scale"].as_object().map(|scale| ScalePaths {
             spec_replicas: text(&scale["specReplicasPath"]),
             status_replicas: text(&scale["statusReplicasPath"]),
@@ -86,7 +99,7 @@ fn versions(
             namespaced: spec["scope"] == "Namespaced",
             verbs,
             subresources: subresources(version, &kind, scale.is_some()),
-            schema: ResourceSchema { arena: Arc::new(arena), root, name: openapi_name(&kind).into() },
+            schema: ResourceSchema { arena, root, name: openapi_name(&kind).into() },
             columns: columns(version),
             custom: true,
             tenure: None,

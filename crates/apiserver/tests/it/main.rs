@@ -22,9 +22,11 @@ mod fields;
 mod limits;
 mod negotiation;
 
+mod clashing;
 mod definitions;
 mod namespaces;
 mod pods;
+mod versions;
 
 mod bad_input;
 mod history;
