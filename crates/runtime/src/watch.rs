@@ -39,6 +39,10 @@ const INSTALLED_WITHIN: Duration = Duration::from_secs(5);
 /// With the time that a new connection takes, whatever a half-open one hid is known within fifteen seconds.
 const RENEW_AFTER: Duration = Duration::from_secs(10);
 
+/// A list that was of use for so long has not gone wrong when its version is forgotten: there were more changes elsewhere
+/// than the server keeps, and the next one is asked for at once. Sooner than that it is the server that is not well.
+const LISTED_FOR: Duration = Duration::from_secs(10);
+
 /// What to watch. Users of equal targets share one watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
@@ -98,7 +102,9 @@ pub struct WatchSettings {
     pub timeout: Duration,
     /// How long a watch over a connection of [`connect`](crate::connect) may be silent before it is resumed over a new
     /// connection. A proxy may keep a connection open whose other half is gone, and then nothing else tells that changes
-    /// are missed. It costs one request of a quiet watch each time; a watch that brings something costs nothing.
+    /// are missed. It costs one request of a quiet watch each time; a watch that brings something costs nothing. Below
+    /// four seconds no bookmark comes in time, and a quiet watch is listed anew whenever the server's history has passed
+    /// it.
     pub renew_after: Duration,
     /// How lists are fetched.
     pub lists: Lists,
@@ -199,6 +205,8 @@ struct Watching<P> {
     notes: Arc<Notes>,
     backoff: Backoff,
     lists: Lists,
+    /// When the last list was complete.
+    listed: Option<Instant>,
     /// What was last said of it, so that the log says it once.
     said: Option<WatchState>,
 }
@@ -234,7 +242,7 @@ impl<P: Keep> Watching<P> {
             None => Api::all_with(client, &target.resource),
         };
         let (lists, backoff) = (settings.lists, Backoff::default());
-        let mut watching = Self { target, settings, sink, api, notes, backoff, lists, said: None };
+        let mut watching = Self { target, settings, sink, api, notes, backoff, lists, listed: None, said: None };
         loop {
             watching.until_list_is_needed().await;
         }
@@ -273,6 +281,12 @@ impl<P: Keep> Watching<P> {
                         self.notes.take_opened();
                         return;
                     }
+                    let listed = self.listed.take_if(|_| fault == Fault::Expired);
+                    if listed.is_some_and(|listed| listed.elapsed() >= LISTED_FOR) {
+                        tracing::debug!(kind = self.kind(), "what was seen last is too long ago; listing anew");
+                        self.notes.take_opened();
+                        return self.sink.restarted();
+                    }
                     if fault == Fault::Rewound {
                         self.sink.rewound();
                     }
@@ -301,6 +315,7 @@ impl<P: Keep> Watching<P> {
             }
             Event::InitDone => {
                 self.notes.set_listing(false);
+                self.listed = Some(Instant::now());
                 return self.sink.list_done(self.notes.list_version());
             }
             Event::InitApply(wire) => (wire, |sink, object| sink.listed(object)),
@@ -415,3 +430,6 @@ fn system_dice() -> f64 {
     let random = RandomState::new().build_hasher().finish();
     (random >> 11) as f64 / (1u64 << 53) as f64
 }
+
+#[cfg(test)]
+mod tests;

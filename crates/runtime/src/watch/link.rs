@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::pace::Pace;
-use super::pulse::Pulse;
+use super::pulse::{Pulse, Renewal};
 use crate::connect::MayBeHalfOpen;
 
 /// How long a server may take until it begins to answer. It does so at once unless it, or the way to it, is stuck.
@@ -26,7 +26,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 const RENEWED_WITHIN: Duration = Duration::from_secs(4);
 
 /// A watch that ends sooner than this has failed, however politely it ended. What client-go takes for one, too.
-const SHORT: Duration = Duration::from_secs(1);
+pub(super) const SHORT: Duration = Duration::from_secs(1);
 
 /// What the transport saw.
 #[derive(Debug)]
@@ -47,12 +47,22 @@ struct Seen {
     opened: Option<Instant>,
     /// When the first was opened of those that followed each other only because they were silent.
     well_since: Option<Instant>,
-    /// Whether the last watch was given up because it was silent, and for nothing else.
-    renewed: bool,
+    /// How the last watch ended, if that was no fault of anybody.
+    ended: Option<Ended>,
     /// The version of the list that comes in: the oldest of its pages; none while nobody knows.
     list_version: Option<u64>,
     retry_after: Option<Duration>,
     rhythm: Option<Duration>,
+}
+
+/// How a watch ended over a connection that may be half open: it is resumed at once over another one, which is answered
+/// soon or is no better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It was silent, or had nothing but bookmarks.
+    Quiet,
+    /// The time was over that a quiet one asks for, and it had become busy.
+    Busy,
 }
 
 /// A tower service around a client. Its clones share the notes.
@@ -116,9 +126,9 @@ impl Notes {
         seen.well_since.take().or(seen.opened).filter(|_| seen.opened.take().is_some())
     }
 
-    /// The watch is given up because it was silent.
-    pub fn set_renewed(&self) {
-        self.seen.lock().renewed = true;
+    /// The watch has ended as it was meant to, and is to be resumed.
+    pub fn set_ended(&self, how: Ended) {
+        self.seen.lock().ended = Some(how);
     }
 
     /// How long the server asked to be left alone, asked once.
@@ -155,7 +165,7 @@ impl Notes {
     /// everyday one and asks again at once, also where each watch ends before it brought anything.
     fn ended_early(&self, now: Instant) -> Option<&'static str> {
         let seen = self.seen.lock();
-        let opened = seen.opened.filter(|_| !seen.renewed)?;
+        let opened = seen.opened.filter(|_| seen.ended.is_none())?;
         drop(seen);
         match now.saturating_duration_since(opened) < SHORT {
             _ if self.listing() => Some("the server ended a watch in the middle of its list"),
@@ -191,12 +201,16 @@ impl Link {
                 self.observer.list_sent();
             }
         }
-        let renewed = {
+        let ended = {
             let mut seen = self.notes.seen.lock();
             seen.asked = Some(Instant::now());
-            std::mem::take(&mut seen.renewed)
+            seen.ended.take().filter(|_| watches && !streams)
         };
-        let within = if renewed { RENEWED_WITHIN } else { ANSWER_WITHIN };
+        let brief = ended == Some(Ended::Quiet);
+        if brief {
+            *request.uri_mut() = with_timeout(request.uri(), self.notes.renew_after);
+        }
+        let within = if ended.is_some() { RENEWED_WITHIN } else { ANSWER_WITHIN };
         let response = match tokio::time::timeout(within, self.client.send(request)).await {
             Ok(response) => response?,
             Err(elapsed) => return Err(kube::Error::Service(elapsed.into())),
@@ -211,13 +225,14 @@ impl Link {
             if watches {
                 let now = Instant::now();
                 seen.opened = Some(now);
-                if !renewed || seen.well_since.is_none() {
+                if ended.is_none() || seen.well_since.is_none() {
                     seen.well_since = Some(now);
                 }
                 drop(seen);
                 self.observer.watch_opened();
-                let renew_after = response.extensions().get::<MayBeHalfOpen>().map(|_| self.notes.renew_after);
-                return Ok(response.map(|body| Pulse::of_watch(body, self.notes, now, renew_after)));
+                let may_be_half_open = response.extensions().get::<MayBeHalfOpen>();
+                let renewal = may_be_half_open.map(|_| Renewal { after: self.notes.renew_after, brief });
+                return Ok(response.map(|body| Pulse::of_watch(body, self.notes, now, renewal)));
             }
         } else {
             let seconds =
@@ -233,10 +248,23 @@ impl Link {
 /// kube asks for a streamed list at any version (`resourceVersion=0`), which a server may answer with a state older than
 /// what we have seen. Without a version it means: the state of now.
 fn without_version(uri: &Uri) -> Uri {
-    let query = uri.query().unwrap_or_default();
-    let kept: Vec<&str> = query.split('&').filter(|pair| *pair != "resourceVersion=0" && !pair.is_empty()).collect();
+    with_query(uri, |pair| pair != "resourceVersion=0", "")
+}
+
+/// The server is asked to end a quiet watch about when its client would. It then sends a bookmark two seconds before, as
+/// API servers do, and the next one goes on from there: with none, the version of a quiet watch would age until the
+/// server does not know it any more and all of its objects have to be listed anew.
+fn with_timeout(uri: &Uri, time: Duration) -> Uri {
+    let is_other = |pair: &str| !pair.starts_with("timeoutSeconds=");
+    with_query(uri, is_other, &format!("timeoutSeconds={}", time.as_secs().max(1)))
+}
+
+/// The same with those pairs of its query that are to be kept, and one more.
+fn with_query(uri: &Uri, keep: impl Fn(&str) -> bool, more: &str) -> Uri {
+    let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| keep(pair)).chain([more]);
+    let pairs: Vec<&str> = pairs.filter(|pair| !pair.is_empty()).collect();
     let mut parts = uri.clone().into_parts();
-    parts.path_and_query = format!("{}?{}", uri.path(), kept.join("&")).parse().ok();
+    parts.path_and_query = format!("{}?{}", uri.path(), pairs.join("&")).parse().ok();
     Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
 }
 

@@ -13,7 +13,8 @@
 //! there are in the list, or were undone by somebody else.
 //!
 //! Over a connection that cannot be asked whether its other end lives, as one of HTTP/1, silence ends the answer much
-//! sooner and without an error: the watch is then resumed over a new connection, where it left off.
+//! sooner and without an error: the watch is then resumed over a new connection, where it left off. That next one ends by
+//! itself when its time is over, behind a bookmark.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use http_body::Frame;
 use kube::client::Body;
 use tokio::time::{Instant, Sleep};
 
-use super::link::Notes;
+use super::link::{Ended, Notes, SHORT};
 
 /// About how often an API server sends a bookmark, whatever else it sends.
 const RHYTHM: Duration = Duration::from_secs(60);
@@ -54,17 +55,29 @@ const EDGE: usize = 4096;
 
 struct Watched {
     notes: Arc<Notes>,
+    opened: Instant,
     /// When something came last, and when a bookmark or the end of the list did.
     heard: Instant,
     marked: Instant,
+    /// Whether something came that was no bookmark.
+    busy: bool,
     /// As long as a list comes in.
     list: Option<Types>,
     /// What has come of the bookmark that ends the list, until all of it has.
     ending: Option<Vec<u8>>,
     /// When to look again. It is not moved for each frame: it rings, and is set to when silence would be too long.
     alarm: Option<Pin<Box<Sleep>>>,
-    /// How much silence ends the answer, where the connection may be half open.
-    renew_after: Option<Duration>,
+    /// Where the connection may be half open.
+    renewal: Option<Renewal>,
+}
+
+/// How a watch goes from one connection to another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Renewal {
+    /// How much silence ends the answer.
+    pub after: Duration,
+    /// Whether the server was asked to end it after about as long.
+    pub brief: bool,
 }
 
 /// What silence says.
@@ -76,9 +89,18 @@ enum Silence {
 }
 
 impl Pulse {
-    pub fn of_watch(body: Body, notes: Arc<Notes>, now: Instant, renew_after: Option<Duration>) -> Self {
-        let list = Some(Types::default());
-        let watch = Watched { notes, heard: now, marked: now, list, ending: None, alarm: None, renew_after };
+    pub fn of_watch(body: Body, notes: Arc<Notes>, now: Instant, renewal: Option<Renewal>) -> Self {
+        let watch = Watched {
+            notes,
+            opened: now,
+            heard: now,
+            marked: now,
+            busy: false,
+            list: Some(Types::default()),
+            ending: None,
+            alarm: None,
+            renewal,
+        };
         Self { body: Some(body), watch: Some(watch), page: None }
     }
 
@@ -165,19 +187,33 @@ impl Watched {
             let rhythm = self.notes.rhythm().unwrap_or(RHYTHM).max(now.saturating_duration_since(self.marked));
             self.notes.set_rhythm(Some(rhythm));
             self.marked = now;
+        } else {
+            self.busy = true;
+        }
+    }
+
+    /// The server has ended the answer. If it did what it was asked for, that is no fault of it.
+    fn end(&self, now: Instant) {
+        let lived = now.saturating_duration_since(self.opened);
+        if self.renewal.is_some_and(|renewal| renewal.brief) && lived >= SHORT {
+            self.notes.set_ended(if self.busy { Ended::Busy } else { Ended::Quiet });
         }
     }
 
     /// Ready when the silence has been too long.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Silence> {
         // A list is not begun anew because it is slow; who runs the watch knows how long it may take.
-        let renew_after = self.renew_after.filter(|_| !self.notes.listing());
-        let (too_long, says) = match (renew_after, self.notes.rhythm()) {
-            (Some(after), _) => (self.heard + after, Silence::Renew),
+        let renewal = self.renewal.filter(|_| !self.notes.listing());
+        let (too_long, says) = match (renewal, self.notes.rhythm()) {
+            (Some(renewal), _) => (self.heard + renewal.after, Silence::Renew),
             (None, Some(rhythm)) => (self.heard + rhythm + LATE, Silence::Dead),
             (None, None) => return Poll::Pending,
         };
         let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(too_long)));
+        if alarm.deadline() > too_long {
+            // It was set in the middle of a list, which may take longer.
+            alarm.as_mut().reset(too_long);
+        }
         loop {
             ready!(alarm.as_mut().poll(cx));
             if alarm.deadline() >= too_long {
@@ -266,11 +302,14 @@ impl http_body::Body for Pulse {
                     return Poll::Ready(Some(Err("an object was deleted while the list came in".into())));
                 }
             }
+            if frame.is_none() {
+                watch.end(Instant::now());
+            }
             return Poll::Ready(frame);
         }
         let silence = ready!(watch.poll_silence(cx));
         if let Silence::Renew = silence {
-            watch.notes.set_renewed();
+            watch.notes.set_ended(Ended::Quiet);
             self.body = None;
             return Poll::Ready(None);
         }
