@@ -279,7 +279,7 @@ impl Cache {
         self.0.core.watch.subscribe()
     }
 
-    /// Whether the watch is alive, and if not, why: it panicked, and nothing came from it since.
+    /// Whether the watch is alive, and if not, why: it panicked, and no list went through since.
     pub fn liveness(&self) -> Result<(), String> {
         self.0.core.liveness.check()
     }
@@ -453,7 +453,6 @@ impl Core {
         }
         drop(state);
         self.progress.notify_waiters();
-        self.liveness.worked();
     }
 
     /// Locks the state for an object, and says what indexes find it by. That is asked before: the functions are those of
@@ -508,19 +507,23 @@ impl Sink for Core {
     }
 
     fn listed(&self, object: Object) {
+        // A list goes through as a whole or not at all: one that panics in the middle every time is not well.
         self.take(object, State::listed);
     }
 
     fn list_done(&self, version: Option<u64>) {
         self.change(|state, changes| state.list_done(version, changes));
+        self.liveness.worked();
     }
 
     fn applied(&self, object: Object) {
         self.take(object, State::applied);
+        self.liveness.worked();
     }
 
     fn deleted(&self, object: Object) {
         self.change(|state, changes| state.deleted(&object, Instant::now(), changes));
+        self.liveness.worked();
     }
 
     fn unreadable(&self, _: &str) {

@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use k8s_openapi::api::events::v1::Event as EventObject;
-use konverge_runtime::{Action, BoxFuture, ControllerOptions, Error, Event, Recorder, RecorderOptions, Run, Subject};
+use konverge_runtime::{
+    Action, BoxFuture, ControllerOptions, Error, Event, Recorder, RecorderOptions, Run, Subject, Target, WatchSettings,
+};
 use kube::Api;
 use kube::api::ListParams;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Level, Metadata, Subscriber};
 
-use crate::faults::{Asked, Faults, Verdict};
+use crate::faults::{Asked, Faults, Line, Verdict};
 use crate::operator::{Hand, Small, eventually, key, parents};
 
 /// Panics about everything that is worse than information, while it is broken.
@@ -112,6 +114,42 @@ async fn a_watch_outlives_a_log_that_panics() {
     eventually("all watches", || small.caches.liveness().is_ok()).await;
     running.stop().await;
     small.caches.shutdown().await;
+}
+
+/// An object without a name comes in the middle of every list, and the log panics about it: no list goes through, however
+/// many of its objects came before.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_panics_in_every_list_is_not_well() {
+    let log = BrokenLog::default();
+    let _log = tracing::subscriber::set_default(log.clone());
+    let faults = Faults::new().await;
+    let hand = Hand::new(&faults.client());
+    for name in ["a", "b", "c"] {
+        hand.set(name, "x").await;
+    }
+    log.set(true);
+    faults.plan(|_, _| {
+        let mut line = 0;
+        Verdict::Lines(Box::new(move |_| {
+            line += 1;
+            let nameless = || "{\"type\":\"ADDED\",\"object\":{\"metadata\":{}}}\n".to_owned();
+            if line == 3 { Line::After(nameless()) } else { Line::Pass }
+        }))
+    });
+    let caches = faults.caches(WatchSettings::default());
+    let cache = caches.open(Target::all(parents()));
+    eventually("a panic of the log", || log.panics.load(SeqCst) >= 1).await;
+    for second in 0..300 {
+        assert!(cache.liveness().is_err(), "in second {second}");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    // Pauses of 1, 2, 4, 8 and 16 seconds, and of 30 from then on.
+    let lists = faults.asked().len();
+    assert!((10..=15).contains(&lists), "{lists} lists in five minutes");
+    faults.plan(|_, _| Verdict::Pass);
+    eventually("a list that goes through", || cache.liveness().is_ok()).await;
+    assert!(cache.is_synced());
+    caches.shutdown().await;
 }
 
 /// Events that are refused are logged; those that come later are written all the same.
