@@ -9,9 +9,13 @@
 //! A peer whose process is stopped still answers such probes, and so does a proxy whose own connection to the server is
 //! gone. HTTP/1 has no way to ask on a connection that is busy with an answer. So answers are marked with
 //! [`MayBeHalfOpen`], and a watch that is silent is resumed over another connection; a watch never takes one that lay
-//! idle, which may be as dead as the one before it. Other requests have their timeouts.
+//! idle, which may be as dead as the one before it. Other requests have their timeouts, and take none that lay idle for
+//! longer than [`IDLE`].
 
+mod proxied;
 mod reach;
+#[cfg(test)]
+mod tests;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,11 +26,12 @@ use http::{Request, Response};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config, Result};
 use tower_service::Service;
 
+use proxied::Proxied;
 use reach::Reach;
 pub(crate) use reach::Unreachable;
 
@@ -43,6 +48,10 @@ const SILENT: Duration = Duration::from_secs(10);
 /// The same in probes, where a system counts them.
 const PROBES: u32 = 4;
 
+/// How long a connection may lie idle until it is closed. If its other half is gone, the write that takes it hangs until
+/// its timeout; when that is over, all others of before are gone. A burst of writes still shares connections.
+const IDLE: Duration = Duration::from_secs(10);
+
 /// A client for a cluster, as `kube::Client::try_from` makes it, but for two things: a connection whose other end is gone
 /// is noticed within fifteen seconds, and no request is repeated behind the caller's back.
 ///
@@ -58,8 +67,10 @@ const PROBES: u32 = 4;
 pub fn connect(mut config: Config) -> Result<Client> {
     config.default_retry = false;
     if config.proxy_url.is_some() {
-        // The probes would only reach the proxy.
-        return Client::try_from(config);
+        // The probes would only reach the proxy, to which kube knows the way.
+        let namespace = config.default_namespace.clone();
+        let client = || Client::try_from(config.clone());
+        return Ok(Client::new(Proxied { requests: client()?, watches: client()? }, namespace));
     }
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
@@ -75,7 +86,10 @@ pub fn connect(mut config: Config) -> Result<Client> {
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     connector.set_reset_reader_on_write(config.reset_reader_on_write);
-    let requests = legacy::Builder::new(TokioExecutor::new()).build(connector.clone());
+    let requests = legacy::Builder::new(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .build(connector.clone());
     let watches = legacy::Builder::new(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
 
     let reach = Arc::new(Reach::new(config.cluster_url.to_string()));
@@ -93,6 +107,11 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// Marks an answer whose connection may be open on this side only, without anybody being able to tell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MayBeHalfOpen;
+
+fn is_watch(request: &Request<Body>) -> bool {
+    let mut pairs = request.uri().query().unwrap_or_default().split('&');
+    pairs.any(|pair| matches!(pair, "watch" | "watch=1" | "watch=true"))
+}
 
 /// Clients of hyper whose errors are those that kube's layers take.
 #[derive(Clone)]
@@ -117,9 +136,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let mut pairs = request.uri().query().unwrap_or_default().split('&');
-        let watches = pairs.any(|pair| matches!(pair, "watch" | "watch=1" | "watch=true"));
-        let answer = if watches { self.watches.call(request) } else { self.requests.call(request) };
+        let answer = if is_watch(&request) { self.watches.call(request) } else { self.requests.call(request) };
         let reach = self.reach.clone();
         Box::pin(async move {
             let mut answer = answer.await.map_err(|error| match error.is_connect() {

@@ -19,7 +19,8 @@ use hyper_util::service::TowerToHyperService;
 use k8s_openapi::api::core::v1::ConfigMap;
 use konverge_apiserver::{ApiServer, Options};
 use konverge_runtime::{Cache, Caches, Target, WatchSettings, WatchState, connect};
-use kube::Client;
+use kube::api::ListParams;
+use kube::{Api, Client};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
@@ -194,14 +195,22 @@ async fn a_server_is_missed_when_its_bookmarks_are() {
 
 /// A proxy that keeps every connection to its clients open. Once it is cut off, what the server says on connections of
 /// before is swallowed; new connections work.
-async fn half_open_proxy(server: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
+struct Proxy {
+    address: SocketAddr,
+    /// Turns when all connections are cut.
+    age: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
+}
+
+async fn half_open_proxy(server: SocketAddr) -> Proxy {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let age = Arc::new(AtomicUsize::new(0));
-    let now = age.clone();
+    let (age, connections) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (now, counted) = (age.clone(), connections.clone());
     tokio::spawn(async move {
         loop {
             let (client, _) = listener.accept().await.unwrap();
+            counted.fetch_add(1, Ordering::SeqCst);
             let server = tokio::net::TcpStream::connect(server).await.unwrap();
             let (born, now) = (now.load(Ordering::SeqCst), now.clone());
             let (mut from_client, mut to_client) = client.into_split();
@@ -219,7 +228,7 @@ async fn half_open_proxy(server: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
             });
         }
     });
-    (address, age)
+    Proxy { address, age, connections }
 }
 
 /// Neither the kernel nor, in the first minute, a missing bookmark tells that nobody is behind the proxy any more.
@@ -227,7 +236,7 @@ async fn half_open_proxy(server: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
 async fn a_watch_does_not_stay_behind_a_half_open_connection() {
     let server = ApiServer::open(Options::default()).await.unwrap();
     let hand = Hand::new(&Client::new(server.clone(), "default"));
-    let (proxy, age) = half_open_proxy(serve(server).await).await;
+    let Proxy { address: proxy, age, .. } = half_open_proxy(serve(server).await).await;
     let settings = WatchSettings { renew_after: Duration::from_millis(200), ..WatchSettings::default() };
     let cache = watched_with(proxy, settings).await;
     let patience = Duration::from_secs(50);
@@ -250,4 +259,28 @@ async fn a_watch_does_not_stay_behind_a_half_open_connection() {
         Duration::from_secs(10),
         "so that it is noticed within fifteen seconds"
     );
+}
+
+/// What lies idle is cut as well, and nobody can tell before a request hangs on it.
+#[tokio::test]
+async fn a_request_takes_no_connection_that_lay_idle_for_long() {
+    let server = ApiServer::open(Options::default()).await.unwrap();
+    let proxy = half_open_proxy(serve(server).await).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(proxy.address));
+    let list = async || {
+        let answer = tokio::time::timeout(Duration::from_secs(50), maps.list(&ListParams::default())).await;
+        answer.expect("it hangs on a connection that is cut").unwrap();
+        proxy.connections.load(Ordering::SeqCst)
+    };
+    let pass = async |seconds| {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        tokio::time::resume();
+    };
+    let first = list().await;
+    pass(5).await;
+    assert_eq!(list().await, first, "one that was used a moment ago is used again");
+    proxy.age.fetch_add(1, Ordering::SeqCst);
+    pass(11).await;
+    assert_eq!(list().await, first + 1);
 }
