@@ -1,10 +1,13 @@
 //! The operator as a process. In: an executable and a kubeconfig. Out: its lines, and how it ended. A supervisor runs it,
 //! asks it to stop before it makes it, and takes it along when this process ends; see `supervise`.
 
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use konverge::{Settings, Source};
 use tokio::process::{self, Command};
 use tokio::task::JoinSet;
 
@@ -19,13 +22,32 @@ const PRINT_WITHIN: Duration = Duration::from_secs(10);
 /// How long its last words are waited for: what it started itself may hold its pipes open for ever.
 const LAST_WORDS_WITHIN: Duration = Duration::from_secs(5);
 
-/// What an operator is told where the developer says nothing: a person reads its log, although that is a pipe, and the
-/// ports of its metrics and probes are free ones of this machine, because several operators and `konverge dev` share it.
-const DEFAULTS: [(&str, &str); 3] = [
-    ("KONVERGE_LOG_FORMAT", "text"),
-    ("KONVERGE_METRICS_BIND_ADDRESS", "127.0.0.1:0"),
-    ("KONVERGE_HEALTH_PROBE_BIND_ADDRESS", "127.0.0.1:0"),
+/// What an operator is told where the developer says nothing, neither by a variable nor in a file: a person reads its log,
+/// although that is a pipe, and the ports of its metrics and probes are free ones of this machine, because several operators
+/// and `konverge dev` share it. A setting, its variable and the value.
+const DEFAULTS: [(&str, &str, &str); 3] = [
+    ("logging.format", "KONVERGE_LOG_FORMAT", "text"),
+    ("metrics.bindAddress", "KONVERGE_METRICS_BIND_ADDRESS", "127.0.0.1:0"),
+    ("health.bindAddress", "KONVERGE_HEALTH_PROBE_BIND_ADDRESS", "127.0.0.1:0"),
 ];
+
+/// The variable that names an operator's file of settings.
+const CONFIG: &str = "KONVERGE_CONFIG";
+
+/// Those of [`DEFAULTS`] about which nothing is said, as variables. An operator with settings that cannot be read says so
+/// itself.
+fn defaults(mut said: BTreeMap<OsString, OsString>, directory: &Path) -> Vec<(&'static str, &'static str)> {
+    if let Some(file) = said.get_mut(OsStr::new(CONFIG)).filter(|file| !file.is_empty()) {
+        *file = directory.join(&*file).into_os_string();
+    }
+    let loaded = Settings::loader().environment(said.clone()).load();
+    let is_unsaid = |setting: &str, variable: &str| match &loaded {
+        Ok(loaded) => loaded.source(setting) == Some(&Source::Default),
+        Err(_) => !said.contains_key(OsStr::new(variable)),
+    };
+    let unsaid = DEFAULTS.into_iter().filter(|(setting, variable, _)| is_unsaid(setting, variable));
+    unsaid.map(|(_, variable, value)| (variable, value)).collect()
+}
 
 /// An operator's executable, and its process while it runs.
 pub struct Child {
@@ -70,12 +92,8 @@ impl Child {
 
     fn spawn(&mut self, lines: &Lines) -> std::io::Result<process::Child> {
         let mut command = supervise::command(&self.executable)?;
-        for (name, value) in DEFAULTS {
-            if std::env::var_os(name).is_none() {
-                command.env(name, value);
-            }
-        }
         let mut process = command
+            .envs(defaults(std::env::vars_os().collect(), &self.directory))
             .current_dir(&self.directory)
             .env("KUBECONFIG", &self.kubeconfig)
             // It is the port of `konverge dev`; operators often read a variable of this name, too.
@@ -179,6 +197,30 @@ pub fn ask_to_stop(_: &process::Child) {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn defaults_are_for_what_nobody_says() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("some.yaml"), "metrics: {bindAddress: ':9000'}").unwrap();
+        std::fs::write(directory.path().join("bad.yaml"), "metrics: {bindAddress: nowhere}").unwrap();
+        let (log, metrics) = ("KONVERGE_LOG_FORMAT", "KONVERGE_METRICS_BIND_ADDRESS");
+        let health = "KONVERGE_HEALTH_PROBE_BIND_ADDRESS";
+        for (said, expect) in [
+            (&[][..], &[log, metrics, health][..]),
+            (&[(metrics, ":9000")], &[log, health]),
+            (&[(log, "json"), (health, "0")], &[metrics]),
+            (&[(CONFIG, "")], &[log, metrics, health]),
+            (&[(CONFIG, "some.yaml")], &[log, health]),
+            (&[(CONFIG, "some.yaml"), (log, "json")], &[health]),
+            // The operator says what is wrong.
+            (&[(CONFIG, "bad.yaml")], &[log, metrics, health]),
+            (&[(CONFIG, "none.yaml"), (log, "json")], &[metrics, health]),
+        ] {
+            let variables = said.iter().map(|(name, value)| (name.into(), value.into())).collect();
+            let given: Vec<&str> = defaults(variables, directory.path()).into_iter().map(|(name, _)| name).collect();
+            assert_eq!(given, expect, "{said:?}");
+        }
+    }
 
     #[test]
     fn documents_are_told_apart_by_lines() {

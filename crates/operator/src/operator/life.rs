@@ -9,6 +9,7 @@
 //! ends although nobody told it to ends the operator: whoever started the process starts it anew.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,7 +104,9 @@ impl<'a> Shared<'a> {
             tracing::warn!("a watch did not end in time; something blocks its thread");
         }
         self.recorder.close();
-        if tokio::time::timeout(EVENTS_WRITTEN_WITHIN, &mut recording.0).await.is_err() {
+        // One that ended by itself has been waited for, which may be done once.
+        let is_left = !recording.0.is_finished();
+        if is_left && tokio::time::timeout(EVENTS_WRITTEN_WITHIN, &mut recording.0).await.is_err() {
             tracing::warn!("events that were left could not be written in time");
         }
     }
@@ -127,6 +130,16 @@ fn host_name() -> String {
     if name.is_empty() { "unknown".to_owned() } else { name }
 }
 
+/// Says where metrics and probes are: settings may leave the port to the system.
+fn tell_addresses(probes: &Probes) {
+    let shown =
+        |address: Option<SocketAddr>| address.map_or_else(|| "nowhere".to_owned(), |address| address.to_string());
+    let (metrics, health) = (probes.metrics_address(), probes.health_address());
+    if metrics.is_some() || health.is_some() {
+        tracing::info!(metrics = shown(metrics), probes = shown(health), "metrics and probes are served");
+    }
+}
+
 /// Starts everything in order, and stops it in the reverse order.
 pub(super) async fn life(
     parts: Vec<Box<dyn Part>>,
@@ -146,6 +159,7 @@ pub(super) async fn life(
     }
     let health = Health::default();
     let probes = Probes::start(settings, metrics, &health)?;
+    tell_addresses(&probes);
     let (shared, mut recording) = Shared::new(settings, client, log, metrics, health);
 
     let (stopping, told) = watch::channel(false);
@@ -270,7 +284,7 @@ fn count(kind: &KindMetrics) -> impl FnMut(Change) + Send + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{HealthSettings, MetricsSettings};
+    use crate::settings::{BindAddress, HealthSettings, MetricsSettings};
 
     /// A controller that ends as soon as it begins.
     struct Brief {
@@ -298,15 +312,23 @@ mod tests {
 
     /// An operator that is never told to stop, with these controllers.
     async fn lived(parts: &[(&'static str, bool)]) -> String {
-        let settings = Settings {
+        let parts = parts.iter().map(|(name, panics)| Box::new(Brief { name, panics: *panics }) as Box<dyn Part>);
+        lived_with(parts.collect(), quiet()).await
+    }
+
+    /// Settings of an operator that serves nothing.
+    fn quiet() -> Settings {
+        Settings {
             metrics: MetricsSettings { enabled: false, ..MetricsSettings::default() },
             health: HealthSettings { enabled: false, ..HealthSettings::default() },
             ..Settings::default()
-        };
+        }
+    }
+
+    async fn lived_with(parts: Vec<Box<dyn Part>>, settings: Settings) -> String {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-        let parts = parts.iter().map(|(name, panics)| Box::new(Brief { name, panics: *panics }) as Box<dyn Part>);
         let (client, log, metrics) = (Client::try_from(config).unwrap(), EventLog::default(), Metrics::default());
-        let lived = life(parts.collect(), &settings, client, log, &metrics, std::future::pending()).await;
+        let lived = life(parts, &settings, client, log, &metrics, std::future::pending()).await;
         lived.unwrap_err().to_string()
     }
 
@@ -318,6 +340,77 @@ mod tests {
             panicked.starts_with("a controller ended by itself: ") && panicked.contains("it is broken"),
             "{panicked}"
         );
+    }
+
+    /// A controller that does nothing, and takes it that nobody needs events any more.
+    struct Rude;
+
+    impl Part for Rude {
+        fn name(&self) -> String {
+            "rude".to_owned()
+        }
+
+        fn start(
+            self: Box<Self>,
+            shared: &Shared<'_>,
+            mut stop: watch::Receiver<bool>,
+        ) -> Result<BoxFuture<'static, ()>> {
+            shared.recorder.close();
+            Ok(Box::pin(async move { drop(stop.wait_for(|stop| *stop).await) }))
+        }
+
+        fn declared(&self) -> Rules {
+            Rules::new()
+        }
+
+        fn definition(&self) -> Option<CustomResourceDefinition> {
+            None
+        }
+    }
+
+    #[tokio::test]
+    async fn an_operator_does_not_outlive_its_events() {
+        let ended = lived_with(vec![Box::new(Rude)], quiet()).await;
+        assert_eq!(ended, "the task that writes events ended by itself");
+    }
+
+    /// The log, as text.
+    #[derive(Clone, Default)]
+    struct Log(Arc<parking_lot::Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Log {
+        fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend_from_slice(text);
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn ports_that_the_system_chose_are_in_the_log() {
+        let free = || BindAddress::loopback(0);
+        for (metrics, health) in [(true, true), (true, false), (false, true), (false, false)] {
+            let settings = Settings {
+                metrics: MetricsSettings { enabled: metrics, address: free(), ..MetricsSettings::default() },
+                health: HealthSettings { enabled: health, address: free(), ..HealthSettings::default() },
+                ..Settings::default()
+            };
+            let log = Log::default();
+            let writes = log.clone();
+            let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writes.clone()).finish();
+            let logging = tracing::subscriber::set_default(subscriber);
+            lived_with(vec![Box::new(Brief { name: "a", panics: false })], settings).await;
+            drop(logging);
+            let text = String::from_utf8(log.0.lock().clone()).unwrap();
+            for (what, is_on) in [("metrics", metrics), ("probes", health)] {
+                let port = text.split_once(&format!("{what}=\"127.0.0.1:")).and_then(|(_, rest)| rest.split_once('"'));
+                let port = port.map(|(port, _)| port.parse::<u16>().unwrap());
+                assert_eq!(port.is_some_and(|port| port > 0), is_on, "{what}: {text}");
+            }
+        }
     }
 
     #[tokio::test]
