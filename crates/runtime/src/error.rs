@@ -81,7 +81,14 @@ pub fn retry(error: &Error) -> Retry {
     if error.find::<FieldErrors>().is_some() {
         return Retry::UntilChanged;
     }
-    error.judge(retry_write).unwrap_or(Retry::Backoff)
+    match error.find::<WriteError>() {
+        Some(own) => retry_write(own),
+        None => match error.find::<kube::Error>().and_then(WriteError::of_kube) {
+            // Who creates with a client of their own did not look into a cache that will catch up: it will still be there.
+            Some(WriteError::Exists { .. }) | None => Retry::Backoff,
+            Some(theirs) => retry_write(&theirs),
+        },
+    }
 }
 
 fn retry_write(error: &WriteError) -> Retry {
@@ -165,6 +172,14 @@ impl Error {
             return "Invalid";
         }
         self.judge(WriteError::reason).unwrap_or("Failed")
+    }
+
+    /// Whether no answer came: the server could not be reached, or its answer was lost. That is the same for all objects.
+    pub fn is_unanswered(&self) -> bool {
+        let unanswered = |error: &WriteError| {
+            matches!(error, WriteError::Unreachable { .. } | WriteError::Unknown { answered: false, .. })
+        };
+        self.judge(unanswered).unwrap_or(false)
     }
 
     /// What is to be said of the write that failed; a request of a kube client is judged like one.

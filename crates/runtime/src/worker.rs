@@ -79,6 +79,17 @@ pub struct Run {
     pub is_last: bool,
 }
 
+impl Run {
+    /// From this attempt on, an error that usually passes by itself (another writer was faster, the server failed) is one
+    /// that lasts. With the usual backoff that is seven seconds after the first.
+    const LASTS_FROM: u32 = 5;
+
+    /// Whether an error that usually passes by itself has been in the way for so long that it does not.
+    pub fn lasts(&self) -> bool {
+        self.attempt >= Self::LASTS_FROM
+    }
+}
+
 /// What is done for an object: the function a user writes, and what surrounds it.
 pub trait Reconciler: Send + Sync + 'static {
     /// Brings the world closer to what the object asks for.
@@ -226,7 +237,7 @@ async fn one(
     // Only who listens pays for the words.
     let why = causes.last().map(tracing::field::display);
     let span = tracing::info_span!("reconcile", controller = &**name, %key, attempt, cause = why);
-    let who = Who { name: name.clone(), key: key.clone(), span };
+    let who = Who { name: name.clone(), key: key.clone(), attempt, span };
     if !job.is_first() {
         let_go().await;
     }
@@ -248,6 +259,7 @@ async fn one(
 struct Who {
     name: Arc<str>,
     key: ObjectKey,
+    attempt: u32,
     /// Shown with every line, if lines of its level are.
     span: Span,
 }
@@ -392,8 +404,10 @@ fn judged(said: Result<Action, Error>, who: &Who) -> (Verdict, Outcome) {
             let outcome = policy(&error);
             let retried = !matches!(outcome, Outcome::GaveUp);
             match retry(&error) {
-                // Somebody else was faster; that is how it is meant to be.
-                Retry::Fresh => tracing::debug!(%error, "the reconcile begins again with what is new"),
+                // Somebody else was faster; that is how it is meant to be, for once.
+                Retry::Fresh if who.attempt < Run::LASTS_FROM => {
+                    tracing::debug!(%error, "the reconcile begins again with what is new")
+                }
                 _ => {
                     let (reason, text) = (error.get_reason(), format!("{error:#}"));
                     who.tell(|| tracing::warn!(reason, "error" = text, retried, "the reconcile failed"));
@@ -429,7 +443,7 @@ mod tests {
     use super::*;
 
     fn nobody() -> Who {
-        Who { name: "c".into(), key: ObjectKey::new(Some("a"), "b"), span: Span::none() }
+        Who { name: "c".into(), key: ObjectKey::new(Some("a"), "b"), attempt: 1, span: Span::none() }
     }
 
     /// Keeps the names and values of all spans, for a log that shows warnings only.
@@ -458,12 +472,25 @@ mod tests {
         let log = Spans::default();
         tracing::subscriber::with_default(log.clone(), || {
             let span = tracing::info_span!("reconcile");
-            let who = Who { name: "disruption-controller".into(), key: ObjectKey::new(Some("shop"), "web"), span };
+            let (name, key) = ("disruption-controller".into(), ObjectKey::new(Some("shop"), "web"));
+            let who = Who { name, key, attempt: 1, span };
             judged(Err(Error::new("no luck")), &who);
         });
         let text = log.0.lock().unwrap().clone();
         for expect in ["disruption-controller", "shop/web", "no luck"] {
             assert!(text.contains(expect), "{expect} is not in {text}");
+        }
+    }
+
+    #[test]
+    fn who_is_faster_for_ever_is_warned_of() {
+        for (attempt, expect) in [(1, false), (4, false), (5, true), (6, true)] {
+            let log = Spans::default();
+            tracing::subscriber::with_default(log.clone(), || {
+                let conflict = crate::WriteError::Conflict { message: "too late".into(), fields: Vec::new() };
+                judged(Err(conflict.into()), &Who { attempt, ..nobody() });
+            });
+            assert_eq!(log.0.lock().unwrap().contains("too late"), expect, "attempt {attempt}");
         }
     }
 

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use konverge::k8s_openapi::api::core::v1::Node;
 use konverge::k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as Told;
+use konverge::kube::Api;
+use konverge::kube::api::PostParams;
 use konverge::prelude::*;
 use konverge::serde_json::json;
 use konverge::{EventLog, HistoryFilter, READY, Settings};
@@ -188,6 +190,88 @@ async fn conflicts_and_outages_are_not_told() -> Result<()> {
     assert_eq!(fake.writes().only(|call| call.code != Some(201)).len(), 4, "{}", fake.writes());
     assert_eq!(fake.events().await?, [""; 0]);
     assert_eq!(ready(&fake.get("r").await?), None);
+    Ok(())
+}
+
+/// What usually passes by itself, and does not, is told after a while: a webhook that is down answers with 500 for ever.
+#[tokio::test(start_paused = true)]
+async fn conflicts_and_failures_of_the_server_that_last_are_told() -> Result<()> {
+    async fn apply(ctx: Context<Robot>) -> Result<Action> {
+        ctx.apply(ConfigMap::new(ctx.name())).await?;
+        Ok(Action::await_change())
+    }
+    async fn create_once(ctx: Context<Robot>) -> Result<Action> {
+        ctx.create_once(ConfigMap::new(ctx.name())).await?;
+        Ok(Action::await_change())
+    }
+    async fn create(ctx: Context<Robot>) -> Result<Action> {
+        let maps = Api::<konverge::k8s_openapi::api::core::v1::ConfigMap>::namespaced(ctx.client(), ctx.namespace());
+        maps.create(&PostParams::default(), &ConfigMap::new(ctx.name()).into_inner()).await?;
+        Ok(Action::await_change())
+    }
+    type Case = (Operator<Robot>, Verb, u16, &'static str, &'static str);
+    let robots = Operator::<Robot>::new;
+    let cases: [Case; 4] = [
+        (robots().reconcile(apply), Verb::Apply, 500, "failed calling webhook \"w.example.com\"", "Unknown"),
+        (robots().reconcile(apply), Verb::Apply, 409, "please apply your changes to the latest version", "Conflict"),
+        (robots().reconcile(create_once), Verb::Create, 409, "configmaps \"r\" already exists", "AlreadyExists"),
+        (robots().reconcile(create), Verb::Create, 409, "configmaps \"r\" already exists", "AlreadyExists"),
+    ];
+    for (operator, verb, code, words, reason) in cases {
+        let fake = Fake::new().with(robot("fine"));
+        fake.when::<ConfigMap>(verb).times(6).fail_with(code, words);
+        let running = fake.run(operator);
+        let told = fake.wait_until("r", is_ready_told).await?;
+        let (_, given, message) = ready(&told).unwrap_or_default();
+        assert_eq!(given, reason, "{code} {words}");
+        assert!(message.starts_with("reconcile failed: ") && message.contains(words), "{message}");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        fake.wait_until("r", |robot: &Robot| ready(robot).is_none()).await?;
+        running.stop().await?;
+        let events = fake.events().await?;
+        let [event] = events.as_slice() else { panic!("{events:?}") };
+        assert!(event.starts_with(&format!("Warning {reason} Robot default/r: ")) && event.contains(words), "{event}");
+    }
+    Ok(())
+}
+
+/// A server that is away is away for all objects: nothing is said on each of them, however long that lasts.
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_not_told() -> Result<()> {
+    async fn copy(ctx: Context<Robot>) -> Result<Action> {
+        ctx.apply(ConfigMap::new(ctx.name())).await?;
+        Ok(Action::await_change())
+    }
+    for how in ["no connection", "no answer", "its store is away"] {
+        let fake = Fake::new().with(robot("fine"));
+        let away = || fake.whenever([Verb::Apply, Verb::Patch, Verb::Create]).times(20);
+        match how {
+            "no connection" => away().unreachable(),
+            "no answer" => away().lose_answer(),
+            _ => away().fail(500),
+        }
+        let log = EventLog::default();
+        let running = fake.run(Operator::<Robot>::new().reconcile(copy).events(log.clone()));
+        tokio::time::sleep(Duration::from_secs(1200)).await;
+        fake.get::<ConfigMap>("r").await?;
+        running.stop().await?;
+        let told: Vec<String> = log.find(&HistoryFilter::default()).iter().map(|event| format!("{event:?}")).collect();
+        assert_eq!(told, [""; 0], "{how}");
+        assert_eq!(ready(&fake.get("r").await?), None, "{how}");
+    }
+    Ok(())
+}
+
+/// Two controllers of one kind that both fail say so in one condition, and do not revive each other by that.
+#[tokio::test(start_paused = true)]
+async fn reports_of_another_controller_wake_nobody() -> Result<()> {
+    let fake = Fake::new().with(robot("fails"));
+    let ((gold, golden), (silver, silvery)) = (counted(), counted());
+    let operator = gold.named("gold").and(silver.named("silver"));
+    let running = fake.run(operator.configure(|settings| settings.controller.backoff.max_retries = Some(2)));
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    running.stop().await?;
+    assert_eq!([golden, silvery].map(|count| count.load(Relaxed)), [3, 3]);
     Ok(())
 }
 

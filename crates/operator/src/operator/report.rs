@@ -1,6 +1,7 @@
 //! What people see of a reconcile that failed. In: the error, and the object as it is. Out: a Warning event and the
 //! condition `Ready=False` on the object, until a reconcile succeeds. Errors that pass by themselves (another writer was
-//! faster, the server is away) are not shown, and a condition that the operator's own code sets is never touched.
+//! faster, the server failed) are not shown before they have lasted for a while, a server that is away is not shown at
+//! all, and a condition that the operator's own code sets is never touched.
 //!
 //! The condition has to be known again after a restart of the operator, to be taken back. Nothing but its text can tell,
 //! so its message begins with words that only this file writes ([`Mark`]).
@@ -27,10 +28,13 @@ const REPORTED_WITHIN: Duration = Duration::from_secs(5);
 /// How much longer than its own limit a reconcile is given to end, for the report that it was too late.
 pub(super) const REPORTING: Duration = Duration::from_secs(11);
 
+/// How the reports of every controller begin.
+const BEGINNING: &str = "reconcile ";
+
 /// By what a controller's reports are known.
 #[derive(Clone, Debug)]
 pub(super) struct Mark {
-    /// How their messages begin: `reconcile failed`.
+    /// How their messages begin: `reconcile failed`. What every controller's begin with is [`BEGINNING`].
     text: String,
     /// What a server fills in where a report is the first that is in a status.
     defaults: Map<String, Value>,
@@ -40,7 +44,10 @@ impl Mark {
     /// The mark of a controller. One that was given a name has a mark of its own, because another controller may work on
     /// the same objects.
     pub fn of(controller: Option<&str>, definition: Option<&CustomResourceDefinition>) -> Self {
-        let text = controller.map_or_else(|| "reconcile failed".into(), |name| format!("reconcile of {name} failed"));
+        let text = match controller {
+            Some(name) => format!("{BEGINNING}of {name} failed"),
+            None => format!("{BEGINNING}failed"),
+        };
         let mut defaults = Map::new();
         let versions = definition.into_iter().flat_map(|definition| &definition.spec.versions);
         for version in versions {
@@ -75,14 +82,15 @@ impl Mark {
     }
 
     /// Whether all that differs between two states of an object is a report that came, changed or went. That is no reason
-    /// to reconcile: it would fail again, and never be given up.
+    /// to reconcile: it would fail again, and never be given up. Another controller's report is as little of one: two that
+    /// both fail would wake each other for ever.
     pub fn is_all_that_differs(&self, before: &Object, after: &Object) -> bool {
-        if !self.may_be_on(before) && !self.may_be_on(after) {
+        if !before.json().contains(BEGINNING) && !after.json().contains(BEGINNING) {
             return false;
         }
         let (before, mut after) = (before.value(), after.value());
-        let went = self.is_on(&before) && Conditions::of(&after).get(READY).is_none();
-        if !went && !self.is_on(&after) {
+        let went = is_reported(&before) && Conditions::of(&after).get(READY).is_none();
+        if !went && !is_reported(&after) {
             return false;
         }
         if before["status"].is_null()
@@ -92,6 +100,13 @@ impl Mark {
         }
         without_ready(before) == without_ready(after)
     }
+}
+
+/// Whether the condition `Ready` of an object is a report, whichever controller's.
+fn is_reported(object: &Value) -> bool {
+    let conditions = Conditions::of(object);
+    let message = conditions.get(READY).and_then(|ready| ready["message"].as_str()?.strip_prefix(BEGINNING));
+    message.is_some_and(|rest| rest.starts_with("failed") || rest.starts_with("of ") && rest.contains(" failed"))
 }
 
 /// An object without its condition `Ready` and without what every write changes.
@@ -114,9 +129,13 @@ fn without_ready(mut object: Value) -> Value {
     object
 }
 
-/// Whether an error is nobody's fault and over soon.
-fn passes(error: &Error) -> bool {
-    matches!(retry(error), Retry::Fresh | Retry::Outage | Retry::Hold(_) | Retry::Stop)
+/// Whether an error is nobody's fault and over soon, or not to be told because the server is away.
+fn passes(error: &Error, run: &Run) -> bool {
+    match retry(error) {
+        Retry::Hold(_) | Retry::Stop => true,
+        Retry::Fresh | Retry::Outage => !run.lasts() || error.is_unanswered(),
+        Retry::Backoff | Retry::After(_) | Retry::UntilChanged => false,
+    }
 }
 
 /// Whether objects of a kind may be given the condition `Ready`. Those of Kubernetes' own kinds have conditions of theirs,
@@ -136,7 +155,7 @@ pub(super) fn may_have_condition<R: Kind>(definition: Option<&CustomResourceDefi
 impl<R: Kind> Steps<R> {
     /// Shows an error on the object, unless it passes by itself, and gives it back.
     pub(super) async fn report(&self, context: &Context<R>, error: Error, run: &Run) -> Error {
-        if passes(&error) {
+        if passes(&error, run) {
             return error;
         }
         let error = Arc::new(error);
@@ -170,6 +189,18 @@ impl<R: Kind> Steps<R> {
                 let observed = ready["observedGeneration"].as_i64();
                 ready["message"] == condition.message.as_str() && observed == context.generation()
             });
+        let is_said = context.has_said_ready() && !is_ours;
+        // One failure says little about something that works.
+        let is_first = !is_final && run.attempt <= 1 && conditions.is_true(READY);
+        let is_set = self.has_conditions && !is_said && !is_first;
+        if matches!(retry(error), Retry::Fresh | Retry::Outage) {
+            // A server that does not take this, either, is away for all objects; an event on each of them would say so
+            // when it is over.
+            if !is_set || self.set_ready(context, condition).await {
+                self.warn(&current, error);
+            }
+            return;
+        }
         match given_up {
             _ if is_known => {}
             None => self.warn(&current, error),
@@ -178,16 +209,14 @@ impl<R: Kind> Steps<R> {
                 self.warn(&current, &Error::new(message).reason("GaveUp"));
             }
         }
-        let is_said = context.has_said_ready() && !is_ours;
-        // One failure says little about something that works.
-        let is_first = !is_final && run.attempt <= 1 && conditions.is_true(READY);
-        if self.has_conditions && !is_said && !is_first {
+        if is_set {
             self.set_ready(context, condition).await;
         }
     }
 
-    async fn set_ready(&self, context: &Context<R>, condition: Condition) {
-        let Err(unsaid) = context.report(condition).await else { return };
+    /// Sets the condition; tells whether the object has it.
+    async fn set_ready(&self, context: &Context<R>, condition: Condition) -> bool {
+        let Err(unsaid) = context.report(condition).await else { return true };
         match unsaid.get_reason() {
             "Invalid" => tracing::warn!(
                 %unsaid,
@@ -195,6 +224,7 @@ impl<R: Kind> Steps<R> {
             ),
             _ => tracing::debug!(%unsaid, "the condition could not be set"),
         }
+        false
     }
 
     /// Takes the report of an earlier failure back, because a reconcile succeeded.
@@ -247,6 +277,7 @@ mod tests {
     fn reports_are_told_from_other_changes() {
         let (ours, later) = (Some("reconcile failed: no"), Some("reconcile failed: never"));
         let (theirs, other) = (Some("1 of 3"), Some("reconcile of gold failed: no"));
+        let words = Some("reconcile of accounts begins");
         let mark = Mark::of(None, None);
         for (before, after, expect) in [
             ((1, None), (1, ours), true),
@@ -255,7 +286,12 @@ mod tests {
             ((1, theirs), (1, ours), true),
             ((1, ours), (1, theirs), false),
             ((1, None), (1, theirs), false),
-            ((1, None), (1, other), false),
+            ((1, None), (1, other), true),
+            ((1, ours), (1, other), true),
+            ((1, other), (1, None), true),
+            ((1, other), (1, theirs), false),
+            ((1, None), (1, words), false),
+            ((1, None), (2, other), false),
             ((1, None), (2, ours), false),
             ((1, ours), (2, ours), false),
             ((1, None), (2, None), false),

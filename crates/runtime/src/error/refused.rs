@@ -84,14 +84,16 @@ pub enum WriteError {
         /// Why.
         source: BoxError,
     },
-    /// Nobody knows whether it was written: the answer did not arrive. Look before doing anything that must not
-    /// happen twice.
+    /// Nobody knows whether it was written: the answer did not arrive, or was that the server failed. Look before doing
+    /// anything that must not happen twice.
     #[error("it is not known whether the API server did {act}")]
     Unknown {
         /// What was tried.
         act: Box<Act>,
         /// Why.
         source: BoxError,
+        /// Whether the server said so, as it does when a webhook fails it.
+        answered: bool,
     },
     /// This instance does not lead any more: nothing was sent.
     #[error(transparent)]
@@ -199,7 +201,7 @@ impl WriteError {
             429 | 503 => Self::Throttled { retry_after: pause(refusal.headers, &status), message },
             // An applied field that the schema does not declare: answered with 500, but the server is well.
             500 if message.starts_with(UNTYPED) => Self::Invalid { message, causes, by_server: true },
-            408 | 500.. if writes => Self::Unknown { act: Box::new(act), source: message.into() },
+            408 | 500.. if writes => Self::Unknown { act: Box::new(act), source: message.into(), answered: true },
             _ => Self::Other { code, message },
         }
     }
@@ -216,10 +218,11 @@ impl WriteError {
                 Some(Self::refused(act, true, Refusal { code, headers: &HeaderMap::new(), body: &body }))
             }
             kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => {
-                let connected = !never_connected(error);
-                let source: BoxError = error.to_string().into();
-                let act = Box::new(act);
-                Some(if connected { Self::Unknown { act, source } } else { Self::Unreachable { act, source } })
+                let (act, source) = (Box::new(act), BoxError::from(error.to_string()));
+                Some(match never_connected(error) {
+                    true => Self::Unreachable { act, source },
+                    false => Self::Unknown { act, source, answered: false },
+                })
             }
             _ => None,
         }
@@ -229,7 +232,7 @@ impl WriteError {
     pub(crate) fn unanswered(act: Act, writes: bool, source: BoxError) -> Self {
         let act = Box::new(act);
         if writes && !never_connected(&*source) {
-            Self::Unknown { act, source }
+            Self::Unknown { act, source, answered: false }
         } else {
             Self::Unreachable { act, source }
         }

@@ -80,7 +80,8 @@ fn an_error_of_kube_is_judged_like_a_write() {
     for (wrap, how) in cases {
         for (error, reason, expect) in [
             (api(Status::modified("apps", "deployments", "web")), "Conflict", Retry::Fresh),
-            (api(Status::already_exists("apps", "deployments", "web")), "AlreadyExists", Retry::Fresh),
+            // But for this: whoever sent it looked into no cache that will catch up.
+            (api(Status::already_exists("apps", "deployments", "web")), "AlreadyExists", Retry::Backoff),
             (api(throttled().retry_after(3)), "Throttled", Retry::Hold(Duration::from_secs(3))),
             (api(throttled()), "Throttled", Retry::Outage),
             (api(Status::not_found("apps", "deployments", "web")), "NotFound", Retry::Backoff),
@@ -95,6 +96,29 @@ fn an_error_of_kube_is_judged_like_a_write() {
             let error = wrap(error);
             assert_eq!((error.get_reason(), retry(&error)), (reason, expect), "{text}, {how}");
         }
+    }
+}
+
+/// A server that fails is there; one that does not answer may be away.
+#[test]
+fn an_answer_is_told_from_none() {
+    let failed = || Status::internal("failed calling webhook");
+    let kube = |status: Status| {
+        let status: kube::core::Status = serde_json::from_str(&json(status)).unwrap();
+        Error::from(kube::Error::Api(status.boxed()))
+    };
+    let lost = |kind: std::io::ErrorKind| Error::from(kube::Error::Service(std::io::Error::from(kind).into()));
+    for (error, expect) in [
+        (Error::from(refused(500, &[], &json(failed()))), false),
+        (Error::from(refused(409, &[], &json(Status::modified("apps", "deployments", "web")))), false),
+        (kube(failed()), false),
+        (Error::new("no"), false),
+        (Error::from(WriteError::unanswered(act(), true, "reset".into())), true),
+        (Error::from(WriteError::unanswered(act(), false, "reset".into())), true),
+        (lost(std::io::ErrorKind::ConnectionRefused), true),
+        (lost(std::io::ErrorKind::ConnectionReset), true),
+    ] {
+        assert_eq!(error.is_unanswered(), expect, "{error:?}");
     }
 }
 
