@@ -133,8 +133,12 @@ impl<R: Kind> Context<R> {
     /// An object that is made once and then left alone: a generated password, a certificate, data that users fill in.
     /// Answers with the object as it is, whoever made it; what is given here counts only if there is none.
     ///
-    /// It belongs to the reconciled object like what is applied, so it goes with it, and is made anew if somebody deletes
-    /// it. Nothing in it is ever changed or put back. Of two that make it at the same time one is first; the other's
+    /// What is made here belongs to the reconciled object like what is applied, so it goes with it, and is made anew if
+    /// somebody deletes it. What was there before, as a Secret that a user brings along, stays its maker's: it does not go
+    /// with the object, and its change or deletion wakes nobody, unless
+    /// [`Operator::refers_to`](crate::Operator::refers_to) names it.
+    ///
+    /// Nothing in it is ever changed or put back. Of two that make it at the same time one is first; the other's
     /// reconcile is tried again, and gets what the first has made. Like [`Context::apply`] it watches the kind: the rules
     /// for it are those of [`Operator::owns`](crate::Operator::owns).
     ///
@@ -205,7 +209,7 @@ impl<R: Kind> Context<R> {
     }
 
     /// The objects of a kind in this namespace; for a cluster-scoped object, in all namespaces. The kind is watched from
-    /// now on.
+    /// now on. In a cleanup the server is asked: a write whose answer was lost may have come through after all.
     pub async fn list<T: Kind>(&self) -> Result<Vec<T>> {
         self.here().list().await
     }
@@ -234,8 +238,8 @@ impl<R: Kind> Context<R> {
     /// Says what is true of the object now. What is not mentioned goes, but for conditions; what is so already is not
     /// written.
     ///
-    /// Two fields of a status are filled by the framework. `observedGeneration`, if the status has it and it is not set, is
-    /// the generation that was reconciled. `conditions: Vec<Condition>` may be left empty: conditions stay until they are
+    /// Two fields of a status are filled by the framework. `observedGeneration`, if the status has it and it is not set or
+    /// is as it was read, is the generation that was reconciled. `conditions: Vec<Condition>` may be left empty: conditions stay until they are
     /// set or removed, and those that are given get their time and generation.
     ///
     /// ```
@@ -328,7 +332,10 @@ impl<R: Kind> Context<R> {
         const GENERATION: &str = "observedGeneration";
         let mut fields = serde_json::to_value(status)?;
         if let (Some(generation), Some(all)) = (self.generation(), fields.as_object_mut()) {
-            let is_unset = all.get(GENERATION).is_none_or(|given| given.is_null() || given == 0);
+            // What the object said when this reconcile read it came along with the rest of its status.
+            let read = self.0.object.pointer("/status/observedGeneration").and_then(|text| text.parse::<i64>().ok());
+            let is_unset = |given: &Value| given.is_null() || given == 0 || read.is_some() && given.as_i64() == read;
+            let is_unset = all.get(GENERATION).is_none_or(is_unset);
             if is_unset && (self.0.engine.observes_generation || all.contains_key(GENERATION)) {
                 all.insert(GENERATION.to_owned(), generation.into());
             }

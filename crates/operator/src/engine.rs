@@ -6,15 +6,19 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{
-    Adopt, Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Event, Member, OWNER_LABEL, Object,
-    Owner, Recorder, SetStep, Severity, Subject, Target, Trigger, WatchState, Writer,
+    Adopt, Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Event, Member, Mode, OWNER_LABEL,
+    Object, Owner, Recorder, SetStep, Severity, Subject, Target, Trigger, WatchState, Writer,
 };
 use kube::Client;
+use kube::api::ListParams;
 use kube::core::ApiResource;
 use parking_lot::RwLock;
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::children::{ChildKind, Converged};
 use crate::index::Indexes;
@@ -26,6 +30,17 @@ use crate::within::Absence;
 /// How long a reconcile waits for a cache to be filled: long enough for a large list, short enough that a missing
 /// permission is seen.
 const FILLED_WITHIN: Duration = Duration::from_secs(30);
+
+/// How much of a list is asked for at once: as much as clients of Kubernetes ask for.
+const PAGE: u32 = 500;
+
+/// A part of a list.
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: ListMeta,
+    items: Vec<Box<RawValue>>,
+}
 
 /// What the reconciles of one controller share.
 pub(crate) struct Engine {
@@ -292,10 +307,25 @@ impl Engine {
         Ok(found.map(serde_json::from_value).transpose()?)
     }
 
-    /// The objects of a kind in a namespace, or in all that are looked at, that a selector selects. From its cache, which
-    /// is watched from now on.
-    pub async fn list<T: Kind>(&self, namespace: Option<&str>, selector: &LabelSelector) -> Result<Vec<T>, Error> {
-        self.collect(namespace, |cache| cache.list(namespace, selector)).await
+    /// The objects of a kind in a namespace, or in all that are looked at, that a selector selects. The kind is watched from
+    /// now on, and its cache is asked, unless that may lack something.
+    pub async fn list<T: Kind>(
+        &self,
+        namespace: Option<&str>,
+        selector: &LabelSelector,
+        absence: Absence,
+    ) -> Result<Vec<T>, Error> {
+        let mut found = Vec::new();
+        for (place, cache) in self.looked_at::<T>(namespace) {
+            found.extend(match absence {
+                Absence::Believed => {
+                    self.filled(&cache).await?;
+                    cache.list(namespace, selector)
+                }
+                Absence::Doubted => self.ask::<T>(place, selector).await?,
+            });
+        }
+        found.iter().map(|object| Ok(object.decode()?)).collect()
     }
 
     /// The same for those that an index finds under a value.
@@ -304,26 +334,49 @@ impl Engine {
         namespace: Option<&str>,
         index: &str,
         value: &str,
+        absence: Absence,
     ) -> Result<Vec<T>, Error> {
         let index = self.indexes.of::<T>(index)?;
         let inside = |object: &Arc<Object>| namespace.is_none() || object.namespace() == namespace;
-        let find = |cache: &Cache| index.find(cache, value).into_iter().filter(inside).collect();
-        self.collect(namespace, find).await
-    }
-
-    async fn collect<T: Kind>(
-        &self,
-        namespace: Option<&str>,
-        find: impl Fn(&Cache) -> Vec<Arc<Object>>,
-    ) -> Result<Vec<T>, Error> {
-        let places = if namespace.is_some() { vec![namespace] } else { self.places::<T>() };
         let mut found = Vec::new();
-        for place in places {
-            let cache = self.watched::<T>(place).unwrap_or_else(|| self.owned::<T>(place));
-            self.filled(&cache).await?;
-            found.extend(find(&cache));
+        for (place, cache) in self.looked_at::<T>(namespace) {
+            match absence {
+                Absence::Believed => {
+                    self.filled(&cache).await?;
+                    found.extend(index.find(&cache, value).into_iter().filter(inside));
+                }
+                Absence::Doubted => {
+                    let all = self.ask::<T>(place, &LabelSelector::default()).await?;
+                    found.extend(all.into_iter().filter(|object| index.finds(object, value)));
+                }
+            }
         }
         found.iter().map(|object| Ok(object.decode()?)).collect()
+    }
+
+    /// Where a kind is looked at for what lies in a namespace, or in any, and the caches of it, watched from now on.
+    fn looked_at<'a, T: Kind>(&'a self, namespace: Option<&'a str>) -> Vec<(Option<&'a str>, Cache)> {
+        let places = if namespace.is_some() { vec![namespace] } else { self.places::<T>() };
+        let cache = |place| self.watched::<T>(place).unwrap_or_else(|| self.owned::<T>(place));
+        places.into_iter().map(|place| (place, cache(place))).collect()
+    }
+
+    /// What the server has of a kind in a namespace, or in all.
+    async fn ask<T: Kind>(&self, namespace: Option<&str>, selector: &LabelSelector) -> Result<Vec<Arc<Object>>, Error> {
+        let (api, request) = (T::resource(), kube::core::Request::new(T::url_path(&(), namespace)));
+        let mut params = ListParams::default().labels(&selector.to_string()).limit(PAGE);
+        let mut found = Vec::new();
+        loop {
+            let request = request.list(&params).map_err(kube::Error::BuildRequest)?;
+            let page: Page = self.client.request(request).await?;
+            for object in &page.items {
+                found.push(Arc::new(Object::parse(&api, object.get(), Mode::Full)?));
+            }
+            match page.metadata.continue_ {
+                Some(more) if !more.is_empty() => params = params.continue_token(&more),
+                _ => return Ok(found),
+            }
+        }
     }
 
     /// Deletes one object; that there is none is fine.

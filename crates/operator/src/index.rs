@@ -48,6 +48,11 @@ impl Index {
         Self { id: format!("konverge/{}", NEXT.fetch_add(1, Relaxed)), values: Arc::new(values) }
     }
 
+    /// Whether an object is found under a value.
+    pub fn finds(&self, object: &Object, value: &str) -> bool {
+        (self.values)(object).iter().any(|one| one == value)
+    }
+
     /// What a cache has under a value.
     pub fn find(&self, cache: &Cache, value: &str) -> Vec<Arc<Object>> {
         let values = self.values.clone();

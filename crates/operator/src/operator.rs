@@ -178,8 +178,8 @@ impl<R: Kind> Operator<R> {
     }
 
     /// What else is done when a reconcile or a cleanup fails: usually, to say so in the status. It is asked after every
-    /// failure that lasts, by an error, a panic or the time limit, and not when another writer was faster or the server is
-    /// away. [`Error::get_reason`] has one word for it, the error itself the rest.
+    /// failure that lasts, by an error, a panic or the time limit; if another writer was faster or the server fails, when
+    /// that comes five times in a row; and not when the server is away. [`Error::get_reason`] has one word for it, the error itself the rest.
     ///
     /// Without it, a failure is an event and the condition `Ready=False` on the object, which goes when a reconcile
     /// succeeds. A hook that sets `Ready` itself keeps it: the framework leaves a condition alone that the operator's code
@@ -259,7 +259,7 @@ impl<R: Kind> Operator<R> {
             engine.places::<T>().into_iter().for_each(|place| drop(engine.owned::<T>(place)));
             Ok(())
         }));
-        self.needs::<T>(["list", "watch", "create", "patch", "delete"])
+        self.needs::<T>(["create", "patch", "delete"]).sees::<T>()
     }
 
     /// Watches another kind; `map` says which objects a changed one concerns. If it is these objects that
@@ -271,7 +271,7 @@ impl<R: Kind> Operator<R> {
     /// Watches another kind, or some of it.
     pub fn watch<T: Kind>(mut self, watch: Watch<T>) -> Self {
         self.watches.push(Box::new(move |engine| watch.begin(engine)));
-        self.needs::<T>(["list", "watch"])
+        self.sees::<T>()
     }
 
     /// Watches a kind that these objects name: whenever such an object comes, changes or goes, those that name it are
@@ -279,7 +279,7 @@ impl<R: Kind> Operator<R> {
     ///
     /// An operator that looks at some namespaces only ([`Settings`](crate::Settings)) also watches those that names lead
     /// to, from the first such name on. Which these are only the objects tell, so the Roles that `--print-rbac` prints are
-    /// for the namespaces of the settings: whoever lets objects name others grants `list` and `watch` there. Until then
+    /// for the namespaces of the settings: whoever lets objects name others grants `get`, `list` and `watch` there. Until then
     /// such an object is not reconciled, and an event on it says which rule is missing.
     ///
     /// ```
@@ -292,7 +292,7 @@ impl<R: Kind> Operator<R> {
     /// ```
     pub fn refers_to<T: Kind>(mut self, names: impl Fn(&R) -> Vec<String> + Send + Sync + 'static) -> Self {
         self.watches.push(Box::new(references::<R, T>(names)));
-        self.needs::<T>(["list", "watch"])
+        self.sees::<T>()
     }
 
     /// Lets [`Context::list_by_index`] find objects of a kind without looking at all of them: `values` says under which
@@ -319,7 +319,7 @@ impl<R: Kind> Operator<R> {
         values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
         self.indexes.add::<T>(name.into(), Index::new(values));
-        self.needs::<T>(["list", "watch"])
+        self.sees::<T>()
     }
 
     /// Something that all reconciles and cleanups share: a client of another system, a pool, counters. They get it by
@@ -352,6 +352,12 @@ impl<R: Kind> Operator<R> {
     pub fn needs<T: Kind>(mut self, verbs: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         self.rules = self.rules.allow::<T>(verbs);
         self
+    }
+
+    /// What it takes to watch a kind, and to ask the server where a cache is not believed: in cleanups, and after another
+    /// writer was faster.
+    fn sees<T: Kind>(self) -> Self {
+        self.needs::<T>(["get", "list", "watch"])
     }
 
     /// What this operator, with all its kinds, has to be allowed, as far as it says so: its own kinds, their status and

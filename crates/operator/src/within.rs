@@ -39,19 +39,19 @@ impl<'a> Within<'a> {
 
     /// The objects of a kind.
     pub async fn list<T: Kind>(self) -> Result<Vec<T>> {
-        self.engine.list(self.namespace_of::<T>(), &LabelSelector::default()).await
+        self.engine.list(self.namespace_of::<T>(), &LabelSelector::default(), self.absence).await
     }
 
     /// The objects of a kind that have these labels.
     pub async fn list_by<T: Kind>(self, selector: Selector) -> Result<Vec<T>> {
         let terms: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let selector = LabelSelector::parse(&terms.join(",")).map_err(Error::permanent)?;
-        self.engine.list(self.namespace_of::<T>(), &selector).await
+        self.engine.list(self.namespace_of::<T>(), &selector, self.absence).await
     }
 
     /// The objects of a kind that an index finds under a value: see [`Operator::index`](crate::Operator::index).
     pub async fn list_by_index<T: Kind>(self, index: &str, value: &str) -> Result<Vec<T>> {
-        self.engine.list_by_index(self.namespace_of::<T>(), index, value).await
+        self.engine.list_by_index(self.namespace_of::<T>(), index, value, self.absence).await
     }
 
     /// Deletes an object; that there is none is fine.

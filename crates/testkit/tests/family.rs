@@ -168,14 +168,14 @@ async fn what_was_used_is_what_has_to_be_allowed() -> Result<()> {
     assert_eq!(undeclared.to_string(), "watch, patch, delete configmaps; watch, patch secrets", "{}", fake.calls());
     let declared = operator().owns::<ConfigMap>().owns::<Secret>();
     assert!(fake.used().without(&declared.rules()).is_empty());
-    // What is declared beyond that: lists for servers that cannot stream them, creates that an apply may be, and what a
-    // wider test would use.
+    // What is declared beyond that: lists for servers that cannot stream them, creates that an apply may be, and what
+    // conflicts, cleanups and a wider test would use.
     let needless = declared.rules().without(&fake.used());
     assert_eq!(
         needless,
         Rules::new()
-            .allow::<ConfigMap>(["list", "create"])
-            .allow::<Secret>(["list", "create", "delete"])
+            .allow::<ConfigMap>(["get", "list", "create"])
+            .allow::<Secret>(["get", "list", "create", "delete"])
             .allow::<konverge::k8s_openapi::api::events::v1::Event>(["create", "patch"])
             .allow::<Family>(["get", "list"])
             .allow_part::<Family>("status", ["patch"])

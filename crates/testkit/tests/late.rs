@@ -172,18 +172,48 @@ async fn a_cleanup_does_not_believe_that_nothing_is_there() -> Result<()> {
             None => Ok(()),
         }
     }
-    for operator in [Operator::new().on_delete(by_name), Operator::new().on_delete(after_a_look)] {
+    async fn by_labels(ctx: konverge::Context<Thing>) -> Result<()> {
+        let there = ctx.within("kube-system");
+        for map in there.list_by::<ConfigMap>(Selector::new().insert("of", "t")).await? {
+            there.delete::<ConfigMap>(map.key().name()).await?;
+        }
+        Ok(())
+    }
+    async fn by_index(ctx: konverge::Context<Thing>) -> Result<()> {
+        for map in ctx.everywhere().list_by_index::<ConfigMap>("data", "of t").await? {
+            let key = map.key();
+            ctx.within(key.namespace().unwrap_or_default()).delete::<ConfigMap>(key.name()).await?;
+        }
+        Ok(())
+    }
+    let data = |map: &ConfigMap| map.get("of").map(|of| format!("of {of}")).into_iter().collect();
+    for (at, operator) in [
+        Operator::new().on_delete(by_name),
+        Operator::new().on_delete(after_a_look),
+        Operator::new().on_delete(by_labels),
+        Operator::new().on_delete(by_index).index("data", data),
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let cluster = cluster().await?;
-        let (stop, running) = run_late_for("/configmaps", &cluster, operator.reconcile(idle).owns::<ConfigMap>());
+        let operator = operator.reconcile(idle).owns::<ConfigMap>();
+        let rules = operator.rules();
+        let (stop, running) = run_late_for("/configmaps", &cluster, operator);
         cluster.create(thing(1)).await?;
         cluster.wait_until("t", |thing: &Thing| thing.metadata.finalizers.is_some()).await?;
         tokio::time::sleep(3 * LAG).await;
-        cluster.create(ConfigMap::new("lost").namespace("kube-system")).await?;
+        let lost = ConfigMap::new("lost").namespace("kube-system").label("of", "t").data("of", "t");
+        cluster.create(ConfigMap::new("other").namespace("kube-system").data("of", "s")).await?;
+        cluster.create(lost).await?;
         cluster.delete::<Thing>("t").await?;
         cluster.wait_gone::<Thing>("t").await?;
-        assert!(cluster.find::<ConfigMap>("kube-system/lost").await?.is_none(), "it is left behind");
+        assert!(cluster.find::<ConfigMap>("kube-system/lost").await?.is_none(), "cleanup {at}: it is left behind");
+        assert!(cluster.find::<ConfigMap>("kube-system/other").await?.is_some(), "cleanup {at}: it took another's");
         drop(stop);
         running.await.unwrap()?;
+        let missing = cluster.used().without(&rules);
+        assert!(missing.is_empty(), "cleanup {at}: undeclared: {missing}");
     }
     Ok(())
 }
@@ -233,5 +263,25 @@ async fn children_of_an_owner_that_is_deleted_without_them_stay() -> Result<()> 
             running.await.unwrap()?;
         }
     }
+    Ok(())
+}
+
+/// An apply that may not take an object over names the version it expects. If another writer was faster the object is read
+/// again, which the rules of the operator have to allow.
+#[tokio::test(start_paused = true)]
+async fn what_is_read_after_a_conflict_is_declared() -> Result<()> {
+    async fn copy(ctx: konverge::Context<Thing>) -> Result<Action> {
+        ctx.apply(ConfigMap::new("c").data("size", ctx.resource().spec.size.to_string())).await?;
+        Ok(Action::await_change())
+    }
+    let operator = || Operator::<Thing>::new().reconcile(copy).owns::<ConfigMap>();
+    let fake = konverge_testkit::Fake::new().with(thing(1));
+    fake.reconcile(&operator(), "t").await?;
+    fake.edit("t", |thing: &mut Thing| thing.spec.size = 2).await?;
+    fake.when::<ConfigMap>(Verb::Apply).once().conflict();
+    fake.reconcile(&operator(), "t").await?;
+    let missing = fake.used().without(&operator().rules());
+    assert!(missing.is_empty(), "undeclared: {missing}, {}", fake.calls());
+    assert!(fake.calls().to_string().contains("get ConfigMap"), "{}", fake.calls());
     Ok(())
 }

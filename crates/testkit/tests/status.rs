@@ -74,6 +74,27 @@ async fn an_observed_generation_that_is_given_stays() -> Result<()> {
     Ok(())
 }
 
+/// A status that was read, changed in part and written back is about what was reconciled now.
+#[tokio::test]
+async fn an_observed_generation_that_was_read_is_not_kept() -> Result<()> {
+    let fake = Fake::new().with(Shop::new("s", ShopSpec { doors: 0 }));
+    let operator = Operator::<Shop>::new().reconcile(async |ctx: Context<Shop>| {
+        let mut status = ctx.resource().status.clone().unwrap_or_default();
+        status.phase = format!("{} doors", ctx.resource().spec.doors);
+        ctx.set_status(status.clone()).await?;
+        // Once more, with what was read before the first write.
+        ctx.set_status(ShopStatus { phase: status.phase + "!", ..status }).await?;
+        Ok(Action::await_change())
+    });
+    for generation in 1..=3 {
+        fake.edit("s", |shop: &mut Shop| shop.spec.doors = generation - 1).await?;
+        fake.reconcile(&operator, "s").await?;
+        let status = fake.get::<Shop>("s").await?.status.unwrap_or_default();
+        assert_eq!(status.observed_generation, Some(generation.into()), "{}", status.phase);
+    }
+    Ok(())
+}
+
 /// Conditions of a field are a map for server-side apply, like those of every other kind.
 #[test]
 fn conditions_are_told_apart_by_their_type() {

@@ -83,7 +83,7 @@ async fn those_that_name_an_object_are_woken() -> Result<()> {
                 assert_ne!(reader.spec.reads, "panic", "one that makes the function panic names nobody");
                 vec![reader.spec.reads.clone()]
             });
-        assert!(Rules::new().allow::<Secret>(["list", "watch"]).without(&operator.rules()).is_empty());
+        assert!(Rules::new().allow::<Secret>(["get", "list", "watch"]).without(&operator.rules()).is_empty());
         let cluster = Cluster::start().await?;
         cluster.install::<Reader>().await?;
         cluster
