@@ -33,9 +33,28 @@ impl Body {
         Self(Kind::Ready(bytes.into()))
     }
 
+    /// The same. What is kept is dropped with the last byte of a body that is ready.
+    pub(crate) fn keeping(self, kept: Option<impl Send + 'static>) -> Self {
+        match (self.0, kept) {
+            (Kind::Ready(bytes), Some(kept)) => Self(Kind::Ready(Bytes::from_owner(Keeping { bytes, _kept: kept }))),
+            (kind, _) => Self(kind),
+        }
+    }
+
     /// Piece by piece.
     pub fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         Self(Kind::Stream(Box::pin(pieces)))
+    }
+}
+
+struct Keeping<K> {
+    bytes: Bytes,
+    _kept: K,
+}
+
+impl<K> AsRef<[u8]> for Keeping<K> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

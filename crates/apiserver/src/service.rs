@@ -15,6 +15,7 @@ use futures_util::FutureExt;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, header};
 use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 use tower_service::Service;
 
 use konverge_core::{Status, StatusDetails};
@@ -222,13 +223,15 @@ impl Call {
         let wanted = self.wanted(Shape::Object)?;
         wanted.check_shape(false)?;
         let entry = read::get(&*self.server.store, &self.resource, self.namespace(), self.name(), &self.query)?;
+        let room = self.text_room(&wanted, entry.value.len()).await;
         let bytes = match (&self.resource.scale, part) {
             (Some(paths), Part::Scale) => {
                 self.scale_form(&wanted)?.object(&scale::of(&self.resource.view(&entry), paths))
             }
             _ => self.form(&wanted)?.entry(&self.resource, &entry),
         };
-        Ok(self.respond(200, &wanted, bytes, &[]).await)
+        let response = self.respond(200, &wanted, bytes, &[]).await;
+        Ok(response.map(|body| body.keeping(room)))
     }
 
     async fn list(&self) -> Result<Response<Body>, Status> {
@@ -239,9 +242,12 @@ impl Call {
         let namespace = self.namespace();
         let store = &*self.server.store;
         let listed = read::list(store, &self.resource, namespace, &filter, &options, &self.query).await?;
+        let bytes = listed.entries.iter().map(|entry| entry.value.len()).sum();
         let pieces = self.form(&wanted)?.list(self.resource.clone(), listed);
         if wanted.encoding == Encoding::Yaml {
-            return Ok(self.respond(200, &wanted, pieces.into_bytes().await, &[]).await);
+            let room = self.text_room(&wanted, bytes).await;
+            let response = self.respond(200, &wanted, pieces.into_bytes().await, &[]).await;
+            return Ok(response.map(|body| body.keeping(room)));
         }
         Ok(typed(200, wanted.encoding.content_type(), Body::stream(pieces.into_stream())))
     }
@@ -434,8 +440,18 @@ impl Call {
         Ok(self.respond(code, wanted, bytes, warnings).await)
     }
 
+    /// Room for an answer that is made from so many bytes, if it is a text that another thread writes.
+    async fn text_room(&self, wanted: &Wanted, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let plain = wanted.encoding == Encoding::Json && !self.is_pretty(wanted);
+        if plain { None } else { self.server.workers.text_room(bytes).await }
+    }
+
+    fn is_pretty(&self, wanted: &Wanted) -> bool {
+        wanted.pretty || self.query.flag("pretty")
+    }
+
     async fn respond(&self, code: u16, wanted: &Wanted, json: Vec<u8>, warnings: &[String]) -> Response<Body> {
-        let (encoding, pretty) = (wanted.encoding, wanted.pretty || self.query.flag("pretty"));
+        let (encoding, pretty) = (wanted.encoding, self.is_pretty(wanted));
         let bytes = match encoding {
             Encoding::Json if !pretty => json,
             encoding => self.server.workers.write_text(json, move |json| encode(encoding, pretty, json)).await,

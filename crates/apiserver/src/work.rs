@@ -22,6 +22,11 @@ const MAX_WAITING: usize = 64;
 /// Texts longer than this are turned into YAML on another thread: that takes about 100 ns a byte.
 const LONG_TEXT: usize = 32 * 1024;
 
+/// What long texts that are read may take together, from before they are written until their clients have them. The
+/// listener asks for room before a request begins, and these wait for a thread after that, so that thousands of them would
+/// all be in memory before the first one counts. Enough for 30 of the largest objects; a list that is larger goes alone.
+const TEXTS_KIB: u32 = 64 * 1024;
+
 /// The most that one request may compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
@@ -53,6 +58,8 @@ pub(crate) struct Workers {
     waiting: Semaphore,
     /// Whoever writes YAML never waits for a slot, so that one who has a slot can wait for it.
     writers: Arc<Semaphore>,
+    /// Each permit is a KiB of texts.
+    texts: Arc<Semaphore>,
 }
 
 /// Cancels the work when nobody waits for it any more.
@@ -74,6 +81,7 @@ impl Workers {
             slots: Arc::new(Semaphore::new(slots)),
             waiting: Semaphore::new(slots + MAX_WAITING),
             writers: Arc::new(Semaphore::new(slots)),
+            texts: Arc::new(Semaphore::new(TEXTS_KIB as usize)),
         }
     }
 
@@ -101,6 +109,17 @@ impl Workers {
         let budget = Arc::new(Budget::new(self.limits.steps, self.limits.bytes));
         let _cancel = CancelOnDrop(budget.clone());
         on_a_thread(slot, move |runtime| runtime.block_on(request(budget))).await
+    }
+
+    /// Waits until a text of about so many bytes may be in memory, until the answer is dropped; none if it is short. Not to
+    /// be waited for by one who has a slot: how long it takes is up to the clients that have the other texts.
+    pub async fn text_room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        if bytes <= LONG_TEXT {
+            return None;
+        }
+        // As JSON and as what is made of it.
+        let kib = u32::try_from(bytes / 512).map_or(TEXTS_KIB, |kib| kib.min(TEXTS_KIB));
+        Some(self.texts.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed"))
     }
 
     /// Runs `write` on another thread if the text is long.

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use http::Request;
 use http_body_util::StreamBody;
 use serde_json::{Value, json};
@@ -243,4 +245,39 @@ async fn long_reads_let_others_go_between() {
     cluster.delete(CONFIG_MAPS).await.expect(200);
     assert!(turns.load(Ordering::Relaxed) - before >= 3);
     others.abort();
+}
+
+/// Those who wait for a text have nothing of it in memory, and go on when those who have one let it go.
+#[tokio::test]
+async fn texts_that_nobody_reads_do_not_pile_up() {
+    let cluster = Cluster::new().await;
+    let mut large = config_map("large");
+    large["data"] = json!({"a": "x".repeat(900_000)});
+    cluster.post(CONFIG_MAPS, &large).await.expect(201);
+    let short = config_map("short");
+    cluster.post(CONFIG_MAPS, &short).await.expect(201);
+    let get = |query: &str, accept: &str| {
+        let request = Request::get(format!("{CONFIG_MAPS}{query}")).header("accept", accept);
+        cluster.send(request.body(http_body_util::Full::new(Bytes::new())).unwrap())
+    };
+    for (query, accept) in [("/large?pretty=true", "application/json"), ("", "application/yaml")] {
+        let mut asked: FuturesUnordered<_> = (0..60).map(|_| get(query, accept)).collect();
+        let mut unread = Vec::new();
+        let all = async {
+            while let Some(response) = asked.next().await {
+                assert_eq!(response.status(), 200);
+                unread.push(response);
+            }
+        };
+        let over = tokio::time::timeout(Duration::from_secs(5), all).await;
+        assert!(over.is_err(), "{accept}: 60 answers of 900 kB were in memory together");
+        assert!(unread.len() <= 40, "{accept}: {}", unread.len());
+        // Short ones and those that need no other thread do not wait.
+        assert_eq!(get("/short?pretty=true", accept).await.status(), 200);
+        assert_eq!(get("/large", "application/json").await.status(), 200);
+        drop(unread);
+        while let Some(response) = asked.next().await {
+            assert_eq!(response.status(), 200, "{accept}");
+        }
+    }
 }
