@@ -278,7 +278,7 @@ impl<R: Kind> Operator<R> {
     /// reconciled. `names` says which; one with a slash is in another namespace.
     ///
     /// An operator that looks at some namespaces only ([`Settings`](crate::Settings)) also watches those that names lead
-    /// to, from the first such name on. Which these are only the objects tell, so the Roles that `--print-rbac` prints are
+    /// to, as long as there are such names. Which these are only the objects tell, so the Roles that `--print-rbac` prints are
     /// for the namespaces of the settings: whoever lets objects name others grants `get`, `list` and `watch` there. Until then
     /// such an object is not reconciled, and an event on it says which rule is missing.
     ///

@@ -1,14 +1,14 @@
 //! What is watched besides the objects themselves, and how much of it. In: a kind, whom its changes concern, selectors. Out:
 //! a target and a trigger for the engine.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use konverge_core::{FieldSelector, LabelSelector, ObjectKey};
-use konverge_runtime::{Cache, Error, Mode, Object, Predicate, Result, Target, Trigger};
+use konverge_runtime::{Cache, Change, Error, Mode, Object, Predicate, Result, Subscription, Target, Trigger};
 use parking_lot::Mutex;
 use serde::Deserialize;
 
@@ -100,6 +100,9 @@ impl<T: Kind> Watch<T> {
 /// What an object names, as a user's function tells.
 type Names<R> = Arc<dyn Fn(&R) -> Vec<String> + Send + Sync>;
 
+/// In which namespaces besides those that are looked at an object names something.
+type Beyond<R> = Arc<dyn Fn(&R) -> BTreeSet<String> + Send + Sync>;
+
 /// Watches the objects of kind `T` that those of kind `R` name: a change of one concerns those that name it. Other triggers
 /// never read a cache, because it may be behind; this one may: whoever names something that it does not know of yet is about
 /// to be woken by that itself.
@@ -127,32 +130,68 @@ pub(crate) fn references<R: Kind, T: Kind>(
             engine.controller.watch(engine.target::<T>(place), trigger.clone());
         }
         if !engine.namespaces.is_empty() && T::scope() == Scope::Namespaced {
-            engine.named.write().push(elsewhere::<R, T>(names.clone(), trigger));
+            engine.named.write().push(elsewhere::<R, T>(engine, names.clone(), trigger));
         }
         Ok(())
     }
 }
 
 /// For an operator that looks at some namespaces: watches those that an object names something in besides, each from the
-/// first time on, and gives their caches.
-fn elsewhere<R: Kind, T: Kind>(names: Names<R>, trigger: Trigger) -> Named {
-    let open: Mutex<HashMap<String, Cache>> = Mutex::default();
-    Box::new(move |engine, object| {
-        let Some(object) = object.downcast_ref::<R>() else { return Vec::new() };
+/// first time on and until no object names anything there any more, and gives their caches.
+fn elsewhere<R: Kind, T: Kind>(engine: &Engine, names: Names<R>, trigger: Trigger) -> Named {
+    let inside = engine.namespaces.clone();
+    let beyond: Beyond<R> = Arc::new(move |object| {
         // A function that panics about an object names nobody, as in the index.
         let names = catch_unwind(AssertUnwindSafe(|| names(object))).unwrap_or_default();
         let namespaces = names.iter().filter_map(|name| name.split_once('/')).map(|(namespace, _)| namespace);
-        let beyond = namespaces.filter(|namespace| engine.namespaces.iter().all(|one| one != namespace));
-        let watched = |namespace: &str| {
+        namespaces.filter(|namespace| inside.iter().all(|one| one != namespace)).map(str::to_owned).collect()
+    });
+    let index = Index::new({
+        let beyond = beyond.clone();
+        move |object: &R| beyond(object).into_iter().collect()
+    });
+    let primaries = engine.controller.primaries().to_vec();
+    let is_named = move |namespace: &str| primaries.iter().any(|cache| !index.find(cache, namespace).is_empty());
+    let open: Arc<Mutex<HashMap<String, (Cache, Subscription)>>> = Arc::default();
+    let forget = {
+        let (open, beyond, is_named) = (open.clone(), beyond.clone(), is_named.clone());
+        move |change: Change| {
+            // Most operators name nothing abroad.
+            if open.lock().is_empty() {
+                return;
+            }
+            let of = |object: Option<&Arc<Object>>| -> BTreeSet<String> {
+                object.and_then(|object| object.decode().ok()).map(|object| beyond(&object)).unwrap_or_default()
+            };
+            for namespace in &of(change.before()) - &of(change.after()) {
+                // Whoever names it from now on finds it closed, and opens it again.
+                let mut open = open.lock();
+                if !is_named(&namespace) {
+                    open.remove(&namespace);
+                }
+            }
+        }
+    };
+    let told: Vec<Subscription> =
+        engine.controller.primaries().iter().map(|cache| cache.subscribe(forget.clone())).collect();
+    Box::new(move |engine, object| {
+        // They are told for as long as this is kept.
+        let _ = &told;
+        let Some(object) = object.downcast_ref::<R>() else { return Vec::new() };
+        let watched = |namespace: String| {
             let mut open = open.lock();
-            if let Some(cache) = open.get(namespace) {
+            if let Some((cache, _)) = open.get(&namespace) {
                 return cache.clone();
             }
-            let cache = engine.controller.watch(engine.target::<T>(Some(namespace)), trigger.clone());
-            open.insert(namespace.to_owned(), cache.clone());
+            let (cache, subscription) =
+                engine.controller.watch_while(engine.target::<T>(Some(&namespace)), trigger.clone());
+            // An object that has changed meanwhile was told of before there was something to forget.
+            if is_named(&namespace) {
+                open.insert(namespace, (cache.clone(), subscription));
+            }
             cache
         };
-        beyond.map(watched).collect()
+        beyond(object).into_iter().map(watched).collect()
     })
 }
 

@@ -152,10 +152,16 @@ impl Controller {
 
     /// Watches another kind: `trigger` says whom its changes wake. A target may have several triggers; it is watched once.
     pub fn watch(&self, target: Target, trigger: Trigger) -> Cache {
-        let cache = self.caches.open(target);
-        let subscription = self.subscribe(&cache, trigger);
+        let (cache, subscription) = self.watch_while(target, trigger);
         self.watched.lock().push((cache.clone(), subscription));
         cache
+    }
+
+    /// The same for as long as the subscription is kept.
+    pub fn watch_while(&self, target: Target, trigger: Trigger) -> (Cache, Subscription) {
+        let cache = self.caches.open(target);
+        let subscription = self.subscribe(&cache, trigger);
+        (cache, subscription)
     }
 
     /// Asks for a reconcile of an object, as if it had changed.

@@ -4,7 +4,7 @@ use konverge::k8s_openapi::api::core::v1::Namespace;
 use konverge::kube::api::ObjectMeta;
 use konverge::prelude::*;
 use konverge::{Rules, Settings};
-use konverge_testkit::{Cluster, Verb};
+use konverge_testkit::{Call, Cluster, Verb};
 
 /// Shows how long the text in a Secret is, in a ConfigMap; and has a Secret of its own.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -61,25 +61,27 @@ async fn a_kind_is_watched_for_every_reason() -> Result<()> {
     Ok(())
 }
 
+/// Reads what it names, here or in another namespace.
+async fn read_anywhere(ctx: Context<Reader>) -> Result<Action> {
+    let reads = &ctx.resource().spec.reads;
+    let read = match reads.split_once('/') {
+        Some((namespace, name)) => ctx.within(namespace).get::<Secret>(name).await?,
+        None => ctx.get::<Secret>(reads).await?,
+    };
+    let length = read.and_then(|secret| secret.get_text("text").map(str::len)).unwrap_or_default();
+    ctx.apply(ConfigMap::new(ctx.name()).data("length", length.to_string()).data("of", reads)).await?;
+    Ok(Action::await_change())
+}
+
 /// The objects say whom they read: whatever happens to that one wakes them, here and in other namespaces.
 #[tokio::test]
 async fn those_that_name_an_object_are_woken() -> Result<()> {
-    async fn reconcile(ctx: Context<Reader>) -> Result<Action> {
-        let reads = &ctx.resource().spec.reads;
-        let read = match reads.split_once('/') {
-            Some((namespace, name)) => ctx.within(namespace).get::<Secret>(name).await?,
-            None => ctx.get::<Secret>(reads).await?,
-        };
-        let length = read.and_then(|secret| secret.get_text("text").map(str::len)).unwrap_or_default();
-        ctx.apply(ConfigMap::new(ctx.name()).data("length", length.to_string())).await?;
-        Ok(Action::await_change())
-    }
     // Everywhere, or where the operator is told to look, or only where the objects are.
     for namespaces in [&[][..], &["default", "shop"], &["default"]] {
         let namespaces = namespaces.iter().map(ToString::to_string).collect();
         let settings = Settings { namespaces, ..Settings::default() };
         let operator =
-            Operator::<Reader>::new().reconcile(reconcile).settings(settings).refers_to::<Secret>(|reader| {
+            Operator::<Reader>::new().reconcile(read_anywhere).settings(settings).refers_to::<Secret>(|reader| {
                 assert_ne!(reader.spec.reads, "panic", "one that makes the function panic names nobody");
                 vec![reader.spec.reads.clone()]
             });
@@ -139,5 +141,62 @@ async fn a_name_that_may_not_be_watched_is_shown_with_the_missing_rule() -> Resu
     assert!(event.contains("names a Secret in the namespace shop"), "{event}");
     assert!(event.contains("a Role in namespace shop needs the rule"), "{event}");
     assert!(cluster.find::<ConfigMap>("abroad").await?.is_none());
+    running.stop().await
+}
+
+/// A namespace is not watched for ever because somebody once named something in it.
+#[tokio::test]
+async fn a_namespace_is_watched_while_something_in_it_is_named() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    cluster.install::<Reader>().await?;
+    let shop = ObjectMeta { name: Some("shop".into()), ..ObjectMeta::default() };
+    cluster.create(Namespace { metadata: shop, ..Namespace::default() }).await?;
+    let settings = Settings { namespaces: vec!["default".into()], ..Settings::default() };
+    let operator = Operator::<Reader>::new().reconcile(read_anywhere).settings(settings);
+    let running = cluster.run(operator.refers_to::<Secret>(|reader| vec![reader.spec.reads.clone()]));
+    let opened = || {
+        let calls = cluster.calls();
+        let in_shop = |call: &&Call| call.kind == "Secret" && call.namespace.as_deref() == Some("shop");
+        calls.iter().filter(in_shop).filter(|call| call.verb == Verb::Watch).count()
+    };
+    let reads = async |name: &str, what: &'static str| {
+        cluster.edit(name, move |reader: &mut Reader| reader.spec.reads = what.into()).await?;
+        cluster.wait_until(name, move |config: &ConfigMap| config.get("of") == Some(what)).await
+    };
+    for name in ["a", "b"] {
+        cluster.create(reader(name, "shop/x")).await?;
+        cluster.wait_until(name, length(0)).await?;
+    }
+    reads("a", "x").await?;
+    reads("a", "shop/x").await?;
+    assert_eq!(opened(), 1, "the other one names it all the time");
+
+    // Nobody tells when a watch is closed; but who names something there again opens another.
+    reads("b", "x").await?;
+    for _ in 0..500 {
+        reads("a", "x").await?;
+        reads("a", "shop/x").await?;
+        if opened() > 1 {
+            break;
+        }
+    }
+    assert_eq!(opened(), 2, "nobody named it any more");
+    cluster.create(Secret::new("x").namespace("shop").data("text", "hello")).await?;
+    cluster.wait_until("a", length(5)).await?;
+
+    cluster.delete::<Reader>("a").await?;
+    for round in 0..500 {
+        // The deletion has come when what happened after it has.
+        let (later, name) = (format!("later-{round}"), format!("c{round}"));
+        cluster.create(reader(&later, "x")).await?;
+        cluster.wait_until(&later, length(0)).await?;
+        cluster.create(reader(&name, "shop/x")).await?;
+        cluster.wait_until(&name, length(5)).await?;
+        if opened() > 2 {
+            break;
+        }
+        cluster.delete::<Reader>(&name).await?;
+    }
+    assert_eq!(opened(), 3, "the one that named it was deleted");
     running.stop().await
 }
