@@ -122,12 +122,15 @@ pub struct DevArgs {
     pub plane: PlaneArgs,
 }
 
+/// Where a server has its data unless it is told otherwise: in the current directory, or in that of the project.
+pub const DATA_DIR: &str = ".konverge";
+
 /// Where objects are kept.
 #[derive(Debug, clap::Args)]
 pub struct StorageArgs {
     /// The directory for objects, certificates and the kubeconfig; made if it is not there. What was acknowledged is
     /// there after a crash
-    #[arg(long, value_name = "DIR", default_value = ".konverge")]
+    #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
     pub data_dir: PathBuf,
     /// Keep objects in memory only; they are gone with the process
     #[arg(long)]
@@ -140,7 +143,7 @@ pub struct BackupArgs {
     /// The file to write; never one that is there already
     pub file: PathBuf,
     /// The data directory the server was started with
-    #[arg(long, value_name = "DIR", default_value = ".konverge")]
+    #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
     pub data_dir: PathBuf,
 }
 
@@ -150,7 +153,7 @@ pub struct RestoreArgs {
     /// The backup to read
     pub file: PathBuf,
     /// The data directory to make; it must hold no objects yet
-    #[arg(long, value_name = "DIR", default_value = ".konverge")]
+    #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
     pub data_dir: PathBuf,
 }
 

@@ -13,7 +13,7 @@ use konverge_controllers::UnknownController;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::args::DevArgs;
+use crate::args::{DATA_DIR, DevArgs};
 use crate::definitions::Definitions;
 use crate::guard::Guard;
 use crate::home::Home;
@@ -56,7 +56,7 @@ impl Dev {
 }
 
 /// `konverge dev`
-pub fn dev(args: DevArgs) -> Result<(), RunError> {
+pub fn dev(mut args: DevArgs) -> Result<(), RunError> {
     let elsewhere = !args.bind.is_loopback();
     let found = match &args.operator {
         Some(_) => Found::Nothing,
@@ -67,6 +67,12 @@ pub fn dev(args: DevArgs) -> Result<(), RunError> {
         Found::Other { package } => (None, Some(package)),
         Found::Nothing => (None, None),
     };
+    if let Some(project) = &project
+        && args.storage.data_dir == Path::new(DATA_DIR)
+    {
+        // A project has one cluster, wherever in it one stands.
+        args.storage.data_dir = project.directory().join(DATA_DIR);
+    }
     let operators = match (args.operator, &project) {
         (Some(chosen), _) => chosen,
         (None, Some(_)) => Choice::none(),

@@ -18,7 +18,10 @@ const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the k
 
 /// Starts the controller.
 pub(crate) fn start(plane: &Plane) -> Task {
-    let Some(pem) = &plane.options.root_ca else { return Box::pin(async {}) };
+    let Some(pem) = &plane.options.root_ca else {
+        let mut stop = plane.stop.clone();
+        return Box::pin(async move { drop(stop.wait_for(|stop| *stop).await) });
+    };
     let resident = Resident {
         api: ApiResource::erase::<core::ConfigMap>(&()),
         name: "kube-root-ca.crt",

@@ -14,6 +14,10 @@ use tokio::sync::watch;
 /// The exit code of a process that did not stop in order.
 const CUT_SHORT: i32 = 1;
 
+/// Signals that come so soon after the first are the same request: `timeout` and some shells send one to the process and
+/// one to its group.
+const SAME: Duration = Duration::from_millis(100);
+
 /// How long the last log line may take: whoever reads the log may have stopped reading.
 const LAST_WORD: Duration = Duration::from_millis(500);
 
@@ -69,10 +73,13 @@ fn listening() -> io::Result<(tokio::runtime::Runtime, Signals)> {
 async fn obey(mut signals: Signals, tell: watch::Sender<bool>, within: Duration) {
     signals.next().await;
     tell.send_replace(true);
-    let asked_twice = tokio::select! {
-        () = signals.next() => true,
-        () = tokio::time::sleep(within) => false,
+    let first = tokio::time::Instant::now();
+    let again = async {
+        while first.elapsed() < SAME {
+            signals.next().await;
+        }
     };
+    let asked_twice = tokio::time::timeout(within, again).await.is_ok();
     // Written by another thread, for a log that nobody reads must not keep the process.
     let (written, done) = mpsc::sync_channel(1);
     let writer = thread::Builder::new().spawn(move || {

@@ -98,6 +98,8 @@ impl Child {
             .env("KUBECONFIG", &self.kubeconfig)
             // It is the port of `konverge dev`; operators often read a variable of this name, too.
             .env_remove("PORT")
+            // Shells and CI systems set it for purposes of their own, and the operator would look at nothing else.
+            .env_remove("NAMESPACE")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -283,6 +283,12 @@ fn a_folder_of_the_project_is_the_project() {
     fs::set_permissions(deep.join("cargo"), fs::Permissions::from_mode(0o755)).expect("it is ours");
     let server = Running::start(&deep, DEV);
     server.says("installed greetings.example.com");
+    assert!(
+        shop.home.join(".konverge/kubeconfig").is_file() && !deep.join(".konverge").exists(),
+        "one cluster a project"
+    );
+    let error = fails(&shop.home, DEV);
+    assert!(error.contains("is in use"), "{error}");
     assert_eq!(server.stop().0, Some(0));
 }
 
@@ -291,7 +297,7 @@ fn an_operator_never_outlives_its_dev() {
     let shop = Shop::new(&["shop"]);
     let server = shop.start(&[]);
     server.says("first uses");
-    shop.save("second", "echo $$ > pid; echo $KONVERGE_METRICS_BIND_ADDRESS and \"[$PORT]\"");
+    shop.save("second", "echo $$ > pid; echo $KONVERGE_METRICS_BIND_ADDRESS and \"[$PORT$NAMESPACE]\"");
     let said = server.says("127.0.0.1:0 and []");
     in_order(&said, &["second uses"]);
     let pid = fs::read_to_string(shop.home.join("pid")).expect("its id");
