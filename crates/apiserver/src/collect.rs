@@ -12,11 +12,9 @@ mod graph;
 mod namespace;
 
 use std::collections::BTreeSet;
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -31,16 +29,12 @@ use crate::delete::{DeleteOptions, delete};
 use crate::meta;
 use crate::resource::Resource;
 use crate::server::Server;
+use crate::tasks::{Step, together};
 
 use graph::{Found, Graph, find, ownership};
 
-/// How many changes are looked at together, and how many steps are under way at once: enough that a disk store can commit
-/// them in groups.
+/// How many changes are looked at together.
 const BATCH: usize = 256;
-const AT_ONCE: usize = 64;
-
-/// How many steps are done before others get their turn on this thread: about a millisecond's worth.
-const STEPS_A_TURN: usize = 16;
 
 /// How long a step that failed waits, at first and at most.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
@@ -325,23 +319,6 @@ pub(crate) async fn report(outcome: Result<(), Status>) {
     if let Err(status) = outcome {
         tracing::warn!(code = status.code, message = %status.message, "the collector could not do its work");
     }
-}
-
-/// One thing to do.
-pub(crate) type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// Does things side by side, whatever becomes of each.
-pub(crate) async fn together<T>(steps: Vec<Step<'_, T>>) -> Vec<T> {
-    let mut outcomes = Vec::with_capacity(steps.len());
-    let mut running = stream::iter(steps).buffer_unordered(AT_ONCE);
-    while let Some(outcome) = running.next().await {
-        outcomes.push(outcome);
-        // A store in memory never waits, so that nobody else would get on.
-        if outcomes.len().is_multiple_of(STEPS_A_TURN) {
-            tokio::task::yield_now().await;
-        }
-    }
-    outcomes
 }
 
 #[cfg(test)]

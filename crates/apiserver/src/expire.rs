@@ -77,7 +77,6 @@ fn last_seen(event: &Value) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     use konverge_store::Commit;
     use serde_json::json;
@@ -85,6 +84,7 @@ mod tests {
     use super::*;
     use crate::record;
     use crate::server::{ApiServer, Options};
+    use crate::tasks::tests::turns_during;
 
     #[tokio::test]
     async fn others_get_their_turn_while_events_are_looked_at() {
@@ -102,18 +102,9 @@ mod tests {
             all = all.put(row.key(Some("default"), &name), record::encode(&event));
         }
         server.store.commit(all).await.unwrap();
-        let turns = Arc::new(AtomicUsize::new(0));
-        let counting = turns.clone();
-        let other = tokio::spawn(async move {
-            loop {
-                counting.fetch_add(1, Relaxed);
-                tokio::task::yield_now().await;
-            }
-        });
-        expire(server).await;
-        other.abort();
+        let turns = turns_during(expire(server)).await;
         let left = server.store.count(Range { prefix: &row.shelf.prefix, ..Range::default() });
         assert_eq!(left, Ok(18 * BATCH));
-        assert!(turns.load(Relaxed) >= 15, "{} turns", turns.load(Relaxed));
+        assert!(turns >= 15, "{turns} turns");
     }
 }

@@ -32,6 +32,9 @@ mod history;
 mod liveness;
 mod worker;
 
+#[cfg(test)]
+mod said;
+
 mod error;
 mod recorder;
 mod status;

@@ -440,43 +440,25 @@ fn policy(error: &Error) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
+    use crate::said::Said;
 
     fn nobody() -> Who {
         Who { name: "c".into(), key: ObjectKey::new(Some("a"), "b"), attempt: 1, span: Span::none() }
     }
 
-    /// Keeps the names and values of all spans, for a log that shows warnings only.
-    #[derive(Clone, Default)]
-    struct Spans(Arc<std::sync::Mutex<String>>);
-
-    impl tracing::Subscriber for Spans {
-        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-            *metadata.level() <= tracing::Level::WARN
-        }
-        fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-            self.0.lock().unwrap().push_str(&format!("{span:?}"));
-            tracing::span::Id::from_u64(1)
-        }
-        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-        fn event(&self, event: &tracing::Event<'_>) {
-            self.0.lock().unwrap().push_str(&format!("{event:?}"));
-        }
-        fn enter(&self, _: &tracing::span::Id) {}
-        fn exit(&self, _: &tracing::span::Id) {}
-    }
-
     #[test]
     fn a_warning_names_its_controller_and_its_object_where_only_warnings_are_shown() {
-        let log = Spans::default();
+        let log = Said::at(Level::WARN);
         tracing::subscriber::with_default(log.clone(), || {
             let span = tracing::info_span!("reconcile");
             let (name, key) = ("disruption-controller".into(), ObjectKey::new(Some("shop"), "web"));
             let who = Who { name, key, attempt: 1, span };
             judged(Err(Error::new("no luck")), &who);
         });
-        let text = log.0.lock().unwrap().clone();
+        let text = log.lines().concat();
         for expect in ["disruption-controller", "shop/web", "no luck"] {
             assert!(text.contains(expect), "{expect} is not in {text}");
         }
@@ -485,12 +467,12 @@ mod tests {
     #[test]
     fn who_is_faster_for_ever_is_warned_of() {
         for (attempt, expect) in [(1, false), (4, false), (5, true), (6, true)] {
-            let log = Spans::default();
+            let log = Said::at(Level::WARN);
             tracing::subscriber::with_default(log.clone(), || {
                 let conflict = crate::WriteError::Conflict { message: "too late".into(), fields: Vec::new() };
                 judged(Err(conflict.into()), &Who { attempt, ..nobody() });
             });
-            assert_eq!(log.0.lock().unwrap().contains("too late"), expect, "attempt {attempt}");
+            assert_eq!(log.lines().concat().contains("too late"), expect, "attempt {attempt}");
         }
     }
 

@@ -172,13 +172,14 @@ async fn giving_up_is_told() -> Result<()> {
     Ok(())
 }
 
+async fn copy(ctx: Context<Robot>) -> Result<Action> {
+    ctx.apply(ConfigMap::new(ctx.name())).await?;
+    Ok(Action::await_change())
+}
+
 /// Another writer that was faster, or a server that is away, is nobody's fault and passes.
 #[tokio::test(start_paused = true)]
 async fn conflicts_and_outages_are_not_told() -> Result<()> {
-    async fn copy(ctx: Context<Robot>) -> Result<Action> {
-        ctx.apply(ConfigMap::new(ctx.name())).await?;
-        Ok(Action::await_change())
-    }
     let fake = Fake::new().with(robot("fine"));
     fake.when::<ConfigMap>(Verb::Apply).once().conflict();
     fake.when::<ConfigMap>(Verb::Apply).once().fail(503);
@@ -196,10 +197,6 @@ async fn conflicts_and_outages_are_not_told() -> Result<()> {
 /// What usually passes by itself, and does not, is told after a while: a webhook that is down answers with 500 for ever.
 #[tokio::test(start_paused = true)]
 async fn conflicts_and_failures_of_the_server_that_last_are_told() -> Result<()> {
-    async fn apply(ctx: Context<Robot>) -> Result<Action> {
-        ctx.apply(ConfigMap::new(ctx.name())).await?;
-        Ok(Action::await_change())
-    }
     async fn create_once(ctx: Context<Robot>) -> Result<Action> {
         ctx.create_once(ConfigMap::new(ctx.name())).await?;
         Ok(Action::await_change())
@@ -212,8 +209,8 @@ async fn conflicts_and_failures_of_the_server_that_last_are_told() -> Result<()>
     type Case = (Operator<Robot>, Verb, u16, &'static str, &'static str);
     let robots = Operator::<Robot>::new;
     let cases: [Case; 4] = [
-        (robots().reconcile(apply), Verb::Apply, 500, "failed calling webhook \"w.example.com\"", "Unknown"),
-        (robots().reconcile(apply), Verb::Apply, 409, "please apply your changes to the latest version", "Conflict"),
+        (robots().reconcile(copy), Verb::Apply, 500, "failed calling webhook \"w.example.com\"", "Unknown"),
+        (robots().reconcile(copy), Verb::Apply, 409, "please apply your changes to the latest version", "Conflict"),
         (robots().reconcile(create_once), Verb::Create, 409, "configmaps \"r\" already exists", "AlreadyExists"),
         (robots().reconcile(create), Verb::Create, 409, "configmaps \"r\" already exists", "AlreadyExists"),
     ];
@@ -238,10 +235,6 @@ async fn conflicts_and_failures_of_the_server_that_last_are_told() -> Result<()>
 /// A server that is away is away for all objects: nothing is said on each of them, however long that lasts.
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_not_told() -> Result<()> {
-    async fn copy(ctx: Context<Robot>) -> Result<Action> {
-        ctx.apply(ConfigMap::new(ctx.name())).await?;
-        Ok(Action::await_change())
-    }
     for how in ["no connection", "no answer", "its store is away"] {
         let fake = Fake::new().with(robot("fine"));
         let away = || fake.whenever([Verb::Apply, Verb::Patch, Verb::Create]).times(20);

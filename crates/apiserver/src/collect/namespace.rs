@@ -8,13 +8,14 @@ use serde_json::Value;
 use konverge_core::{NAMESPACE_CONTENT_FINALIZER, Propagation, Status};
 use konverge_store::Range;
 
-use super::{Step, gone_is_fine, graph, together};
+use super::{gone_is_fine, graph};
 use crate::change::Write;
 use crate::delete::{DeleteOptions, delete};
 use crate::meta;
 use crate::part::Part;
 use crate::resource::Resource;
 use crate::server::Server;
+use crate::tasks::{Step, together};
 
 /// Deletes everything in a namespace that is going.
 pub(super) async fn empty(server: &Arc<Server>, namespace: &str) -> Result<(), Status> {

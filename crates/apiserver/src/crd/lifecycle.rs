@@ -16,12 +16,12 @@ use konverge_core::Status;
 use konverge_store::{Change, Entry, Range, Revision, Watch};
 
 use crate::change::Done;
-use crate::collect::{Step, together};
 use crate::delete::{DeleteOptions, delete};
 use crate::meta;
 use crate::record;
 use crate::resource::Resource;
 use crate::server::Server;
+use crate::tasks::{Step, together};
 
 use super::{CLEANUP, catch_up, definitions, follow, is_definition, rows};
 

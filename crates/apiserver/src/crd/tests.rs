@@ -1,7 +1,6 @@
 //! What a change of one definition costs the others, and what does not count as a change.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 use http::Request;
@@ -13,6 +12,7 @@ use tower_service::Service;
 use crate::record;
 use crate::resource::Resource;
 use crate::server::{ApiServer, Options};
+use crate::tasks::tests::turns_during;
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -134,16 +134,8 @@ async fn others_get_their_turn_while_the_objects_of_a_definition_go() {
         all = all.put(row.key(Some("default"), &name), record::encode(&widget));
     }
     api.0.store.commit(all).await.unwrap();
-    let turns = Arc::new(AtomicUsize::new(0));
-    let counting = turns.clone();
-    let other = tokio::spawn(async move {
-        loop {
-            counting.fetch_add(1, Relaxed);
-            tokio::task::yield_now().await;
-        }
-    });
-    ask(&api, "DELETE", &format!("{CRDS}/widgets.example.com"), Value::Null).await;
-    other.abort();
+    let path = format!("{CRDS}/widgets.example.com");
+    let turns = turns_during(ask(&api, "DELETE", &path, Value::Null)).await;
     assert!(api.0.kinds.find("example.com", "v1", "widgets").is_none(), "all are deleted");
-    assert!(turns.load(Relaxed) >= 100, "{} turns", turns.load(Relaxed));
+    assert!(turns >= 100, "{turns} turns");
 }

@@ -53,33 +53,14 @@ impl Reach {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use tracing::Level;
 
     use super::*;
-
-    /// Keeps what is said at the level of information or above.
-    #[derive(Clone, Default)]
-    struct Said(Arc<Mutex<Vec<String>>>);
-
-    impl tracing::Subscriber for Said {
-        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-            *metadata.level() <= tracing::Level::INFO && metadata.target().starts_with("konverge")
-        }
-        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-            tracing::span::Id::from_u64(1)
-        }
-        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-        fn event(&self, event: &tracing::Event<'_>) {
-            self.0.lock().unwrap().push(format!("{event:?}"));
-        }
-        fn enter(&self, _: &tracing::span::Id) {}
-        fn exit(&self, _: &tracing::span::Id) {}
-    }
+    use crate::said::Said;
 
     #[tokio::test]
     async fn a_cluster_that_nobody_reaches_is_named_once_by_its_address() {
-        let said = Said::default();
+        let said = Said::at(Level::INFO);
         let _log = tracing::subscriber::set_default(said.clone());
         // Nobody listens there: the port is reserved for a service that no system runs any more.
         let client = crate::connect(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
@@ -87,14 +68,14 @@ mod tests {
             let error = client.apiserver_version().await.unwrap_err();
             assert!(Unreachable::caused(&error), "{error:?}");
         }
-        let lines = said.0.lock().unwrap().clone();
+        let lines = said.lines();
         assert_eq!(lines.len(), 1, "{lines:#?}");
         assert!(lines[0].contains("http://127.0.0.1:1/") && lines[0].contains("refused"), "{}", lines[0]);
     }
 
     #[test]
     fn each_outage_has_a_beginning_and_an_end() {
-        let said = Said::default();
+        let said = Said::at(Level::INFO);
         tracing::subscriber::with_default(said.clone(), || {
             let reach = Reach::new("http://cluster".to_owned());
             for answered in [true, false, false, true, true, false, true] {
@@ -104,7 +85,7 @@ mod tests {
                 }
             }
         });
-        let lines = said.0.lock().unwrap().clone();
+        let lines = said.lines();
         let again = lines.iter().filter(|line| line.contains("again")).count();
         assert_eq!((lines.len(), again), (4, 2), "{lines:#?}");
     }

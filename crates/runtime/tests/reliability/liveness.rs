@@ -12,6 +12,7 @@ use konverge_runtime::{
 use kube::Api;
 use kube::api::ListParams;
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
 use tracing::{Level, Metadata, Subscriber};
 
 use crate::faults::{Asked, Faults, Line, Verdict};
@@ -52,13 +53,19 @@ impl BrokenLog {
     }
 }
 
+/// A log that is heard until the guard is dropped, and an API server with somebody who makes objects on it.
+async fn scene() -> (BrokenLog, DefaultGuard, Faults, Hand) {
+    let log = BrokenLog::default();
+    let heard = tracing::subscriber::set_default(log.clone());
+    let faults = Faults::new().await;
+    let hand = Hand::new(&faults.client());
+    (log, heard, faults, hand)
+}
+
 /// More objects fail than there are workers, and each failure is logged.
 #[tokio::test(start_paused = true)]
 async fn workers_outlive_a_log_that_panics() {
-    let log = BrokenLog::default();
-    let _log = tracing::subscriber::set_default(log.clone());
-    let faults = Faults::new().await;
-    let hand = Hand::new(&faults.client());
+    let (log, _heard, faults, hand) = scene().await;
     for parent in 0..10 {
         hand.set(&format!("p{parent}"), "x").await;
     }
@@ -91,10 +98,7 @@ async fn workers_outlive_a_log_that_panics() {
 /// The server is away for so long that the watch says so, and says again when it is back.
 #[tokio::test(start_paused = true)]
 async fn a_watch_outlives_a_log_that_panics() {
-    let log = BrokenLog::default();
-    let _log = tracing::subscriber::set_default(log.clone());
-    let faults = Faults::new().await;
-    let hand = Hand::new(&faults.client());
+    let (log, _heard, faults, hand) = scene().await;
     hand.set("p", "x").await;
     let small = Small::new(&faults, ControllerOptions::default());
     let running = small.run(small.mirror());
@@ -120,10 +124,7 @@ async fn a_watch_outlives_a_log_that_panics() {
 /// many of its objects came before.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_panics_in_every_list_is_not_well() {
-    let log = BrokenLog::default();
-    let _log = tracing::subscriber::set_default(log.clone());
-    let faults = Faults::new().await;
-    let hand = Hand::new(&faults.client());
+    let (log, _heard, faults, hand) = scene().await;
     for name in ["a", "b", "c"] {
         hand.set(name, "x").await;
     }
@@ -155,10 +156,7 @@ async fn a_watch_that_panics_in_every_list_is_not_well() {
 /// Events that are refused are logged; those that come later are written all the same.
 #[tokio::test(start_paused = true)]
 async fn the_recorder_outlives_a_log_that_panics() {
-    let log = BrokenLog::default();
-    let _log = tracing::subscriber::set_default(log.clone());
-    let faults = Faults::new().await;
-    let hand = Hand::new(&faults.client());
+    let (log, _heard, faults, hand) = scene().await;
     hand.set("p", "x").await;
     let small = Small::new(&faults, ControllerOptions::default());
     let (recorder, task) = Recorder::new(small.writer.clone(), RecorderOptions::default());

@@ -102,6 +102,18 @@ fn the_first_request_is_heard_whatever_computes() {
     }
 }
 
+/// As `timeout` sends them. The process stands still meanwhile, so that it gets both in the same moment.
+#[test]
+fn two_at_once_are_one_request() {
+    let mut program = Program::start("busy");
+    ["-STOP", "-TERM", "-INT", "-CONT"].iter().for_each(|signal| program.ask(signal));
+    program.says("asked");
+    std::thread::sleep(Duration::from_millis(150));
+    assert_eq!(program.0.try_wait().expect("it can be asked"), None, "it has to be asked again");
+    program.ask("-TERM");
+    program.ends_with(1);
+}
+
 #[test]
 fn a_stop_that_takes_too_long_is_cut() {
     let mut program = Program::start("impatient");
