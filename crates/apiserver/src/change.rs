@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 
 use konverge_core::{FieldError, FieldPath, GroupVersion, Status};
 use konverge_schema::{Budget, FieldSet, OverBudget, Writer, check_required, check_types, prune, validate};
-use konverge_store::{Commit, CommitError, Condition, Entry, Write as StoreWrite};
+use konverge_store::{Commit, CommitError, Condition, Entry, Revision, Write as StoreWrite};
 
+use crate::context::RequestContext;
 use crate::decode::Decoded;
 use crate::env::rfc3339;
 use crate::part::Part;
@@ -48,13 +49,14 @@ const MAX_STRICT_ERRORS: usize = 100;
 /// One write, as the request describes it.
 pub(crate) struct Write<'a> {
     pub server: &'a Server,
+    /// Who writes, and whether the result is persisted.
+    pub context: &'a RequestContext,
     pub resource: &'a Arc<Resource>,
     pub namespace: Option<&'a str>,
     pub part: Part,
     pub validation: FieldValidation,
     pub manager: String,
     pub api_version: String,
-    pub dry_run: bool,
     /// What it may cost until it commits.
     pub budget: &'a Budget,
 }
@@ -196,7 +198,7 @@ impl Write<'_> {
             };
             match done {
                 Err(status) if exists && status.reason == "NotFound" => {}
-                Err(status) if !exists && status.reason == "AlreadyExists" && !self.dry_run => {}
+                Err(status) if !exists && status.reason == "AlreadyExists" && !self.context.dry_run => {}
                 done => return done,
             }
         }
@@ -229,7 +231,7 @@ impl Write<'_> {
                 return Err(self.invalid(&name, &errors));
             }
             let key: Arc<str> = resource.key(self.namespace, &name).into();
-            if self.dry_run {
+            if self.context.dry_run {
                 return match self.current(&name)? {
                     Some(_) => Err(Status::already_exists(&resource.group, &resource.plural, &name)),
                     None => Ok(Done::Dry(fresh)),
@@ -300,16 +302,16 @@ impl Write<'_> {
             }
             warnings.append(&mut said);
             if new == old {
-                return Ok(if self.dry_run { Done::Dry(old) } else { Done::Kept(entry) });
+                return Ok(if self.context.dry_run { Done::Dry(old) } else { Done::Kept(entry) });
             }
             let finished = meta::is_terminating(&new) && crate::delete::may_go(resource, &new);
-            if self.dry_run {
+            if self.context.dry_run {
                 return Ok(if finished { Done::Gone(new) } else { Done::Dry(new) });
             }
             let mut conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
             conditions.extend(current);
             let committed = if finished {
-                crate::delete::remove(self.server, resource, &entry, conditions).await.map(|revision| {
+                crate::delete::remove(self.server, self.context, resource, &entry, conditions).await.map(|revision| {
                     meta::of_mut(&mut new).insert("resourceVersion".into(), revision.0.to_string().into());
                     Done::Gone(new)
                 })
@@ -546,7 +548,7 @@ impl Write<'_> {
             Some(mut turn) => turn.commit(committing).await?,
             None => committing.await?,
         };
-        crd::committed(self.server, self.resource);
+        committed(self.server, self.context, self.resource, key, revision);
         let created = before.map_or(revision, |entry| entry.created);
         Ok(Entry { key: key.clone(), value, revision, created })
     }
@@ -567,6 +569,19 @@ impl Write<'_> {
     pub fn invalid(&self, name: &str, errors: &[FieldError]) -> Status {
         Status::invalid(&self.resource.group, &self.resource.kind, name, errors)
     }
+}
+
+/// What follows from a change that is in the store.
+pub(crate) fn committed(
+    server: &Server,
+    context: &RequestContext,
+    resource: &Resource,
+    key: &str,
+    revision: Revision,
+) {
+    let RequestContext { user, audit_id, .. } = context;
+    tracing::debug!(%audit_id, user = user.name, key, revision = revision.0, "committed a change");
+    crd::committed(server, resource);
 }
 
 /// The store cannot write: the client may try again, the operator has to look at the disk.

@@ -25,11 +25,13 @@ use konverge_core::{
 use konverge_store::{Entry, ReadError};
 
 use crate::change::{Done, Write};
+use crate::context::RequestContext;
 use crate::delete::{DeleteOptions, delete};
 use crate::meta;
 use crate::resource::Resource;
 use crate::server::Server;
 use crate::tasks::{Step, together};
+use crate::user::SystemUser;
 
 use graph::{Found, Graph, find, ownership};
 
@@ -120,9 +122,11 @@ impl Retries {
 /// Does the next thing for everything on the agenda. Answers with what failed.
 async fn work(graph: &Graph, server: &Arc<Server>, agenda: &Agenda) -> Agenda {
     let mut failed = Agenda::default();
+    let context = &server.task_context(SystemUser::GarbageCollector);
+    let namespaces = &server.task_context(SystemUser::NamespaceController);
     let mut looks: Vec<Step<'_, _>> = Vec::with_capacity(agenda.objects.len());
     for key in &agenda.objects {
-        looks.push(Box::pin(async move { (key, look(graph, server, key).await) }));
+        looks.push(Box::pin(async move { (key, look(graph, server, context, namespaces, key).await) }));
     }
     for (key, looked) in together(looks).await {
         if is_failure(looked) {
@@ -131,7 +135,7 @@ async fn work(graph: &Graph, server: &Arc<Server>, agenda: &Agenda) -> Agenda {
     }
     let mut ends: Vec<Step<'_, _>> = Vec::with_capacity(agenda.namespaces.len());
     for name in &agenda.namespaces {
-        ends.push(Box::pin(async move { (name, namespace::finish(server, name).await) }));
+        ends.push(Box::pin(async move { (name, namespace::finish(server, namespaces, name).await) }));
     }
     for (name, finished) in together(ends).await {
         if is_failure(finished) {
@@ -155,14 +159,20 @@ fn is_failure(outcome: Result<(), Status>) -> bool {
 }
 
 /// Does the next thing for one object.
-async fn look(graph: &Graph, server: &Arc<Server>, key: &str) -> Result<(), Status> {
+async fn look(
+    graph: &Graph,
+    server: &Arc<Server>,
+    context: &RequestContext,
+    namespaces: &RequestContext,
+    key: &str,
+) -> Result<(), Status> {
     let Some((resource, entry)) = graph::read(server, key) else { return Ok(()) };
-    let this = Object { server, resource: &resource, entry: &entry, ownership: ownership(&entry) };
+    let this = Object { server, context, resource: &resource, entry: &entry, ownership: ownership(&entry) };
     let deletion = this.ownership.deletion();
     let is_namespace = &*resource.kind == "Namespace" && resource.group.is_empty();
     let emptied = match deletion {
         Deletion::Under | Deletion::Foreground | Deletion::Orphan if is_namespace => {
-            namespace::empty(server, this.place().1).await
+            namespace::empty(server, namespaces, this.place().1).await
         }
         _ => Ok(()),
     };
@@ -179,6 +189,7 @@ async fn look(graph: &Graph, server: &Arc<Server>, key: &str) -> Result<(), Stat
 /// An object that is looked at.
 struct Object<'a> {
     server: &'a Arc<Server>,
+    context: &'a RequestContext,
     resource: &'a Arc<Resource>,
     entry: &'a Entry,
     ownership: Ownership,
@@ -210,7 +221,7 @@ impl Object<'_> {
                     // Not if it has changed since: somebody may have taken it.
                     false => options = options.pinned(&self.entry.revision.0.to_string()),
                 }
-                gone_is_fine(delete(self.server, self.resource, namespace, name, &options).await)
+                gone_is_fine(delete(self.server, self.context, self.resource, namespace, name, &options).await)
             }
         }
     }
@@ -227,8 +238,7 @@ impl Object<'_> {
         for (key, _) in staying {
             looks.push(Box::pin(async move {
                 let Some((resource, entry)) = graph::read(self.server, key) else { return Ok(()) };
-                let ownership = ownership(&entry);
-                Object { server: self.server, resource: &resource, entry: &entry, ownership }.owned(graph).await
+                self.other(&resource, &entry).owned(graph).await
             }));
         }
         for looked in together(looks).await {
@@ -246,9 +256,7 @@ impl Object<'_> {
         for key in dependents.keys() {
             releases.push(Box::pin(async {
                 let Some((resource, entry)) = graph::read(self.server, key) else { return Ok(()) };
-                let ownership = ownership(&entry);
-                let dependent = Object { server: self.server, resource: &resource, entry: &entry, ownership };
-                dependent.change(|object| forget(object, &uid)).await
+                self.other(&resource, &entry).change(|object| forget(object, &uid)).await
             }));
         }
         for released in together(releases).await {
@@ -257,10 +265,15 @@ impl Object<'_> {
         self.change(|object| drop_finalizer(object, ORPHAN_FINALIZER)).await
     }
 
+    /// Another object, looked at by the same collector.
+    fn other<'o>(&'o self, resource: &'o Arc<Resource>, entry: &'o Entry) -> Object<'o> {
+        Object { server: self.server, context: self.context, resource, entry, ownership: ownership(entry) }
+    }
+
     /// Changes the object, whatever else was changed in it meanwhile.
     async fn change(&self, with: impl Fn(&mut Value) + Send + Sync) -> Result<(), Status> {
         let (namespace, name) = self.place();
-        let write = Write { namespace, ..self.server.internal_write(self.resource) };
+        let write = Write { namespace, ..self.server.internal_write(self.context, self.resource) };
         let changed = |object: &Value| {
             let mut object = object.clone();
             // Another object of the same name is nobody's business here.

@@ -9,7 +9,8 @@ use serde_json::Value;
 use konverge_core::{FieldError, FieldPath, Propagation, Status};
 use konverge_store::{Commit, CommitError, Condition, Entry, Revision, Write as StoreWrite};
 
-use crate::change::{Done, MAX_CONFLICTS, unavailable};
+use crate::change::{Done, MAX_CONFLICTS, committed, unavailable};
+use crate::context::RequestContext;
 use crate::meta::{self, FOREGROUND, ORPHAN};
 use crate::request::{Query, invalid_options};
 use crate::resource::Resource;
@@ -30,7 +31,6 @@ pub(crate) struct DeleteOptions {
     propagation: Option<Propagation>,
     uid: Option<String>,
     resource_version: Option<String>,
-    dry_run: bool,
 }
 
 fn not_options(why: &dyn std::fmt::Display) -> Status {
@@ -56,8 +56,9 @@ struct Preconditions {
 }
 
 impl DeleteOptions {
-    /// Reads them from what another object carries, or from the query where that says nothing.
-    pub fn read(value: Value, query: &Query) -> Result<Self, Status> {
+    /// Reads them from a body, or from the query where the body says nothing. A body can also make the request a dry run,
+    /// so the context to go on with comes back with the options.
+    pub fn read(value: Value, query: &Query, context: &RequestContext) -> Result<(Self, RequestContext), Status> {
         // An option that is not understood may be the one that should have kept the object.
         let sent: Sent = match value {
             Value::Null => Sent::default(),
@@ -94,14 +95,14 @@ impl DeleteOptions {
             None => query.number("gracePeriodSeconds")?,
         };
         let preconditions = sent.preconditions.unwrap_or_default();
-        Ok(Self {
+        let options = Self {
             // A negative grace asks for the shortest one there is.
             grace: grace.map(|grace| if grace < 0 { 1 } else { grace }),
             propagation,
             uid: preconditions.uid,
             resource_version: preconditions.resource_version,
-            dry_run: query.dry_run() || !dry_run.is_empty(),
-        })
+        };
+        Ok((options, context.with_dry_run(context.dry_run || !dry_run.is_empty())))
     }
 
     /// Of this object and no other of its name.
@@ -123,11 +124,6 @@ impl DeleteOptions {
     #[must_use]
     pub fn pinned(&self, resource_version: &str) -> Self {
         Self { resource_version: Some(resource_version.to_owned()), ..self.clone() }
-    }
-
-    /// Whether nothing is to be kept of it.
-    pub fn dry_run(&self) -> bool {
-        self.dry_run
     }
 
     /// Makes sure that the object is the one that is meant.
@@ -160,6 +156,7 @@ impl DeleteOptions {
 /// Deletes one object.
 pub(crate) async fn delete(
     server: &Server,
+    context: &RequestContext,
     resource: &Arc<Resource>,
     namespace: Option<&str>,
     name: &str,
@@ -186,7 +183,7 @@ pub(crate) async fn delete(
         namespace::terminate(resource, &mut new);
         crd::terminate(server, resource, &mut new);
         let finished = may_go(resource, &new);
-        if options.dry_run {
+        if context.dry_run {
             return Ok(if finished { Done::Gone(old) } else { Done::Dry(new) });
         }
         if !finished && new == old {
@@ -195,12 +192,12 @@ pub(crate) async fn delete(
         let mut conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
         conditions.extend(current);
         let committed = if finished {
-            remove(server, resource, &entry, conditions).await.map(|revision| {
+            remove(server, context, resource, &entry, conditions).await.map(|revision| {
                 meta::of_mut(&mut new).insert("resourceVersion".into(), revision.0.to_string().into());
                 Done::Gone(new)
             })
         } else {
-            mark(server, resource, &entry, conditions, new).await.map(Done::Kept)
+            mark(server, context, resource, &entry, conditions, new).await.map(Done::Kept)
         };
         match committed {
             Ok(done) => return Ok(done),
@@ -220,18 +217,20 @@ pub(crate) fn may_go(resource: &Resource, object: &Value) -> bool {
 /// Takes an object out of the store.
 pub(crate) async fn remove(
     server: &Server,
+    context: &RequestContext,
     resource: &Arc<Resource>,
     entry: &Entry,
     conditions: Vec<Condition>,
 ) -> Result<Revision, CommitError> {
     let writes = vec![StoreWrite::Delete(entry.key.clone())];
     let revision = server.store.commit(Commit { conditions, writes }).await?;
-    crd::committed(server, resource);
+    committed(server, context, resource, &entry.key, revision);
     Ok(revision)
 }
 
 async fn mark(
     server: &Server,
+    context: &RequestContext,
     resource: &Arc<Resource>,
     entry: &Entry,
     conditions: Vec<Condition>,
@@ -244,7 +243,7 @@ async fn mark(
     let value = record::encode(if filled.is_ok() { &whole } else { &kept });
     let writes = vec![StoreWrite::Put(entry.key.clone(), value.clone())];
     let revision = server.store.commit(Commit { conditions, writes }).await?;
-    crd::committed(server, resource);
+    committed(server, context, resource, &entry.key, revision);
     Ok(Entry { key: entry.key.clone(), value, revision, created: entry.created })
 }
 

@@ -25,7 +25,7 @@ use crate::openapi::OpenApi;
 use crate::request::{Endpoint, Query};
 use crate::resource::Resource;
 use crate::server::Server;
-use crate::service::{encode, not_found_page, typed};
+use crate::response::{encode, not_found_page, typed};
 
 /// Documents below this size are not worth compressing.
 const GZIP_FROM: usize = 4 * 1024;

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::collect::{done, report};
 use crate::delete::{DeleteOptions, delete};
 use crate::server::Server;
+use crate::user::SystemUser;
 
 /// How often they are looked for.
 const EVERY: Duration = Duration::from_secs(60);
@@ -36,6 +37,7 @@ pub(crate) async fn run(server: Weak<Server>, mut closing: tokio::sync::watch::R
 /// Deletes objects that have outlived their kind's time.
 async fn expire(server: &Arc<Server>) {
     let now = server.env.now();
+    let context = server.task_context(SystemUser::ApiServer);
     let kinds = server.kinds.snapshot();
     for row in kinds.stored() {
         let Some(age) = row.behaviour.expires else { continue };
@@ -50,7 +52,7 @@ async fn expire(server: &Arc<Server>) {
                 let seen = last_seen(&object);
                 if seen.is_some_and(|seen| now.duration_since(seen).unsigned_abs() > age && now > seen) {
                     let (namespace, name) = row.identity(&entry.key);
-                    report(done(delete(server, row, namespace, name, &DeleteOptions::default()).await)).await;
+                    report(done(delete(server, &context, row, namespace, name, &DeleteOptions::default()).await)).await;
                 }
             }
             if !page.more {

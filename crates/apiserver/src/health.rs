@@ -7,7 +7,7 @@ use konverge_store::Health;
 use tokio::sync::watch;
 
 use crate::body::Body;
-use crate::service::{not_found_page, typed};
+use crate::response::{not_found_page, typed};
 
 /// Answers `/healthz`, `/livez` and `/readyz`, or one check of them, as kube-apiserver does.
 pub(crate) fn answer(parts: &Parts, check: Option<&str>, store: &Health) -> Response<Body> {

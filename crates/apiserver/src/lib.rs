@@ -13,7 +13,12 @@
 
 mod server;
 mod service;
+mod handler;
 mod work;
+
+mod authorize;
+mod context;
+mod user;
 
 mod body;
 mod decode;
@@ -61,12 +66,15 @@ mod json_path;
 mod openapi;
 mod partial;
 mod render;
+mod response;
 mod table;
 
 #[cfg(test)]
 mod interrupted;
 
+pub use authorize::{AlwaysAllow, Attributes, Authorizer, Decision, ResourceAttributes};
 pub use body::Body;
 pub use env::{Environment, System};
 pub use server::{ApiServer, Collector, OpenError, Options, Storage, Versions};
+pub use user::UserInfo;
 pub use work::RequestLimits;

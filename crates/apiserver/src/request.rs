@@ -8,6 +8,8 @@ use percent_encoding::percent_decode_str;
 
 use konverge_core::{FieldError, FieldPath, FieldSelector, LabelSelector, Status};
 
+use crate::resource::Verb;
+
 /// Where a path leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
@@ -228,6 +230,21 @@ impl Query {
 /// 422 about the options of a request, unless there are no errors.
 pub(crate) fn invalid_options(kind: &str, errors: &[FieldError]) -> Result<(), Status> {
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid("meta.k8s.io", kind, "", errors)) }
+}
+
+/// The verb of a request for objects, as RBAC rules name it; none for a method that resources do not have.
+pub(crate) fn verb(method: &Method, target: &Target, query: &Query) -> Option<Verb> {
+    match (method, &target.name) {
+        (&Method::GET | &Method::HEAD, Some(_)) => Some(Verb::Get),
+        (&Method::GET | &Method::HEAD, None) if query.flag("watch") => Some(Verb::Watch),
+        (&Method::GET | &Method::HEAD, None) => Some(Verb::List),
+        (&Method::POST, _) => Some(Verb::Create),
+        (&Method::PUT, _) => Some(Verb::Update),
+        (&Method::PATCH, _) => Some(Verb::Patch),
+        (&Method::DELETE, Some(_)) => Some(Verb::Delete),
+        (&Method::DELETE, None) => Some(Verb::DeleteCollection),
+        _ => None,
+    }
 }
 
 /// Whether a method writes.

@@ -12,7 +12,9 @@ use konverge_schema::{Budget, CompileError};
 use konverge_store::{CommitError, Disk, Memory, OpenError as StoreError, Retention, Revision, Store};
 
 use crate::assign::Addresses;
+use crate::authorize::{AlwaysAllow, Authorizer};
 use crate::change::Write;
+use crate::context::RequestContext;
 use crate::crd::Definitions;
 use crate::documents::Documents;
 use crate::env::{Environment, System};
@@ -23,6 +25,7 @@ use crate::request::FieldValidation;
 use crate::resource::Resource;
 use crate::tasks::keep_running;
 use crate::turns::Turns;
+use crate::user::SystemUser;
 use crate::work::{RequestLimits, Workers};
 use crate::{builtin, collect, crd, expire, health, namespace};
 
@@ -39,6 +42,8 @@ pub struct Options {
     pub longest_watch: Duration,
     /// Who deletes what belongs to an owner or a namespace that goes.
     pub collector: Collector,
+    /// Who may do what. The default allows everything: the server authenticates nobody by itself.
+    pub authorizer: Arc<dyn Authorizer>,
     /// What one request may cost.
     pub request_limits: RequestLimits,
     /// The time and the dice.
@@ -64,6 +69,7 @@ impl Default for Options {
             // Long enough not to be noticed, short enough that forgotten watches end.
             longest_watch: Duration::from_secs(45 * 60),
             collector: Collector::default(),
+            authorizer: Arc::new(AlwaysAllow),
             request_limits: RequestLimits::default(),
             env: Arc::new(System),
         }
@@ -131,6 +137,7 @@ pub(crate) struct Server {
     pub documents: Documents,
     pub lines: Arc<Lines>,
     pub env: Arc<dyn Environment>,
+    pub authorizer: Arc<dyn Authorizer>,
     pub workers: Workers,
     pub lenient_updates: bool,
     pub longest_watch: Duration,
@@ -167,6 +174,7 @@ impl ApiServer {
             documents: Documents::default(),
             lines: Arc::default(),
             env: options.env,
+            authorizer: options.authorizer,
             workers: Workers::new(options.request_limits),
             lenient_updates: options.lenient_updates,
             longest_watch: options.longest_watch,
@@ -208,17 +216,22 @@ impl Server {
         tokio::spawn(keep_running("expiry", move || expire::run(server.clone(), closing.clone())));
     }
 
-    /// A write that the server makes on its own account.
-    pub fn internal_write<'a>(&'a self, resource: &'a Arc<Resource>) -> Write<'a> {
+    /// The context of what one of the server's own tasks does.
+    pub fn task_context(&self, user: SystemUser) -> RequestContext {
+        RequestContext::of_task(user, &*self.env)
+    }
+
+    /// A write that the server itself decides on, for a request or for one of its own tasks.
+    pub fn internal_write<'a>(&'a self, context: &'a RequestContext, resource: &'a Arc<Resource>) -> Write<'a> {
         Write {
             server: self,
+            context,
             resource,
             namespace: None,
             part: Part::Main,
             validation: FieldValidation::Ignore,
             manager: "konverge".to_owned(),
             api_version: resource.api_version(),
-            dry_run: false,
             budget: Budget::unlimited(),
         }
     }

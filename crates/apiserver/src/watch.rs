@@ -13,6 +13,7 @@ use tokio::time::{Instant, Sleep};
 use konverge_core::{FieldError, FieldPath, Status};
 use konverge_store::{Change, Entry, Page, Range, ReadError, Revision, Store, Watch};
 
+use crate::context::RequestContext;
 use crate::lines::{LineOf, Lines};
 use crate::read::{not_from_the_future, parse_version};
 use crate::render::Form;
@@ -97,6 +98,7 @@ impl WatchOptions {
 
 /// Everything a running watch needs.
 struct Watching {
+    context: RequestContext,
     store: Arc<dyn Store>,
     lines: Arc<Lines>,
     resource: Arc<Resource>,
@@ -148,6 +150,7 @@ enum Closing {
 /// Starts a watch.
 pub(crate) fn watch(
     server: &Server,
+    context: &RequestContext,
     resource: Arc<Resource>,
     namespace: Option<&str>,
     filter: Filter,
@@ -179,6 +182,7 @@ pub(crate) fn watch(
     let ends = now + options.timeout.unwrap_or(longest).min(longest);
     let closing = closing(server, &resource);
     let mut watching = Watching {
+        context: context.clone(),
         store: store.clone(),
         lines: server.lines.clone(),
         resource,
@@ -235,6 +239,13 @@ fn closing(server: &Server, resource: &Resource) -> Pin<Box<dyn Future<Output = 
                 }
             })
         }
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let RequestContext { user, audit_id, .. } = &self.context;
+        tracing::debug!(%audit_id, user = user.name, resource = %self.resource.plural, "a watch ended");
     }
 }
 
@@ -438,6 +449,7 @@ mod tests {
     use super::*;
     use crate::record;
     use crate::server::{ApiServer, Options};
+    use crate::user::SystemUser;
 
     #[tokio::test]
     async fn many_large_changes_come_in_pieces() {
@@ -446,7 +458,8 @@ mod tests {
         let row = &server.kinds.find("", "v1", "configmaps").unwrap();
         let after = format!("resourceVersion={}", server.store.revision());
         let options = WatchOptions::parse(&Query::parse(Some(&after)), row).unwrap();
-        let watched = watch(server, row.clone(), None, Filter::default(), Form::Whole, &options).unwrap();
+        let context = server.task_context(SystemUser::ApiServer);
+        let watched = watch(server, &context, row.clone(), None, Filter::default(), Form::Whole, &options).unwrap();
         let large = 100 * 1024;
         for number in 0..20 {
             let name = format!("c{number:02}");

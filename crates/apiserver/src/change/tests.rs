@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::FutureExt;
 
 use super::*;
+use crate::user::SystemUser;
 use crate::{ApiServer, Options};
 
 /// Somebody else is always faster: each time, between the look at the object and the commit.
@@ -12,7 +13,8 @@ use crate::{ApiServer, Options};
 async fn conflicts_end_in_a_409() {
     let server = ApiServer::open(Options::default()).await.expect("a store in memory opens");
     let resource = &server.0.kinds.find("", "v1", "configmaps").expect("is built in");
-    let write = Write { namespace: Some("default"), ..server.0.internal_write(resource) };
+    let context = server.0.task_context(SystemUser::ApiServer);
+    let write = Write { namespace: Some("default"), ..server.0.internal_write(&context, resource) };
     let value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hot"}});
     let created = write.create(Decoded { value, duplicates: Vec::new() }, &mut Vec::new()).await;
     assert!(matches!(created, Ok(Done::Kept(_))));

@@ -10,6 +10,7 @@ use konverge_store::Range;
 
 use super::{gone_is_fine, graph};
 use crate::change::Write;
+use crate::context::RequestContext;
 use crate::delete::{DeleteOptions, delete};
 use crate::meta;
 use crate::part::Part;
@@ -18,7 +19,7 @@ use crate::server::Server;
 use crate::tasks::{Step, together};
 
 /// Deletes everything in a namespace that is going.
-pub(super) async fn empty(server: &Arc<Server>, namespace: &str) -> Result<(), Status> {
+pub(super) async fn empty(server: &Arc<Server>, context: &RequestContext, namespace: &str) -> Result<(), Status> {
     let kinds = server.kinds.snapshot();
     let options = &DeleteOptions::propagated(Propagation::Background);
     let mut outcome = Ok(());
@@ -29,7 +30,7 @@ pub(super) async fn empty(server: &Arc<Server>, namespace: &str) -> Result<(), S
         for entry in &page.entries {
             deletions.push(Box::pin(async move {
                 let (namespace, name) = row.identity(&entry.key);
-                gone_is_fine(delete(server, row, namespace, name, options).await)
+                gone_is_fine(delete(server, context, row, namespace, name, options).await)
             }));
         }
         for deleted in together(deletions).await {
@@ -37,11 +38,11 @@ pub(super) async fn empty(server: &Arc<Server>, namespace: &str) -> Result<(), S
         }
     }
     outcome?;
-    finish(server, namespace).await
+    finish(server, context, namespace).await
 }
 
 /// Lets a namespace go that is going and empty.
-pub(super) async fn finish(server: &Arc<Server>, namespace: &str) -> Result<(), Status> {
+pub(super) async fn finish(server: &Arc<Server>, context: &RequestContext, namespace: &str) -> Result<(), Status> {
     let kinds = server.kinds.snapshot();
     let namespaces = &server.kinds.find("", "v1", "namespaces").expect("namespaces are built in");
     let Some((_, entry)) = graph::read(server, &namespaces.key(None, namespace)) else { return Ok(()) };
@@ -54,7 +55,7 @@ pub(super) async fn finish(server: &Arc<Server>, namespace: &str) -> Result<(), 
     if !going || kinds.stored().filter(|row| row.namespaced).any(holds) {
         return Ok(());
     }
-    let write = Write { part: Part::Finalize, ..server.internal_write(namespaces) };
+    let write = Write { part: Part::Finalize, ..server.internal_write(context, namespaces) };
     let emptied = |object: &Value| {
         let mut object = object.clone();
         if let Some(finalizers) = object["spec"]["finalizers"].as_array_mut() {

@@ -16,12 +16,14 @@ use konverge_core::Status;
 use konverge_store::{Change, Entry, Range, Revision, Watch};
 
 use crate::change::Done;
+use crate::context::RequestContext;
 use crate::delete::{DeleteOptions, delete};
 use crate::meta;
 use crate::record;
 use crate::resource::Resource;
 use crate::server::Server;
 use crate::tasks::{Step, together};
+use crate::user::SystemUser;
 
 use super::{CLEANUP, catch_up, definitions, follow, is_definition, rows};
 
@@ -203,7 +205,8 @@ fn freed(change: &Change) -> Option<String> {
 /// Writes a definition again as it is, which judges its names anew.
 async fn judge(server: &Arc<Server>, name: &str) -> Result<(), Status> {
     let definitions = definitions(server);
-    let write = server.internal_write(&definitions);
+    let context = server.task_context(SystemUser::ApiServer);
+    let write = server.internal_write(&context, &definitions);
     match write.patch(name, &mut Vec::new(), |definition| Ok(definition.clone())).await {
         Err(status) if status.code != 404 => Err(status),
         _ => Ok(()),
@@ -242,8 +245,9 @@ async fn clean_up_once(server: &Arc<Server>, name: &str, asked: &mut bool) -> Re
     let Some(entry) = entry.filter(|entry| to_clean_up(entry).is_some()) else { return Ok(None) };
     let definition = record::decode(&entry);
     let prefix = rows::prefix(&definition);
+    let context = server.task_context(SystemUser::ApiServer);
     if !*asked && let Some(row) = rows::any(&definition) {
-        delete_all(server, &row, &prefix).await?;
+        delete_all(server, &context, &row, &prefix).await?;
         // Nobody creates more: the definition is going.
         *asked = true;
     }
@@ -251,7 +255,7 @@ async fn clean_up_once(server: &Arc<Server>, name: &str, asked: &mut bool) -> Re
         let page = server.store.range(Range { prefix: &prefix, limit: Some(1), ..Range::default() });
         let page = page.map_err(Status::internal)?;
         if page.entries.is_empty() {
-            finish(server, &definitions, name, &prefix).await?;
+            finish(server, &context, &definitions, name, &prefix).await?;
             return Ok(None);
         }
         if let Ok(left) = server.store.watch(&prefix, page.revision) {
@@ -260,21 +264,32 @@ async fn clean_up_once(server: &Arc<Server>, name: &str, asked: &mut bool) -> Re
     }
 }
 
-async fn delete_all(server: &Arc<Server>, row: &Arc<Resource>, prefix: &str) -> Result<(), Status> {
+async fn delete_all(
+    server: &Arc<Server>,
+    context: &RequestContext,
+    row: &Arc<Resource>,
+    prefix: &str,
+) -> Result<(), Status> {
     let page = server.store.range(Range { prefix, ..Range::default() }).map_err(Status::internal)?;
     let options = DeleteOptions::default();
     let mut deletions: Vec<Step<'_, _>> = Vec::with_capacity(page.entries.len());
     for entry in &page.entries {
         let (namespace, name) = row.identity(&entry.key);
-        deletions.push(Box::pin(delete(server, row, namespace, name, &options)));
+        deletions.push(Box::pin(delete(server, context, row, namespace, name, &options)));
     }
     let failed = |outcome: Result<Done, Status>| outcome.err().filter(|status| status.code != 404);
     together(deletions).await.into_iter().find_map(failed).map_or(Ok(()), Err)
 }
 
 /// Removes the finalizer when no object is left, and with it the definition if nothing else holds it.
-async fn finish(server: &Arc<Server>, definitions: &Arc<Resource>, name: &str, prefix: &str) -> Result<(), Status> {
-    let write = server.internal_write(definitions);
+async fn finish(
+    server: &Arc<Server>,
+    context: &RequestContext,
+    definitions: &Arc<Resource>,
+    name: &str,
+    prefix: &str,
+) -> Result<(), Status> {
+    let write = server.internal_write(context, definitions);
     let freed = |definition: &Value| {
         let mut definition = definition.clone();
         let finalizers: Vec<String> = meta::finalizers(&definition)

@@ -12,6 +12,7 @@ use konverge_store::Range;
 use super::receive;
 use crate::change::{Done, Write};
 use crate::conditions;
+use crate::context::RequestContext;
 use crate::decode::Decoded;
 use crate::delete::{self, DeleteOptions};
 use crate::env::rfc3339;
@@ -37,7 +38,7 @@ struct Eviction {
 /// Evicts a pod.
 pub(crate) async fn evict(write: &Write<'_>, name: &str, sent: Decoded, query: &Query) -> Result<(), Status> {
     let eviction = receive::<Eviction>(write, name, sent)?.rest;
-    let options = DeleteOptions::read(eviction.delete_options, query)?;
+    let (options, context) = &DeleteOptions::read(eviction.delete_options, query, write.context)?;
     let mut attempts = 0;
     let pod = loop {
         let pod = current(write, name)?;
@@ -46,30 +47,30 @@ pub(crate) async fn evict(write: &Write<'_>, name: &str, sent: Decoded, query: &
         }
         // A pod that has not run yet may become healthy, and fall under its budget, while this looks away.
         let going = meta::is_terminating(&pod) || pod["status"]["phase"] != "Pending";
-        let exact = if going || options.is_pinned() { options.clone() } else { pinned(&options, &pod) };
+        let exact = if going || options.is_pinned() { options.clone() } else { pinned(options, &pod) };
         attempts += 1;
-        match remove(write, name, &exact).await {
+        match remove(write, context, name, &exact).await {
             Err(status) if status.reason == "Conflict" && !options.is_pinned() && attempts < ATTEMPTS => {}
             done => return done,
         }
     };
     let budgets = budgets_of(write, &pod)?;
-    let Some(budget) = budgets.first() else { return remove(write, name, &options).await };
+    let Some(budget) = budgets.first() else { return remove(write, context, name, options).await };
     if budgets.len() > 1 {
         let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
         return Err(Status::failure(500, "", why));
     }
     if !is_ready(&pod) && spares_unhealthy(budget) {
         // It counts for nothing as long as it is not healthy: the delete holds only for the pod as it was seen.
-        return match remove(write, name, &pinned(&options, &pod)).await {
+        return match remove(write, context, name, &pinned(options, &pod)).await {
             Err(status) if status.reason == "Conflict" && !options.is_pinned() => {
                 Err(still_processed(meta::text(budget, "name")))
             }
             done => done,
         };
     }
-    charge(write, meta::text(budget, "name"), name, options.dry_run()).await?;
-    remove(write, name, &options).await
+    charge(write, context, meta::text(budget, "name"), name).await?;
+    remove(write, context, name, options).await
 }
 
 fn current(write: &Write<'_>, name: &str) -> Result<Value, Status> {
@@ -83,12 +84,17 @@ fn pinned(options: &DeleteOptions, pod: &Value) -> DeleteOptions {
 }
 
 /// Marks a pod as disrupted, and deletes it.
-async fn remove(write: &Write<'_>, name: &str, options: &DeleteOptions) -> Result<(), Status> {
+async fn remove(
+    write: &Write<'_>,
+    context: &RequestContext,
+    name: &str,
+    options: &DeleteOptions,
+) -> Result<(), Status> {
     let Write { server, resource, namespace, .. } = *write;
     let mut options = options.clone();
-    if !options.dry_run() {
+    if !context.dry_run {
         let now = rfc3339(server.env.now());
-        let marking = Write { part: Part::Status, namespace, ..server.internal_write(resource) };
+        let marking = Write { part: Part::Status, namespace, ..server.internal_write(context, resource) };
         let marked = marking.amend(name, |pod| {
             options.check(resource, pod)?;
             let mut pod = pod.clone();
@@ -104,7 +110,7 @@ async fn remove(write: &Write<'_>, name: &str, options: &DeleteOptions) -> Resul
             options = options.pinned(&entry.revision.0.to_string());
         }
     }
-    delete::delete(server, resource, namespace, name, &options).await?;
+    delete::delete(server, context, resource, namespace, name, &options).await?;
     Ok(())
 }
 
@@ -147,12 +153,12 @@ fn budgets_of(write: &Write<'_>, pod: &Value) -> Result<Vec<Value>, Status> {
 }
 
 /// Takes one disruption from the budget, for this pod.
-async fn charge(write: &Write<'_>, budget: &str, pod: &str, dry_run: bool) -> Result<(), Status> {
+async fn charge(write: &Write<'_>, context: &RequestContext, budget: &str, pod: &str) -> Result<(), Status> {
     let budgets =
         write.server.kinds.find("policy", "v1", "poddisruptionbudgets").expect("disruption budgets are built in");
     let now = rfc3339(write.server.env.now());
-    let internal = write.server.internal_write(&budgets);
-    let charging = Write { part: Part::Status, namespace: write.namespace, dry_run, ..internal };
+    let internal = write.server.internal_write(context, &budgets);
+    let charging = Write { part: Part::Status, namespace: write.namespace, ..internal };
     charging.alter(budget, &mut Vec::new(), |budget| charged(budget, pod, &now)).await?;
     Ok(())
 }

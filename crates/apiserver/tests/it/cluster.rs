@@ -78,22 +78,23 @@ impl World {
 impl Cluster {
     /// Nothing happens by itself on this one.
     pub async fn new() -> Self {
+        Self::with(|options| options).await
+    }
+
+    /// The same with other options.
+    pub async fn with(change: impl FnOnce(Options) -> Options) -> Self {
         let world = Arc::new(World {
             now: Mutex::new("2026-01-02T03:04:05Z".parse().unwrap()),
             loaded: Mutex::default(),
             throws: AtomicU64::new(0),
         });
-        Self::open(world, Storage::Memory).await
+        let options = change(options(world.clone(), Storage::Memory));
+        Self { server: ApiServer::open(options).await.unwrap(), world }
     }
 
     /// One whose objects are kept elsewhere, or that comes after another one in the same world.
     pub async fn open(world: Arc<World>, storage: Storage) -> Self {
-        let env = world.clone();
-        // An unoptimised build on a busy machine takes its time over large bodies; work that is not stopped still ends.
-        let request_limits = RequestLimits { timeout: Duration::from_secs(600), ..RequestLimits::default() };
-        let collector = Collector::Elsewhere;
-        let options = Options { storage, env, collector, request_limits, ..Options::default() };
-        Self { server: ApiServer::open(options).await.unwrap(), world }
+        Self { server: ApiServer::open(options(world.clone(), storage)).await.unwrap(), world }
     }
 
     /// A server that knows widgets.
@@ -173,6 +174,12 @@ impl Cluster {
         let store = self.server.store();
         store.compact(store.revision());
     }
+}
+
+fn options(env: Arc<World>, storage: Storage) -> Options {
+    // An unoptimised build on a busy machine takes its time over large bodies; work that is not stopped still ends.
+    let request_limits = RequestLimits { timeout: Duration::from_secs(600), ..RequestLimits::default() };
+    Options { storage, env, collector: Collector::Elsewhere, request_limits, ..Options::default() }
 }
 
 /// What was answered.

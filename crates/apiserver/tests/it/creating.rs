@@ -93,14 +93,14 @@ async fn names_the_server_makes_up() {
 async fn made_up_names_that_are_taken() {
     let cluster = Cluster::new().await;
     let object = json!({"metadata": {"generateName": "job-"}});
-    // The first throw of a create is for the name, the second for the uid; the third is for the answer's audit id.
-    cluster.world.load([7, 1, 1]);
+    // The first throw is for the request's audit id, then each attempt throws for the name and for the uid.
+    cluster.world.load([1, 7, 1]);
     let first = cluster.post(CONFIG_MAPS, &object).await.expect(201);
-    cluster.world.load([7, 2, 7, 3, 8, 4, 5]);
+    cluster.world.load([5, 7, 2, 7, 3, 8, 4]);
     let second = cluster.post(CONFIG_MAPS, &object).await.expect(201);
     assert_ne!(first["metadata"]["name"], second["metadata"]["name"], "it was rolled again");
 
-    cluster.world.load(std::iter::repeat_n(7, 16));
+    cluster.world.load(std::iter::repeat_n(7, 17));
     let third = cluster.post(CONFIG_MAPS, &object).await;
     let name = first["metadata"]["name"].as_str().unwrap();
     assert_eq!(

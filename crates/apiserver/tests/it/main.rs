@@ -6,6 +6,7 @@ mod network;
 
 mod client;
 
+mod authorizing;
 mod errors;
 mod listing;
 mod watching;

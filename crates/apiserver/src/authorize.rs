@@ -1,0 +1,221 @@
+//! Whether a user may do what a request asks for. In: the attributes of a request, as Kubernetes' authorizers know them.
+//! Out: a decision, and for a denial the `Status` that kube-apiserver sends. Asked once for each request, before anything
+//! is looked up.
+
+use std::fmt;
+use std::future::ready;
+use std::pin::Pin;
+
+use http::request::Parts;
+
+use konverge_core::Status;
+
+use crate::context::RequestContext;
+use crate::request::{self, Endpoint, Query, Target};
+use crate::resource::Verb;
+use crate::user::UserInfo;
+
+/// Decides whether requests are allowed.
+///
+/// The server asks once for each request, before it looks up the resource, as kube-apiserver does. What it decides holds
+/// for the whole request; a watch that was allowed goes on until it ends. The server's own tasks are not asked about.
+pub trait Authorizer: Send + Sync + 'static {
+    /// The decision about a request. May wait, for an authorizer that asks another server.
+    fn authorize<'a>(&'a self, attributes: Attributes<'a>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>>;
+}
+
+impl fmt::Debug for dyn Authorizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authorizer")
+    }
+}
+
+/// What an authorizer decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Decision {
+    /// The request is processed.
+    Allow,
+    /// The request is answered with 403.
+    Deny {
+        /// Added to the message of the answer. May be empty.
+        reason: String,
+    },
+}
+
+/// What an authorizer decides by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Attributes<'a> {
+    /// Who makes the request.
+    pub user: &'a UserInfo,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection` for a resource. For any other
+    /// path, the HTTP method in lower case.
+    pub verb: &'a str,
+    /// The path of the request.
+    pub path: &'a str,
+    /// The resource; none for discovery, health and other paths that are not resources.
+    pub resource: Option<ResourceAttributes<'a>>,
+}
+
+/// The resource that a request is about. What a request does not name is empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ResourceAttributes<'a> {
+    /// The API group; empty for the core group.
+    pub group: &'a str,
+    /// The version of the group: `v1`.
+    pub version: &'a str,
+    /// The plural name of the resource: `deployments`.
+    pub resource: &'a str,
+    /// `status`, `scale`, …
+    pub subresource: &'a str,
+    /// The namespace. A request for a namespace itself names it here, too.
+    pub namespace: &'a str,
+    /// The object. A list or watch whose field selector asks for one name has that name.
+    pub name: &'a str,
+}
+
+/// Allows every request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AlwaysAllow;
+
+impl Authorizer for AlwaysAllow {
+    fn authorize<'a>(&'a self, _: Attributes<'a>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+        Box::pin(ready(Decision::Allow))
+    }
+}
+
+/// Asks the authorizer about a request; a denial is 403 in kube-apiserver's words.
+pub(crate) async fn authorize(
+    authorizer: &dyn Authorizer,
+    context: &RequestContext,
+    parts: &Parts,
+    endpoint: &Endpoint,
+    query: &Query,
+) -> Result<(), Status> {
+    let (path, user) = (parts.uri.path(), &*context.user);
+    let selected = match endpoint {
+        Endpoint::Objects(target) if target.name.is_none() => query.fields().ok(),
+        _ => None,
+    };
+    let method = parts.method.as_str().to_ascii_lowercase();
+    let attributes = match endpoint {
+        Endpoint::Objects(target) => {
+            let verb = request::verb(&parts.method, target, query).map_or("", Verb::as_str);
+            let name = selected.as_ref().and_then(|fields| fields.exact("metadata.name"));
+            Attributes { user, verb, path, resource: Some(resource_attributes(target, name)) }
+        }
+        _ => Attributes { user, verb: &method, path, resource: None },
+    };
+    match authorizer.authorize(attributes).await {
+        Decision::Allow => Ok(()),
+        Decision::Deny { reason } => Err(forbidden(&attributes, &reason)),
+    }
+}
+
+fn resource_attributes<'a>(target: &'a Target, selected: Option<&'a str>) -> ResourceAttributes<'a> {
+    let name = target.name.as_deref().or(selected).unwrap_or_default();
+    let is_namespace = target.group.is_empty() && target.resource == "namespaces";
+    let namespace = if is_namespace { target.name.as_deref() } else { target.namespace.as_deref() };
+    ResourceAttributes {
+        group: &target.group,
+        version: &target.version,
+        resource: &target.resource,
+        subresource: target.subresource.as_deref().unwrap_or_default(),
+        namespace: namespace.unwrap_or_default(),
+        name,
+    }
+}
+
+fn forbidden(attributes: &Attributes<'_>, reason: &str) -> Status {
+    let Attributes { user, verb, path, resource } = attributes;
+    let user = &user.name;
+    let denied = match resource {
+        None => format!("User {user:?} cannot {verb} path {path:?}"),
+        Some(ResourceAttributes { group, resource, subresource, namespace, .. }) => {
+            let resource = if subresource.is_empty() { (*resource).into() } else { format!("{resource}/{subresource}") };
+            let scope = match *namespace {
+                "" => "at the cluster scope".to_owned(),
+                namespace => format!("in the namespace {namespace:?}"),
+            };
+            format!("User {user:?} cannot {verb} resource {resource:?} in API group {group:?} {scope}")
+        }
+    };
+    // Browsers may show the message, and the path in it comes from anybody.
+    let denied = denied.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let why = if reason.is_empty() { denied } else { format!("{denied}: {reason}") };
+    match resource {
+        Some(resource) => Status::forbidden(resource.group, resource.resource, resource.name, &why),
+        None => Status::failure(403, "Forbidden", format!("forbidden: {why}")).about("", "", ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+
+    #[test]
+    fn denials_have_the_words_of_kube_apiserver() {
+        let user = UserInfo::named("alice");
+        #[track_caller]
+        fn check(user: &UserInfo, method: Method, uri: &str, reason: &str, expect: &str) {
+            let (parts, ()) = http::Request::builder().method(method).uri(uri).body(()).unwrap().into_parts();
+            let endpoint = request::endpoint(parts.uri.path());
+            let query = Query::parse(parts.uri.query());
+            struct Deny(String);
+            impl Authorizer for Deny {
+                fn authorize<'a>(&'a self, _: Attributes<'a>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+                    Box::pin(ready(Decision::Deny { reason: self.0.clone() }))
+                }
+            }
+            let user = std::sync::Arc::new(user.clone());
+            let context = RequestContext { user, audit_id: "a".into(), dry_run: false };
+            let deny = Deny(reason.to_owned());
+            let denied = authorize(&deny, &context, &parts, &endpoint, &query);
+            let status = futures_util::FutureExt::now_or_never(denied).unwrap().unwrap_err();
+            assert_eq!((status.code, status.message.as_str()), (403, expect));
+        }
+        let check = |method, uri, reason, expect| check(&user, method, uri, reason, expect);
+        check(
+            Method::GET,
+            "/api/v1/namespaces/default/pods/web",
+            "",
+            r#"pods "web" is forbidden: User "alice" cannot get resource "pods" in API group "" in the namespace "default""#,
+        );
+        check(
+            Method::GET,
+            "/apis/apps/v1/deployments?watch=true",
+            "no rule",
+            r#"deployments.apps is forbidden: User "alice" cannot watch resource "deployments" in API group "apps" at the cluster scope: no rule"#,
+        );
+        check(
+            Method::PATCH,
+            "/api/v1/namespaces/default/pods/web/status",
+            "",
+            r#"pods "web" is forbidden: User "alice" cannot patch resource "pods/status" in API group "" in the namespace "default""#,
+        );
+        check(
+            Method::GET,
+            "/api/v1/secrets?fieldSelector=metadata.name%3Dtoken",
+            "",
+            r#"secrets "token" is forbidden: User "alice" cannot list resource "secrets" in API group "" at the cluster scope"#,
+        );
+        check(
+            Method::DELETE,
+            "/api/v1/namespaces/a/pods",
+            "",
+            r#"pods is forbidden: User "alice" cannot deletecollection resource "pods" in API group "" in the namespace "a""#,
+        );
+        check(
+            Method::GET,
+            "/api/v1/namespaces/a",
+            "",
+            r#"namespaces "a" is forbidden: User "alice" cannot get resource "namespaces" in API group "" in the namespace "a""#,
+        );
+        check(Method::POST, "/healthz", "", r#"forbidden: User "alice" cannot post path "/healthz""#);
+        check(Method::GET, "/a&b", "", r#"forbidden: User "alice" cannot get path "/a&amp;b""#);
+    }
+}

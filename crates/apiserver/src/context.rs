@@ -1,0 +1,47 @@
+//! What every stage of a request knows about where the request comes from. In: the head of a request, or the task of the
+//! server that acts by itself. Out: a [`RequestContext`], made once and handed from stage to stage.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+
+use crate::env::Environment;
+use crate::request::Query;
+use crate::user::{self, SystemUser, UserInfo};
+
+/// The header that names a request in the logs of everybody who handles it.
+pub(crate) const AUDIT_ID: &str = "audit-id";
+
+/// Who makes a request, how logs name the request, and whether its changes are persisted.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestContext {
+    pub user: Arc<UserInfo>,
+    /// As the client sent it, or a new one. The answer carries it, too.
+    pub audit_id: Arc<str>,
+    /// Whether the request is processed without persisting anything.
+    pub dry_run: bool,
+}
+
+impl RequestContext {
+    /// The context of a request from a client. Takes the user out of the request's extensions.
+    pub fn of_request(parts: &mut Parts, query: &Query, env: &dyn Environment) -> Self {
+        let user = parts.extensions.remove::<UserInfo>().map_or_else(user::anonymous, Arc::new);
+        let sent = parts.headers.get(AUDIT_ID).and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
+        let audit_id = sent.map_or_else(|| new_audit_id(env), Arc::from);
+        Self { user, audit_id, dry_run: query.dry_run() }
+    }
+
+    /// The context of what the server does by itself.
+    pub fn of_task(user: SystemUser, env: &dyn Environment) -> Self {
+        Self { user: Arc::new(user.info()), audit_id: new_audit_id(env), dry_run: false }
+    }
+
+    /// The same request, with changes that are persisted or not.
+    pub fn with_dry_run(&self, dry_run: bool) -> Self {
+        Self { dry_run, ..self.clone() }
+    }
+}
+
+fn new_audit_id(env: &dyn Environment) -> Arc<str> {
+    uuid::Uuid::from_u128(env.random()).to_string().into()
+}
