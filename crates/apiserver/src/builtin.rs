@@ -9,7 +9,7 @@ use konverge_store::Revision;
 
 use crate::behaviour::{Storage, behaviour};
 use crate::part::Part;
-use crate::resource::{Resource, ResourceSchema, ScalePaths, Shelf, Subresource, Verb, Verbs};
+use crate::resource::{Resource, ResourceSchema, ScalePaths, ResourceStorage, Subresource, Verb, Verbs};
 
 /// Every built-in resource of Kubernetes 1.36 in its stable version, the core group first.
 pub fn builtin() -> Vec<Arc<Resource>> {
@@ -77,7 +77,7 @@ fn resource((group, version): (&str, &str), line: &str, types: &Arc<Arena>) -> O
         columns: Arc::from([]),
         custom: false,
         tenure: None,
-        shelf: shelf(group, version, plural),
+        storage: storage(group, version, plural),
         selectable: Vec::new(),
         scale: None,
         behaviour: behaviour(group, plural),
@@ -98,7 +98,7 @@ fn resource((group, version): (&str, &str), line: &str, types: &Arc<Arena>) -> O
 }
 
 /// Where the objects of a built-in kind are kept.
-fn shelf(group: &str, version: &str, plural: &str) -> Shelf {
+fn storage(group: &str, version: &str, plural: &str) -> ResourceStorage {
     let (group, version, plural, renames) = match behaviour(group, plural).storage {
         // The one kind that is shown from another's objects is the newer form of events.
         Storage::With { group, plural } => (group, "v1", plural, EVENT_FIELDS),
@@ -108,12 +108,13 @@ fn shelf(group: &str, version: &str, plural: &str) -> Shelf {
         "" => ("core", version.to_owned()),
         group => (group, format!("{group}/{version}")),
     };
-    Shelf {
+    ResourceStorage {
         prefix: format!("/registry/{folder}/{plural}/").into(),
         api_version: api_version.into(),
         since: Revision(0),
         renames,
         types: None,
+        converter: None,
     }
 }
 

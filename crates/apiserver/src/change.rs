@@ -238,7 +238,7 @@ impl Write<'_> {
                 };
             }
             conditions.push(Condition::Absent(key.clone()));
-            let value = self.encode(&owning, fresh)?;
+            let value = self.encode(&owning, fresh).await?;
             match self.commit(turn, &key, conditions, value, None).await {
                 Ok(entry) => return Ok(Done::Kept(entry)),
                 Err(CommitError::Conflict { key: taken, .. }) if taken == key => {
@@ -275,7 +275,7 @@ impl Write<'_> {
             self.budget.spend((entry.value.len() / BYTES_PER_STEP) as u64);
             self.budget.check().map_err(over_budget)?;
             let current = crd::must_be_current(self.server, resource)?;
-            let mut old = resource.view(&entry);
+            let mut old = resource.read_object(&entry).await?;
             // What was kept before there was a default has it now: to add it is no change.
             defaults::fill(resource, &mut old, self.budget).map_err(over_budget)?;
             let mut said = Vec::new();
@@ -316,7 +316,7 @@ impl Write<'_> {
                     Done::Gone(new)
                 })
             } else {
-                let value = self.encode(&owning, new)?;
+                let value = self.encode(&owning, new).await?;
                 self.commit(turn, &entry.key, conditions, value, Some(&entry)).await.map(Done::Kept)
             };
             match committed {
@@ -514,9 +514,9 @@ impl Write<'_> {
 
     /// The bytes to keep. Where they are too many and somebody's managers are not what the write is about, the managers
     /// are forgotten, as kube-apiserver does.
-    fn encode(&self, owning: &Owning, object: Value) -> Result<Bytes, Status> {
-        let mut object = self.resource.to_kept(object);
-        self.resource.default_kept(&mut object, self.budget).map_err(over_budget)?;
+    async fn encode(&self, owning: &Owning, object: Value) -> Result<Bytes, Status> {
+        let mut object = self.resource.to_stored(object).await?;
+        self.resource.default_stored(&mut object, self.budget).map_err(over_budget)?;
         let mut value = record::encode(&object);
         if value.len() > MAX_OBJECT_BYTES && matches!(owning, Owning::Changed) {
             meta::of_mut(&mut object).remove("managedFields");

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,11 +12,12 @@ use konverge_store::{Commit, CommitError, Condition, Entry, Revision, Write as S
 
 use crate::change::{Done, MAX_CONFLICTS, committed, unavailable};
 use crate::context::RequestContext;
+use crate::conversion::default_budget;
 use crate::meta::{self, FOREGROUND, ORPHAN};
 use crate::request::{Query, invalid_options};
 use crate::resource::Resource;
 use crate::server::Server;
-use crate::{crd, namespace, record, view};
+use crate::{crd, namespace, record};
 
 /// Options are short: no more is read of them on a thread that serves connections.
 pub const OPTIONS_STEPS: u64 = 20_000;
@@ -170,7 +172,7 @@ pub(crate) async fn delete(
             return Err(Status::not_found(&resource.group, &resource.plural, name));
         };
         let current = crd::must_be_current(server, resource)?;
-        let old = resource.view(&entry);
+        let old = resource.read_object(&entry).await?;
         options.check(resource, &old)?;
         let mut new = old.clone();
         let finalizers = finalizers_for(&old, options.propagation);
@@ -197,7 +199,8 @@ pub(crate) async fn delete(
                 Done::Gone(new)
             })
         } else {
-            mark(server, context, resource, &entry, conditions, new).await.map(Done::Kept)
+            let value = encode(resource, new).await?;
+            mark(server, context, resource, &entry, conditions, value).await.map(Done::Kept)
         };
         match committed {
             Ok(done) => return Ok(done),
@@ -234,17 +237,21 @@ async fn mark(
     resource: &Arc<Resource>,
     entry: &Entry,
     conditions: Vec<Condition>,
-    object: Value,
+    value: Bytes,
 ) -> Result<Entry, CommitError> {
-    let kept = resource.to_kept(object);
-    let mut whole = kept.clone();
-    // Defaults that would make far more of it than can be kept do not keep it from going.
-    let filled = resource.default_kept(&mut whole, &view::default_budget());
-    let value = record::encode(if filled.is_ok() { &whole } else { &kept });
     let writes = vec![StoreWrite::Put(entry.key.clone(), value.clone())];
     let revision = server.store.commit(Commit { conditions, writes }).await?;
     committed(server, context, resource, &entry.key, revision);
     Ok(Entry { key: entry.key.clone(), value, revision, created: entry.created })
+}
+
+/// The bytes to store of an object whose deletion has begun. Defaults that would make far more of it than can be stored do
+/// not prevent its deletion.
+async fn encode(resource: &Resource, object: Value) -> Result<Bytes, Status> {
+    let bare = resource.to_stored(object).await?;
+    let mut whole = bare.clone();
+    let defaulted = resource.default_stored(&mut whole, &default_budget());
+    Ok(record::encode(if defaulted.is_ok() { &whole } else { &bare }))
 }
 
 /// The finalizers of an object whose deletion is asked for with this policy.

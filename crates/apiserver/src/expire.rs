@@ -44,11 +44,18 @@ async fn expire(server: &Arc<Server>) {
         let mut after: Option<Arc<str>> = None;
         loop {
             let range =
-                Range { prefix: &row.shelf.prefix, after: after.as_deref(), limit: Some(BATCH), ..Range::default() };
+                Range { prefix: &row.storage.prefix, after: after.as_deref(), limit: Some(BATCH), ..Range::default() };
             let page = server.store.range(range).expect("the newest revision can always be read");
             after = page.entries.last().map(|entry| entry.key.clone());
-            for entry in page.entries {
-                let object = row.view(&entry);
+            let records = match row.read_all(page.entries).await {
+                Ok(records) => records,
+                Err(status) => {
+                    report(Err(status)).await;
+                    break;
+                }
+            };
+            for entry in records {
+                let object = row.object(&entry);
                 let seen = last_seen(&object);
                 if seen.is_some_and(|seen| now.duration_since(seen).unsigned_abs() > age && now > seen) {
                     let (namespace, name) = row.identity(&entry.key);
@@ -105,7 +112,7 @@ mod tests {
         }
         server.store.commit(all).await.unwrap();
         let turns = turns_during(expire(server)).await;
-        let left = server.store.count(Range { prefix: &row.shelf.prefix, ..Range::default() });
+        let left = server.store.count(Range { prefix: &row.storage.prefix, ..Range::default() });
         assert_eq!(left, Ok(18 * BATCH));
         assert!(turns >= 15, "{turns} turns");
     }

@@ -27,7 +27,7 @@ use crate::resource::{Resource, Verb};
 use crate::response::{encode, no_such_resource, typed, warn};
 use crate::server::Server;
 use crate::table::{IncludeObject, TableView};
-use crate::view::Filter;
+use crate::filter::Filter;
 use crate::watch::{self, WatchOptions};
 use crate::{crd, messages, meta, pod, scale};
 
@@ -68,7 +68,7 @@ impl Handler {
             return Err(if going { crd::going(&self.resource) } else { Status::method_not_allowed() });
         }
         let answer = match (verb, part) {
-            (Verb::Get, Part::Log) => self.log(),
+            (Verb::Get, Part::Log) => self.log().await,
             (Verb::Create, Part::Binding | Part::Eviction) => self.act(part, budget).await,
             (Verb::Get, _) => self.get(part).await,
             (Verb::List, _) => self.list().await,
@@ -113,11 +113,12 @@ impl Handler {
     async fn get(&self, part: Part) -> Result<Response<Body>, Status> {
         let wanted = self.wanted(Shape::Object)?;
         wanted.check_shape(false)?;
-        let entry = read::get(&*self.server.store, &self.resource, self.namespace(), self.name(), &self.request.query)?;
+        let entry = read::get(&*self.server.store, &self.resource, self.namespace(), self.name(), &self.request.query)
+            .await?;
         let room = self.text_room(&wanted, entry.value.len()).await;
         let bytes = match (&self.resource.scale, part) {
             (Some(paths), Part::Scale) => {
-                self.scale_form(&wanted)?.object(&scale::of(&self.resource.view(&entry), paths))
+                self.scale_form(&wanted)?.object(&scale::of(&self.resource.object(&entry), paths))
             }
             _ => self.form(&wanted)?.entry(&self.resource, &entry),
         };
@@ -180,8 +181,8 @@ impl Handler {
         Ok(self.respond(201, &wanted, bytes, &[]).await)
     }
 
-    fn log(&self) -> Result<Response<Body>, Status> {
-        let log = pod::log(&self.server, &self.resource, self.namespace(), self.name(), &self.request.query)?;
+    async fn log(&self) -> Result<Response<Body>, Status> {
+        let log = pod::log(&self.server, &self.resource, self.namespace(), self.name(), &self.request.query).await?;
         let code = if log.is_some() { 200 } else { 204 };
         Ok(typed(code, "text/plain", log.unwrap_or_else(Body::empty)))
     }
@@ -320,12 +321,12 @@ impl Handler {
         let bytes = match (&self.resource.scale, part, done) {
             (Some(paths), Part::Scale, done) => {
                 let object = match done {
-                    Done::Kept(entry) => self.resource.view(&entry),
+                    Done::Kept(entry) => self.resource.read_object(&entry).await?,
                     Done::Dry(object) | Done::Gone(object) => object,
                 };
                 self.scale_form(wanted)?.object(&scale::of(&object, paths))
             }
-            (_, _, Done::Kept(entry)) => self.form(wanted)?.entry(&self.resource, &entry),
+            (_, _, Done::Kept(entry)) => self.form(wanted)?.entry(&self.resource, &self.resource.read(entry).await?),
             (_, _, Done::Dry(object) | Done::Gone(object)) => self.form(wanted)?.object(&object),
         };
         Ok(self.respond(code, wanted, bytes, warnings).await)

@@ -27,10 +27,13 @@ impl Kinds {
         &self.rows
     }
 
-    /// One row for each place where objects are kept, whichever versions serve it.
+    /// One row for each place where objects are kept, whichever versions serve it: preferably of the version that objects are
+    /// stored in, so that nothing has to be converted.
     pub fn stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
         let mut seen = std::collections::HashSet::new();
-        self.rows.iter().filter(move |row| seen.insert(&*row.shelf.prefix))
+        let is_direct = |row: &&Arc<Resource>| row.is_api_version(&row.storage.api_version);
+        let direct = self.rows.iter().filter(is_direct);
+        direct.chain(&self.rows).filter(move |row| seen.insert(&*row.storage.prefix))
     }
 }
 
@@ -184,7 +187,7 @@ impl KindTable {
             Arc::make_mut(row).tenure = Some(tenure.clone());
             state.add(row);
         }
-        let since = rows.first().map_or(revision, |row| row.shelf.since);
+        let since = rows.first().map_or(revision, |row| row.storage.since);
         state.custom.insert(at, Installed { spec, kept_as, since, going, tenure, rows });
         drop(state);
         // Only now: who is told and asks again must find the new rows.
@@ -205,7 +208,10 @@ impl KindTable {
 impl State {
     fn add(&mut self, row: &Arc<Resource>) {
         self.by_path.insert(path(row), row.clone());
-        self.by_prefix.entry(row.shelf.prefix.clone()).or_insert_with(|| row.clone());
+        // Preferably through the version that objects are stored in, so that nothing has to be converted.
+        let stored_as = row.is_api_version(&row.storage.api_version);
+        let by_prefix = self.by_prefix.entry(row.storage.prefix.clone());
+        by_prefix.and_modify(|known| if stored_as { known.clone_from(row) }).or_insert_with(|| row.clone());
         self.by_kind.entry((row.group.clone(), row.kind.clone())).or_insert_with(|| row.clone());
         self.claims.extend(claims(row));
         self.changed();
@@ -216,7 +222,7 @@ impl State {
         let installed = self.custom.remove(at)?;
         for row in &installed.rows {
             self.by_path.remove(&path(row));
-            self.by_prefix.remove(&row.shelf.prefix);
+            self.by_prefix.remove(&row.storage.prefix);
             self.by_kind.remove(&(row.group.clone(), row.kind.clone()));
             for claim in claims(row) {
                 self.claims.remove(&claim);

@@ -54,8 +54,9 @@ mod workload;
 
 mod lines;
 mod read;
+mod conversion;
+mod filter;
 mod record;
-mod view;
 mod watch;
 
 mod digest;

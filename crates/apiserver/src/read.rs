@@ -2,11 +2,12 @@
 //! list that goes on, the token to go on with. Never decides how they look.
 
 use konverge_core::{FieldError, FieldPath, Status};
-use konverge_store::{Entry, Range, ReadError, Revision, Store};
+use konverge_store::{Range, ReadError, Revision, Store};
 
+use crate::conversion::Readable;
 use crate::request::{Query, invalid_options};
 use crate::resource::Resource;
-use crate::view::Filter;
+use crate::filter::Filter;
 
 /// How many entries are fetched at a time when a selector decides which of them count.
 const SCAN: usize = 1000;
@@ -15,18 +16,19 @@ const SCAN: usize = 1000;
 const LOOK_BYTES: usize = 256 * 1024;
 
 /// The object of this name.
-pub(crate) fn get(
+pub(crate) async fn get(
     store: &dyn Store,
     resource: &Resource,
     namespace: Option<&str>,
     name: &str,
     query: &Query,
-) -> Result<Entry, Status> {
+) -> Result<Readable, Status> {
     if let Some(asked) = version(query)? {
         not_from_the_future(store, asked)?;
     }
     let found = store.get(&resource.key(namespace, name), None).map_err(Status::internal)?;
-    found.ok_or_else(|| Status::not_found(&resource.group, &resource.plural, name))
+    let entry = found.ok_or_else(|| Status::not_found(&resource.group, &resource.plural, name))?;
+    resource.read(entry).await
 }
 
 /// What a list asks for.
@@ -47,7 +49,7 @@ enum Start {
 /// One answer to a list.
 #[derive(Debug)]
 pub(crate) struct Listed {
-    pub entries: Vec<Entry>,
+    pub entries: Vec<Readable>,
     /// The revision all of them were read at.
     pub revision: Revision,
     /// How to go on, if there is more.
@@ -133,7 +135,7 @@ pub(crate) async fn list(
         // Later pages of the same answer are read at the revision of the first.
         at = Some(page.revision);
         after = page.entries.last().map(|entry| entry.key.to_string());
-        let mut fetched = page.entries.into_iter();
+        let mut fetched = resource.read_all(page.entries).await?.into_iter();
         for entry in fetched.by_ref() {
             looked += if filter.is_everything() { 0 } else { entry.value.len() };
             if looked >= LOOK_BYTES {

@@ -7,8 +7,9 @@ use bytes::Bytes;
 use futures_util::{Stream, stream};
 use serde_json::{Value, json};
 
-use konverge_store::{Entry, Revision};
+use konverge_store::Revision;
 
+use crate::conversion::Readable;
 use crate::env::Environment;
 use crate::partial::{ListMeta, MetaVersion, open_list, partial_metadata, write_metadata};
 use crate::read::Listed;
@@ -37,14 +38,14 @@ pub(crate) enum Form {
 
 impl Form {
     /// One object that is kept.
-    pub fn entry(&self, resource: &Resource, entry: &Entry) -> Vec<u8> {
+    pub fn entry(&self, resource: &Resource, entry: &Readable) -> Vec<u8> {
         match self {
             Form::Whole => {
                 let mut out = Vec::with_capacity(entry.value.len() + 64);
-                resource.write(entry, entry.revision, &mut out);
+                resource.write_object(entry, entry.revision, &mut out);
                 out
             }
-            _ => self.object(&resource.view(entry)),
+            _ => self.object(&resource.object(entry)),
         }
     }
 
@@ -71,11 +72,11 @@ impl Form {
     }
 
     /// Appends the object of a watch event; `first` says that nothing was sent before.
-    pub fn write_event(&self, resource: &Resource, entry: &Entry, revision: Revision, first: bool, out: &mut Vec<u8>) {
+    pub fn write_event(&self, resource: &Resource, entry: &Readable, revision: Revision, first: bool, out: &mut Vec<u8>) {
         if let Form::Whole = self {
-            return resource.write(entry, revision, out);
+            return resource.write_object(entry, revision, out);
         }
-        let mut object = resource.view(entry);
+        let mut object = resource.object(entry);
         object["metadata"]["resourceVersion"] = revision.0.to_string().into();
         match self {
             Form::Metadata(version) => out.extend_from_slice(&partial_metadata(&object, *version)),
@@ -121,7 +122,7 @@ pub(crate) struct Pieces {
     /// How rows of a table look; the same moment counts for all of them.
     options: Option<TableOptions>,
     resource: Arc<Resource>,
-    entries: std::vec::IntoIter<Entry>,
+    entries: std::vec::IntoIter<Readable>,
     /// What is ready to be sent.
     out: Vec<u8>,
     first: bool,
@@ -130,7 +131,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    fn new(form: Form, resource: Arc<Resource>, entries: Vec<Entry>, meta: &ListMeta<'_>) -> Self {
+    fn new(form: Form, resource: Arc<Resource>, entries: Vec<Readable>, meta: &ListMeta<'_>) -> Self {
         let mut out = Vec::with_capacity(if entries.is_empty() { 256 } else { PIECE_BYTES + 4096 });
         let mut options = None;
         match &form {
@@ -195,11 +196,11 @@ impl Pieces {
             }
             looked += entry.value.len();
             match (&self.form, &self.options) {
-                (Form::Metadata(version), _) => write_metadata(&mut self.out, &self.resource.view(&entry), *version),
+                (Form::Metadata(version), _) => write_metadata(&mut self.out, &self.resource.object(&entry), *version),
                 (Form::Table { view, .. }, Some(options)) => {
-                    view.row(&mut self.out, &self.resource.view(&entry), options);
+                    view.row(&mut self.out, &self.resource.object(&entry), options);
                 }
-                _ => self.resource.write(&entry, entry.revision, &mut self.out),
+                _ => self.resource.write_object(&entry, entry.revision, &mut self.out),
             }
         }
         if self.out.is_empty() {

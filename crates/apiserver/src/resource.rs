@@ -10,6 +10,7 @@ use konverge_schema::{Arena, TypeId};
 use konverge_store::Revision;
 
 use crate::behaviour::Behaviour;
+use crate::conversion::Converter;
 use crate::digest::Digest;
 use crate::tenure::Tenure;
 
@@ -48,7 +49,7 @@ pub struct Resource {
     /// How long the row holds, if a CRD brought it and it is in the table.
     pub tenure: Option<Tenure>,
     /// Where its objects are kept, and as what.
-    pub shelf: Shelf,
+    pub storage: ResourceStorage,
     /// Fields that a CRD lets its objects be selected by: `spec.color`.
     pub selectable: Vec<Box<str>>,
     /// Where the scale subresource finds its numbers.
@@ -67,7 +68,7 @@ pub struct Resource {
 
 /// Where the objects of a resource are kept. All versions of a kind share one shelf.
 #[derive(Clone, Debug)]
-pub struct Shelf {
+pub struct ResourceStorage {
     /// What every key starts with: `/registry/apps/deployments/`.
     pub prefix: Box<str>,
     /// The apiVersion objects are kept in.
@@ -79,6 +80,8 @@ pub struct Shelf {
     /// The types of the version that objects of a CRD are kept in. Every object has its defaults, and no more than it
     /// knows, whichever version it was written through.
     pub types: Option<(Arc<Arena>, TypeId)>,
+    /// What converts objects between the versions of the kind, where more than `apiVersion` differs.
+    pub(crate) converter: Option<Arc<dyn Converter>>,
 }
 
 /// The paths of a scale subresource, as a CRD writes them: `.spec.replicas`.
@@ -226,6 +229,28 @@ impl Resource {
         *self.group == *group && *self.version == *version
     }
 
+    /// The key of an object.
+    pub fn key(&self, namespace: Option<&str>, name: &str) -> String {
+        match namespace {
+            Some(namespace) => format!("{}{namespace}/{name}", self.storage.prefix),
+            None => format!("{}{name}", self.storage.prefix),
+        }
+    }
+
+    /// What comes before the names of all objects, or of those in one namespace.
+    pub fn prefix(&self, namespace: Option<&str>) -> String {
+        self.key(namespace, "")
+    }
+
+    /// Namespace and name of the object under `key`.
+    pub fn identity<'k>(&self, key: &'k str) -> (Option<&'k str>, &'k str) {
+        let rest = key.strip_prefix(&*self.storage.prefix).unwrap_or(key);
+        match rest.split_once('/') {
+            Some((namespace, name)) if self.namespaced => (Some(namespace), name),
+            _ => (None, rest),
+        }
+    }
+
     /// The subresource of this name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|sub| &*sub.name == name)
@@ -256,12 +281,13 @@ impl Resource {
             columns: [].into(),
             custom: false,
             tenure: None,
-            shelf: Shelf {
+            storage: ResourceStorage {
                 prefix: format!("/registry/{group}/{plural}/").into(),
                 api_version: format!("{group}/{version}").into(),
                 since: Revision(0),
                 renames: &[],
                 types: None,
+                converter: None,
             },
             selectable: Vec::new(),
             scale: None,

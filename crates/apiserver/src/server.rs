@@ -15,6 +15,7 @@ use crate::assign::Addresses;
 use crate::authorize::{AlwaysAllow, Authorizer};
 use crate::change::Write;
 use crate::context::RequestContext;
+use crate::conversion::Converters;
 use crate::crd::Definitions;
 use crate::documents::Documents;
 use crate::env::{Environment, System};
@@ -142,6 +143,7 @@ pub(crate) struct Server {
     pub lenient_updates: bool,
     pub longest_watch: Duration,
     pub definitions: Definitions,
+    pub converters: Arc<Converters>,
     /// Taken to write a service that gets an address or a port, so that no other gets the same.
     pub services: Turns,
     pub addresses: Mutex<Addresses>,
@@ -166,8 +168,17 @@ impl ApiServer {
         Self::start(store, options).await
     }
 
-    /// Starts over a store that is open.
+    /// Starts over a store that is open. No definition has a converter: those that ask for a webhook are refused.
     pub(crate) async fn start(store: Arc<dyn Store>, options: Options) -> Result<Self, OpenError> {
+        Self::start_with(store, options, Arc::new(|_| None)).await
+    }
+
+    /// Starts over a store that is open, with what finds the converters of definitions.
+    pub(crate) async fn start_with(
+        store: Arc<dyn Store>,
+        options: Options,
+        converters: Arc<Converters>,
+    ) -> Result<Self, OpenError> {
         let server = Arc::new(Server {
             store,
             kinds: KindTable::new(builtin::served()),
@@ -179,6 +190,7 @@ impl ApiServer {
             lenient_updates: options.lenient_updates,
             longest_watch: options.longest_watch,
             definitions: Definitions::default(),
+            converters,
             services: Turns::default(),
             addresses: Mutex::default(),
             closing: watch::Sender::new(false),

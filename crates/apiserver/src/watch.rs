@@ -14,13 +14,14 @@ use konverge_core::{FieldError, FieldPath, Status};
 use konverge_store::{Change, Entry, Page, Range, ReadError, Revision, Store, Watch};
 
 use crate::context::RequestContext;
+use crate::conversion::{Readable, ReadableChange};
 use crate::lines::{LineOf, Lines};
 use crate::read::{not_from_the_future, parse_version};
 use crate::render::Form;
 use crate::request::{Query, invalid_options};
 use crate::resource::Resource;
 use crate::server::Server;
-use crate::view::Filter;
+use crate::filter::Filter;
 
 /// How many changes are taken at a time: as many as are worth one look at the history. They share the store's bytes.
 const BATCH: usize = 256;
@@ -123,10 +124,12 @@ struct Watching {
 }
 
 enum Stage {
+    /// What was there when the watch began, not yet readable.
+    Begin { entries: Vec<Entry>, revision: Revision, marked: bool },
     /// What was there when the watch began, and whether the end of it is marked.
-    Initial { entries: std::vec::IntoIter<Entry>, revision: Revision, marked: bool },
+    Initial { entries: std::vec::IntoIter<Readable>, revision: Revision, marked: bool },
     /// What has changed since: those that were taken and not sent yet, and those to come.
-    Changes(std::vec::IntoIter<Change>, Watch),
+    Changes(std::vec::IntoIter<ReadableChange>, Watch),
     /// An error was sent, or the time is over.
     Over,
 }
@@ -201,8 +204,7 @@ pub(crate) fn watch(
     };
     let (first, then) = match begin() {
         Ok((Some(Page { entries, revision, .. }), changes)) => {
-            let entries = entries.into_iter();
-            (Stage::Initial { entries, revision, marked: options.initial_ends }, Some(changes))
+            (Stage::Begin { entries, revision, marked: options.initial_ends }, Some(changes))
         }
         Ok((None, changes)) => (Stage::Changes(Vec::new().into_iter(), changes), None),
         // Too late is told inside the stream, where clients look for it.
@@ -255,6 +257,15 @@ impl Watching {
         loop {
             match &mut self.stage {
                 Stage::Over => return None,
+                Stage::Begin { entries, revision, marked } => {
+                    let (revision, marked) = (*revision, *marked);
+                    match self.resource.read_all(std::mem::take(entries)).await {
+                        Ok(readable) => {
+                            self.stage = Stage::Initial { entries: readable.into_iter(), revision, marked };
+                        }
+                        Err(status) => return Some(self.failed(&status)),
+                    }
+                }
                 Stage::Initial { .. } => {
                     // A client that reads as fast as we write would keep this thread until everything was sent.
                     if std::mem::replace(&mut self.begun, true) {
@@ -276,7 +287,7 @@ impl Watching {
                 // Nothing more will come for it than is there already.
                 Stage::Changes(_, changes) if self.last.is_some() => {
                     let woken = Woken::Changes(changes.take(BATCH));
-                    if let Some(piece) = self.woken(woken) {
+                    if let Some(piece) = self.woken(woken).await {
                         return Some(piece);
                     }
                 }
@@ -292,7 +303,7 @@ impl Watching {
                         () = self.timer.as_mut() => Woken::Time(changes.position()),
                         batch = changes.next(BATCH) => Woken::Changes(batch),
                     };
-                    if let Some(piece) = self.woken(woken) {
+                    if let Some(piece) = self.woken(woken).await {
                         return Some(piece);
                     }
                 }
@@ -301,7 +312,7 @@ impl Watching {
     }
 
     /// What is to be sent for it, if anything.
-    fn woken(&mut self, woken: Woken) -> Option<Bytes> {
+    async fn woken(&mut self, woken: Woken) -> Option<Bytes> {
         match woken {
             Woken::Changes(Ok(mut batch)) => {
                 if let Some(last) = self.last {
@@ -310,15 +321,16 @@ impl Watching {
                         self.stage = Stage::Over;
                     }
                 }
+                let batch = match self.resource.read_changes(batch).await {
+                    Ok(batch) => batch,
+                    Err(status) => return Some(self.failed(&status)),
+                };
                 if let Stage::Changes(taken, _) = &mut self.stage {
                     *taken = batch.into_iter();
                 }
                 None
             }
-            Woken::Changes(Err(error)) => {
-                self.stage = Stage::Over;
-                Some(self.gone(&error))
-            }
+            Woken::Changes(Err(error)) => Some(self.gone(&error)),
             Woken::Time(position) => {
                 let now = Instant::now();
                 if now >= self.ends {
@@ -369,7 +381,7 @@ impl Watching {
             let Some(change) = taken.next() else { break };
             let alone = out.is_empty() && taken.as_slice().is_empty();
             // An object that leaves the selection is gone for this client, one that enters it is new.
-            let passes = |entry: &&Entry| self.filter.matches(&self.resource, entry);
+            let passes = |entry: &&Readable| self.filter.matches(&self.resource, entry);
             let before = change.before.as_ref().filter(passes);
             let after = change.after.as_ref().filter(passes);
             let (kind, entry) = match (before, after) {
@@ -387,7 +399,7 @@ impl Watching {
     }
 
     /// The one event of a piece: the same bytes for everyone who watches it.
-    fn shared_event(&mut self, kind: &'static str, entry: &Entry, revision: Revision) -> Bytes {
+    fn shared_event(&mut self, kind: &'static str, entry: &Readable, revision: Revision) -> Bytes {
         let of = LineOf { row: self.resource.clone(), key: entry.key.clone(), revision, kind };
         self.lines.clone().line(of, || {
             let mut out = Vec::new();
@@ -396,7 +408,7 @@ impl Watching {
         })
     }
 
-    fn event(&mut self, kind: &str, entry: &Entry, revision: Revision, out: &mut Vec<u8>) {
+    fn event(&mut self, kind: &str, entry: &Readable, revision: Revision, out: &mut Vec<u8>) {
         // The bytes around the object are few, so that this is nearly always enough.
         out.reserve(entry.value.len() + 128);
         out.extend_from_slice(b"{\"type\":\"");
@@ -416,7 +428,13 @@ impl Watching {
         line("BOOKMARK", &object)
     }
 
-    fn gone(&self, error: &ReadError) -> Bytes {
+    /// Ends the watch with an error that its client finds in the stream.
+    fn failed(&mut self, status: &Status) -> Bytes {
+        self.stage = Stage::Over;
+        line("ERROR", &serde_json::to_value(status).unwrap_or_default())
+    }
+
+    fn gone(&mut self, error: &ReadError) -> Bytes {
         let status = match error {
             ReadError::Compacted { asked, oldest } => {
                 Status::expired(format!("too old resource version: {asked} ({oldest})"))
@@ -426,7 +444,7 @@ impl Watching {
                 Status::expired(format!("too large resource version: {} ({})", asked.0, newest.0))
             }
         };
-        line("ERROR", &serde_json::to_value(status).unwrap_or_default())
+        self.failed(&status)
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) async fn finish(server: &Arc<Server>, context: &RequestContext, names
             server.store.range(Range { prefix: &row.prefix(Some(namespace)), limit: Some(1), ..Range::default() });
         page.is_ok_and(|page| !page.entries.is_empty())
     };
-    let going = meta::is_terminating(&namespaces.view(&entry));
+    let going = meta::is_terminating(&namespaces.read_object(&entry).await?);
     if !going || kinds.stored().filter(|row| row.namespaced).any(holds) {
         return Ok(());
     }

@@ -63,7 +63,7 @@ impl Follower {
     ) -> Result<(), OpenError> {
         let definitions = definitions(server);
         while self.changes.is_none() {
-            let range = Range { prefix: &definitions.shelf.prefix, ..Range::default() };
+            let range = Range { prefix: &definitions.storage.prefix, ..Range::default() };
             let page = server.store.range(range).expect("the newest revision is never compacted");
             let mut gone = server.kinds.definitions();
             for entry in &page.entries {
@@ -76,7 +76,7 @@ impl Follower {
             }
             self.shown = page.revision;
             // None if so much happened between the two that it was compacted: then everything is learnt anew.
-            self.changes = server.store.watch(&definitions.shelf.prefix, page.revision).ok();
+            self.changes = server.store.watch(&definitions.storage.prefix, page.revision).ok();
         }
         Ok(())
     }
@@ -156,7 +156,7 @@ fn install(server: &Server, name: &str, definition: &Value, revision: Revision) 
     }
     let kept_as = rows::kept_as(definition);
     let since = kinds.kept_since(name, kept_as).unwrap_or(revision);
-    match rows::rows(definition, since) {
+    match rows::rows(definition, since, &*server.converters) {
         Ok(rows) => {
             // Now, and for these alone, so that nobody has to go through all kinds later.
             for row in &rows {

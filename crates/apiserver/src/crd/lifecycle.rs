@@ -135,9 +135,9 @@ impl Lifecycle {
     async fn begin(&mut self, server: &Arc<Server>) -> Watch {
         let definitions = definitions(server);
         loop {
-            let range = Range { prefix: &definitions.shelf.prefix, ..Range::default() };
+            let range = Range { prefix: &definitions.storage.prefix, ..Range::default() };
             let page = server.store.range(range).expect("the newest revision is never compacted");
-            let Ok(changes) = server.store.watch(&definitions.shelf.prefix, page.revision) else { continue };
+            let Ok(changes) = server.store.watch(&definitions.storage.prefix, page.revision) else { continue };
             catch_up(server);
             self.names_free(server, follow::waiting_groups(server)).await;
             let going = page.entries.iter().filter_map(to_clean_up).collect();
@@ -246,7 +246,7 @@ async fn clean_up_once(server: &Arc<Server>, name: &str, asked: &mut bool) -> Re
     let definition = record::decode(&entry);
     let prefix = rows::prefix(&definition);
     let context = server.task_context(SystemUser::ApiServer);
-    if !*asked && let Some(row) = rows::any(&definition) {
+    if !*asked && let Some(row) = rows::any(&definition, &*server.converters) {
         delete_all(server, &context, &row, &prefix).await?;
         // Nobody creates more: the definition is going.
         *asked = true;

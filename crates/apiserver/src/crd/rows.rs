@@ -10,19 +10,21 @@ use konverge_schema::{Arena, CompileError, OBJECT_META, TypeId, compile, kuberne
 use konverge_store::Revision;
 
 use crate::behaviour::behaviour;
+use crate::conversion::Converters;
 use crate::digest::Digest;
 use crate::discovery::compare_versions;
 use crate::meta;
-use crate::resource::{Column, Resource, ResourceSchema, ScalePaths, Shelf, Subresource, Verb, Verbs};
+use crate::resource::{Column, Resource, ResourceSchema, ScalePaths, ResourceStorage, Subresource, Verb, Verbs};
 
 /// The rows a definition stands for: one for each version that is served.
-pub(super) fn rows(definition: &Value, since: Revision) -> Result<Vec<Arc<Resource>>, CompileError> {
-    versions(definition, since, |version| version["served"] == true)
+pub(super) fn rows(definition: &Value, since: Revision, converters: &Converters) -> Result<Vec<Arc<Resource>>, CompileError> {
+    versions(definition, since, converters, |version| version["served"] == true)
 }
 
 /// A row that every object of a definition can be reached through, also if no version is served.
-pub(super) fn any(definition: &Value) -> Option<Arc<Resource>> {
-    versions(definition, Revision(0), |_| true).ok()?.into_iter().next()
+pub(super) fn any(definition: &Value, converters: &Converters) -> Option<Arc<Resource>> {
+    // The version that objects are stored in, so that nothing has to be converted.
+    versions(definition, Revision(0), converters, |version| version["storage"] == true).ok()?.into_iter().next()
 }
 
 /// What the keys of a definition's objects begin with.
@@ -50,6 +52,7 @@ pub(super) fn kept_as(definition: &Value) -> Digest {
 fn versions(
     definition: &Value,
     since: Revision,
+    converters: &Converters,
     wanted: impl Fn(&Value) -> bool,
 ) -> Result<Vec<Arc<Resource>>, CompileError> {
     let spec = &definition["spec"];
@@ -61,12 +64,13 @@ fn versions(
     let stored = versions().find(|version| version["storage"] == true);
     let stored_types = stored.map(types).transpose()?.map(|(arena, root)| (Arc::new(arena), root));
     let stored = stored.map_or(&Value::Null, |version| &version["name"]);
-    let shelf = Shelf {
+    let storage = ResourceStorage {
         prefix: prefix(definition).into(),
         api_version: format!("{group}/{}", text(stored)).into(),
         since,
         renames: &[],
         types: stored_types,
+        converter: converters(definition),
     };
     // A definition that is going takes no new objects.
     let going = meta::is_terminating(definition);
@@ -78,7 +82,7 @@ fn versions(
             version: text(&version["name"]).to_string(),
             kind: text(&names["kind"]).to_string(),
         };
-        let (arena, root) = match shelf.types.clone().filter(|_| version["name"] == *stored) {
+        let (arena, root) = match storage.types.clone().filter(|_| version["name"] == *stored) {
             Some(types) => types,
             None => types(version).map(|(arena, root)| (Arc::new(arena), root))?,
         };
@@ -103,7 +107,7 @@ fn versions(
             columns: columns(version),
             custom: true,
             tenure: None,
-            shelf: shelf.clone(),
+            storage: storage.clone(),
             selectable: version["selectableFields"]
                 .as_array()
                 .into_iter()

@@ -70,7 +70,7 @@ async fn only_what_changes_how_objects_are_kept_makes_old_ones_be_converted() {
         ask(&api, "PATCH", &path, patch.clone()).await;
         let after = row(&api, "widgets");
         assert_eq!(!Arc::ptr_eq(&before, &after), made_anew, "{patch}");
-        assert_eq!(after.shelf.since != before.shelf.since, converted, "{patch}");
+        assert_eq!(after.storage.since != before.storage.since, converted, "{patch}");
         // New objects are taken without reading the definition again.
         let newest =
             api.0.store.get("/registry/apiextensions.k8s.io/customresourcedefinitions/widgets.example.com", None);

@@ -41,7 +41,7 @@ pub(crate) async fn evict(write: &Write<'_>, name: &str, sent: Decoded, query: &
     let (options, context) = &DeleteOptions::read(eviction.delete_options, query, write.context)?;
     let mut attempts = 0;
     let pod = loop {
-        let pod = current(write, name)?;
+        let pod = current(write, name).await?;
         if !is_beyond_budgets(&pod) {
             break pod;
         }
@@ -54,7 +54,7 @@ pub(crate) async fn evict(write: &Write<'_>, name: &str, sent: Decoded, query: &
             done => return done,
         }
     };
-    let budgets = budgets_of(write, &pod)?;
+    let budgets = budgets_of(write, &pod).await?;
     let Some(budget) = budgets.first() else { return remove(write, context, name, options).await };
     if budgets.len() > 1 {
         let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
@@ -73,10 +73,10 @@ pub(crate) async fn evict(write: &Write<'_>, name: &str, sent: Decoded, query: &
     remove(write, context, name, options).await
 }
 
-fn current(write: &Write<'_>, name: &str) -> Result<Value, Status> {
+async fn current(write: &Write<'_>, name: &str) -> Result<Value, Status> {
     let found = write.server.store.get(&write.resource.key(write.namespace, name), None).map_err(Status::internal)?;
     let entry = found.ok_or_else(|| Status::not_found("", "pods", name))?;
-    Ok(write.resource.view(&entry))
+    write.resource.read_object(&entry).await
 }
 
 fn pinned(options: &DeleteOptions, pod: &Value) -> DeleteOptions {
@@ -136,7 +136,7 @@ fn spares_unhealthy(budget: &Value) -> bool {
 }
 
 /// The disruption budgets that a pod falls under.
-fn budgets_of(write: &Write<'_>, pod: &Value) -> Result<Vec<Value>, Status> {
+async fn budgets_of(write: &Write<'_>, pod: &Value) -> Result<Vec<Value>, Status> {
     let budgets =
         write.server.kinds.find("policy", "v1", "poddisruptionbudgets").expect("disruption budgets are built in");
     let range = Range { prefix: &budgets.prefix(write.namespace), ..Range::default() };
@@ -149,7 +149,8 @@ fn budgets_of(write: &Write<'_>, pod: &Value) -> Result<Vec<Value>, Status> {
         // A selector that does not read selects nothing, like one that is absent.
         selector.is_object() && LabelSelector::from_object(selector).is_ok_and(|selector| selector.matches(&labels))
     };
-    Ok(page.entries.iter().map(|entry| budgets.view(entry)).filter(covers).collect())
+    let records = budgets.read_all(page.entries).await?;
+    Ok(records.iter().map(|record| budgets.object(record)).filter(covers).collect())
 }
 
 /// Takes one disruption from the budget, for this pod.

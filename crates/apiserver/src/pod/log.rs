@@ -81,7 +81,7 @@ impl LogOptions {
 }
 
 /// The log of a container; nothing as long as the pod has no node.
-pub(crate) fn log(
+pub(crate) async fn log(
     server: &Server,
     resource: &Arc<Resource>,
     namespace: Option<&str>,
@@ -91,7 +91,7 @@ pub(crate) fn log(
     let options = LogOptions::parse(query, name)?;
     let found = server.store.get(&resource.key(namespace, name), None).map_err(Status::internal)?;
     let entry = found.ok_or_else(|| Status::not_found(&resource.group, &resource.plural, name))?;
-    let pod = resource.view(&entry);
+    let pod = resource.read_object(&entry).await?;
     let container = container(&pod, &options.container)?;
     if pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty) {
         return Ok(None);
@@ -222,7 +222,7 @@ impl Following {
                         over = true;
                         break;
                     };
-                    let pod = this.resource.view(after);
+                    let pod = this.resource.read_object(after).await.ok()?;
                     let Some(status) = status_of(&pod, &this.container) else { continue };
                     let line = state_line(&this.container, status);
                     if line != this.said {
