@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use konverge_core::KUBERNETES_VERSION;
+
 mod enums;
 mod openapi;
 mod resources;
 mod source;
 
 use enums::Enums;
-use source::{KUBERNETES, Source};
+use source::Source;
 
 /// Derives the tables of built-in kinds from the published Kubernetes sources.
 #[derive(Args, Debug)]
@@ -20,7 +22,7 @@ pub struct Codegen {
     #[arg(long, value_name = "DIR")]
     kubernetes: Option<PathBuf>,
     /// Which release to ask the Go proxy for
-    #[arg(long, value_name = "VERSION", default_value = KUBERNETES)]
+    #[arg(long, value_name = "VERSION", default_value_t = format!("v{KUBERNETES_VERSION}"))]
     version: String,
     /// Write nothing; fail when a committed table differs from what would be written
     #[arg(long)]
@@ -61,8 +63,8 @@ fn tables(source: &Source, version: &str) -> Result<Vec<(&'static str, String)>,
     let enums = Enums::read(&source.openapi_go()?)?;
     let (core, groups) = (source.core()?, source.groups()?);
     Ok(vec![
-        ("crates/schema/data/kubernetes-1.36.types", openapi::table(&title, &schemas, &enums)?),
-        ("crates/apiserver/data/kubernetes-1.36.resources", resources::table(&title, &core, &groups, &schemas)?),
+        ("crates/schema/data/kubernetes.types", openapi::table(&title, &schemas, &enums)?),
+        ("crates/apiserver/data/kubernetes.resources", resources::table(&title, &core, &groups, &schemas)?),
     ])
 }
 
@@ -82,15 +84,14 @@ mod tests {
         write("k8s/api/discovery/aggregated_v2.json", r#"{"items": []}"#);
         write("k8s/api/discovery/api__v1.json", r#"{"groupVersion": "v1", "resources": []}"#);
         write("k8s/pkg/generated/openapi/zz_generated.openapi.go", "package openapi\n");
-        write("crates/schema/data/kubernetes-1.36.types", "");
-        write("crates/apiserver/data/kubernetes-1.36.resources", "");
+        write("crates/schema/data/kubernetes.types", "");
+        write("crates/apiserver/data/kubernetes.resources", "");
 
         let kubernetes = Some(folder.path().join("k8s"));
         let options = |check| Codegen { kubernetes: kubernetes.clone(), version: "v1".into(), check };
         let stale =
             |tables: &str| Err(format!("{tables} differs from what the sources of v1 say; run `cargo xtask codegen`"));
-        let (types, resources) =
-            ("crates/schema/data/kubernetes-1.36.types", "crates/apiserver/data/kubernetes-1.36.resources");
+        let (types, resources) = ("crates/schema/data/kubernetes.types", "crates/apiserver/data/kubernetes.resources");
 
         assert_eq!(run(&options(true), folder.path()), stale(&format!("{types}, {resources}")));
         assert_eq!(run(&options(false), folder.path()), Ok(()));

@@ -134,7 +134,8 @@ fn forbidden(attributes: &Attributes<'_>, reason: &str) -> Status {
     let denied = match resource {
         None => format!("User {user:?} cannot {verb} path {path:?}"),
         Some(ResourceAttributes { group, resource, subresource, namespace, .. }) => {
-            let resource = if subresource.is_empty() { (*resource).into() } else { format!("{resource}/{subresource}") };
+            let resource =
+                if subresource.is_empty() { (*resource).into() } else { format!("{resource}/{subresource}") };
             let scope = match *namespace {
                 "" => "at the cluster scope".to_owned(),
                 namespace => format!("in the namespace {namespace:?}"),

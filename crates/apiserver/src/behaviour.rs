@@ -147,7 +147,7 @@ pub enum Storage {
 pub fn behaviour(group: &str, plural: &str) -> &'static Behaviour {
     static TABLE: OnceLock<Table> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
-        let rows = parse(include_str!("../data/kubernetes-1.36.behaviour"));
+        let rows = parse(include_str!("../data/kubernetes.behaviour"));
         Table { rows: rows.expect("a test reads the committed table"), custom: custom() }
     });
     table.rows.get(group).and_then(|rows| rows.get(plural)).unwrap_or(&table.custom)
@@ -431,7 +431,7 @@ mod tests {
 
     #[test]
     fn the_table_has_every_built_in_resource_and_no_other() {
-        let rows = parse(include_str!("../data/kubernetes-1.36.behaviour")).unwrap();
+        let rows = parse(include_str!("../data/kubernetes.behaviour")).unwrap();
         let builtin = builtin();
         let known: BTreeSet<_> = builtin.iter().map(|row| (&*row.group, &*row.plural)).collect();
         let rows = rows.iter().flat_map(|(group, rows)| rows.keys().map(move |plural| (*group, *plural)));

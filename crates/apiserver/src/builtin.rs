@@ -9,11 +9,11 @@ use konverge_store::Revision;
 
 use crate::behaviour::{Storage, behaviour};
 use crate::part::Part;
-use crate::resource::{Resource, ResourceSchema, ScalePaths, ResourceStorage, Subresource, Verb, Verbs};
+use crate::resource::{Resource, ResourceSchema, ResourceStorage, ScalePaths, Subresource, Verb, Verbs};
 
-/// Every built-in resource of Kubernetes 1.36 in its stable version, the core group first.
+/// Every built-in resource of Kubernetes in its stable version, the core group first.
 pub fn builtin() -> Vec<Arc<Resource>> {
-    let rows = parse(include_str!("../data/kubernetes-1.36.resources"), kubernetes());
+    let rows = parse(include_str!("../data/kubernetes.resources"), kubernetes());
     let rows = rows.expect("the committed table is what the generator wrote, and a test reads it");
     rows.into_iter().map(Arc::new).collect()
 }

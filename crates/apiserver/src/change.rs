@@ -572,13 +572,7 @@ impl Write<'_> {
 }
 
 /// What follows from a change that is in the store.
-pub(crate) fn committed(
-    server: &Server,
-    context: &RequestContext,
-    resource: &Resource,
-    key: &str,
-    revision: Revision,
-) {
+pub(crate) fn committed(server: &Server, context: &RequestContext, resource: &Resource, key: &str, revision: Revision) {
     let RequestContext { user, audit_id, .. } = context;
     tracing::debug!(%audit_id, user = user.name, key, revision = revision.0, "committed a change");
     crd::committed(server, resource);

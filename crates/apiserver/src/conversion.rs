@@ -243,8 +243,8 @@ async fn call(converter: &dyn Converter, mut objects: Vec<Value>, to: &str) -> R
     }
     for (at, object) in others.into_iter().zip(converted) {
         let restored = restored(&objects[at], object, to);
-        objects[at] = restored
-            .map_err(|why| failed(format!("returned invalid converted object at index {at}: {why}")))?;
+        objects[at] =
+            restored.map_err(|why| failed(format!("returned invalid converted object at index {at}: {why}")))?;
     }
     Ok(objects)
 }

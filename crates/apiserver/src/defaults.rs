@@ -22,7 +22,7 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value, budget: &Budget) -> 
     konverge_schema::default(&schema.arena, schema.root, object, budget)?;
     if !resource.custom {
         let table = TABLE.get_or_init(|| {
-            let table = Table::read(include_str!("../data/kubernetes-1.36.defaults"), kubernetes());
+            let table = Table::read(include_str!("../data/kubernetes.defaults"), kubernetes());
             table.expect("a test reads the committed table")
         });
         table.fill(&schema.arena, schema.root, object);

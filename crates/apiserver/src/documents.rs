@@ -13,7 +13,7 @@ use http::{HeaderValue, Method, Response, header};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use konverge_core::Status;
+use konverge_core::{KUBERNETES_VERSION, Status, kubernetes_minor};
 use konverge_schema::kubernetes;
 
 use crate::body::Body;
@@ -24,8 +24,8 @@ use crate::negotiate::{DiscoveryForm, DiscoveryVersion, Endpoint as Shape, Wante
 use crate::openapi::OpenApi;
 use crate::request::{Endpoint, Query};
 use crate::resource::Resource;
-use crate::server::Server;
 use crate::response::{encode, not_found_page, typed};
+use crate::server::Server;
 
 /// Documents below this size are not worth compressing.
 const GZIP_FROM: usize = 4 * 1024;
@@ -36,9 +36,6 @@ const KEEP_TO: usize = 2 * 1024 * 1024;
 /// What documents may take together, plain and compressed: more than all of the built-in kinds do. When they are more, all
 /// are forgotten, which costs time only.
 const KEEP_ALTOGETHER: usize = 32 * 1024 * 1024;
-
-/// The release whose API is served.
-const MINOR: &str = "36";
 
 /// Documents that were asked for.
 #[derive(Debug)]
@@ -261,7 +258,7 @@ fn compressed(mut pieces: impl Iterator<Item = Vec<u8>>) -> impl Iterator<Item =
 fn old_openapi(accept: Option<&str>) -> Response<Body> {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     const TITLE: &str = "Kubernetes";
-    let release = format!("v1.{MINOR}.4");
+    let release = format!("v{KUBERNETES_VERSION}");
     if accept.is_some_and(|accept| accept.contains("proto-openapi.spec.v2")) {
         // Document: 1 swagger, 2 info (1 title, 2 version), 8 paths.
         let info = [proto(1, TITLE.as_bytes()), proto(2, release.as_bytes())].concat();
@@ -344,8 +341,8 @@ fn root(kinds: &Kinds) -> Value {
 fn version() -> Value {
     json!({
         "major": "1",
-        "minor": MINOR,
-        "gitVersion": format!("v1.{MINOR}.4+konverge.{}", env!("CARGO_PKG_VERSION")),
+        "minor": kubernetes_minor(),
+        "gitVersion": format!("v{KUBERNETES_VERSION}+konverge.{}", env!("CARGO_PKG_VERSION")),
         "gitCommit": "",
         "gitTreeState": "",
         "buildDate": "1970-01-01T00:00:00Z",

@@ -17,6 +17,7 @@ use crate::change::{Done, Write};
 use crate::context::RequestContext;
 use crate::decode::{self, Decoded};
 use crate::delete::{self, DeleteOptions};
+use crate::filter::Filter;
 use crate::negotiate::{Encoding, Endpoint as Shape, PatchKind, View, Wanted};
 use crate::part::Part;
 use crate::patch::Patch;
@@ -27,7 +28,6 @@ use crate::resource::{Resource, Verb};
 use crate::response::{encode, no_such_resource, typed, warn};
 use crate::server::Server;
 use crate::table::{IncludeObject, TableView};
-use crate::filter::Filter;
 use crate::watch::{self, WatchOptions};
 use crate::{crd, messages, meta, pod, scale};
 
@@ -59,7 +59,8 @@ impl Handler {
     pub async fn handle(&self, budget: &Budget) -> Result<Response<Body>, Status> {
         let part = self.part()?;
         let verb = self.verb()?;
-        let allowed = match self.request.target.subresource.as_deref().and_then(|name| self.resource.subresource(name)) {
+        let allowed = match self.request.target.subresource.as_deref().and_then(|name| self.resource.subresource(name))
+        {
             Some(subresource) => subresource.verbs,
             None => self.resource.verbs,
         };
@@ -113,8 +114,8 @@ impl Handler {
     async fn get(&self, part: Part) -> Result<Response<Body>, Status> {
         let wanted = self.wanted(Shape::Object)?;
         wanted.check_shape(false)?;
-        let entry = read::get(&*self.server.store, &self.resource, self.namespace(), self.name(), &self.request.query)
-            .await?;
+        let entry =
+            read::get(&*self.server.store, &self.resource, self.namespace(), self.name(), &self.request.query).await?;
         let room = self.text_room(&wanted, entry.value.len()).await;
         let bytes = match (&self.resource.scale, part) {
             (Some(paths), Part::Scale) => {
@@ -152,8 +153,15 @@ impl Handler {
             options = options.event_by_event();
         }
         let filter = self.filter()?;
-        let events =
-            watch::watch(&self.server, &self.request.context, self.resource.clone(), self.namespace(), filter, self.form(&wanted)?, &options)?;
+        let events = watch::watch(
+            &self.server,
+            &self.request.context,
+            self.resource.clone(),
+            self.namespace(),
+            filter,
+            self.form(&wanted)?,
+            &options,
+        )?;
         if as_messages {
             return messages::answer(&self.request.parts.headers, events);
         }
@@ -249,7 +257,8 @@ impl Handler {
     async fn delete(&self) -> Result<Response<Body>, Status> {
         let wanted = self.wanted(Shape::Object)?;
         let (options, context) = self.delete_options()?;
-        let done = delete::delete(&self.server, &context, &self.resource, self.namespace(), self.name(), &options).await?;
+        let done =
+            delete::delete(&self.server, &context, &self.resource, self.namespace(), self.name(), &options).await?;
         match done {
             Done::Gone(object) => {
                 if self.resource.behaviour.returns_deleted {

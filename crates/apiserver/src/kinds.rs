@@ -211,7 +211,13 @@ impl State {
         // Preferably through the version that objects are stored in, so that nothing has to be converted.
         let stored_as = row.is_api_version(&row.storage.api_version);
         let by_prefix = self.by_prefix.entry(row.storage.prefix.clone());
-        by_prefix.and_modify(|known| if stored_as { known.clone_from(row) }).or_insert_with(|| row.clone());
+        by_prefix
+            .and_modify(|known| {
+                if stored_as {
+                    known.clone_from(row)
+                }
+            })
+            .or_insert_with(|| row.clone());
         self.by_kind.entry((row.group.clone(), row.kind.clone())).or_insert_with(|| row.clone());
         self.claims.extend(claims(row));
         self.changed();

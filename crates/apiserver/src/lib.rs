@@ -11,9 +11,9 @@
 //! name but for namespaces, CRDs, what pods, jobs and services are given (`assign`) and the three endpoints of pods that do
 //! more than keep what is sent. This crate never knows the operator side: they meet over HTTP only.
 
+mod handler;
 mod server;
 mod service;
-mod handler;
 mod work;
 
 mod authorize;
@@ -52,10 +52,10 @@ mod tasks;
 mod turns;
 mod workload;
 
-mod lines;
-mod read;
 mod conversion;
 mod filter;
+mod lines;
+mod read;
 mod record;
 mod watch;
 

@@ -5,9 +5,9 @@ use konverge_core::{FieldError, FieldPath, Status};
 use konverge_store::{Range, ReadError, Revision, Store};
 
 use crate::conversion::Readable;
+use crate::filter::Filter;
 use crate::request::{Query, invalid_options};
 use crate::resource::Resource;
-use crate::filter::Filter;
 
 /// How many entries are fetched at a time when a selector decides which of them count.
 const SCAN: usize = 1000;

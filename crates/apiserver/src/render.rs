@@ -72,7 +72,14 @@ impl Form {
     }
 
     /// Appends the object of a watch event; `first` says that nothing was sent before.
-    pub fn write_event(&self, resource: &Resource, entry: &Readable, revision: Revision, first: bool, out: &mut Vec<u8>) {
+    pub fn write_event(
+        &self,
+        resource: &Resource,
+        entry: &Readable,
+        revision: Revision,
+        first: bool,
+        out: &mut Vec<u8>,
+    ) {
         if let Form::Whole = self {
             return resource.write_object(entry, revision, out);
         }

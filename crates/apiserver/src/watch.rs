@@ -15,13 +15,13 @@ use konverge_store::{Change, Entry, Page, Range, ReadError, Revision, Store, Wat
 
 use crate::context::RequestContext;
 use crate::conversion::{Readable, ReadableChange};
+use crate::filter::Filter;
 use crate::lines::{LineOf, Lines};
 use crate::read::{not_from_the_future, parse_version};
 use crate::render::Form;
 use crate::request::{Query, invalid_options};
 use crate::resource::Resource;
 use crate::server::Server;
-use crate::filter::Filter;
 
 /// How many changes are taken at a time: as many as are worth one look at the history. They share the store's bytes.
 const BATCH: usize = 256;

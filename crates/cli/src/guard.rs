@@ -217,7 +217,7 @@ mod tests {
         let length = ("content-length", "17");
         for (method, headers, expect) in [
             // `kubectl create --raw` says no type either.
-            ("POST", &[("user-agent", "kubectl/v1.36.4"), length][..], None),
+            ("POST", &[("user-agent", "kubectl/v1.30.0"), length][..], None),
             ("POST", &[browser, length], Some(415)),
             ("DELETE", &[browser, ("transfer-encoding", "chunked")], Some(415)),
             ("POST", &[browser, length, ("content-type", "application/json")], None),

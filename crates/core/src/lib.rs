@@ -8,6 +8,7 @@
 //! garbage   who goes when an owner goes
 //! field     a problem with one field of an object, in Kubernetes' words
 //! status    the `Status` every failed request answers with
+//! kubernetes  the Kubernetes release that the product is made for
 //! ```
 //!
 //! This crate never knows who asks: neither the API server nor an operator.
@@ -16,6 +17,7 @@ mod field;
 mod garbage;
 mod key;
 mod kind;
+mod kubernetes;
 mod name;
 mod selector;
 mod status;
@@ -27,6 +29,7 @@ pub use garbage::{
 };
 pub use key::ObjectKey;
 pub use kind::{GroupVersion, GroupVersionKind};
+pub use kubernetes::{KUBERNETES_VERSION, kubernetes_minor};
 pub use name::{NameRule, check_annotations, check_finalizer, check_labels, check_name};
 pub use selector::{FieldSelector, LabelSelector, SelectorError, check_label_selector};
 pub use status::{Cause, Status, StatusDetails};

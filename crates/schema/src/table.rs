@@ -1,7 +1,7 @@
 //! In: the text table of published types that `cargo xtask codegen` derives. Out: one [`Arena`] of them, parsed once
 //! per process. Never reads a file: the table is part of the program.
 //!
-//! The head of `data/kubernetes-1.36.types` states the format. A struct is a line with its full name, a field an
+//! The head of `data/kubernetes.types` states the format. A struct is a line with its full name, a field an
 //! indented line with its name, shape and words. A use of a type that adds to it (another map type, a default, a
 //! patch rule) gets a node of its own; every other use shares the node of the type, and equal fields share theirs.
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::arena::{Arena, Field, ListKind, Node, Patch, Scalar, Shape, TypeId};
 use crate::checks::Checks;
 
-/// The types of every built-in kind of Kubernetes 1.36, and of what requests carry: `DeleteOptions`, `Status`,
+/// The types of every built-in kind of Kubernetes, and of what requests carry: `DeleteOptions`, `Status`,
 /// `Scale`, `Eviction`, `TokenRequest`.
 ///
 /// ```
@@ -24,7 +24,7 @@ use crate::checks::Checks;
 pub fn kubernetes() -> &'static Arc<Arena> {
     static TYPES: OnceLock<Arc<Arena>> = OnceLock::new();
     TYPES.get_or_init(|| {
-        let types = parse(include_str!("../data/kubernetes-1.36.types"));
+        let types = parse(include_str!("../data/kubernetes.types"));
         Arc::new(types.expect("the committed table is what the generator wrote, and a test reads it"))
     })
 }

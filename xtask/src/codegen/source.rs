@@ -7,9 +7,6 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// The release whose documents the committed tables are derived from.
-pub const KUBERNETES: &str = "v1.36.4";
-
 /// The sources of one Kubernetes release.
 #[derive(Debug)]
 pub struct Source {

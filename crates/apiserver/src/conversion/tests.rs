@@ -45,7 +45,11 @@ impl Default for Renames {
 }
 
 impl Converter for Renames {
-    fn convert<'a>(&'a self, mut objects: Vec<Value>, to: &'a str) -> BoxFuture<'a, Result<Vec<Value>, ConversionError>> {
+    fn convert<'a>(
+        &'a self,
+        mut objects: Vec<Value>,
+        to: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Value>, ConversionError>> {
         Box::pin(async move {
             self.calls.fetch_add(1, Relaxed);
             self.permits.acquire().await.expect("never closed").forget();
@@ -164,7 +168,10 @@ async fn reads_through_another_version_are_converted_at_once() {
     assert_eq!(scene.calls(), 0, "the stored version needs no converter");
 
     let object = scene.expect("GET", &format!("{V2}/a"), Value::Null, 200).await;
-    assert_eq!((&object["apiVersion"], &object["spec"]), (&json!("example.com/v2"), &json!({"paint": "red", "size": 3})));
+    assert_eq!(
+        (&object["apiVersion"], &object["spec"]),
+        (&json!("example.com/v2"), &json!({"paint": "red", "size": 3}))
+    );
     assert_eq!(object["metadata"]["labels"], json!({"version": "v2"}));
     assert_eq!(object["metadata"]["generation"], 1, "metadata other than labels and annotations stays");
     assert_eq!(scene.calls(), 1);
@@ -234,8 +241,12 @@ async fn a_failed_conversion_is_a_500_with_its_words() {
         ("GET", V2.to_owned(), Value::Null),
         ("GET", format!("{V2}?fieldSelector=spec.paint%3Dred"), Value::Null),
         ("GET", format!("{V2}?limit=1"), Value::Null),
-        ("PUT", format!("{V2}/a"), json!({"apiVersion": "example.com/v2", "kind": "Widget", "spec": {},
-                                          "metadata": {"name": "a", "resourceVersion": revision.to_string()}})),
+        (
+            "PUT",
+            format!("{V2}/a"),
+            json!({"apiVersion": "example.com/v2", "kind": "Widget", "spec": {},
+                                          "metadata": {"name": "a", "resourceVersion": revision.to_string()}}),
+        ),
         ("PATCH", format!("{V2}/a"), json!({"spec": {"size": 2}})),
         ("PATCH", format!("{V2}/a/scale"), json!({"spec": {"replicas": 2}})),
         ("DELETE", format!("{V2}/a"), Value::Null),
@@ -310,7 +321,8 @@ async fn a_watch_shows_another_version_until_a_conversion_fails() {
     assert_eq!(scene.calls(), 2, "one call for what was there, one for the change");
 
     // A selector compares what the client sees, before and after the change.
-    let path = format!("{V2}?watch=true&fieldSelector=spec.paint%3Dblue&resourceVersion={}", scene.api.store().revision());
+    let path =
+        format!("{V2}?watch=true&fieldSelector=spec.paint%3Dblue&resourceVersion={}", scene.api.store().revision());
     let watch = scene.send("GET", &path, &[], Value::Null).await;
     scene.expect("PATCH", &format!("{V1}/a"), json!({"spec": {"color": "green"}}), 200).await;
     let seen = events(watch.into_body(), 1).await;

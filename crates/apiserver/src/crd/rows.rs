@@ -14,10 +14,14 @@ use crate::conversion::Converters;
 use crate::digest::Digest;
 use crate::discovery::compare_versions;
 use crate::meta;
-use crate::resource::{Column, Resource, ResourceSchema, ScalePaths, ResourceStorage, Subresource, Verb, Verbs};
+use crate::resource::{Column, Resource, ResourceSchema, ResourceStorage, ScalePaths, Subresource, Verb, Verbs};
 
 /// The rows a definition stands for: one for each version that is served.
-pub(super) fn rows(definition: &Value, since: Revision, converters: &Converters) -> Result<Vec<Arc<Resource>>, CompileError> {
+pub(super) fn rows(
+    definition: &Value,
+    since: Revision,
+    converters: &Converters,
+) -> Result<Vec<Arc<Resource>>, CompileError> {
     versions(definition, since, converters, |version| version["served"] == true)
 }
 

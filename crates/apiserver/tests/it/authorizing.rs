@@ -64,15 +64,57 @@ async fn each_request_is_asked_about_once() {
     let merge = json!({"data": {"a": "b"}});
     for (user, method, path, body, code, expect) in [
         (admin(), "POST", CONFIG_MAPS, object.clone(), 201, "admin create /v1 configmaps/ default/"),
-        (None, "GET", "/api/v1/namespaces/default/configmaps/a", json!(null), 200, "system:anonymous get /v1 configmaps/ default/a"),
+        (
+            None,
+            "GET",
+            "/api/v1/namespaces/default/configmaps/a",
+            json!(null),
+            200,
+            "system:anonymous get /v1 configmaps/ default/a",
+        ),
         (None, "GET", "/api/v1/configmaps", json!(null), 200, "system:anonymous list /v1 configmaps/ /"),
-        (None, "HEAD", "/apis/apps/v1/namespaces/x/deployments/d/scale", json!(null), 404, "system:anonymous get apps/v1 deployments/scale x/d"),
-        (None, "PUT", "/api/v1/namespaces/default/configmaps/a", object.clone(), 403, "system:anonymous update /v1 configmaps/ default/a"),
+        (
+            None,
+            "HEAD",
+            "/apis/apps/v1/namespaces/x/deployments/d/scale",
+            json!(null),
+            404,
+            "system:anonymous get apps/v1 deployments/scale x/d",
+        ),
+        (
+            None,
+            "PUT",
+            "/api/v1/namespaces/default/configmaps/a",
+            object.clone(),
+            403,
+            "system:anonymous update /v1 configmaps/ default/a",
+        ),
         (None, "DELETE", CONFIG_MAPS, json!(null), 403, "system:anonymous deletecollection /v1 configmaps/ default/"),
-        (None, "DELETE", "/api/v1/namespaces/default", json!(null), 403, "system:anonymous delete /v1 namespaces/ default/default"),
-        (None, "PATCH", "/api/v1/namespaces/default/pods/p/status", merge, 403, "system:anonymous patch /v1 pods/status default/p"),
+        (
+            None,
+            "DELETE",
+            "/api/v1/namespaces/default",
+            json!(null),
+            403,
+            "system:anonymous delete /v1 namespaces/ default/default",
+        ),
+        (
+            None,
+            "PATCH",
+            "/api/v1/namespaces/default/pods/p/status",
+            merge,
+            403,
+            "system:anonymous patch /v1 pods/status default/p",
+        ),
         // What is not served is asked about, too: nobody learns from an answer what there is.
-        (None, "POST", "/apis/example.com/v1/widgets", json!({}), 403, "system:anonymous create example.com/v1 widgets/ /"),
+        (
+            None,
+            "POST",
+            "/apis/example.com/v1/widgets",
+            json!({}),
+            403,
+            "system:anonymous create example.com/v1 widgets/ /",
+        ),
         (None, "GET", "/version", json!(null), 200, "system:anonymous get /version"),
         (None, "POST", "/version", json!({}), 403, "system:anonymous post /version"),
     ] {
@@ -108,7 +150,8 @@ async fn an_audit_id_is_passed_through_or_made() {
     for path in [CONFIG_MAPS, "/version", "/nowhere", "/api/v1/namespaces/default/configmaps/absent"] {
         let sent = cluster.ask("GET", path, &[("Audit-ID", "from-the-client")], "").await;
         assert_eq!(sent.header("audit-id"), "from-the-client", "{path}");
-        let (one, two) = (cluster.ask("GET", path, &[], "").await, cluster.ask("GET", path, &[("audit-id", "")], "").await);
+        let (one, two) =
+            (cluster.ask("GET", path, &[], "").await, cluster.ask("GET", path, &[("audit-id", "")], "").await);
         assert_eq!((one.header("audit-id").len(), two.header("audit-id").len()), (36, 36), "{path}");
         assert_ne!(one.header("audit-id"), two.header("audit-id"), "{path}");
     }

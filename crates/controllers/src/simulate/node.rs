@@ -6,6 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use konverge_core::KUBERNETES_VERSION;
+
 use super::kind::SIMULATED;
 use super::schedule::UNREACHABLE;
 use super::settings::{PREFIX, SimulationSettings};
@@ -13,9 +15,6 @@ use crate::meta::stamp;
 
 /// How long a node may be silent before somebody else would take it for lost.
 const LEASE_SECONDS: u64 = 40;
-
-/// What the node pretends to be.
-const KUBELET: &str = "v1.36.4-konverge-simulator";
 
 /// The name of a node; the first is 1.
 pub(super) fn name(number: usize) -> String {
@@ -82,7 +81,7 @@ pub(super) fn status(node: &Value, settings: &SimulationSettings, now: Timestamp
             json!({
                 "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "simulated",
                 "osImage": "Konverge simulator", "containerRuntimeVersion": "konverge-sim://1",
-                "kubeletVersion": KUBELET, "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": "amd64",
+                "kubeletVersion": format!("v{KUBERNETES_VERSION}-konverge-simulator"), "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": "amd64",
             }),
         ),
         ("daemonEndpoints", json!({"kubeletEndpoint": {"Port": 0}})),
