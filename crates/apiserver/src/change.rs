@@ -1,13 +1,13 @@
-//! Changing: the one road every write takes. In: a row, a place, what was sent. Out: a committed object, or the
-//! `Status` that says why not.
+//! Writing: the one path of every create and update. In: a resource, a namespace and what the client sent. Out: a committed
+//! object, or the `Status` that says why not.
 //!
 //! ```text
-//! create   receive → place → name → prepare → default → own → assign → check → commit
-//! update   read → produce → isolate → carry over → prepare → default → own → assign → check → commit, again from
-//!          the start when somebody else was faster
+//! create   receive → set namespace → name → prepare → default → manage fields → assign → validate → commit
+//! update   read → produce → isolate → carry over → prepare → default → manage fields → assign → validate → commit, and
+//!          again from the start after a conflict
 //! ```
 //!
-//! Nothing is kept and nobody is told before the commit; a write that changes nothing is not committed.
+//! Nothing is stored before the commit; a write that changes nothing is not committed.
 
 use std::sync::Arc;
 
@@ -29,24 +29,24 @@ use crate::turns::Turn;
 use crate::work::over_budget;
 use crate::{assign, crd, defaults, fold, meta, namespace, record, workload};
 
-/// How often a generated name is rolled again when it is taken.
+/// How often another name is generated when one is taken.
 const NAME_ATTEMPTS: usize = 8;
 
-/// How often a write is tried again because somebody else was faster. Each time somebody else got on, so that this many
-/// are reached only where far too many clients write one object; kube-apiserver goes on until the request's time is over.
+/// How often a write is tried again after a conflict. Each conflict means that another write succeeded, so only far too many
+/// writers of one object reach this limit; kube-apiserver goes on until the request times out.
 pub(crate) const MAX_CONFLICTS: usize = 100;
 
-/// The largest object that is kept: what etcd takes in one request by default. Clients that outgrow it here would outgrow
-/// it on a cluster, and every reader, watcher and cache has to hold objects whole.
+/// The largest object that is stored: what etcd takes in one request by default. An object that is too large here would be
+/// too large on a cluster, and every reader, watcher and cache has to hold whole objects.
 const MAX_OBJECT_BYTES: usize = 3 * 512 * 1024;
 
-/// To read and write so many bytes of a kept object takes as long as one step of other work.
+/// Reading and writing this many bytes of a stored object takes as long as one step of other work.
 const BYTES_PER_STEP: usize = 8;
 
-/// How many unknown or doubled fields are told of: as many as kube-apiserver does.
+/// How many unknown or duplicate fields are reported: as many as kube-apiserver reports.
 const MAX_STRICT_ERRORS: usize = 100;
 
-/// One write, as the request describes it.
+/// One create or update, as its request describes it.
 pub(crate) struct Write<'a> {
     pub server: &'a Server,
     /// Who writes, and whether the result is persisted.
@@ -57,26 +57,26 @@ pub(crate) struct Write<'a> {
     pub validation: FieldValidation,
     pub manager: String,
     pub api_version: String,
-    /// What it may cost until it commits.
+    /// What the write may cost until it commits.
     pub budget: &'a Budget,
 }
 
-/// How a write ended.
+/// What a write or a deletion did.
 #[derive(Debug)]
 pub(crate) enum Done {
-    /// This is what is kept now.
+    /// This record is in the store now.
     Kept(Entry),
-    /// This is what would be kept.
+    /// A dry run: this object would be stored.
     Dry(Value),
-    /// The object is gone; this is what it was.
+    /// The object was removed from the store; this is its last state.
     Gone(Value),
 }
 
-/// Which fields a write takes charge of.
+/// Which fields a write records its manager for.
 enum Owning {
-    /// Those it changed.
+    /// Those that it changed.
     Changed,
-    /// Decided already: by server-side apply, or not recorded.
+    /// None: server-side apply has recorded them, or nobody manages them.
     Decided,
 }
 
@@ -90,7 +90,7 @@ impl Write<'_> {
         self.insert(object, Owning::Changed, warnings).await
     }
 
-    /// Replaces an object; kinds that allow it are created when they are not there.
+    /// Replaces an object. Kinds that allow it create an object that does not exist.
     pub async fn replace(&self, name: &str, sent: Decoded, warnings: &mut Vec<String>) -> Result<Done, Status> {
         let object = self.receive(sent, warnings)?;
         self.same_name(name, &object)?;
@@ -103,7 +103,7 @@ impl Write<'_> {
         if meta::text(&object, "resourceVersion").is_empty() && !unconditional && exists {
             let path = FieldPath::new("metadata").child("resourceVersion");
             let error = FieldError::invalid(path, 0.into(), "must be specified for an update");
-            // This one speaks of the resource, where others name the kind.
+            // kube-apiserver names the resource in this error, and the kind in others.
             return Err(Status::invalid(&self.resource.group, &self.resource.plural, name, &[error]));
         }
         self.update(name, Owning::Changed, warnings, |current, _| {
@@ -123,7 +123,7 @@ impl Write<'_> {
         self.update(name, Owning::Changed, warnings, |current, warnings| {
             let value = patched(current)?;
             let object = self.receive(Decoded { value, duplicates: Vec::new() }, warnings);
-            // What a patch makes of an object is the patch's fault, whatever is wrong with it.
+            // Whatever is wrong with a patched object is an error of the patch.
             let object = object.map_err(|status| {
                 let why = status.message.strip_prefix(&self.undecodable("").message).unwrap_or(&status.message);
                 let made = patched(current).map(|value| value.to_string()).unwrap_or_default();
@@ -136,7 +136,7 @@ impl Write<'_> {
         .await
     }
 
-    /// Changes an object to what `produce` makes of the present one.
+    /// Changes an object to what `produce` makes of the current one.
     pub async fn alter(
         &self,
         name: &str,
@@ -146,12 +146,12 @@ impl Write<'_> {
         self.update(name, Owning::Changed, warnings, |current, _| produce(current)).await
     }
 
-    /// The same, in nobody's charge: no manager is recorded for what changes.
+    /// The same, without recording a field manager.
     pub async fn amend(&self, name: &str, produce: impl Fn(&Value) -> Result<Value, Status>) -> Result<Done, Status> {
         self.update(name, Owning::Decided, &mut Vec::new(), |current, _| produce(current)).await
     }
 
-    /// Applies a configuration: merges what this manager wants into what is there, or creates it.
+    /// Applies a configuration: merges it into the object, or creates the object.
     pub async fn apply(
         &self,
         name: &str,
@@ -161,12 +161,12 @@ impl Write<'_> {
     ) -> Result<Done, Status> {
         let mut config = sent.value;
         self.identify(&mut config)?;
-        // Fields that nobody declared are for the merge to judge, which is never lenient.
+        // The merge itself refuses fields that the schema does not declare.
         self.report(&sent.duplicates, Vec::new(), warnings)?;
         if !config["metadata"].is_object() {
             config["metadata"] = json!({});
         }
-        // Who applies to what is there need not repeat its name.
+        // A configuration for an object that exists need not repeat its name.
         if !meta::text(&config, "name").is_empty() {
             self.same_name(name, &config)?;
         }
@@ -176,13 +176,13 @@ impl Write<'_> {
             self.writer(&now, &self.resource.not_written_through(self.part))
                 .apply(live, &config, force)
                 .map(|mut object| {
-                    // A map that lost its last part is left as null by the merge.
+                    // The merge leaves null where a map lost its last entry.
                     self.prune(&mut object);
                     object
                 })
                 .map_err(|error| error.status().about(&self.resource.group, &self.resource.plural, name))
         };
-        // Somebody may create or delete the object between the look and the write: then the other road is taken.
+        // The object may be created or deleted between the read and the write: then the other way is tried.
         for _ in 0..MAX_CONFLICTS {
             let exists = self.current(name)?.is_some();
             let done = if exists {
@@ -205,7 +205,7 @@ impl Write<'_> {
         Err(self.modified(name))
     }
 
-    /// Adds an object that is not there yet.
+    /// Adds an object that does not exist yet.
     async fn insert(&self, mut object: Value, owning: Owning, warnings: &mut Vec<String>) -> Result<Done, Status> {
         let resource = self.resource;
         self.place(&mut object)?;
@@ -253,7 +253,7 @@ impl Write<'_> {
                         return Err(status);
                     }
                 }
-                // The namespace or the definition has changed meanwhile: look again whether it accepts the object.
+                // The namespace or the definition has changed meanwhile: check again whether it accepts the object.
                 Err(CommitError::Conflict { .. }) => {}
                 Err(error) => return Err(unavailable(&error)),
             }
@@ -261,7 +261,7 @@ impl Write<'_> {
         Err(self.modified(meta::text(&object, "name")))
     }
 
-    /// Changes an object that is there.
+    /// Changes an object that exists.
     async fn update(
         &self,
         name: &str,
@@ -276,7 +276,7 @@ impl Write<'_> {
             self.budget.check().map_err(over_budget)?;
             let current = crd::must_be_current(self.server, resource)?;
             let mut old = resource.read_object(&entry).await?;
-            // What was kept before there was a default has it now: to add it is no change.
+            // An object that was stored before there was a default has it now: adding it is not a change.
             defaults::fill(resource, &mut old, self.budget).map_err(over_budget)?;
             let mut said = Vec::new();
             let mut new = produce(&old, &mut said)?;
@@ -290,7 +290,7 @@ impl Write<'_> {
             defaults::fill(resource, &mut new, self.budget).map_err(over_budget)?;
             self.own(&owning, Some(&old), &mut new);
             let turn = assign::assign(self, Some(&old), &mut new).await?.or(turn);
-            // What is wanted of an object is not said through its status, nor by where it is placed.
+            // Neither a status nor a binding changes the desired state, which the generation counts.
             if !matches!(self.part, Part::Status | Part::Binding) {
                 meta::count_generation(&old, &mut new, resource);
             }
@@ -328,7 +328,7 @@ impl Write<'_> {
         Err(self.modified(name))
     }
 
-    /// Turns what was sent into an object of this kind: the right type, known fields, well-formed metadata.
+    /// Turns what the client sent into an object of this kind: the right type, known fields, well-formed metadata.
     fn receive(&self, sent: Decoded, warnings: &mut Vec<String>) -> Result<Value, Status> {
         let mut object = sent.value;
         self.identify(&mut object)?;
@@ -351,7 +351,7 @@ impl Write<'_> {
         Ok(object)
     }
 
-    /// Checks that the object says it is what this endpoint serves.
+    /// Checks that apiVersion and kind are those that this endpoint serves.
     fn identify(&self, object: &mut Value) -> Result<(), Status> {
         let Some(fields) = object.as_object_mut() else {
             return Err(Status::bad_request("the request body must be a JSON object: an API object"));
@@ -360,7 +360,7 @@ impl Write<'_> {
         for (field, expect) in [("apiVersion", expect_version.as_str()), ("kind", expect_kind)] {
             match fields.get(field) {
                 Some(Value::String(given)) if given == expect => {}
-                // Built-in kinds may leave it to the endpoint; a custom resource has to say what it is.
+                // An object of a built-in kind may leave them out; a custom resource has to have them.
                 None | Some(Value::Null) if !self.resource.custom => {
                     fields.insert(field.into(), expect.into());
                 }
@@ -385,13 +385,13 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Removes fields the schema does not know, and names them.
+    /// Removes fields that the schema does not know, and names them.
     fn prune(&self, object: &mut Value) -> Vec<String> {
         let schema = &self.resource.schema;
         prune(&schema.arena, schema.root, object, self.resource.flavour())
     }
 
-    /// Refuses, warns about or ignores what strict decoding found, as the request asks.
+    /// Refuses, warns about or ignores what strict decoding found, by the request's `fieldValidation`.
     fn report(&self, duplicates: &[String], unknown: Vec<String>, warnings: &mut Vec<String>) -> Result<(), Status> {
         let duplicates = duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
         let unknown = unknown.into_iter().map(|path| format!("unknown field \"{path}\""));
@@ -412,7 +412,7 @@ impl Write<'_> {
         Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
     }
 
-    /// Makes sure that the object says it is in the namespace of the request.
+    /// Makes sure that the object has the namespace of the request.
     fn place(&self, object: &mut Value) -> Result<(), Status> {
         let given = meta::text(object, "namespace").to_owned();
         match self.namespace {
@@ -432,7 +432,7 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Refuses a write that was meant for another version.
+    /// Refuses a write whose resourceVersion is not the current one.
     fn same_version(&self, name: &str, old: &Value, new: &Value) -> Result<(), Status> {
         let version = meta::text(new, "resourceVersion");
         if !version.is_empty() && version != "0" && version != meta::text(old, "resourceVersion") {
@@ -464,14 +464,14 @@ impl Write<'_> {
         }
     }
 
-    /// What kinds need besides the rules for all.
+    /// Fills in what some kinds need before defaulting.
     fn prepare(&self, old: Option<&Value>, new: &mut Value) -> Result<(), Status> {
         fold::fold(self.resource.behaviour, new);
         namespace::prepare(self.resource, new);
         crd::prepare(self.server, self.resource, self.part, old, new)
     }
 
-    /// Records which fields this writer is in charge of.
+    /// Records the manager of the fields that the write changes.
     fn own(&self, owning: &Owning, old: Option<&Value>, new: &mut Value) {
         if let Owning::Changed = owning {
             let now = rfc3339(self.server.env.now());
@@ -493,7 +493,7 @@ impl Write<'_> {
         }
     }
 
-    /// What is wrong with the object, beyond its metadata.
+    /// The errors of an object, except those of its metadata.
     fn check(
         &self,
         old: Option<&Value>,
@@ -512,8 +512,8 @@ impl Write<'_> {
         Ok(errors)
     }
 
-    /// The bytes to keep. Where they are too many and somebody's managers are not what the write is about, the managers
-    /// are forgotten, as kube-apiserver does.
+    /// The bytes to store. If they are too many, the managed fields are dropped, as kube-apiserver does, unless the write is
+    /// a server-side apply.
     async fn encode(&self, owning: &Owning, object: Value) -> Result<Bytes, Status> {
         let mut object = self.resource.to_stored(object).await?;
         self.resource.default_stored(&mut object, self.budget).map_err(over_budget)?;
@@ -524,7 +524,7 @@ impl Write<'_> {
         }
         if value.len() > MAX_OBJECT_BYTES {
             let (name, length) = (meta::text(&object, "name"), value.len());
-            // A cluster answers 500 with etcd's words; nobody should send the same again, so it is a 413 here.
+            // kube-apiserver answers 500 with etcd's words. Sending the same again does not help, so this is a 413.
             return Err(Status::too_large(format!(
                 "etcdserver: request is too large: {name:?} would take {length} bytes, and the limit is \
                  {MAX_OBJECT_BYTES}; make it smaller or split it"
@@ -533,7 +533,7 @@ impl Write<'_> {
         Ok(value)
     }
 
-    /// Commits, in the turn that this took, if any.
+    /// Commits, under the lock that this write holds, if any.
     async fn commit(
         &self,
         turn: Option<Turn<'_>>,
@@ -557,7 +557,7 @@ impl Write<'_> {
         self.server.store.get(&self.resource.key(self.namespace, name), None).map_err(Status::internal)
     }
 
-    /// Somebody else was faster, or knows a newer version.
+    /// 409: another write came first.
     fn modified(&self, name: &str) -> Status {
         Status::modified(&self.resource.group, &self.resource.plural, name)
     }
@@ -578,7 +578,7 @@ pub(crate) fn committed(server: &Server, context: &RequestContext, resource: &Re
     crd::committed(server, resource);
 }
 
-/// The store cannot write: the client may try again, the operator has to look at the disk.
+/// 503: the store cannot write. The client may try again; somebody has to look at the disk.
 pub(crate) fn unavailable(error: &CommitError) -> Status {
     Status::failure(503, "ServiceUnavailable", format!("the store cannot write: {error}")).retry_after(1)
 }

@@ -1,5 +1,5 @@
-//! Deleting: at once, or as a promise that others have to keep first. In: a row, a name, options. Out: the object as it
-//! is going, or gone. Finalizers and grace decide; nothing is removed while either is left.
+//! Deleting: an object is removed at once, or marked until its finalizers and its grace period are over. In: a resource, a
+//! name, options. Out: the marked object, or the removed one.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crate::resource::Resource;
 use crate::server::Server;
 use crate::{crd, namespace, record};
 
-/// Options are short: no more is read of them on a thread that serves connections.
+/// Delete options are short; longer ones are refused, because they are read on a thread that serves connections.
 pub const OPTIONS_STEPS: u64 = 20_000;
 pub const OPTIONS_BYTES: u64 = 64 * 1024;
 
-/// How long a pod may take to end when nothing else is said.
+/// The grace period of a pod that sets none.
 const POD_GRACE_SECONDS: i64 = 30;
 
 /// How to delete.
@@ -61,7 +61,7 @@ impl DeleteOptions {
     /// Reads them from a body, or from the query where the body says nothing. A body can also make the request a dry run,
     /// so the context to go on with comes back with the options.
     pub fn read(value: Value, query: &Query, context: &RequestContext) -> Result<(Self, RequestContext), Status> {
-        // An option that is not understood may be the one that should have kept the object.
+        // An option that cannot be read may be the one that was to protect the object.
         let sent: Sent = match value {
             Value::Null => Sent::default(),
             Value::Object(_) => Sent::deserialize(value).map_err(|why| not_options(&why))?,
@@ -98,7 +98,7 @@ impl DeleteOptions {
         };
         let preconditions = sent.preconditions.unwrap_or_default();
         let options = Self {
-            // A negative grace asks for the shortest one there is.
+            // A negative grace period means the shortest one.
             grace: grace.map(|grace| if grace < 0 { 1 } else { grace }),
             propagation,
             uid: preconditions.uid,
@@ -107,28 +107,28 @@ impl DeleteOptions {
         Ok((options, context.with_dry_run(context.dry_run || !dry_run.is_empty())))
     }
 
-    /// Of this object and no other of its name.
+    /// Options that delete the object with this uid only.
     pub fn of(uid: &str, propagation: Propagation) -> Self {
         Self { uid: Some(uid.to_owned()), ..Self::propagated(propagation) }
     }
 
-    /// With this done to dependents.
+    /// Options with this propagation policy.
     pub fn propagated(propagation: Propagation) -> Self {
         Self { propagation: Some(propagation), ..Self::default() }
     }
 
-    /// Whether a version is given that the object must have.
+    /// Whether the options have a resourceVersion as a precondition.
     pub fn is_pinned(&self) -> bool {
         self.resource_version.is_some()
     }
 
-    /// The same, of the object in this version and no other.
+    /// The same options with this resourceVersion as a precondition.
     #[must_use]
     pub fn pinned(&self, resource_version: &str) -> Self {
         Self { resource_version: Some(resource_version.to_owned()), ..self.clone() }
     }
 
-    /// Makes sure that the object is the one that is meant.
+    /// Checks the preconditions.
     pub fn check(&self, resource: &Resource, object: &Value) -> Result<(), Status> {
         let name = meta::text(object, "name");
         let conflict = |what: &str, given: &str, found: &str| {
@@ -141,7 +141,7 @@ impl DeleteOptions {
                  The object might have been modified"
             );
             let why = if what == "UID" { why } else { modified };
-            // This one names the kind, where other conflicts speak of the resource.
+            // kube-apiserver names the kind in this conflict, and the resource in others.
             Status::conflict(&resource.group, &resource.kind, name, &why)
         };
         if let Some(uid) = self.uid.as_deref().filter(|uid| *uid != meta::text(object, "uid")) {
@@ -211,13 +211,13 @@ pub(crate) async fn delete(
     Err(Status::modified(&resource.group, &resource.plural, name))
 }
 
-/// Whether nothing keeps a doomed object any longer.
+/// Whether a marked object can be removed: it has no finalizers and no grace period left.
 pub(crate) fn may_go(resource: &Resource, object: &Value) -> bool {
     let grace = meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default();
     meta::finalizers(object).is_empty() && grace == 0 && namespace::may_go(resource, object)
 }
 
-/// Takes an object out of the store.
+/// Removes an object from the store.
 pub(crate) async fn remove(
     server: &Server,
     context: &RequestContext,
@@ -254,7 +254,7 @@ async fn encode(resource: &Resource, object: Value) -> Result<Bytes, Status> {
     Ok(record::encode(if defaulted.is_ok() { &whole } else { &bare }))
 }
 
-/// The finalizers of an object whose deletion is asked for with this policy.
+/// The finalizers of an object that is deleted with this propagation policy.
 fn finalizers_for(object: &Value, propagation: Option<Propagation>) -> Vec<&str> {
     let mut finalizers = meta::finalizers(object);
     if let Some(propagation) = propagation {
@@ -268,7 +268,7 @@ fn finalizers_for(object: &Value, propagation: Option<Propagation>) -> Vec<&str>
     finalizers
 }
 
-/// The seconds an object has before it goes: only pods that run somewhere take any.
+/// The grace period in seconds: only pods that have a node get one.
 fn grace(resource: &Resource, object: &Value, asked: Option<i64>) -> i64 {
     let ended = matches!(object["status"]["phase"].as_str(), Some("Failed" | "Succeeded"));
     let placed = object["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());

@@ -1,10 +1,10 @@
-//! What the server asks of the world outside: the time and dice. Both are handed in, so that a test can decide them.
+//! What the server asks of the world outside: the time and random numbers. A test can decide both.
 
 use std::fmt;
 
 use jiff::Timestamp;
 
-/// The time and the dice.
+/// The time and random numbers.
 pub trait Environment: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Timestamp;

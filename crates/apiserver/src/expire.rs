@@ -1,5 +1,5 @@
-//! What goes by its age: events, and the store's history. In: the age their kind may reach. Out: deletions, as any client
-//! makes them. Never asks who owns what; `collect` and controllers do.
+//! Deletes what is too old: events, and the store's history. In: the age that objects of a kind may reach. Out: deletions.
+//! Ownership is not considered here; that is for `garbage` and controllers.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use crate::delete::{DeleteOptions, delete};
 use crate::server::Server;
 use crate::user::SystemUser;
 
-/// How often they are looked for.
+/// How often old objects are searched.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// How many objects are looked at before others get their turn on this thread: about a millisecond's worth.
+/// After this many objects the task yields, so that requests are served: about a millisecond's worth.
 const BATCH: usize = 100;
 
-/// Looks now and then until the server closes or is gone.
+/// Searches from time to time until the server closes or is gone.
 pub(crate) async fn run(server: Weak<Server>, mut closing: tokio::sync::watch::Receiver<bool>) {
     let mut clock = tokio::time::interval(EVERY);
     loop {
@@ -34,7 +34,7 @@ pub(crate) async fn run(server: Weak<Server>, mut closing: tokio::sync::watch::R
     }
 }
 
-/// Deletes objects that have outlived their kind's time.
+/// Deletes objects that are older than their kind allows.
 async fn expire(server: &Arc<Server>) {
     let now = server.env.now();
     let context = server.task_context(SystemUser::ApiServer);
@@ -70,7 +70,7 @@ async fn expire(server: &Arc<Server>) {
     }
 }
 
-/// Lets the store give back what is too old, beside the threads that serve.
+/// Lets the store drop old history, on a thread that serves nobody.
 async fn maintain(server: &Arc<Server>) {
     let store = server.store.clone();
     if tokio::task::spawn_blocking(move || store.maintain(Instant::now())).await.is_err() {
@@ -78,7 +78,7 @@ async fn maintain(server: &Arc<Server>) {
     }
 }
 
-/// The newest time an event tells of.
+/// The newest time in an event.
 fn last_seen(event: &Value) -> Option<Timestamp> {
     let times = ["/metadata/creationTimestamp", "/lastTimestamp", "/eventTime", "/series/lastObservedTime"];
     times.iter().filter_map(|path| event.pointer(path)?.as_str()?.parse().ok()).max()

@@ -41,7 +41,7 @@ pub(crate) fn answer(parts: &Parts, check: Option<&str>, store: &Health) -> Resp
     }
 }
 
-/// Says once when the store fails, and once when it is well again, until the server closes or the store is gone.
+/// Logs once when the store fails, and once when it can write again, until the server closes or the store is gone.
 pub(crate) async fn log(health: watch::Receiver<Health>, closing: watch::Receiver<bool>) {
     follow(health, closing, |health| match health {
         Health::Fine => tracing::info!("the store can write again"),
@@ -54,9 +54,9 @@ pub(crate) async fn log(health: watch::Receiver<Health>, closing: watch::Receive
 async fn follow(
     mut health: watch::Receiver<Health>,
     mut closing: watch::Receiver<bool>,
-    mut tell: impl FnMut(&Health),
+    mut report: impl FnMut(&Health),
 ) {
-    // What failed before anybody listened, as on a disk that is full when the server starts, is told as well.
+    // A failure from before the server listened, such as a disk that is full at the start, is reported as well.
     if *health.borrow() != Health::Fine {
         health.mark_changed();
     }
@@ -65,7 +65,7 @@ async fn follow(
             changed = health.changed() => if changed.is_err() { return },
             _ = closing.wait_for(|closing| *closing) => return,
         }
-        tell(&health.borrow_and_update());
+        report(&health.borrow_and_update());
     }
 }
 

@@ -19,14 +19,14 @@ pub(crate) fn wanted(headers: &HeaderMap) -> bool {
     lists(&header::CONNECTION, "upgrade") && lists(&header::UPGRADE, "websocket")
 }
 
-/// The answer to such a request. Each event is its own piece of memory: a part of a larger one would keep all of it, while
-/// the listener counts only the part.
+/// The answer to such a request. Each event has its own memory: a slice would hold the whole buffer, while the listener counts
+/// only the slice.
 pub(crate) fn answer(
     headers: &HeaderMap,
     events: impl Stream<Item = Bytes> + Send + 'static,
 ) -> Result<Response<Body>, Status> {
     let mut response = Response::builder().status(101);
-    // Events are the same in every protocol that a client may name, but it has to be told which one it got.
+    // Events are the same in every subprotocol, but the client has to learn which one was chosen.
     let mut named = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
     match (named.next(), named.next()) {
         (None, _) => {}

@@ -1,5 +1,5 @@
-//! The metadata of an object through its life. In: an object and the one before it. Out: the same object with what
-//! only the server may set, and what is wrong with the rest. Never reads the store.
+//! The metadata of an object, from create to delete. In: an object and the one before it. Out: the object with the fields that
+//! only the server sets, and the errors in the other fields. Never reads the store.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,13 +18,13 @@ use crate::resource::Resource;
 
 pub(crate) use konverge_core::{FOREGROUND_FINALIZER as FOREGROUND, ORPHAN_FINALIZER as ORPHAN};
 
-/// Letters and digits that cannot spell a word by accident.
+/// Letters and digits that do not form words.
 const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
-/// A generated name is a prefix of at most so many bytes and the suffix, which makes a DNS label.
+/// The longest prefix of a generated name, so that with its suffix it is a DNS label.
 const GENERATED_PREFIX_MAX: usize = 63 - SUFFIX_LENGTH;
 
-/// What the values of a ConfigMap or a Secret may take together, as on a cluster.
+/// The most that the values of a ConfigMap or a Secret may take together, as on a cluster.
 const DATA_MAX_BYTES: usize = 1024 * 1024;
 
 /// The metadata of an object; decoding has made sure that it is an object.
@@ -52,7 +52,7 @@ pub(crate) fn is_terminating(object: &Value) -> bool {
     of(object).get("deletionTimestamp").is_some_and(|time| !time.is_null())
 }
 
-/// Replaces the finalizers; none at all leaves no field.
+/// Replaces the finalizers; an empty list removes the field.
 pub(crate) fn set_finalizers(object: &mut Value, finalizers: &[&str]) {
     let metadata = of_mut(object);
     if finalizers.is_empty() {
@@ -62,7 +62,7 @@ pub(crate) fn set_finalizers(object: &mut Value, finalizers: &[&str]) {
     }
 }
 
-/// Sets what only the server sets on an object that is about to be created.
+/// Sets the fields of a new object that only the server sets.
 pub(crate) fn born(object: &mut Value, resource: &Resource, env: &dyn Environment) {
     let suffix = suffix(env.random());
     let metadata = of_mut(object);
@@ -85,18 +85,18 @@ pub(crate) fn born(object: &mut Value, resource: &Resource, env: &dyn Environmen
     }
 }
 
-/// Carries over what an update may not change, from the object as it was.
+/// Carries over the fields that an update may not change.
 pub(crate) fn carry_over(old: &Value, new: &mut Value) {
     let before = of(old);
     let after = of_mut(new);
-    // What a writer may leave out, and may not change: a different value is refused by the checks.
+    // A writer may leave these out. A different value is refused by `check_update`.
     for field in ["name", "namespace", "uid"] {
         let given = after.get(field).is_some_and(|value| !value.is_null() && value != "");
         if !given && let Some(value) = before.get(field) {
             after.insert(field.into(), value.clone());
         }
     }
-    // What no writer decides.
+    // No writer decides these.
     for field in
         ["creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"]
     {
@@ -108,7 +108,7 @@ pub(crate) fn carry_over(old: &Value, new: &mut Value) {
     after.remove("selfLink");
 }
 
-/// Drops what is empty, which is the same as absent: whoever takes the last label or finalizer leaves nothing behind.
+/// Drops empty fields, which mean the same as absent ones: removing the last label removes `labels`.
 pub(crate) fn tidy(object: &mut Value) {
     let metadata = of_mut(object);
     for field in ["annotations", "finalizers", "generateName", "labels", "managedFields", "ownerReferences"] {
@@ -124,7 +124,7 @@ pub(crate) fn tidy(object: &mut Value) {
     }
 }
 
-/// Counts the generation up when what is wanted of the object has changed.
+/// Increases the generation when the desired state has changed.
 pub(crate) fn count_generation(old: &Value, new: &mut Value, resource: &Resource) {
     let Generation::Tracked { paths, .. } = &resource.behaviour.generation else { return };
     let status_apart = resource.subresource("status").is_some();
@@ -153,7 +153,7 @@ pub(crate) fn count_generation(old: &Value, new: &mut Value, resource: &Resource
     }
 }
 
-/// Marks an object as being deleted since `now`, with `grace` seconds to go.
+/// Marks an object as being deleted, with a grace period of `grace` seconds from `now`.
 pub(crate) fn doom(object: &mut Value, now: Timestamp, grace: i64) {
     let ends = now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(now);
     let metadata = of_mut(object);
@@ -164,8 +164,8 @@ pub(crate) fn doom(object: &mut Value, now: Timestamp, grace: i64) {
     }
 }
 
-/// Shortens the grace of an object that is going already, if `asked` is less than what it has. The time it had is
-/// counted from when its deletion began; once that is over, one second is left for others to see it.
+/// Shortens the grace period of an object that is being deleted, if `asked` is shorter. The period counts from the begin of the
+/// deletion; if it is over by then, one second is left.
 pub(crate) fn hasten(object: &mut Value, now: Timestamp, asked: Option<i64>) {
     let metadata = of_mut(object);
     let left = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default();
@@ -181,7 +181,7 @@ pub(crate) fn hasten(object: &mut Value, now: Timestamp, asked: Option<i64>) {
     metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
 }
 
-/// What is wrong with the metadata of an object to create.
+/// The errors in the metadata of a new object.
 pub(crate) fn check_create(object: &Value, resource: &Resource) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let path = FieldPath::new("metadata");
@@ -207,7 +207,7 @@ pub(crate) fn check_create(object: &Value, resource: &Resource) -> Vec<FieldErro
     errors
 }
 
-/// What is wrong with the metadata of an object to update.
+/// The errors in the metadata of an update.
 pub(crate) fn check_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let path = FieldPath::new("metadata");
@@ -238,7 +238,7 @@ pub(crate) fn check_update(old: &Value, new: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What of an object has changed that its kind holds fixed.
+/// The errors of an update that changes immutable fields.
 pub(crate) fn check_immutable(old: &Value, new: &Value, resource: &Resource) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for path in &resource.behaviour.immutable {
@@ -254,8 +254,7 @@ pub(crate) fn check_immutable(old: &Value, new: &Value, resource: &Resource) -> 
     errors
 }
 
-/// Whether the texts of a kind that keeps nothing else are short enough together. Bytes count as what they are, not as
-/// the base64 they are written in.
+/// The error of a ConfigMap or Secret whose values are too long together. Binary values count decoded.
 pub(crate) fn check_data(object: &Value, resource: &Resource) -> Option<FieldError> {
     let limited = &resource.behaviour.limited;
     let schema = &resource.schema;
@@ -276,7 +275,7 @@ pub(crate) fn check_data(object: &Value, resource: &Resource) -> Option<FieldErr
     if limited.iter().map(size).sum::<usize>() <= DATA_MAX_BYTES {
         return None;
     }
-    // Several fields are named by the whole object, which Kubernetes writes like this.
+    // For several fields, Kubernetes names the whole object like this.
     let path = FieldPath::new(if let [field] = limited[..] { field } else { "[]" });
     Some(FieldError::too_long(path, DATA_MAX_BYTES))
 }
@@ -291,7 +290,7 @@ fn check_common(object: &Value, path: &FieldPath) -> Vec<FieldError> {
 fn check_owners(object: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut controller: Option<String> = None;
-    let mut told = false;
+    let mut reported = false;
     for owner in of(object).get("ownerReferences").and_then(Value::as_array).into_iter().flatten() {
         let field = |name: &str| owner[name].as_str().unwrap_or_default();
         if GroupVersion::parse(field("apiVersion")).is_none() {
@@ -310,8 +309,8 @@ fn check_owners(object: &Value, path: &FieldPath) -> Vec<FieldError> {
         if owner["controller"] == true {
             let this = format!("{}/{}", field("kind"), field("name"));
             if let Some(first) = &controller {
-                // Each would repeat the whole list; one says it.
-                if std::mem::replace(&mut told, true) {
+                // Each error would repeat the whole list; one is enough.
+                if std::mem::replace(&mut reported, true) {
                     continue;
                 }
                 let why = format!(

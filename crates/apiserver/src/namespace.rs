@@ -1,5 +1,5 @@
-//! What is special about namespaces: they contain, so nothing is created in one that is absent or going, and the four
-//! that every cluster has are always there.
+//! What is special about namespaces: nothing is created in one that does not exist or is being deleted, and the four that
+//! every cluster has are created at the start.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use crate::record;
 use crate::resource::Resource;
 use crate::server::Server;
 
-/// The namespaces every cluster has. The first three can not be deleted.
+/// The namespaces that every cluster has. The first three cannot be deleted.
 const ALWAYS: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// The finalizer that the namespace's content holds.
+/// The finalizer that stands for the namespace's content.
 const CONTENT: &str = "kubernetes";
 
 fn is_namespace(resource: &Resource) -> bool {
     resource.group.is_empty() && &*resource.plural == "namespaces"
 }
 
-/// Creates the namespaces that are always there.
+/// Creates the namespaces that every cluster has.
 pub(crate) async fn create_always(server: &Server) -> Result<(), CommitError> {
     let resource = &server.kinds.find("", "v1", "namespaces").expect("namespaces are built in");
-    // A commit is on its way before it is waited for, so that they share what the disk takes.
+    // All commits begin before the first one is awaited, so that they share one fsync.
     let commits = ALWAYS.map(|name| {
         let mut object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         meta::born(&mut object, resource, &*server.env);
@@ -70,12 +70,12 @@ pub(crate) fn terminate(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Whether nothing of a namespace's own finalizers is left.
+/// Whether the finalizers in a namespace's spec are gone.
 pub(crate) fn may_go(resource: &Resource, object: &Value) -> bool {
     !is_namespace(resource) || object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty)
 }
 
-/// Refuses to delete what the cluster cannot be without.
+/// Refuses to delete the namespaces that a cluster cannot be without.
 pub(crate) fn may_be_deleted(resource: &Resource, name: &str) -> Result<(), Status> {
     if is_namespace(resource) && IMMORTAL.contains(&name) {
         return Err(Status::forbidden("", "namespaces", name, "this namespace may not be deleted"));
@@ -83,7 +83,7 @@ pub(crate) fn may_be_deleted(resource: &Resource, name: &str) -> Result<(), Stat
     Ok(())
 }
 
-/// Makes sure that the namespace is there and not going, now and when the object is committed.
+/// Makes sure that the namespace exists and is not being deleted, now and when the object is committed.
 pub(crate) fn must_accept(
     server: &Server,
     resource: &Resource,
@@ -103,7 +103,7 @@ pub(crate) fn must_accept(
     Ok(Some(Condition::Unchanged(entry.key, entry.revision)))
 }
 
-/// Whether the deletion of a namespace has begun. Looks at no more of it, for every create asks.
+/// Whether a namespace is being deleted. Parses nothing else, because every create asks.
 fn is_going(namespace: &Entry) -> bool {
     #[derive(Default, Deserialize)]
     struct Namespace {

@@ -1,5 +1,5 @@
-//! The parts of an object that have endpoints of their own. In: which part, the object before and after. Out: what a
-//! write through that endpoint may change, and what it leaves as it was.
+//! Subresources: the parts of an object that have endpoints of their own. In: which subresource, the object before and after.
+//! Out: the object with only those changes that the endpoint may make.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use konverge_schema::{FieldSet, Flavour, Shape};
 use crate::behaviour::StatusOnCreate;
 use crate::resource::Resource;
 
-/// Which part of an object a write is about.
+/// What of an object a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// All of it, but its status if that has an endpoint of its own.
+    /// No subresource: the whole object, without its status if that is a subresource.
     Main,
     /// `/status`
     Status,
@@ -28,10 +28,10 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// Every part with an endpoint of its own.
+    /// Every subresource.
     pub const APART: [Part; 6] = [Part::Status, Part::Scale, Part::Finalize, Part::Binding, Part::Eviction, Part::Log];
 
-    /// The part behind the endpoint of this name.
+    /// The subresource of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::APART.into_iter().find(|part| part.name() == name)
     }
@@ -51,12 +51,12 @@ impl Part {
 }
 
 impl Resource {
-    /// How the schema treats its objects.
+    /// Whether the schema treats objects as custom resources.
     pub(crate) fn flavour(&self) -> Flavour {
         if self.custom { Flavour::Custom } else { Flavour::BuiltIn }
     }
 
-    /// What becomes of the status that a new object brings.
+    /// Drops, sets or leaves the status of a new object, as its kind does.
     pub(crate) fn initial_status(&self, object: &mut Value) {
         let Some(fields) = object.as_object_mut() else { return };
         match &self.behaviour.status_on_create {
@@ -70,7 +70,7 @@ impl Resource {
         }
     }
 
-    /// The fields an endpoint does not write.
+    /// The fields that an endpoint does not write.
     pub(crate) fn not_written_through(&self, part: Part) -> FieldSet {
         let apart = self.subresource("status").is_some();
         match part {
@@ -88,7 +88,7 @@ impl Resource {
         }
     }
 
-    /// Takes from `new` only what this endpoint may change.
+    /// Takes back in `new` what this endpoint may not change.
     pub(crate) fn isolate(&self, part: Part, old: &Value, new: &mut Value) {
         let apart = self.subresource("status").is_some();
         match part {

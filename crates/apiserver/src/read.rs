@@ -1,5 +1,5 @@
-//! Reading: one object, or a list of them. In: a row, a place, options. Out: entries at one revision and, for a
-//! list that goes on, the token to go on with. Never decides how they look.
+//! Reading one object, or a list. In: a resource, a namespace, options. Out: records at one revision and, if a list is not
+//! complete, a continue token. Does not render.
 
 use konverge_core::{FieldError, FieldPath, Status};
 use konverge_store::{Range, ReadError, Revision, Store};
@@ -12,7 +12,7 @@ use crate::resource::Resource;
 /// How many entries are fetched at a time when a selector decides which of them count.
 const SCAN: usize = 1000;
 
-/// After looking into so many bytes, a list lets others go first: a millisecond or so.
+/// After parsing this many bytes a list yields, so that other requests are served: a millisecond or so.
 const LOOK_BYTES: usize = 256 * 1024;
 
 /// The object of this name.
@@ -42,7 +42,7 @@ pub(crate) struct ListOptions {
 enum Start {
     /// From the beginning, at the newest revision or at this one.
     Beginning(Option<Revision>),
-    /// Where an earlier list ended; no revision means whatever is newest.
+    /// Where an earlier list ended; without a revision, at the newest one.
     After(Option<Revision>, String),
 }
 
@@ -52,9 +52,9 @@ pub(crate) struct Listed {
     pub entries: Vec<Readable>,
     /// The revision all of them were read at.
     pub revision: Revision,
-    /// How to go on, if there is more.
+    /// The continue token, if there is more.
     pub more: Option<String>,
-    /// How many are left, if that is known without looking at each.
+    /// How many objects are left, if that is known without looking at each.
     pub remaining: Option<usize>,
 }
 
@@ -105,7 +105,7 @@ impl ListOptions {
     }
 }
 
-/// Lists the objects that pass the filter. A selector that looks into many objects lets other requests go between.
+/// Lists the objects that pass the filter. While a selector parses many objects, other requests are served.
 pub(crate) async fn list(
     store: &dyn Store,
     resource: &Resource,
@@ -122,7 +122,7 @@ pub(crate) async fn list(
         Start::Beginning(at) => (*at, None),
         Start::After(at, key) => (*at, Some(format!("{prefix}{key}"))),
     };
-    // A selector that names the object needs to look nowhere else.
+    // If the selector names an object, no other has to be read.
     let narrow = filter.name().filter(|_| resource.namespaced == namespace.is_some());
     let searched = narrow.map_or_else(|| prefix.clone(), |name| resource.key(namespace, name));
     let mut entries = Vec::new();
@@ -166,7 +166,7 @@ pub(crate) async fn list(
     }
 }
 
-/// A list asked for something that is no longer kept, or not there yet.
+/// 410 or 504: a list asked for a revision that is compacted, or that does not exist yet.
 fn too_old(error: ReadError, options: &ListOptions) -> Status {
     match (error, &options.start) {
         (ReadError::Future { asked, newest }, _) => from_the_future(asked, newest),
@@ -186,7 +186,7 @@ fn too_old(error: ReadError, options: &ListOptions) -> Status {
     }
 }
 
-/// A token tells the revision and the last key: `17/default/web`. A dash asks for whatever is newest.
+/// A continue token holds the revision and the last key: `17/default/web`. A dash stands for the newest revision.
 fn token(revision: Revision, key: &str) -> String {
     format!("{}/{key}", revision.0)
 }
@@ -221,14 +221,14 @@ pub(crate) fn parse_version(query: &Query) -> Result<Option<Revision>, FieldErro
         FieldError::invalid(FieldPath::new("resourceVersion"), text.into(), why)
     };
     let parse = |text: &str| {
-        // A sign is no part of a version.
+        // A version has no sign.
         let digits = Some(text).filter(|text| !text.starts_with('+'));
         digits.and_then(|digits| digits.parse().ok()).map(Revision).ok_or_else(|| invalid(text))
     };
     query.get("resourceVersion").map(parse).transpose()
 }
 
-/// Refuses a version that was never handed out.
+/// Refuses a version that does not exist yet.
 pub(crate) fn not_from_the_future(store: &dyn Store, asked: Revision) -> Result<(), Status> {
     let newest = store.revision();
     if asked > newest { Err(from_the_future(asked, newest)) } else { Ok(()) }

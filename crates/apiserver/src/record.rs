@@ -1,6 +1,6 @@
-//! How an object lies in the store: its JSON, apiVersion, kind and metadata first, without its
-//! resourceVersion, which is the revision the store gave it. In: an object. Out: bytes to keep, and from
-//! kept bytes the exact bytes every reader and watcher gets, spliced and never serialised again.
+//! The stored form of an object: its JSON with apiVersion, kind and metadata first, without its resourceVersion, which is the
+//! revision that the store gives it. In: an object. Out: the bytes to store, and from stored bytes the bytes that every reader
+//! and watcher gets, spliced and never serialised again.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use konverge_store::{Entry, Revision};
 /// Where the resourceVersion goes. Only an apiVersion and a kind come before it, and neither can hold a quote.
 const METADATA: &[u8] = b"\"metadata\":{";
 
-/// The bytes to keep for `object`.
+/// The bytes to store for `object`.
 pub(crate) fn encode(object: &Value) -> Bytes {
     let mut out = Vec::with_capacity(1024);
     let empty = Map::new();
@@ -40,7 +40,7 @@ pub(crate) fn encode(object: &Value) -> Bytes {
     Bytes::from(out.into_boxed_slice())
 }
 
-/// The object as it was kept, with its resourceVersion.
+/// The object as it is stored, with its resourceVersion.
 pub(crate) fn decode(entry: &Entry) -> Value {
     let mut object: Value = serde_json::from_slice(&entry.value).expect("the store holds only what encode wrote");
     object["metadata"]["resourceVersion"] = Value::String(entry.revision.0.to_string());

@@ -1,5 +1,5 @@
-//! The server's own tasks. In: what a task does until the server closes. Out: the same, also after a panic: that costs the
-//! round it happened in, as anywhere in the product, and never the task; and however much it has to do, requests go between.
+//! The server's own tasks. In: a task that runs until the server closes. Out: the same task, which starts again after a panic;
+//! however much it has to do, requests are served in between.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -7,33 +7,33 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt, stream};
 
-/// How many steps are under way at once: enough that a disk store can commit them in groups.
+/// How many steps run at once: enough that a disk store can commit them in groups.
 const AT_ONCE: usize = 64;
 
-/// How many steps are done before others get their turn on this thread: about a millisecond's worth.
+/// After this many steps the task yields, so that requests are served: about a millisecond's worth.
 const STEPS_A_TURN: usize = 16;
 
-/// How long a task waits before it begins anew, so that one that panics every time costs nothing.
+/// How long a task waits before it starts again, so that one that always panics costs little.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Begins a task again whenever it panics, until it ends by itself. Every task finds what it left undone when it begins.
+/// Starts a task again whenever it panics, until it ends by itself. At its start, every task finds what is left to do.
 pub(crate) async fn keep_running<T: Future<Output = ()>>(task: &'static str, begin: impl Fn() -> T) {
     while AssertUnwindSafe(async { begin().await }).catch_unwind().await.is_err() {
-        tracing::error!(task, "a task of the server ended in a panic; it begins anew");
+        tracing::error!(task, "a task of the server panicked; starting it again");
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// One thing to do.
+/// One step of a task.
 pub(crate) type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Does things side by side, whatever becomes of each.
+/// Runs all steps, several at once, and gives their outcomes.
 pub(crate) async fn together<T>(steps: Vec<Step<'_, T>>) -> Vec<T> {
     let mut outcomes = Vec::with_capacity(steps.len());
     let mut running = stream::iter(steps).buffer_unordered(AT_ONCE);
     while let Some(outcome) = running.next().await {
         outcomes.push(outcome);
-        // A store in memory never waits, so that nobody else would get on.
+        // A store in memory never waits, so nothing else would run on this thread.
         if outcomes.len().is_multiple_of(STEPS_A_TURN) {
             tokio::task::yield_now().await;
         }
@@ -48,7 +48,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// How often somebody else gets a turn on this thread while work is done.
+    /// How often another task runs on this thread while work is done.
     pub(crate) async fn turns_during(work: impl Future) -> usize {
         let turns = Arc::new(AtomicUsize::new(0));
         let counting = turns.clone();
