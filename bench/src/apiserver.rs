@@ -137,7 +137,7 @@ fn build() -> Result<PathBuf, Void> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut build = Command::new(cargo);
-    build.current_dir(workspace).args(["build", "--profile", "dist", "--bin", "konverge"]);
+    build.current_dir(workspace).args(["build", "--profile", "dist", "--package", "konverge-cli", "--bin", "konverge"]);
     if !build.status()?.success() {
         return Err(Void::new("the server does not build"));
     }

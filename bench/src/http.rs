@@ -46,7 +46,7 @@ pub struct Answer {
 /// The bytes of a request.
 pub fn request(method: &str, path: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
     let mut bytes =
-        format!("{method} {path} HTTP/1.1\r\nhost: bench\r\nuser-agent: bench/1\r\naccept: application/json\r\n");
+        format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nuser-agent: bench/1\r\naccept: application/json\r\n");
     if !content_type.is_empty() {
         bytes.push_str(&format!("content-type: {content_type}\r\ncontent-length: {}\r\n", body.len()));
     }

@@ -8,6 +8,7 @@ mod definitions;
 mod dev;
 mod guard;
 mod home;
+mod huge_pages;
 mod kubeconfig;
 mod log;
 mod open_files;
@@ -33,6 +34,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let args = Args::parse();
     log::start(args.log_format, args.verbose);
+    huge_pages::avoid();
     let outcome: Result<(), Box<dyn Error>> = match args.command {
         Command::Apiserver(options) => run::apiserver(options).map_err(Into::into),
         Command::Dev(options) => dev::dev(options).map_err(Into::into),
