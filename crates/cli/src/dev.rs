@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use konverge::kube::Client;
-use konverge::{CountedRequests, MetricError, Metrics};
+use konverge::{ClientLayers, MetricError, Metrics};
 use konverge_apiserver::{ApiServer, Environment, System};
 use konverge_controllers::UnknownController;
 use tokio::sync::watch;
@@ -147,7 +147,7 @@ impl Life {
     /// Pods are told of the CA by which the server is known, if it has one.
     pub async fn start(dev: &Dev, api: &ApiServer, ca_pem: Option<&str>) -> Result<Self, LifeError> {
         let metrics = Metrics::new();
-        let client = Client::new(CountedRequests::new(api.clone(), metrics.clone(), "konverge-dev"), "default");
+        let client = ClientLayers::new().meter(metrics.request_meter("konverge-dev")).over(api.clone(), "default");
         let counted = metrics.clone();
         let options = konverge_controllers::Options {
             root_ca: ca_pem.map(str::to_owned),

@@ -66,7 +66,6 @@ mod log;
 mod meter;
 mod metrics;
 mod probes;
-mod retry_after;
 mod rules;
 mod settings;
 mod signal;
@@ -77,13 +76,13 @@ pub use kind::{Kind, Scope};
 pub use konverge_core::{FieldError, FieldPath, ObjectKey};
 pub use konverge_macros::types;
 pub use konverge_runtime::{
-    Action, Cause, Condition, ConditionStatus, Conditions, DEGRADED, Error, Event, EventLog, EventReader, FieldErrors,
-    HistoryFilter, PROGRESSING, Predicate, READY, Record, Recorded, Result, Severity, Subject, Verdict, What,
-    WriteError,
+    Action, Cause, ClientLayers, Condition, ConditionStatus, Conditions, DEGRADED, Error, Event, EventLog, EventReader,
+    FieldErrors, HistoryFilter, PROGRESSING, Predicate, READY, Record, Recorded, RequestInfo, RequestMeter, Result,
+    Severity, Subject, Verb, Verdict, What, WriteError, WriteGate, WriteOutcome, WriteRefused,
 };
 pub use log::{Logging, LossyStderr, start_logging};
 pub use metrics::{
-    Buckets, Busy, Cached, ControllerMetrics, CountedRequests, Counter, Gauge, Histogram, KindMetrics, Labelled,
+    Buckets, Busy, Cached, ControllerMetrics, Counter, Gauge, Histogram, KindMetrics, Labelled,
     METRICS_CONTENT_TYPE, MetricError, Metrics, Outcome, Timer, WorkerMetrics,
 };
 pub use operator::{IntoAction, Operator};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use konverge_runtime::{Meter, QueueStats, Verdict, WorkerMeter};
+use konverge_runtime::{Meter, QueueStats, RequestMeter, Verdict, WorkerMeter};
 
 use crate::metrics::{ControllerMetrics, Metrics, Outcome, WorkerMetrics};
 use crate::probes::HealthCheck;
@@ -20,6 +20,24 @@ impl Metrics {
     /// [`Operator`](crate::Operator).
     pub fn meter(&self, name: &str) -> Arc<dyn Meter> {
         Arc::new(ControllerMeter { metrics: self.controller(name), ready: None })
+    }
+
+    /// Counts the requests of a client as `rest_client_requests_total` and `rest_client_request_duration_seconds`, for
+    /// [`ClientLayers::meter`](crate::ClientLayers::meter). `host` is the API server as the label shows it: `10.0.0.1:443`.
+    pub fn request_meter(&self, host: &str) -> Arc<dyn RequestMeter> {
+        Arc::new(HostMeter { metrics: self.clone(), host: host.to_owned() })
+    }
+}
+
+/// The requests to one API server.
+struct HostMeter {
+    metrics: Metrics,
+    host: String,
+}
+
+impl RequestMeter for HostMeter {
+    fn requested(&self, method: &http::Method, code: Option<u16>, took: Duration) {
+        self.metrics.requested(method, &self.host, code, took);
     }
 }
 

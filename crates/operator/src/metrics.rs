@@ -22,7 +22,6 @@ use konverge_runtime::Severity;
 use parking_lot::RwLock;
 
 mod controller;
-mod counted;
 mod custom;
 mod families;
 mod kind;
@@ -36,8 +35,6 @@ mod requests;
 mod tests;
 
 pub use controller::{Busy, ControllerMetrics, Outcome, WorkerMetrics};
-pub use counted::CountedRequests;
-pub(crate) use counted::counted;
 pub use custom::{Buckets, Counter, Gauge, Histogram, Labelled, Timer};
 pub use kind::{Cached, KindMetrics};
 pub use name::MetricError;

@@ -17,7 +17,9 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge_core::ObjectKey;
-use konverge_runtime::{Action, Error, EventLog, Object, Predicate, Result, Which};
+use konverge_runtime::{
+    Action, ClientLayers, Error, EventLog, Object, Predicate, Result, Which, WriteGate,
+};
 use kube::Client;
 use tokio::sync::oneshot;
 
@@ -30,7 +32,7 @@ use crate::engine::Engine;
 use crate::index::{Index, Indexes};
 use crate::kind::Kind;
 use crate::log::start_logging;
-use crate::metrics::{Metrics, counted};
+use crate::metrics::Metrics;
 use crate::rules::Rules;
 use crate::settings::{ControllerOverrides, Print, Settings};
 use crate::signal::Asked;
@@ -86,6 +88,7 @@ pub struct Operator<R: Kind> {
     settings: Option<Settings>,
     configure: Vec<Configure>,
     client: Option<Client>,
+    layers: ClientLayers,
     metrics: Option<Metrics>,
     events: EventLog,
     others: Vec<Box<dyn Part>>,
@@ -137,6 +140,7 @@ impl<R: Kind> Operator<R> {
             settings: None,
             configure: Vec::new(),
             client: None,
+            layers: ClientLayers::new(),
             metrics: None,
             events: EventLog::default(),
             others: Vec::new(),
@@ -411,9 +415,16 @@ impl<R: Kind> Operator<R> {
     }
 
     /// A client of one's own, instead of the one that settings name. In tests: an API server in the same process. Its
-    /// requests are not among the metrics unless it goes through [`CountedRequests`](crate::CountedRequests).
+    /// requests are not among the metrics unless it has [`Metrics::request_meter`] in its layers.
     pub fn client(mut self, client: Client) -> Self {
         self.client = Some(client);
+        self
+    }
+
+    /// Asks this gate before each write of the operator: to its objects and their status, to children, of events, and with
+    /// [`Context::client`]. A refused write ends its reconcile without a retry. See [`WriteGate`].
+    pub fn write_gate(mut self, gate: impl WriteGate) -> Self {
+        self.layers = self.layers.gate(Arc::new(gate));
         self
     }
 
@@ -488,9 +499,10 @@ impl<R: Kind> Operator<R> {
             return self.answer(print, &settings);
         }
         let metrics = self.metrics.take().unwrap_or_default();
+        let layers = std::mem::take(&mut self.layers);
         let client = match self.client.take() {
-            Some(client) => client,
-            None => connect(&settings, &metrics).await?,
+            Some(client) => layers.around(client),
+            None => connect(&settings, &metrics, layers).await?,
         };
         let (others, log) = (std::mem::take(&mut self.others), self.events.clone());
         let parts: Vec<Box<dyn Part>> = std::iter::once(Box::new(self) as Box<dyn Part>).chain(others).collect();
@@ -549,10 +561,10 @@ fn load(configure: Vec<Configure>) -> Result<Settings> {
 }
 
 /// A client as settings say.
-async fn connect(settings: &Settings, metrics: &Metrics) -> Result<Client> {
+async fn connect(settings: &Settings, metrics: &Metrics, layers: ClientLayers) -> Result<Client> {
     let config = settings.cluster().await?;
     let host = config.cluster_url.authority().map_or_else(String::new, ToString::to_string);
     let namespaces = if settings.namespaces.is_empty() { "all".into() } else { settings.namespaces.join(",") };
     tracing::info!(name = settings.name, cluster = %config.cluster_url, namespaces, "the operator starts");
-    Ok(counted(konverge_runtime::connect(config)?, metrics, &host))
+    Ok(layers.meter(metrics.request_meter(&host)).around(konverge_runtime::connect(config)?))
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use fields::FieldErrors;
-pub(crate) use refused::Refusal;
+pub(crate) use refused::{Refusal, retry_after};
 pub use refused::{Act, FieldConflict, Missing, Rule, WriteError};
 
 /// What a reconciler answers with.
@@ -100,7 +100,7 @@ fn retry_write(error: &WriteError) -> Retry {
         // Policies, quotas and CRDs change without anybody who watches the object being told.
         WriteError::Invalid { by_server: true, .. } => Retry::Backoff,
         WriteError::Throttled { retry_after: Some(pause), .. } => Retry::Hold(*pause),
-        WriteError::Fenced(_) => Retry::Stop,
+        WriteError::NotSent(_) => Retry::Stop,
         // Rules, kinds and namespaces may appear without the object changing.
         WriteError::Forbidden { .. } | WriteError::NotFound { .. } => Retry::Backoff,
         WriteError::Throttled { .. } | WriteError::Unreachable { .. } => Retry::Outage,

@@ -2,6 +2,9 @@
 //!
 //! ```text
 //! connect    a configuration → a client that notices when its server is gone
+//! client     what every request passes on its way: gates for writes, metrics, the pause a busy server asks for
+//! gate       who may write
+//! request    what a request does to which object
 //! watch      API → changes: list, watch, resume, relist
 //! cache      changes → what is there, with indexes; knows its own writes
 //! trigger    a change → whom it wakes, and why
@@ -18,8 +21,11 @@
 
 mod controller;
 
+mod client;
 mod connect;
+mod gate;
 mod object;
+mod request;
 mod watch;
 
 mod cache;
@@ -41,9 +47,11 @@ mod status;
 mod write;
 
 pub use cache::{Cache, CacheFigures, CacheOf, Caches, Change, NotCaughtUp, Origin, Subscription};
+pub use client::{ClientLayers, RequestMeter};
 pub use connect::connect;
 pub use controller::{Controller, ControllerOptions};
 pub use error::{Act, Error, FieldConflict, FieldErrors, Missing, Result, Retry, Rule, TimedOut, WriteError, retry};
+pub use gate::{WriteGate, WriteOutcome, WriteRefused};
 pub use history::{History, Record};
 pub use object::{DecodeError, Mode, Object, Owner as OwnerReference, ParseError};
 pub use queue::{
@@ -53,6 +61,7 @@ pub use recorder::{
     Clock, Event, EventLog, EventReader, HistoryFilter, Recorded, Recorder, RecorderCounts, RecorderOptions,
     RecorderTask, Severity, Subject,
 };
+pub use request::{RequestInfo, Verb};
 pub use status::{
     Condition, ConditionStatus, Conditions, DEGRADED, OtherFields, PROGRESSING, READY, StatusUpdate, is_true,
 };
@@ -60,7 +69,6 @@ pub use trigger::{Cause, Predicate, Trigger, What, Which};
 pub use watch::{Lists, Target, WatchSettings, WatchState};
 pub use worker::{Action, BoxFuture, Meter, Reconciler, Run, Verdict, WorkerMeter, panic_message};
 pub use write::{
-    Adopt, Applied, ApplyOptions, Child, Conflicts, Deleted, Fence, Fenced, FieldManager, Finalized, Member,
-    OWNER_ANNOTATION, OWNER_LABEL, Observation, Observer, OpenFence, Owner, OwnerCheck, Patch, RequestOutcome,
-    SET_LABEL, SetReport, SetStep, Writer, WriterOptions,
+    Adopt, Applied, ApplyOptions, Child, Conflicts, Deleted, FieldManager, Finalized, Member, OWNER_ANNOTATION,
+    OWNER_LABEL, Owner, OwnerCheck, Patch, SET_LABEL, SetReport, SetStep, Writer, WriterOptions,
 };

@@ -30,7 +30,7 @@ pub use log::{EventLog, EventReader};
 
 use crate::error::WriteError;
 use crate::liveness::Liveness;
-use crate::write::{Call, MERGE_PATCH, Verb, Writer};
+use crate::write::{Call, MERGE_PATCH, Operation, Writer};
 use log::on_calendars;
 use outbox::{Ended, Offered, Outbox, Pace, Task};
 
@@ -275,12 +275,12 @@ impl RecorderTask {
 
     async fn send(&self, task: &Task) -> Result<(), WriteError> {
         let (api, key) = (&self.api, &object::event_key(&task.recorded));
-        let (verb, body) = if task.known {
-            (Verb::Patch(MERGE_PATCH), json!({"series": object::series(&task.recorded)}))
+        let (operation, body) = if task.known {
+            (Operation::Patch(MERGE_PATCH), json!({"series": object::series(&task.recorded)}))
         } else {
-            (Verb::Create, object::event_object(&task.recorded, &self.controller, &self.instance))
+            (Operation::Create, object::event_object(&task.recorded, &self.controller, &self.instance))
         };
-        self.writer.send(Call { verb, api, key, subresource: "", body: Some(&body) }).await.map(drop)
+        self.writer.send(Call { operation, api, key, subresource: "", body: Some(&body) }).await.map(drop)
     }
 }
 

@@ -14,7 +14,7 @@ pub use conditions::{Condition, ConditionStatus, Conditions, DEGRADED, PROGRESSI
 
 use crate::error::{Missing, WriteError};
 use crate::object::Object;
-use crate::write::{Call, MERGE_PATCH, Verb, Writer, same_value};
+use crate::write::{Call, MERGE_PATCH, Operation, Writer, same_value};
 
 /// What is true of an object now.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,8 +77,8 @@ impl Writer {
                 return Ok(fresh);
             }
             let patch = json!({"metadata": {"resourceVersion": current.resource_version()}, "status": status});
-            let verb = Verb::Patch(MERGE_PATCH);
-            match self.write(Call { verb, api, key: &key, subresource: "status", body: Some(&patch) }).await {
+            let operation = Operation::Patch(MERGE_PATCH);
+            match self.write(Call { operation, api, key: &key, subresource: "status", body: Some(&patch) }).await {
                 Ok(object) => {
                     let left = left_of(&object);
                     if let Some(left) = &left {

@@ -1,13 +1,13 @@
 //! Every write an operator makes to objects. In: what should be, and the object as the cache has it. Out: the object as
 //! the server answered, for the cache to show until the watch brings it. Never reads where the cache has the answer,
-//! never writes what would change nothing, never writes while another instance leads.
+//! never writes what would change nothing. Whether this instance may write at all is decided in the client (`gate.rs`).
 //!
 //! ```text
 //! config   what is to be applied, marked with a digest of itself
 //! skip     would it change anything?          (pure; types, equal, digest help)
 //! owner    whom it belongs to                 (pure)
 //! adopt    may it be taken over, if it exists already?
-//! send     one request, fenced and observed
+//! send     one request and its answer
 //! finalizer, set                              what takes more than one request
 //! ```
 
@@ -15,7 +15,6 @@ mod adopt;
 mod config;
 mod digest;
 mod equal;
-mod fence;
 mod finalizer;
 mod owner;
 mod send;
@@ -42,12 +41,11 @@ pub(crate) use config::key_of;
 use config::{Config, key_to_create};
 pub(crate) use digest::Digest;
 pub(crate) use equal::same_value;
-pub use fence::{Fence, Fenced, Observation, Observer, OpenFence, RequestOutcome};
 pub use finalizer::Finalized;
 pub(crate) use finalizer::{is_deleting, uid};
 pub use owner::{OWNER_ANNOTATION, Owner};
 pub(crate) use owner::{annotation_prefix, group_of};
-pub(crate) use send::{Call, JSON_PATCH, MERGE_PATCH, Verb};
+pub(crate) use send::{Call, JSON_PATCH, MERGE_PATCH, Operation};
 pub use set::{Child, Member, OWNER_LABEL, SET_LABEL, SetReport, SetStep};
 use skip::{Decision, decide, differences};
 use types::Types;
@@ -71,8 +69,6 @@ pub struct Writer(Arc<Inner>);
 struct Inner {
     client: Client,
     manager: FieldManager,
-    fence: Arc<dyn Fence>,
-    observer: Arc<dyn Observer>,
     timeout: Duration,
     types: Types,
     /// What servers insist on, by object: see [`decide`].
@@ -92,10 +88,6 @@ struct Slot {
 
 /// How a [`Writer`] writes.
 pub struct WriterOptions {
-    /// Asked before each write.
-    pub fence: Arc<dyn Fence>,
-    /// Told after each request.
-    pub observer: Arc<dyn Observer>,
     /// How long an answer may take. After that the outcome of a write is unknown.
     pub timeout: Duration,
 }
@@ -211,8 +203,6 @@ fn mark(name: &str) -> String {
 impl Default for WriterOptions {
     fn default() -> Self {
         Self {
-            fence: Arc::new(OpenFence),
-            observer: Arc::new(|_: &Observation<'_>| {}),
             // Longer than an API server gives a request of its own (10 s for webhooks, and some to spare).
             timeout: Duration::from_secs(30),
         }
@@ -222,9 +212,9 @@ impl Default for WriterOptions {
 impl Writer {
     /// A writer under this name.
     pub fn new(client: Client, manager: FieldManager, options: WriterOptions) -> Self {
-        let WriterOptions { fence, observer, timeout } = options;
+        let WriterOptions { timeout } = options;
         let (types, settled, known) = (Types::default(), Mutex::default(), Mutex::default());
-        Self(Arc::new(Inner { client, manager, fence, observer, timeout, types, settled, known }))
+        Self(Arc::new(Inner { client, manager, timeout, types, settled, known }))
     }
 
     /// The name under which this writer owns fields.
@@ -290,7 +280,7 @@ impl Writer {
         };
         let given = given(api, config, options)?;
         if live.is_some_and(|live| self.is_known(given, live)) {
-            return Ok(self.unchanged(api));
+            return Ok(Applied::Unchanged);
         }
         let mut config = serde_json::to_value(config).map_err(unwritable)?;
         if let Some(namespace) = options.namespace {
@@ -311,7 +301,7 @@ impl Writer {
                 if let Some(live) = live {
                     self.know(given, live);
                 }
-                return Ok(self.unchanged(api));
+                return Ok(Applied::Unchanged);
             }
             Decision::Drift(paths) => {
                 tracing::info!(kind = %api.kind, key = %config.key, fields = ?paths, "putting back what others changed");
@@ -321,9 +311,9 @@ impl Writer {
         if let (true, Some(owner), Adopt::IfAlive { api, check }) = (adopts, options.owner, options.adopt) {
             self.check_owner(api, owner, &config.key, check).await?;
         }
-        let verb = Verb::Apply { force: options.conflicts == Conflicts::Take };
+        let operation = Operation::Apply { force: options.conflicts == Conflicts::Take };
         config.expect(expected);
-        let call = Call { verb, api, key: &config.key, subresource: "", body: Some(&config.object) };
+        let call = Call { operation, api, key: &config.key, subresource: "", body: Some(&config.object) };
         let answer = self.send(call).await?;
         let (code, object) = (answer.code, answer.object()?);
         config.expect(None);
@@ -356,7 +346,7 @@ impl Writer {
     /// has it; if that answer is lost ([`WriteError::Unknown`]) only a look at the server tells whether there is one.
     pub async fn create(&self, api: &ApiResource, object: &Value) -> Result<Value, WriteError> {
         let key = key_to_create(object)?;
-        self.send(Call { verb: Verb::Create, api, key: &key, subresource: "", body: Some(object) }).await?.value()
+        self.send(Call { operation: Operation::Create, api, key: &key, subresource: "", body: Some(object) }).await?.value()
     }
 
     /// Replaces an object, which must carry the resource version it was read at.
@@ -367,7 +357,7 @@ impl Writer {
             let error = FieldError::required(path, "a replaced object must be the one that was read");
             return Err(WriteError::invalid(&FieldErrors::from(error)));
         }
-        self.send(Call { verb: Verb::Update, api, key: &key, subresource: "", body: Some(object) }).await?.value()
+        self.send(Call { operation: Operation::Update, api, key: &key, subresource: "", body: Some(object) }).await?.value()
     }
 
     /// Patches an object, or one of its subresources (`"status"`, `"scale"`; `""` for the object itself).
@@ -378,17 +368,17 @@ impl Writer {
         subresource: &str,
         patch: Patch,
     ) -> Result<Value, WriteError> {
-        let (verb, body) = match patch {
+        let (operation, body) = match patch {
             Patch::Merge { mut patch, resource_version } => {
                 if !patch["metadata"].is_object() {
                     patch["metadata"] = json!({});
                 }
                 patch["metadata"]["resourceVersion"] = json!(resource_version);
-                (Verb::Patch(MERGE_PATCH), patch)
+                (Operation::Patch(MERGE_PATCH), patch)
             }
-            Patch::Json(patch) => (Verb::Patch(JSON_PATCH), patch),
+            Patch::Json(patch) => (Operation::Patch(JSON_PATCH), patch),
         };
-        self.send(Call { verb, api, key, subresource, body: Some(&body) }).await?.value()
+        self.send(Call { operation, api, key, subresource, body: Some(&body) }).await?.value()
     }
 
     /// Deletes just this object: not another one that has its name by now. That it is gone already is fine. Its
@@ -409,7 +399,7 @@ impl Writer {
             "preconditions": {"uid": uid(live)},
             "propagationPolicy": "Background",
         });
-        let call = Call { verb: Verb::Delete, api, key: &key, subresource: "", body: Some(&body) };
+        let call = Call { operation: Operation::Delete, api, key: &key, subresource: "", body: Some(&body) };
         match self.send(call).await {
             Ok(answer) => {
                 self.settle(Slot::new(api, &key, false), None);
@@ -429,12 +419,6 @@ impl Writer {
             Some(live) => self.delete(api, &live).await,
             None => Ok(Deleted::Absent),
         }
-    }
-
-    fn unchanged(&self, api: &ApiResource) -> Applied {
-        let (outcome, took) = (RequestOutcome::Skipped, Duration::ZERO);
-        self.0.observer.request(&Observation { verb: "apply", api, subresource: "", outcome, took });
-        Applied::Unchanged
     }
 
     /// Remembers that this version of an object has what is to be applied. A version never changes, so that stays true.

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
-use konverge::{Error, Result, Rules};
+use konverge::{Error, RequestInfo, Result, Rules};
 use konverge_apiserver::{ApiServer, Body, Options, Versions};
 use kube::client::Body as ClientBody;
 use parking_lot::Mutex;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tower_service::Service;
 
-use crate::call::{Asked, Call, Calls, Verb};
+use crate::call::{Call, Calls, Verb};
 use crate::kinds::{Kinds, Served};
 use crate::react::{End, Fate, Rule, fate, lost, unreachable};
 use crate::seed::Seeded;
@@ -161,8 +161,8 @@ impl Machine {
     }
 
     /// Remembers a call; its number is for when it is answered.
-    async fn record(&self, server: &ApiServer, asked: &Asked, body: &[u8]) -> usize {
-        let plural = |served: &Served| served.plural == asked.plural;
+    async fn record(&self, server: &ApiServer, asked: &RequestInfo, body: &[u8]) -> usize {
+        let plural = |served: &Served| served.plural == asked.resource;
         let served = self.0.kinds.find(server, &asked.group, &asked.version, plural).await;
         let body: Option<Value> = serde_json::from_slice(body).ok();
         let name_inside = || body.as_ref()?["metadata"]["name"].as_str().map(str::to_owned);
@@ -170,7 +170,7 @@ impl Machine {
         let call = Call {
             verb: asked.verb,
             group: asked.group.clone(),
-            kind: served.map_or_else(|| asked.plural.clone(), |served| served.kind),
+            kind: served.map_or_else(|| asked.resource.clone(), |served| served.kind),
             subresource: asked.subresource.clone(),
             namespace: asked.namespace.clone(),
             name,
@@ -195,12 +195,12 @@ impl Machine {
         let server = self.server().await.map_err(|error| format!("{error:#}"))?;
         let mut service = server.clone();
         let (parts, body) = request.into_parts();
-        let Some(asked) = Asked::of(&parts) else {
+        let asked = RequestInfo::of(&parts);
+        if !asked.is_resource() {
             let Ok(response) = service.call(Request::from_parts(parts, body)).await;
             return Ok(response);
-        };
-        let rules = Rules::of_request(&parts.method, &parts.uri);
-        self.0.used.lock().extend(rules);
+        }
+        self.0.used.lock().extend(Rules::of_request(&asked));
         let body = body.collect().await?.to_bytes();
         let call = self.record(server, &asked, &body).await;
         let Fate { delay, end } = fate(&mut self.0.rules.lock(), &asked);

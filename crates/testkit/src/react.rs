@@ -4,11 +4,11 @@
 use std::io;
 use std::time::Duration;
 
-use konverge::Kind;
+use konverge::{Kind, RequestInfo};
 use konverge_apiserver::Body;
 use serde_json::json;
 
-use crate::call::{Asked, Verb};
+use crate::call::Verb;
 use crate::machine::Machine;
 
 /// Calls for which something shall happen. Nothing does until it is said what.
@@ -165,8 +165,8 @@ impl<'a> When<'a> {
 }
 
 impl Rule {
-    fn fits(&self, asked: &Asked) -> bool {
-        let resource = |(group, plural): &(String, String)| *group == asked.group && *plural == asked.plural;
+    fn fits(&self, asked: &RequestInfo) -> bool {
+        let resource = |(group, plural): &(String, String)| *group == asked.group && *plural == asked.resource;
         self.left != Some(0)
             && self.verbs.contains(&asked.verb)
             && self.resource.as_ref().is_none_or(resource)
@@ -176,7 +176,7 @@ impl Rule {
 }
 
 /// What happens to a call; rules that are used count down.
-pub(crate) fn fate(rules: &mut [Rule], asked: &Asked) -> Fate {
+pub(crate) fn fate(rules: &mut [Rule], asked: &RequestInfo) -> Fate {
     let mut fate = Fate::default();
     for rule in rules.iter_mut().filter(|rule| rule.fits(asked)) {
         if let Some(left) = &mut rule.left {
@@ -198,16 +198,16 @@ pub(crate) fn fate(rules: &mut [Rule], asked: &Asked) -> Fate {
 
 impl Refusal {
     /// As an answer to this call.
-    pub fn response(&self, asked: &Asked) -> http::Response<Body> {
+    pub fn response(&self, asked: &RequestInfo) -> http::Response<Body> {
         let (reason, said) = reason(self.code, asked.verb);
         let name = asked.name.as_deref().unwrap_or_default();
         let about =
-            if asked.group.is_empty() { asked.plural.clone() } else { format!("{}.{}", asked.plural, asked.group) };
+            if asked.group.is_empty() { asked.resource.clone() } else { format!("{}.{}", asked.resource, asked.group) };
         let message = self.message.clone().unwrap_or_else(|| match self.code {
             403 => format!("{about} \"{name}\" {said}: {}", denied(asked)),
             _ => format!("{about} \"{name}\" {said}"),
         });
-        let mut details = json!({"name": name, "group": asked.group, "kind": asked.plural});
+        let mut details = json!({"name": name, "group": asked.group, "kind": asked.resource});
         let mut response = http::Response::builder()
             .status(http::StatusCode::from_u16(self.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR))
             .header(http::header::CONTENT_TYPE, "application/json");
@@ -224,10 +224,10 @@ impl Refusal {
 }
 
 /// What the authorizer of Kubernetes says that it does not allow.
-fn denied(asked: &Asked) -> String {
-    let Asked { verb, group, plural, namespace, subresource, .. } = asked;
-    let verb = if *verb == Verb::Apply { Verb::Patch } else { *verb };
-    let resource = subresource.iter().fold(plural.clone(), |resource, part| format!("{resource}/{part}"));
+fn denied(asked: &RequestInfo) -> String {
+    let RequestInfo { group, resource, namespace, subresource, .. } = asked;
+    let verb = asked.verb.as_rbac();
+    let resource = subresource.iter().fold(resource.clone(), |resource, part| format!("{resource}/{part}"));
     let place = namespace.as_ref().map_or("at the cluster scope".into(), |name| format!("in the namespace \"{name}\""));
     format!("User \"test\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}")
 }

@@ -29,7 +29,6 @@ use crate::kind::{Kind, Scope};
 use crate::meter::ControllerMeter;
 use crate::metrics::{Cached, KindMetrics, Metrics};
 use crate::probes::{Health, Probes};
-use crate::retry_after::with_retry_after;
 use crate::rules::Rules;
 use crate::settings::Settings;
 
@@ -56,7 +55,7 @@ pub(super) trait Part: Send + Sync {
 /// What all parts share.
 pub(super) struct Shared<'a> {
     pub settings: &'a Settings,
-    /// The client that reconciles are given.
+    /// The client of everything here, with its layers.
     pub client: Client,
     pub caches: Caches,
     pub writer: Writer,
@@ -93,8 +92,6 @@ impl<'a> Shared<'a> {
         health.liveness_from("watches", move || watched.liveness());
         let recorded = recorder.clone();
         health.liveness_from("events", move || recorded.liveness());
-        // The engine's own requests read the headers of their answers.
-        let client = with_retry_after(client);
         (Self { settings, client, caches, writer, recorder, metrics, health }, recording)
     }
 

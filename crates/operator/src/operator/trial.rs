@@ -51,7 +51,8 @@ impl<R: Kind> Trial<'_, R> {
     pub async fn reconcile(&self, key: &str) -> Result<Action> {
         let key = key_of::<R>(key);
         let namespaces = self.namespaces(&key)?;
-        let (client, log) = (self.client.clone(), self.operator.events.clone());
+        let client = self.operator.layers.clone().around(self.client.clone());
+        let log = self.operator.events.clone();
         let (shared, recording) = Shared::new(&self.settings, client, log, &self.metrics, Health::default());
         let walked = async {
             let timeout = self.operator.overrides.over(&self.settings.controller).reconcile_timeout;

@@ -9,12 +9,12 @@ use konverge_core::{Cause, ObjectKey, Status};
 
 use super::{BoxError, FieldErrors, chain};
 use crate::connect::Unreachable;
-use crate::write::Fenced;
+use crate::gate::WriteRefused;
 
 /// How servers begin to say that a configuration does not fit its type.
 const UNTYPED: &str = "failed to create typed patch object";
 
-/// No server may put an object to sleep for longer than it takes somebody to look.
+/// The longest pause that a server can ask for: an object, or a watch, that waits longer looks forgotten.
 const MOST_PAUSE: Duration = Duration::from_secs(120);
 
 /// Why a write, or the read before it, failed.
@@ -95,9 +95,9 @@ pub enum WriteError {
         /// Whether the server said so, as it does when a webhook fails it.
         answered: bool,
     },
-    /// This instance does not lead any more: nothing was sent.
+    /// A gate refused the write ([`WriteGate`](crate::WriteGate)): nothing was sent. It is not retried.
     #[error(transparent)]
-    Fenced(#[from] Fenced),
+    NotSent(#[from] WriteRefused),
     /// Any other refusal.
     #[error("{message}")]
     Other {
@@ -210,6 +210,9 @@ impl WriteError {
     /// such as an answer that does not fit its type. It is for judging the error, not for showing it: which object it is
     /// about, kube does not tell.
     pub(crate) fn of_kube(error: &kube::Error) -> Option<Self> {
+        if let Some(refused) = refused_by_gate(error) {
+            return Some(Self::NotSent(refused));
+        }
         let act = Act { verb: "ask", group: String::new(), resource: String::new(), key: ObjectKey::new(None, "") };
         match error {
             kube::Error::Api(status) => {
@@ -230,6 +233,9 @@ impl WriteError {
 
     /// The error behind a connection that gave no answer.
     pub(crate) fn unanswered(act: Act, writes: bool, source: BoxError) -> Self {
+        if let Some(refused) = refused_by_gate(&*source) {
+            return Self::NotSent(refused);
+        }
         let act = Box::new(act);
         if writes && !never_connected(&*source) {
             Self::Unknown { act, source, answered: false }
@@ -251,7 +257,7 @@ impl WriteError {
             Self::Throttled { .. } => "Throttled",
             Self::Unreachable { .. } => "Unreachable",
             Self::Unknown { .. } => "Unknown",
-            Self::Fenced(_) => "NotLeading",
+            Self::NotSent(refused) => refused.reason(),
             Self::Other { .. } => "Failed",
         }
     }
@@ -329,9 +335,19 @@ fn field_conflict(cause: &Cause) -> Option<FieldConflict> {
 }
 
 fn pause(headers: &HeaderMap, status: &Status) -> Option<Duration> {
-    let said = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     let noted = || Some(u64::from(status.details.as_ref()?.retry_after_seconds)).filter(|seconds| *seconds > 0);
-    said.or_else(noted).map(|seconds| Duration::from_secs(seconds).min(MOST_PAUSE))
+    retry_after(headers).or_else(|| Some(Duration::from_secs(noted()?).min(MOST_PAUSE)))
+}
+
+/// How long a server asks to be left alone, in whole seconds; no server sends a date.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(MOST_PAUSE))
+}
+
+/// What a gate said on the way to the server.
+fn refused_by_gate(error: &(dyn std::error::Error + 'static)) -> Option<WriteRefused> {
+    chain(error).find_map(|error| error.downcast_ref().cloned())
 }
 
 /// Whether the system says that there was no connection. Anything else may have happened after the request left.

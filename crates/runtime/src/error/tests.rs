@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use konverge_core::{FieldError, FieldPath, ObjectKey, Status};
 
 use super::*;
-use crate::write::Fenced;
+use crate::gate::WriteRefused;
 
 fn act() -> Act {
     let key = ObjectKey::new(Some("default"), "web");
@@ -125,7 +125,8 @@ fn an_answer_is_told_from_none() {
 #[test]
 fn what_was_said_outright_is_what_happens() {
     let second = Duration::from_secs(1);
-    let fenced = || WriteError::from(Fenced);
+    let not_sent = || WriteError::from(WriteRefused::new("NotLeading", "another instance leads"));
+    let by_client = || kube::Error::Service(WriteRefused::new("NotLeading", "another instance leads").into());
     let invalid = || FieldErrors::from(FieldError::required(FieldPath::new("spec.x"), ""));
     let io = || std::io::Error::other("disk");
     let cases = [
@@ -138,9 +139,10 @@ fn what_was_said_outright_is_what_happens() {
         // Found before anything was sent: no server has to change its mind.
         (Error::from(WriteError::invalid(&invalid())), Retry::UntilChanged),
         (Error::retry_after(second, invalid()), Retry::After(second)),
-        (Error::from(fenced()), Retry::Stop),
+        (Error::from(not_sent()), Retry::Stop),
+        (Error::from(by_client()), Retry::Stop),
         // Wrapped in an error of the user it is still what it is.
-        (Error::from(std::io::Error::other(fenced())), Retry::Stop),
+        (Error::from(std::io::Error::other(not_sent())), Retry::Stop),
     ];
     for (error, expect) in cases {
         assert_eq!(retry(&error), expect, "{error:?}");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response, Uri, header};
+use http::{Request, Response, Uri};
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
@@ -17,6 +17,7 @@ use tower_service::Service;
 use super::pace::Pace;
 use super::pulse::{Pulse, Renewal};
 use crate::connect::MayBeHalfOpen;
+use crate::error::retry_after;
 
 /// How long a server may take until it begins to answer. It does so at once unless it, or the way to it, is stuck.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -235,10 +236,7 @@ impl Link {
                 return Ok(response.map(|body| Pulse::of_watch(body, self.notes, now, renewal)));
             }
         } else {
-            let seconds =
-                response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-            // No server may put a watch to sleep for longer than it takes somebody to look.
-            seen.retry_after = seconds.map(|seconds: u64| Duration::from_secs(seconds.min(120)));
+            seen.retry_after = retry_after(response.headers());
         }
         drop(seen);
         Ok(response.map(Pulse::of_other))

@@ -7,7 +7,7 @@ use kube::core::ApiResource;
 use serde_json::{Value, json};
 
 use super::Writer;
-use super::send::{Call, JSON_PATCH, Verb};
+use super::send::{Call, JSON_PATCH, Operation};
 use crate::error::{Missing, WriteError};
 use crate::object::Object;
 
@@ -75,8 +75,8 @@ impl Writer {
                 (Step::Done, Some(fresh)) => return Ok(Finalized::Changed(fresh)),
                 (Step::Late, fresh) => return Ok(Finalized::Deleting(fresh.unwrap_or_else(|| live.clone()))),
             };
-            let verb = Verb::Patch(JSON_PATCH);
-            let refused = match self.write(Call { verb, api, key: &key, subresource: "", body: Some(&patch) }).await {
+            let operation = Operation::Patch(JSON_PATCH);
+            let refused = match self.write(Call { operation, api, key: &key, subresource: "", body: Some(&patch) }).await {
                 Ok(object) => return Ok(Finalized::Changed(object)),
                 Err(WriteError::NotFound { missing: Missing::Object, .. }) => return Ok(Finalized::Gone),
                 // The test failed, or a delete came first: look again.

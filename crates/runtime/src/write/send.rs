@@ -1,6 +1,5 @@
 //! One request to the API server and what came of it. In: what to do to which object. Out: what the server answered, as
-//! an [`Object`] or as a tree, or a [`WriteError`]. Nothing is written without asking the fence, nothing is sent without
-//! being observed.
+//! an [`Object`] or as a tree, or a [`WriteError`]. Who may write is decided in the client (see `gate.rs`).
 
 use std::sync::Arc;
 
@@ -10,12 +9,11 @@ use kube::client::Body;
 use kube::core::ApiResource;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::Value;
-use tokio::time::Instant;
 
-use super::fence::{Observation, RequestOutcome};
 use super::{FieldManager, Writer};
 use crate::error::{Act, BoxError, Refusal, WriteError};
 use crate::object::{Mode, Object};
+use crate::request::Verb;
 
 /// What may stand unescaped neither in a segment of a path nor in a query.
 const RESERVED: &AsciiSet = &CONTROLS
@@ -43,12 +41,9 @@ pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
 /// Server-side apply; JSON is YAML.
 pub(crate) const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
-/// The term a write was made in, for whoever looks at the requests on their way.
-const TERM: &str = "konverge-term";
-
-/// What to do.
+/// What to do to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub(crate) enum Operation {
     Get,
     Create,
     Update,
@@ -60,7 +55,7 @@ pub(crate) enum Verb {
 /// One request.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'a> {
-    pub verb: Verb,
+    pub operation: Operation,
     pub api: &'a ApiResource,
     pub key: &'a ObjectKey,
     pub subresource: &'a str,
@@ -89,31 +84,23 @@ impl<B: AsRef<[u8]>> Answer<'_, B> {
 
     /// A text that cannot be read is as good as none.
     fn unreadable(&self, error: BoxError) -> WriteError {
-        WriteError::unanswered(self.call.act(), self.call.verb.writes(), error)
+        WriteError::unanswered(self.call.act(), self.call.operation.writes(), error)
     }
 }
 
-impl Verb {
+impl Operation {
     fn writes(self) -> bool {
         self != Self::Get
     }
 
-    /// As metrics name it.
-    pub fn name(self) -> &'static str {
+    fn verb(self) -> Verb {
         match self {
-            Self::Apply { .. } => "apply",
-            other => other.rule(),
-        }
-    }
-
-    /// As RBAC names it.
-    fn rule(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Create => "create",
-            Self::Update => "update",
-            Self::Patch(_) | Self::Apply { .. } => "patch",
-            Self::Delete => "delete",
+            Self::Get => Verb::Get,
+            Self::Create => Verb::Create,
+            Self::Update => Verb::Update,
+            Self::Patch(_) => Verb::Patch,
+            Self::Apply { .. } => Verb::Apply,
+            Self::Delete => Verb::Delete,
         }
     }
 
@@ -139,7 +126,7 @@ impl Verb {
 impl<'a> Call<'a> {
     /// A read.
     pub fn get(api: &'a ApiResource, key: &'a ObjectKey) -> Self {
-        Self { verb: Verb::Get, api, key, subresource: "", body: None }
+        Self { operation: Operation::Get, api, key, subresource: "", body: None }
     }
 
     fn act(&self) -> Act {
@@ -147,7 +134,7 @@ impl<'a> Call<'a> {
             "" => self.api.plural.clone(),
             subresource => format!("{}/{subresource}", self.api.plural),
         };
-        Act { verb: self.verb.rule(), group: self.api.group.clone(), resource, key: self.key.clone() }
+        Act { verb: self.operation.verb().as_rbac(), group: self.api.group.clone(), resource, key: self.key.clone() }
     }
 
     fn uri(&self, manager: &FieldManager) -> String {
@@ -165,17 +152,17 @@ impl<'a> Call<'a> {
             push(namespace);
         }
         push(&api.plural);
-        if self.verb != Verb::Create {
+        if self.operation != Operation::Create {
             push(self.key.name());
         }
         if !self.subresource.is_empty() {
             push(self.subresource);
         }
-        if self.verb.writes() && self.verb != Verb::Delete {
+        if self.operation.writes() && self.operation != Operation::Delete {
             uri.push_str("?fieldManager=");
             uri.extend(utf8_percent_encode(manager.as_str(), RESERVED));
         }
-        if self.verb == (Verb::Apply { force: true }) {
+        if self.operation == (Operation::Apply { force: true }) {
             uri.push_str("&force=true");
         }
         uri
@@ -185,34 +172,17 @@ impl<'a> Call<'a> {
 impl Writer {
     /// Sends one request and waits for its answer, but not longer than the writer's timeout.
     pub(crate) async fn send<'a>(&self, call: Call<'a>) -> Result<Answer<'a, impl AsRef<[u8]> + use<>>, WriteError> {
-        let term = match call.verb.writes().then(|| self.0.fence.term()).transpose() {
-            Ok(term) => term.filter(|term| *term > 0),
-            Err(fenced) => {
-                self.observe(&call, RequestOutcome::Fenced, None);
-                return Err(fenced.into());
-            }
-        };
-        let mut request = Request::builder()
-            .method(call.verb.method())
+        let request = Request::builder()
+            .method(call.operation.method())
             .uri(call.uri(&self.0.manager))
             .header(header::ACCEPT, JSON)
-            .header(header::CONTENT_TYPE, call.verb.content_type());
-        if let Some(term) = term {
-            request = request.header(TERM, term);
-        }
+            .header(header::CONTENT_TYPE, call.operation.content_type());
         let unsent = |error: &dyn std::error::Error| WriteError::Other { code: 0, message: error.to_string() };
         let body = call.body.map(serde_json::to_vec).transpose().map_err(|error| unsent(&error))?;
         let request = request.body(Body::from(body.unwrap_or_default())).map_err(|error| unsent(&error))?;
 
-        let started = Instant::now();
         let exchanged = tokio::time::timeout(self.0.timeout, self.exchange(request)).await;
-        let outcome = match &exchanged {
-            Ok(Ok((parts, _))) => RequestOutcome::Answered(parts.status.as_u16()),
-            Ok(Err(_)) | Err(_) => RequestOutcome::Lost,
-        };
-        self.observe(&call, outcome, Some(started));
-
-        let writes = call.verb.writes();
+        let writes = call.operation.writes();
         let (parts, body) = match exchanged {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return Err(WriteError::unanswered(call.act(), writes, error.into())),
@@ -232,15 +202,5 @@ impl Writer {
         let response = self.0.client.send(request).await?;
         let (parts, body) = response.into_parts();
         Ok((parts, body.collect_bytes().await?))
-    }
-
-    fn observe(&self, call: &Call<'_>, outcome: RequestOutcome, started: Option<Instant>) {
-        self.0.observer.request(&Observation {
-            verb: call.verb.name(),
-            api: call.api,
-            subresource: call.subresource,
-            outcome,
-            took: started.map(|started| started.elapsed()).unwrap_or_default(),
-        });
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use konverge_core::ObjectKey;
 use konverge_runtime::{
-    Applied, ApplyOptions, Conflicts, Deleted, Fence, Fenced, FieldManager, OWNER_ANNOTATION, Observation, Owner,
-    Patch, WriteError, Writer, WriterOptions,
+    Applied, ApplyOptions, Conflicts, Deleted, FieldManager, OWNER_ANNOTATION, Owner, Patch, WriteError, Writer,
+    WriterOptions,
 };
 use kube::core::ApiResource;
 use serde_json::{Value, json};
@@ -343,56 +343,6 @@ async fn updates_say_which_version_they_mean() {
     let json = json!([{"op": "test", "path": "/data/a", "value": "3"}, {"op": "remove", "path": "/data/a"}]);
     let patched = cluster.writer.patch(&api, &key, "", Patch::Json(json)).await.unwrap();
     assert!(patched.pointer("/data/a").is_none());
-}
-
-struct Term(Mutex<Result<u64, Fenced>>);
-
-impl Fence for Term {
-    fn term(&self) -> Result<u64, Fenced> {
-        *self.0.lock().unwrap()
-    }
-}
-
-#[tokio::test]
-async fn writes_carry_the_term_and_stop_with_it() {
-    let cluster = Cluster::start().await;
-    let api = config_map();
-    let term = Arc::new(Term(Mutex::new(Ok(7))));
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let observer = {
-        let seen = seen.clone();
-        Arc::new(move |request: &Observation<'_>| {
-            seen.lock().unwrap().push(format!("{} {} {:?}", request.verb, request.api.kind, request.outcome));
-        })
-    };
-    let options = WriterOptions { fence: term.clone(), observer, ..WriterOptions::default() };
-    let writer = cluster.writer_with(options);
-    apply_by(&writer, &cluster, &api, settings(json!({}))).await;
-    assert_eq!(cluster.sent()[0].term.as_deref(), Some("7"));
-    apply_by(&writer, &cluster, &api, settings(json!({}))).await;
-    cluster.break_next([Fault::Refused]);
-    let key = key(&api, "settings");
-    assert!(writer.get(&api, &key).await.is_err());
-
-    *term.0.lock().unwrap() = Err(Fenced);
-    let live = cluster.see(&api, "settings").await.unwrap();
-    cluster.methods();
-    let changed = settings(json!({"a": "1"}));
-    let errors = [
-        writer.apply(&api, Some(&cached(&api, &live)), &changed, ApplyOptions::default()).await.unwrap_err(),
-        writer.create(&api, &live).await.unwrap_err(),
-        writer.replace(&api, &live).await.unwrap_err(),
-        writer.delete(&api, &live).await.unwrap_err(),
-        writer.add_finalizer(&api, &cached(&api, &live), "example.com/f").await.unwrap_err(),
-    ];
-    assert!(errors.iter().all(|error| matches!(error, WriteError::Fenced(_))), "{errors:?}");
-    assert_eq!(cluster.methods(), "");
-    // Reading is fine.
-    assert!(writer.get(&api, &key).await.unwrap().is_some());
-    let mut expect = vec!["apply ConfigMap Answered(201)", "apply ConfigMap Skipped", "get ConfigMap Lost"];
-    expect.extend(["apply ConfigMap Fenced", "create ConfigMap Fenced", "update ConfigMap Fenced"]);
-    expect.extend(["delete ConfigMap Fenced", "patch ConfigMap Fenced", "get ConfigMap Answered(200)"]);
-    assert_eq!(*seen.lock().unwrap(), expect);
 }
 
 #[tokio::test]

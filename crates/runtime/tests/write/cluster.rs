@@ -47,7 +47,6 @@ pub struct Sent {
     pub path: String,
     pub query: String,
     pub content_type: String,
-    pub term: Option<String>,
     pub body: Value,
 }
 
@@ -243,7 +242,6 @@ impl Service<Request<Body>> for Wired {
                     path: parts.uri.path().to_owned(),
                     query: parts.uri.query().unwrap_or_default().to_owned(),
                     content_type: header("content-type").unwrap_or_default(),
-                    term: header("konverge-term"),
                     body: serde_json::from_slice(&body).unwrap_or_default(),
                 });
                 wire.faults.pop_front()

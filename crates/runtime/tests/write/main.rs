@@ -5,6 +5,7 @@ mod apply;
 mod cluster;
 mod events;
 mod finalizer;
+mod gate;
 mod refusal;
 mod set;
 mod status;

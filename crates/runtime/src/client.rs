@@ -1,0 +1,199 @@
+//! What every request of an operator passes on its way to the cluster. In: a transport, gates and a meter. Out: a client.
+//! The watches, the writer, the recorder and the reconciles of an operator use one such client, so nothing gets around it.
+//!
+//! ```text
+//! gate.check → transport → retry_after → meter → gate.done
+//! ```
+
+mod retry_after;
+
+use std::error::Error as StdError;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use kube::Client;
+use kube::client::Body;
+use tokio::time::Instant;
+use tower_service::Service;
+
+use retry_after::{Noted, noted};
+
+use crate::gate::{WriteGate, WriteOutcome, WriteRefused};
+use crate::request::RequestInfo;
+
+type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// What goes around the transport of a client: gates that are asked before each write, and a meter that hears of each
+/// request. Whatever is around it, errors of such a client know how long a busy server wants to be left alone.
+///
+/// ```
+/// use std::sync::Arc;
+/// use konverge_runtime::{ClientLayers, RequestInfo, WriteRefused};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> kube::Result<()> {
+/// # let client = konverge_runtime::connect(kube::Config::new("http://127.0.0.1:8080".parse().expect("it is a URL")))?;
+/// let read_only = |_: &RequestInfo| Err(WriteRefused::new("ReadOnly", "this operator only looks"));
+/// let client = ClientLayers::new().gate(Arc::new(read_only)).around(client);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+#[must_use = "layers do nothing until they are put around a client"]
+pub struct ClientLayers {
+    gates: Vec<Arc<dyn WriteGate>>,
+    meter: Option<Arc<dyn RequestMeter>>,
+}
+
+/// Told about each request of a client.
+pub trait RequestMeter: Send + Sync + 'static {
+    /// The head of an answer came with this code, or no answer at all, after this long. A watch is told about when it
+    /// begins. A request that its caller gives up before that is not told about.
+    fn requested(&self, method: &Method, code: Option<u16>, took: Duration);
+}
+
+impl ClientLayers {
+    /// No gate and no meter.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks this gate before each write. Several are asked in the order they were added, and the first that refuses ends
+    /// it.
+    pub fn gate(mut self, gate: Arc<dyn WriteGate>) -> Self {
+        self.gates.push(gate);
+        self
+    }
+
+    /// Tells this meter about each request.
+    pub fn meter(mut self, meter: Arc<dyn RequestMeter>) -> Self {
+        self.meter = Some(meter);
+        self
+    }
+
+    /// The same client with these layers.
+    pub fn around(self, client: Client) -> Client {
+        let namespace = client.default_namespace().to_owned();
+        self.over(ClientService(client), &namespace)
+    }
+
+    /// A client over a transport, such as an API server in the same process.
+    pub fn over<S, B>(self, transport: S, default_namespace: &str) -> Client
+    where
+        S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Into<BoxError>,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let layers = Arc::new(self);
+        Client::new(Layered { transport, layers }, default_namespace)
+    }
+}
+
+/// A transport with layers around it.
+#[derive(Clone)]
+struct Layered<S> {
+    transport: S,
+    layers: Arc<ClientLayers>,
+}
+
+impl<S, B> Service<Request<Body>> for Layered<S>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Noted<B>>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.transport.poll_ready(cx).map_err(Into::into)
+    }
+
+    /// Everything happens when the answer is awaited, on the task of the caller: a gate that panics ends one reconcile,
+    /// and not the task that all users of the client share.
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        // The one that is ready, not its clone.
+        let next = self.transport.clone();
+        let mut transport = std::mem::replace(&mut self.transport, next);
+        let layers = self.layers.clone();
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let mut write = match layers.gates.is_empty() {
+                true => None,
+                false => Write::begin(&layers, RequestInfo::of(&parts))?,
+            };
+            let (method, began) = (parts.method.clone(), Instant::now());
+            let answer = transport.call(Request::from_parts(parts, body)).await.map_err(Into::into);
+            let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
+            if let (Some(write), Some(code)) = (&mut write, code) {
+                write.outcome = WriteOutcome::Answered(code);
+            }
+            if let Some(meter) = &layers.meter {
+                meter.requested(&method, code, began.elapsed());
+            }
+            noted(answer?).await
+        })
+    }
+}
+
+/// A write that was let pass. Its gates are told how it ended when this is dropped: also if its caller gave it up.
+struct Write<'a> {
+    passed: Vec<&'a dyn WriteGate>,
+    request: RequestInfo,
+    outcome: WriteOutcome,
+}
+
+impl<'a> Write<'a> {
+    /// Asks the gates; there is nothing to ask about a read.
+    fn begin(layers: &'a ClientLayers, request: RequestInfo) -> Result<Option<Self>, WriteRefused> {
+        if !request.writes() {
+            return Ok(None);
+        }
+        let mut write = Self { passed: Vec::new(), request, outcome: WriteOutcome::Refused };
+        for gate in &layers.gates {
+            gate.check(&write.request)?;
+            write.passed.push(&**gate);
+        }
+        write.outcome = WriteOutcome::Unanswered;
+        Ok(Some(write))
+    }
+}
+
+impl Drop for Write<'_> {
+    fn drop(&mut self) {
+        for gate in &self.passed {
+            gate.done(&self.request, self.outcome);
+        }
+    }
+}
+
+/// A client as a transport.
+#[derive(Clone)]
+struct ClientService(Client);
+
+impl Service<Request<Body>> for ClientService {
+    type Response = Response<Body>;
+    type Error = kube::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, kube::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let client = self.0.clone();
+        Box::pin(async move { client.send(request).await })
+    }
+}
+
+#[cfg(test)]
+mod tests;
