@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::widget::Dice;
+use crate::widget::Random;
 
 /// How often the rounds are drawn anew.
 const DRAWS: usize = 2_000;
@@ -33,10 +33,10 @@ pub fn median(values: &[f64]) -> f64 {
 /// The median of `above / below`, round by round.
 pub fn ratio(above: &[f64], below: &[f64]) -> Interval {
     let ratios: Vec<f64> = above.iter().zip(below).map(|(above, below)| above / below).collect();
-    let mut dice = Dice::new(ratios.len() as u64);
+    let mut random = Random::new(ratios.len() as u64);
     let mut medians: Vec<f64> = (0..DRAWS)
         .map(|_| {
-            let drawn: Vec<f64> = ratios.iter().map(|_| ratios[dice.roll() as usize % ratios.len()]).collect();
+            let drawn: Vec<f64> = ratios.iter().map(|_| ratios[random.roll() as usize % ratios.len()]).collect();
             median(&drawn)
         })
         .collect();

@@ -19,13 +19,13 @@ pub fn path(number: usize) -> String {
 
 /// The widget of this number.
 pub fn widget(number: usize) -> Vec<u8> {
-    let mut dice = Dice::new(number as u64);
+    let mut random = Random::new(number as u64);
     let color = ["red", "green", "blue"][number % 3];
     let object = json!({
         "apiVersion": "bench.konverge.dev/v1",
         "kind": "Widget",
         "metadata": {"name": name(number), "namespace": "default", "labels": {"app": "bench", "color": color}},
-        "spec": {"color": color, "payload": dice.text(PAYLOAD_BYTES), "sequence": 0, "size": number % 100},
+        "spec": {"color": color, "payload": random.text(PAYLOAD_BYTES), "sequence": 0, "size": number % 100},
     });
     object.to_string().into_bytes()
 }
@@ -125,9 +125,9 @@ pub fn name(number: usize) -> String {
 }
 
 /// Random numbers that are the same in every run (xorshift64*).
-pub struct Dice(u64);
+pub struct Random(u64);
 
-impl Dice {
+impl Random {
     /// Begins with a seed.
     pub fn new(seed: u64) -> Self {
         // Neighbouring seeds have to start far apart, and none at zero.

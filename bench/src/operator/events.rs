@@ -13,7 +13,7 @@ use crate::cores::Cores;
 use crate::latency::Latencies;
 use crate::report::{Figure, Figures};
 use crate::void::{Void, expect};
-use crate::widget::{self, Dice};
+use crate::widget::{self, Random};
 
 /// How many widgets there are. None changes twice in a run, so that each change has a reconcile of its own.
 const OBJECTS: usize = 10_000;
@@ -91,10 +91,10 @@ fn once(cores: Cores, replay: &Replay, who: Who, setting: &Setting, time: Durati
 
 /// Sends changes at random times that a rate gives, and never waits for anybody.
 fn send(replay: &Replay, rate: usize, changes: usize) {
-    let (mut dice, begun, began) = (Dice::new(rate as u64), Instant::now(), now());
+    let (mut random, begun, began) = (Random::new(rate as u64), Instant::now(), now());
     let mut due = Duration::ZERO;
     for change in 0..changes {
-        due += Duration::from_secs_f64(-dice.share().ln() / rate as f64);
+        due += Duration::from_secs_f64(-random.share().ln() / rate as f64);
         let stamp = began + due.as_nanos() as u64;
         // Made before it is due, so that making it is not late.
         let object = widget::kept(change % OBJECTS, OBJECTS + change + 1, stamp);

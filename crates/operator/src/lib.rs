@@ -82,8 +82,8 @@ pub use konverge_runtime::{
 };
 pub use log::{Logging, LossyStderr, start_logging};
 pub use metrics::{
-    Buckets, Busy, Cached, ControllerMetrics, Counter, Gauge, Histogram, KindMetrics, Labelled,
-    METRICS_CONTENT_TYPE, MetricError, Metrics, Outcome, Timer, WorkerMetrics,
+    Buckets, Busy, Cached, ControllerMetrics, Counter, Gauge, Histogram, KindMetrics, Labelled, METRICS_CONTENT_TYPE,
+    MetricError, Metrics, Outcome, Timer, WorkerMetrics,
 };
 pub use operator::{IntoAction, Operator};
 pub use probes::{Health, HealthCheck, Probes, ProbesError};

@@ -57,10 +57,6 @@ impl Meter for ControllerMeter {
         self.metrics.queue_from(stats);
     }
 
-    fn retried(&self) {
-        self.metrics.retried();
-    }
-
     fn worker(&self) -> Box<dyn WorkerMeter> {
         Box::new(OneWorker { metrics: self.metrics.clone(), worker: self.metrics.worker() })
     }

@@ -17,9 +17,7 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge_core::ObjectKey;
-use konverge_runtime::{
-    Action, ClientLayers, Error, EventLog, Object, Predicate, Result, Which, WriteGate,
-};
+use konverge_runtime::{Action, ClientLayers, Error, EventLog, Object, Predicate, Result, Which, WriteGate};
 use kube::Client;
 use tokio::sync::oneshot;
 

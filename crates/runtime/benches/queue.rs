@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use konverge_core::ObjectKey;
-use konverge_runtime::{Outcome, Priority, Queue, QueueOptions, Wakeup};
+use konverge_runtime::{Priority, Queue, QueueOptions, Requeue, Wakeup};
 use tokio::runtime::Builder;
 
 const KEYS: usize = 100_000;
@@ -100,9 +100,9 @@ async fn rounds_of(queue: &Queue<u32>, keys: &[ObjectKey], rounds: usize) -> Spa
     for n in 0..rounds {
         at = (at + 7_919) % keys.len();
         let _ = queue.add(&keys[at], change(n));
-        let job = queue.next().await.expect("it is open");
+        let job = queue.get().await.expect("it is open");
         black_box(job.key());
-        job.finish(Outcome::Done);
+        job.done(Requeue::Forget);
     }
     start.elapsed()
 }
@@ -136,8 +136,8 @@ fn get_done(keys: &[ObjectKey]) -> Span {
     block_on(async {
         let start = Since::now();
         for _ in keys {
-            let job = queue.next().await.expect("it is open");
-            job.finish(Outcome::Done);
+            let job = queue.get().await.expect("it is open");
+            job.done(Requeue::Forget);
         }
         start.elapsed()
     })
@@ -167,8 +167,8 @@ fn contended(keys: &[ObjectKey], producers: usize, consumers: usize) -> Span {
             let queue = queue.clone();
             runtime.spawn(async move {
                 let mut count = 0;
-                while let Some(job) = queue.next().await {
-                    job.finish(Outcome::Done);
+                while let Some(job) = queue.get().await {
+                    job.done(Requeue::Forget);
                     count += 1;
                 }
                 count
@@ -186,7 +186,7 @@ fn contended(keys: &[ObjectKey], producers: usize, consumers: usize) -> Span {
             });
         }
     });
-    queue.close();
+    queue.shutdown();
     for task in tasks {
         done.fetch_add(runtime.block_on(task).expect("a consumer does not panic"), Ordering::Relaxed);
     }

@@ -129,7 +129,7 @@ where
             let (parts, body) = request.into_parts();
             let mut write = match layers.gates.is_empty() {
                 true => None,
-                false => Write::begin(&layers, RequestInfo::of(&parts))?,
+                false => PassedWrite::begin(&layers, RequestInfo::of(&parts))?,
             };
             let (method, began) = (parts.method.clone(), Instant::now());
             let answer = transport.call(Request::from_parts(parts, body)).await.map_err(Into::into);
@@ -146,13 +146,13 @@ where
 }
 
 /// A write that was let pass. Its gates are told how it ended when this is dropped: also if its caller gave it up.
-struct Write<'a> {
+struct PassedWrite<'a> {
     passed: Vec<&'a dyn WriteGate>,
     request: RequestInfo,
     outcome: WriteOutcome,
 }
 
-impl<'a> Write<'a> {
+impl<'a> PassedWrite<'a> {
     /// Asks the gates; there is nothing to ask about a read.
     fn begin(layers: &'a ClientLayers, request: RequestInfo) -> Result<Option<Self>, WriteRefused> {
         if !request.writes() {
@@ -168,7 +168,7 @@ impl<'a> Write<'a> {
     }
 }
 
-impl Drop for Write<'_> {
+impl Drop for PassedWrite<'_> {
     fn drop(&mut self) {
         for gate in &self.passed {
             gate.done(&self.request, self.outcome);

@@ -1,5 +1,5 @@
-//! The spine of path A: one kind, what wakes its objects, and who works on them. In: targets to watch, triggers and a
-//! reconciler. Out: reconciles, until it is told to stop; then what runs is let finish, and the rest stays undone.
+//! The spine of path A: one kind, what wakes its objects, and the workers that reconcile them. In: targets to watch, triggers
+//! and a reconciler. Out: reconciles, until it is asked to stop. Then running reconciles may finish, and nothing new begins.
 //!
 //! ```text
 //! cache.subscribe → trigger.wakeups → queue.add → worker → reconciler
@@ -16,27 +16,29 @@ use tokio::task::JoinSet;
 use crate::cache::{Cache, Caches, Change, Subscription};
 use crate::history::{self, History};
 use crate::liveness::Liveness;
+use crate::meter::Meter;
 use crate::queue::{Priority, Queue, QueueOptions, QueueStats, Wakeup};
+use crate::reconciler::Reconciler;
 use crate::trigger::{Cause, Predicate, Trigger, What, Which};
 use crate::watch::Target;
-use crate::worker::{Meter, Reconciler, Worker};
+use crate::worker::Worker;
 
-/// How long a reconcile may take to come to an await, where it can be cut.
+/// How long a reconcile that is cut off may take to reach its next await.
 const CUT_WITHIN: Duration = Duration::from_secs(1);
 
-/// How often reconciles are looked for that do not end when their time is over.
-const LOOK_FOR_STUCK: Duration = Duration::from_secs(5);
+/// How often the controller looks for reconciles that are past their timeout and have not ended.
+const STUCK_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How a controller works.
 #[derive(Clone)]
 pub struct ControllerOptions {
-    /// How many objects are worked on at the same time. Not unbounded: an API server has its limits, too.
+    /// How many objects are reconciled at the same time. Not unbounded: an API server has its limits, too.
     pub concurrency: usize,
     /// How long one reconcile may take.
     pub timeout: Option<Duration>,
-    /// How often every object is looked at although nothing happened to it; never, if it is zero.
+    /// How often every object is reconciled although nothing changed; never, if it is none or zero.
     pub resync: Option<Duration>,
-    /// How long running reconciles may go on after a stop was asked.
+    /// How long running reconciles may go on after the controller was asked to stop.
     pub drain: Duration,
     /// Backoff, ageing, rate.
     pub queue: QueueOptions,
@@ -44,9 +46,9 @@ pub struct ControllerOptions {
     pub predicate: Predicate,
     /// The objects whose changes go before those of others.
     pub urgent: Option<Which>,
-    /// Who is told about the work.
+    /// Told about the work.
     pub meter: Arc<dyn Meter>,
-    /// Of how many objects the newest runs are kept for whoever asks; each takes a few kilobytes.
+    /// The newest runs of this many objects are kept for people who ask; each object takes a few kilobytes.
     pub history: usize,
 }
 
@@ -69,18 +71,18 @@ impl Default for ControllerOptions {
 /// Watches objects of one kind and whatever concerns them, and reconciles those that something happened to.
 pub struct Controller {
     name: Arc<str>,
-    /// The objects themselves, at least one cache of them.
+    /// The caches of the reconciled objects, at least one.
     primaries: Vec<Cache>,
     caches: Caches,
     queue: Queue<Arc<Cause>>,
     history: Arc<History>,
-    /// Of the workers.
+    /// Whether the workers are alive.
     liveness: Arc<Liveness>,
     options: ControllerOptions,
-    /// What is watched besides the objects themselves, with a subscription for each trigger.
+    /// What is watched besides the reconciled objects, with a subscription for each trigger.
     watched: Mutex<Vec<(Cache, Subscription)>>,
-    /// The subscriptions to the objects themselves.
-    itself: Mutex<Vec<Subscription>>,
+    /// The subscriptions to the reconciled objects.
+    own: Mutex<Vec<Subscription>>,
 }
 
 impl Controller {
@@ -89,8 +91,8 @@ impl Controller {
         Self::over(name, target, [], caches, options)
     }
 
-    /// A controller of the objects of one target and of others of the same kind, such as those in some namespaces: one
-    /// queue and one set of workers for all of them.
+    /// A controller of the objects of several targets of one kind, such as the objects in some namespaces. They share one
+    /// queue and one set of workers.
     pub fn over(
         name: &str,
         target: Target,
@@ -110,72 +112,76 @@ impl Controller {
             liveness: Arc::new(Liveness::of(format!("a worker of {name}"))),
             options,
             watched: Mutex::default(),
-            itself: Mutex::default(),
+            own: Mutex::default(),
         })
     }
 
-    /// Its name.
+    /// The name of the controller, in logs and metrics.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The objects it is about; those of the first target, if there are several.
+    /// The cache of the reconciled objects; of the first target, if there are several.
     pub fn primary(&self) -> &Cache {
         &self.primaries[0]
     }
 
-    /// The objects it is about, by target.
+    /// The caches of the reconciled objects, one a target.
     pub fn primaries(&self) -> &[Cache] {
         &self.primaries
     }
 
-    /// The cache that an object is in, or would be.
+    /// The cache that an object of this key is in, or would be in.
     pub fn primary_of(&self, key: &ObjectKey) -> &Cache {
         let inside = |cache: &&Cache| cache.target().namespace.as_deref() == key.namespace();
         self.primaries.iter().find(inside).unwrap_or(self.primary())
     }
 
-    /// Why its newest reconciles ran.
+    /// Why the newest reconciles ran.
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// Whether its workers are alive, and if not, why: one panicked, and no reconcile has ended since.
+    /// Whether the workers are alive. If not, a worker panicked and no reconcile has ended since; the text says why.
     pub fn liveness(&self) -> Result<(), String> {
         self.liveness.check()
     }
 
-    /// How its queue is doing.
+    /// What the queue holds and has done so far.
     pub fn queue(&self) -> QueueStats {
         self.queue.stats()
     }
 
-    /// Watches another kind: `trigger` says whom its changes wake. A target may have several triggers; it is watched once.
+    /// Watches another kind. `trigger` says which objects its changes wake. A target may have several triggers; it is
+    /// watched once.
     pub fn watch(&self, target: Target, trigger: Trigger) -> Cache {
         let (cache, subscription) = self.watch_while(target, trigger);
         self.watched.lock().push((cache.clone(), subscription));
         cache
     }
 
-    /// The same for as long as the subscription is kept.
+    /// Watches another kind for as long as the subscription is kept.
     pub fn watch_while(&self, target: Target, trigger: Trigger) -> (Cache, Subscription) {
         let cache = self.caches.open(target);
         let subscription = self.subscribe(&cache, trigger);
         (cache, subscription)
     }
 
-    /// Asks for a reconcile of an object, as if it had changed.
+    /// Asks for a reconcile of an object, as if it had changed. This is how triggers outside of the cluster work: the cause
+    /// is [`What::Triggered`] then and names the source. Never waits, and wakeups of one object that has not run yet are
+    /// one, so a source that is faster than the workers takes no memory.
     pub fn wake(&self, key: &ObjectKey, cause: Cause) {
         add(&self.queue, key, Wakeup::new(Priority::Change, Arc::new(cause)));
     }
 
-    /// Works until `stop` resolves. Then nothing new is begun, what runs may finish within the drain time, and what does
-    /// not is cut off at an await: before a request, or while it waits for the answer to one. A server takes a request
-    /// as a whole or not at all, so nothing is left half-written.
+    /// Waits until the caches are filled, then reconciles until `stop` resolves. After that nothing new begins; running
+    /// reconciles may finish within the drain time, and those that do not are cut off at an await: before a request, or
+    /// while they wait for the answer to one. A server carries a request out as a whole or not at all, so nothing is left
+    /// half-written.
     pub async fn run(&self, reconciler: Arc<dyn Reconciler>, stop: impl Future<Output = ()> + Send) {
         let trigger =
             Trigger::itself(self.kind()).when(self.options.predicate.clone()).urgent(self.options.urgent.clone());
-        *self.itself.lock() = self.primaries.iter().map(|cache| self.subscribe(cache, trigger.clone())).collect();
+        *self.own.lock() = self.primaries.iter().map(|cache| self.subscribe(cache, trigger.clone())).collect();
         let mut stop = std::pin::pin!(stop);
         let synced = async {
             let others: Vec<Cache> = self.watched.lock().iter().map(|(cache, _)| cache.clone()).collect();
@@ -185,17 +191,17 @@ impl Controller {
         };
         tokio::select! {
             () = synced => {
-                tracing::info!(controller = &*self.name, "the caches are filled; the work begins");
+                tracing::info!(controller = &*self.name, "the caches are filled; reconciling begins");
                 self.options.meter.ready();
             }
             () = &mut stop => {
-                self.queue.stop();
-                return self.leave();
+                self.queue.shutdown_now();
+                return self.unsubscribe();
             }
         }
         let (cut, told) = watch::channel(false);
         let worker = Worker {
-            name: self.name.clone(),
+            controller: self.name.clone(),
             queue: self.queue.clone(),
             reconciler,
             timeout: self.options.timeout,
@@ -214,34 +220,34 @@ impl Controller {
             () = self.report_stuck() => {}
             () = stop => {}
         }
-        self.queue.stop();
+        self.queue.shutdown_now();
         let mut ended = async |within| {
             let all = async { while workers.join_next().await.is_some() {} };
             tokio::time::timeout(within, all).await.is_ok()
         };
         if !ended(self.options.drain).await {
-            tracing::warn!(controller = &*self.name, "reconciles that did not end in time are cut");
+            tracing::warn!(controller = &*self.name, "cutting off reconciles that did not end within the drain time");
             cut.send_replace(true);
             if !ended(CUT_WITHIN).await {
-                // Nobody can end a thread; whoever waits for it would wait for ever.
-                tracing::error!(controller = &*self.name, "a reconcile blocks its thread and is left behind");
+                // A thread cannot be ended from outside, and waiting for it could take for ever.
+                tracing::error!(controller = &*self.name, "a reconcile blocks its thread; shutting down without it");
                 workers.detach_all();
             }
         }
-        self.leave();
+        self.unsubscribe();
     }
 
-    /// Nobody is told of changes any more.
-    fn leave(&self) {
-        self.itself.lock().clear();
+    /// Ends all subscriptions: changes wake nothing any more.
+    fn unsubscribe(&self) {
+        self.own.lock().clear();
         self.watched.lock().clear();
     }
 
-    /// Starts another worker for each that panicked; never ends. After a pause: one that panics whatever it does would
-    /// otherwise be all that the process does.
+    /// Starts another worker for each that panicked, after a pause; never ends. Without the pause, a worker that panics at
+    /// once would keep the process busy.
     async fn replace_dead(&self, workers: &mut JoinSet<()>, worker: Worker) {
         loop {
-            // Without a panic no worker ends before the queue is closed.
+            // Without a panic no worker ends before the queue is shut down.
             let Some(Err(ended)) = workers.join_next().await else { return std::future::pending().await };
             let panic = ended.try_into_panic();
             tokio::time::sleep(panic.map_or(Duration::ZERO, |panic| self.liveness.panicked(&*panic))).await;
@@ -255,9 +261,9 @@ impl Controller {
         }
     }
 
-    /// Wakes every object now and then; never ends.
+    /// Wakes every object once a resync period; never ends.
     async fn resync(&self) {
-        // Without a pause nothing else would be done.
+        // A period of zero would keep the process busy with resyncs.
         let period = self.options.resync.filter(|period| !period.is_zero());
         let Some(period) = period else { return std::future::pending().await };
         loop {
@@ -273,25 +279,25 @@ impl Controller {
                 };
                 let key = cause.key.clone();
                 add(&self.queue, &key, Wakeup::new(Priority::Resync, Arc::new(cause)));
-                // They are many, and what changes meanwhile goes first.
+                // There may be many objects, and other tasks want to run.
                 tokio::task::consume_budget().await;
             }
         }
     }
 
-    /// Says which reconciles are past their timeout and have not ended; never ends. They block their thread, where nobody
-    /// can end them, and whoever runs the operator would only see that an object is left alone.
+    /// Logs which reconciles are past their timeout and have not ended; never ends. Such a reconcile blocks its thread, so it
+    /// cannot be ended, and without the log line people would only see that nothing happens to an object.
     async fn report_stuck(&self) {
         let Some(timeout) = self.options.timeout else { return std::future::pending().await };
-        let mut said: Vec<ObjectKey> = Vec::new();
+        let mut logged: Vec<ObjectKey> = Vec::new();
         loop {
-            tokio::time::sleep(LOOK_FOR_STUCK).await;
-            let stuck = self.queue.overdue(timeout + LOOK_FOR_STUCK);
-            said.retain(|key| stuck.iter().any(|(stuck, _)| stuck == key));
+            tokio::time::sleep(STUCK_CHECK_INTERVAL).await;
+            let stuck = self.queue.overdue(timeout + STUCK_CHECK_INTERVAL);
+            logged.retain(|key| stuck.iter().any(|(stuck, _)| stuck == key));
             for (key, ran) in stuck {
-                if !said.contains(&key) {
+                if !logged.contains(&key) {
                     tracing::error!(controller = &*self.name, %key, ?ran, "a reconcile is past its timeout and blocks its thread; use tokio::task::spawn_blocking for what blocks");
-                    said.push(key);
+                    logged.push(key);
                 }
             }
         }
@@ -304,15 +310,15 @@ impl Controller {
     fn subscribe(&self, cache: &Cache, trigger: Trigger) -> Subscription {
         let queue = self.queue.clone();
         cache.subscribe(move |change: Change| {
-            for wakeup in trigger.wakeups(&change) {
-                add(&queue, &wakeup.key, Wakeup::new(wakeup.priority, wakeup.cause));
+            for (key, wakeup) in trigger.wakeups(&change) {
+                add(&queue, &key, wakeup);
             }
         })
     }
 }
 
-/// Adds a key. The queue holds as many keys as there are objects and is closed only when nobody works any more, so nothing
-/// is refused that would be missed.
+/// Adds a key. The queue refuses a key only after it was shut down, when nothing is reconciled any more, so the answer does
+/// not matter.
 fn add(queue: &Queue<Arc<Cause>>, key: &ObjectKey, wakeup: Wakeup<Arc<Cause>>) {
     let _ = queue.add(key, wakeup);
 }

@@ -1,5 +1,5 @@
-//! Why a reconcile failed, and what to do about it. In: any error of a reconciler. Out: [`Retry`], from one `match`.
-//! Never waits or counts attempts itself: the queue does.
+//! Why a reconcile failed. In: any error of a reconciler. Out: [`Error`], which shows its causes and finds the one that
+//! matters. What becomes of the object is decided in `retry.rs`.
 
 mod fields;
 mod reason;
@@ -10,8 +10,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::retry::Retry;
+
 pub use fields::FieldErrors;
-pub(crate) use refused::{Refusal, retry_after};
+pub(crate) use refused::Refusal;
 pub use refused::{Act, FieldConflict, Missing, Rule, WriteError};
 
 /// What a reconciler answers with.
@@ -22,7 +24,7 @@ pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Why a reconcile failed.
 ///
-/// Every error type turns into one by `?`; a `Box<dyn Error>` by [`Error::new`]. What happens then follows from what it is ([`retry`]); [`Error::permanent`] and
+/// Every error type turns into one by `?`; a `Box<dyn Error>` by [`Error::new`]. What happens then follows from what it is ([`retry`](crate::retry)); [`Error::permanent`] and
 /// [`Error::retry_after`] say it outright. An error of your own that wraps a [`WriteError`] or a `kube::Error` is treated like that, as
 /// long as it is its `source()` (with `thiserror`: `#[from]`, but not `#[error(transparent)]`). It is no
 /// `std::error::Error` itself, or `?` could not take every other one; [`Error::cause`] is one.
@@ -41,7 +43,8 @@ pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 /// ```
 pub struct Error {
     cause: BoxError,
-    said: Option<Retry>,
+    /// What the user said outright.
+    retry: Option<Retry>,
     reason: Option<String>,
 }
 
@@ -53,84 +56,27 @@ pub struct TimedOut {
     pub limit: Duration,
 }
 
-/// What becomes of an object whose reconcile failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retry {
-    /// Again after a pause that grows with each failure.
-    Backoff,
-    /// The server is away or has too much to do: again after a pause that grows, but never past half a minute. It comes
-    /// back for all objects at once, and how long it was away says nothing about this one.
-    Outage,
-    /// Again at once, as soon as the cache has caught up: somebody else was faster.
-    Fresh,
-    /// Again after this time, or earlier if something changes.
-    After(Duration),
-    /// The server asked for this pause: nothing before it is over, not even for a change.
-    Hold(Duration),
-    /// Not before the object, or something it owns or watches, has changed: trying again would fail again.
-    UntilChanged,
-    /// Not here: another instance leads now.
-    Stop,
-}
-
-/// The retry policy.
-pub fn retry(error: &Error) -> Retry {
-    if let Some(said) = error.said {
-        return said;
-    }
-    if error.find::<FieldErrors>().is_some() {
-        return Retry::UntilChanged;
-    }
-    match error.find::<WriteError>() {
-        Some(own) => retry_write(own),
-        None => match error.find::<kube::Error>().and_then(WriteError::of_kube) {
-            // Who creates with a client of their own did not look into a cache that will catch up: it will still be there.
-            Some(WriteError::Exists { .. }) | None => Retry::Backoff,
-            Some(theirs) => retry_write(&theirs),
-        },
-    }
-}
-
-fn retry_write(error: &WriteError) -> Retry {
-    match error {
-        // The other manager will still be there: only a person or a pause helps.
-        WriteError::Conflict { fields, .. } if !fields.is_empty() => Retry::Backoff,
-        WriteError::Conflict { .. } | WriteError::Exists { .. } | WriteError::Gone { .. } => Retry::Fresh,
-        WriteError::Invalid { by_server: false, .. } => Retry::UntilChanged,
-        // Policies, quotas and CRDs change without anybody who watches the object being told.
-        WriteError::Invalid { by_server: true, .. } => Retry::Backoff,
-        WriteError::Throttled { retry_after: Some(pause), .. } => Retry::Hold(*pause),
-        WriteError::NotSent(_) => Retry::Stop,
-        // Rules, kinds and namespaces may appear without the object changing.
-        WriteError::Forbidden { .. } | WriteError::NotFound { .. } => Retry::Backoff,
-        WriteError::Throttled { .. } | WriteError::Unreachable { .. } => Retry::Outage,
-        // Writes can be repeated: applies are idempotent, the others carry what they expect to find.
-        WriteError::Unknown { .. } | WriteError::Other { code: 500.., .. } => Retry::Outage,
-        WriteError::Other { .. } => Retry::Backoff,
-    }
-}
-
 impl Error {
     /// A failure that is retried with backoff, from an error or a text.
     pub fn new(cause: impl Into<BoxError>) -> Self {
-        Self { cause: cause.into(), said: None, reason: None }
+        Self { cause: cause.into(), retry: None, reason: None }
     }
 
     /// A failure that no retry can mend: the object is left alone until it changes.
     pub fn permanent(cause: impl Into<BoxError>) -> Self {
-        Self { cause: cause.into(), said: Some(Retry::UntilChanged), reason: None }
+        Self { cause: cause.into(), retry: Some(Retry::UntilChanged), reason: None }
     }
 
     /// A failure to look at again after `pause`, or earlier if something changes.
     pub fn retry_after(pause: Duration, cause: impl Into<BoxError>) -> Self {
-        Self { cause: cause.into(), said: Some(Retry::After(pause)), reason: None }
+        Self { cause: cause.into(), retry: Some(Retry::After(pause)), reason: None }
     }
 
     /// The same error for somebody who wants to own it, while others still look at it.
     pub fn from_shared(shared: Arc<Self>) -> Self {
         Arc::try_unwrap(shared).unwrap_or_else(|shared| {
-            let (said, reason) = (shared.said, shared.reason.clone());
-            Self { cause: Box::new(Shared(shared)), said, reason }
+            let (retry, reason) = (shared.retry, shared.reason.clone());
+            Self { cause: Box::new(Shared(shared)), retry, reason }
         })
     }
 
@@ -180,6 +126,11 @@ impl Error {
             matches!(error, WriteError::Unreachable { .. } | WriteError::Unknown { answered: false, .. })
         };
         self.judge(unanswered).unwrap_or(false)
+    }
+
+    /// What becomes of the object, if the user said it outright.
+    pub(crate) fn explicit_retry(&self) -> Option<Retry> {
+        self.retry
     }
 
     /// What is to be said of the write that failed; a request of a kube client is judged like one.
@@ -235,14 +186,19 @@ impl fmt::Display for Error {
         if !f.alternate() {
             return write!(f, "{}", self.cause);
         }
-        let mut said = self.cause.to_string();
-        for cause in self.chain().skip(1).map(|cause| cause.to_string()) {
-            if !said.contains(&cause) {
-                said = format!("{said}: {cause}");
-            }
-        }
-        f.write_str(&said)
+        f.write_str(&with_causes(&*self.cause))
     }
+}
+
+/// An error and its causes in one line, as far as a cause says something new: many errors repeat theirs.
+pub(crate) fn with_causes(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    for cause in chain(error).skip(1).map(|cause| cause.to_string()) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// What `main` prints when it returns an error: the whole chain.

@@ -12,8 +12,8 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use konverge_core::ObjectKey;
 use parking_lot::Mutex;
 
+use crate::reconciler::Verdict;
 use crate::trigger::Cause;
-use crate::worker::Verdict;
 
 /// Enough to see a pattern; a key's history then takes a few kilobytes.
 const RUNS: usize = 8;

@@ -10,6 +10,8 @@
 //! trigger    a change → whom it wakes, and why
 //! queue      wakeups → the key that is due next
 //! worker     a due key → a reconcile → what comes next; the boundary around user code
+//! reconciler what a user writes; meter: who is told about the work; history: why the newest reconciles ran
+//! retry      the retry policy: when a failed object is tried again, and how loud the failure is
 //! liveness   whether watches, workers and the recorder still do their work
 //! write      apply, patch, delete: only when something would change
 //! status     conditions and the rest, written only if different
@@ -17,7 +19,12 @@
 //! controller names all of them in order: the spine
 //! ```
 //!
-//! This crate never knows the API server of this project: whatever it does, it does over the Kubernetes protocol.
+//! This is an implementation crate: operators depend on `konverge`, which exports what they need. The items here are public
+//! for the other crates of this repository and follow no promise of stability.
+//!
+//! This crate never knows the API server of this project: whatever it does, it does over the Kubernetes protocol. It needs
+//! no Rust type for a kind: [`Target`], [`Caches`], [`Trigger`], [`Writer`] and [`Recorder`] go by `ApiResource` and
+//! [`Object`], and only [`CacheOf`] decodes.
 
 mod controller;
 
@@ -33,13 +40,18 @@ mod cache;
 mod trigger;
 
 mod queue;
+mod token_bucket;
+
+mod reconciler;
+mod retry;
 
 mod history;
 mod liveness;
+mod meter;
 mod worker;
 
 #[cfg(test)]
-mod said;
+mod captured_log;
 
 mod error;
 mod recorder;
@@ -50,24 +62,26 @@ pub use cache::{Cache, CacheFigures, CacheOf, Caches, Change, NotCaughtUp, Origi
 pub use client::{ClientLayers, RequestMeter};
 pub use connect::connect;
 pub use controller::{Controller, ControllerOptions};
-pub use error::{Act, Error, FieldConflict, FieldErrors, Missing, Result, Retry, Rule, TimedOut, WriteError, retry};
+pub use error::{Act, Error, FieldConflict, FieldErrors, Missing, Result, Rule, TimedOut, WriteError};
 pub use gate::{WriteGate, WriteOutcome, WriteRefused};
 pub use history::{History, Record};
-pub use object::{DecodeError, Mode, Object, Owner as OwnerReference, ParseError};
+pub use meter::{Meter, WorkerMeter};
+pub use object::{DecodeError, Mode, Object, OwnerReference, ParseError};
 pub use queue::{
-    Added, Ageing, Backoff, Causes, Job, Outcome, Priority, Queue, QueueOptions, QueueStats, Rate, Settled, Wakeup,
+    Added, Ageing, Backoff, Causes, Job, Priority, Queue, QueueOptions, QueueStats, Rate, Requeue, Settled, Wakeup,
 };
+pub use reconciler::{Action, BoxFuture, Reconciler, Run, Verdict, panic_message};
 pub use recorder::{
     Clock, Event, EventLog, EventReader, HistoryFilter, Recorded, Recorder, RecorderCounts, RecorderOptions,
     RecorderTask, Severity, Subject,
 };
 pub use request::{RequestInfo, Verb};
+pub use retry::{Retry, retry};
 pub use status::{
     Condition, ConditionStatus, Conditions, DEGRADED, OtherFields, PROGRESSING, READY, StatusUpdate, is_true,
 };
 pub use trigger::{Cause, Predicate, Trigger, What, Which};
 pub use watch::{Lists, Target, WatchSettings, WatchState};
-pub use worker::{Action, BoxFuture, Meter, Reconciler, Run, Verdict, WorkerMeter, panic_message};
 pub use write::{
     Adopt, Applied, ApplyOptions, Child, Conflicts, Deleted, FieldManager, Finalized, Member, OWNER_ANNOTATION,
     OWNER_LABEL, Owner, OwnerCheck, Patch, SET_LABEL, SetReport, SetStep, Writer, WriterOptions,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::worker::panic_message;
+use crate::reconciler::panic_message;
 
 /// The pause after the first panic, and the longest: it doubles from one to the other. A loop that panics in every round
 /// then costs next to nothing, and one whose trouble has passed is back before a kubelet gives up on it.

@@ -76,7 +76,7 @@ pub enum ParseError {
 
 /// One entry of `metadata.ownerReferences`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Owner<'a> {
+pub struct OwnerReference<'a> {
     /// The owner's group and version.
     pub api_version: Cow<'a, str>,
     /// The owner's kind.
@@ -182,9 +182,9 @@ impl Object {
     }
 
     /// Its owners.
-    pub fn owners(&self) -> impl Iterator<Item = Owner<'_>> {
+    pub fn owners(&self) -> impl Iterator<Item = OwnerReference<'_>> {
         scan::items(self.marks.value(&self.json, self.marks.owners)).map(|text| {
-            let mut owner = Owner::default();
+            let mut owner = OwnerReference::default();
             for (key, value) in scan::members(text) {
                 match key {
                     "apiVersion" => owner.api_version = scan::string(value).unwrap_or_default(),
@@ -201,7 +201,7 @@ impl Object {
     }
 
     /// The owner that manages it.
-    pub fn controller(&self) -> Option<Owner<'_>> {
+    pub fn controller(&self) -> Option<OwnerReference<'_>> {
         self.owners().find(|owner| owner.controller)
     }
 

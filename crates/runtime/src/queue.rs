@@ -17,9 +17,8 @@ mod backoff;
 mod entries;
 mod options;
 mod order;
-mod outcome;
 mod platform;
-mod rate;
+mod requeue;
 mod timers;
 mod waiters;
 mod wakeup;
@@ -32,10 +31,9 @@ mod schedules;
 mod tests;
 
 pub use backoff::Backoff;
-pub use options::{Ageing, QueueOptions, QueueStats};
-pub use outcome::{Outcome, Settled};
+pub use options::{Ageing, QueueOptions, QueueStats, Rate};
 pub use platform::{Platform, Tokio};
-pub use rate::Rate;
+pub use requeue::{Requeue, Settled};
 pub use wakeup::{Added, Causes, Priority, Wakeup};
 
 use order::{Next, Order, Taken, Ticket};
@@ -46,7 +44,7 @@ use wakeup::CAUSES;
 /// The keys of one controller that want a reconcile. A handle: its copies are the same queue.
 ///
 /// - One entry a key, and at most one [`Job`] of a key at a time; a wakeup that comes while it runs is kept.
-/// - Failing keys back off one by one; only failures count (see [`Backoff`] and [`Outcome`]).
+/// - Failing keys back off one by one; only failures count (see [`Backoff`] and [`Requeue`]).
 /// - Higher priorities first, first in first out within one, and nothing starves (see [`Ageing`]).
 /// - It holds at most one entry for each object there is, or [`QueueOptions::max_keys`].
 ///
@@ -54,20 +52,20 @@ use wakeup::CAUSES;
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
 /// use konverge_core::ObjectKey;
-/// use konverge_runtime::{Outcome, Priority, Queue, QueueOptions, Wakeup};
+/// use konverge_runtime::{Requeue, Priority, Queue, QueueOptions, Wakeup};
 ///
 /// let queue = Queue::new(&QueueOptions::default());
 /// let web = ObjectKey::new(Some("default"), "web");
 /// let _ = queue.add(&web, Wakeup::new(Priority::Change, "created"));
 /// let _ = queue.add(&web, Wakeup::new(Priority::Change, "its Secret changed"));
 ///
-/// let job = queue.next().await.expect("the queue is open");
+/// let job = queue.get().await.expect("the queue is open");
 /// assert_eq!((job.key(), job.attempt()), (&web, 1));
 /// assert_eq!(job.causes().iter().copied().collect::<Vec<_>>(), ["created", "its Secret changed"]);
-/// job.finish(Outcome::Done);
+/// job.done(Requeue::Forget);
 ///
-/// queue.close();
-/// assert!(queue.next().await.is_none());
+/// queue.shutdown();
+/// assert!(queue.get().await.is_none());
 /// # }
 /// ```
 pub struct Queue<C, P: Platform = Tokio>
@@ -90,8 +88,8 @@ struct State<C> {
     waiters: Waiters,
     /// Who waits for the end of everything that runs.
     drainers: Vec<Waker>,
-    /// Turns with every outcome that asks for the dice.
-    dice: u64,
+    /// The state of the random numbers that jitter takes.
+    random: u64,
 }
 
 impl<C: Send + 'static> Queue<C> {
@@ -105,9 +103,9 @@ impl<C: Send + 'static, P: Platform> Queue<C, P> {
     pub(crate) fn on(platform: P, options: &QueueOptions) -> Self {
         let order = Order::new(options, platform.now());
         let hasher = order.hasher().clone();
-        // Any seed will do: it only has to differ from the next operator's.
-        let dice = entries::hash(&hasher, &ObjectKey::new(None, "dice"));
-        let state = State { order, waiters: Waiters::default(), drainers: Vec::new(), dice };
+        // Any seed will do: it only has to differ from the next operator's, and the hasher has a random one.
+        let random = entries::hash(&hasher, &ObjectKey::new(None, "jitter")) | 1;
+        let state = State { order, waiters: Waiters::default(), drainers: Vec::new(), random };
         Self { shared: Arc::new(Shared { platform, hasher, state: Lock::new(state) }) }
     }
 
@@ -129,7 +127,7 @@ impl<C: Send + 'static, P: Platform> Queue<C, P> {
 
     /// The next key to reconcile; waits for one. `None` once the queue is closed and nothing is left to take.
     /// Nothing is lost when the future is dropped: a key is handed out with the job, not before.
-    pub async fn next(&self) -> Option<Job<'_, C, P>> {
+    pub async fn get(&self) -> Option<Job<'_, C, P>> {
         let mut waiting = Waiting { queue: self, seat: None, turns: 0 };
         let (mut sleep, mut armed) = (pin!(None::<P::Sleep>), None);
         poll_fn(|cx| {
@@ -167,14 +165,14 @@ impl<C: Send + 'static, P: Platform> Queue<C, P> {
         self.shared.state.with(|state| state.order.forget(key))
     }
 
-    /// Takes no more wakeups. What waits for a later time is dropped and nothing is retried any more; what is ready is
-    /// still handed out, then [`Queue::next`] gives `None`.
-    pub fn close(&self) {
+    /// Takes no more wakeups. A key that waits for a later time is dropped and nothing is retried any more; what is ready is
+    /// still handed out, then [`Queue::get`] gives `None`.
+    pub fn shutdown(&self) {
         self.end(Order::close);
     }
 
-    /// Closes, and drops what is ready as well: [`Queue::next`] gives `None` at once, only running jobs are left.
-    pub fn stop(&self) {
+    /// Closes, and drops what is ready as well: [`Queue::get`] gives `None` at once, only running jobs are left.
+    pub fn shutdown_now(&self) {
         self.end(Order::stop);
     }
 
@@ -225,23 +223,22 @@ impl<C: Send + 'static, P: Platform> Queue<C, P> {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    fn finish(&self, ticket: Ticket, outcome: Outcome, started: Instant) -> Settled {
-        let now = match outcome {
+    fn done(&self, ticket: Ticket, requeue: Requeue, started: Instant) -> Settled {
+        let now = match requeue {
             // Nothing is timed from the end of this one, so the newest time that the machine has seen will do: to read
             // the clock would be a quarter of the work.
-            Outcome::Done => started,
+            Requeue::Forget => started,
             _ => self.shared.platform.now(),
         };
-        let (settled, wakers) =
-            self.shared.state.with(|state| (state.finish(ticket, outcome, now), state.call_after()));
+        let (settled, wakers) = self.shared.state.with(|state| (state.done(ticket, requeue, now), state.call_after()));
         wakers.wake();
         settled
     }
 
     /// Hands a key back and takes the next one that is ready, under one lock.
-    fn exchange(&self, ticket: Ticket, outcome: Outcome, now: Instant) -> (Settled, Option<Job<'_, C, P>>) {
+    fn done_and_get(&self, ticket: Ticket, requeue: Requeue, now: Instant) -> (Settled, Option<Job<'_, C, P>>) {
         let (settled, next, wakers) = self.shared.state.with(|state| {
-            let settled = state.finish(ticket, outcome, now);
+            let settled = state.done(ticket, requeue, now);
             let next = match state.order.next(now) {
                 Next::Take(taken) => Some(taken),
                 Next::Wait(_) | Next::Empty | Next::Over => None,
@@ -271,7 +268,7 @@ impl<C: Send + 'static, P: Platform> Clone for Queue<C, P> {
 
 impl<C: Send + 'static, P: Platform> fmt::Debug for Queue<C, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Queue").field(&self.stats()).finish()
+        f.debug_tuple("Queue").field(&self.stats()).done()
     }
 }
 
@@ -289,9 +286,9 @@ impl Wakers {
 }
 
 impl<C> State<C> {
-    fn finish(&mut self, ticket: Ticket, outcome: Outcome, now: Instant) -> Settled {
-        let dice = self.throw();
-        self.order.finish(ticket, outcome, now, dice)
+    fn done(&mut self, ticket: Ticket, requeue: Requeue, now: Instant) -> Settled {
+        let random = self.random();
+        self.order.done(ticket, requeue, now, random)
     }
 
     fn call_after(&mut self) -> Wakers {
@@ -317,13 +314,12 @@ impl<C> State<C> {
         wakers
     }
 
-    /// From 0 to 1: the dice need to differ, not to be good (xorshift64).
-    fn throw(&mut self) -> f64 {
-        self.dice |= 1;
-        self.dice ^= self.dice << 13;
-        self.dice ^= self.dice >> 7;
-        self.dice ^= self.dice << 17;
-        (self.dice >> 11) as f64 / (1u64 << 53) as f64
+    /// A number from 0 to 1 (xorshift64). It has to differ between keys; nobody tries to guess it.
+    fn random(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
@@ -422,7 +418,7 @@ impl<'a, C: Send + 'static, P: Platform> Job<'a, C, P> {
         self.attempt
     }
 
-    /// Whether the key is given up if this one ends with [`Outcome::Failed`]: its retries are used up.
+    /// Whether the key is given up if this one ends with [`Requeue::RateLimited`]: its retries are used up.
     pub fn is_last(&self) -> bool {
         self.last
     }
@@ -453,23 +449,23 @@ impl<'a, C: Send + 'static, P: Platform> Job<'a, C, P> {
     }
 
     /// Hands the key back. Says what became of it.
-    pub fn finish(mut self, outcome: Outcome) -> Settled {
+    pub fn done(mut self, requeue: Requeue) -> Settled {
         let ticket = self.ticket.take().expect("only the last call takes the ticket");
-        self.queue.finish(ticket, outcome, self.started)
+        self.queue.done(ticket, requeue, self.started)
     }
 
     /// Hands the key back at this time, and takes the next one if one is ready: half the locking of doing one after the
-    /// other. If none is, [`Queue::next`] waits for it.
-    pub fn exchange(mut self, outcome: Outcome, now: Instant) -> (Settled, Option<Job<'a, C, P>>) {
+    /// other. If none is, [`Queue::get`] waits for it.
+    pub fn done_and_get(mut self, requeue: Requeue, now: Instant) -> (Settled, Option<Job<'a, C, P>>) {
         let ticket = self.ticket.take().expect("only the last call takes the ticket");
-        self.queue.exchange(ticket, outcome, now)
+        self.queue.done_and_get(ticket, requeue, now)
     }
 }
 
 impl<C: Send + 'static, P: Platform> Drop for Job<'_, C, P> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.queue.finish(ticket, Outcome::Failed, self.started);
+            self.queue.done(ticket, Requeue::RateLimited, self.started);
         }
     }
 }
@@ -478,7 +474,7 @@ impl<C: Send + fmt::Debug + 'static, P: Platform> fmt::Debug for Job<'_, C, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut job = f.debug_struct("Job");
         job.field("key", &self.key).field("attempt", &self.attempt).field("priority", &self.priority);
-        job.field("waited", &self.waited).field("causes", &self.causes).finish()
+        job.field("waited", &self.waited).field("causes", &self.causes).done()
     }
 }
 

@@ -61,7 +61,11 @@ impl Verb {
         match (&parts.method, has_name) {
             (&Method::GET | &Method::HEAD | &Method::OPTIONS | &Method::TRACE, true) => Self::Get,
             (&Method::GET | &Method::HEAD | &Method::OPTIONS | &Method::TRACE, false) => {
-                if has_flag(parts, "watch") { Self::Watch } else { Self::List }
+                if has_flag(parts, "watch") {
+                    Self::Watch
+                } else {
+                    Self::List
+                }
             }
             (&Method::POST, _) => Self::Create,
             (&Method::PATCH, _) if is_apply(parts) => Self::Apply,

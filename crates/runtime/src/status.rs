@@ -73,7 +73,7 @@ impl Writer {
         for _ in 0..ATTEMPTS {
             let current = fresh.as_deref().unwrap_or(live);
             let Some(status) = plan(&status_of(current), update, observed, now) else { return Ok(fresh) };
-            if self.is_refused_status(api, &key, || left_of(current)) {
+            if self.memory().is_refused_status(api, &key, || left_of(current)) {
                 return Ok(fresh);
             }
             let patch = json!({"metadata": {"resourceVersion": current.resource_version()}, "status": status});
@@ -84,7 +84,7 @@ impl Writer {
                     if let Some(left) = &left {
                         tracing::warn!(kind = %api.kind, %key, dropped = %left, "the server dropped parts of the status");
                     }
-                    self.settle_status(api, &key, left);
+                    self.memory().settle_status(api, &key, left);
                     return Ok(Some(object));
                 }
                 Err(WriteError::Conflict { .. }) => {}

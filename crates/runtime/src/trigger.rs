@@ -12,25 +12,14 @@ use std::sync::Arc;
 use konverge_core::ObjectKey;
 
 use crate::cache::{Change, Origin};
-use crate::object::{Object, Owner};
-use crate::queue::Priority;
+use crate::object::{Object, OwnerReference};
+use crate::queue::{Priority, Wakeup};
 use crate::write::{OWNER_ANNOTATION, annotation_prefix, group_of};
 
 pub use predicate::Predicate;
 
 /// How many changed fields a cause names. More would not help anybody who reads it.
 const FIELDS: usize = 8;
-
-/// Asks for a reconcile.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wakeup {
-    /// Of which object.
-    pub key: ObjectKey,
-    /// Why; all whom one change wakes share it.
-    pub cause: Arc<Cause>,
-    /// How urgent: a change goes before what the first list brings by the thousand.
-    pub priority: Priority,
-}
 
 /// Why an object is to be reconciled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +36,7 @@ pub struct Cause {
 
 /// What happened to an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum What {
     /// It is new.
     Created,
@@ -57,8 +47,13 @@ pub enum What {
     },
     /// It is gone.
     Deleted,
-    /// It was there when we began to look, or is looked at again without a change.
+    /// It was there when the watch began, or is reconciled again without a change.
     Resync,
+    /// Nothing happened to it; something outside of the cluster asked for a reconcile.
+    Triggered {
+        /// The name of what asked.
+        source: Arc<str>,
+    },
 }
 
 /// Which objects a changed object wakes up.
@@ -120,8 +115,8 @@ impl Trigger {
         Self { urgent: which, ..self }
     }
 
-    /// The wakeups of a change, each key once.
-    pub fn wakeups(&self, change: &Change) -> Vec<Wakeup> {
+    /// The wakeups of a change, each key once. All of them share one cause.
+    pub fn wakeups(&self, change: &Change) -> Vec<(ObjectKey, Wakeup<Arc<Cause>>)> {
         if !self.predicate.lets_through(change) {
             return Vec::new();
         }
@@ -132,12 +127,13 @@ impl Trigger {
         let cause = Arc::new(self.cause(change));
         let urgent = || self.urgent.as_ref().is_some_and(|urgent| guarded(|| urgent(change.object())) == Some(true));
         let priority = match change.origin() {
+            // The first list brings objects by the thousand; what changes meanwhile goes first.
             Origin::Initial => Priority::Resync,
             // A list after an interruption tells only of what differs from what was known: that did change.
             Origin::Watch | Origin::Relist if urgent() => Priority::Urgent,
             Origin::Watch | Origin::Relist => Priority::Change,
         };
-        keys.into_iter().map(|key| Wakeup { key, cause: cause.clone(), priority }).collect()
+        keys.into_iter().map(|key| (key, Wakeup::new(priority, cause.clone()))).collect()
     }
 
     /// Whom a change wakes, each once and in the order they were named.
@@ -180,7 +176,8 @@ impl Whom {
         match self {
             Self::Itself => vec![object.key()],
             Self::Owner { group, kind, namespaced, annotation } => {
-                let is_owner = |owner: &Owner<'_>| owner.kind == *kind && group_of(&owner.api_version) == group;
+                let is_owner =
+                    |owner: &OwnerReference<'_>| owner.kind == *kind && group_of(&owner.api_version) == group;
                 if let Some(owner) = object.controller().filter(is_owner) {
                     let namespace = object.namespace().filter(|_| *namespaced);
                     return vec![ObjectKey::new(namespace, &owner.name)];
@@ -210,6 +207,7 @@ impl fmt::Display for Cause {
             What::Updated { changed } => write!(f, ": {} changed", changed.join(", ")),
             What::Deleted => f.write_str(" was deleted"),
             What::Resync => f.write_str(" is there"),
+            What::Triggered { source } => write!(f, " was triggered by {source}"),
         }
     }
 }

@@ -21,10 +21,11 @@ use kube::{Api, Client};
 use tokio::time::Instant;
 
 use crate::connect::Unreachable;
+use crate::error::with_causes;
 use crate::object::{Everything, Full, Keep, Metadata, Mode, Object, Wire};
 use fault::Fault;
-use link::{Link, Notes, Observe};
-use pace::Backoff;
+use link::{Link, LinkEvents, Notes};
+use pace::WatchBackoff;
 
 /// How long a server may be silent in the middle of a streamed list. One that does not know how to stream never says
 /// that its list is over.
@@ -111,7 +112,7 @@ pub struct WatchSettings {
     /// How many objects come in one page of a list that is not streamed.
     pub page: u32,
     /// Gives a number between 0 and 1, so that watches that failed together do not come back together.
-    pub dice: fn() -> f64,
+    pub random: fn() -> f64,
 }
 
 /// How lists are fetched.
@@ -131,7 +132,7 @@ impl Default for WatchSettings {
             renew_after: RENEW_AFTER,
             lists: Lists::default(),
             page: 500,
-            dice: system_dice,
+            random: system_random,
         }
     }
 }
@@ -203,22 +204,22 @@ struct Watching<P> {
     sink: Arc<dyn Sink>,
     api: Api<Wire<P>>,
     notes: Arc<Notes>,
-    backoff: Backoff,
+    backoff: WatchBackoff,
     lists: Lists,
     /// When the last list was complete.
     listed: Option<Instant>,
-    /// What was last said of it, so that the log says it once.
-    said: Option<WatchState>,
+    /// The state that was last logged, so that the log has it once.
+    logged: Option<WatchState>,
 }
 
-/// The transport tells the sink.
-struct Observer {
+/// Tells the sink what the transport sees.
+struct ToSink {
     sink: Arc<dyn Sink>,
     notes: Arc<Notes>,
     kind: String,
 }
 
-impl Observe for Observer {
+impl LinkEvents for ToSink {
     fn list_sent(&self) {
         self.sink.list_sent();
     }
@@ -234,15 +235,15 @@ impl Observe for Observer {
 impl<P: Keep> Watching<P> {
     async fn run(target: Target, client: Client, settings: WatchSettings, sink: Arc<dyn Sink>) {
         // Up to a tenth less, so that watches that fell silent together do not ask together.
-        let notes = Notes::new(settings.renew_after.mul_f64(1.0 - 0.1 * (settings.dice)().clamp(0.0, 1.0)));
-        let observer = Observer { sink: sink.clone(), notes: notes.clone(), kind: target.resource.kind.clone() };
-        let client = Link::client(client, notes.clone(), Arc::new(observer));
+        let notes = Notes::new(settings.renew_after.mul_f64(1.0 - 0.1 * (settings.random)().clamp(0.0, 1.0)));
+        let events = ToSink { sink: sink.clone(), notes: notes.clone(), kind: target.resource.kind.clone() };
+        let client = Link::client(client, notes.clone(), Arc::new(events));
         let api = match &target.namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, &target.resource),
             None => Api::all_with(client, &target.resource),
         };
-        let (lists, backoff) = (settings.lists, Backoff::default());
-        let mut watching = Self { target, settings, sink, api, notes, backoff, lists, listed: None, said: None };
+        let (lists, backoff) = (settings.lists, WatchBackoff::default());
+        let mut watching = Self { target, settings, sink, api, notes, backoff, lists, listed: None, logged: None };
         loop {
             watching.until_list_is_needed().await;
         }
@@ -290,7 +291,7 @@ impl<P: Keep> Watching<P> {
                     if fault == Fault::Rewound {
                         self.sink.rewound();
                     }
-                    self.wait(&fault, chain(&error), Unreachable::caused(&error)).await;
+                    self.wait(&fault, with_causes(&error), Unreachable::caused(&error)).await;
                     if !matches!(error, watcher::Error::WatchError(_)) {
                         // That list is over. The next one begins when the server answers, and how long that may take is
                         // for the link to say.
@@ -343,11 +344,11 @@ impl<P: Keep> Watching<P> {
         let now = Instant::now();
         if let Some(opened) = self.notes.take_opened() {
             self.backoff.opened(opened);
-            self.said = None;
+            self.logged = None;
         }
         let longest = (*fault == Fault::NotInstalled).then_some(INSTALLED_WITHIN);
         let asked = self.notes.asked().unwrap_or(now);
-        let wait = self.backoff.failed(now, asked, (self.settings.dice)(), longest);
+        let wait = self.backoff.failed(now, asked, (self.settings.random)(), longest);
         let wait = self.notes.take_retry_after().unwrap_or_default().max(wait);
         self.sink.restarted();
         let state = match fault {
@@ -357,16 +358,16 @@ impl<P: Keep> Watching<P> {
         };
         match unreachable {
             true => tracing::debug!(kind = self.kind(), ?wait, "a watch waits until the cluster can be reached"),
-            false => self.tell(&state, wait),
+            false => self.log(&state, wait),
         }
         self.sink.state(state);
         tokio::time::sleep(wait).await;
     }
 
-    fn tell(&mut self, state: &WatchState, wait: Duration) {
+    fn log(&mut self, state: &WatchState, wait: Duration) {
         let (kind, attempts) = (self.kind(), self.backoff.failures());
         let again =
-            self.said.as_ref().is_some_and(|said| std::mem::discriminant(said) == std::mem::discriminant(state));
+            self.logged.as_ref().is_some_and(|logged| std::mem::discriminant(logged) == std::mem::discriminant(state));
         match state {
             _ if again => tracing::debug!(kind, attempts, ?wait, ?state, "a watch still fails"),
             WatchState::NotInstalled => {
@@ -383,13 +384,13 @@ impl<P: Keep> Watching<P> {
             }
             _ => tracing::warn!(kind, attempts, ?wait, ?state, "a watch fails and will be tried again"),
         }
-        self.said = Some(state.clone());
+        self.logged = Some(state.clone());
         self.notes.set_warned();
     }
 
     fn config(&self) -> watcher::Config {
         // Up to a tenth less, so that watches opened together do not end together.
-        let timeout = self.settings.timeout.as_secs_f64() * (1.0 - 0.1 * (self.settings.dice)());
+        let timeout = self.settings.timeout.as_secs_f64() * (1.0 - 0.1 * (self.settings.random)());
         let some = |selector: &String| (!selector.is_empty()).then(|| selector.clone());
         watcher::Config {
             label_selector: some(&self.target.labels),
@@ -409,24 +410,8 @@ impl<P: Keep> Watching<P> {
     }
 }
 
-/// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let words = error.to_string();
-        // Many errors repeat their cause in their own words.
-        if !text.contains(&words) {
-            text.push_str(": ");
-            text.push_str(&words);
-        }
-        cause = error.source();
-    }
-    text
-}
-
-/// The system's dice: every hasher is keyed with a random number of its own.
-fn system_dice() -> f64 {
+/// A random number of the system: every hasher is keyed with one of its own.
+fn system_random() -> f64 {
     let random = RandomState::new().build_hasher().finish();
     (random >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -1,5 +1,4 @@
-//! What was asked of the server. In: a request. Out: a [`Call`], which prints as `apply Deployment default/web`. Never
-//! looks at the server.
+//! Recorded calls, as small values that print well: `apply Deployment default/web`. Plain data; `machine` records them.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,7 +6,7 @@ use std::ops::Deref;
 pub use konverge::Verb;
 use serde_json::Value;
 
-/// One request about objects, and what it was answered with.
+/// One recorded request about objects, and the code of its answer. Prints as `apply Deployment default/web`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     /// What was asked for.
@@ -29,12 +28,12 @@ pub struct Call {
 }
 
 impl Call {
-    /// Whether it was to change something.
+    /// Whether the call asks for a change.
     pub fn writes(&self) -> bool {
         self.verb.writes()
     }
 
-    /// Whether it was about this kind, itself or a part of it.
+    /// Whether the call is about this kind, or about a subresource of it.
     pub fn is_about(&self, kind: &str) -> bool {
         self.kind == kind
     }
@@ -61,17 +60,18 @@ impl fmt::Display for Call {
     }
 }
 
-/// Calls in their order. A slice of them, with a way to look at all at once.
+/// Recorded calls in their order. It is a slice of [`Call`]s; [`lines`](Calls::lines) is for `assert_eq!`, and printing it
+/// shows one call a line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calls(pub(crate) Vec<Call>);
 
 impl Calls {
-    /// Each as a text, to compare with what is expected.
+    /// Each call as a text, to compare with what a test expects.
     pub fn lines(&self) -> Vec<String> {
         self.0.iter().map(Call::to_string).collect()
     }
 
-    /// Those that `which` takes.
+    /// The calls that `which` is true of.
     pub fn only(&self, which: impl Fn(&Call) -> bool) -> Calls {
         Self(self.0.iter().filter(|call| which(call)).cloned().collect())
     }

@@ -1,6 +1,6 @@
-//! A cluster in this process, for tests. In: objects, operators, and what a test waits for. Out: objects as they are,
-//! or an error that shows how they were last and what was asked of the server. What a test does itself through these
-//! methods is not among the calls, and nothing the test has scripted happens to it.
+//! A cluster in this process, for tests. In: objects, operators, and what a test waits for. Out: objects as the server has
+//! them, or an error that shows the last state of an object and the newest calls. What a test does itself through these
+//! methods is not recorded among the calls, and scripted failures do not happen to it.
 
 use std::time::Duration;
 
@@ -22,16 +22,23 @@ use crate::machine::{Machine, Refused, ask, unknown_kind};
 use crate::react::When;
 use crate::seed::{Seed, typed};
 
-/// How long is waited for something to happen: far beyond what it takes, also on a busy machine. With tokio's time
-/// paused it is over as soon as nothing else is left to happen.
+/// How long a wait takes before it fails: far longer than anything takes, also on a busy machine. With tokio's time paused
+/// it is over as soon as nothing else is left to happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How many of the newest calls an error shows.
 const SHOWN: usize = 40;
 
-/// An API server in this process, with nothing in front of it: no socket, no port, no files.
+/// An API server in this process, without a socket, a port or files. It starts in milliseconds, and no two tests share one.
 ///
-/// Keys are texts: `namespace/name`, or `name` alone for the namespace `default` and for what is in no namespace.
+/// Use it for integration tests: [`run`](Cluster::run) runs a whole operator against it, the test changes objects and
+/// [waits](Cluster::wait_until) for what the operator does. For a unit test of one reconcile, [`Fake`](crate::Fake) is
+/// shorter.
+///
+/// Keys are texts: `namespace/name`, or `name` alone for an object in the namespace `default` or without a namespace.
+///
+/// Methods fail with an error that says what to do: the kind is not installed, the object is not there, the server refuses
+/// the object. A wait that is over after 30 seconds shows the object as it was last, and the newest calls of the operator.
 ///
 /// ```
 /// use konverge::prelude::*;
@@ -52,7 +59,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster of one's own for this test.
+    /// Starts a cluster for this test. It has the kinds of Kubernetes and the namespaces that every cluster has.
     pub async fn start() -> Result<Self> {
         let cluster = Self::over(Machine::default());
         cluster.machine.server().await?;
@@ -63,20 +70,22 @@ impl Cluster {
         Self { machine }
     }
 
-    /// A client, for the operator and for whatever these methods have no word for. Its calls are recorded.
+    /// A client, for the operator and for everything that these methods cannot do. Its calls are recorded
+    /// ([`Cluster::calls`]), and scripted failures ([`Cluster::when`]) happen to them.
     pub fn client(&self) -> Client {
         Client::new(self.machine.clone(), "default")
     }
 
-    /// Teaches the cluster a custom kind, and waits until it is served.
+    /// Installs the CRD of a custom kind, and returns when the server serves the kind.
     pub async fn install<T: Kind + CustomResourceExt>(&self) -> Result<()> {
         let server = self.machine.server().await?;
         self.machine.place(server, json!(T::crd())).await?;
         self.list::<T>().await.map(drop)
     }
 
-    /// Creates an object as it stands, with its status: what [`Fake::with`](crate::Fake::with) takes, JSON too. Its kind
-    /// and its namespace have to be there.
+    /// Creates an object as it is given, with its status: a custom resource, a builder, a type of `k8s-openapi`, or JSON. The
+    /// kind has to be installed and the namespace has to exist. An object with a `deletionTimestamp` is being deleted when
+    /// this returns; it needs a finalizer.
     ///
     /// ```
     /// # use konverge::prelude::*;
@@ -99,7 +108,7 @@ impl Cluster {
         Ok(serde_json::from_value(self.machine.place(server, object).await?)?)
     }
 
-    /// An object that has to be there.
+    /// Reads an object. It is an error if there is none; [`Cluster::find`] tells.
     pub async fn get<T: Kind>(&self, key: &str) -> Result<T> {
         match self.find(key).await? {
             Some(object) => Ok(object),
@@ -107,7 +116,7 @@ impl Cluster {
         }
     }
 
-    /// An object, if it is there.
+    /// Reads an object, if there is one.
     pub async fn find<T: Kind>(&self, key: &str) -> Result<Option<T>> {
         match self.ask::<T>(Method::GET, &path_of::<T>(key), None).await? {
             Some(object) => Ok(Some(serde_json::from_value(object)?)),
@@ -115,7 +124,7 @@ impl Cluster {
         }
     }
 
-    /// The conditions of an object that has to be there.
+    /// Reads the conditions in the status of an object. It is an error if there is no such object.
     pub async fn conditions<T: Kind>(&self, key: &str) -> Result<Conditions> {
         match self.ask::<T>(Method::GET, &path_of::<T>(key), None).await? {
             Some(object) => Ok(Conditions::of(&object)),
@@ -138,8 +147,8 @@ impl Cluster {
         Ok(serde_json::from_value(items)?)
     }
 
-    /// Changes an object, its status too, as somebody else would: `cluster.edit("shop", |app: &mut WebApp| …)`. Tried
-    /// again when it has changed meanwhile.
+    /// Changes an object and its status, as another client would: `cluster.edit("shop", |app: &mut WebApp| …)`. If the
+    /// object changes meanwhile, it is read again and `change` is called again.
     pub async fn edit<T: Kind>(&self, key: &str, change: impl Fn(&mut T)) -> Result<T> {
         loop {
             let mut object: T = self.get(key).await?;
@@ -151,7 +160,8 @@ impl Cluster {
         }
     }
 
-    /// Deletes an object, which has to be there. Finalizers keep it for a while, as ever; see [`Cluster::wait_gone`].
+    /// Deletes an object. It is an error if there is none. An object with finalizers stays until they are removed:
+    /// [`Cluster::wait_gone`] waits for that.
     pub async fn delete<T: Kind>(&self, key: &str) -> Result<()> {
         match self.ask::<T>(Method::DELETE, &path_of::<T>(key), None).await? {
             Some(_) => Ok(()),
@@ -159,8 +169,8 @@ impl Cluster {
         }
     }
 
-    /// Waits until an object is there and `done` is true of it. An error shows the object as it was last, and the
-    /// newest calls.
+    /// Waits until an object exists and `done` is true of it, and returns the object. Nothing is polled: a watch tells of each
+    /// change. After 30 seconds it is an error, which shows the object as it was last, and the newest calls.
     pub async fn wait_until<T: Kind>(&self, key: &str, done: impl Fn(&T) -> bool) -> Result<T> {
         let decide = |object: Option<&Value>| {
             let Some(object) = object else { return Ok(None) };
@@ -190,8 +200,8 @@ impl Cluster {
         Ok(events.into_iter().map(line).collect())
     }
 
-    /// Runs an operator beside the test: all of it, with caches, queue and workers. Flags and environment are not
-    /// read, and nothing listens. It ends with what this returns.
+    /// Runs a whole operator beside the test, with its caches, queue and workers. Flags and environment are not read, and no
+    /// port is opened. The operator ends when the returned handle is dropped.
     pub fn run<R: Kind>(&self, operator: Operator<R>) -> Running {
         let (stop, stopped) = oneshot::channel::<()>();
         let operator = operator.in_test(self.client());
@@ -199,40 +209,41 @@ impl Cluster {
         Running { stop: Some(stop), task }
     }
 
-    /// Runs exactly one reconcile of an object, as the operator would: the finalizer is set, a terminating object is
-    /// cleaned up, an error that no retry mends is shown in status and events. Events are written when it returns.
-    /// Nothing is retried; [`retry`](crate::retry) says what would become of an error.
+    /// Runs exactly one reconcile of an object, as the operator would: it adds the finalizer, calls the cleanup of an object
+    /// that is being deleted, and shows a lasting failure in status and events. Events are written when it returns. Nothing
+    /// is retried; [`retry`](crate::retry) says what would become of an error.
     pub async fn reconcile<R: Kind>(&self, operator: &Operator<R>, key: &str) -> Result<Action> {
         operator.trial(self.client()).reconcile(key).await
     }
 
-    /// Lets something happen to the calls for a kind: `when::<Deployment>(Verb::Apply).once().fail(503)`.
+    /// Scripts what happens to calls about a kind: `cluster.when::<Deployment>(Verb::Apply).once().fail(503)`. See [`When`].
     pub fn when<T: Kind>(&self, verbs: impl IntoIterator<Item = Verb>) -> When<'_> {
         self.whenever(verbs).of::<T>()
     }
 
-    /// Lets something happen to the calls for every kind: `whenever(Verb::WRITES).times(3).unreachable()`.
+    /// Scripts what happens to calls about any kind: `cluster.whenever(Verb::WRITES).times(3).unreachable()`. See [`When`].
     pub fn whenever(&self, verbs: impl IntoIterator<Item = Verb>) -> When<'_> {
         When::new(&self.machine, verbs)
     }
 
-    /// What was asked of the server through [`Cluster::client`], in its order.
+    /// The calls that came through [`Cluster::client`], in their order.
     pub fn calls(&self) -> Calls {
         self.machine.calls()
     }
 
-    /// Those calls that were to change something. Events are not among them: [`Cluster::events`] has them.
+    /// The calls that were to change something, without those that record Events ([`Cluster::events`] has them):
+    /// `assert_eq!(cluster.writes().lines(), ["apply ConfigMap default/hello"])`.
     pub fn writes(&self) -> Calls {
         self.calls().only(|call| call.writes() && call.kind != "Event")
     }
 
-    /// What the operators had to be allowed for everything they did through [`Cluster::client`], also what was forgotten
-    /// since. `used().without(&operator.rules())` is empty if the operator declares all of it.
+    /// The RBAC rules that all calls through [`Cluster::client`] needed, those included that were forgotten since.
+    /// `cluster.used().without(&operator.rules())` is empty if the operator declares all of them.
     pub fn used(&self) -> Rules {
         self.machine.used()
     }
 
-    /// Forgets the calls so far, to look only at what comes now.
+    /// Forgets the calls so far, so that [`Cluster::calls`] shows only what comes next.
     pub fn forget_calls(&self) {
         self.machine.forget_calls();
     }
@@ -338,7 +349,8 @@ impl Cluster {
     }
 }
 
-/// An operator at work. Dropping it cuts it off, like a crash; [`Running::stop`] lets it finish.
+/// An operator that runs beside a test. Dropping it ends the operator in the middle of whatever it does, like a crash;
+/// [`Running::stop`] shuts it down in order.
 #[must_use = "the operator ends when this is dropped"]
 pub struct Running {
     stop: Option<oneshot::Sender<()>>,
@@ -346,7 +358,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Asks the operator to stop and waits for it. An error is the one it ended with, also if it ended by itself.
+    /// Asks the operator to stop, and waits until it has ended. The error is the one that the operator ended with, also if it
+    /// ended by itself before.
     pub async fn stop(mut self) -> Result<()> {
         if let Some(stop) = self.stop.take() {
             // It may have ended by itself.

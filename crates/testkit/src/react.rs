@@ -1,5 +1,5 @@
-//! Answers that are not the server's. In: which calls, how often, and what shall happen. Out: for each call what
-//! happens to it, decided by the first rule that has not been used up; delays add to what comes after them.
+//! Scripted failures. In: which calls, how often, and what happens to them. Out: what happens to each call, decided by the
+//! first rule that fits and is not used up; a delay adds to what the next rule does.
 
 use std::io;
 use std::time::Duration;
@@ -11,11 +11,24 @@ use serde_json::json;
 use crate::call::Verb;
 use crate::machine::Machine;
 
-/// Calls for which something shall happen. Nothing does until it is said what.
+/// A scripted failure: some calls, and what happens to them instead of the server's answer. Made by
+/// [`Cluster::when`](crate::Cluster::when); nothing happens before one of the methods that end the sentence is called
+/// ([`fail`](When::fail), [`conflict`](When::conflict), [`throttle`](When::throttle), [`unreachable`](When::unreachable),
+/// [`lose_answer`](When::lose_answer), [`delay`](When::delay)).
 ///
-/// The first rule that fits a call decides; one with a number ([`When::once`], [`When::times`]) is used up after that
-/// many calls. What the test itself asks for through [`Cluster`](crate::Cluster)'s methods is never concerned.
-#[must_use = "nothing happens until it is said what, with .fail(503) for instance"]
+/// The first rule that fits a call decides. A rule with a number ([`When::once`], [`When::times`]) is used up after that
+/// many calls. The methods of [`Cluster`](crate::Cluster) with which a test itself reads and writes are never concerned.
+///
+/// ```
+/// use konverge::prelude::*;
+/// use konverge_testkit::{Fake, Verb};
+///
+/// let fake = Fake::new();
+/// fake.when::<Deployment>(Verb::Apply).named("web").once().conflict();
+/// fake.when::<Secret>(Verb::READS).fail(403);
+/// fake.whenever(Verb::WRITES).times(3).lose_answer();
+/// ```
+#[must_use = "nothing happens before the sentence is ended, for instance with .fail(503)"]
 pub struct When<'a> {
     machine: &'a Machine,
     rule: Rule,
@@ -113,38 +126,39 @@ impl<'a> When<'a> {
         self
     }
 
-    /// They fail with this HTTP code, and the reason that Kubernetes gives with it: 403 is a rule that is missing. The
-    /// server is not asked.
+    /// The calls fail with this HTTP code, and with the reason and message that Kubernetes has for it: 403 names the RBAC rule
+    /// that is missing. The server is not asked.
     pub fn fail(self, code: u16) {
         self.refuse(Refusal { code, message: None, retry_after: None });
     }
 
-    /// They fail with this HTTP code and message.
+    /// The calls fail with this HTTP code and message. The server is not asked.
     pub fn fail_with(self, code: u16, message: impl Into<String>) {
         self.refuse(Refusal { code, message: Some(message.into()), retry_after: None });
     }
 
-    /// Somebody else was faster: 409, as if the object had been changed (or created) meanwhile.
+    /// The calls fail with 409, as if another writer had changed (or created) the object meanwhile.
     pub fn conflict(self) {
         self.fail(409);
     }
 
-    /// The object is not there: 404.
+    /// The calls fail with 404, as if the object did not exist.
     pub fn hide(self) {
         self.fail(404);
     }
 
-    /// The server has too much to do and asks to be left alone for so long: 429, in whole seconds.
+    /// The calls fail with 429 and a `Retry-After` of this many whole seconds, as if the server had too much to do.
     pub fn throttle(self, pause: Duration) {
         self.refuse(Refusal { code: 429, message: None, retry_after: Some(pause.as_secs().max(1)) });
     }
 
-    /// No connection comes about: nothing was done.
+    /// No connection is made: the server does nothing, and the client knows that.
     pub fn unreachable(self) {
         self.then(Effect::Unreachable);
     }
 
-    /// The server does what it is asked, but the connection breaks before its answer arrives.
+    /// The server does what it is asked, but the connection breaks before its answer arrives: the client cannot know whether
+    /// it was done.
     pub fn lose_answer(self) {
         self.then(Effect::LoseAnswer);
     }

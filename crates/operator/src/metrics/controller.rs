@@ -69,7 +69,8 @@ pub(super) struct State {
     /// What was counted here, or what the queue has counted when it was last asked.
     adds: AtomicU64,
     pub gave_up: AtomicU64,
-    pub retries: AtomicU64,
+    /// The same.
+    retries: AtomicU64,
     pub waited: Latency,
     depth: RwLock<Option<Depth>>,
     queue: RwLock<Option<Stats>>,
@@ -123,6 +124,14 @@ impl State {
             self.adds.fetch_max(stats.adds, Relaxed);
         }
         self.adds.load(Relaxed) as f64
+    }
+
+    /// Keys that were put back after a failure so far.
+    pub fn retries(&self) -> f64 {
+        if let Some(stats) = self.queue.read().as_ref().and_then(|stats| stats()) {
+            self.retries.fetch_max(stats.retries, Relaxed);
+        }
+        self.retries.load(Relaxed) as f64
     }
 
     /// Depths by priority, as labels; 0 is always there, and what is beyond [`PRIORITIES`] is summed up.
@@ -182,7 +191,7 @@ impl ControllerMetrics {
         self.0.adds.fetch_add(1, Relaxed);
     }
 
-    /// A key was put back after a failure.
+    /// A key was put back after a failure. Not for a controller that shows its queue by `queue_from`.
     pub fn retried(&self) {
         self.0.retries.fetch_add(1, Relaxed);
     }

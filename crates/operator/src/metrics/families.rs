@@ -99,7 +99,7 @@ pub(super) static TABLE: &[Family] = &[
         controllers(engine, |name, state| out.value(&[("name", name), ("controller", name)], state.adds()));
     }),
     counter("workqueue_retries_total", "Keys that were put back after a failure.", |engine, _, out| {
-        controllers(engine, |name, state| out.value(&[("name", name), ("controller", name)], load(&state.retries)));
+        controllers(engine, |name, state| out.value(&[("name", name), ("controller", name)], state.retries()));
     }),
     histogram(
         "workqueue_queue_duration_seconds",

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Either, Full};
 use serde_json::{Value, json};
 
 use super::BoxError;
-use crate::error::retry_after;
+use crate::retry::retry_after;
 
 /// A body as it came, or one that was written anew.
 pub(super) type Noted<B> = Either<B, Full<Bytes>>;

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::*;
-use crate::error::{Error, Retry, retry};
+use crate::error::Error;
+use crate::retry::{Retry, retry};
 
 /// A server that answers every request like this.
 #[derive(Clone)]

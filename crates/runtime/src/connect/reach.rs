@@ -56,27 +56,27 @@ mod tests {
     use tracing::Level;
 
     use super::*;
-    use crate::said::Said;
+    use crate::captured_log::CapturedLog;
 
     #[tokio::test]
     async fn a_cluster_that_nobody_reaches_is_named_once_by_its_address() {
-        let said = Said::at(Level::INFO);
-        let _log = tracing::subscriber::set_default(said.clone());
+        let log = CapturedLog::at(Level::INFO);
+        let _log = tracing::subscriber::set_default(log.clone());
         // Nobody listens there: the port is reserved for a service that no system runs any more.
         let client = crate::connect(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         for _ in 0..3 {
             let error = client.apiserver_version().await.unwrap_err();
             assert!(Unreachable::caused(&error), "{error:?}");
         }
-        let lines = said.lines();
+        let lines = log.lines();
         assert_eq!(lines.len(), 1, "{lines:#?}");
         assert!(lines[0].contains("http://127.0.0.1:1/") && lines[0].contains("refused"), "{}", lines[0]);
     }
 
     #[test]
     fn each_outage_has_a_beginning_and_an_end() {
-        let said = Said::at(Level::INFO);
-        tracing::subscriber::with_default(said.clone(), || {
+        let log = CapturedLog::at(Level::INFO);
+        tracing::subscriber::with_default(log.clone(), || {
             let reach = Reach::new("http://cluster".to_owned());
             for answered in [true, false, false, true, true, false, true] {
                 match answered {
@@ -85,7 +85,7 @@ mod tests {
                 }
             }
         });
-        let lines = said.lines();
+        let lines = log.lines();
         let again = lines.iter().filter(|line| line.contains("again")).count();
         assert_eq!((lines.len(), again), (4, 2), "{lines:#?}");
     }

@@ -1,21 +1,19 @@
 //! Why a write did not happen, by what the caller can do. In: an answer of the server, or none. Out: [`WriteError`].
-//! Never decides about retries: [`retry`](super::retry) does.
+//! Never decides about retries: `retry.rs` does.
 
 use std::fmt;
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 use konverge_core::{Cause, ObjectKey, Status};
 
 use super::{BoxError, FieldErrors, chain};
 use crate::connect::Unreachable;
 use crate::gate::WriteRefused;
+use crate::retry::{MAX_RETRY_AFTER, retry_after};
 
 /// How servers begin to say that a configuration does not fit its type.
 const UNTYPED: &str = "failed to create typed patch object";
-
-/// The longest pause that a server can ask for: an object, or a watch, that waits longer looks forgotten.
-const MOST_PAUSE: Duration = Duration::from_secs(120);
 
 /// Why a write, or the read before it, failed.
 #[derive(Debug, thiserror::Error)]
@@ -336,13 +334,7 @@ fn field_conflict(cause: &Cause) -> Option<FieldConflict> {
 
 fn pause(headers: &HeaderMap, status: &Status) -> Option<Duration> {
     let noted = || Some(u64::from(status.details.as_ref()?.retry_after_seconds)).filter(|seconds| *seconds > 0);
-    retry_after(headers).or_else(|| Some(Duration::from_secs(noted()?).min(MOST_PAUSE)))
-}
-
-/// How long a server asks to be left alone, in whole seconds; no server sends a date.
-pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(MOST_PAUSE))
+    retry_after(headers).or_else(|| Some(Duration::from_secs(noted()?).min(MAX_RETRY_AFTER)))
 }
 
 /// What a gate said on the way to the server.

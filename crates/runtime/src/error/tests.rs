@@ -5,6 +5,7 @@ use konverge_core::{FieldError, FieldPath, ObjectKey, Status};
 
 use super::*;
 use crate::gate::WriteRefused;
+use crate::retry::retry;
 
 fn act() -> Act {
     let key = ObjectKey::new(Some("default"), "web");

@@ -1,4 +1,4 @@
-//! How long a failing key waits. In: how often it failed, and a throw of the dice. Out: a delay. Never sleeps.
+//! How long a failing key waits. In: how often it failed, and a random number. Out: a delay. Never sleeps.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub struct Backoff {
     pub multiplier: f64,
     /// How often a key is tried again before it is given up until something wakes it; `None` is for ever.
     pub max_retries: Option<u32>,
-    /// The share of a delay, 0 to 1, that the dice may take off it, so that keys which failed together do not all come
+    /// The share of a delay, 0 to 1, that jitter may take off it at random, so that keys which failed together do not all come
     /// back together.
     pub jitter: f64,
 }
@@ -40,7 +40,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The delay after this many failures in a row, before the dice are thrown; none without a failure.
+    /// The delay after this many failures in a row, before jitter is taken off; none without a failure.
     pub fn delay(&self, failures: u32) -> Duration {
         let Some(steps) = failures.checked_sub(1) else { return Duration::ZERO };
         let factor = self.multiplier.max(1.0).powi(steps.min(1_000) as i32);
@@ -48,9 +48,9 @@ impl Backoff {
         Duration::try_from_secs_f64(self.initial.as_secs_f64() * factor).unwrap_or(self.max).min(self.max)
     }
 
-    /// The delay with its random share taken off; `dice` is from 0 to 1.
-    pub(super) fn thrown(&self, failures: u32, dice: f64) -> Duration {
-        let share = self.jitter.clamp(0.0, 1.0) * dice.clamp(0.0, 1.0);
+    /// The delay with its random share taken off; `random` is from 0 to 1.
+    pub(super) fn jittered(&self, failures: u32, random: f64) -> Duration {
+        let share = self.jitter.clamp(0.0, 1.0) * random.clamp(0.0, 1.0);
         let share = if share.is_nan() { 0.0 } else { share };
         self.delay(failures).mul_f64(1.0 - share)
     }
@@ -90,9 +90,9 @@ mod tests {
 
     #[test]
     fn dice_only_shorten() {
-        let check = |jitter: f64, dice: f64, millis: u64| {
+        let check = |jitter: f64, random: f64, millis: u64| {
             let backoff = Backoff { initial: Duration::from_secs(1), jitter, ..Backoff::default() };
-            assert_eq!(backoff.thrown(1, dice).as_millis() as u64, millis, "{jitter} {dice}");
+            assert_eq!(backoff.jittered(1, random).as_millis() as u64, millis, "{jitter} {random}");
         };
         check(0.2, 0.0, 1_000);
         check(0.2, 0.5, 900);

@@ -15,7 +15,7 @@ pub(super) const NONE: u32 = u32::MAX;
 /// An empty queue that grew beyond this many slots gives its memory back: a mass resync is a peak, not the normal.
 pub(super) const KEEP: usize = 1024;
 
-/// Where an entry is between its first wakeup and its last outcome.
+/// Where an entry is between its first wakeup and its last requeue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// In no list: just made, just finished, or a free slot.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Backoff, Priority, Rate};
+use super::{Backoff, Priority};
 
 /// The settings of a [`Queue`](crate::Queue).
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -18,6 +18,15 @@ pub struct QueueOptions {
     /// is reached, the key that was given up longest ago is forgotten; if there is none, the wakeup is refused with
     /// [`Added::Full`](crate::Added::Full) and counted. Wakeups of keys that are in the queue are always taken.
     pub max_keys: Option<usize>,
+}
+
+/// At most one reconcile per `every` in the long run, and `burst` at once after a rest: a token bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rate {
+    /// A token comes back after this long.
+    pub every: Duration,
+    /// How many tokens the bucket holds; 0 counts as 1.
+    pub burst: u32,
 }
 
 /// How low priorities get their share: one take out of `every` goes to the key that has been ready longest, whatever

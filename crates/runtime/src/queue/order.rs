@@ -1,4 +1,4 @@
-//! Which key is reconciled next. In: wakeups, outcomes, the time, a throw of the dice. Out: the key to take, when to
+//! Which key is reconciled next. In: wakeups, how reconciles ended, the time, a random number. Out: the key to take, when to
 //! look again, what became of a key. Never asks the clock, never waits, never locks: `queue.rs` does that around it.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //! One entry a key, whatever happens: wakeups of a key that waits are merged (the higher priority, the earlier time),
 //! wakeups of a key that runs are kept until it is finished.
 //!
-//! **Backoff** counts what [`Order::finish`] calls failed and nothing else; runs in which others were in the way (an outage)
+//! **Backoff** counts what [`Order::done`] calls failed and nothing else; runs in which others were in the way (an outage)
 //! are counted beside it, for their own wait. While a key backs off
 //! - a resync or a retry waits with it: its cause is kept, the time stays;
 //! - a change cuts the wait short, and the count of failures stays as it was. A reconciler that changes its own object
@@ -33,9 +33,9 @@ use hashbrown::DefaultHashBuilder;
 use konverge_core::ObjectKey;
 
 use super::entries::{self, Entries, Entry, List, NONE, State};
-use super::rate::{Bucket, ticks};
 use super::timers::Timers;
-use super::{Added, Backoff, Causes, Outcome, Priority, QueueOptions, QueueStats, Settled, Wakeup};
+use super::{Added, Backoff, Causes, Priority, QueueOptions, QueueStats, Requeue, Settled, Wakeup};
+use crate::token_bucket::{TokenBucket, ticks};
 
 #[cfg(test)]
 mod tests;
@@ -47,11 +47,11 @@ const DUE_AT_ONCE: usize = 64;
 /// What to do next.
 #[derive(Debug)]
 pub(super) enum Next<C> {
-    /// Reconcile this key, then call [`Order::finish`].
+    /// Reconcile this key, then call [`Order::done`].
     Take(Taken<C>),
-    /// Nothing can be taken before this instant, unless a wakeup or an outcome comes.
+    /// Nothing can be taken before this instant, unless a wakeup or an requeue comes.
     Wait(Instant),
-    /// Nothing can be taken until a wakeup or an outcome comes.
+    /// Nothing can be taken until a wakeup or an requeue comes.
     Empty,
     /// Closed, and nothing will be taken any more.
     Over,
@@ -87,7 +87,7 @@ pub(super) struct Order<C> {
     timers: Timers,
     /// Takes since the oldest ready key was taken.
     passed: u32,
-    bucket: Option<Bucket>,
+    bucket: Option<TokenBucket>,
     backoff: Backoff,
     patience: u64,
     every: u32,
@@ -111,7 +111,7 @@ impl<C> Order<C> {
             resting: List::EMPTY,
             timers: Timers::default(),
             passed: 0,
-            bucket: options.rate.as_ref().map(Bucket::new),
+            bucket: options.rate.as_ref().map(|rate| TokenBucket::new(rate.every, rate.burst)),
             backoff: options.backoff.clone(),
             patience: ticks(options.ageing.patience),
             every: options.ageing.every,
@@ -168,7 +168,7 @@ impl<C> Order<C> {
             };
         };
         if let Some(bucket) = &mut self.bucket {
-            let opens = bucket.opens_at();
+            let opens = bucket.next_at();
             if opens > now {
                 return Next::Wait(self.instant(opens));
             }
@@ -188,47 +188,47 @@ impl<C> Order<C> {
         Next::Take(Taken { ticket: Ticket(slot), key, causes, attempt, last, waited, priority })
     }
 
-    /// A key that was taken is handed back. `dice` is from 0 to 1.
-    pub(super) fn finish(&mut self, ticket: Ticket, outcome: Outcome, now: Instant, dice: f64) -> Settled {
+    /// A key that was taken is handed back. `random` is from 0 to 1.
+    pub(super) fn done(&mut self, ticket: Ticket, requeue: Requeue, now: Instant, random: f64) -> Settled {
         let (now, slot) = (self.tick(now), ticket.0);
         self.entries.unlink(&mut self.running, slot);
         let entry = self.entries.get_mut(slot);
         entry.state = State::Idle;
         let (woken, due) = (entry.woken.take(), entry.ready);
-        match outcome {
-            Outcome::Done => entry.forget_failures(),
-            Outcome::Again(after) => {
+        match requeue {
+            Requeue::Forget => entry.forget_failures(),
+            Requeue::After(after) => {
                 entry.forget_failures();
                 self.wait(slot, State::Again, now + ticks(after), Priority::Retry);
             }
-            Outcome::Failed => {
+            Requeue::RateLimited => {
                 entry.failures = entry.failures.saturating_add(1);
                 if self.backoff.is_exhausted(entry.failures) {
                     self.rest(slot, now);
                 } else {
                     self.retries += 1;
-                    let delay = self.backoff.thrown(entry.failures, dice);
+                    let delay = self.backoff.jittered(entry.failures, random);
                     entry.floor = now + ticks(self.backoff.delay(u32::from(entry.early)));
                     entry.cut = false;
                     self.wait(slot, State::Backoff, now + ticks(delay), Priority::Retry);
                 }
             }
-            Outcome::Hindered => {
+            Requeue::Hindered => {
                 entry.hindered = entry.hindered.saturating_add(1);
                 self.retries += 1;
                 let began = entry.at;
-                let delay = self.backoff.thrown(entry.bad_runs(), dice).min(Outcome::HINDERED);
-                let least = self.backoff.thrown(1, dice).min(Outcome::HINDERED);
+                let delay = self.backoff.jittered(entry.bad_runs(), random).min(Requeue::MAX_HINDERED);
+                let least = self.backoff.jittered(1, random).min(Requeue::MAX_HINDERED);
                 entry.floor = now + ticks(self.backoff.delay(u32::from(entry.early)));
                 entry.cut = false;
                 self.wait(slot, State::Backoff, (began + ticks(delay)).max(now + ticks(least)), Priority::Retry);
             }
-            Outcome::Hold(after) => {
+            Requeue::NotBefore(after) => {
                 let due = now + ticks(after.max(self.backoff.initial.min(self.backoff.max)));
                 (entry.floor, entry.cut) = (due, false);
                 self.wait(slot, State::Backoff, due, Priority::Retry);
             }
-            Outcome::GaveUp => {
+            Requeue::GiveUp => {
                 entry.failures = entry.failures.saturating_add(1);
                 self.rest(slot, now);
             }

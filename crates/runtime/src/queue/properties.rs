@@ -9,14 +9,14 @@ use konverge_core::ObjectKey;
 use proptest::prelude::*;
 
 use super::order::{Next, Order, Ticket};
-use super::{Ageing, Backoff, Outcome, Priority, QueueOptions, Rate, Settled, Wakeup};
+use super::{Ageing, Backoff, Priority, QueueOptions, Rate, Requeue, Settled, Wakeup};
 
 /// One step of a script.
 #[derive(Debug, Clone)]
 enum Step {
     Add { key: u8, priority: Priority, after: Option<u64> },
     Take,
-    Finish { which: prop::sample::Index, outcome: Outcome },
+    Finish { which: prop::sample::Index, requeue: Requeue },
     Pass { millis: u64 },
 }
 
@@ -36,7 +36,7 @@ enum Fact {
     },
     Finished {
         key: u8,
-        outcome: Outcome,
+        requeue: Requeue,
         settled: Settled,
     },
 }
@@ -59,18 +59,18 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let priority = prop::sample::select(Priority::ALL.to_vec());
     let after = prop_oneof![4 => Just(None), 1 => (0u64..3_000).prop_map(Some)];
     let millis = || 0u64..4_000;
-    let outcome = prop_oneof![
-        4 => Just(Outcome::Done),
-        4 => Just(Outcome::Failed),
-        1 => Just(Outcome::Hindered),
-        1 => millis().prop_map(|millis| Outcome::Again(Duration::from_millis(millis))),
-        1 => millis().prop_map(|millis| Outcome::Hold(Duration::from_millis(millis))),
-        1 => Just(Outcome::GaveUp),
+    let requeue = prop_oneof![
+        4 => Just(Requeue::Forget),
+        4 => Just(Requeue::RateLimited),
+        1 => Just(Requeue::Hindered),
+        1 => millis().prop_map(|millis| Requeue::After(Duration::from_millis(millis))),
+        1 => millis().prop_map(|millis| Requeue::NotBefore(Duration::from_millis(millis))),
+        1 => Just(Requeue::GiveUp),
     ];
     let step = prop_oneof![
         5 => (0..KEYS, priority, after).prop_map(|(key, priority, after)| Step::Add { key, priority, after }),
         4 => Just(Step::Take),
-        3 => (any::<prop::sample::Index>(), outcome).prop_map(|(which, outcome)| Step::Finish { which, outcome }),
+        3 => (any::<prop::sample::Index>(), requeue).prop_map(|(which, requeue)| Step::Finish { which, requeue }),
         2 => millis().prop_map(|millis| Step::Pass { millis }),
     ];
     prop::collection::vec(step, 1..200)
@@ -108,7 +108,7 @@ fn play(options: QueueOptions, script: Vec<Step>) -> Run {
     let start = Instant::now();
     let mut order = Order::new(&options, start);
     let mut run = Run { options, start, facts: Vec::new(), most: 0, left: 0, resting: 0 };
-    let (mut now, mut running, mut dice) = (start, Vec::new(), 0.0);
+    let (mut now, mut running, mut random) = (start, Vec::new(), 0.0);
     for step in script {
         match step {
             Step::Add { key: n, priority, after } => {
@@ -118,11 +118,11 @@ fn play(options: QueueOptions, script: Vec<Step>) -> Run {
                 run.facts.push((now - start, Fact::Added { key: n, priority, due }));
             }
             Step::Take => _ = run.take(&mut order, &mut running, now),
-            Step::Finish { which, outcome } if !running.is_empty() => {
+            Step::Finish { which, requeue } if !running.is_empty() => {
                 let (n, ticket) = running.swap_remove(which.index(running.len()));
-                dice = (dice + 0.618) % 1.0;
-                let settled = order.finish(ticket, outcome, now, dice);
-                run.facts.push((now - start, Fact::Finished { key: n, outcome, settled }));
+                random = (random + 0.618) % 1.0;
+                let settled = order.done(ticket, requeue, now, random);
+                run.facts.push((now - start, Fact::Finished { key: n, requeue, settled }));
             }
             Step::Finish { .. } => {}
             Step::Pass { millis } => now += Duration::from_millis(millis),
@@ -131,8 +131,8 @@ fn play(options: QueueOptions, script: Vec<Step>) -> Run {
     }
     loop {
         for (n, ticket) in running.drain(..) {
-            let settled = order.finish(ticket, Outcome::Done, now, 0.0);
-            run.facts.push((now - start, Fact::Finished { key: n, outcome: Outcome::Done, settled }));
+            let settled = order.done(ticket, Requeue::Forget, now, 0.0);
+            run.facts.push((now - start, Fact::Finished { key: n, requeue: Requeue::Forget, settled }));
         }
         match run.take(&mut order, &mut running, now) {
             Take::Key => {}
@@ -248,17 +248,17 @@ proptest! {
                     }
                     (known.running, known.changed, known.resting) = (true, false, false);
                 }
-                Fact::Finished { key, outcome, settled } => {
+                Fact::Finished { key, requeue, settled } => {
                     let known = known.entry(*key).or_default();
                     known.running = false;
                     let ends = |failures| backoff.max_retries.is_some_and(|most| failures > most);
-                    match outcome {
-                        Outcome::Done | Outcome::Again(_) => (known.failures, known.hindered) = (0, 0),
-                        Outcome::Failed | Outcome::GaveUp => known.failures += 1,
-                        Outcome::Hindered => known.hindered += 1,
-                        Outcome::Hold(_) => {}
+                    match requeue {
+                        Requeue::Forget | Requeue::After(_) => (known.failures, known.hindered) = (0, 0),
+                        Requeue::RateLimited | Requeue::GiveUp => known.failures += 1,
+                        Requeue::Hindered => known.hindered += 1,
+                        Requeue::NotBefore(_) => {}
                     }
-                    let rests = *outcome == Outcome::GaveUp || *outcome == Outcome::Failed && ends(known.failures);
+                    let rests = *requeue == Requeue::GiveUp || *requeue == Requeue::RateLimited && ends(known.failures);
                     if rests && known.changed {
                         (known.failures, known.hindered) = (0, 0);
                     }
@@ -267,14 +267,14 @@ proptest! {
                         prop_assert_eq!(*settled, Settled::GaveUp { failures: known.failures });
                     }
                     let least = backoff.delay(known.failures).mul_f64(1.0 - backoff.jitter) - Duration::from_nanos(known.failures.min(1).into());
-                    known.backoff = match outcome {
+                    known.backoff = match requeue {
                         // Counted from the beginning of the run, which is never less than one step before its end.
-                        Outcome::Hindered => Some(*at + backoff.delay(1).mul_f64(1.0 - backoff.jitter) - Duration::from_nanos(1)),
-                        Outcome::Failed if !rests => Some(*at + least),
-                        Outcome::Hold(span) => Some(*at + *span),
+                        Requeue::Hindered => Some(*at + backoff.delay(1).mul_f64(1.0 - backoff.jitter) - Duration::from_nanos(1)),
+                        Requeue::RateLimited if !rests => Some(*at + least),
+                        Requeue::NotBefore(span) => Some(*at + *span),
                         _ => None,
                     };
-                    known.changed_in_backoff = known.changed && !matches!(outcome, Outcome::Hold(_));
+                    known.changed_in_backoff = known.changed && !matches!(requeue, Requeue::NotBefore(_));
                 }
             }
         }
@@ -344,7 +344,7 @@ proptest! {
                 let expect = model.iter_mut().rev().find_map(VecDeque::pop_front);
                 let Next::Take(taken) = order.next(start) else { panic!("something is ready") };
                 prop_assert_eq!(Some(number(&taken.key)), expect);
-                order.finish(taken.ticket, Outcome::Done, start, 0.0);
+                order.done(taken.ticket, Requeue::Forget, start, 0.0);
             }
         }
     }
@@ -383,9 +383,9 @@ proptest! {
                     let earliest = due.remove(key).into_iter().chain(again.remove(key)).min();
                     prop_assert!(earliest.is_some_and(|due| due <= *at), "{key} ran at {at:?}, due {earliest:?}");
                 }
-                Fact::Finished { key, outcome: Outcome::Again(span), .. } => _ = again.insert(*key, *at + *span),
+                Fact::Finished { key, requeue: Requeue::After(span), .. } => _ = again.insert(*key, *at + *span),
                 // How long these wait at least is asked above.
-                Fact::Finished { key, outcome: Outcome::Failed | Outcome::Hindered | Outcome::Hold(_), .. } => _ = again.insert(*key, *at),
+                Fact::Finished { key, requeue: Requeue::RateLimited | Requeue::Hindered | Requeue::NotBefore(_), .. } => _ = again.insert(*key, *at),
                 Fact::Finished { .. } => {}
             }
         }

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use konverge_core::ObjectKey;
 
-use super::{Added, Backoff, Outcome, Priority, QueueOptions, Wakeup};
+use super::{Added, Backoff, Priority, QueueOptions, Requeue, Wakeup};
 
 const TICK: Duration = Duration::from_millis(10);
 
-/// Failing keys come back after a tick; no dice, which would differ from one schedule to the next.
+/// Failing keys come back after a tick; no jitter, which would differ from one schedule to the next.
 fn options() -> QueueOptions {
     let backoff = Backoff { initial: TICK, max: TICK, jitter: 0.0, ..Backoff::default() };
     QueueOptions { backoff, ..QueueOptions::default() }
@@ -188,10 +188,10 @@ macro_rules! scenarios {
                 }
             }
 
-            fn reconcile(&self, job: Job<'_, (), World>, outcome: Option<Outcome>) {
+            fn reconcile(&self, job: Job<'_, (), World>, requeue: Option<Requeue>) {
                 self.run(&job);
-                match outcome {
-                    Some(outcome) => _ = job.finish(outcome),
+                match requeue {
+                    Some(requeue) => _ = job.done(requeue),
                     None => drop(job),
                 }
             }
@@ -206,18 +206,18 @@ macro_rules! scenarios {
             /// A worker until the queue ends, as it works in earnest: it exchanges one job for the next.
             fn work(&self) {
                 let mut ready = None;
-                while let Some(job) = ready.take().or_else(|| block_on(self.queue.next())) {
+                while let Some(job) = ready.take().or_else(|| block_on(self.queue.get())) {
                     self.run(&job);
-                    ready = job.exchange(Outcome::Done, self.world.now()).1;
+                    ready = job.done_and_get(Requeue::Forget, self.world.now()).1;
                 }
             }
 
             /// A worker that closes the queue once this many reconciles have finished, and every key was seen.
             fn work_until(&self, finished: usize) {
-                while let Some(job) = block_on(self.queue.next()) {
-                    self.reconcile(job, Some(Outcome::Done));
+                while let Some(job) = block_on(self.queue.get()) {
+                    self.reconcile(job, Some(Requeue::Forget));
                     if self.cluster.finished.load(SeqCst) >= finished {
-                        self.queue.close();
+                        self.queue.shutdown();
                     }
                 }
             }
@@ -239,7 +239,7 @@ macro_rules! scenarios {
             let other = scene.spawn(|scene| scene.add(0, None));
             scene.add(keys - 1, None);
             join([other]);
-            scene.queue.close();
+            scene.queue.shutdown();
             join([worker]);
             scene.cluster.check_nothing_lost();
             scene.cluster.check_nothing_needless();
@@ -250,7 +250,7 @@ macro_rules! scenarios {
             let scene = Scene::new();
             let workers: Vec<_> = (0..workers).map(|_| scene.spawn(|scene| scene.work())).collect();
             (0..keys).for_each(|n| scene.add(n, None));
-            scene.queue.close();
+            scene.queue.shutdown();
             join(workers);
             scene.cluster.check_nothing_lost();
             scene.cluster.check_nothing_needless();
@@ -261,11 +261,11 @@ macro_rules! scenarios {
             let scene = Scene::new();
             let leaver = scene.spawn(|scene| {
                 block_on(async {
-                    let mut next = pin!(scene.queue.next());
+                    let mut next = pin!(scene.queue.get());
                     let first = std::future::poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await;
                     if let Poll::Ready(Some(job)) = first {
-                        scene.reconcile(job, Some(Outcome::Done));
-                        scene.queue.close();
+                        scene.reconcile(job, Some(Requeue::Forget));
+                        scene.queue.shutdown();
                     }
                 });
             });
@@ -296,7 +296,7 @@ macro_rules! scenarios {
             let worker = |_| {
                 let second = Arc::clone(&second);
                 scene.spawn(move |scene| {
-                    let job = block_on(scene.queue.next()).expect("nobody closes it");
+                    let job = block_on(scene.queue.get()).expect("nobody closes it");
                     let (done, called) = &*second;
                     if job.key() == &key(1) {
                         *done.lock().expect("no test panics and goes on") = true;
@@ -307,7 +307,7 @@ macro_rules! scenarios {
                             done = called.wait(done).expect("no test panics and goes on");
                         }
                     }
-                    job.finish(Outcome::Done);
+                    job.done(Requeue::Forget);
                 })
             };
             let workers: Vec<_> = (0..2).map(worker).collect();
@@ -322,7 +322,7 @@ macro_rules! scenarios {
         pub fn a_dropped_job_comes_back() {
             let scene = Scene::new();
             scene.add(0, None);
-            let job = block_on(scene.queue.next()).expect("it is open");
+            let job = block_on(scene.queue.get()).expect("it is open");
             let worker = scene.spawn(|scene| scene.work_until(2));
             scene.reconcile(job, None);
             scene.world.turn(TICK);
@@ -336,7 +336,7 @@ macro_rules! scenarios {
             let scene = Scene::new();
             let worker = scene.spawn(|scene| scene.work());
             let closer = scene.spawn(|scene| {
-                scene.queue.close();
+                scene.queue.shutdown();
                 block_on(scene.queue.drained());
                 assert!(scene.cluster.objects.iter().all(|object| !object.running.load(SeqCst)));
             });
@@ -478,10 +478,11 @@ mod random {
             let workers: Vec<_> = (0..3)
                 .map(|n| {
                     scene.spawn(move |scene| {
-                        let outcomes = [Some(Outcome::Failed), Some(Outcome::Again(TICK)), None, Some(Outcome::GaveUp)];
+                        let outcomes =
+                            [Some(Requeue::RateLimited), Some(Requeue::After(TICK)), None, Some(Requeue::GiveUp)];
                         let mut outcomes = outcomes.into_iter().skip(n);
-                        while let Some(job) = block_on(scene.queue.next()) {
-                            scene.reconcile(job, outcomes.next().unwrap_or(Some(Outcome::Done)));
+                        while let Some(job) = block_on(scene.queue.get()) {
+                            scene.reconcile(job, outcomes.next().unwrap_or(Some(Requeue::Forget)));
                         }
                     })
                 })
@@ -498,7 +499,7 @@ mod random {
             join(producers);
             // What is due when the queue is closed is still served, and by now every wakeup is due.
             scene.world.turn(TICK);
-            scene.queue.close();
+            scene.queue.shutdown();
             join(workers);
             scene.cluster.check_nothing_lost();
         });

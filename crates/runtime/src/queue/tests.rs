@@ -29,7 +29,7 @@ fn add<P: Platform>(queue: &Queue<usize, P>, n: usize, after: Option<Duration>) 
 }
 
 async fn next(queue: &Queue<usize>) -> Job<'_, usize> {
-    queue.next().await.expect("it is open")
+    queue.get().await.expect("it is open")
 }
 
 /// Milliseconds since `start`, on tokio's clock.
@@ -46,9 +46,9 @@ async fn delayed_keys_come_when_they_are_due() {
     for (n, at) in [(2, 100), (3, 200), (1, 300), (4, 86_400_000)] {
         let job = next(&queue).await;
         assert_eq!((job.key(), since(start), job.waited()), (&key(n), at, Duration::ZERO));
-        job.finish(Outcome::Done);
+        job.done(Requeue::Forget);
     }
-    assert!(queue.next().now_or_never().is_none());
+    assert!(queue.get().now_or_never().is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,7 +65,7 @@ async fn a_sleeping_worker_is_woken_for_an_earlier_key() {
         for (n, at) in [(2, 50), (3, 70), (1, 1_000)] {
             let job = next(&queue).await;
             assert_eq!((job.key(), since(start)), (&key(n), at));
-            job.finish(Outcome::Done);
+            job.done(Requeue::Forget);
         }
     };
     tokio::join!(adder, worker);
@@ -76,7 +76,7 @@ async fn a_worker_that_stops_waiting_loses_nothing() {
     let queue = Queue::new(&options());
     add(&queue, 1, Some(MILLI * 100));
     for _ in 0..9 {
-        assert!(timeout(MILLI * 10, queue.next()).await.is_err());
+        assert!(timeout(MILLI * 10, queue.get()).await.is_err());
     }
     add(&queue, 2, None);
     for n in [2, 1] {
@@ -90,19 +90,19 @@ async fn a_worker_that_stops_waiting_loses_nothing() {
 async fn outcomes_lead_where_they_say() {
     let (queue, start) = (Queue::new(&options()), time::Instant::now());
     add(&queue, 1, None);
-    let finish = async |outcome, at, attempt| {
+    let finish = async |requeue, at, attempt| {
         let job = next(&queue).await;
-        assert_eq!((since(start), job.attempt()), (at, attempt), "{outcome:?}");
-        job.finish(outcome)
+        assert_eq!((since(start), job.attempt()), (at, attempt), "{requeue:?}");
+        job.done(requeue)
     };
     let waits = |at: u64, failures| Settled::Waits { until: (start + MILLI * at as u32).into_std(), failures };
-    assert_eq!(finish(Outcome::Failed, 0, 1).await, waits(100, 1));
-    assert_eq!(finish(Outcome::Hold(MILLI * 500), 100, 2).await, waits(600, 1));
-    assert_eq!(finish(Outcome::Again(MILLI * 50), 600, 2).await, waits(650, 0));
-    assert_eq!(finish(Outcome::GaveUp, 650, 1).await, Settled::GaveUp { failures: 1 });
+    assert_eq!(finish(Requeue::RateLimited, 0, 1).await, waits(100, 1));
+    assert_eq!(finish(Requeue::NotBefore(MILLI * 500), 100, 2).await, waits(600, 1));
+    assert_eq!(finish(Requeue::After(MILLI * 50), 600, 2).await, waits(650, 0));
+    assert_eq!(finish(Requeue::GiveUp, 650, 1).await, Settled::GaveUp { failures: 1 });
     assert_eq!(queue.stats().resting, 1);
     add(&queue, 1, None);
-    assert_eq!(finish(Outcome::Done, 650, 1).await, Settled::Idle);
+    assert_eq!(finish(Requeue::Forget, 650, 1).await, Settled::Idle);
     assert_eq!(queue.stats(), QueueStats { adds: 5, retries: 1, ..QueueStats::default() });
 }
 
@@ -113,23 +113,23 @@ async fn a_job_is_exchanged_for_the_next_that_is_ready() {
     add(&queue, 2, None);
     let first = next(&queue).await;
     let now = tokio::time::Instant::now().into_std();
-    let (settled, second) = first.exchange(Outcome::Done, now);
+    let (settled, second) = first.done_and_get(Requeue::Forget, now);
     let second = second.expect("another key is ready");
     assert_eq!((settled, second.key()), (Settled::Idle, &key(2)));
     // A key that fails is not its own successor before it is due.
-    let (settled, third) = second.exchange(Outcome::Failed, now);
+    let (settled, third) = second.done_and_get(Requeue::RateLimited, now);
     assert!(matches!(settled, Settled::Waits { failures: 1, .. }) && third.is_none(), "{settled:?} {third:?}");
     let again = next(&queue).await;
     assert_eq!((again.key(), again.attempt()), (&key(2), 2));
     // One that was woken while it ran is, and the last one out of a closed queue ends everybody's wait.
     add(&queue, 2, None);
-    let (settled, again) = again.exchange(Outcome::Done, now);
+    let (settled, again) = again.done_and_get(Requeue::Forget, now);
     assert_eq!((settled, again.as_ref().map(Job::attempt)), (Settled::Ready, Some(1)));
     let ends = queue.clone();
-    let waits = tokio::spawn(async move { ends.next().await.is_none() });
+    let waits = tokio::spawn(async move { ends.get().await.is_none() });
     tokio::task::yield_now().await;
-    queue.close();
-    assert!(again.is_some_and(|again| matches!(again.exchange(Outcome::Done, now), (Settled::Idle, None))));
+    queue.shutdown();
+    assert!(again.is_some_and(|again| matches!(again.done_and_get(Requeue::Forget, now), (Settled::Idle, None))));
     assert!(waits.await.expect("it does not panic"));
 }
 
@@ -148,7 +148,7 @@ async fn a_panic_or_a_cancelled_task_fails_the_job_and_no_more() {
         let job = next(&other).await;
         took.send(job.attempt()).expect("the test waits for it");
         std::future::pending::<()>().await;
-        job.finish(Outcome::Done)
+        job.done(Requeue::Forget)
     });
     assert_eq!(taken.await, Ok(2));
     task.abort();
@@ -156,7 +156,7 @@ async fn a_panic_or_a_cancelled_task_fails_the_job_and_no_more() {
 
     let job = next(&queue).await;
     assert_eq!(job.attempt(), 3);
-    assert_eq!(job.finish(Outcome::Failed), Settled::GaveUp { failures: 3 });
+    assert_eq!(job.done(Requeue::RateLimited), Settled::GaveUp { failures: 3 });
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,25 +169,25 @@ async fn closing_drains_and_stopping_does_not() {
         add(&queue, 3, Some(MILLI));
         add(&queue, 1, None);
         match stop {
-            true => queue.stop(),
-            false => queue.close(),
+            true => queue.shutdown_now(),
+            false => queue.shutdown(),
         }
         assert_eq!(queue.add(&key(4), Wakeup::new(Priority::Urgent, 4)), Added::Closed);
         let mut drained = pin!(queue.drained());
         assert!(drained.as_mut().now_or_never().is_none());
         let worker = async {
             let mut taken: Vec<usize> = Vec::new();
-            while let Some(job) = queue.next().await {
+            while let Some(job) = queue.get().await {
                 taken.push(job.causes().iter().copied().sum());
-                job.finish(Outcome::Failed);
+                job.done(Requeue::RateLimited);
             }
             taken
         };
-        let (taken, settled) = tokio::join!(worker, async { running.finish(Outcome::Again(MILLI)) });
+        let (taken, settled) = tokio::join!(worker, async { running.done(Requeue::After(MILLI)) });
         assert_eq!(settled, if stop { Settled::Idle } else { Settled::Ready });
         assert_eq!(taken, expect);
         drained.await;
-        assert!(queue.next().await.is_none());
+        assert!(queue.get().await.is_none());
     };
     check(false, &[2, 1]).await;
     check(true, &[]).await;
@@ -219,7 +219,7 @@ async fn stats_show_what_is_there() {
     assert_eq!((first.waited(), second.waited(), second.priority()), (Duration::ZERO, MILLI * 30, Priority::Change));
     assert_eq!(queue.overdue(MILLI * 9).len(), 2);
     assert_eq!(queue.overdue(MILLI * 10), [(first.key().clone(), MILLI * 40)]);
-    first.finish(Outcome::Done);
+    first.done(Requeue::Forget);
     assert_eq!(queue.stats().longest_running, Some(MILLI * 10));
     assert_eq!(queue.overdue(MILLI * 10), []);
     assert!(queue.forget(&key(9)) && !queue.forget(&key(2)));
@@ -233,7 +233,7 @@ async fn a_rate_spreads_reconciles_over_time() {
     (0..4).for_each(|n| add(&queue, n, None));
     let mut times = Vec::new();
     for _ in 0..4 {
-        next(&queue).await.finish(Outcome::Done);
+        next(&queue).await.done(Requeue::Forget);
         times.push(since(start));
     }
     assert_eq!(times, [0, 0, 100, 200]);
@@ -253,7 +253,7 @@ impl Wake for Counter {
 async fn one_worker_is_woken_for_each_key() {
     let queue = Queue::new(&options());
     let counters: Vec<Arc<Counter>> = (0..8).map(|_| Arc::default()).collect();
-    let mut waiting: Vec<_> = (0..8).map(|_| Some(Box::pin(queue.next()))).collect();
+    let mut waiting: Vec<_> = (0..8).map(|_| Some(Box::pin(queue.get()))).collect();
     // Everybody who still waits looks; those who got a job are gone.
     let mut look = || {
         let mut jobs = Vec::new();
@@ -288,10 +288,10 @@ async fn one_worker_is_woken_for_each_key() {
     assert_eq!(woken(), 1);
     assert_eq!((look().len(), woken()), (1, 1));
     // A job that ends wakes nobody, unless its key is due again.
-    jobs.into_iter().for_each(|job| _ = job.finish(Outcome::Done));
+    jobs.into_iter().for_each(|job| _ = job.done(Requeue::Forget));
     assert_eq!((look().len(), woken()), (0, 0));
     // Everybody to hear that it is over.
-    queue.close();
+    queue.shutdown();
     assert_eq!((woken(), look().len()), (4, 0));
 }
 
@@ -304,7 +304,7 @@ async fn a_full_queue_does_not_keep_the_thread() {
         let mut count = 0u64;
         while !stop.load(SeqCst) {
             add(&queue, 1, None);
-            next(&queue).await.finish(Outcome::Done);
+            next(&queue).await.done(Requeue::Forget);
             count += 1;
         }
         count
@@ -331,24 +331,24 @@ async fn under_load_no_key_is_lost_or_runs_twice() {
             let (queue, running, versions, seen) = (queue.clone(), running.clone(), versions.clone(), seen.clone());
             tokio::spawn(async move {
                 let mut round = worker;
-                while let Some(job) = queue.next().await {
+                while let Some(job) = queue.get().await {
                     let n: usize = job.key().name().parse().expect("keys are numbers here");
                     assert!(!running[n].swap(true, SeqCst), "{n} runs twice at a time");
                     let version = versions[n].load(SeqCst);
                     tokio::task::yield_now().await;
                     round += 1;
-                    let outcome = match round % 7 {
-                        0 => Outcome::Failed,
-                        1 => Outcome::Again(MILLI),
-                        _ => Outcome::Done,
+                    let requeue = match round % 7 {
+                        0 => Requeue::RateLimited,
+                        1 => Requeue::After(MILLI),
+                        _ => Requeue::Forget,
                     };
-                    if outcome == Outcome::Done {
+                    if requeue == Requeue::Forget {
                         seen.lock().expect("nobody panics").insert(n, version);
                     }
                     running[n].store(false, SeqCst);
                     match round % 11 {
-                        0 if outcome == Outcome::Failed => drop(job),
-                        _ => _ = job.finish(outcome),
+                        0 if requeue == Requeue::RateLimited => drop(job),
+                        _ => _ = job.done(requeue),
                     }
                 }
             })
@@ -382,7 +382,7 @@ async fn under_load_no_key_is_lost_or_runs_twice() {
         }
     };
     timeout(Duration::from_secs(30), wait).await.expect("every version of every key is reconciled");
-    queue.stop();
+    queue.shutdown_now();
     queue.drained().await;
     for worker in workers {
         worker.await.expect("a worker does not panic");
@@ -396,8 +396,8 @@ fn handles_and_jobs_go_anywhere() {
     anywhere::<Queue<String>>();
     anywhere::<Job<'_, String>>();
     let queue = Queue::<String>::new(&options());
-    let next: Pin<Box<dyn Future<Output = _>>> = Box::pin(queue.next());
+    let next: Pin<Box<dyn Future<Output = _>>> = Box::pin(queue.get());
     drop(next);
-    sendable(&queue.next());
+    sendable(&queue.get());
     sendable(&queue.drained());
 }

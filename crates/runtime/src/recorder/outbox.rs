@@ -10,6 +10,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::journal::Recorded;
+use crate::token_bucket::TokenBucket;
 use crate::write::Digest;
 
 /// How the outbox paces itself.
@@ -68,19 +69,13 @@ struct Entry {
     attempts: u32,
 }
 
-#[derive(Debug)]
-struct Bucket {
-    tokens: u32,
-    since: Timestamp,
-}
-
 /// All that has to be written.
 #[derive(Debug)]
 pub(super) struct Outbox {
     pace: Pace,
     entries: HashMap<u64, Entry>,
     due: BTreeSet<(Timestamp, u64)>,
-    buckets: HashMap<Digest, Bucket>,
+    buckets: HashMap<Digest, TokenBucket>,
 }
 
 /// More events at once than these are not written: a cluster has better things to do.
@@ -182,11 +177,7 @@ impl Outbox {
     pub fn sweep(&mut self, now: Timestamp) {
         let over: Vec<u64> = self.entries.keys().copied().filter(|id| self.is_over(*id, now)).collect();
         over.iter().for_each(|id| drop(self.entries.remove(id)));
-        let Pace { burst, refill, .. } = self.pace;
-        self.buckets.retain(|_, bucket| {
-            bucket.refill(burst, refill, now);
-            bucket.tokens < burst
-        });
+        self.buckets.retain(|_, bucket| !bucket.is_full(tick(now)));
     }
 
     fn schedule(&mut self, id: u64, due: Timestamp) {
@@ -205,24 +196,14 @@ impl Outbox {
 
     fn may_create(&mut self, subject: Digest, now: Timestamp) -> bool {
         let Pace { burst, refill, .. } = self.pace;
-        let bucket = self.buckets.entry(subject).or_insert(Bucket { tokens: burst, since: now });
-        bucket.refill(burst, refill, now);
-        let may = bucket.tokens > 0;
-        bucket.tokens = bucket.tokens.saturating_sub(1);
-        may
+        let bucket = || TokenBucket::new(refill.unsigned_abs(), burst);
+        self.buckets.entry(subject).or_insert_with(bucket).try_take(tick(now))
     }
 }
 
-impl Bucket {
-    fn refill(&mut self, burst: u32, refill: SignedDuration, now: Timestamp) {
-        while self.tokens < burst && now.duration_since(self.since) >= refill {
-            self.tokens += 1;
-            self.since += refill;
-        }
-        if self.tokens == burst {
-            self.since = now;
-        }
-    }
+/// A time in the ticks of token buckets. Before 1970 is as good as then.
+fn tick(time: Timestamp) -> u64 {
+    u64::try_from(time.as_nanosecond()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ fn a_delete_is_never_filtered_away() {
     let never = Trigger::itself("Deployment").when(Predicate::always().not());
     let gone = Change::deleted(object(|_| ()), Origin::Relist);
     assert_eq!(never.wakeups(&gone).len(), 1);
-    assert_eq!(never.wakeups(&gone)[0].cause.what, What::Deleted);
+    assert_eq!(never.wakeups(&gone)[0].1.cause.what, What::Deleted);
     let new = Change::created(object(|_| ()), Origin::Watch);
     assert_eq!(never.wakeups(&new).len(), 1, "nor is one that is new");
     assert!(never.wakeups(&update(|_| ())).is_empty());
@@ -81,7 +81,7 @@ fn a_delete_is_never_filtered_away() {
 #[test]
 fn whom() {
     let keys = |trigger: &Trigger, change: &Change| -> Vec<String> {
-        trigger.wakeups(change).into_iter().map(|wakeup| wakeup.key.to_string()).collect()
+        trigger.wakeups(change).into_iter().map(|(key, _)| key.to_string()).collect()
     };
     let moved = update(|json| json["metadata"]["ownerReferences"][1]["name"] = "other".into());
     let mapped = Trigger::mapped("Deployment", |object| vec![ObjectKey::new(None, &object.label("app").unwrap())]);
@@ -101,7 +101,7 @@ fn whom() {
 #[test]
 fn causes() {
     let trigger = Trigger::itself("Deployment");
-    let cause = |change: &Change| trigger.wakeups(change).remove(0).cause.to_string();
+    let cause = |change: &Change| trigger.wakeups(change).remove(0).1.cause.to_string();
     let of = |edit: fn(&mut Value)| cause(&update(edit));
     for (found, expect) in [
         (of(|_| ()), "Deployment default/web changed"),
@@ -127,14 +127,14 @@ fn causes() {
         assert_eq!(found, expect);
     }
     let many = update(|json| (0..50).for_each(|at| json["spec"][format!("f{at}")] = at.into()));
-    let wakeup = trigger.wakeups(&many).remove(0);
+    let (_, wakeup) = trigger.wakeups(&many).remove(0);
     let What::Updated { changed } = &wakeup.cause.what else { panic!("an update") };
     assert_eq!(changed.len(), FIELDS);
 }
 
 #[test]
 fn only_what_was_there_at_the_start_is_no_change() {
-    let urgency = |change| Trigger::itself("Deployment").wakeups(&change).remove(0).priority;
+    let urgency = |change| Trigger::itself("Deployment").wakeups(&change).remove(0).1.priority;
     let (one, other) = (|| object(|_| ()), || object(|json| json["metadata"]["resourceVersion"] = "2".into()));
     for (change, expect) in [
         (Change::created(one(), Origin::Initial), Priority::Resync),
@@ -154,7 +154,7 @@ fn some_objects_are_urgent_when_they_change() {
     let gold: Which = Arc::new(|object| object.label("tier").as_deref() == Some("gold"));
     let trigger = Trigger::itself("Deployment").urgent(Some(gold));
     let tier = |tier: &str| object(|json| json["metadata"]["labels"] = serde_json::json!({"tier": tier}));
-    let urgency = |change| trigger.wakeups(&change).remove(0).priority;
+    let urgency = |change| trigger.wakeups(&change).remove(0).1.priority;
     assert_eq!(urgency(Change::created(tier("gold"), Origin::Watch)), Priority::Urgent);
     assert_eq!(urgency(Change::deleted(tier("gold"), Origin::Watch)), Priority::Urgent);
     assert_eq!(urgency(Change::created(tier("tin"), Origin::Watch)), Priority::Change);
@@ -163,5 +163,5 @@ fn some_objects_are_urgent_when_they_change() {
     // One that panics is as good as none.
     let broken: Which = Arc::new(|_| panic!("no idea"));
     let change = Change::created(tier("gold"), Origin::Watch);
-    assert_eq!(Trigger::itself("Deployment").urgent(Some(broken)).wakeups(&change)[0].priority, Priority::Change);
+    assert_eq!(Trigger::itself("Deployment").urgent(Some(broken)).wakeups(&change)[0].1.priority, Priority::Change);
 }

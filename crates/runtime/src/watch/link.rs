@@ -17,7 +17,7 @@ use tower_service::Service;
 use super::pace::Pace;
 use super::pulse::{Pulse, Renewal};
 use crate::connect::MayBeHalfOpen;
-use crate::error::retry_after;
+use crate::retry::retry_after;
 
 /// How long a server may take until it begins to answer. It does so at once unless it, or the way to it, is stuck.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -71,11 +71,11 @@ pub(crate) enum Ended {
 pub(crate) struct Link {
     client: Client,
     notes: Arc<Notes>,
-    observer: Arc<dyn Observe>,
+    events: Arc<dyn LinkEvents>,
 }
 
-/// Who wants to know what requests do.
-pub(crate) trait Observe: Send + Sync + 'static {
+/// Told what the requests of a watch do.
+pub(crate) trait LinkEvents: Send + Sync + 'static {
     /// A list begins, as a request of its own or as the first part of a watch: it will show at least what the server
     /// has now.
     fn list_sent(&self);
@@ -178,9 +178,9 @@ impl Notes {
 
 impl Link {
     /// A client for one watch.
-    pub fn client(client: Client, notes: Arc<Notes>, observer: Arc<dyn Observe>) -> Client {
+    pub fn client(client: Client, notes: Arc<Notes>, events: Arc<dyn LinkEvents>) -> Client {
         let namespace = client.default_namespace().to_owned();
-        Client::new(Self { client, notes, observer }, namespace)
+        Client::new(Self { client, notes, events }, namespace)
     }
 
     async fn send(self, mut request: Request<Body>) -> Result<Response<Pulse>, kube::Error> {
@@ -199,7 +199,7 @@ impl Link {
             tokio::time::sleep_until(leave).await;
             if streams || !watches {
                 self.notes.set_list_version((!streams).then_some(u64::MAX));
-                self.observer.list_sent();
+                self.events.list_sent();
             }
         }
         let ended = {
@@ -230,7 +230,7 @@ impl Link {
                     seen.well_since = Some(now);
                 }
                 drop(seen);
-                self.observer.watch_opened();
+                self.events.watch_opened();
                 let may_be_half_open = response.extensions().get::<MayBeHalfOpen>();
                 let renewal = may_be_half_open.map(|_| Renewal { after: self.notes.renew_after, brief });
                 return Ok(response.map(|body| Pulse::of_watch(body, self.notes, now, renewal)));

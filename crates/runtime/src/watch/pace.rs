@@ -1,9 +1,11 @@
-//! How fast a watch may ask. In: what happened, the time, a throw of the dice. Out: how long to wait. Pure: it never
+//! How fast a watch may ask. In: what happened, the time, a random number. Out: how long to wait. Pure: it never
 //! sleeps and never asks the clock.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::token_bucket::{TokenBucket, ticks};
 
 /// Waits between attempts that fail: the first one, and how far doubling goes. What client-go does.
 const FIRST: Duration = Duration::from_millis(800);
@@ -20,12 +22,12 @@ const REFILL: Duration = Duration::from_secs(1);
 
 /// The waits between failures of one watch.
 #[derive(Debug, Default)]
-pub(crate) struct Backoff {
+pub(crate) struct WatchBackoff {
     failures: u32,
     healthy_since: Option<Instant>,
 }
 
-impl Backoff {
+impl WatchBackoff {
     /// The server answered, and the watch is open.
     pub fn opened(&mut self, now: Instant) {
         self.healthy_since.get_or_insert(now);
@@ -36,17 +38,17 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// How long to wait after a failure. `dice` is between 0 and 1: the wait is up to twice its base, so that many
+    /// How long to wait after a failure. `random` is between 0 and 1: the wait is up to twice its base, so that many
     /// watches that failed together do not come back together. It counts from when the server was `asked`, or one that
     /// hangs would be waited for twice; but at least as long as after a first failure.
-    pub fn failed(&mut self, now: Instant, asked: Instant, dice: f64, longest: Option<Duration>) -> Duration {
+    pub fn failed(&mut self, now: Instant, asked: Instant, random: f64, longest: Option<Duration>) -> Duration {
         if self.healthy_since.take().is_some_and(|since| now.duration_since(since) >= PROVEN) {
             self.failures = 0;
         }
         let longest = longest.unwrap_or(LONGEST);
         let base = FIRST.saturating_mul(1 << self.failures.min(16)).min(longest);
         self.failures = self.failures.saturating_add(1);
-        let jittered = |base: Duration| base.mul_f64(1.0 + dice.clamp(0.0, 1.0)).min(longest.max(FIRST));
+        let jittered = |base: Duration| base.mul_f64(1.0 + random.clamp(0.0, 1.0)).min(longest.max(FIRST));
         jittered(base).saturating_sub(now.saturating_duration_since(asked)).max(jittered(FIRST.min(base)))
     }
 
@@ -59,20 +61,23 @@ impl Backoff {
 /// Keeps requests apart even when each of them succeeds, as when a server closes every watch at once.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// When all of the burst is there again.
-    full_at: Option<Instant>,
+    bucket: TokenBucket,
+    /// Tick zero: the first request.
+    start: Option<Instant>,
 }
 
 impl Pace {
     pub fn new() -> Self {
-        Self { full_at: None }
+        Self { bucket: TokenBucket::new(REFILL, BURST), start: None }
     }
 
-    /// Takes leave for one request, and says when it may be sent.
+    /// Plans one request, and says when it may be sent.
     pub fn take(&mut self, now: Instant) -> Instant {
-        let full_at = self.full_at.unwrap_or(now).max(now) + REFILL;
-        self.full_at = Some(full_at);
-        (full_at - REFILL * BURST).max(now)
+        let start = *self.start.get_or_insert(now);
+        let tick = ticks(now.saturating_duration_since(start));
+        let allowed = self.bucket.next_at().max(tick);
+        self.bucket.take(tick);
+        start + Duration::from_nanos(allowed)
     }
 }
 
@@ -83,22 +88,22 @@ mod tests {
     #[test]
     fn waits_double_and_are_jittered() {
         let now = Instant::now();
-        for (dice, expect) in [
+        for (random, expect) in [
             (0.0, [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]),
             (0.5, [1.2, 2.4, 4.8, 9.6, 19.2, 30.0, 30.0, 30.0]),
             (1.0, [1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0]),
         ] {
-            let mut backoff = Backoff::default();
-            let waits = expect.map(|_| backoff.failed(now, now, dice, None).as_secs_f64());
-            assert_eq!(waits, expect, "{dice}");
+            let mut backoff = WatchBackoff::default();
+            let waits = expect.map(|_| backoff.failed(now, now, random, None).as_secs_f64());
+            assert_eq!(waits, expect, "{random}");
         }
     }
 
     #[test]
     fn success_and_a_long_life_reset_it() {
         let start = Instant::now();
-        let mut backoff = Backoff::default();
-        let first = |backoff: &mut Backoff, at: u64| {
+        let mut backoff = WatchBackoff::default();
+        let first = |backoff: &mut WatchBackoff, at: u64| {
             let now = start + Duration::from_secs(at);
             let wait = backoff.failed(now, now, 0.0, None);
             wait == FIRST
@@ -117,7 +122,7 @@ mod tests {
     #[test]
     fn who_waited_for_an_answer_has_waited_already() {
         let start = Instant::now();
-        let mut backoff = Backoff::default();
+        let mut backoff = WatchBackoff::default();
         // Each request hangs so long, and then the wait is this.
         for (hung, wait) in [(0, 0.8), (1, 0.8), (1, 2.2), (2, 4.4), (10, 2.8), (20, 5.6), (30, 0.8), (5, 25.0)] {
             let waited = backoff.failed(start + Duration::from_secs(hung), start, 0.0, None);

@@ -43,6 +43,13 @@ impl Digest {
     }
 }
 
+/// The digest of some texts.
+pub(crate) fn digest_of(texts: &[&str]) -> Digest {
+    let mut sum = Digest::default();
+    texts.iter().for_each(|text| sum.text(text));
+    sum
+}
+
 /// Sixteen hexadecimal digits.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

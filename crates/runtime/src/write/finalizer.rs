@@ -76,13 +76,14 @@ impl Writer {
                 (Step::Late, fresh) => return Ok(Finalized::Deleting(fresh.unwrap_or_else(|| live.clone()))),
             };
             let operation = Operation::Patch(JSON_PATCH);
-            let refused = match self.write(Call { operation, api, key: &key, subresource: "", body: Some(&patch) }).await {
-                Ok(object) => return Ok(Finalized::Changed(object)),
-                Err(WriteError::NotFound { missing: Missing::Object, .. }) => return Ok(Finalized::Gone),
-                // The test failed, or a delete came first: look again.
-                Err(refused @ (WriteError::Invalid { .. } | WriteError::Conflict { .. })) => refused,
-                Err(error) => return Err(error),
-            };
+            let refused =
+                match self.write(Call { operation, api, key: &key, subresource: "", body: Some(&patch) }).await {
+                    Ok(object) => return Ok(Finalized::Changed(object)),
+                    Err(WriteError::NotFound { missing: Missing::Object, .. }) => return Ok(Finalized::Gone),
+                    // The test failed, or a delete came first: look again.
+                    Err(refused @ (WriteError::Invalid { .. } | WriteError::Conflict { .. })) => refused,
+                    Err(error) => return Err(error),
+                };
             fresh = match self.see(api, &key).await? {
                 Some(object) if live.uid().is_empty() || object.uid() == live.uid() => {
                     let moved = object.resource_version() != seen.resource_version();

@@ -257,13 +257,13 @@ impl Faults {
 }
 
 /// A small generator: the seed says it all.
-pub struct Dice(u64);
+pub struct Random(u64);
 
-impl Dice {
+impl Random {
     pub fn new(seed: u64) -> Self {
-        let mut dice = Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        dice.below(7);
-        dice
+        let mut random = Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        random.below(7);
+        random
     }
 
     pub fn below(&mut self, limit: u64) -> u64 {

@@ -15,7 +15,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use tower_service::Service;
 
-use crate::faults::{Asked, Dice, Faults, Line, Verdict, tries};
+use crate::faults::{Asked, Faults, Line, Random, Verdict, tries};
 use crate::kinds::{config_map, config_maps};
 
 /// What a subscriber was told.
@@ -59,8 +59,8 @@ fn listen(cache: &Cache) -> (Arc<Mutex<Told>>, konverge_runtime::Subscription) {
 }
 
 /// One of the ways a watch can end.
-fn ending(dice: u64) -> Line {
-    match dice % 4 {
+fn ending(random: u64) -> Line {
+    match random % 4 {
         0 => Line::Break,
         1 => Line::End,
         _ => Line::Error(410),
@@ -82,20 +82,20 @@ async fn check(seed: u64, lists: Lists, trouble: Trouble, rounds: usize) -> usiz
     let client = faults.client();
     let maps = config_maps(&client);
     faults.plan(move |asked, before| {
-        let mut dice = Dice::new(seed << 32 | before as u64);
+        let mut random = Random::new(seed << 32 | before as u64);
         match asked {
             // Some pages come too late.
-            Asked::List { continues: true } if dice.below(5) == 0 => Verdict::Answer(410, None),
-            Asked::List { continues: false } if dice.below(9) == 0 => Verdict::Answer(500, None),
+            Asked::List { continues: true } if random.below(5) == 0 => Verdict::Answer(410, None),
+            Asked::List { continues: false } if random.below(9) == 0 => Verdict::Answer(500, None),
             Asked::Streamed | Asked::Watch => {
                 // A list of up to eight objects and its end, and then a few changes.
-                let mut left = match (asked, dice.below(5)) {
+                let mut left = match (asked, random.below(5)) {
                     (Asked::Watch, _) if trouble == Trouble::Always => 0,
-                    (Asked::Watch, _) => dice.below(4),
-                    (_, 0) => dice.below(8),
-                    _ => 9 + dice.below(4),
+                    (Asked::Watch, _) => random.below(4),
+                    (_, 0) => random.below(8),
+                    _ => 9 + random.below(4),
                 };
-                let end = dice.below(1 << 32);
+                let end = random.below(1 << 32);
                 let mut initial = asked == Asked::Streamed;
                 Verdict::Lines(Box::new(move |line| match left {
                     _ if trouble == Trouble::Always && asked == Asked::Streamed && left > 8 => {
@@ -117,22 +117,22 @@ async fn check(seed: u64, lists: Lists, trouble: Trouble, rounds: usize) -> usiz
     let caches = faults.caches(WatchSettings { lists, page: 3, ..WatchSettings::default() });
     let cache = caches.open(Target::of::<ConfigMap>().within("default"));
     let (told, _subscription) = listen(&cache);
-    let mut dice = Dice::new(seed);
+    let mut random = Random::new(seed);
     for _ in 0..rounds {
-        for _ in 0..=dice.below(6) {
-            let name = format!("m{}", dice.below(8));
-            match (maps.get_opt(&name).await.unwrap(), dice.below(3)) {
+        for _ in 0..=random.below(6) {
+            let name = format!("m{}", random.below(8));
+            match (maps.get_opt(&name).await.unwrap(), random.below(3)) {
                 (None, _) => drop(maps.create(&PostParams::default(), &config_map(&name, "a", None)).await.unwrap()),
                 (Some(_), 0) => drop(maps.delete(&name, &DeleteParams::default()).await.unwrap()),
                 (Some(mut map), _) => {
-                    map.data.get_or_insert_default().insert("n".into(), dice.below(1 << 40).to_string());
+                    map.data.get_or_insert_default().insert("n".into(), random.below(1 << 40).to_string());
                     maps.replace(&name, &PostParams::default(), &map).await.unwrap();
                 }
             }
         }
         // Sometimes the watch has time to come back, and sometimes not.
         let longest = if trouble == Trouble::Always { 60_000 } else { 4_000 };
-        tokio::time::sleep(Duration::from_millis(dice.below(longest))).await;
+        tokio::time::sleep(Duration::from_millis(random.below(longest))).await;
     }
     let lists_asked = faults
         .asked()

@@ -165,7 +165,7 @@ async fn check(name: &str, bookmarks: fn(usize) -> Line, given_up_after: f64) {
             bookmarks(number - 1)
         }))
     });
-    let caches = faults.caches(WatchSettings { dice: || 0.0, ..WatchSettings::default() });
+    let caches = faults.caches(WatchSettings { random: || 0.0, ..WatchSettings::default() });
     let cache = caches.open(Target::of::<ConfigMap>());
     cache.synced().await;
     tokio::time::sleep(Duration::from_secs(200)).await;

@@ -17,7 +17,7 @@ use konverge_runtime::{
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::faults::{Asked, Dice, Faults, Line, Verdict as Fate};
+use crate::faults::{Asked, Faults, Line, Random, Verdict as Fate};
 use crate::operator::{Hand, Running, Small, children, eventually, key};
 
 /// Names that were reconciled, in order.
@@ -65,11 +65,11 @@ async fn one_reconcile_per_key_at_a_time() {
     let hand = Hand::new(&faults.client());
     let options = ControllerOptions { timeout: Some(Duration::from_millis(300)), ..ControllerOptions::default() };
     let small = Small::new(&faults, options);
-    let (seen, dice) = (Arc::<Mutex<Seen>>::default(), Arc::new(Mutex::new(Dice::new(3))));
+    let (seen, random) = (Arc::<Mutex<Seen>>::default(), Arc::new(Mutex::new(Random::new(3))));
     let running = small.run({
         let seen = seen.clone();
         move |run: Run| -> BoxFuture<Result<Action, Error>> {
-            let roll = dice.lock().below(1600);
+            let roll = random.lock().below(1600);
             let (seen, sleep, end) = (seen.clone(), roll / 4, roll as usize % 4);
             Box::pin(async move {
                 {
@@ -205,7 +205,7 @@ async fn triggers_never_read_the_cache() {
     // Whom it concerns is in its data, and changes.
     let trigger =
         Trigger::mapped("ConfigMap", |object| object.value()["data"]["value"].as_str().map(key).into_iter().collect());
-    let woken = |change: &Change| trigger.wakeups(change).into_iter().map(|wakeup| wakeup.key).collect::<Vec<_>>();
+    let woken = |change: &Change| trigger.wakeups(change).into_iter().map(|(key, _)| key).collect::<Vec<_>>();
     let mut at_once = Vec::new();
     for (step, value) in ["a", "b", "c"].into_iter().enumerate() {
         hand.set("moves", value).await;

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::faults::{Asked, Dice, Faults, Verdict, tries};
+use crate::faults::{Asked, Faults, Random, Verdict, tries};
 use crate::operator::{Hand, Small, children};
 
 const DRAIN: Duration = Duration::from_secs(2);
@@ -31,13 +31,13 @@ impl Drop for Inside {
 async fn check(seed: u64) -> bool {
     let faults = Faults::new().await;
     let hand = Hand::new(&faults.client());
-    let mut dice = Dice::new(seed);
+    let mut random = Random::new(seed);
     for parent in 0..20 {
         hand.set(&format!("p{parent}"), "x").await;
     }
     // Servers take their time, some more than there is.
     faults.plan(move |asked, before| match asked {
-        Asked::Other => match Dice::new(seed ^ (before as u64) << 8).below(8) {
+        Asked::Other => match Random::new(seed ^ (before as u64) << 8).below(8) {
             0 => Verdict::Answered(Duration::from_millis(before as u64 * 37 % 4000)),
             1 => Verdict::Delayed(Duration::from_millis(before as u64 * 53 % 4000)),
             _ => Verdict::Answered(Duration::from_millis(before as u64 * 11 % 150)),
@@ -69,7 +69,7 @@ async fn check(seed: u64) -> bool {
             })
         }
     });
-    tokio::time::sleep(Duration::from_millis(dice.below(3000))).await;
+    tokio::time::sleep(Duration::from_millis(random.below(3000))).await;
     let asked = Instant::now();
     running.stop().await;
     let took = asked.elapsed();

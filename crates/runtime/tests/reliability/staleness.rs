@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::faults::{Asked, Dice, Faults, Line, Verdict, tries};
+use crate::faults::{Asked, Faults, Line, Random, Verdict, tries};
 use crate::operator::{Hand, Small, children, key, parents};
 
 const PARENTS: usize = 100;
@@ -24,16 +24,16 @@ const LATEST: u64 = 30_000;
 fn late_watches(faults: &Faults) {
     faults.plan(|asked, before| match asked {
         Asked::Streamed | Asked::Watch => {
-            let (mut dice, mut until, mut listed) = (Dice::new(before as u64), None, asked == Asked::Watch);
+            let (mut random, mut until, mut listed) = (Random::new(before as u64), None, asked == Asked::Watch);
             Verdict::Lines(Box::new(move |line| {
                 let now = Instant::now();
                 if !listed || until.is_some_and(|until| now <= until) {
                     listed |= line.windows(18).any(|part| part == b"initial-events-end");
                     return Line::Pass;
                 }
-                let late = Duration::from_millis(dice.below(LATEST + 1));
+                let late = Duration::from_millis(random.below(LATEST + 1));
                 until = Some(now + late);
-                match dice.below(50) {
+                match random.below(50) {
                     // What it was late with may be lost as well.
                     0 => Line::Error(410),
                     _ => Line::Late(late),
@@ -117,11 +117,11 @@ async fn no_duplicate_children_while_watches_are_late() {
     late_watches(&faults);
     let small = Small::new(&faults, ControllerOptions::default());
     let book = Arc::new(Book::default());
-    let dice = Arc::new(Mutex::new(Dice::new(1)));
+    let random = Arc::new(Mutex::new(Random::new(1)));
     let running = small.run({
         let (small, book) = (small.clone(), book.clone());
         move |run: Run| -> BoxFuture<Result<Action, Error>> {
-            let (small, book, roll) = (small.clone(), book.clone(), dice.lock().below(1 << 30));
+            let (small, book, roll) = (small.clone(), book.clone(), random.lock().below(1 << 30));
             Box::pin(async move {
                 let name = run.key.name().to_owned();
                 let answer = reconcile(&small, &book, run, roll).await;

@@ -19,7 +19,7 @@ use konverge_runtime::{Caches, ControllerOptions, Target, WatchSettings, WatchSt
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::faults::{Asked, Dice, Faults, Line, Sent, Verdict, tries};
+use crate::faults::{Asked, Faults, Line, Random, Sent, Verdict, tries};
 use crate::operator::{Hand, Small};
 
 const STORM: Duration = Duration::from_secs(60);
@@ -71,14 +71,14 @@ enum Over {
 }
 
 /// What becomes of a request in the storm.
-fn verdict(way: Way, percent: u64, dice: &Arc<Mutex<Dice>>, sent: &Sent) -> Verdict {
-    let hit = move |dice: &Arc<Mutex<Dice>>| dice.lock().below(100) < percent;
+fn verdict(way: Way, percent: u64, random: &Arc<Mutex<Random>>, sent: &Sent) -> Verdict {
+    let hit = move |random: &Arc<Mutex<Random>>| random.lock().below(100) < percent;
     let way = match way {
-        Way::Any => WAYS[dice.lock().below(8) as usize],
+        Way::Any => WAYS[random.lock().below(8) as usize],
         way => way,
     };
-    if hit(dice) {
-        let roll = dice.lock().below(10);
+    if hit(random) {
+        let roll = random.lock().below(10);
         return match way {
             Way::Conflict => Verdict::Answer(409, None),
             Way::TooMany => Verdict::Answer(429, Some(1 + roll)),
@@ -95,11 +95,11 @@ fn verdict(way: Way, percent: u64, dice: &Arc<Mutex<Dice>>, sent: &Sent) -> Verd
         return Verdict::Pass;
     }
     // A watch that was let through may fail at any line.
-    let dice = dice.clone();
+    let random = random.clone();
     Verdict::Lines(Box::new(move |_| match way {
-        Way::Reset if hit(&dice) => Line::Break,
-        Way::Truncated if hit(&dice) => Line::Half,
-        Way::Closed if hit(&dice) => Line::End,
+        Way::Reset if hit(&random) => Line::Break,
+        Way::Truncated if hit(&random) => Line::Half,
+        Way::Closed if hit(&random) => Line::End,
         _ => Line::Pass,
     }))
 }
@@ -109,19 +109,19 @@ async fn check(way: Way, over: Over, seed: u64) -> Duration {
     let name = format!("{way:?} over {over:?}, seed {seed}");
     let faults = Faults::new().await;
     let hand = Hand::new(&faults.client());
-    let mut dice = Dice::new(seed);
+    let mut random = Random::new(seed);
     for parent in 0..8 {
         hand.set(&format!("p{parent}"), "first").await;
     }
     let small = Small::new(&faults, ControllerOptions::default());
     let running = small.run(small.mirror());
-    if dice.below(4) != 0 {
+    if random.below(4) != 0 {
         // Mostly the storm comes over somebody who is at work.
         while hand.there().await != hand.wanted().await {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
-    let shared = Arc::new(Mutex::new(Dice::new(seed ^ 0xabcd)));
+    let shared = Arc::new(Mutex::new(Random::new(seed ^ 0xabcd)));
     let begin = Instant::now();
     match over {
         Over::Everything(percent) => {
@@ -135,20 +135,20 @@ async fn check(way: Way, over: Over, seed: u64) -> Duration {
             });
             for parent in 0..8 {
                 hand.set(&format!("p{parent}"), "second").await;
-                tokio::time::sleep(Duration::from_millis(dice.below(1000))).await;
+                tokio::time::sleep(Duration::from_millis(random.below(1000))).await;
             }
             tokio::time::sleep_until(begin + STORM).await;
         }
     }
     let mut round = 0;
     while begin.elapsed() < STORM {
-        let parent = format!("p{}", dice.below(12));
+        let parent = format!("p{}", random.below(12));
         match hand.get(&parent).await {
-            Some(_) if dice.below(4) == 0 => hand.delete(&parent).await,
+            Some(_) if random.below(4) == 0 => hand.delete(&parent).await,
             _ => drop(hand.set(&parent, &format!("value-{round}")).await),
         }
         round += 1;
-        tokio::time::sleep(Duration::from_millis(100 + dice.below(3000))).await;
+        tokio::time::sleep(Duration::from_millis(100 + random.below(3000))).await;
     }
     let storm = faults.sent();
     let end = begin + STORM;

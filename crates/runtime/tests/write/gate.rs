@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use konverge_runtime::{
-    Applied, ApplyOptions, ClientLayers, Error, Event, FieldManager, OtherFields, Patch, Recorder, RecorderOptions, RequestInfo, Retry,
-    StatusUpdate, Subject, WriteError, WriteGate, WriteOutcome, WriteRefused, Writer, WriterOptions, retry,
+    Applied, ApplyOptions, ClientLayers, Error, Event, FieldManager, OtherFields, Patch, Recorder, RecorderOptions,
+    RequestInfo, Retry, StatusUpdate, Subject, WriteError, WriteGate, WriteOutcome, WriteRefused, Writer,
+    WriterOptions, retry,
 };
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};

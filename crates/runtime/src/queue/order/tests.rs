@@ -10,7 +10,7 @@ use konverge_core::ObjectKey;
 use super::*;
 use crate::queue::{Ageing, Rate};
 
-/// One second doubled up to eight, three retries, no dice; one take out of four for what was ready for a second.
+/// One second doubled up to eight, three retries, no jitter; one take out of four for what was ready for a second.
 fn options() -> QueueOptions {
     let backoff = Backoff {
         initial: Duration::from_secs(1),
@@ -54,17 +54,17 @@ fn check(options: QueueOptions, script: &str) {
             "close" => format!("{:?}", order.close(now)),
             "stop" => format!("{:?}", order.stop(now)),
             verb => {
-                let outcome = match verb {
-                    "done" => Outcome::Done,
-                    "again" => Outcome::Again(millis(words[3])),
-                    "fail" => Outcome::Failed,
-                    "hindered" => Outcome::Hindered,
-                    "hold" => Outcome::Hold(millis(words[3])),
-                    "giveup" => Outcome::GaveUp,
+                let requeue = match verb {
+                    "done" => Requeue::Forget,
+                    "again" => Requeue::After(millis(words[3])),
+                    "fail" => Requeue::RateLimited,
+                    "hindered" => Requeue::Hindered,
+                    "hold" => Requeue::NotBefore(millis(words[3])),
+                    "giveup" => Requeue::GiveUp,
                     verb => panic!("{line}: {verb}?"),
                 };
                 let got = taken.remove(&key(2)).expect("a key that runs");
-                match order.finish(got.ticket, outcome, now, 0.0) {
+                match order.done(got.ticket, requeue, now, 0.0) {
                     Settled::Idle => "idle".into(),
                     Settled::Ready => "ready".into(),
                     Settled::Waits { until, failures } => format!("waits {} #{failures}", (until - start).as_millis()),
@@ -131,7 +131,7 @@ fn a_wakeup_during_a_reconcile_is_not_lost() {
     run("2 fail a = ready", "2 next = a #2");
     run("2 giveup a = ready", "2 next = a #1");
     run("2 hold a 3000 = waits 3002 #0", "3002 next = a #1");
-    // Wakeups with a delay keep it; the earliest of them and of the outcome counts.
+    // Wakeups with a delay keep it; the earliest of them and of the requeue counts.
     check(
         options(),
         "0 add a change
@@ -191,15 +191,15 @@ fn an_add_is_a_key_that_becomes_due() {
     assert_eq!(adds(&order, 0), 1, "three wakeups of one key");
     let ticket = take(&mut order, 0);
     (0..3).for_each(|_| add(&mut order, 1));
-    order.finish(ticket, Outcome::Done, at(2), 0.0);
+    order.done(ticket, Requeue::Forget, at(2), 0.0);
     assert_eq!(adds(&order, 2), 2, "woken while it ran");
     let ticket = take(&mut order, 2);
-    order.finish(ticket, Outcome::Failed, at(2), 0.0);
+    order.done(ticket, Requeue::RateLimited, at(2), 0.0);
     assert_eq!(adds(&order, 2), 2, "it waits for its retry");
     let _ = order.add(&key, Wakeup::new(Priority::Resync, ()), at(3));
     let ticket = take(&mut order, 1_002);
     assert_eq!(adds(&order, 1_002), 3, "its retry was due");
-    order.finish(ticket, Outcome::Failed, at(1_002), 0.0);
+    order.done(ticket, Requeue::RateLimited, at(1_002), 0.0);
     add(&mut order, 1_003);
     let _ = order.add(&key, Wakeup::new(Priority::Urgent, ()), at(1_004));
     assert_eq!(adds(&order, 1_004), 4, "a change made it due before its retry, and a second one only more urgent");
@@ -386,11 +386,11 @@ fn causes_are_the_newest_of_the_wakeups_since_the_last_run() {
     add(&mut order, 0..3);
     let ticket = check(&mut order, 0..3, 0);
     add(&mut order, 3..23);
-    order.finish(ticket, Outcome::Failed, start, 0.0);
+    order.done(ticket, Requeue::RateLimited, start, 0.0);
     let ticket = check(&mut order, 15..23, 12);
-    order.finish(ticket, Outcome::Again(Duration::ZERO), start, 0.0);
+    order.done(ticket, Requeue::After(Duration::ZERO), start, 0.0);
     let ticket = check(&mut order, 0..0, 0);
-    order.finish(ticket, Outcome::Done, start, 0.0);
+    order.done(ticket, Requeue::Forget, start, 0.0);
     add(&mut order, 5..6);
     check(&mut order, 5..6, 0);
 }
@@ -410,6 +410,6 @@ fn many_due_at_once_are_readied_in_portions_and_in_order() {
         if n == 0 {
             assert_eq!((order.ready(), order.timers.len()), (DUE_AT_ONCE - 1, count - DUE_AT_ONCE));
         }
-        order.finish(taken.ticket, Outcome::Done, start, 0.0);
+        order.done(taken.ticket, Requeue::Forget, start, 0.0);
     }
 }

@@ -14,12 +14,12 @@ fn seconds(seconds: i64) -> SignedDuration {
 }
 
 /// An outbox and what fills it.
-struct Desk {
+struct Setup {
     journal: Journal,
     outbox: Outbox,
 }
 
-impl Desk {
+impl Setup {
     fn new() -> Self {
         let pace = Pace { window: seconds(60), gather: seconds(10), burst: 3, refill: seconds(30) };
         Self { journal: Journal::new(pace.window, 1000), outbox: Outbox::new(pace) }
@@ -47,99 +47,99 @@ impl Desk {
 
 #[test]
 fn many_repetitions_are_one_update() {
-    let mut desk = Desk::new();
-    desk.record(0, "a", "m");
-    assert_eq!(desk.write(0), Some((0, 1, false)));
+    let mut setup = Setup::new();
+    setup.record(0, "a", "m");
+    assert_eq!(setup.write(0), Some((0, 1, false)));
     for second in 1..=8 {
-        desk.record(second, "a", "m");
-        assert_eq!(desk.take(second), None, "{second}");
+        setup.record(second, "a", "m");
+        assert_eq!(setup.take(second), None, "{second}");
     }
-    assert_eq!(desk.outbox.next_due(), Some(at(11)));
-    assert_eq!(desk.write(11), Some((0, 9, true)));
-    assert_eq!(desk.outbox.next_due(), None);
+    assert_eq!(setup.outbox.next_due(), Some(at(11)));
+    assert_eq!(setup.write(11), Some((0, 9, true)));
+    assert_eq!(setup.outbox.next_due(), None);
     // One more while the update is on its way waits for the next one.
-    desk.record(12, "a", "m");
-    assert_eq!(desk.take(22), Some((0, 10, true)));
-    desk.record(23, "a", "m");
-    assert!(!desk.outbox.ended(0, Ended::Written, at(24)));
-    assert_eq!(desk.write(34), Some((0, 11, true)));
+    setup.record(12, "a", "m");
+    assert_eq!(setup.take(22), Some((0, 10, true)));
+    setup.record(23, "a", "m");
+    assert!(!setup.outbox.ended(0, Ended::Written, at(24)));
+    assert_eq!(setup.write(34), Some((0, 11, true)));
     // After its window it is forgotten; the next one is another event.
-    desk.outbox.sweep(at(60));
-    assert!(desk.outbox.entries.is_empty() && desk.outbox.due.is_empty());
-    desk.record(61, "a", "m");
-    assert_eq!(desk.write(61), Some((1, 1, false)));
+    setup.outbox.sweep(at(60));
+    assert!(setup.outbox.entries.is_empty() && setup.outbox.due.is_empty());
+    setup.record(61, "a", "m");
+    assert_eq!(setup.write(61), Some((1, 1, false)));
 }
 
 #[test]
 fn an_event_that_vanished_is_made_again_with_its_count() {
-    let mut desk = Desk::new();
-    desk.record(0, "a", "m");
-    desk.write(0);
-    desk.record(1, "a", "m");
-    assert_eq!(desk.take(11), Some((0, 2, true)));
-    assert!(!desk.outbox.ended(0, Ended::Vanished, at(11)));
-    assert_eq!(desk.write(11), Some((0, 2, false)));
-    assert_eq!(desk.take(100), None);
+    let mut setup = Setup::new();
+    setup.record(0, "a", "m");
+    setup.write(0);
+    setup.record(1, "a", "m");
+    assert_eq!(setup.take(11), Some((0, 2, true)));
+    assert!(!setup.outbox.ended(0, Ended::Vanished, at(11)));
+    assert_eq!(setup.write(11), Some((0, 2, false)));
+    assert_eq!(setup.take(100), None);
 }
 
 #[test]
 fn an_event_that_was_written_unnoticed_gets_its_count() {
-    let mut desk = Desk::new();
-    desk.record(0, "a", "m");
-    desk.take(0);
-    desk.record(1, "a", "m");
-    desk.outbox.ended(0, Ended::Later(seconds(0)), at(1));
-    assert_eq!(desk.take(3), Some((0, 2, false)));
-    assert!(!desk.outbox.ended(0, Ended::Exists, at(3)));
-    assert_eq!(desk.write(3), Some((0, 2, true)));
-    assert_eq!(desk.take(100), None);
+    let mut setup = Setup::new();
+    setup.record(0, "a", "m");
+    setup.take(0);
+    setup.record(1, "a", "m");
+    setup.outbox.ended(0, Ended::Later(seconds(0)), at(1));
+    assert_eq!(setup.take(3), Some((0, 2, false)));
+    assert!(!setup.outbox.ended(0, Ended::Exists, at(3)));
+    assert_eq!(setup.write(3), Some((0, 2, true)));
+    assert_eq!(setup.take(100), None);
 }
 
 #[test]
 fn a_failed_write_is_tried_again_but_not_forever() {
-    let mut desk = Desk::new();
-    desk.record(0, "a", "m");
+    let mut setup = Setup::new();
+    setup.record(0, "a", "m");
     let mut now = 0;
     for (attempt, pause) in [(1, 2), (2, 4), (3, 30), (4, 16)] {
-        assert_eq!(desk.take(now), Some((0, 1, false)), "{attempt}");
+        assert_eq!(setup.take(now), Some((0, 1, false)), "{attempt}");
         let said = if attempt == 3 { seconds(30) } else { seconds(0) };
-        assert!(!desk.outbox.ended(0, Ended::Later(said), at(now)));
-        assert_eq!(desk.take(now + pause - 1), None, "{attempt}");
+        assert!(!setup.outbox.ended(0, Ended::Later(said), at(now)));
+        assert_eq!(setup.take(now + pause - 1), None, "{attempt}");
         now += pause;
     }
-    assert_eq!(desk.take(now), Some((0, 1, false)));
-    assert!(desk.outbox.ended(0, Ended::Later(seconds(0)), at(now)));
-    assert_eq!(desk.outbox.next_due(), None);
-    desk.record(now, "b", "m");
-    let task = desk.take(now).unwrap();
-    assert!(desk.outbox.ended(task.0, Ended::Refused, at(now)));
-    assert!(desk.outbox.entries.is_empty());
+    assert_eq!(setup.take(now), Some((0, 1, false)));
+    assert!(setup.outbox.ended(0, Ended::Later(seconds(0)), at(now)));
+    assert_eq!(setup.outbox.next_due(), None);
+    setup.record(now, "b", "m");
+    let task = setup.take(now).unwrap();
+    assert!(setup.outbox.ended(task.0, Ended::Refused, at(now)));
+    assert!(setup.outbox.entries.is_empty());
 }
 
 #[test]
 fn an_object_makes_only_so_many() {
-    let mut desk = Desk::new();
-    let verdicts: Vec<_> = (0..5).map(|at| desk.record(0, "a", &at.to_string())).collect();
+    let mut setup = Setup::new();
+    let verdicts: Vec<_> = (0..5).map(|at| setup.record(0, "a", &at.to_string())).collect();
     use Offered::{Limited, Taken};
     assert_eq!(verdicts, [Taken, Taken, Taken, Limited, Limited]);
-    assert_eq!(desk.record(0, "b", "x"), Taken);
+    assert_eq!(setup.record(0, "b", "x"), Taken);
     // Repetitions of what is written are no new Events.
-    assert_eq!(desk.record(1, "a", "0"), Taken);
-    assert_eq!(desk.record(29, "a", "new"), Limited);
-    assert_eq!(desk.record(30, "a", "newer"), Taken);
-    assert_eq!(desk.record(31, "a", "newest"), Limited);
+    assert_eq!(setup.record(1, "a", "0"), Taken);
+    assert_eq!(setup.record(29, "a", "new"), Limited);
+    assert_eq!(setup.record(30, "a", "newer"), Taken);
+    assert_eq!(setup.record(31, "a", "newest"), Limited);
     // Whoever was silent for long enough may burst again, and is forgotten until then.
-    desk.outbox.sweep(at(300));
-    assert!(desk.outbox.buckets.is_empty());
+    setup.outbox.sweep(at(300));
+    assert!(setup.outbox.buckets.is_empty());
 }
 
 #[test]
 fn at_the_end_everything_is_due() {
-    let mut desk = Desk::new();
-    desk.record(0, "a", "m");
-    desk.write(0);
-    desk.record(1, "a", "m");
-    desk.outbox.hurry(at(2));
-    assert_eq!(desk.write(2), Some((0, 2, true)));
-    assert_eq!(desk.write(2), None);
+    let mut setup = Setup::new();
+    setup.record(0, "a", "m");
+    setup.write(0);
+    setup.record(1, "a", "m");
+    setup.outbox.hurry(at(2));
+    assert_eq!(setup.write(2), Some((0, 2, true)));
+    assert_eq!(setup.write(2), None);
 }

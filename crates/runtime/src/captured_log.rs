@@ -1,4 +1,4 @@
-//! What is logged, for tests. In: spans and events of a level or a worse one. Out: a line for each. Only what this crate says.
+//! The log of a test. In: spans and events of this crate, of a level or a worse one. Out: a line for each.
 
 use std::sync::Arc;
 
@@ -6,26 +6,26 @@ use parking_lot::Mutex;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// A log that remembers. Clones are the same.
+/// Keeps what is logged. Clones share the lines.
 #[derive(Clone)]
-pub(crate) struct Said {
+pub(crate) struct CapturedLog {
     level: Level,
     lines: Arc<Mutex<Vec<String>>>,
 }
 
-impl Said {
-    /// Nothing yet; takes what is at least as bad as `level`.
+impl CapturedLog {
+    /// An empty log of lines that are at least as bad as `level`.
     pub fn at(level: Level) -> Self {
         Self { level, lines: Arc::default() }
     }
 
-    /// What was said so far.
+    /// The lines so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().clone()
     }
 }
 
-impl Subscriber for Said {
+impl Subscriber for CapturedLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() <= self.level && metadata.target().starts_with("konverge")
     }
