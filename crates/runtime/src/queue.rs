@@ -268,7 +268,7 @@ impl<C: Send + 'static, P: Platform> Clone for Queue<C, P> {
 
 impl<C: Send + 'static, P: Platform> fmt::Debug for Queue<C, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Queue").field(&self.stats()).done()
+        f.debug_tuple("Queue").field(&self.stats()).finish()
     }
 }
 
@@ -474,7 +474,7 @@ impl<C: Send + fmt::Debug + 'static, P: Platform> fmt::Debug for Job<'_, C, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut job = f.debug_struct("Job");
         job.field("key", &self.key).field("attempt", &self.attempt).field("priority", &self.priority);
-        job.field("waited", &self.waited).field("causes", &self.causes).done()
+        job.field("waited", &self.waited).field("causes", &self.causes).finish()
     }
 }
 

@@ -56,7 +56,7 @@ impl Memory {
     }
 
     /// Remembers what is left of the differences after an apply.
-    pub fn settle(&self, slot: Slot, left: Option<Digest>) {
+    pub(super) fn settle(&self, slot: Slot, left: Option<Digest>) {
         let mut settled = self.settled.lock();
         match left {
             Some(left) => {
@@ -70,7 +70,7 @@ impl Memory {
     }
 
     /// What was left of the differences after the last apply.
-    pub fn settled(&self, slot: &Slot) -> Option<Digest> {
+    pub(super) fn settled(&self, slot: &Slot) -> Option<Digest> {
         self.settled.lock().get(slot).copied()
     }
 

@@ -1,6 +1,5 @@
 //! Applies: what is sent, and above all what is not.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use konverge_core::ObjectKey;
@@ -11,7 +10,7 @@ use konverge_runtime::{
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Fault, cached, config_map, key, kind, webapp, webapp_schema};
+use crate::cluster::{Cluster, cached, config_map, key, kind, webapp, webapp_schema};
 
 fn settings(data: Value) -> Value {
     json!({"metadata": {"name": "settings", "namespace": "default"}, "data": data})
