@@ -1,6 +1,6 @@
-//! What the server gives objects that no writer can know: the addresses of services, the selectors of jobs, the classes
-//! of pods. In: the object as it was and as it shall be, once it is settled whose fields are whose. Out: the object with
-//! what it was given, which is nobody's. A row of the table of behaviour says which kind is given what.
+//! Values that only the server can give: the addresses of services, the selectors of jobs, the QoS classes of pods. In: the
+//! object before and after a write, with its managed fields. Out: the object with these values, which have no field manager.
+//! The table of behaviour says which kinds get what.
 
 mod addresses;
 mod job;
@@ -12,23 +12,23 @@ use serde_json::Value;
 use konverge_core::Status;
 
 use crate::behaviour::Assigns;
-use crate::change::Write;
+use crate::commit_lock::CommitGuard;
 use crate::meta;
-use crate::part::Part;
-use crate::turns::Turn;
+use crate::subresource::Subresource;
+use crate::write::WriteRequest;
 
 pub(crate) use addresses::Addresses;
 
-/// Gives an object what it lacks. If this gives a turn, the object has to be committed in it.
+/// Gives an object what it lacks. If this returns a guard, the object has to be committed under that lock.
 pub(crate) async fn assign<'s>(
-    write: &Write<'s>,
+    write: &WriteRequest<'s>,
     old: Option<&Value>,
     new: &mut Value,
-) -> Result<Option<Turn<'s>>, Status> {
-    match (write.resource.behaviour.assigns, write.part) {
-        (Some(Assigns::Pod), part) => pod::assign(part, old, new),
-        (Some(Assigns::Job), Part::Main) => job::assign(old, new),
-        (Some(Assigns::Service), Part::Main) => {
+) -> Result<Option<CommitGuard<'s>>, Status> {
+    match (write.resource.behaviour.assigns, write.subresource) {
+        (Some(Assigns::Pod), subresource) => pod::assign(subresource, old, new),
+        (Some(Assigns::Job), Subresource::Main) => job::assign(old, new),
+        (Some(Assigns::Service), Subresource::Main) => {
             if let Some(old) = old {
                 service::keep(old, new);
                 if old["spec"] == new["spec"] {
@@ -36,13 +36,13 @@ pub(crate) async fn assign<'s>(
                 }
             }
             let server = write.server;
-            let turn = server.services.next().await;
+            let guard = server.service_lock.lock().await;
             let mut held = server.addresses.lock();
             let key = write.resource.key(write.namespace, meta::text(new, "name"));
             let taken = held.taken(&*server.store, &write.resource.prefix(None), &key)?;
             service::assign(&taken, server.env.random(), old, new)
                 .map_err(|refused| refused.status(|error| write.invalid(meta::text(new, "name"), &[error])))?;
-            return Ok(Some(turn));
+            return Ok(Some(guard));
         }
         _ => {}
     }

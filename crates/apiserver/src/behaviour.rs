@@ -1,5 +1,5 @@
-//! In: the hand-kept table of what the server does differently for each built-in kind. Out: a [`Behaviour`] by group
-//! and plural name, with one for custom resources. Never acts: the stages of a request ask and decide by it.
+//! How built-in kinds differ in what the server does. In: a table that is written by hand. Out: a [`Behaviour`] by group and
+//! plural name, with one for custom resources. Only data: the stages of a request decide by it.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -23,36 +23,36 @@ pub struct Behaviour {
     pub returns_deleted: bool,
     /// Whether DELETE grants a grace period (pods).
     pub graceful: bool,
-    /// What becomes of dependents when DELETE does not say.
+    /// What happens to dependents when DELETE names no propagation policy.
     pub dependents: Dependents,
-    /// What create makes of `status`.
+    /// What create does with `status`.
     pub status_on_create: StatusOnCreate,
     /// Fields of `metadata` that a write to the status subresource cannot change. `spec` never changes there.
     pub status_holds: Vec<&'static str>,
     /// The field labels that selectors may use.
     pub labels: Vec<FieldLabel>,
-    /// What is said of any other label: `%s` is the label, `%q` the label in quotes.
+    /// The error for any other label: `%s` is the label, `%q` the label in quotes.
     pub unknown_label: &'static str,
-    /// When objects go away by themselves.
+    /// How old objects can become before the server deletes them.
     pub expires: Option<Duration>,
-    /// Where objects are kept.
-    pub storage: Storage,
-    /// Dotted paths below which nothing changes once the object is there.
+    /// Where objects are stored.
+    pub storage: StorageRule,
+    /// Dotted paths of fields that are immutable.
     pub immutable: Vec<&'static str>,
     /// For a kind that makes pods from a template: how its selector and its template must fit together.
     pub workload: Option<Workload>,
-    /// What the server gives objects that no writer can know.
+    /// The values that only the server can give.
     pub assigns: Option<Assigns>,
-    /// A field of plain texts that is only ever written: they are kept in the other field, as base64.
+    /// A write-only field of plain texts, and the field that stores them as base64.
     pub folds: Option<(&'static str, &'static str)>,
     /// Fields of texts that may take a MiB together.
     pub limited: Vec<&'static str>,
 }
 
-/// What the server gives objects that no writer can know.
+/// The values that only the server can give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assigns {
-    /// A class of service, and how long it stays on a node that is gone.
+    /// A QoS class, and tolerations for nodes that are not ready or unreachable.
     Pod,
     /// Labels for the pods of a job, and the selector that finds them.
     Job,
@@ -91,7 +91,7 @@ pub enum Generation {
     },
 }
 
-/// What becomes of dependents when DELETE names no propagation policy.
+/// What happens to dependents when DELETE names no propagation policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dependents {
     /// The garbage collector deletes them afterwards.
@@ -103,7 +103,7 @@ pub enum Dependents {
     Ignored,
 }
 
-/// What create makes of `status`.
+/// What create does with `status`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum StatusOnCreate {
     /// It is dropped where there is a status subresource.
@@ -120,26 +120,26 @@ pub enum StatusOnCreate {
 pub struct FieldLabel {
     /// As selectors write it.
     pub label: &'static str,
-    /// Dotted paths, numbers index lists; the first value that is there and not empty counts.
+    /// Dotted paths, in which numbers index lists. The first value that is not empty counts.
     pub paths: Vec<&'static str>,
-    /// What counts when none is there.
+    /// The value if none is found.
     pub absent: &'static str,
 }
 
-/// Where objects are kept.
+/// Where objects are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Storage {
+pub enum StorageRule {
     /// Under their own group and plural name.
     #[default]
     Own,
-    /// With those of another resource, of which these are another view.
+    /// With those of another resource, in another version of the same kind.
     With {
         /// The other resource's group.
         group: &'static str,
         /// Its plural name.
         plural: &'static str,
     },
-    /// Nowhere: create is a question, and its answer is not stored.
+    /// Nowhere: create returns an answer, which is not stored.
     Nowhere,
 }
 
@@ -154,7 +154,7 @@ pub fn behaviour(group: &str, plural: &str) -> &'static Behaviour {
 }
 
 impl Behaviour {
-    /// The label a selector asks for, or what is wrong with it.
+    /// The field label of this name, or the error for an unknown one.
     pub fn label(&self, label: &str) -> Result<&FieldLabel, String> {
         let found = self.labels.iter().find(|known| known.label == label);
         found.ok_or_else(|| self.unknown_label.replace("%q", &format!("{label:?}")).replace("%s", label))
@@ -186,7 +186,7 @@ fn plain() -> Behaviour {
         labels: EVERY_KIND.map(at_its_name).into(),
         unknown_label: r#"%q is not a known field selector: only "metadata.name", "metadata.namespace""#,
         expires: None,
-        storage: Storage::Own,
+        storage: StorageRule::Own,
         immutable: Vec::new(),
         workload: None,
         assigns: None,
@@ -206,7 +206,7 @@ fn custom() -> Behaviour {
     }
 }
 
-/// What kinds with labels of their own say of another one.
+/// The error for an unknown label of kinds that have labels of their own.
 const SELECTING: &str = "field label not supported: %s";
 
 fn at_its_name(label: &'static str) -> FieldLabel {
@@ -270,9 +270,9 @@ fn read(row: &mut Behaviour, word: &'static str) -> Option<()> {
         "expires" => row.expires = Some(Duration::from_secs(rest.parse().ok()?)),
         "shown-from" => {
             let (group, plural) = resource(rest);
-            row.storage = Storage::With { group, plural };
+            row.storage = StorageRule::With { group, plural };
         }
-        "answered" => row.storage = Storage::Nowhere,
+        "answered" => row.storage = StorageRule::Nowhere,
         "immutable" => row.immutable = list().collect(),
         "workload" => {
             row.workload = Some(match rest {
@@ -470,7 +470,7 @@ mod tests {
                 checked += 1;
             }
             let stored = row.verbs.contains(Verb::Delete);
-            assert_eq!(stored, behaviour.storage != Storage::Nowhere, "{plural}.{group}");
+            assert_eq!(stored, behaviour.storage != StorageRule::Nowhere, "{plural}.{group}");
         }
         assert!(checked > 200, "{checked}");
     }

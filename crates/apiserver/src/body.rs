@@ -23,20 +23,20 @@ enum Kind {
 }
 
 impl Body {
-    /// Nothing.
+    /// An empty body.
     pub fn empty() -> Self {
         Self(Kind::Ready(Bytes::new()))
     }
 
-    /// All of it at once.
+    /// A body that is ready.
     pub fn full(bytes: impl Into<Bytes>) -> Self {
         Self(Kind::Ready(bytes.into()))
     }
 
-    /// The same. What is kept is dropped with the last byte of a body that is ready.
-    pub(crate) fn keeping(self, kept: Option<impl Send + 'static>) -> Self {
-        match (self.0, kept) {
-            (Kind::Ready(bytes), Some(kept)) => Self(Kind::Ready(Bytes::from_owner(Keeping { bytes, _kept: kept }))),
+    /// The same body, which holds a value until its last byte is dropped. Streams hold nothing.
+    pub(crate) fn holding(self, held: Option<impl Send + 'static>) -> Self {
+        match (self.0, held) {
+            (Kind::Ready(bytes), Some(held)) => Self(Kind::Ready(Bytes::from_owner(Holding { bytes, _held: held }))),
             (kind, _) => Self(kind),
         }
     }
@@ -47,12 +47,12 @@ impl Body {
     }
 }
 
-struct Keeping<K> {
+struct Holding<K> {
     bytes: Bytes,
-    _kept: K,
+    _held: K,
 }
 
-impl<K> AsRef<[u8]> for Keeping<K> {
+impl<K> AsRef<[u8]> for Holding<K> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -1,5 +1,5 @@
-//! In: the table of resources that `cargo xtask codegen` derives from discovery. Out: one [`Resource`] row each, in
-//! the order clients prefer. Never a handler: what a kind does differently is in `behaviour.rs`.
+//! Built-in resources. In: the table that `cargo xtask codegen` derives from discovery. Out: one [`Resource`] for each line, in
+//! the order clients prefer. How kinds behave differently is in `behaviour.rs`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,57 +7,59 @@ use konverge_core::GroupVersionKind;
 use konverge_schema::{Arena, blank, kubernetes};
 use konverge_store::Revision;
 
-use crate::behaviour::{Storage, behaviour};
-use crate::part::Part;
-use crate::resource::{Resource, ResourceSchema, ResourceStorage, ScalePaths, Subresource, Verb, Verbs};
+use crate::behaviour::{StorageRule, behaviour};
+use crate::resource::{Resource, ResourceSchema, ResourceStorage, ScalePaths, SubresourceInfo, Verb, Verbs};
+use crate::subresource::Subresource;
 
 /// Every built-in resource of Kubernetes in its stable version, the core group first.
 pub fn builtin() -> Vec<Arc<Resource>> {
-    let rows = parse(include_str!("../data/kubernetes.resources"), kubernetes());
-    let rows = rows.expect("the committed table is what the generator wrote, and a test reads it");
-    rows.into_iter().map(Arc::new).collect()
+    let resources = parse(include_str!("../data/kubernetes.resources"), kubernetes());
+    let resources = resources.expect("the committed table is what the generator wrote, and a test reads it");
+    resources.into_iter().map(Arc::new).collect()
 }
 
-/// Every built-in resource that this server keeps objects of, with the subresources it serves.
+/// Every built-in resource whose objects this server stores, with the subresources it serves.
 pub(crate) fn served() -> Vec<Arc<Resource>> {
-    let mut rows = builtin();
-    rows.retain(|row| row.behaviour.storage != Storage::Nowhere);
-    for row in &mut rows {
-        let row = Arc::make_mut(row);
-        row.subresources.retain(|sub| Part::named(&sub.name).is_some());
-        row.scale = row.subresource("scale").map(|_| ScalePaths {
+    let mut resources = builtin();
+    resources.retain(|resource| resource.behaviour.storage != StorageRule::Nowhere);
+    for resource in &mut resources {
+        let resource = Arc::make_mut(resource);
+        resource.subresources.retain(|sub| Subresource::named(&sub.name).is_some());
+        resource.scale = resource.subresource("scale").map(|_| ScalePaths {
             spec_replicas: ".spec.replicas".into(),
             status_replicas: ".status.replicas".into(),
             selector: Some(".spec.selector".into()),
         });
     }
-    rows
+    resources
 }
 
 fn parse(text: &str, types: &Arc<Arena>) -> Result<Vec<Resource>, String> {
-    let mut rows = Vec::new();
-    let mut place = None;
+    let mut resources = Vec::new();
+    let mut group_version = None;
     for (at, line) in text.lines().enumerate() {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
         let fields = line.trim_start_matches(' ');
         let outcome = match line.len() - fields.len() {
-            0 => line.split_once('/').map(|found| place = Some(found)),
-            2 => place.and_then(|place| resource(place, fields, types)).map(|row| rows.push(row)),
-            4 => rows.last_mut().zip(subresource(fields)).map(|(row, sub)| row.subresources.push(sub)),
+            0 => line.split_once('/').map(|found| group_version = Some(found)),
+            2 => group_version
+                .and_then(|group_version| resource(group_version, fields, types))
+                .map(|resource| resources.push(resource)),
+            4 => resources.last_mut().zip(subresource(fields)).map(|(resource, sub)| resource.subresources.push(sub)),
             _ => None,
         };
         outcome.ok_or_else(|| format!("line {}: {line:?}", at + 1))?;
     }
-    Ok(rows)
+    Ok(resources)
 }
 
 fn resource((group, version): (&str, &str), line: &str, types: &Arc<Arena>) -> Option<Resource> {
     let (fields, words) = line.split_once("; ").unwrap_or((line, ""));
     let [plural, singular, kind, scope, ty] = split(fields)?;
     let root = types.named(ty)?;
-    let mut row = Resource {
+    let mut resource = Resource {
         group: group.into(),
         version: version.into(),
         plural: plural.into(),
@@ -76,7 +78,7 @@ fn resource((group, version): (&str, &str), line: &str, types: &Arc<Arena>) -> O
         schema: ResourceSchema { arena: Arc::clone(types), root, name: ty.into() },
         columns: Arc::from([]),
         custom: false,
-        tenure: None,
+        lifetime: None,
         storage: storage(group, version, plural),
         selectable: Vec::new(),
         scale: None,
@@ -88,21 +90,21 @@ fn resource((group, version): (&str, &str), line: &str, types: &Arc<Arena>) -> O
     };
     for word in words.split("; ").filter(|word| !word.is_empty()) {
         match word.split_once(' ')? {
-            ("verbs", names) => row.verbs = verbs(names)?,
-            ("short", names) => row.short_names = names.split(',').map(Box::from).collect(),
-            ("in", names) => row.categories = names.split(',').map(Box::from).collect(),
+            ("verbs", names) => resource.verbs = verbs(names)?,
+            ("short", names) => resource.short_names = names.split(',').map(Box::from).collect(),
+            ("in", names) => resource.categories = names.split(',').map(Box::from).collect(),
             _ => return None,
         }
     }
-    Some(row)
+    Some(resource)
 }
 
-/// Where the objects of a built-in kind are kept.
+/// Where the objects of a built-in kind are stored.
 fn storage(group: &str, version: &str, plural: &str) -> ResourceStorage {
     let (group, version, plural, renames) = match behaviour(group, plural).storage {
-        // The one kind that is shown from another's objects is the newer form of events.
-        Storage::With { group, plural } => (group, "v1", plural, EVENT_FIELDS),
-        Storage::Own | Storage::Nowhere => (group, version, plural, &[][..]),
+        // Only the events of `events.k8s.io` are stored as another kind.
+        StorageRule::With { group, plural } => (group, "v1", plural, EVENT_FIELDS),
+        StorageRule::Own | StorageRule::Nowhere => (group, version, plural, &[][..]),
     };
     let (folder, api_version) = match group {
         "" => ("core", version.to_owned()),
@@ -129,11 +131,11 @@ const EVENT_FIELDS: &[(&str, &str)] = &[
     ("source", "deprecatedSource"),
 ];
 
-fn subresource(line: &str) -> Option<Subresource> {
-    let [name, place, kind, names] = split(line)?;
-    let (group, version) = place.split_once('/')?;
+fn subresource(line: &str) -> Option<SubresourceInfo> {
+    let [name, group_version, kind, names] = split(line)?;
+    let (group, version) = group_version.split_once('/')?;
     let gvk = GroupVersionKind { group: group.into(), version: version.into(), kind: kind.into() };
-    Some(Subresource { name: name.into(), gvk, verbs: verbs(names)? })
+    Some(SubresourceInfo { name: name.into(), gvk, verbs: verbs(names)? })
 }
 
 fn verbs(names: &str) -> Option<Verbs> {
@@ -153,28 +155,28 @@ mod tests {
 
     use super::*;
 
-    /// A row the way the generator would write it, without the type.
-    fn describe(row: &Resource) -> String {
+    /// A resource as the generator writes it, without the type.
+    fn describe(resource: &Resource) -> String {
         let list = |names: &[Box<str>]| names.join(",");
         let verbs = |set: Verbs| set.iter().map(Verb::as_str).collect::<Vec<_>>().join(",");
-        let subs = row.subresources.iter().map(|sub| format!(" /{}({})={}", sub.name, sub.gvk, verbs(sub.verbs)));
-        let scope = if row.namespaced { "namespaced" } else { "cluster" };
-        let verbs = if row.verbs == Verbs::ALL { "all".to_owned() } else { verbs(row.verbs) };
+        let subs = resource.subresources.iter().map(|sub| format!(" /{}({})={}", sub.name, sub.gvk, verbs(sub.verbs)));
+        let scope = if resource.namespaced { "namespaced" } else { "cluster" };
+        let verbs = if resource.verbs == Verbs::ALL { "all".to_owned() } else { verbs(resource.verbs) };
         format!(
             "{} {} {} {} {scope} {verbs} [{}] [{}]{}",
-            row.api_version(),
-            row.plural,
-            row.singular,
-            row.kind,
-            list(&row.short_names),
-            list(&row.categories),
+            resource.api_version(),
+            resource.plural,
+            resource.singular,
+            resource.kind,
+            list(&resource.short_names),
+            list(&resource.categories),
             subs.collect::<String>()
         )
     }
 
     #[test]
     fn rows_say_what_discovery_says() {
-        let rows = builtin();
+        let resources = builtin();
         let cases = [
             ("", "configmaps", "v1 configmaps configmap ConfigMap namespaced all [cm] []"),
             ("", "bindings", "v1 bindings binding Binding namespaced create [] []"),
@@ -199,34 +201,42 @@ mod tests {
             ),
         ];
         for (group, plural, expect) in cases {
-            let row = rows.iter().find(|row| &*row.group == group && &*row.plural == plural).expect(plural);
-            assert_eq!(describe(row), expect);
+            let resource = resources
+                .iter()
+                .find(|resource| &*resource.group == group && &*resource.plural == plural)
+                .expect(plural);
+            assert_eq!(describe(resource), expect);
         }
-        let pods = rows.iter().find(|row| &*row.plural == "pods").unwrap();
+        let pods = resources.iter().find(|resource| &*resource.plural == "pods").unwrap();
         assert_eq!(pods.subresource("eviction").unwrap().gvk.to_string(), "policy/v1, Kind=Eviction");
     }
 
     #[test]
     fn every_row_has_the_type_of_an_object() {
-        let rows = builtin();
-        for row in &rows {
-            let node = row.schema.arena.node(row.schema.root);
-            assert!(matches!(node.shape, Shape::Struct { .. }), "{}", row.plural);
+        let resources = builtin();
+        for resource in &resources {
+            let node = resource.schema.arena.node(resource.schema.root);
+            assert!(matches!(node.shape, Shape::Struct { .. }), "{}", resource.plural);
             for field in ["apiVersion", "kind", "metadata"] {
-                assert!(row.schema.arena.field(row.schema.root, field).is_some(), "{}.{field}", row.plural);
+                assert!(
+                    resource.schema.arena.field(resource.schema.root, field).is_some(),
+                    "{}.{field}",
+                    resource.plural
+                );
             }
-            assert!(row.schema.name.ends_with(&format!(".{}", row.kind)), "{}", row.schema.name);
+            assert!(resource.schema.name.ends_with(&format!(".{}", resource.kind)), "{}", resource.schema.name);
         }
     }
 
     #[test]
     fn groups_keep_the_order_of_discovery() {
-        let rows = builtin();
-        let mut groups: Vec<&str> = rows.iter().map(|row| &*row.group).collect();
+        let resources = builtin();
+        let mut groups: Vec<&str> = resources.iter().map(|resource| &*resource.group).collect();
         groups.dedup();
         assert_eq!(groups[..4], ["", "apiregistration.k8s.io", "apps", "events.k8s.io"]);
-        let unique: BTreeSet<_> = rows.iter().map(|row| (&row.group, &row.version, &row.plural)).collect();
-        assert_eq!((rows.len(), unique.len(), groups.len()), (67, 67, 21));
+        let unique: BTreeSet<_> =
+            resources.iter().map(|resource| (&resource.group, &resource.version, &resource.plural)).collect();
+        assert_eq!((resources.len(), unique.len(), groups.len()), (67, 67, 21));
     }
 
     #[test]

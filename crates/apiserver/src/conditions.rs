@@ -1,5 +1,4 @@
-//! The conditions of a status. In: a list and what one condition is to say. Out: the list with that condition in it,
-//! once. Never asks the clock.
+//! The conditions of a status. In: a list, a condition and the time. Out: the list with that condition.
 
 use serde_json::{Value, json};
 

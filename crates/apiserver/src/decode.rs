@@ -1,5 +1,5 @@
-//! A request's body as JSON. In: bytes and their media type. Out: a value, and what strict decoding has to
-//! say about it (fields given twice). Never knows a schema. Depth is limited: everything after this may recurse.
+//! Decodes the body of a request. In: bytes and their media type. Out: a value, and the duplicate fields that strict decoding
+//! reports. Does not know schemas. The depth is limited, so later stages may recurse.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,22 +13,22 @@ use konverge_schema::{Budget, OverBudget};
 
 use crate::work::over_budget;
 
-/// How deep an object may be nested. What is kept grows a little beyond it, by the managed fields, and has to stay
-/// readable for a parser that goes 128 levels deep.
+/// How deep an object may be nested. The stored object is a little deeper, because of its managed fields, and must be readable
+/// for a parser that goes 128 levels deep.
 pub(crate) const MAX_DEPTH: usize = 120;
 
 /// How much aliases of YAML may add to a body: more than people write, and done within milliseconds.
 const MAX_ALIASED: usize = 100_000;
 
-/// What the paths of all values of an object may take together. Whoever names values, to refuse them or to say who owns
-/// them, writes their paths; under one long key, short ones would fill the memory.
+/// The length of the paths of all values of an object together. Errors and managed fields contain paths; many short keys under
+/// one long key would fill the memory.
 const MAX_PATH_BYTES: usize = 64 * 1024 * 1024;
 
-/// How many fields that are given twice are told of, and how long their paths may be together.
+/// How many duplicate fields are reported, and how long their paths may be together.
 const MAX_DUPLICATES: usize = 100;
 const MAX_DUPLICATE_BYTES: usize = 64 * 1024;
 
-/// To read so many bytes of JSON takes as long as one step of other work. YAML takes a step for each byte.
+/// Reading this many bytes of JSON takes as long as one step of other work. YAML takes a step for each byte.
 const BYTES_PER_STEP: usize = 8;
 
 /// A body that was read.
@@ -55,14 +55,13 @@ pub(crate) fn json(body: &[u8], budget: &Budget) -> Result<Decoded, Status> {
 
 /// Reads YAML (and so JSON), one document. Aliases and depth are bounded by the parser's budget.
 pub(crate) fn yaml(body: &[u8], budget: &Budget) -> Result<Decoded, Status> {
-    // Most "YAML" that clients send is JSON; that road is faster and reports duplicates.
+    // Most "YAML" that clients send is JSON, whose parser is faster and reports duplicates.
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
         return json(body, budget);
     }
     spend(budget, body.len())?;
     let duplicates = RefCell::new(Vec::new());
-    // Whether a key may be given twice is decided with the request's strictness, and the snippet of the parser's
-    // messages would repeat the body.
+    // Duplicate keys are refused or not by the request's `fieldValidation`; and messages must not repeat the body.
     let options = serde_saphyr::options! {
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         with_snippet: false,
@@ -76,7 +75,7 @@ pub(crate) fn yaml(body: &[u8], budget: &Budget) -> Result<Decoded, Status> {
     Ok(Decoded { value, duplicates: duplicates.into_inner() })
 }
 
-/// Refuses what is nested too deeply, or under keys that are too long, also when it did not come in one body.
+/// Refuses an object that is nested too deeply or whose keys are too long, also after a patch.
 pub(crate) fn check_shape(value: &Value) -> Result<(), Status> {
     if depth_exceeds(value, MAX_DEPTH) {
         return Err(too_deep());
@@ -127,7 +126,7 @@ fn unreadable(format: &str, error: &dyn fmt::Display, budget: &Budget) -> Status
     }
 }
 
-/// Where the reader is; built on the stack so that a clean body costs nothing.
+/// The path of the reader; built on the stack, so a body without duplicates costs nothing.
 enum Path<'a> {
     Root,
     Field(&'a Path<'a>, &'a str),
@@ -152,7 +151,7 @@ struct Seed<'a> {
 }
 
 impl Seed<'_> {
-    /// Aliases of YAML repeat a text for two bytes, so texts are paid for.
+    /// Aliases of YAML repeat a text at the cost of two bytes, so texts count for the budget.
     fn text<E: serde::de::Error>(&self, length: usize) -> Result<(), E> {
         if self.budget.produce(length) { Ok(()) } else { Err(E::custom(OverBudget::Bytes)) }
     }

@@ -1,6 +1,6 @@
-//! What objects have where their writer said nothing. In: the hand-kept table of rules by type, and an object. Out: the
-//! object with what Go's defaulting functions would give it. Never judges, and changes nothing that was said. What the
-//! published types declare themselves is filled in by the schema.
+//! The defaults of built-in kinds. In: a table of rules by type, which is written by hand, and an object. Out: the object with
+//! what Go's defaulting functions would give it. Never validates, and never changes a value that is set. Defaults that the
+//! published types declare are filled in by the schema.
 
 mod image;
 mod rule;
@@ -15,7 +15,7 @@ use konverge_schema::{Arena, Budget, OverBudget, Shape, TypeId, kubernetes};
 use crate::resource::Resource;
 use rule::Rule;
 
-/// Fills in all that a built-in kind has without being told: what its types declare, then what Go adds.
+/// Fills in the defaults of an object: those that its types declare, then those that Go adds.
 pub(crate) fn fill(resource: &Resource, object: &mut Value, budget: &Budget) -> Result<(), OverBudget> {
     static TABLE: OnceLock<Table> = OnceLock::new();
     let schema = &resource.schema;
@@ -33,7 +33,7 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value, budget: &Budget) -> 
 /// The rules of every type that has some.
 struct Table {
     rules: HashMap<TypeId, Vec<Rule>>,
-    /// Types that have rules, or hold others that have: nothing else is looked at.
+    /// Types that have rules, or contain types that do. Nothing else is visited.
     touched: HashSet<TypeId>,
 }
 

@@ -8,15 +8,16 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use konverge_core::{FieldError, FieldPath, Propagation, Status};
-use konverge_store::{Commit, CommitError, Condition, Entry, Revision, Write as StoreWrite};
+use konverge_store::{CommitError, Condition};
 
-use crate::change::{Done, MAX_CONFLICTS, committed, unavailable};
+use crate::commit::{Committer, MAX_CONFLICTS, unavailable};
 use crate::context::RequestContext;
 use crate::conversion::default_budget;
 use crate::meta::{self, FOREGROUND, ORPHAN};
 use crate::request::{Query, invalid_options};
 use crate::resource::Resource;
 use crate::server::Server;
+use crate::write::WriteOutcome;
 use crate::{crd, namespace, record};
 
 /// Delete options are short; longer ones are refused, because they are read on a thread that serves connections.
@@ -163,8 +164,9 @@ pub(crate) async fn delete(
     namespace: Option<&str>,
     name: &str,
     options: &DeleteOptions,
-) -> Result<Done, Status> {
+) -> Result<WriteOutcome, Status> {
     namespace::may_be_deleted(resource, name)?;
+    let committer = Committer { server, context, resource };
     for _ in 0..MAX_CONFLICTS {
         let key = resource.key(namespace, name);
         let found = server.store.get(&key, None).map_err(Status::internal)?;
@@ -178,29 +180,29 @@ pub(crate) async fn delete(
         let finalizers = finalizers_for(&old, options.propagation);
         meta::set_finalizers(&mut new, &finalizers);
         if meta::is_terminating(&old) {
-            meta::hasten(&mut new, server.env.now(), options.grace);
+            meta::shorten_grace(&mut new, server.env.now(), options.grace);
         } else {
-            meta::doom(&mut new, server.env.now(), grace(resource, &old, options.grace));
+            meta::begin_deletion(&mut new, server.env.now(), grace(resource, &old, options.grace));
         }
         namespace::terminate(resource, &mut new);
         crd::terminate(server, resource, &mut new);
-        let finished = may_go(resource, &new);
+        let finished = can_be_removed(resource, &new);
         if context.dry_run {
-            return Ok(if finished { Done::Gone(old) } else { Done::Dry(new) });
+            return Ok(if finished { WriteOutcome::Deleted(old) } else { WriteOutcome::DryRun(new) });
         }
         if !finished && new == old {
-            return Ok(Done::Kept(entry));
+            return Ok(WriteOutcome::Stored(entry));
         }
         let mut conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
         conditions.extend(current);
         let committed = if finished {
-            remove(server, context, resource, &entry, conditions).await.map(|revision| {
+            committer.remove(&entry.key, conditions).await.map(|revision| {
                 meta::of_mut(&mut new).insert("resourceVersion".into(), revision.0.to_string().into());
-                Done::Gone(new)
+                WriteOutcome::Deleted(new)
             })
         } else {
             let value = encode(resource, new).await?;
-            mark(server, context, resource, &entry, conditions, value).await.map(Done::Kept)
+            committer.replace(None, &entry, conditions, value).await.map(WriteOutcome::Stored)
         };
         match committed {
             Ok(done) => return Ok(done),
@@ -212,37 +214,9 @@ pub(crate) async fn delete(
 }
 
 /// Whether a marked object can be removed: it has no finalizers and no grace period left.
-pub(crate) fn may_go(resource: &Resource, object: &Value) -> bool {
+pub(crate) fn can_be_removed(resource: &Resource, object: &Value) -> bool {
     let grace = meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default();
-    meta::finalizers(object).is_empty() && grace == 0 && namespace::may_go(resource, object)
-}
-
-/// Removes an object from the store.
-pub(crate) async fn remove(
-    server: &Server,
-    context: &RequestContext,
-    resource: &Arc<Resource>,
-    entry: &Entry,
-    conditions: Vec<Condition>,
-) -> Result<Revision, CommitError> {
-    let writes = vec![StoreWrite::Delete(entry.key.clone())];
-    let revision = server.store.commit(Commit { conditions, writes }).await?;
-    committed(server, context, resource, &entry.key, revision);
-    Ok(revision)
-}
-
-async fn mark(
-    server: &Server,
-    context: &RequestContext,
-    resource: &Arc<Resource>,
-    entry: &Entry,
-    conditions: Vec<Condition>,
-    value: Bytes,
-) -> Result<Entry, CommitError> {
-    let writes = vec![StoreWrite::Put(entry.key.clone(), value.clone())];
-    let revision = server.store.commit(Commit { conditions, writes }).await?;
-    committed(server, context, resource, &entry.key, revision);
-    Ok(Entry { key: entry.key.clone(), value, revision, created: entry.created })
+    meta::finalizers(object).is_empty() && grace == 0 && namespace::is_finalized(resource, object)
 }
 
 /// The bytes to store of an object whose deletion has begun. Defaults that would make far more of it than can be stored do

@@ -1,5 +1,5 @@
-//! A short name for a document: equal content, equal name. Clients keep documents by it (`ETag`, `?hash=`), so it
-//! must not change between runs or builds; it is no defence against somebody who looks for collisions.
+//! A hash of a document. Clients cache documents by it (`ETag`, `?hash=`), so it must not change between runs or builds. It is
+//! not cryptographic.
 
 use std::fmt;
 

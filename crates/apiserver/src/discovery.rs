@@ -1,6 +1,6 @@
-//! What the server serves, told to clients: `/api`, `/apis` and below, in the legacy and the aggregated form.
-//! In: the table of kinds. Out: JSON documents. Groups stay in the order of the table, built-in ones first, then
-//! those that only CRDs made, by name; versions go from the most to the least stable.
+//! Discovery: `/api`, `/apis` and below, in the legacy and the aggregated form. In: the registry. Out: JSON documents. Groups
+//! stay in the order of the registry, built-in ones first, then those of definitions, by name; versions go from the most to the
+//! least stable.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::digest::Digest;
 use crate::negotiate::DiscoveryVersion;
 use crate::partial;
-use crate::resource::{Resource, Subresource, Verbs};
+use crate::resource::{Resource, SubresourceInfo, Verbs};
 
 /// A document and the short name of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum Root {
     Apis,
 }
 
-/// The table of kinds, sorted the way discovery tells it.
+/// All resources, in the order of discovery.
 #[derive(Clone, Debug)]
 pub struct Catalog<'a> {
     groups: Vec<Group<'a>>,
@@ -50,24 +50,24 @@ struct Version<'a> {
 }
 
 impl<'a> Catalog<'a> {
-    /// Sorts a table of kinds.
+    /// Sorts resources.
     pub fn of(table: &'a [Arc<Resource>]) -> Self {
         let mut groups: Vec<Group<'a>> = Vec::new();
         let (builtin, mut custom): (Vec<&Resource>, Vec<&Resource>) =
-            table.iter().map(|row| &**row).partition(|row| !row.custom);
+            table.iter().map(|resource| &**resource).partition(|resource| !resource.custom);
         custom.sort_by(|a, b| a.group.cmp(&b.group));
-        for row in builtin.into_iter().chain(custom) {
+        for resource in builtin.into_iter().chain(custom) {
             let group = find_or_push(
                 &mut groups,
-                |group| group.name == &*row.group,
-                || Group { name: &row.group, versions: Vec::new() },
+                |group| group.name == &*resource.group,
+                || Group { name: &resource.group, versions: Vec::new() },
             );
             let version = find_or_push(
                 &mut group.versions,
-                |version| version.name == &*row.version,
-                || Version { name: &row.version, resources: Vec::new() },
+                |version| version.name == &*resource.version,
+                || Version { name: &resource.version, resources: Vec::new() },
             );
-            version.resources.push(row);
+            version.resources.push(resource);
         }
         for group in &mut groups {
             group.versions.sort_by(|a, b| compare_versions(a.name, b.name));
@@ -130,7 +130,7 @@ impl<'a> Catalog<'a> {
         }))
     }
 
-    /// Every group and version with its rows, in the order of discovery.
+    /// Every group and version with its resources, in the order of discovery.
     pub fn group_versions(&self) -> impl Iterator<Item = (&'a str, &'a str, &[&'a Resource])> {
         self.groups.iter().flat_map(|group| {
             group.versions.iter().map(|version| (group.name, version.name, version.resources.as_slice()))
@@ -237,7 +237,7 @@ fn aggregated_row(resource: &Resource) -> Value {
         "verbs": verbs(resource.verbs),
     });
     add_names(&mut row, resource);
-    let one = |sub: &Subresource| {
+    let one = |sub: &SubresourceInfo| {
         let kind = match is_foreign(resource, sub) {
             true => json!({"group": sub.gvk.group, "version": sub.gvk.version, "kind": sub.gvk.kind}),
             false => own(&sub.gvk.kind),
@@ -258,12 +258,12 @@ fn add_names(row: &mut Value, resource: &Resource) {
     }
 }
 
-fn is_foreign(resource: &Resource, sub: &Subresource) -> bool {
+fn is_foreign(resource: &Resource, sub: &SubresourceInfo) -> bool {
     sub.gvk.group != *resource.group || sub.gvk.version != *resource.version
 }
 
-fn sorted(subresources: &[Subresource]) -> Vec<&Subresource> {
-    let mut sorted: Vec<&Subresource> = subresources.iter().collect();
+fn sorted(subresources: &[SubresourceInfo]) -> Vec<&SubresourceInfo> {
+    let mut sorted: Vec<&SubresourceInfo> = subresources.iter().collect();
     sorted.sort_by(|a, b| a.name.cmp(&b.name));
     sorted
 }

@@ -1,5 +1,5 @@
-//! What the server says about itself: discovery, OpenAPI, version, health. In: the table of kinds. Out: documents, made
-//! when first asked for and kept until the table changes, or written while they are sent if they are large.
+//! Documents about the server: discovery, OpenAPI, version, health. In: the registry. Out: documents, made at the first request
+//! and cached until the registry changes, or written while they are sent if they are large.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -17,11 +17,11 @@ use konverge_core::{KUBERNETES_VERSION, Status, kubernetes_minor};
 use konverge_schema::kubernetes;
 
 use crate::body::Body;
-use crate::discovery::{Catalog, Document as Told, Root};
+use crate::discovery::{Catalog, Document as DiscoveryDocument, Root};
 use crate::health;
-use crate::kinds::Kinds;
-use crate::negotiate::{DiscoveryForm, DiscoveryVersion, Endpoint as Shape, Wanted};
+use crate::negotiate::{DiscoveryForm, DiscoveryVersion, MediaTypeOptions, ResponseKind};
 use crate::openapi::OpenApi;
+use crate::registry::Snapshot;
 use crate::request::{Endpoint, Query};
 use crate::resource::Resource;
 use crate::response::{encode, not_found_page, typed};
@@ -30,23 +30,23 @@ use crate::server::Server;
 /// Documents below this size are not worth compressing.
 const GZIP_FROM: usize = 4 * 1024;
 
-/// Documents above this size are not kept, but written anew for whoever wants them.
+/// Documents above this size are not cached, but written again for each request.
 const KEEP_TO: usize = 2 * 1024 * 1024;
 
-/// What documents may take together, plain and compressed: more than all of the built-in kinds do. When they are more, all
-/// are forgotten, which costs time only.
+/// What cached documents may take together, plain and compressed: more than all of the built-in kinds do. When they are more,
+/// the cache is emptied, which costs time only.
 const KEEP_ALTOGETHER: usize = 32 * 1024 * 1024;
 
-/// Documents that were asked for.
+/// The documents of a server.
 #[derive(Debug)]
 pub(crate) struct Documents {
     pub openapi: OpenApi,
-    kept: Mutex<Kept>,
+    cache: Mutex<Cache>,
 }
 
-/// Documents that were made since the table last changed, and which change that was.
+/// Documents that were made since the registry last changed.
 #[derive(Debug, Default)]
-struct Kept {
+struct Cache {
     generation: u64,
     documents: HashMap<Name, Arc<Document>>,
     bytes: usize,
@@ -70,30 +70,30 @@ struct Document {
 
 impl Default for Documents {
     fn default() -> Self {
-        Self { openapi: OpenApi::new(kubernetes().clone()), kept: Mutex::default() }
+        Self { openapi: OpenApi::new(kubernetes().clone()), cache: Mutex::default() }
     }
 }
 
 impl Documents {
-    /// The document of this name, made anew if the table has changed since.
-    fn get(&self, kinds: &Kinds, name: Name, make: impl FnOnce() -> Told) -> Arc<Document> {
-        let mut kept = self.kept.lock();
-        kept.at(kinds.generation);
-        if let Some(document) = kept.documents.get(&name) {
+    /// The document of this name, made again if the registry has changed since.
+    fn get(&self, snapshot: &Snapshot, name: Name, make: impl FnOnce() -> DiscoveryDocument) -> Arc<Document> {
+        let mut cache = self.cache.lock();
+        cache.at(snapshot.generation);
+        if let Some(document) = cache.documents.get(&name) {
             return document.clone();
         }
-        kept.keep(name, make())
+        cache.keep(name, make())
     }
 }
 
-impl Kept {
+impl Cache {
     fn at(&mut self, generation: u64) {
         if self.generation != generation {
             *self = Self { generation, ..Self::default() };
         }
     }
 
-    fn keep(&mut self, name: Name, Told { body: plain, hash }: Told) -> Arc<Document> {
+    fn keep(&mut self, name: Name, DiscoveryDocument { body: plain, hash }: DiscoveryDocument) -> Arc<Document> {
         let gzip = (plain.len() >= GZIP_FROM).then(|| compress(&plain));
         let document = Arc::new(Document { plain, gzip, hash });
         let bytes = document.plain.len() + document.gzip.as_ref().map_or(0, Bytes::len);
@@ -114,17 +114,17 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
         return Err(Status::method_not_allowed());
     }
     let accept = text(parts, header::ACCEPT);
-    let kinds = server.kinds.snapshot();
-    let catalog = || Catalog::of(kinds.rows());
+    let snapshot = server.registry.snapshot();
+    let catalog = || Catalog::of(snapshot.resources());
     let plain = |value: Value| -> Result<Response<Body>, Status> {
-        let wanted = Wanted::accept(accept, Shape::Plain)?;
+        let wanted = MediaTypeOptions::accept(accept, ResponseKind::Plain)?;
         let bytes = serde_json::to_vec(&value).expect("writing to memory does not fail");
         let bytes = encode(wanted.encoding, wanted.pretty, bytes);
         Ok(typed(200, wanted.encoding.content_type(), Body::full(bytes)))
     };
     let found = |value: Option<Value>| value.map_or_else(|| Ok(not_found_page()), plain);
     match endpoint {
-        Endpoint::Root => plain(root(&kinds)),
+        Endpoint::Root => plain(root(&snapshot)),
         Endpoint::Version => plain(version()),
         Endpoint::Health { check } => Ok(health::answer(parts, check.as_deref(), &server.store.health().borrow())),
         Endpoint::CoreVersions | Endpoint::Groups => {
@@ -140,7 +140,7 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
                     let root = if core { Root::Api } else { Root::Apis };
                     let document = server
                         .documents
-                        .get(&kinds, Name::Discovery(root, version), || catalog().aggregated(root, version));
+                        .get(&snapshot, Name::Discovery(root, version), || catalog().aggregated(root, version));
                     let mut response = send(parts, &document, version.content_type());
                     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
                     Ok(response)
@@ -151,23 +151,23 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
         Endpoint::Resources { group, version } => found(catalog().api_resource_list(group, version)),
         Endpoint::OpenApiIndex => {
             let documents = &server.documents;
-            let document = documents.get(&kinds, Name::OpenApiIndex, || documents.openapi.root(&catalog()));
+            let document = documents.get(&snapshot, Name::OpenApiIndex, || documents.openapi.root(&catalog()));
             Ok(send(parts, &document, "application/json"))
         }
         Endpoint::OldOpenApi => Ok(old_openapi(accept)),
         Endpoint::OpenApi { group, version } => {
-            let of_version = |row: &&Arc<Resource>| &*row.group == group && &*row.version == version;
-            let rows: Vec<Arc<Resource>> = kinds.rows().iter().filter(of_version).cloned().collect();
-            if rows.is_empty() {
+            let of_version = |resource: &&Arc<Resource>| &*resource.group == group && &*resource.version == version;
+            let resources: Vec<Arc<Resource>> = snapshot.resources().iter().filter(of_version).cloned().collect();
+            if resources.is_empty() {
                 return Ok(not_found_page());
             }
-            let hash = server.documents.openapi.hash(&rows.iter().map(|row| &**row).collect::<Vec<_>>());
+            let hash = server.documents.openapi.hash(&resources.iter().map(|resource| &**resource).collect::<Vec<_>>());
             let asked = Query::parse(parts.uri.query()).get("hash").map(str::to_owned);
             if asked.as_ref().is_some_and(|asked| *asked != hash) {
                 return Ok(moved(&format!("{}?hash={hash}", parts.uri.path())));
             }
             let name = Name::OpenApi(group.to_owned(), version.to_owned());
-            let mut response = openapi(&server.documents, parts, &kinds, name, rows, hash);
+            let mut response = openapi(&server.documents, parts, &snapshot, name, resources, hash);
             if asked.is_some() {
                 // A client that asks by hash never needs to ask again.
                 let headers = response.headers_mut();
@@ -180,20 +180,20 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
     }
 }
 
-/// The document of a group-version: kept if it is small, written while it is sent if it is large.
+/// The document of a group-version: cached if it is small, written while it is sent if it is large.
 fn openapi(
     documents: &Documents,
     parts: &Parts,
-    kinds: &Kinds,
+    snapshot: &Snapshot,
     name: Name,
-    rows: Vec<Arc<Resource>>,
+    resources: Vec<Arc<Resource>>,
     hash: String,
 ) -> Response<Body> {
     const JSON: &str = "application/json";
     let known = {
-        let mut kept = documents.kept.lock();
-        kept.at(kinds.generation);
-        kept.documents.get(&name).cloned()
+        let mut cache = documents.cache.lock();
+        cache.at(snapshot.generation);
+        cache.documents.get(&name).cloned()
     };
     if let Some(document) = known {
         return send(parts, &document, JSON);
@@ -202,14 +202,14 @@ fn openapi(
     if has(parts, &tag) {
         return tagged(typed(304, JSON, Body::empty()), tag);
     }
-    let mut pieces = documents.openapi.pieces(rows);
+    let mut pieces = documents.openapi.pieces(resources);
     let mut begun = Vec::new();
     while begun.len() <= KEEP_TO {
         let Some(piece) = pieces.next() else {
-            let mut kept = documents.kept.lock();
-            kept.at(kinds.generation);
-            let document = kept.keep(name, Told { body: begun.into(), hash });
-            drop(kept);
+            let mut cache = documents.cache.lock();
+            cache.at(snapshot.generation);
+            let document = cache.keep(name, DiscoveryDocument { body: begun.into(), hash });
+            drop(cache);
             return send(parts, &document, JSON);
         };
         begun.extend_from_slice(&piece);
@@ -225,7 +225,7 @@ fn openapi(
     tagged(response, tag)
 }
 
-/// Pieces, between which others get their turn.
+/// Pieces, between which other requests are served.
 fn yielding(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> impl Stream<Item = Bytes> + Send + 'static {
     stream::unfold(pieces, |mut pieces| async move {
         tokio::task::yield_now().await;
@@ -275,7 +275,7 @@ fn proto(field: u8, value: &[u8]) -> Vec<u8> {
     [&[field << 3 | 2, length], value].concat()
 }
 
-/// Sends a document, or only says that the client has it already.
+/// Sends a document, or 304 if the client has it already.
 fn send(parts: &Parts, document: &Document, content_type: &'static str) -> Response<Body> {
     let tag = format!("\"{}\"", document.hash);
     let response = match &document.gzip {
@@ -304,7 +304,7 @@ fn tagged(mut response: Response<Body>, tag: String) -> Response<Body> {
     response
 }
 
-/// The document of this hash is no more; the newest one is there.
+/// 301 to the newest document, for a request with the hash of an older one.
 fn moved(to: &str) -> Response<Body> {
     let mut response = typed(301, "text/plain; charset=utf-8", Body::empty());
     let location = HeaderValue::try_from(to).expect("a path that was asked for is a header value");
@@ -322,22 +322,22 @@ fn text(parts: &Parts, name: header::HeaderName) -> Option<&str> {
     parts.headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// `/`: where one can go from here.
-fn root(kinds: &Kinds) -> Value {
+/// `/`: the paths that the server has.
+fn root(snapshot: &Snapshot) -> Value {
     let mut paths: Vec<String> =
         ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
             .map(str::to_owned)
             .into();
-    for row in kinds.rows().iter().filter(|row| !row.group.is_empty()) {
-        paths.push(format!("/apis/{}", row.group));
-        paths.push(format!("/apis/{}/{}", row.group, row.version));
+    for resource in snapshot.resources().iter().filter(|resource| !resource.group.is_empty()) {
+        paths.push(format!("/apis/{}", resource.group));
+        paths.push(format!("/apis/{}/{}", resource.group, resource.version));
     }
     paths.sort();
     paths.dedup();
     json!({"paths": paths})
 }
 
-/// `/version`: the Kubernetes release whose API is served, and by whom.
+/// `/version`: the Kubernetes release whose API is served, with the version of this server.
 fn version() -> Value {
     json!({
         "major": "1",

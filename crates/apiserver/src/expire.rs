@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use konverge_store::Range;
 use serde_json::Value;
 
-use crate::collect::{done, report};
 use crate::delete::{DeleteOptions, delete};
+use crate::garbage::{ignore_lost_race, report};
 use crate::server::Server;
 use crate::user::SystemUser;
 
@@ -38,16 +38,20 @@ pub(crate) async fn run(server: Weak<Server>, mut closing: tokio::sync::watch::R
 async fn expire(server: &Arc<Server>) {
     let now = server.env.now();
     let context = server.task_context(SystemUser::ApiServer);
-    let kinds = server.kinds.snapshot();
-    for row in kinds.stored() {
-        let Some(age) = row.behaviour.expires else { continue };
+    let snapshot = server.registry.snapshot();
+    for resource in snapshot.stored() {
+        let Some(age) = resource.behaviour.expires else { continue };
         let mut after: Option<Arc<str>> = None;
         loop {
-            let range =
-                Range { prefix: &row.storage.prefix, after: after.as_deref(), limit: Some(BATCH), ..Range::default() };
+            let range = Range {
+                prefix: &resource.storage.prefix,
+                after: after.as_deref(),
+                limit: Some(BATCH),
+                ..Range::default()
+            };
             let page = server.store.range(range).expect("the newest revision can always be read");
             after = page.entries.last().map(|entry| entry.key.clone());
-            let records = match row.read_all(page.entries).await {
+            let records = match resource.read_all(page.entries).await {
                 Ok(records) => records,
                 Err(status) => {
                     report(Err(status)).await;
@@ -55,11 +59,14 @@ async fn expire(server: &Arc<Server>) {
                 }
             };
             for entry in records {
-                let object = row.object(&entry);
+                let object = resource.object(&entry);
                 let seen = last_seen(&object);
                 if seen.is_some_and(|seen| now.duration_since(seen).unsigned_abs() > age && now > seen) {
-                    let (namespace, name) = row.identity(&entry.key);
-                    report(done(delete(server, &context, row, namespace, name, &DeleteOptions::default()).await)).await;
+                    let (namespace, name) = resource.identity(&entry.key);
+                    report(ignore_lost_race(
+                        delete(server, &context, resource, namespace, name, &DeleteOptions::default()).await,
+                    ))
+                    .await;
                 }
             }
             if !page.more {
@@ -93,13 +100,13 @@ mod tests {
     use super::*;
     use crate::record;
     use crate::server::{ApiServer, Options};
-    use crate::tasks::tests::turns_during;
+    use crate::tasks::tests::yields_during;
 
     #[tokio::test]
     async fn others_get_their_turn_while_events_are_looked_at() {
         let api = ApiServer::open(Options::default()).await.unwrap();
         let server = &api.0;
-        let row = &server.kinds.find("", "v1", "events").unwrap();
+        let resource = &server.registry.find("", "v1", "events").unwrap();
         let mut all = Commit::default();
         for number in 0..20 * BATCH {
             let name = format!("e{number:05}");
@@ -108,11 +115,11 @@ mod tests {
             let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {
                 "name": name, "namespace": "default", "creationTimestamp": crate::env::rfc3339(created),
             }});
-            all = all.put(row.key(Some("default"), &name), record::encode(&event));
+            all = all.put(resource.key(Some("default"), &name), record::encode(&event));
         }
         server.store.commit(all).await.unwrap();
-        let turns = turns_during(expire(server)).await;
-        let left = server.store.count(Range { prefix: &row.storage.prefix, ..Range::default() });
+        let turns = yields_during(expire(server)).await;
+        let left = server.store.count(Range { prefix: &resource.storage.prefix, ..Range::default() });
         assert_eq!(left, Ok(18 * BATCH));
         assert!(turns >= 15, "{turns} turns");
     }

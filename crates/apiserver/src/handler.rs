@@ -13,25 +13,25 @@ use konverge_core::{Status, StatusDetails};
 use konverge_schema::Budget;
 
 use crate::body::Body;
-use crate::change::{Done, Write};
 use crate::context::RequestContext;
 use crate::decode::{self, Decoded};
 use crate::delete::{self, DeleteOptions};
 use crate::filter::Filter;
-use crate::negotiate::{Encoding, Endpoint as Shape, PatchKind, View, Wanted};
-use crate::part::Part;
+use crate::negotiate::{ConvertTo, Encoding, MediaTypeOptions, PatchKind, ResponseKind};
 use crate::patch::Patch;
 use crate::read::{self, ListOptions};
-use crate::render::Form;
+use crate::render::Representation;
 use crate::request::{self, Query, Target};
 use crate::resource::{Resource, Verb};
 use crate::response::{encode, no_such_resource, typed, warn};
 use crate::server::Server;
-use crate::table::{IncludeObject, TableView};
+use crate::subresource::Subresource;
+use crate::table::{IncludeObject, TablePrinter};
 use crate::watch::{self, WatchOptions};
-use crate::{crd, messages, meta, pod, scale};
+use crate::write::{WriteOutcome, WriteRequest};
+use crate::{crd, meta, pod, scale, websocket};
 
-/// How many objects of a collection are deleted before others go first.
+/// After deleting this many objects of a collection the request yields, so that others are served.
 const DELETED_AT_ONCE: usize = 16;
 
 /// A request about objects, as it came in.
@@ -55,9 +55,9 @@ impl Handler {
         Self { server: server.clone(), resource: resource.clone(), request: request.clone() }
     }
 
-    /// Answers the request within a budget; over it, an error comes before anything is committed.
+    /// Handles the request within a budget. Over the budget it fails before anything is committed.
     pub async fn handle(&self, budget: &Budget) -> Result<Response<Body>, Status> {
-        let part = self.part()?;
+        let subresource = self.subresource()?;
         let verb = self.verb()?;
         let allowed = match self.request.target.subresource.as_deref().and_then(|name| self.resource.subresource(name))
         {
@@ -65,18 +65,18 @@ impl Handler {
             None => self.resource.verbs,
         };
         if !allowed.contains(verb) {
-            let going = self.resource.custom && verb == Verb::Create && self.request.target.subresource.is_none();
-            return Err(if going { crd::going(&self.resource) } else { Status::method_not_allowed() });
+            let terminating = self.resource.custom && verb == Verb::Create && self.request.target.subresource.is_none();
+            return Err(if terminating { crd::terminating(&self.resource) } else { Status::method_not_allowed() });
         }
-        let answer = match (verb, part) {
-            (Verb::Get, Part::Log) => self.log().await,
-            (Verb::Create, Part::Binding | Part::Eviction) => self.act(part, budget).await,
-            (Verb::Get, _) => self.get(part).await,
+        let answer = match (verb, subresource) {
+            (Verb::Get, Subresource::Log) => self.log().await,
+            (Verb::Create, Subresource::Binding | Subresource::Eviction) => self.act(subresource, budget).await,
+            (Verb::Get, _) => self.get(subresource).await,
             (Verb::List, _) => self.list().await,
             (Verb::Watch, _) => self.watch(),
             (Verb::Create, _) => self.create(budget).await,
-            (Verb::Update, _) => self.update(part, budget).await,
-            (Verb::Patch, _) => self.patch(part, budget).await,
+            (Verb::Update, _) => self.update(subresource, budget).await,
+            (Verb::Patch, _) => self.patch(subresource, budget).await,
             (Verb::Delete, _) => self.delete().await,
             (Verb::DeleteCollection, _) => self.delete_collection().await,
         };
@@ -87,9 +87,9 @@ impl Handler {
         answer
     }
 
-    fn part(&self) -> Result<Part, Status> {
-        let Some(name) = &self.request.target.subresource else { return Ok(Part::Main) };
-        let known = self.resource.subresource(name).and_then(|sub| Part::named(&sub.name));
+    fn subresource(&self) -> Result<Subresource, Status> {
+        let Some(name) = &self.request.target.subresource else { return Ok(Subresource::Main) };
+        let known = self.resource.subresource(name).and_then(|sub| Subresource::named(&sub.name));
         known.ok_or_else(|| match self.resource.custom {
             true => Status::not_found(&self.resource.group, &self.resource.plural, self.name()),
             false => no_such_resource(),
@@ -111,45 +111,45 @@ impl Handler {
         if fits { Ok(verb) } else { Err(Status::method_not_allowed()) }
     }
 
-    async fn get(&self, part: Part) -> Result<Response<Body>, Status> {
-        let wanted = self.wanted(Shape::Object)?;
-        wanted.check_shape(false)?;
+    async fn get(&self, subresource: Subresource) -> Result<Response<Body>, Status> {
+        let accepted = self.accepted(ResponseKind::Object)?;
+        accepted.check_list(false)?;
         let entry =
             read::get(&*self.server.store, &self.resource, self.namespace(), self.name(), &self.request.query).await?;
-        let room = self.text_room(&wanted, entry.value.len()).await;
-        let bytes = match (&self.resource.scale, part) {
-            (Some(paths), Part::Scale) => {
-                self.scale_form(&wanted)?.object(&scale::of(&self.resource.object(&entry), paths))
+        let room = self.text_room(&accepted, entry.value.len()).await;
+        let bytes = match (&self.resource.scale, subresource) {
+            (Some(paths), Subresource::Scale) => {
+                self.scale_representation(&accepted)?.object(&scale::of(&self.resource.object(&entry), paths))
             }
-            _ => self.form(&wanted)?.entry(&self.resource, &entry),
+            _ => self.representation(&accepted)?.entry(&self.resource, &entry),
         };
-        let response = self.respond(200, &wanted, bytes, &[]).await;
-        Ok(response.map(|body| body.keeping(room)))
+        let response = self.respond(200, &accepted, bytes, &[]).await;
+        Ok(response.map(|body| body.holding(room)))
     }
 
     async fn list(&self) -> Result<Response<Body>, Status> {
-        let wanted = self.wanted(Shape::Object)?;
-        wanted.check_shape(true)?;
+        let accepted = self.accepted(ResponseKind::Object)?;
+        accepted.check_list(true)?;
         let options = ListOptions::parse(&self.request.query)?;
         let filter = self.filter()?;
         let namespace = self.namespace();
         let store = &*self.server.store;
         let listed = read::list(store, &self.resource, namespace, &filter, &options, &self.request.query).await?;
         let bytes = listed.entries.iter().map(|entry| entry.value.len()).sum();
-        let pieces = self.form(&wanted)?.list(self.resource.clone(), listed);
-        if wanted.encoding == Encoding::Yaml {
-            let room = self.text_room(&wanted, bytes).await;
-            let response = self.respond(200, &wanted, pieces.into_bytes().await, &[]).await;
-            return Ok(response.map(|body| body.keeping(room)));
+        let pieces = self.representation(&accepted)?.list(self.resource.clone(), listed);
+        if accepted.encoding == Encoding::Yaml {
+            let room = self.text_room(&accepted, bytes).await;
+            let response = self.respond(200, &accepted, pieces.into_bytes().await, &[]).await;
+            return Ok(response.map(|body| body.holding(room)));
         }
-        Ok(typed(200, wanted.encoding.content_type(), Body::stream(pieces.into_stream())))
+        Ok(typed(200, accepted.encoding.content_type(), Body::stream(pieces.into_stream())))
     }
 
     fn watch(&self) -> Result<Response<Body>, Status> {
-        let wanted = self.wanted(Shape::Watch)?;
+        let accepted = self.accepted(ResponseKind::Watch)?;
         let mut options = WatchOptions::parse(&self.request.query, &self.resource)?;
-        let as_messages = messages::wanted(&self.request.parts.headers);
-        if as_messages {
+        let as_websocket = websocket::is_requested(&self.request.parts.headers);
+        if as_websocket {
             options = options.event_by_event();
         }
         let filter = self.filter()?;
@@ -159,34 +159,34 @@ impl Handler {
             self.resource.clone(),
             self.namespace(),
             filter,
-            self.form(&wanted)?,
+            self.representation(&accepted)?,
             &options,
         )?;
-        if as_messages {
-            return messages::answer(&self.request.parts.headers, events);
+        if as_websocket {
+            return websocket::answer(&self.request.parts.headers, events);
         }
-        Ok(typed(200, wanted.encoding.content_type(), Body::stream(events)))
+        Ok(typed(200, accepted.encoding.content_type(), Body::stream(events)))
     }
 
     async fn create(&self, budget: &Budget) -> Result<Response<Body>, Status> {
-        let wanted = self.wanted(Shape::Object)?;
+        let accepted = self.accepted(ResponseKind::Object)?;
         self.request.query.check_write("CreateOptions", false)?;
         let mut warnings = Vec::new();
-        let done = self.write(Part::Main, budget).create(self.decode(budget)?, &mut warnings).await?;
-        self.done(201, &wanted, Part::Main, done, &warnings).await
+        let done = self.write_request(Subresource::Main, budget).create(self.decode(budget)?, &mut warnings).await?;
+        self.done(201, &accepted, Subresource::Main, done, &warnings).await
     }
 
-    /// Creates something that is done rather than kept.
-    async fn act(&self, part: Part, budget: &Budget) -> Result<Response<Body>, Status> {
-        let wanted = self.wanted(Shape::Object)?;
+    /// Handles a create that acts on a pod instead of storing an object: a binding or an eviction.
+    async fn act(&self, subresource: Subresource, budget: &Budget) -> Result<Response<Body>, Status> {
+        let accepted = self.accepted(ResponseKind::Object)?;
         self.request.query.check_write("CreateOptions", false)?;
-        let (write, sent) = (self.write(part, budget), self.decode(budget)?);
-        match part {
-            Part::Binding => pod::bind(&write, self.name(), sent).await?,
+        let (write, sent) = (self.write_request(subresource, budget), self.decode(budget)?);
+        match subresource {
+            Subresource::Binding => pod::bind(&write, self.name(), sent).await?,
             _ => pod::evict(&write, self.name(), sent, &self.request.query).await?,
         }
         let bytes = serde_json::to_vec(&Status::done(201)).expect("writing to memory does not fail");
-        Ok(self.respond(201, &wanted, bytes, &[]).await)
+        Ok(self.respond(201, &accepted, bytes, &[]).await)
     }
 
     async fn log(&self) -> Result<Response<Body>, Status> {
@@ -195,36 +195,36 @@ impl Handler {
         Ok(typed(code, "text/plain", log.unwrap_or_else(Body::empty)))
     }
 
-    async fn update(&self, part: Part, budget: &Budget) -> Result<Response<Body>, Status> {
-        let wanted = self.wanted(Shape::Object)?;
+    async fn update(&self, subresource: Subresource, budget: &Budget) -> Result<Response<Body>, Status> {
+        let accepted = self.accepted(ResponseKind::Object)?;
         self.request.query.check_write("UpdateOptions", false)?;
         let mut warnings = Vec::new();
-        let write = self.write(part, budget);
+        let write = self.write_request(subresource, budget);
         let sent = self.decode(budget)?;
         let before = self.server.store.revision();
-        let done = match (&self.resource.scale, part) {
-            (Some(paths), Part::Scale) => {
+        let done = match (&self.resource.scale, subresource) {
+            (Some(paths), Subresource::Scale) => {
                 let set = |object: &Value| scale::set(object, &sent.value, &self.resource, paths);
                 write.alter(self.name(), &mut warnings, set).await?
             }
             _ => write.replace(self.name(), sent, &mut warnings).await?,
         };
-        self.settled(before, &wanted, part, done, &warnings).await
+        self.settled(before, &accepted, subresource, done, &warnings).await
     }
 
-    async fn patch(&self, part: Part, budget: &Budget) -> Result<Response<Body>, Status> {
-        let wanted = self.wanted(Shape::Object)?;
+    async fn patch(&self, subresource: Subresource, budget: &Budget) -> Result<Response<Body>, Status> {
+        let accepted = self.accepted(ResponseKind::Object)?;
         let kind = PatchKind::of_body(self.header(header::CONTENT_TYPE), self.resource.custom)?;
         self.request.query.check_write("PatchOptions", kind == PatchKind::Apply)?;
         let mut warnings = Vec::new();
-        let write = self.write(part, budget);
+        let write = self.write_request(subresource, budget);
         let before = self.server.store.revision();
         let patch = match kind {
             PatchKind::Json => Patch::json(&self.request.body, budget)?,
             PatchKind::Merge => Patch::merge(&self.request.body, budget)?,
-            PatchKind::Strategic if part == Part::Scale => Patch::merge(&self.request.body, budget)?,
+            PatchKind::Strategic if subresource == Subresource::Scale => Patch::merge(&self.request.body, budget)?,
             PatchKind::Strategic => Patch::strategic(&self.request.body, budget)?,
-            PatchKind::Apply if part == Part::Scale => {
+            PatchKind::Apply if subresource == Subresource::Scale => {
                 let accepted = "application/json-patch+json, application/merge-patch+json";
                 let message = format!(
                     "the body of the request was in an unknown format - accepted media types include: {accepted}"
@@ -235,11 +235,11 @@ impl Handler {
                 let sent = decode::yaml(&self.request.body, budget)?;
                 let force = self.request.query.flag("force");
                 let done = write.apply(self.name(), force, sent, &mut warnings).await?;
-                return self.settled(before, &wanted, part, done, &warnings).await;
+                return self.settled(before, &accepted, subresource, done, &warnings).await;
             }
         };
-        let done = match (&self.resource.scale, part) {
-            (Some(paths), Part::Scale) => {
+        let done = match (&self.resource.scale, subresource) {
+            (Some(paths), Subresource::Scale) => {
                 let set = |object: &Value| {
                     let patched = patch.apply(&self.resource, &scale::of(object, paths), budget)?;
                     scale::set(object, &patched, &self.resource, paths)
@@ -251,18 +251,20 @@ impl Handler {
                 write.patch(self.name(), &mut warnings, patched).await?
             }
         };
-        self.settled(before, &wanted, part, done, &warnings).await
+        self.settled(before, &accepted, subresource, done, &warnings).await
     }
 
     async fn delete(&self) -> Result<Response<Body>, Status> {
-        let wanted = self.wanted(Shape::Object)?;
+        let accepted = self.accepted(ResponseKind::Object)?;
         let (options, context) = self.delete_options()?;
         let done =
             delete::delete(&self.server, &context, &self.resource, self.namespace(), self.name(), &options).await?;
         match done {
-            Done::Gone(object) => {
+            WriteOutcome::Deleted(object) => {
                 if self.resource.behaviour.returns_deleted {
-                    return Ok(self.respond(200, &wanted, self.form(&wanted)?.object(&object), &[]).await);
+                    return Ok(self
+                        .respond(200, &accepted, self.representation(&accepted)?.object(&object), &[])
+                        .await);
                 }
                 let status = Status::success(StatusDetails {
                     name: self.name().to_owned(),
@@ -272,14 +274,14 @@ impl Handler {
                     ..StatusDetails::default()
                 });
                 let bytes = serde_json::to_vec(&status).expect("writing to memory does not fail");
-                Ok(self.respond(200, &wanted, bytes, &[]).await)
+                Ok(self.respond(200, &accepted, bytes, &[]).await)
             }
-            done => self.done(200, &wanted, Part::Main, done, &[]).await,
+            done => self.done(200, &accepted, Subresource::Main, done, &[]).await,
         }
     }
 
     async fn delete_collection(&self) -> Result<Response<Body>, Status> {
-        let wanted = self.wanted(Shape::Object)?;
+        let accepted = self.accepted(ResponseKind::Object)?;
         let (options, context) = self.delete_options()?;
         let filter = self.filter()?;
         let range = ListOptions::parse(&self.request.query)?;
@@ -287,7 +289,7 @@ impl Handler {
         let store = &*self.server.store;
         let listed = read::list(store, &self.resource, namespace, &filter, &range, &self.request.query).await?;
         for (at, entry) in listed.entries.iter().enumerate() {
-            // A store in memory never waits, so that nobody else would get on.
+            // A store in memory never waits, so nothing else would run on this thread.
             if at > 0 && at.is_multiple_of(DELETED_AT_ONCE) {
                 tokio::task::yield_now().await;
             }
@@ -297,72 +299,82 @@ impl Handler {
                 _ => {}
             }
         }
-        let pieces = self.form(&wanted)?.list(self.resource.clone(), listed);
-        Ok(self.respond(200, &wanted, pieces.into_bytes().await, &[]).await)
+        let pieces = self.representation(&accepted)?.list(self.resource.clone(), listed);
+        Ok(self.respond(200, &accepted, pieces.into_bytes().await, &[]).await)
     }
 
-    /// Answers an update: 201 if it made the object.
+    /// The answer to an update: 201 if it created the object.
     async fn settled(
         &self,
         before: konverge_store::Revision,
-        wanted: &Wanted,
-        part: Part,
-        done: Done,
+        accepted: &MediaTypeOptions,
+        subresource: Subresource,
+        done: WriteOutcome,
         warnings: &[String],
     ) -> Result<Response<Body>, Status> {
         let code = match &done {
-            Done::Kept(entry) if entry.created == entry.revision && entry.created > before => 201,
-            // What would be made has no version yet.
-            Done::Dry(object) if meta::text(object, "resourceVersion").is_empty() => 201,
+            WriteOutcome::Stored(entry) if entry.created == entry.revision && entry.created > before => 201,
+            // A dry run that would create the object has no resourceVersion yet.
+            WriteOutcome::DryRun(object) if meta::text(object, "resourceVersion").is_empty() => 201,
             _ => 200,
         };
-        self.done(code, wanted, part, done, warnings).await
+        self.done(code, accepted, subresource, done, warnings).await
     }
 
     async fn done(
         &self,
         code: u16,
-        wanted: &Wanted,
-        part: Part,
-        done: Done,
+        accepted: &MediaTypeOptions,
+        subresource: Subresource,
+        done: WriteOutcome,
         warnings: &[String],
     ) -> Result<Response<Body>, Status> {
-        let bytes = match (&self.resource.scale, part, done) {
-            (Some(paths), Part::Scale, done) => {
+        let bytes = match (&self.resource.scale, subresource, done) {
+            (Some(paths), Subresource::Scale, done) => {
                 let object = match done {
-                    Done::Kept(entry) => self.resource.read_object(&entry).await?,
-                    Done::Dry(object) | Done::Gone(object) => object,
+                    WriteOutcome::Stored(entry) => self.resource.read_object(&entry).await?,
+                    WriteOutcome::DryRun(object) | WriteOutcome::Deleted(object) => object,
                 };
-                self.scale_form(wanted)?.object(&scale::of(&object, paths))
+                self.scale_representation(accepted)?.object(&scale::of(&object, paths))
             }
-            (_, _, Done::Kept(entry)) => self.form(wanted)?.entry(&self.resource, &self.resource.read(entry).await?),
-            (_, _, Done::Dry(object) | Done::Gone(object)) => self.form(wanted)?.object(&object),
+            (_, _, WriteOutcome::Stored(entry)) => {
+                self.representation(accepted)?.entry(&self.resource, &self.resource.read(entry).await?)
+            }
+            (_, _, WriteOutcome::DryRun(object) | WriteOutcome::Deleted(object)) => {
+                self.representation(accepted)?.object(&object)
+            }
         };
-        Ok(self.respond(code, wanted, bytes, warnings).await)
+        Ok(self.respond(code, accepted, bytes, warnings).await)
     }
 
-    /// Room for an answer that is made from so many bytes, if it is a text that another thread writes.
-    async fn text_room(&self, wanted: &Wanted, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let plain = wanted.encoding == Encoding::Json && !self.is_pretty(wanted);
+    /// Reserves memory for an answer of about this many bytes, if it is YAML or indented JSON.
+    async fn text_room(&self, accepted: &MediaTypeOptions, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let plain = accepted.encoding == Encoding::Json && !self.is_pretty(accepted);
         if plain { None } else { self.server.workers.text_room(bytes).await }
     }
 
-    fn is_pretty(&self, wanted: &Wanted) -> bool {
-        wanted.pretty || self.request.query.flag("pretty")
+    fn is_pretty(&self, accepted: &MediaTypeOptions) -> bool {
+        accepted.pretty || self.request.query.flag("pretty")
     }
 
-    async fn respond(&self, code: u16, wanted: &Wanted, json: Vec<u8>, warnings: &[String]) -> Response<Body> {
-        let (encoding, pretty) = (wanted.encoding, self.is_pretty(wanted));
+    async fn respond(
+        &self,
+        code: u16,
+        accepted: &MediaTypeOptions,
+        json: Vec<u8>,
+        warnings: &[String],
+    ) -> Response<Body> {
+        let (encoding, pretty) = (accepted.encoding, self.is_pretty(accepted));
         let bytes = match encoding {
             Encoding::Json if !pretty => json,
             encoding => self.server.workers.write_text(json, move |json| encode(encoding, pretty, json)).await,
         };
-        let mut response = typed(code, wanted.encoding.content_type(), Body::full(bytes));
+        let mut response = typed(code, accepted.encoding.content_type(), Body::full(bytes));
         warn(&mut response, warnings.iter().map(String::as_str));
         response
     }
 
-    /// How to delete: from the body, which says what it is like any other, or from the query when there is none.
+    /// The delete options, from the body or, without one, from the query.
     fn delete_options(&self) -> Result<(DeleteOptions, RequestContext), Status> {
         let sent = if self.request.body.is_empty() {
             Value::Null
@@ -379,15 +391,15 @@ impl Handler {
         }
     }
 
-    fn write<'a>(&'a self, part: Part, budget: &'a Budget) -> Write<'a> {
+    fn write_request<'a>(&'a self, subresource: Subresource, budget: &'a Budget) -> WriteRequest<'a> {
         let agent = self.header(header::USER_AGENT).unwrap_or_default();
         let agent = agent.split('/').next().filter(|agent| !agent.is_empty()).unwrap_or("unknown");
-        Write {
+        WriteRequest {
             server: &self.server,
             context: &self.request.context,
             resource: &self.resource,
             namespace: self.namespace(),
-            part,
+            subresource,
             validation: self.request.query.field_validation(),
             manager: self.request.query.get("fieldManager").unwrap_or(agent).chars().take(128).collect(),
             api_version: self.resource.api_version(),
@@ -399,24 +411,30 @@ impl Handler {
         Filter::new(&self.resource, self.request.query.labels()?, self.request.query.fields()?)
     }
 
-    fn wanted(&self, shape: Shape) -> Result<Wanted, Status> {
-        Wanted::accept(self.header(header::ACCEPT), shape)
+    fn accepted(&self, kind: ResponseKind) -> Result<MediaTypeOptions, Status> {
+        MediaTypeOptions::accept(self.header(header::ACCEPT), kind)
     }
 
-    fn form(&self, wanted: &Wanted) -> Result<Form, Status> {
-        self.form_of(wanted, || TableView::of(&self.resource))
+    fn representation(&self, accepted: &MediaTypeOptions) -> Result<Representation, Status> {
+        self.representation_of(accepted, || TablePrinter::of(&self.resource))
     }
 
-    fn scale_form(&self, wanted: &Wanted) -> Result<Form, Status> {
-        self.form_of(wanted, || TableView::builtin("autoscaling", "Scale"))
+    fn scale_representation(&self, accepted: &MediaTypeOptions) -> Result<Representation, Status> {
+        self.representation_of(accepted, || TablePrinter::builtin("autoscaling", "Scale"))
     }
 
-    fn form_of(&self, wanted: &Wanted, view: impl FnOnce() -> TableView) -> Result<Form, Status> {
-        Ok(match wanted.view {
-            View::Object => Form::Whole,
-            View::PartialMetadata(version) | View::PartialMetadataList(version) => Form::Metadata(version),
-            View::Table(version) => Form::Table {
-                view: Arc::new(view()),
+    fn representation_of(
+        &self,
+        accepted: &MediaTypeOptions,
+        printer: impl FnOnce() -> TablePrinter,
+    ) -> Result<Representation, Status> {
+        Ok(match accepted.convert_to {
+            ConvertTo::Object => Representation::Object,
+            ConvertTo::PartialMetadata(version) | ConvertTo::PartialMetadataList(version) => {
+                Representation::Metadata(version)
+            }
+            ConvertTo::Table(version) => Representation::Table {
+                printer: Arc::new(printer()),
                 version,
                 include: IncludeObject::parse(self.request.query.get("includeObject"))?,
                 env: self.server.env.clone(),

@@ -1,5 +1,5 @@
-//! Whether the server can do its work. In: what the store says of itself. Out: the answer to probes, and a line in the log
-//! when it changes. Never tries to mend anything; the store does.
+//! Whether the server is healthy. In: the health of the store. Out: the answer to probes, and a line in the log when it changes.
+//! Repairs nothing; the store does that itself.
 
 use http::Response;
 use http::request::Parts;

@@ -1,6 +1,6 @@
-//! Clients that go away before they are answered. A request is dropped after each number of steps that it can take; a
-//! commit that is on its way happens all the same. Afterwards, and after a restart over the same store, the server must be
-//! as if the client had stayed, or as if it had never come.
+//! Clients that disconnect before they are answered. A request is dropped after each number of steps that it can take; a commit
+//! that is in progress happens all the same. Afterwards, and after a restart over the same store, the state must be that of a
+//! request that was completed, or of one that was never sent.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -30,7 +30,7 @@ const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 
-/// More turns than the tasks of a server take to do what there is to do.
+/// More rounds than the tasks of a server need to do everything.
 const LONG: usize = 200;
 
 /// A store whose commits happen when the test says so, as those of a disk happen when its fsync is done.
@@ -52,7 +52,7 @@ impl Slow {
     /// Lets the oldest queued commit happen.
     fn release(&self) -> bool {
         let Some((commit, answer)) = self.queued.lock().pop_front() else { return false };
-        // Whoever waited may be gone.
+        // The request that waited may be dropped.
         let _ = answer.send(self.kept.commit(commit).now_or_never().expect("memory commits at once"));
         true
     }
@@ -109,7 +109,7 @@ impl Store for Slow {
     }
 }
 
-/// Always the same moment and the same throw, so that whoever looks for a free address begins at the same one.
+/// Always the same time and the same random number, so that every search for a free address begins at the same one.
 struct Still;
 
 impl Environment for Still {
@@ -300,7 +300,7 @@ dropped_anywhere!(
     shown_as_kept
 );
 
-/// A deletion that has begun comes to its end, and who waited for the names has them.
+/// A deletion that has begun is completed, and a definition that waited for the names has them.
 async fn gone_or_untouched(scene: &Scene, steps: usize, answered: bool) {
     scene.rest().await;
     let (kept, object) = scene.ask("GET", &format!("{CRDS}/widgets.example.com"), Value::Null).await;
@@ -331,7 +331,7 @@ dropped_anywhere!(
     gone_or_untouched
 );
 
-/// Objects that are held keep their definition, and the last of them takes it along, whoever lets it go.
+/// A definition stays while its objects have finalizers, and is removed with the last of them.
 #[tokio::test]
 async fn the_last_object_takes_its_definition_along() {
     for steps in 0.. {
@@ -342,7 +342,7 @@ async fn the_last_object_takes_its_definition_along() {
         scene.expect("POST", WIDGETS, held, 201).await;
         let path = format!("{CRDS}/widgets.example.com");
         scene.expect("DELETE", &path, Value::Null, 200).await;
-        // Also a server that did not see the deletion begin brings it to its end.
+        // A server that did not see the begin of the deletion completes it, too.
         let scene = if steps % 2 == 1 { scene.restart().await } else { scene };
         scene.expect("GET", &path, Value::Null, 200).await;
         let free = json!({"metadata": {"finalizers": null}});
@@ -360,7 +360,7 @@ async fn the_last_object_takes_its_definition_along() {
     }
 }
 
-/// What one got who went away is not given to the next, who comes while that commit is still on its way.
+/// An address of a dropped request is not given to the next one while the first commit is in progress.
 #[tokio::test]
 async fn an_address_on_its_way_is_taken() {
     for steps in 0.. {
@@ -384,7 +384,7 @@ async fn an_address_on_its_way_is_taken() {
     }
 }
 
-/// The same for the names of kinds: whoever comes second has to wait, also if the first has gone away.
+/// The same for the names of kinds: the second definition has to wait, also if the first request was dropped.
 #[tokio::test]
 async fn names_on_their_way_are_taken() {
     for steps in 0.. {

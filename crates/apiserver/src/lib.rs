@@ -1,15 +1,16 @@
 //! A Kubernetes API server in one process: a tower service over a revisioned store.
 //!
 //! ```text
-//!            ┌ get, list ─ read ───────────────┐
-//! request ─▶ service ─▶ kinds ─▶ change/delete ─▶ store ─▶ watch ─▶ every reader
-//!            └ documents (discovery, OpenAPI)  │          (each at its own pace)
-//!                                              └ crd: new rows for kinds
+//!                                              ┌ read ◀────────┐
+//! request ─▶ service ─▶ authorize ─▶ handler ─┼ write, delete ─▶ store ─▶ watch ─▶ every client
+//!            └ documents (discovery, OpenAPI)  │                 └ crd: new resources in the registry
+//!                                              └ watch (each at its own pace)
 //! ```
 //!
-//! Kinds are data: built-in ones come from a generated table, a CRD adds rows to it, and no code knows a kind by
-//! name but for namespaces, CRDs, what pods, jobs and services are given (`assign`) and the three endpoints of pods that do
-//! more than keep what is sent. This crate never knows the operator side: they meet over HTTP only.
+//! Kinds are data: built-in ones come from a generated table, and a custom resource definition adds resources to the same
+//! registry. No code knows a kind by name, except for namespaces, definitions, what `assign` gives to pods, jobs and services,
+//! and the three subresources of pods that do more than store what is sent. This crate never knows the operator side: they
+//! meet over HTTP only.
 
 mod handler;
 mod server;
@@ -27,34 +28,35 @@ mod request;
 
 mod behaviour;
 mod builtin;
-mod kinds;
+mod lifetime;
+mod registry;
 mod resource;
-mod tenure;
 
 mod assign;
-mod change;
-mod collect;
+mod commit;
+mod commit_lock;
 mod conditions;
 mod crd;
 mod defaults;
 mod delete;
 mod expire;
-mod fold;
+mod garbage;
 mod health;
-mod messages;
 mod meta;
 mod namespace;
-mod part;
 mod patch;
 mod pod;
 mod scale;
+mod subresource;
 mod tasks;
-mod turns;
+mod websocket;
 mod workload;
+mod write;
+mod write_only;
 
 mod conversion;
+mod event_cache;
 mod filter;
-mod lines;
 mod read;
 mod record;
 mod watch;

@@ -63,7 +63,7 @@ pub(crate) fn set_finalizers(object: &mut Value, finalizers: &[&str]) {
 }
 
 /// Sets the fields of a new object that only the server sets.
-pub(crate) fn born(object: &mut Value, resource: &Resource, env: &dyn Environment) {
+pub(crate) fn initialize(object: &mut Value, resource: &Resource, env: &dyn Environment) {
     let suffix = suffix(env.random());
     let metadata = of_mut(object);
     for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "generation"] {
@@ -109,7 +109,7 @@ pub(crate) fn carry_over(old: &Value, new: &mut Value) {
 }
 
 /// Drops empty fields, which mean the same as absent ones: removing the last label removes `labels`.
-pub(crate) fn tidy(object: &mut Value) {
+pub(crate) fn drop_empty(object: &mut Value) {
     let metadata = of_mut(object);
     for field in ["annotations", "finalizers", "generateName", "labels", "managedFields", "ownerReferences"] {
         let empty = match metadata.get(field) {
@@ -154,7 +154,7 @@ pub(crate) fn count_generation(old: &Value, new: &mut Value, resource: &Resource
 }
 
 /// Marks an object as being deleted, with a grace period of `grace` seconds from `now`.
-pub(crate) fn doom(object: &mut Value, now: Timestamp, grace: i64) {
+pub(crate) fn begin_deletion(object: &mut Value, now: Timestamp, grace: i64) {
     let ends = now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(now);
     let metadata = of_mut(object);
     metadata.insert("deletionTimestamp".into(), rfc3339(ends).into());
@@ -166,7 +166,7 @@ pub(crate) fn doom(object: &mut Value, now: Timestamp, grace: i64) {
 
 /// Shortens the grace period of an object that is being deleted, if `asked` is shorter. The period counts from the begin of the
 /// deletion; if it is over by then, one second is left.
-pub(crate) fn hasten(object: &mut Value, now: Timestamp, asked: Option<i64>) {
+pub(crate) fn shorten_grace(object: &mut Value, now: Timestamp, asked: Option<i64>) {
     let metadata = of_mut(object);
     let left = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default();
     let Some(asked) = asked.filter(|asked| *asked < left) else { return };

@@ -16,8 +16,8 @@ use crate::resource::Resource;
 use crate::server::Server;
 
 /// The namespaces that every cluster has. The first three cannot be deleted.
-const ALWAYS: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
-const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+const INITIAL: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// The finalizer that stands for the namespace's content.
 const CONTENT: &str = "kubernetes";
@@ -27,12 +27,12 @@ fn is_namespace(resource: &Resource) -> bool {
 }
 
 /// Creates the namespaces that every cluster has.
-pub(crate) async fn create_always(server: &Server) -> Result<(), CommitError> {
-    let resource = &server.kinds.find("", "v1", "namespaces").expect("namespaces are built in");
+pub(crate) async fn create_initial(server: &Server) -> Result<(), CommitError> {
+    let resource = &server.registry.find("", "v1", "namespaces").expect("namespaces are built in");
     // All commits begin before the first one is awaited, so that they share one fsync.
-    let commits = ALWAYS.map(|name| {
+    let commits = INITIAL.map(|name| {
         let mut object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        meta::born(&mut object, resource, &*server.env);
+        meta::initialize(&mut object, resource, &*server.env);
         prepare(resource, &mut object);
         let key: Arc<str> = resource.key(None, name).into();
         let conditions = vec![Condition::Absent(key.clone())];
@@ -71,13 +71,13 @@ pub(crate) fn terminate(resource: &Resource, object: &mut Value) {
 }
 
 /// Whether the finalizers in a namespace's spec are gone.
-pub(crate) fn may_go(resource: &Resource, object: &Value) -> bool {
+pub(crate) fn is_finalized(resource: &Resource, object: &Value) -> bool {
     !is_namespace(resource) || object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty)
 }
 
 /// Refuses to delete the namespaces that a cluster cannot be without.
 pub(crate) fn may_be_deleted(resource: &Resource, name: &str) -> Result<(), Status> {
-    if is_namespace(resource) && IMMORTAL.contains(&name) {
+    if is_namespace(resource) && PROTECTED.contains(&name) {
         return Err(Status::forbidden("", "namespaces", name, "this namespace may not be deleted"));
     }
     Ok(())
@@ -91,7 +91,7 @@ pub(crate) fn must_accept(
     object: &Value,
 ) -> Result<Option<Condition>, Status> {
     let Some(namespace) = namespace else { return Ok(None) };
-    let namespaces = server.kinds.find("", "v1", "namespaces").expect("namespaces are built in");
+    let namespaces = server.registry.find("", "v1", "namespaces").expect("namespaces are built in");
     let found = server.store.get(&namespaces.key(None, namespace), None).map_err(Status::internal)?;
     let Some(entry) = found else { return Err(Status::not_found("", "namespaces", namespace)) };
     if is_going(&entry) {

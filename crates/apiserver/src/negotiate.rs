@@ -1,28 +1,28 @@
 //! What a client can read and what it sends, by its `Accept` and `Content-Type`. In: the header. Out: one of the
-//! forms this server speaks, or the `Status` with which Kubernetes refuses. Never touches a body.
+//! media types that this server speaks, or the `Status` with which Kubernetes refuses. Never touches a body.
 
 use konverge_core::Status;
 
 use crate::partial::MetaVersion;
 
-/// How an answer should look.
+/// The media type of an answer and its parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// What of an object it shows.
-    pub view: View,
-    /// In which notation.
+pub struct MediaTypeOptions {
+    /// What the answer shows of an object.
+    pub convert_to: ConvertTo,
+    /// JSON or YAML.
     pub encoding: Encoding,
-    /// Whether people will read it.
+    /// Whether the answer is indented for people.
     pub pretty: bool,
 }
 
-/// What of an object an answer shows.
+/// What an answer shows of an object: the parameter `as` of the media type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum View {
-    /// All of it.
+pub enum ConvertTo {
+    /// The whole object.
     #[default]
     Object,
-    /// A row of a table.
+    /// A row of a `meta.k8s.io` Table.
     Table(MetaVersion),
     /// Metadata only, of one object.
     PartialMetadata(MetaVersion),
@@ -30,7 +30,7 @@ pub enum View {
     PartialMetadataList(MetaVersion),
 }
 
-/// The notation of an answer or a body.
+/// How an answer or a body is encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encoding {
     /// `application/json`
@@ -42,10 +42,10 @@ pub enum Encoding {
 
 /// What an answer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    /// An object or a list, which can be shown in several views.
+pub enum ResponseKind {
+    /// An object or a list, which can be converted to metadata or a table.
     Object,
-    /// The events of a watch: views, but no YAML.
+    /// The events of a watch, which can be converted as well, but are never YAML.
     Watch,
     /// Anything else: `/version`, legacy discovery.
     Plain,
@@ -86,35 +86,35 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 const SERVED: [(&str, Encoding); 2] = [("json", Encoding::Json), ("yaml", Encoding::Yaml)];
 
-impl Wanted {
+impl MediaTypeOptions {
     /// Reads an `Accept` header. Without one the answer is plain JSON.
-    pub fn accept(header: Option<&str>, endpoint: Endpoint) -> Result<Self, Status> {
+    pub fn accept(header: Option<&str>, kind: ResponseKind) -> Result<Self, Status> {
         let header = header.unwrap_or_default();
         if header.is_empty() {
             return Ok(Self::default());
         }
         // YAML cannot be cut into events.
-        let served = if endpoint == Endpoint::Watch { &SERVED[..1] } else { &SERVED };
+        let served = if kind == ResponseKind::Watch { &SERVED[..1] } else { &SERVED };
         for clause in clauses(header) {
             for (subtype, encoding) in served {
                 if clause.covers(subtype)
-                    && let Some(wanted) = clause.wanted(*encoding, endpoint)
+                    && let Some(wanted) = clause.wanted(*encoding, kind)
                 {
                     return Ok(wanted);
                 }
             }
         }
-        let stream = if endpoint == Endpoint::Watch { ";stream=watch" } else { "" };
+        let stream = if kind == ResponseKind::Watch { ";stream=watch" } else { "" };
         Err(not_acceptable(served.iter().map(|(subtype, _)| format!("application/{subtype}{stream}"))))
     }
 
-    /// Whether an answer of this shape can be given for one object, or for a list.
-    pub fn check_shape(&self, list: bool) -> Result<(), Status> {
-        let message = match (self.view, list) {
-            (View::PartialMetadata(_), true) => {
+    /// Refuses a type for one object where there is a list, and the other way round.
+    pub fn check_list(&self, list: bool) -> Result<(), Status> {
+        let message = match (self.convert_to, list) {
+            (ConvertTo::PartialMetadata(_), true) => {
                 "you requested PartialObjectMetadata, but the requested object is a list"
             }
-            (View::PartialMetadataList(_), false) => {
+            (ConvertTo::PartialMetadataList(_), false) => {
                 "you requested PartialObjectMetadataList, but the requested object is not a list"
             }
             _ => return Ok(()),
@@ -140,7 +140,7 @@ impl Encoding {
             media_type => {
                 let mut status = unsupported("application/json, application/yaml");
                 if media_type == PROTOBUF {
-                    // What kubectl's own generators send; they cannot be told to send anything else.
+                    // kubectl's own generators send this, and have no option to send anything else.
                     status.message.push_str(
                         "; protobuf is not read yet: let kubectl write the object and send it as JSON, by adding \
                          \"--dry-run=client -o yaml | kubectl create -f -\" to the command",
@@ -165,7 +165,7 @@ impl DiscoveryForm {
             });
         match aggregated {
             Some(version) => Ok(Self::Aggregated(version)),
-            None => Wanted::accept(header, Endpoint::Plain).map(|wanted| Self::Legacy(wanted.encoding)),
+            None => MediaTypeOptions::accept(header, ResponseKind::Plain).map(|wanted| Self::Legacy(wanted.encoding)),
         }
     }
 }
@@ -179,7 +179,7 @@ impl DiscoveryVersion {
         }
     }
 
-    /// The `Content-Type` of the answer, by which clients tell that they got what they asked for.
+    /// The `Content-Type` of the answer, which clients check.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::V2 => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
@@ -189,7 +189,7 @@ impl DiscoveryVersion {
 }
 
 impl PatchKind {
-    /// Reads the `Content-Type` of a PATCH. Custom resources know no strategic merge.
+    /// Reads the `Content-Type` of a PATCH. Custom resources have no strategic merge patch.
     pub fn of_body(content_type: Option<&str>, custom: bool) -> Result<Self, Status> {
         match media_type(content_type).as_str() {
             "application/json-patch+json" => Ok(Self::Json),
@@ -274,7 +274,7 @@ impl<'a> Clause<'a> {
         (self.parameter("g"), self.parameter("v"), self.parameter("as"))
     }
 
-    fn wanted(&self, encoding: Encoding, endpoint: Endpoint) -> Option<Wanted> {
+    fn wanted(&self, encoding: Encoding, kind: ResponseKind) -> Option<MediaTypeOptions> {
         let stream_fits = match self.parameter("stream") {
             "" => true,
             stream => stream == "watch" && encoding == Encoding::Json,
@@ -282,9 +282,9 @@ impl<'a> Clause<'a> {
         if !stream_fits || !matches!(self.parameter("sv"), "" | "v1") {
             return None;
         }
-        let view = match self.target() {
-            ("", "", "") => View::Object,
-            _ if endpoint == Endpoint::Plain => return None,
+        let convert_to = match self.target() {
+            ("", "", "") => ConvertTo::Object,
+            _ if kind == ResponseKind::Plain => return None,
             ("meta.k8s.io", version, kind) => {
                 let version = match version {
                     "v1" => MetaVersion::V1,
@@ -292,15 +292,15 @@ impl<'a> Clause<'a> {
                     _ => return None,
                 };
                 match kind {
-                    "Table" => View::Table(version),
-                    "PartialObjectMetadata" => View::PartialMetadata(version),
-                    "PartialObjectMetadataList" => View::PartialMetadataList(version),
+                    "Table" => ConvertTo::Table(version),
+                    "PartialObjectMetadata" => ConvertTo::PartialMetadata(version),
+                    "PartialObjectMetadataList" => ConvertTo::PartialMetadataList(version),
                     _ => return None,
                 }
             }
             _ => return None,
         };
-        Some(Wanted { view, encoding, pretty: self.parameter("pretty") == "1" })
+        Some(MediaTypeOptions { convert_to, encoding, pretty: self.parameter("pretty") == "1" })
     }
 }
 
@@ -308,21 +308,21 @@ impl<'a> Clause<'a> {
 mod tests {
     use super::*;
     use Encoding::{Json, Yaml};
-    use Endpoint::{Object, Plain, Watch};
     use MetaVersion::{V1, V1Beta1};
+    use ResponseKind::{Object, Plain, Watch};
 
     #[test]
     fn accept() {
         #[track_caller]
-        fn check(header: &str, endpoint: Endpoint, expect: Result<(View, Encoding), &str>) {
-            let got = Wanted::accept(Some(header), endpoint);
-            let got = got.map(|wanted| (wanted.view, wanted.encoding)).map_err(|status| {
+        fn check(header: &str, kind: ResponseKind, expect: Result<(ConvertTo, Encoding), &str>) {
+            let got = MediaTypeOptions::accept(Some(header), kind);
+            let got = got.map(|wanted| (wanted.convert_to, wanted.encoding)).map_err(|status| {
                 assert_eq!((status.code, status.reason.as_str()), (406, "NotAcceptable"));
                 status.message
             });
             assert_eq!(got, expect.map_err(str::to_owned), "{header}");
         }
-        let json = Ok((View::Object, Json));
+        let json = Ok((ConvertTo::Object, Json));
         let refused = Err("only the following media types are accepted: application/json, application/yaml");
         check("", Object, json);
         check("*/*", Object, json);
@@ -330,10 +330,10 @@ mod tests {
         check("application/*", Object, json);
         check("application/json", Object, json);
         check("application/json, */*", Object, json);
-        check("application/yaml", Object, Ok((View::Object, Yaml)));
+        check("application/yaml", Object, Ok((ConvertTo::Object, Yaml)));
         check("application/yaml;q=0.5, application/json;q=0.9", Object, json);
-        check("*/*, application/yaml", Object, Ok((View::Object, Yaml)));
-        check("text/html, application/yaml;q=0.1", Object, Ok((View::Object, Yaml)));
+        check("*/*, application/yaml", Object, Ok((ConvertTo::Object, Yaml)));
+        check("text/html, application/yaml;q=0.1", Object, Ok((ConvertTo::Object, Yaml)));
         check("application/json;q=0", Object, refused);
         check("application/vnd.kubernetes.protobuf, application/json", Object, json);
         check("application/vnd.kubernetes.protobuf,application/json, */*", Object, json);
@@ -343,22 +343,22 @@ mod tests {
 
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,\
                        application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-        check(kubectl, Object, Ok((View::Table(V1), Json)));
-        check(kubectl, Watch, Ok((View::Table(V1), Json)));
+        check(kubectl, Object, Ok((ConvertTo::Table(V1), Json)));
+        check(kubectl, Watch, Ok((ConvertTo::Table(V1), Json)));
         check(kubectl, Plain, json);
-        check("application/json;as=Table;v=v1beta1;g=meta.k8s.io", Object, Ok((View::Table(V1Beta1), Json)));
-        check("application/yaml; as=Table; v=v1; g=meta.k8s.io", Object, Ok((View::Table(V1), Yaml)));
+        check("application/json;as=Table;v=v1beta1;g=meta.k8s.io", Object, Ok((ConvertTo::Table(V1Beta1), Json)));
+        check("application/yaml; as=Table; v=v1; g=meta.k8s.io", Object, Ok((ConvertTo::Table(V1), Yaml)));
         check("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", Object, json);
         check("application/json;as=Table;v=v1;g=example.com", Object, refused);
         check("application/json;as=Chart;v=v1;g=meta.k8s.io", Object, refused);
 
         let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
                         application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-        check(metadata, Object, Ok((View::PartialMetadata(V1), Json)));
+        check(metadata, Object, Ok((ConvertTo::PartialMetadata(V1), Json)));
         check(
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
             Object,
-            Ok((View::PartialMetadataList(V1), Json)),
+            Ok((ConvertTo::PartialMetadataList(V1), Json)),
         );
 
         check("application/json;stream=watch", Watch, json);
@@ -371,18 +371,18 @@ mod tests {
 
     #[test]
     fn accept_details() {
-        assert_eq!(Wanted::accept(None, Object).unwrap(), Wanted::default());
-        assert!(Wanted::accept(Some("application/json;pretty=1"), Object).unwrap().pretty);
-        let check = |view, list, expect| {
-            let wanted = Wanted { view, ..Wanted::default() };
-            assert_eq!(wanted.check_shape(list).map_err(|status| status.code), expect);
+        assert_eq!(MediaTypeOptions::accept(None, Object).unwrap(), MediaTypeOptions::default());
+        assert!(MediaTypeOptions::accept(Some("application/json;pretty=1"), Object).unwrap().pretty);
+        let check = |convert_to, list, expect| {
+            let wanted = MediaTypeOptions { convert_to, ..MediaTypeOptions::default() };
+            assert_eq!(wanted.check_list(list).map_err(|status| status.code), expect);
         };
-        check(View::Object, true, Ok(()));
-        check(View::Table(V1), false, Ok(()));
-        check(View::PartialMetadata(V1), false, Ok(()));
-        check(View::PartialMetadata(V1), true, Err(406));
-        check(View::PartialMetadataList(V1), true, Ok(()));
-        check(View::PartialMetadataList(V1), false, Err(406));
+        check(ConvertTo::Object, true, Ok(()));
+        check(ConvertTo::Table(V1), false, Ok(()));
+        check(ConvertTo::PartialMetadata(V1), false, Ok(()));
+        check(ConvertTo::PartialMetadata(V1), true, Err(406));
+        check(ConvertTo::PartialMetadataList(V1), true, Ok(()));
+        check(ConvertTo::PartialMetadataList(V1), false, Err(406));
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! OpenAPI v3: the root that lists group-versions, and one document for each. In: rows of the table of kinds and
+//! OpenAPI v3: the root that lists group-versions, and one document for each. In: resources and
 //! their types. Out: JSON with what clients look for: the operations of every path with their group-version-kind
 //! and parameters, and the schemas behind them. Built-in types carry no descriptions; those of a CRD
 //! come from its definition.
 //!
 //! ```text
-//! pieces   rows  ─▶ a document, row by row
-//! paths    rows  ─▶ what can be done where
-//! schema   types ─▶ components.schemas
+//! pieces   resources ─▶ a document, one resource after the other
+//! paths    resources ─▶ the operations of each path
+//! schema   types     ─▶ components.schemas
 //! ```
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ mod paths;
 mod pieces;
 mod schema;
 
-/// Bump when the same rows and types give another document, so that clients ask again.
+/// Bump when the same resources and types give another document, so that clients ask again.
 const LAYOUT: u32 = 2;
 
 /// Writes OpenAPI documents.
@@ -44,12 +44,14 @@ impl OpenApi {
         Self { base, base_digest: OnceLock::new() }
     }
 
-    /// `/openapi/v3` for a whole table.
+    /// `/openapi/v3` for all resources.
     pub fn root(&self, catalog: &Catalog<'_>) -> Document {
-        Self::root_of(catalog.group_versions().map(|(group, version, rows)| (group, version, self.hash(rows))))
+        Self::root_of(
+            catalog.group_versions().map(|(group, version, resources)| (group, version, self.hash(resources))),
+        )
     }
 
-    /// `/openapi/v3` from hashes that the caller has kept.
+    /// `/openapi/v3` from hashes.
     pub fn root_of<'a>(hashes: impl IntoIterator<Item = (&'a str, &'a str, String)>) -> Document {
         let mut paths = Map::new();
         for (group, version, hash) in hashes {
@@ -65,44 +67,46 @@ impl OpenApi {
         if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
     }
 
-    /// The hash of the document of these rows, without writing it.
-    pub fn hash(&self, rows: &[&Resource]) -> String {
+    /// The hash of the document of these resources, without writing it.
+    pub fn hash(&self, resources: &[&Resource]) -> String {
         let mut digest = Digest::new();
         let mut say = |text: std::fmt::Arguments<'_>| digest.write_fmt(text).expect("a digest takes every text");
         say(format_args!("{LAYOUT} {}", self.base_digest()));
-        for row in rows {
-            say(format_args!("|{} {} {} {}", row.group, row.version, row.plural, row.kind));
-            say(format_args!(" {} {} {:?} {}", row.list_kind, row.namespaced, row.verbs, row.schema.name));
-            for sub in &row.subresources {
+        for resource in resources {
+            say(format_args!("|{} {} {} {}", resource.group, resource.version, resource.plural, resource.kind));
+            say(format_args!(
+                " {} {} {:?} {}",
+                resource.list_kind, resource.namespaced, resource.verbs, resource.schema.name
+            ));
+            for sub in &resource.subresources {
                 say(format_args!(" {} {} {:?}", sub.name, sub.gvk, sub.verbs));
             }
         }
-        for row in rows.iter().filter(|row| !self.is_base(row)) {
-            say(format_args!("|{}", self.digest(row)));
+        for resource in resources.iter().filter(|resource| !self.is_base(resource)) {
+            say(format_args!("|{}", self.digest(resource)));
         }
         digest.to_string()
     }
 
-    /// What the schemas of a custom resource say. Made once for each row, however often documents are asked for.
-    pub(crate) fn digest(&self, row: &Resource) -> Digest {
-        *row.published.get_or_init(|| {
+    /// The digest of the schemas of a custom resource. Made once, however often documents are requested.
+    pub(crate) fn digest(&self, resource: &Resource) -> Digest {
+        *resource.published.get_or_init(|| {
             let mut out = BTreeMap::new();
-            // What the row shares with others is part of all hashes.
-            let mut schemas = Schemas::new(&row.schema.arena, true, &|_| true, &mut out);
-            schemas.add_resource(row);
+            // What resources share is part of all hashes.
+            let mut schemas = Schemas::new(&resource.schema.arena, true, &|_| true, &mut out);
+            schemas.add_resource(resource);
             schemas.finish();
             Digest::of(&bytes(&out))
         })
     }
 
-    /// The document of one group-version, whose rows these are, a piece at a time: no more than one piece of it is ever in
-    /// memory, for the document of a group with many kinds is large.
-    pub(crate) fn pieces(&self, rows: Vec<Arc<Resource>>) -> Pieces {
-        Pieces::new(self.base.clone(), rows)
+    /// The document of a group-version with these resources, piece by piece: only one piece is in memory, because the document
+    /// of a group with many kinds is large.
+    pub(crate) fn pieces(&self, resources: Vec<Arc<Resource>>) -> Pieces {
+        Pieces::new(self.base.clone(), resources)
     }
 
-    /// What all built-in types together say. Any change to them renews every document, which happens only with a
-    /// new version of this program.
+    /// The digest of all built-in types together. They change only with a new version of this program.
     fn base_digest(&self) -> &str {
         self.base_digest.get_or_init(|| {
             let mut out = BTreeMap::new();
@@ -113,8 +117,8 @@ impl OpenApi {
         })
     }
 
-    fn is_base(&self, row: &Resource) -> bool {
-        Arc::ptr_eq(&self.base, &row.schema.arena)
+    fn is_base(&self, resource: &Resource) -> bool {
+        Arc::ptr_eq(&self.base, &resource.schema.arena)
     }
 }
 

@@ -1,5 +1,5 @@
-//! The four patch formats. In: a patch and an object. Out: the object after it, or why it cannot be.
-//! Server-side apply is the fifth and has a road of its own in `change`.
+//! JSON patch, merge patch and strategic merge patch. In: a patch and an object. Out: the patched object, or the error. The
+//! fourth kind, server-side apply, is in `write`.
 
 use json_patch::{Patch as JsonPatch, PatchErrorKind, PatchOperation};
 use serde_json::Value;
@@ -14,7 +14,7 @@ use crate::work::over_budget;
 /// The most operations one JSON patch may have: what kube-apiserver accepts.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// To insert into a list moves what is behind; so many items are moved in the time of one step.
+/// Inserting into a list moves the items behind; this many items are moved in the time of one step.
 const ITEMS_PER_STEP: usize = 16;
 
 /// A patch that was read.

@@ -1,6 +1,6 @@
-//! The endpoints of pods that do more than keep what is sent: `binding` gives a pod its node, `eviction` deletes it if
-//! its disruption budget allows, `log` says what a simulated container has to say. In: an object of another kind than
-//! the row's, or parameters. Out: a changed pod, or the `Status` that says why not.
+//! The subresources of pods that do more than store what is sent: `binding` gives a pod its node, `eviction` deletes it if its
+//! disruption budget allows, `log` describes a simulated container. In: a Binding, an Eviction, or parameters. Out: a changed
+//! pod, or the `Status` that says why not.
 
 mod binding;
 mod eviction;
@@ -12,14 +12,14 @@ use serde_json::{Map, Value};
 
 use konverge_core::{GroupVersion, Status};
 
-use crate::change::Write;
 use crate::decode::Decoded;
+use crate::write::WriteRequest;
 
 pub(crate) use binding::bind;
 pub(crate) use eviction::evict;
 pub(crate) use log::log;
 
-/// An object of such a kind.
+/// A Binding or an Eviction.
 #[derive(Deserialize)]
 struct Sent<T> {
     #[serde(default)]
@@ -28,7 +28,7 @@ struct Sent<T> {
     rest: T,
 }
 
-/// What it says about the pod it is for.
+/// Its metadata, which names the pod.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Metadata {
@@ -41,8 +41,8 @@ struct Metadata {
 }
 
 /// Reads an object of the kind that the endpoint speaks, and makes sure that it is about this pod.
-fn receive<T: DeserializeOwned>(write: &Write<'_>, name: &str, sent: Decoded) -> Result<Sent<T>, Status> {
-    let gvk = &write.resource.subresource(write.part.name()).expect("the endpoint was found by its name").gvk;
+fn receive<T: DeserializeOwned>(write: &WriteRequest<'_>, name: &str, sent: Decoded) -> Result<Sent<T>, Status> {
+    let gvk = &write.resource.subresource(write.subresource.name()).expect("the endpoint was found by its name").gvk;
     let (kind, version) = (&gvk.kind, &gvk.version);
     if let Some(given) = sent.value["kind"].as_str().filter(|given| given != kind) {
         return Err(Status::bad_request(format!(

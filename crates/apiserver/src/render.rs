@@ -1,5 +1,5 @@
-//! Answers as the client wants to see them. In: entries or objects, and a form. Out: bytes: whole objects, their
-//! metadata alone, or rows of a table. Whole lists are rendered while they are sent, never as one piece.
+//! Renders answers. In: records or objects, and the representation that the client accepts. Out: bytes of whole objects, of
+//! their metadata, or of a table. Lists are rendered while they are sent, never as one piece.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::env::Environment;
 use crate::partial::{ListMeta, MetaVersion, open_list, partial_metadata, write_metadata};
 use crate::read::Listed;
 use crate::resource::Resource;
-use crate::table::{Headings, IncludeObject, TableOptions, TableView};
+use crate::table::{Headings, IncludeObject, TableOptions, TablePrinter};
 
 /// How much of a list is rendered at a time.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -22,25 +22,25 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// How much is parsed for one piece of a table or of metadata, which show little of each object: a millisecond or so.
 const LOOK_BYTES: usize = 256 * 1024;
 
-/// After so many pieces that are copied rather than parsed, others go first.
+/// After this many pieces that are copied rather than parsed, other requests are served.
 const COPIED_PIECES: usize = 4;
 
-/// What the client wants to see of objects.
+/// What a client sees of objects.
 #[derive(Clone)]
-pub(crate) enum Form {
-    /// All of them.
-    Whole,
+pub(crate) enum Representation {
+    /// Whole objects.
+    Object,
     /// Their metadata.
     Metadata(MetaVersion),
     /// Rows of a table.
-    Table { view: Arc<TableView>, version: MetaVersion, include: IncludeObject, env: Arc<dyn Environment> },
+    Table { printer: Arc<TablePrinter>, version: MetaVersion, include: IncludeObject, env: Arc<dyn Environment> },
 }
 
-impl Form {
-    /// One object that is kept.
+impl Representation {
+    /// One stored object.
     pub fn entry(&self, resource: &Resource, entry: &Readable) -> Vec<u8> {
         match self {
-            Form::Whole => {
+            Representation::Object => {
                 let mut out = Vec::with_capacity(entry.value.len() + 64);
                 resource.write_object(entry, entry.revision, &mut out);
                 out
@@ -52,9 +52,9 @@ impl Form {
     /// One object.
     pub fn object(&self, object: &Value) -> Vec<u8> {
         match self {
-            Form::Whole => serde_json::to_vec(object).expect("writing to memory does not fail"),
-            Form::Metadata(version) => partial_metadata(object, *version),
-            Form::Table { .. } => {
+            Representation::Object => serde_json::to_vec(object).expect("writing to memory does not fail"),
+            Representation::Metadata(version) => partial_metadata(object, *version),
+            Representation::Table { .. } => {
                 let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
                 let meta = ListMeta { resource_version: version, ..ListMeta::default() };
                 self.table([object], &meta, Headings::Shown)
@@ -80,13 +80,13 @@ impl Form {
         first: bool,
         out: &mut Vec<u8>,
     ) {
-        if let Form::Whole = self {
+        if let Representation::Object = self {
             return resource.write_object(entry, revision, out);
         }
         let mut object = resource.object(entry);
         object["metadata"]["resourceVersion"] = revision.0.to_string().into();
         match self {
-            Form::Metadata(version) => out.extend_from_slice(&partial_metadata(&object, *version)),
+            Representation::Metadata(version) => out.extend_from_slice(&partial_metadata(&object, *version)),
             _ => {
                 let headings = if first { Headings::Shown } else { Headings::Left };
                 let revision = revision.0.to_string();
@@ -101,9 +101,9 @@ impl Form {
         let bare = json!({"kind": &*resource.kind, "apiVersion": resource.api_version(), "metadata": metadata});
         let parse = |bytes: Vec<u8>| serde_json::from_slice(&bytes).unwrap_or_default();
         match self {
-            Form::Whole => bare,
-            Form::Metadata(version) => parse(partial_metadata(&bare, *version)),
-            Form::Table { .. } => {
+            Representation::Object => bare,
+            Representation::Metadata(version) => parse(partial_metadata(&bare, *version)),
+            Representation::Table { .. } => {
                 let version = bare["metadata"]["resourceVersion"].as_str().unwrap_or_default();
                 let meta = ListMeta { resource_version: version, ..ListMeta::default() };
                 parse(self.table([&bare], &meta, Headings::Left))
@@ -117,16 +117,16 @@ impl Form {
         meta: &ListMeta<'_>,
         headings: Headings,
     ) -> Vec<u8> {
-        let Form::Table { view, version, include, env } = self else { return Vec::new() };
+        let Representation::Table { printer, version, include, env } = self else { return Vec::new() };
         let options = TableOptions { version: *version, include: *include, headings, now: env.now() };
-        view.render(objects, meta, &options)
+        printer.render(objects, meta, &options)
     }
 }
 
 /// The pieces of a list, made while they are sent.
 pub(crate) struct Pieces {
-    form: Form,
-    /// How rows of a table look; the same moment counts for all of them.
+    representation: Representation,
+    /// The options of a table; ages in all rows are relative to the same moment.
     options: Option<TableOptions>,
     resource: Arc<Resource>,
     entries: std::vec::IntoIter<Readable>,
@@ -138,11 +138,16 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    fn new(form: Form, resource: Arc<Resource>, entries: Vec<Readable>, meta: &ListMeta<'_>) -> Self {
+    fn new(
+        representation: Representation,
+        resource: Arc<Resource>,
+        entries: Vec<Readable>,
+        meta: &ListMeta<'_>,
+    ) -> Self {
         let mut out = Vec::with_capacity(if entries.is_empty() { 256 } else { PIECE_BYTES + 4096 });
         let mut options = None;
-        match &form {
-            Form::Whole => {
+        match &representation {
+            Representation::Object => {
                 let head = json!({"kind": &*resource.list_kind, "apiVersion": resource.api_version()}).to_string();
                 // The keys of a list come in the order people read them.
                 let head = head.trim_end_matches('}');
@@ -151,18 +156,27 @@ impl Pieces {
                 meta.write(&mut out);
                 out.extend_from_slice(b",\"items\":[");
             }
-            Form::Metadata(version) => open_list(&mut out, meta, *version),
-            Form::Table { view, version, include, env } => {
+            Representation::Metadata(version) => open_list(&mut out, meta, *version),
+            Representation::Table { printer, version, include, env } => {
                 let headings = Headings::Shown;
                 let table = TableOptions { version: *version, include: *include, headings, now: env.now() };
-                view.open(&mut out, meta, &table);
+                printer.open(&mut out, meta, &table);
                 options = Some(table);
             }
         }
-        Self { form, options, resource, entries: entries.into_iter(), out, first: true, ended: false, made: 0 }
+        Self {
+            representation,
+            options,
+            resource,
+            entries: entries.into_iter(),
+            out,
+            first: true,
+            ended: false,
+            made: 0,
+        }
     }
 
-    /// Everything at once, for a form that cannot be sent in pieces.
+    /// Everything at once, for an encoding that cannot be sent in pieces.
     pub async fn into_bytes(mut self) -> Vec<u8> {
         let mut all = Vec::new();
         while let Some(piece) = self.next().await {
@@ -179,10 +193,10 @@ impl Pieces {
         })
     }
 
-    /// The next piece. Between pieces others go first: a client that reads as fast as we write would otherwise keep this
-    /// thread for the whole list.
+    /// The next piece. Between pieces other requests are served: a client that reads fast would otherwise occupy this thread
+    /// for the whole list.
     async fn next(&mut self) -> Option<Vec<u8>> {
-        let parses = !matches!(self.form, Form::Whole);
+        let parses = !matches!(self.representation, Representation::Object);
         if self.made > 0 && !self.ended && (parses || self.made.is_multiple_of(COPIED_PIECES)) {
             tokio::task::yield_now().await;
         }
@@ -202,10 +216,12 @@ impl Pieces {
                 self.out.push(b',');
             }
             looked += entry.value.len();
-            match (&self.form, &self.options) {
-                (Form::Metadata(version), _) => write_metadata(&mut self.out, &self.resource.object(&entry), *version),
-                (Form::Table { view, .. }, Some(options)) => {
-                    view.row(&mut self.out, &self.resource.object(&entry), options);
+            match (&self.representation, &self.options) {
+                (Representation::Metadata(version), _) => {
+                    write_metadata(&mut self.out, &self.resource.object(&entry), *version)
+                }
+                (Representation::Table { printer, .. }, Some(options)) => {
+                    printer.row(&mut self.out, &self.resource.object(&entry), options);
                 }
                 _ => self.resource.write_object(&entry, entry.revision, &mut self.out),
             }

@@ -1,5 +1,5 @@
-//! What a request asks for. In: method, path and query. Out: which endpoint, which object, with which options,
-//! or the `Status` that says why it cannot be told. Never touches the table of kinds or the store.
+//! Parses requests. In: method, path and query. Out: the endpoint, the object and the options, or the `Status` for an invalid
+//! one. Does not know the registry or the store.
 
 use std::collections::HashMap;
 
@@ -179,12 +179,12 @@ impl Query {
             .map_err(|error| Status::bad_request(error.to_string()))
     }
 
-    /// Whether nothing may be kept of what the request does.
+    /// Whether the request is a dry run.
     pub(crate) fn dry_run(&self) -> bool {
         self.values.contains_key("dryRun")
     }
 
-    /// What to do about unknown fields; warns unless told otherwise.
+    /// What to do about unknown fields; the default is to warn.
     pub(crate) fn field_validation(&self) -> FieldValidation {
         match self.get("fieldValidation") {
             Some("Ignore") => FieldValidation::Ignore,

@@ -1,5 +1,5 @@
-//! One row of the table of kinds: everything the server knows about a resource. Built-in kinds and
-//! CRDs are rows of the same table; there is no code per kind.
+//! One resource: everything the server knows about a kind in one version. Built-in kinds and custom resource definitions have
+//! the same type of resource; there is no code per kind.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +12,7 @@ use konverge_store::Revision;
 use crate::behaviour::Behaviour;
 use crate::conversion::Converter;
 use crate::digest::Digest;
-use crate::tenure::Tenure;
+use crate::lifetime::Lifetime;
 
 /// A resource in one version, as discovery lists it and requests name it.
 #[derive(Clone, Debug)]
@@ -38,47 +38,47 @@ pub struct Resource {
     /// What may be done with it.
     pub verbs: Verbs,
     /// `status`, `scale`, …
-    pub subresources: Vec<Subresource>,
+    pub subresources: Vec<SubresourceInfo>,
     /// The type of its objects.
     pub schema: ResourceSchema,
     /// Columns of a CRD's `additionalPrinterColumns`, or of a built-in kind people look at.
     /// Empty: name and age.
     pub columns: Arc<[Column]>,
-    /// Whether a CRD brought this row.
+    /// Whether a custom resource definition stands for this resource.
     pub custom: bool,
-    /// How long the row holds, if a CRD brought it and it is in the table.
-    pub tenure: Option<Tenure>,
-    /// Where its objects are kept, and as what.
+    /// How long a custom resource is valid, once it is in the registry.
+    pub lifetime: Option<Lifetime>,
+    /// Where its objects are stored, and in which version.
     pub storage: ResourceStorage,
     /// Fields that a CRD lets its objects be selected by: `spec.color`.
     pub selectable: Vec<Box<str>>,
     /// Where the scale subresource finds its numbers.
     pub scale: Option<ScalePaths>,
-    /// What sets this kind apart.
+    /// How this kind behaves differently from others.
     pub behaviour: &'static Behaviour,
-    /// An object with nothing in it but what is always there: what a new object is compared with.
+    /// An object with nothing in it but the fields that are always there: what a new object is compared with.
     pub blank: Value,
-    /// What whoever uses this version is told, when there is a better one.
+    /// The warning for requests to a deprecated version.
     pub deprecation: Option<Box<str>>,
     /// What a CRD says about its fields, for people: its schema with nothing but descriptions left.
     pub descriptions: Option<Arc<Value>>,
-    /// What the OpenAPI schemas of a CRD's row say, once somebody wanted to know.
+    /// The digest of a custom resource's OpenAPI schemas, once it was needed.
     pub(crate) published: OnceLock<Digest>,
 }
 
-/// Where the objects of a resource are kept. All versions of a kind share one shelf.
+/// Where and how the objects of a resource are stored. All versions of a kind share this.
 #[derive(Clone, Debug)]
 pub struct ResourceStorage {
     /// What every key starts with: `/registry/apps/deployments/`.
     pub prefix: Box<str>,
-    /// The apiVersion objects are kept in.
+    /// The apiVersion that objects are stored in.
     pub api_version: Box<str>,
     /// The revision at which the schema last changed. Older records are brought up to it when read.
     pub since: Revision,
-    /// Top-level fields that are kept under another name than this version shows: (kept, shown).
+    /// Top-level fields that are stored under another name than this version shows: (stored, shown).
     pub renames: &'static [(&'static str, &'static str)],
-    /// The types of the version that objects of a CRD are kept in. Every object has its defaults, and no more than it
-    /// knows, whichever version it was written through.
+    /// The types of the version that custom resources are stored in. Every stored object has its defaults and only its fields,
+    /// whichever version it was written through.
     pub types: Option<(Arc<Arena>, TypeId)>,
     /// What converts objects between the versions of the kind, where more than `apiVersion` differs.
     pub(crate) converter: Option<Arc<dyn Converter>>,
@@ -106,9 +106,9 @@ pub struct ResourceSchema {
     pub name: Box<str>,
 }
 
-/// A part of a resource with an endpoint of its own.
+/// A subresource, as discovery lists it.
 #[derive(Clone, Debug)]
-pub struct Subresource {
+pub struct SubresourceInfo {
     /// `status`
     pub name: Box<str>,
     /// The kind its endpoint speaks, which may be of another group: `autoscaling/v1, Kind=Scale`.
@@ -134,7 +134,7 @@ pub struct Column {
     pub json_path: Box<str>,
 }
 
-/// One thing to do with a resource.
+/// What a request does with a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// POST
@@ -209,7 +209,7 @@ impl FromIterator<Verb> for Verbs {
 }
 
 impl Resource {
-    /// What objects of this row say they are.
+    /// The group, version and kind of its objects.
     pub fn gvk(&self) -> GroupVersionKind {
         GroupVersionKind {
             group: self.group.to_string(),
@@ -223,7 +223,7 @@ impl Resource {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// Whether its objects say that this is their `apiVersion`.
+    /// Whether this is the `apiVersion` of its objects.
     pub fn is_api_version(&self, text: &str) -> bool {
         let (group, version) = text.split_once('/').unwrap_or(("", text));
         *self.group == *group && *self.version == *version
@@ -252,14 +252,14 @@ impl Resource {
     }
 
     /// The subresource of this name.
-    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+    pub fn subresource(&self, name: &str) -> Option<&SubresourceInfo> {
         self.subresources.iter().find(|sub| &*sub.name == name)
     }
 }
 
 #[cfg(test)]
 impl Resource {
-    /// A namespaced row with all verbs and nothing else, for tests to fill in.
+    /// A namespaced resource with all verbs and nothing else, for tests to fill in.
     pub(crate) fn plain(group: &str, version: &str, kind: &str) -> Self {
         let mut arena = Arena::default();
         let root = arena.add(konverge_schema::Node::default());
@@ -280,7 +280,7 @@ impl Resource {
             schema: ResourceSchema { arena: Arc::new(arena), root, name: kind.into() },
             columns: [].into(),
             custom: false,
-            tenure: None,
+            lifetime: None,
             storage: ResourceStorage {
                 prefix: format!("/registry/{group}/{plural}/").into(),
                 api_version: format!("{group}/{version}").into(),

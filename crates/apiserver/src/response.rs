@@ -39,14 +39,14 @@ pub(crate) fn typed(code: u16, content_type: &'static str, body: Body) -> Respon
     builder.body(body).expect("a known code and content type make a response")
 }
 
-/// What is said about paths where nothing is.
+/// The answer for paths where nothing is served.
 pub(crate) fn not_found_page() -> Response<Body> {
     typed(404, "text/plain; charset=utf-8", Body::full("404 page not found\n"))
 }
 
 pub(crate) fn no_such_resource() -> Status {
     let mut status = Status::failure(404, "NotFound", "the server could not find the requested resource");
-    // Empty, but there: kubectl looks into it to tell a missing subresource from a missing object.
+    // Empty details: kubectl distinguishes by them a missing subresource from a missing object.
     status.details = Some(Box::default());
     status
 }

@@ -13,45 +13,45 @@ use konverge_store::{CommitError, Disk, Memory, OpenError as StoreError, Retenti
 
 use crate::assign::Addresses;
 use crate::authorize::{AlwaysAllow, Authorizer};
-use crate::change::Write;
+use crate::commit_lock::CommitLock;
 use crate::context::RequestContext;
 use crate::conversion::Converters;
 use crate::crd::Definitions;
 use crate::documents::Documents;
 use crate::env::{Environment, System};
-use crate::kinds::KindTable;
-use crate::lines::Lines;
-use crate::part::Part;
+use crate::event_cache::EventCache;
+use crate::registry::Registry;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
+use crate::subresource::Subresource;
 use crate::tasks::keep_running;
-use crate::turns::Turns;
 use crate::user::SystemUser;
 use crate::work::{RequestLimits, Workers};
-use crate::{builtin, collect, crd, expire, health, namespace};
+use crate::write::WriteRequest;
+use crate::{builtin, crd, expire, garbage, health, namespace};
 
 /// How to run the server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where objects are kept.
+    /// Where objects are stored.
     pub storage: Storage,
-    /// Where resource versions begin when nothing is kept yet.
+    /// Where resource versions begin in a new store.
     pub versions: Versions,
-    /// Whether a custom resource may be replaced without saying which version is meant. Kubernetes says no.
+    /// Whether a custom resource may be replaced without a resourceVersion. Kubernetes refuses that.
     pub lenient_updates: bool,
-    /// How long a watch lasts that sets no limit of its own.
+    /// How long a watch lasts at most, and if it sets no timeout.
     pub longest_watch: Duration,
-    /// Who deletes what belongs to an owner or a namespace that goes.
+    /// Who deletes objects whose owner or namespace is deleted.
     pub collector: Collector,
     /// Who may do what. The default allows everything: the server authenticates nobody by itself.
     pub authorizer: Arc<dyn Authorizer>,
     /// What one request may cost.
     pub request_limits: RequestLimits,
-    /// The time and the dice.
+    /// The time and random numbers.
     pub env: Arc<dyn Environment>,
 }
 
-/// Who deletes what belongs to an owner or a namespace that goes.
+/// Who deletes objects whose owner or namespace is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Collector {
     /// The server itself.
@@ -67,7 +67,7 @@ impl Default for Options {
             storage: Storage::Memory,
             versions: Versions::FromClock,
             lenient_updates: false,
-            // Long enough not to be noticed, short enough that forgotten watches end.
+            // Long enough that clients seldom reconnect, short enough that abandoned watches end.
             longest_watch: Duration::from_secs(45 * 60),
             collector: Collector::default(),
             authorizer: Arc::new(AlwaysAllow),
@@ -77,23 +77,23 @@ impl Default for Options {
     }
 }
 
-/// Where objects are kept.
+/// Where objects are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Storage {
-    /// In memory: gone with the process.
+    /// In memory, until the process ends.
     Memory,
-    /// In this directory: what was acknowledged is there after a crash.
+    /// In this directory. Acknowledged writes survive a crash.
     Disk(PathBuf),
 }
 
-/// Where resource versions begin when nothing is kept yet. A data directory that has a store goes on where it ended.
+/// Where resource versions begin in a new store. A data directory that has a store continues where it ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Versions {
-    /// At the time in microseconds, which no earlier server can have reached. A client that comes with a version of an
-    /// earlier server whose data is gone is told to list anew (410), instead of resuming among other objects.
+    /// At the time in microseconds, which no earlier server can have reached. A client with a version of an earlier server
+    /// whose data is lost gets 410 and lists again, instead of resuming among other objects.
     #[default]
     FromClock,
-    /// After this one, the same in every run: for tests that know all clients of their server.
+    /// After this one, the same in every run: for tests that control all clients of their server.
     After(u64),
 }
 
@@ -103,15 +103,15 @@ pub enum OpenError {
     /// The data directory cannot be used.
     #[error("the data directory cannot be used")]
     Storage(#[from] StoreError),
-    /// What every cluster has could not be written.
+    /// The namespaces that every cluster has could not be written.
     #[error("the first objects cannot be written")]
     Write(#[from] CommitError),
-    /// A CRD that is kept does not read any more.
+    /// A stored custom resource definition cannot be read any more.
     #[error("the custom resource definition {name} cannot be read")]
     Definition {
         /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// Why it cannot be read.
         source: CompileError,
     },
 }
@@ -134,9 +134,9 @@ pub struct ApiServer(pub(crate) Arc<Server>);
 /// Everything requests share.
 pub(crate) struct Server {
     pub store: Arc<dyn Store>,
-    pub kinds: KindTable,
+    pub registry: Registry,
     pub documents: Documents,
-    pub lines: Arc<Lines>,
+    pub event_cache: Arc<EventCache>,
     pub env: Arc<dyn Environment>,
     pub authorizer: Arc<dyn Authorizer>,
     pub workers: Workers,
@@ -144,14 +144,14 @@ pub(crate) struct Server {
     pub longest_watch: Duration,
     pub definitions: Definitions,
     pub converters: Arc<Converters>,
-    /// Taken to write a service that gets an address or a port, so that no other gets the same.
-    pub services: Turns,
+    /// Held to write a service that gets an address or a port, so that no other service gets the same.
+    pub service_lock: CommitLock,
     pub addresses: Mutex<Addresses>,
     closing: watch::Sender<bool>,
 }
 
 impl ApiServer {
-    /// Opens the store, creates what every cluster has, and learns the CRDs that are kept.
+    /// Opens the store, creates the namespaces that every cluster has, and reads the stored definitions.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let begin = match options.versions {
             Versions::FromClock => Revision::begin(options.env.now().into()),
@@ -160,7 +160,7 @@ impl ApiServer {
         let store: Arc<dyn Store> = match options.storage.clone() {
             Storage::Memory => Arc::new(Memory::new(Retention::default(), begin)),
             Storage::Disk(directory) => {
-                // Reading and verifying everything that is kept takes its time.
+                // Reading and verifying a large store takes a while.
                 let opening = tokio::task::spawn_blocking(move || Disk::open(directory, Retention::default(), begin));
                 Arc::new(opening.await.expect("opening a store does not panic")?)
             }
@@ -181,9 +181,9 @@ impl ApiServer {
     ) -> Result<Self, OpenError> {
         let server = Arc::new(Server {
             store,
-            kinds: KindTable::new(builtin::served()),
+            registry: Registry::new(builtin::served()),
             documents: Documents::default(),
-            lines: Arc::default(),
+            event_cache: Arc::default(),
             env: options.env,
             authorizer: options.authorizer,
             workers: Workers::new(options.request_limits),
@@ -191,11 +191,11 @@ impl ApiServer {
             longest_watch: options.longest_watch,
             definitions: Definitions::default(),
             converters,
-            services: Turns::default(),
+            service_lock: CommitLock::default(),
             addresses: Mutex::default(),
             closing: watch::Sender::new(false),
         });
-        namespace::create_always(&server).await?;
+        namespace::create_initial(&server).await?;
         crd::learn(&server)?;
         server.begin_tasks(options.collector);
         Ok(Self(server))
@@ -213,12 +213,12 @@ impl ApiServer {
 }
 
 impl Server {
-    /// All of them end with the server: when it closes, or when nobody holds it any more.
+    /// Starts the server's own tasks. They end when the server closes, or when nobody holds it any more.
     fn begin_tasks(self: &Arc<Self>, collector: Collector) {
         let (server, closing) = (Arc::downgrade(self), self.closing());
         if collector == Collector::Inside {
             let (server, closing) = (server.clone(), closing.clone());
-            let collecting = move || collect::run(server.clone(), closing.clone());
+            let collecting = move || garbage::run(server.clone(), closing.clone());
             tokio::spawn(keep_running("collector", collecting));
         }
         let (health, closed) = (self.store.health(), closing.clone());
@@ -234,13 +234,13 @@ impl Server {
     }
 
     /// A write that the server itself decides on, for a request or for one of its own tasks.
-    pub fn internal_write<'a>(&'a self, context: &'a RequestContext, resource: &'a Arc<Resource>) -> Write<'a> {
-        Write {
+    pub fn internal_write<'a>(&'a self, context: &'a RequestContext, resource: &'a Arc<Resource>) -> WriteRequest<'a> {
+        WriteRequest {
             server: self,
             context,
             resource,
             namespace: None,
-            part: Part::Main,
+            subresource: Subresource::Main,
             validation: FieldValidation::Ignore,
             manager: "konverge".to_owned(),
             api_version: resource.api_version(),
@@ -248,7 +248,7 @@ impl Server {
         }
     }
 
-    /// Tells a watch when the server is closing.
+    /// Becomes true when the server is closing.
     pub fn closing(&self) -> watch::Receiver<bool> {
         self.closing.subscribe()
     }

@@ -129,7 +129,7 @@ where
 
 /// The resource that a path names. A client that has seen a definition in the store must find its kind served.
 fn find(server: &Server, target: &Target) -> Option<Arc<Resource>> {
-    let find = || server.kinds.find(&target.group, &target.version, &target.resource);
+    let find = || server.registry.find(&target.group, &target.version, &target.resource);
     let found = find().or_else(|| {
         crd::catch_up(server);
         find()
@@ -139,6 +139,6 @@ fn find(server: &Server, target: &Target) -> Option<Arc<Resource>> {
 
 /// Built-in groups answer with a `Status` for a resource that they do not have; for other groups there is no page.
 fn not_served(server: &Server, target: &Target) -> Result<Response<Body>, Status> {
-    let known = server.kinds.builds_in(&target.group, &target.version);
+    let known = server.registry.builds_in(&target.group, &target.version);
     if known { Err(no_such_resource()) } else { Ok(not_found_page()) }
 }

@@ -41,7 +41,7 @@ pub enum Headings {
 
 /// How the objects of one resource are shown. Made once for a resource, used for every object.
 #[derive(Debug)]
-pub struct TableView {
+pub struct TablePrinter {
     headings: Vec<u8>,
     cells: Cells,
 }
@@ -67,7 +67,7 @@ impl IncludeObject {
     }
 }
 
-impl TableView {
+impl TablePrinter {
     /// The view of a resource.
     pub fn of(resource: &Resource) -> Self {
         if resource.custom { Self::custom(&resource.columns) } else { Self::builtin(&resource.group, &resource.kind) }

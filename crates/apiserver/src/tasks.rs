@@ -28,7 +28,7 @@ pub(crate) async fn keep_running<T: Future<Output = ()>>(task: &'static str, beg
 pub(crate) type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Runs all steps, several at once, and gives their outcomes.
-pub(crate) async fn together<T>(steps: Vec<Step<'_, T>>) -> Vec<T> {
+pub(crate) async fn run_concurrently<T>(steps: Vec<Step<'_, T>>) -> Vec<T> {
     let mut outcomes = Vec::with_capacity(steps.len());
     let mut running = stream::iter(steps).buffer_unordered(AT_ONCE);
     while let Some(outcome) = running.next().await {
@@ -49,7 +49,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// How often another task runs on this thread while work is done.
-    pub(crate) async fn turns_during(work: impl Future) -> usize {
+    pub(crate) async fn yields_during(work: impl Future) -> usize {
         let turns = Arc::new(AtomicUsize::new(0));
         let counting = turns.clone();
         let other = tokio::spawn(async move {

@@ -1,5 +1,5 @@
-//! Watching: changes as they are committed. In: a row, a place, a revision to start after. Out: a stream of events in
-//! JSON lines. Each watch reads the shared history at its own pace, so that a slow one can lose only itself.
+//! Watching: changes as they are committed. In: a resource, a namespace, a revision to start after. Out: a stream of events as
+//! JSON lines. Each watch reads the shared history at its own pace, so a slow one delays no other.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,28 +15,28 @@ use konverge_store::{Change, Entry, Page, Range, ReadError, Revision, Store, Wat
 
 use crate::context::RequestContext;
 use crate::conversion::{Readable, ReadableChange};
+use crate::event_cache::{EventCache, EventKey};
 use crate::filter::Filter;
-use crate::lines::{LineOf, Lines};
 use crate::read::{not_from_the_future, parse_version};
-use crate::render::Form;
+use crate::render::Representation;
 use crate::request::{Query, invalid_options};
 use crate::resource::Resource;
 use crate::server::Server;
 
-/// How many changes are taken at a time: as many as are worth one look at the history. They share the store's bytes.
+/// How many changes are read from the history at a time. They share the store's bytes.
 const BATCH: usize = 256;
 
-/// A piece of the answer ends with the event that passes this: what a client that does not read can hold is this much
-/// and one object.
+/// A piece of the answer ends with the event that passes this size, so a client that does not read holds this much and one
+/// object.
 const PIECE_BYTES: usize = 128 * 1024;
 
-/// How much of what is there at the beginning is looked into for one piece: a millisecond or so.
+/// How many bytes of initial objects are parsed for one piece: a millisecond or so.
 const LOOK_BYTES: usize = 256 * 1024;
 
-/// How often a quiet watch tells how far it is.
+/// How often a quiet watch sends a bookmark.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
-/// A bookmark is sent so long before a watch ends, that its client resumes where it left off.
+/// How long before its end a watch sends a last bookmark, so that its client resumes there.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
 /// What a watch asks for.
@@ -82,7 +82,7 @@ impl WatchOptions {
         let timeout = query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
         Ok(Self {
             after,
-            // Without a version, or from "0", a watch begins with what is there.
+            // Without a version, or from "0", a watch begins with the objects that exist.
             initial: send_initial.unwrap_or(after.is_none()),
             initial_ends: send_initial == Some(true) && bookmarks,
             bookmarks,
@@ -101,52 +101,52 @@ impl WatchOptions {
 struct Watching {
     context: RequestContext,
     store: Arc<dyn Store>,
-    lines: Arc<Lines>,
+    event_cache: Arc<EventCache>,
     resource: Arc<Resource>,
     filter: Filter,
-    form: Form,
+    representation: Representation,
     bookmarks: bool,
     /// A piece ends with the event that passes this.
     piece_bytes: usize,
-    /// Done when the server closes, or when its kind is no longer what it was. Kept from one wakeup to the next, like
-    /// the timer: to enter oneself anew each time would cost more than most wakeups do.
+    /// Done when the server closes, or when the lifetime of the resource ends. Made once, like the timer: to subscribe again
+    /// at each wakeup would cost more than most wakeups do.
     closing: Pin<Box<dyn Future<Output = Closing> + Send>>,
-    /// The last change that is for this watch, once there is such a thing.
+    /// The last change that this watch shows, once its resource has ended.
     last: Option<Revision>,
     timer: Pin<Box<Sleep>>,
     ends: Instant,
     bookmark_at: Instant,
     stage: Stage,
-    /// Whether a part of what was there at the beginning has been sent.
+    /// Whether a part of the initial objects has been sent.
     begun: bool,
     /// Whether a table's columns have been sent.
     headed: bool,
 }
 
 enum Stage {
-    /// What was there when the watch began, not yet readable.
+    /// The initial objects, not yet readable.
     Begin { entries: Vec<Entry>, revision: Revision, marked: bool },
-    /// What was there when the watch began, and whether the end of it is marked.
+    /// The initial objects, and whether a bookmark marks their end.
     Initial { entries: std::vec::IntoIter<Readable>, revision: Revision, marked: bool },
-    /// What has changed since: those that were taken and not sent yet, and those to come.
+    /// The changes since: those that were read and not sent yet, and those to come.
     Changes(std::vec::IntoIter<ReadableChange>, Watch),
-    /// An error was sent, or the time is over.
+    /// The watch has ended.
     Over,
 }
 
-/// Why a waiting watch goes on.
+/// Why a waiting watch woke up.
 enum Woken {
     Changes(Result<Vec<Change>, ReadError>),
     Time(Revision),
     Closing(Closing),
 }
 
-/// How a watch ends that did not want to.
+/// How the server ends a watch.
 #[derive(Clone, Copy)]
 enum Closing {
-    /// As it stands: the client can go on elsewhere.
+    /// At once: the client can resume later.
     Now,
-    /// With the change of this revision: the client hears all that became of the objects before their kind went.
+    /// With the change of this revision, so that the client sees every change before its resource ended.
     After(Revision),
 }
 
@@ -157,17 +157,18 @@ pub(crate) fn watch(
     resource: Arc<Resource>,
     namespace: Option<&str>,
     filter: Filter,
-    form: Form,
+    representation: Representation,
     options: &WatchOptions,
 ) -> Result<impl Stream<Item = Bytes> + Send + 'static, Status> {
     let store = server.store.clone();
-    // Who asks for the present as of a version can be told to wait. Who wants to go on after it holds a version of
-    // another life of this store: like one that is too old, that is told inside the stream, where clients list anew.
+    // A client that asks for initial objects at a version that does not exist yet may wait for it. A client that resumes
+    // after such a version has it from another store. As for a version that is too old, it gets an error in the stream,
+    // upon which clients list again.
     if let Some(asked) = options.after.filter(|_| options.initial) {
         not_from_the_future(&*store, asked)?;
     }
     let prefix = match filter.name() {
-        // A watch on one name wakes for that name alone; what else begins with it is filtered.
+        // A watch of one name wakes up for keys with that prefix only; the filter drops other names.
         Some(name) if !resource.namespaced || namespace.is_some() => resource.key(namespace, name),
         _ => resource.prefix(namespace),
     };
@@ -187,10 +188,10 @@ pub(crate) fn watch(
     let mut watching = Watching {
         context: context.clone(),
         store: store.clone(),
-        lines: server.lines.clone(),
+        event_cache: server.event_cache.clone(),
         resource,
         filter,
-        form,
+        representation,
         bookmarks: options.bookmarks,
         piece_bytes: options.piece_bytes,
         closing,
@@ -207,14 +208,14 @@ pub(crate) fn watch(
             (Stage::Begin { entries, revision, marked: options.initial_ends }, Some(changes))
         }
         Ok((None, changes)) => (Stage::Changes(Vec::new().into_iter(), changes), None),
-        // Too late is told inside the stream, where clients look for it.
+        // The error is sent in the stream, where clients look for it.
         Err(error) => {
             let gone = watching.gone(&error);
             return Ok(stream::iter([gone]).left_stream());
         }
     };
     watching.stage = first;
-    // Boxed, for it is moved with each piece.
+    // Boxed, because it is moved with each piece.
     Ok(stream::unfold(Box::new((watching, then)), |mut state| async move {
         let (watching, then) = &mut *state;
         let piece = watching.next(then).await?;
@@ -230,10 +231,10 @@ fn closing(server: &Server, resource: &Resource) -> Pin<Box<dyn Future<Output = 
         let _ = closing.wait_for(|closing| *closing).await;
         Closing::Now
     };
-    match &resource.tenure {
+    match &resource.lifetime {
         None => Box::pin(server),
-        Some(tenure) => {
-            let over = tenure.over().map(Closing::After);
+        Some(lifetime) => {
+            let over = lifetime.ended().map(Closing::After);
             Box::pin(async move {
                 tokio::select! {
                     closing = server => closing,
@@ -267,7 +268,7 @@ impl Watching {
                     }
                 }
                 Stage::Initial { .. } => {
-                    // A client that reads as fast as we write would keep this thread until everything was sent.
+                    // Without this, a client that reads fast would occupy this thread until everything was sent.
                     if std::mem::replace(&mut self.begun, true) {
                         tokio::task::yield_now().await;
                     }
@@ -281,10 +282,10 @@ impl Watching {
                     if !piece.is_empty() {
                         return Some(piece);
                     }
-                    // A selector that passes nothing looks through a long history without a pause.
+                    // Without this, a selector that passes nothing would occupy this thread for a long history.
                     tokio::task::yield_now().await;
                 }
-                // Nothing more will come for it than is there already.
+                // The resource has ended: only changes that are committed already are left.
                 Stage::Changes(_, changes) if self.last.is_some() => {
                     let woken = Woken::Changes(changes.take(BATCH));
                     if let Some(piece) = self.woken(woken).await {
@@ -311,7 +312,7 @@ impl Watching {
         }
     }
 
-    /// What is to be sent for it, if anything.
+    /// The piece to send after a wakeup, if any.
     async fn woken(&mut self, woken: Woken) -> Option<Bytes> {
         match woken {
             Woken::Changes(Ok(mut batch)) => {
@@ -351,7 +352,7 @@ impl Watching {
         }
     }
 
-    /// A piece of what was there at the beginning; the last one moves on to the changes.
+    /// A piece of the initial objects; after the last one come the changes.
     fn initial(&mut self, then: &mut Option<Watch>) -> Vec<u8> {
         let mut out = Vec::new();
         let mut looked = 0;
@@ -373,14 +374,14 @@ impl Watching {
         out
     }
 
-    /// A piece of the changes that were taken; empty if none of them is for this client.
+    /// A piece of the changes that were read; empty if none of them passes the filter.
     fn changed(&mut self) -> Bytes {
         let mut out = Vec::new();
         while out.len() < self.piece_bytes {
             let Stage::Changes(taken, _) = &mut self.stage else { break };
             let Some(change) = taken.next() else { break };
             let alone = out.is_empty() && taken.as_slice().is_empty();
-            // An object that leaves the selection is gone for this client, one that enters it is new.
+            // For this client, an object that no longer passes the filter is deleted, and one that passes now is added.
             let passes = |entry: &&Readable| self.filter.matches(&self.resource, entry);
             let before = change.before.as_ref().filter(passes);
             let after = change.after.as_ref().filter(passes);
@@ -390,7 +391,7 @@ impl Watching {
                 (Some(_), Some(after)) => ("MODIFIED", after),
                 (Some(before), None) => ("DELETED", before),
             };
-            if alone && let Form::Whole = self.form {
+            if alone && let Representation::Object = self.representation {
                 return self.shared_event(kind, entry, change.revision);
             }
             self.event(kind, entry, change.revision, &mut out);
@@ -398,10 +399,10 @@ impl Watching {
         out.into()
     }
 
-    /// The one event of a piece: the same bytes for everyone who watches it.
+    /// The only event of a piece: all watches share its bytes.
     fn shared_event(&mut self, kind: &'static str, entry: &Readable, revision: Revision) -> Bytes {
-        let of = LineOf { row: self.resource.clone(), key: entry.key.clone(), revision, kind };
-        self.lines.clone().line(of, || {
+        let of = EventKey { resource: self.resource.clone(), key: entry.key.clone(), revision, kind };
+        self.event_cache.clone().get_or_write(of, || {
             let mut out = Vec::new();
             self.event(kind, entry, revision, &mut out);
             out
@@ -409,22 +410,28 @@ impl Watching {
     }
 
     fn event(&mut self, kind: &str, entry: &Readable, revision: Revision, out: &mut Vec<u8>) {
-        // The bytes around the object are few, so that this is nearly always enough.
+        // The bytes around the object are few, so this is nearly always enough.
         out.reserve(entry.value.len() + 128);
         out.extend_from_slice(b"{\"type\":\"");
         out.extend_from_slice(kind.as_bytes());
         out.extend_from_slice(b"\",\"object\":");
-        self.form.write_event(&self.resource, entry, revision, !std::mem::replace(&mut self.headed, true), out);
+        self.representation.write_event(
+            &self.resource,
+            entry,
+            revision,
+            !std::mem::replace(&mut self.headed, true),
+            out,
+        );
         out.extend_from_slice(b"}\n");
     }
 
-    /// Tells that everything up to `revision` has been sent; `initial` marks the end of what was there at the beginning.
+    /// A bookmark: everything up to `revision` has been sent. `initial` marks the end of the initial objects.
     fn bookmark(&mut self, revision: Revision, initial: bool) -> Bytes {
         let mut metadata = json!({"resourceVersion": revision.0.to_string(), "creationTimestamp": null});
         if initial {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        let object = self.form.bookmark(&self.resource, metadata);
+        let object = self.representation.bookmark(&self.resource, metadata);
         line("BOOKMARK", &object)
     }
 
@@ -473,17 +480,19 @@ mod tests {
     async fn many_large_changes_come_in_pieces() {
         let api = ApiServer::open(Options::default()).await.unwrap();
         let server = &*api.0;
-        let row = &server.kinds.find("", "v1", "configmaps").unwrap();
+        let resource = &server.registry.find("", "v1", "configmaps").unwrap();
         let after = format!("resourceVersion={}", server.store.revision());
-        let options = WatchOptions::parse(&Query::parse(Some(&after)), row).unwrap();
+        let options = WatchOptions::parse(&Query::parse(Some(&after)), resource).unwrap();
         let context = server.task_context(SystemUser::ApiServer);
-        let watched = watch(server, &context, row.clone(), None, Filter::default(), Form::Whole, &options).unwrap();
+        let watched =
+            watch(server, &context, resource.clone(), None, Filter::default(), Representation::Object, &options)
+                .unwrap();
         let large = 100 * 1024;
         for number in 0..20 {
             let name = format!("c{number:02}");
             let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
                                 "data": {"text": "x".repeat(large)}});
-            let key = row.key(Some("default"), &name);
+            let key = resource.key(Some("default"), &name);
             server.store.commit(Commit::default().put(key, record::encode(&object))).await.unwrap();
         }
         let mut watched = Box::pin(watched);

@@ -1,10 +1,10 @@
 //! Where requests compute. In: a request that can be answered more than once until it commits. Out: its answer, or the
 //! `Status` that says that it is too expensive.
 //!
-//! Every request first runs where it arrived, on a thread that serves connections, with a budget of about a
-//! millisecond. One that needs more is thrown away before it has committed anything and runs again on a thread of its
-//! own, with the full budget. Only a few of those run at a time, so that others are served beside them. When the client
-//! goes, the future is dropped, which cancels the budget, and the thread stops at its next step.
+//! Every request first runs where it arrived, on a thread that serves connections, with a budget of about a millisecond. One
+//! that needs more is abandoned before it has committed anything, and runs again on a thread of its own with the full budget.
+//! Only a few of those run at a time, so that others are served beside them. When the client disconnects, the future is
+//! dropped, which cancels the budget, and the thread stops at its next step.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const INLINE_STEPS: u64 = 20_000;
 const INLINE_BYTES: u64 = 512 * 1024;
 
-/// How many expensive requests may wait for a thread. Each holds a body of at most 3 MiB; more are told to come again.
+/// How many expensive requests may wait for a thread. Each holds a body of at most 3 MiB; more requests get 429.
 const MAX_WAITING: usize = 64;
 
 /// Texts longer than this are turned into YAML on another thread: that takes about 100 ns a byte.
 const LONG_TEXT: usize = 32 * 1024;
 
-/// What long texts that are read may take together, from before they are written until their clients have them. The
-/// listener asks for room before a request begins, and these wait for a thread after that, so that thousands of them would
-/// all be in memory before the first one counts. Enough for 30 of the largest objects; a list that is larger goes alone.
+/// The memory for all long YAML answers together, from before they are written until their clients have read them. The
+/// listener reserves memory before a request begins, but these wait for a thread after that, so without this limit thousands
+/// of them could be in memory. Enough for 30 of the largest objects; a list that is larger is written alone.
 const TEXTS_KIB: u32 = 64 * 1024;
 
 /// The most that one request may compute.
@@ -56,7 +56,7 @@ pub(crate) struct Workers {
     limits: RequestLimits,
     slots: Arc<Semaphore>,
     waiting: Semaphore,
-    /// Whoever writes YAML never waits for a slot, so that one who has a slot can wait for it.
+    /// For writing YAML. Separate from `slots`, so that a request that has a slot can wait for it.
     writers: Arc<Semaphore>,
     /// Each permit is a KiB of texts.
     texts: Arc<Semaphore>,
@@ -111,13 +111,13 @@ impl Workers {
         on_a_thread(slot, move |runtime| runtime.block_on(request(budget))).await
     }
 
-    /// Waits until a text of about so many bytes may be in memory, until the answer is dropped; none if it is short. Not to
-    /// be waited for by one who has a slot: how long it takes is up to the clients that have the other texts.
+    /// Waits for memory for a text of about this many bytes; a short text needs none. Must not be awaited while holding a slot:
+    /// how long it takes depends on how fast other clients read.
     pub async fn text_room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         if bytes <= LONG_TEXT {
             return None;
         }
-        // As JSON and as what is made of it.
+        // For the JSON and for the text that is made of it.
         let kib = u32::try_from(bytes / 512).map_or(TEXTS_KIB, |kib| kib.min(TEXTS_KIB));
         Some(self.texts.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed"))
     }
@@ -135,7 +135,7 @@ async fn acquire(slots: &Arc<Semaphore>) -> OwnedSemaphorePermit {
     slots.clone().acquire_owned().await.expect("the semaphore is never closed")
 }
 
-/// Runs a job on a blocking thread, which keeps its slot until it ends, also when nobody waits for it.
+/// Runs a job on a blocking thread, which holds its slot until it ends, also when nobody waits for it.
 async fn on_a_thread<T: Send + 'static>(
     slot: OwnedSemaphorePermit,
     job: impl FnOnce(&tokio::runtime::Handle) -> T + Send + 'static,
@@ -148,15 +148,15 @@ async fn on_a_thread<T: Send + 'static>(
     match thread.await {
         Ok(answer) => answer,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        // A runtime that shuts down drops its tasks, this one too: there is nobody to answer.
+        // The runtime is shutting down and drops this task as well, so there is nobody to answer.
         Err(_) => std::future::pending().await,
     }
 }
 
-/// What a client is told whose request was over its budget.
+/// 400, 413 or 504: a request was over its budget.
 pub(crate) fn over_budget(why: OverBudget) -> Status {
     match why {
-        // Neither a conflict nor an outage: the same request fails again, so that nobody should send it again.
+        // A 400, because the same request fails again: no client should repeat it.
         OverBudget::Steps => Status::bad_request(
             "the request takes more computing than one request may use: the object is large, or the anyOf, oneOf and \
              allOf of its schema multiply the work; send a smaller object, or simplify the schema",
@@ -169,7 +169,7 @@ pub(crate) fn over_budget(why: OverBudget) -> Status {
     }
 }
 
-/// What a client is told whose request took too long.
+/// 504: a request took too long.
 pub(crate) fn timed_out() -> Status {
     Status::failure(504, "Timeout", "Timeout: request did not complete within the allotted timeout")
 }

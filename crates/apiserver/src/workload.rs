@@ -1,6 +1,6 @@
-//! Whether a workload finds the pods that it makes. In: a workload as it was and as it shall be. Out: what is wrong with its
-//! selector and its template, in Kubernetes' words. A workload that does not select its own pods never counts them, so its
-//! controller would make more of them without end.
+//! Whether a workload selects the pods that it makes. In: a workload before and after a write. Out: the errors of its selector
+//! and template, in Kubernetes' words. The controller of a workload that does not select its own pods would create pods without
+//! end.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use crate::meta;
 
 const NOT_SELECTED: &str = "`selector` does not match template `labels`";
 
-/// What is wrong with a workload. One that keeps its selector and its template is not judged again: objects that were kept
-/// before there was a rule can still be scaled, labelled and deleted.
+/// The errors of a workload. If selector and template are unchanged, nothing is checked: objects that were stored before there
+/// was a rule can still be scaled, labelled and deleted.
 pub(crate) fn check(workload: Option<Workload>, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
     let Some(workload) = workload else { return Vec::new() };
     let path = FieldPath::new("spec");
@@ -183,7 +183,7 @@ fn check_fixed(old: &Value, new: &Value, path: &FieldPath) -> Option<FieldError>
     })
 }
 
-/// Whether a field says nothing: null and an empty list or map mean the same as no field.
+/// Whether a field is empty: null and an empty list or map mean the same as an absent field.
 fn is_unset(value: &Value) -> bool {
     match value {
         Value::Null => true,

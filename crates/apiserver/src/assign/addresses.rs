@@ -1,5 +1,5 @@
-//! Who has which address and port. In: the services in the store, learnt once and then followed change by change. Out: what
-//! others have taken. Nothing is kept that the services themselves do not say.
+//! The addresses and ports of all services. In: the services in the store, read once and then followed change by change. Out:
+//! what other services have. There is no other record of allocations than the services themselves.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -11,16 +11,16 @@ use serde::Deserialize;
 use konverge_core::Status;
 use konverge_store::{Entry, Range, ReadError, Store, Watch};
 
-/// How many changes are taken in at once.
+/// How many changes are processed at once.
 const BATCH: usize = 1024;
 
 /// The addresses and ports of all services.
 #[derive(Default)]
 pub(crate) struct Addresses {
-    /// What happened since the last look; none before the first.
+    /// The changes since the last time; none before the first.
     changes: Option<Watch>,
     services: HashMap<Arc<str>, Held>,
-    /// How many services have an address or a port. It is one, unless somebody wrote past this server.
+    /// How many services have an address or a port: one, unless something else wrote to the store.
     addresses: HashMap<Ipv4Addr, usize>,
     ports: HashMap<u16, usize>,
 }
@@ -74,7 +74,7 @@ impl Addresses {
                     (Some(before), None) => self.set(&before.key, Held::default()),
                     (None, None) => {}
                 }),
-                // So much has happened since the last look that it is easier to look at everything.
+                // The changes were compacted: all services are read again.
                 Err(ReadError::Compacted { .. }) => self.changes = None,
                 Err(error) => return Err(error),
             }
@@ -87,7 +87,7 @@ impl Addresses {
         page.entries.iter().for_each(|entry| self.set(&entry.key, read(entry)));
         self.changes = match store.watch(prefix, page.revision) {
             Ok(changes) => Some(changes),
-            // Between the two that was compacted: it is learnt anew.
+            // More was written and compacted in between: all services are read again.
             Err(ReadError::Compacted { .. }) => None,
             Err(error) => return Err(error),
         };
@@ -105,7 +105,7 @@ impl Addresses {
     }
 }
 
-/// Takes what was there out of the counts, and what is there into them.
+/// Subtracts from the counts what a service had, and adds what it has.
 fn count<T: Copy + Eq + Hash>(counts: &mut HashMap<T, usize>, before: &BTreeSet<T>, after: &BTreeSet<T>) {
     for one in before {
         match counts.get_mut(one) {
@@ -139,7 +139,7 @@ fn read(entry: &Entry) -> Held {
     struct Port {
         node_port: u16,
     }
-    // What does not read has nothing that could be given away twice: types are checked before they are kept.
+    // Types are checked before an object is stored, so a record that cannot be read has no address.
     let Spec { cluster_ip, cluster_ips, ports, health_check_node_port } =
         serde_json::from_slice::<Service>(&entry.value).unwrap_or_default().spec;
     let addresses = cluster_ips.iter().chain([&cluster_ip]).filter_map(|text| text.parse().ok()).collect();

@@ -1,5 +1,5 @@
-//! The selector of a job, and the labels by which it finds its pods. In: a job that has its name and uid. Out: the same
-//! with both, unless its writer selects by hand.
+//! The selector of a job, and the labels of its pods. In: a job with its name and uid. Out: the job with both, unless it has a
+//! manual selector.
 
 use serde_json::{Map, Value};
 
@@ -20,7 +20,7 @@ pub(super) fn assign(old: Option<&Value>, job: &mut Value) {
         }
         add(child(child(spec, "selector"), "matchLabels"), UID[0], &uid);
     }
-    // A job without labels of its own shows those of its pods.
+    // A job without labels gets those of its pods.
     let labels = &job["spec"]["template"]["metadata"]["labels"];
     let bare = meta::of(job).get("labels").is_none_or(|own| own.as_object().is_none_or(Map::is_empty));
     if bare && labels.as_object().is_some_and(|labels| !labels.is_empty()) {
@@ -29,7 +29,7 @@ pub(super) fn assign(old: Option<&Value>, job: &mut Value) {
     }
 }
 
-/// A struct inside of another, which is made if it is not there.
+/// A field that is an object, which is added if it is absent.
 fn child<'v>(value: &'v mut Value, name: &str) -> &'v mut Value {
     let inner = &mut value[name];
     if inner.is_null() {

@@ -1,23 +1,22 @@
-//! What every pod is given: its class of service, once, and how long it stays on a node that is not there any more. In: a
-//! pod. Out: the same with both.
+//! The QoS class of a pod, and its tolerations for nodes that are not ready or unreachable. In: a pod. Out: the pod with both.
 
 use serde_json::{Value, json};
 
 use konverge_schema::quantity;
 
-use crate::part::Part;
+use crate::subresource::Subresource;
 
-/// The states of a node that a pod bears for a while.
+/// The taints that every pod tolerates for a while.
 const BORNE: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 const BORNE_SECONDS: i64 = 300;
 
-pub(super) fn assign(part: Part, old: Option<&Value>, pod: &mut Value) {
-    if part == Part::Main {
+pub(super) fn assign(subresource: Subresource, old: Option<&Value>, pod: &mut Value) {
+    if subresource == Subresource::Main {
         tolerate(pod);
     }
     let class = match old {
         None => Some(class(pod).into()),
-        // A pod's class never changes, and whoever writes its status need not know it.
+        // The class of a pod never changes, and a status without it keeps it.
         Some(old) => old["status"].get("qosClass").cloned(),
     };
     if let (Some(class), Some(status)) = (class, pod.get_mut("status").and_then(Value::as_object_mut))
@@ -48,8 +47,7 @@ fn tolerate(pod: &mut Value) {
     }
 }
 
-/// `Guaranteed` where every container has as much cpu and memory as it may have at most, `BestEffort` where none says
-/// anything of them.
+/// `Guaranteed` if the requests of every container equal its limits, `BestEffort` if no container has requests or limits.
 fn class(pod: &Value) -> &'static str {
     let spec = &pod["spec"];
     let whole = [&spec["resources"]];
@@ -59,7 +57,7 @@ fn class(pod: &Value) -> &'static str {
         .map(|container| &container["resources"])
         .collect();
     let asked: &[&Value] = if spec["resources"].is_object() { &whole } else { &each };
-    // Nothing is as good as none of it.
+    // Zero counts as absent.
     let amount = |resources: &Value, kind: &str, name: &str| {
         resources[kind].get(name).and_then(quantity).filter(|(digits, _)| *digits > 0)
     };
@@ -88,7 +86,7 @@ mod tests {
         #[track_caller]
         fn check(spec: Value, expect: &str) {
             let mut pod = json!({"spec": spec, "status": {"phase": "Pending"}});
-            assign(Part::Main, None, &mut pod);
+            assign(Subresource::Main, None, &mut pod);
             assert_eq!(pod["status"], json!({"phase": "Pending", "qosClass": expect}));
         }
         let both = |cpu: &str| json!({"cpu": cpu, "memory": "1Gi"});
@@ -109,7 +107,7 @@ mod tests {
     fn a_class_outlives_whoever_forgets_it() {
         let old = json!({"spec": {}, "status": {"qosClass": "Guaranteed"}});
         let mut pod = json!({"spec": {}, "status": {"phase": "Running"}});
-        assign(Part::Status, Some(&old), &mut pod);
+        assign(Subresource::Status, Some(&old), &mut pod);
         assert_eq!(pod, json!({"spec": {}, "status": {"phase": "Running", "qosClass": "Guaranteed"}}));
     }
 
@@ -118,7 +116,7 @@ mod tests {
         #[track_caller]
         fn check(given: Value, expect: &[&str]) {
             let mut pod = json!({"spec": {"tolerations": given}});
-            assign(Part::Main, None, &mut pod);
+            assign(Subresource::Main, None, &mut pod);
             let tolerations = pod["spec"]["tolerations"].as_array().unwrap();
             let keys: Vec<_> = tolerations.iter().map(|one| one["key"].as_str().unwrap_or("*")).collect();
             assert_eq!(keys, expect);

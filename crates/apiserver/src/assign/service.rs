@@ -1,6 +1,6 @@
-//! The addresses and ports of a service. In: what others have taken, the service as it was and as it shall be. Out: the
-//! service with a cluster IP, its family and node ports, or what is wrong with those that it asks for. There is one
-//! family, IPv4. Pure: the dice are thrown elsewhere.
+//! The addresses and ports of a service. In: what other services have, the service before and after the write, a random
+//! number. Out: the service with a cluster IP, its family and node ports, or the error of those that it asks for. There is one
+//! family, IPv4. Pure.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,7 +16,7 @@ const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
 const HOSTS: u32 = 1 << 16;
 const OWN: u32 = 1;
 
-/// The lower part of the network is for those who ask for an address, and given away only when nothing else is left.
+/// The lower part of the network is for services that ask for an address; others get one of it only when nothing else is left.
 const ASKED_HOSTS: u32 = 256;
 
 const FIRST_PORT: u16 = 30000;
@@ -26,9 +26,9 @@ const ASKED_PORTS: u16 = 86;
 /// Why a service is refused.
 #[derive(Debug, PartialEq)]
 pub(super) enum Refused {
-    /// It asks for what it cannot have.
+    /// It asks for an address or port that it cannot have.
     Field(FieldError),
-    /// Nothing is left.
+    /// No address or port is left.
     Full(String),
 }
 
@@ -41,11 +41,11 @@ impl Refused {
     }
 }
 
-/// Drops what a service has only because of what it was, and gives it back what its writer left out.
+/// Drops what the new type of a service does not have, and carries over what the writer left out.
 pub(super) fn keep(old: &Value, new: &mut Value) {
     let before = &old["spec"];
     let after = &mut new["spec"];
-    let same = |after: &Value, field: &str| said(&after[field]) == said(&before[field]);
+    let same = |after: &Value, field: &str| non_empty(&after[field]) == non_empty(&before[field]);
     if needs_address(before) && !needs_address(after) {
         if same(after, "clusterIP") && same(after, "clusterIPs") {
             ["clusterIP", "clusterIPs"].iter().for_each(|field| remove(after, field));
@@ -71,45 +71,45 @@ pub(super) fn keep(old: &Value, new: &mut Value) {
     }
     if needs_address(before) && needs_address(after) {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-            if said(&after[field]).is_none() {
+            if non_empty(&after[field]).is_none() {
                 copy(before, after, field);
             }
         }
-        // Who changes the one address means the list as well.
+        // A change of `clusterIP` changes the list as well.
         if !same(after, "clusterIP") && same(after, "clusterIPs") {
             after["clusterIPs"] = json!([after["clusterIP"]]);
         }
     }
     if needs_ports(before) && needs_ports(after) {
         let asked = node_ports(after);
-        for port in ports_mut(after).filter(|port| said(&port["nodePort"]).is_none()) {
-            let had = ports(before).find(|had| said(&had["name"]) == said(&port["name"]));
-            if let Some(kept) = had.and_then(|had| said(&had["nodePort"])).filter(|kept| !asked.contains(kept)) {
+        for port in ports_mut(after).filter(|port| non_empty(&port["nodePort"]).is_none()) {
+            let had = ports(before).find(|had| non_empty(&had["name"]) == non_empty(&port["name"]));
+            if let Some(kept) = had.and_then(|had| non_empty(&had["nodePort"])).filter(|kept| !asked.contains(kept)) {
                 port["nodePort"] = kept.clone();
             }
         }
     }
-    if needs_health_check(before) && needs_health_check(after) && said(&after["healthCheckNodePort"]).is_none() {
+    if needs_health_check(before) && needs_health_check(after) && non_empty(&after["healthCheckNodePort"]).is_none() {
         copy(before, after, "healthCheckNodePort");
     }
-    if !is_balanced(after) && said(&new["status"]["loadBalancer"]["ingress"]).is_some() {
+    if !is_balanced(after) && non_empty(&new["status"]["loadBalancer"]["ingress"]).is_some() {
         new["status"]["loadBalancer"] = json!({});
     }
 }
 
-/// Gives a service what it needs and has not.
+/// Allocates what a service needs and does not have.
 pub(super) fn assign(taken: &Taken<'_>, random: u128, old: Option<&Value>, new: &mut Value) -> Result<(), Refused> {
     let before = old.map(|old| &old["spec"]);
     let spec = &mut new["spec"];
     if needs_address(spec) {
-        if said(&spec["clusterIPs"]).is_none()
-            && let Some(address) = said(&spec["clusterIP"]).cloned()
+        if non_empty(&spec["clusterIPs"]).is_none()
+            && let Some(address) = non_empty(&spec["clusterIP"]).cloned()
         {
             spec["clusterIPs"] = json!([address]);
         }
         check_addresses(before.filter(|before| needs_address(before)), spec)?;
         choose_families(spec)?;
-        let fresh = said(&spec["clusterIP"]).is_none() || !before.is_some_and(needs_address);
+        let fresh = non_empty(&spec["clusterIP"]).is_none() || !before.is_some_and(needs_address);
         if fresh && spec["clusterIP"] != "None" {
             choose_address(taken, random, spec)?;
         }
@@ -117,7 +117,7 @@ pub(super) fn assign(taken: &Taken<'_>, random: u128, old: Option<&Value>, new: 
     if needs_ports(spec) {
         choose_ports(taken, random, spec, before)?;
     }
-    if needs_health_check(spec) && said(&spec["healthCheckNodePort"]).is_none() {
+    if needs_health_check(spec) && non_empty(&spec["healthCheckNodePort"]).is_none() {
         let ours = node_ports(spec).iter().filter_map(number).collect::<Vec<_>>();
         spec["healthCheckNodePort"] = free_port(taken, &ours, random)?.into();
     }
@@ -129,7 +129,7 @@ fn check_addresses(before: Option<&Value>, spec: &Value) -> Result<(), Refused> 
     let all = &spec["clusterIPs"];
     let refuse = |path: FieldPath, why: &str| Err(Refused::Field(FieldError::invalid(path, all.clone(), why)));
     let list: &[Value] = all.as_array().map_or(&[], Vec::as_slice);
-    match (said(&spec["clusterIP"]), list.first()) {
+    match (non_empty(&spec["clusterIP"]), list.first()) {
         (Some(one), Some(first)) if one != first => return refuse(path, "first value must match `clusterIP`"),
         (None, Some(_)) => return refuse(path, "must be empty when `clusterIP` is not specified"),
         _ => {}
@@ -152,16 +152,16 @@ fn check_addresses(before: Option<&Value>, spec: &Value) -> Result<(), Refused> 
 }
 
 fn choose_families(spec: &mut Value) -> Result<(), Refused> {
-    let apart =
-        said(&spec["clusterIP"]) == Some(&json!("None")) && spec["selector"].as_object().is_none_or(|s| s.is_empty());
-    if said(&spec["ipFamilyPolicy"]).is_none() {
+    let apart = non_empty(&spec["clusterIP"]) == Some(&json!("None"))
+        && spec["selector"].as_object().is_none_or(|s| s.is_empty());
+    if non_empty(&spec["ipFamilyPolicy"]).is_none() {
         spec["ipFamilyPolicy"] = if apart { "RequireDualStack" } else { "SingleStack" }.into();
     }
-    if said(&spec["ipFamilies"]).is_none() {
+    if non_empty(&spec["ipFamilies"]).is_none() {
         spec["ipFamilies"] = json!(["IPv4"]);
     }
     let single = spec["ipFamilyPolicy"] == "SingleStack";
-    // Where nobody is asked for addresses, there may be two families also without the second.
+    // A headless service without a selector may have two families, although the cluster has one.
     if apart {
         if let Some(families) = spec["ipFamilies"].as_array_mut().filter(|families| !single && families.len() == 1) {
             families.push(if families[0] == "IPv4" { "IPv6" } else { "IPv4" }.into());
@@ -188,7 +188,7 @@ fn choose_families(spec: &mut Value) -> Result<(), Refused> {
 }
 
 fn choose_address(taken: &Taken<'_>, random: u128, spec: &mut Value) -> Result<(), Refused> {
-    if let Some(asked) = said(&spec["clusterIP"]).and_then(Value::as_str) {
+    if let Some(asked) = non_empty(&spec["clusterIP"]).and_then(Value::as_str) {
         let parsed: Option<Ipv4Addr> = asked.parse().ok();
         let why = match parsed {
             Some(address) if taken.has_address(&address) => "provided IP is already allocated".to_owned(),
@@ -219,7 +219,7 @@ fn choose_ports(taken: &Taken<'_>, random: u128, spec: &mut Value, before: Optio
     let mut given: HashMap<u64, u16> = HashMap::new();
     let mut ours: Vec<u16> = Vec::new();
     for (at, port) in ports(spec).enumerate() {
-        let Some(node_port) = said(&port["nodePort"]) else { continue };
+        let Some(node_port) = non_empty(&port["nodePort"]) else { continue };
         let number = number(node_port);
         let service_port = port["port"].as_u64().unwrap_or_default();
         let twice = number.is_some_and(|number| ours.contains(&number) && given.get(&service_port) != Some(&number));
@@ -240,7 +240,7 @@ fn choose_ports(taken: &Taken<'_>, random: u128, spec: &mut Value, before: Optio
         }
     }
     if unasked {
-        for port in ports_mut(spec).filter(|port| said(&port["nodePort"]).is_none()) {
+        for port in ports_mut(spec).filter(|port| non_empty(&port["nodePort"]).is_none()) {
             let service_port = port["port"].as_u64().unwrap_or_default();
             let number = match given.get(&service_port) {
                 Some(number) => *number,
@@ -292,11 +292,11 @@ fn is_balanced(spec: &Value) -> bool {
 }
 
 fn is_reached_from_outside(spec: &Value) -> bool {
-    needs_ports(spec) || spec["type"] == "ClusterIP" && said(&spec["externalIPs"]).is_some()
+    needs_ports(spec) || spec["type"] == "ClusterIP" && non_empty(&spec["externalIPs"]).is_some()
 }
 
-/// A value that says something.
-fn said(value: &Value) -> Option<&Value> {
+/// A value that is not null, empty or zero.
+fn non_empty(value: &Value) -> Option<&Value> {
     let empty = value.is_null() || value == "" || value == 0 || value.as_array().is_some_and(Vec::is_empty);
     (!empty).then_some(value)
 }
@@ -314,7 +314,7 @@ fn ports_mut(spec: &mut Value) -> impl Iterator<Item = &mut Value> {
 }
 
 fn node_ports(spec: &Value) -> Vec<Value> {
-    ports(spec).filter_map(|port| said(&port["nodePort"]).cloned()).collect()
+    ports(spec).filter_map(|port| non_empty(&port["nodePort"]).cloned()).collect()
 }
 
 fn copy(from: &Value, to: &mut Value, field: &str) {

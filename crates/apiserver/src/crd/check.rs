@@ -1,5 +1,5 @@
-//! What is wrong with a custom resource definition. In: the definition, and the one before it. Out: field errors with
-//! the paths and words of kube-apiserver, and warnings about what is kept but not yet enforced.
+//! Validates custom resource definitions. In: the definition, and the one before it. Out: field errors with the paths and words
+//! of kube-apiserver, and warnings about what is stored but not enforced yet.
 
 use std::collections::HashSet;
 
@@ -11,13 +11,13 @@ use konverge_schema::{Budget, OverBudget, check_schema, unknown_formats};
 use crate::json_path::{JsonPath, check_simple};
 use crate::meta;
 
-/// Groups of the project itself need an approval to point to.
+/// Groups of Kubernetes itself need an annotation with their approval.
 const APPROVED: &str = "api-approved.kubernetes.io";
 
 /// The most fields a version can be selected by.
 const SELECTABLE_MAX: usize = 8;
 
-/// What is wrong with a definition.
+/// The errors of a definition.
 pub(super) fn definition(
     old: Option<&Value>,
     new: &Value,
@@ -113,7 +113,7 @@ fn conversion(errors: &mut Vec<FieldError>, path: &FieldPath, conversion: &Value
         }
         Some("None") | None => {}
         Some(other) => {
-            // Said plainly rather than accepted and not done.
+            // Refused, because conversion webhooks are not called yet.
             errors.push(FieldError::not_supported(path.child("strategy"), other.into(), ["None"]));
         }
     }
@@ -128,7 +128,7 @@ fn versions(
 ) -> Result<(), OverBudget> {
     let versions = definition["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let path = spec.child("versions");
-    // What all versions have alike is judged once, and named as if it stood at the top: as kube-apiserver does.
+    // What is the same in all versions is validated once, with a path at the top, as kube-apiserver does.
     let alike = |field: &str| versions.windows(2).all(|pair| pair[0][field] == pair[1][field]);
     let shared = ["schema", "subresources", "additionalPrinterColumns", "selectableFields"].map(alike);
     let [schema_alike, subresources_alike, columns_alike, selectable_alike] = shared;
@@ -287,7 +287,7 @@ fn immutable(errors: &mut Vec<FieldError>, old: &Value, new: &Value) {
     }
 }
 
-/// A version in which objects may still be kept cannot be dropped.
+/// A version in which objects may still be stored cannot be removed.
 fn stored_versions(errors: &mut Vec<FieldError>, new: &Value) {
     let versions = new["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let path = FieldPath::new("status").child("storedVersions");

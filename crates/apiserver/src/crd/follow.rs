@@ -1,7 +1,7 @@
-//! The table of kinds follows the definitions in the store. In: committed changes of definitions, each once and in order.
-//! Out: rows that join the table, are replaced, or leave it. Whoever needs the table to be current calls [`catch_up`]:
-//! who wrote a definition, who judges names, and the task that follows them all, so that nothing depends on the
-//! client of a write being there when it is committed.
+//! The registry follows the definitions in the store. In: committed changes of definitions, each once and in order. Out:
+//! resources that are added, replaced or removed. Code that needs a current registry calls [`catch_up`]: after a definition
+//! was written, before names are accepted, and in the task that follows all definitions. So nothing depends on the client of
+//! a write, which may be gone when the write is committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,29 +15,29 @@ use crate::meta;
 use crate::record;
 use crate::server::{OpenError, Server};
 
-use super::{condition, definitions, rows};
+use super::{condition, definitions, resources};
 
-/// How many changes are taken in at once.
+/// How many changes are processed at once.
 const BATCH: usize = 256;
 
-/// How far the table has followed.
+/// How far the registry has followed the store.
 #[derive(Default)]
 pub(crate) struct Follower {
-    /// What happened since the last look; none before the first.
+    /// The changes since the last time; none before the first.
     changes: Option<Watch>,
-    /// The newest change of a definition that the table shows.
+    /// The newest change of a definition that is in the registry.
     shown: Revision,
-    /// The definitions that may not have their names, because others have them: by group.
+    /// The definitions whose names other definitions have, by group.
     waiting: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Learns the definitions that are kept.
+/// Reads the stored definitions.
 pub(crate) fn learn(server: &Server) -> Result<(), OpenError> {
     let mut follower = server.definitions.follower.lock();
     follower.learn(server, |name, source| Err(OpenError::Definition { name: name.to_owned(), source }))
 }
 
-/// Brings the table up to what is committed. Gives the revision of the newest change that it shows.
+/// Brings the registry up to what is committed. Gives the revision of the newest change in it.
 pub(crate) fn catch_up(server: &Server) -> Revision {
     let mut follower = server.definitions.follower.lock();
     follower.catch_up(server);
@@ -65,7 +65,7 @@ impl Follower {
         while self.changes.is_none() {
             let range = Range { prefix: &definitions.storage.prefix, ..Range::default() };
             let page = server.store.range(range).expect("the newest revision is never compacted");
-            let mut gone = server.kinds.definitions();
+            let mut gone = server.registry.definitions();
             for entry in &page.entries {
                 let name = definitions.identity(&entry.key).1;
                 gone.remove(name);
@@ -75,7 +75,7 @@ impl Follower {
                 self.removed(server, &name, page.revision);
             }
             self.shown = page.revision;
-            // None if so much happened between the two that it was compacted: then everything is learnt anew.
+            // None if more was written and compacted in between: then everything is read again.
             self.changes = server.store.watch(&definitions.storage.prefix, page.revision).ok();
         }
         Ok(())
@@ -115,7 +115,7 @@ impl Follower {
         }
     }
 
-    /// Takes the rows of a definition into the table, or out of it if it may not have the names it wants.
+    /// Adds the resources of a definition to the registry, or removes them if its names are not accepted.
     fn changed(&mut self, server: &Server, name: &str, entry: &Entry) -> Result<(), CompileError> {
         let definition = record::decode(entry);
         let group = definition["spec"]["group"].as_str().unwrap_or_default();
@@ -123,7 +123,7 @@ impl Follower {
         if condition(&definition, "Established") == Some("True") {
             install(server, name, &definition, entry.revision)
         } else {
-            server.kinds.remove(name, entry.revision);
+            server.registry.remove(name, entry.revision);
             Ok(())
         }
     }
@@ -131,7 +131,7 @@ impl Follower {
     fn removed(&mut self, server: &Server, name: &str, revision: Revision) {
         let group = name.split_once('.').map_or("", |(_, group)| group);
         self.wait(group, name, false);
-        server.kinds.remove(name, revision);
+        server.registry.remove(name, revision);
     }
 
     fn wait(&mut self, group: &str, name: &str, waits: bool) {
@@ -147,26 +147,26 @@ impl Follower {
 }
 
 fn install(server: &Server, name: &str, definition: &Value, revision: Revision) -> Result<(), CompileError> {
-    let kinds = &server.kinds;
-    let spec = Digest::of(json!([definition["spec"], rows::names(definition)]).to_string().as_bytes());
-    let going = meta::is_terminating(definition);
-    // Labels, managers, conditions: nothing that the rows say.
-    if kinds.confirm(name, revision, spec, going) {
+    let registry = &server.registry;
+    let spec = Digest::of(json!([definition["spec"], resources::names(definition)]).to_string().as_bytes());
+    let terminating = meta::is_terminating(definition);
+    // Only labels, managed fields or conditions have changed.
+    if registry.confirm(name, revision, spec, terminating) {
         return Ok(());
     }
-    let kept_as = rows::kept_as(definition);
-    let since = kinds.kept_since(name, kept_as).unwrap_or(revision);
-    match rows::rows(definition, since, &*server.converters) {
-        Ok(rows) => {
-            // Now, and for these alone, so that nobody has to go through all kinds later.
-            for row in &rows {
-                server.documents.openapi.digest(row);
+    let stored_as = resources::stored_as(definition);
+    let since = registry.stored_since(name, stored_as).unwrap_or(revision);
+    match resources::resources(definition, since, &*server.converters) {
+        Ok(resources) => {
+            // Now, for these resources alone, so that no request has to go through all of them later.
+            for resource in &resources {
+                server.documents.openapi.digest(resource);
             }
-            kinds.install(name, revision, spec, kept_as, going, rows);
+            registry.install(name, revision, spec, stored_as, terminating, resources);
             Ok(())
         }
         Err(error) => {
-            kinds.remove(name, revision);
+            registry.remove(name, revision);
             Err(error)
         }
     }

@@ -1,7 +1,6 @@
-//! The life of custom resource definitions, as one task over the store's changes. In: committed changes. Out: the objects
-//! of a definition that is going are deleted, then its finalizer; definitions whose names have become free get them.
-//! Each step can be repeated without harm, and everything that was left undone is found again at the start, so that nothing
-//! depends on who asked for it.
+//! The lifecycle of custom resource definitions, as one task over the store's changes. In: committed changes. Out: the objects
+//! of a deleted definition are deleted, then its finalizer is removed; definitions get names that have become free. Each step
+//! is idempotent, and the task finds everything that is left to do at its start, so nothing depends on the request.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -15,39 +14,39 @@ use tokio::task::JoinSet;
 use konverge_core::Status;
 use konverge_store::{Change, Entry, Range, Revision, Watch};
 
-use crate::change::Done;
 use crate::context::RequestContext;
 use crate::delete::{DeleteOptions, delete};
 use crate::meta;
 use crate::record;
 use crate::resource::Resource;
 use crate::server::Server;
-use crate::tasks::{Step, together};
+use crate::tasks::{Step, run_concurrently};
 use crate::user::SystemUser;
+use crate::write::WriteOutcome;
 
-use super::{CLEANUP, catch_up, definitions, follow, is_definition, rows};
+use super::{CLEANUP, catch_up, definitions, follow, is_definition, resources};
 
-/// How many changes are looked at together.
+/// How many changes are processed together.
 const BATCH: usize = 256;
 
-/// How long to wait before something is tried again that the store refused.
+/// How long to wait before a step that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long the answer to a write waits for what follows from it. Kubernetes does not wait at all; here clients find what
-/// they asked for done, unless there are very many objects to delete.
+/// How long the answer to a write waits for what follows from it. Kubernetes does not wait at all; here the client finds its
+/// request completed, unless there are very many objects to delete.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How far the task is.
+/// How far the task has come.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// What changes up to this revision ask for has been done, or is under way.
+    /// The steps for changes up to this revision have been done or have begun.
     seen: Revision,
-    /// The definitions whose objects are being deleted right now. Not those that wait for others to let objects go.
+    /// The definitions whose objects are being deleted right now, without those that wait for finalizers of others.
     busy: BTreeSet<String>,
 }
 
-/// Waits for what follows from a write of one definition, or of all: kinds are served, or their objects are deleted.
-/// Nothing depends on anybody waiting.
+/// Waits for what follows from a write of one definition, or of all: kinds are served, or their objects are deleted. The task
+/// does its work also if nobody waits.
 pub(crate) async fn settle(server: &Server, resource: &Resource, one: Option<&str>) {
     if !is_definition(resource) {
         return;
@@ -60,7 +59,7 @@ pub(crate) async fn settle(server: &Server, resource: &Resource, one: Option<&st
     };
     tokio::select! {
         () = async { drop(progress.wait_for(settled).await) } => {}
-        // The task ends when the server closes; the next start goes on.
+        // The task ends when the server closes, and continues at the next start.
         () = async { drop(closing.wait_for(|closing| *closing).await) } => {}
         () = tokio::time::sleep(PATIENCE) => {}
     }
@@ -71,21 +70,21 @@ pub(crate) async fn run(server: Weak<Server>, closing: Receiver<bool>) {
     Lifecycle::default().follow(server, closing).await;
 }
 
-/// What the task has under way.
+/// The state of the task.
 #[derive(Default)]
 struct Lifecycle {
-    /// Definitions whose objects are being deleted or waited for: one step for each.
-    going: BTreeSet<String>,
-    /// At most one for each definition that is going, and one for each group that has to be tried again. Tasks of their own,
-    /// because one may hold the turn that this one waits for; they end with it.
+    /// Definitions whose objects are being deleted, or waited for: one step for each.
+    terminating: BTreeSet<String>,
+    /// At most one for each definition that is being deleted, and one for each group that has to be tried again. They are tasks
+    /// of their own, because one may hold the lock that this task waits for; they end with it.
     steps: JoinSet<Ended>,
 }
 
 /// How a step ended.
 enum Ended {
-    /// The definition is gone, or somebody else holds it.
+    /// The definition is deleted, or has other finalizers.
     CleanUp(String),
-    /// It is time to try again.
+    /// It is time to try the names of this group again.
     Names(String),
 }
 
@@ -100,27 +99,27 @@ impl Lifecycle {
                     let Some(server) = server.upgrade() else { return };
                     match batch {
                         Ok(batch) => self.look(&server, &batch).await,
-                        // So much has happened that it was compacted: it is easier to look at everything.
+                        // The changes were compacted: everything is read again.
                         Err(_) => changes = self.begin(&server).await,
                     }
                 }
                 Some(ended) = self.steps.join_next() => {
                     let Some(server) = server.upgrade() else { return };
-                    // A panic is this task's, too: everything begins anew.
+                    // A panic in a step ends this task, too, and it starts again.
                     match ended.expect("a step ends by itself") {
                         Ended::Names(group) => self.names_free(&server, [group].into()).await,
                         Ended::CleanUp(name) => {
-                            self.going.remove(&name);
-                            // Another definition of this name may have been deleted before its step was known to have
-                            // ended; nobody began one for it then.
+                            self.terminating.remove(&name);
+                            // Another definition of this name may have been deleted before the end of this step was
+                            // known; no step has begun for it then.
                             let again = server.store.get(&definitions(&server).key(None, &name), None);
                             let again = again.ok().flatten().as_ref().and_then(to_clean_up);
                             self.clean_up(&server, again.into_iter().collect(), Revision(0));
-                            // First what follows from its end, then those are told who wait for it.
+                            // First process what follows from the deletion, then wake those who wait for it.
                             while let Ok(batch) = changes.take(BATCH) && !batch.is_empty() {
                                 self.look(&server, &batch).await;
                             }
-                            if !self.going.contains(&name) {
+                            if !self.terminating.contains(&name) {
                                 server.definitions.progress.send_if_modified(|progress| progress.busy.remove(&name));
                             }
                         }
@@ -131,7 +130,7 @@ impl Lifecycle {
         }
     }
 
-    /// Looks at everything once: what happened while nobody followed.
+    /// Processes all definitions once, for what happened before the task started.
     async fn begin(&mut self, server: &Arc<Server>) -> Watch {
         let definitions = definitions(server);
         loop {
@@ -140,8 +139,8 @@ impl Lifecycle {
             let Ok(changes) = server.store.watch(&definitions.storage.prefix, page.revision) else { continue };
             catch_up(server);
             self.names_free(server, follow::waiting_groups(server)).await;
-            let going = page.entries.iter().filter_map(to_clean_up).collect();
-            self.clean_up(server, going, page.revision);
+            let terminating = page.entries.iter().filter_map(to_clean_up).collect();
+            self.clean_up(server, terminating, page.revision);
             return changes;
         }
     }
@@ -149,19 +148,19 @@ impl Lifecycle {
     async fn look(&mut self, server: &Arc<Server>, batch: &[Change]) {
         catch_up(server);
         let mut groups = BTreeSet::new();
-        let mut going = BTreeSet::new();
+        let mut terminating = BTreeSet::new();
         for change in batch {
-            going.extend(change.after.as_ref().and_then(to_clean_up));
+            terminating.extend(change.after.as_ref().and_then(to_clean_up));
             groups.extend(freed(change));
         }
         self.names_free(server, groups).await;
         let seen = batch.last().map_or(Revision(0), |change| change.revision);
-        self.clean_up(server, going, seen);
+        self.clean_up(server, terminating, seen);
     }
 
-    /// Begins to delete the objects of these definitions, and tells that changes up to `seen` have been seen.
-    fn clean_up(&mut self, server: &Arc<Server>, going: BTreeSet<String>, seen: Revision) {
-        let begun: Vec<String> = going.into_iter().filter(|name| self.going.insert(name.clone())).collect();
+    /// Begins to delete the objects of these definitions, and publishes that changes up to `seen` are processed.
+    fn clean_up(&mut self, server: &Arc<Server>, terminating: BTreeSet<String>, seen: Revision) {
+        let begun: Vec<String> = terminating.into_iter().filter(|name| self.terminating.insert(name.clone())).collect();
         for name in &begun {
             self.steps.spawn(clean_up(Arc::downgrade(server), name.clone()));
         }
@@ -171,12 +170,12 @@ impl Lifecycle {
         });
     }
 
-    /// Judges the names anew of definitions that wait for them in these groups.
+    /// Checks again the names of definitions that wait for them in these groups.
     async fn names_free(&mut self, server: &Arc<Server>, groups: BTreeSet<String>) {
         for group in groups {
             for name in follow::waiting(server, &group) {
                 if let Err(status) = judge(server, &name).await {
-                    tracing::warn!(%status, name, "the names of a custom resource definition cannot be judged; trying again");
+                    tracing::warn!(%status, name, "cannot update the names of a custom resource definition; trying again");
                     let group = group.clone();
                     self.steps.spawn(tokio::time::sleep(RETRY).map(move |()| Ended::Names(group)));
                     break;
@@ -187,22 +186,22 @@ impl Lifecycle {
     }
 }
 
-/// The name of a definition that is going and whose objects have to go first.
+/// The name of a definition that is being deleted and whose objects have to be deleted first.
 fn to_clean_up(entry: &Entry) -> Option<String> {
     let definition = record::decode(entry);
-    let going = meta::is_terminating(&definition) && meta::finalizers(&definition).contains(&CLEANUP);
-    going.then(|| meta::text(&definition, "name").to_owned())
+    let terminating = meta::is_terminating(&definition) && meta::finalizers(&definition).contains(&CLEANUP);
+    terminating.then(|| meta::text(&definition, "name").to_owned())
 }
 
-/// The group in which a change may have set names free.
+/// The group in which names may have become free by a change.
 fn freed(change: &Change) -> Option<String> {
     let before = record::decode(change.before.as_ref()?);
     let after = change.after.as_ref().map(record::decode);
-    let same = after.is_some_and(|after| rows::names(&after) == rows::names(&before));
+    let same = after.is_some_and(|after| resources::names(&after) == resources::names(&before));
     (!same).then(|| before["spec"]["group"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Writes a definition again as it is, which judges its names anew.
+/// Writes a definition again as it is, which checks its names again.
 async fn judge(server: &Arc<Server>, name: &str) -> Result<(), Status> {
     let definitions = definitions(server);
     let context = server.task_context(SystemUser::ApiServer);
@@ -213,8 +212,8 @@ async fn judge(server: &Arc<Server>, name: &str) -> Result<(), Status> {
     }
 }
 
-/// Deletes what a going definition defines, waits until nothing of it is left, and lets the definition go. Holds the
-/// server only while there is something to do.
+/// Deletes the objects of a definition, waits until none is left, and removes the definition's finalizer. Holds the server only
+/// while there is something to do.
 async fn clean_up(server: Weak<Server>, name: String) -> Ended {
     let mut asked = false;
     loop {
@@ -223,32 +222,32 @@ async fn clean_up(server: Weak<Server>, name: String) -> Ended {
             Ok(None) => return Ended::CleanUp(name),
             Ok(Some(left)) => Some(left),
             Err(status) => {
-                tracing::warn!(%status, name, "a custom resource definition cannot be cleaned up; trying again");
+                tracing::warn!(%status, name, "cannot delete the objects of a custom resource definition; trying again");
                 None
             }
         };
         strong.definitions.progress.send_if_modified(|progress| progress.busy.remove(&name));
         drop(strong);
         match &mut left {
-            // Whatever comes of it, a look tells what is left.
+            // Whatever has changed, the next round reads what is left.
             Some(left) => drop(left.next(BATCH).await),
             None => tokio::time::sleep(RETRY).await,
         }
     }
 }
 
-/// Asks for the deletion of all objects, if nobody has yet, and lets the definition go if none is left. Gives the changes of
-/// those that are held by somebody, or nothing if there is no more to do.
+/// Deletes all objects, unless that was done before, and removes the finalizer if none is left. Gives the changes of objects
+/// that others still hold by finalizers, or nothing if there is no more to do.
 async fn clean_up_once(server: &Arc<Server>, name: &str, asked: &mut bool) -> Result<Option<Watch>, Status> {
     let definitions = definitions(server);
     let entry = server.store.get(&definitions.key(None, name), None).map_err(Status::internal)?;
     let Some(entry) = entry.filter(|entry| to_clean_up(entry).is_some()) else { return Ok(None) };
     let definition = record::decode(&entry);
-    let prefix = rows::prefix(&definition);
+    let prefix = resources::prefix(&definition);
     let context = server.task_context(SystemUser::ApiServer);
-    if !*asked && let Some(row) = rows::any(&definition, &*server.converters) {
-        delete_all(server, &context, &row, &prefix).await?;
-        // Nobody creates more: the definition is going.
+    if !*asked && let Some(resource) = resources::any(&definition, &*server.converters) {
+        delete_all(server, &context, &resource, &prefix).await?;
+        // No more objects can be created: the definition is being deleted.
         *asked = true;
     }
     loop {
@@ -267,21 +266,21 @@ async fn clean_up_once(server: &Arc<Server>, name: &str, asked: &mut bool) -> Re
 async fn delete_all(
     server: &Arc<Server>,
     context: &RequestContext,
-    row: &Arc<Resource>,
+    resource: &Arc<Resource>,
     prefix: &str,
 ) -> Result<(), Status> {
     let page = server.store.range(Range { prefix, ..Range::default() }).map_err(Status::internal)?;
     let options = DeleteOptions::default();
     let mut deletions: Vec<Step<'_, _>> = Vec::with_capacity(page.entries.len());
     for entry in &page.entries {
-        let (namespace, name) = row.identity(&entry.key);
-        deletions.push(Box::pin(delete(server, context, row, namespace, name, &options)));
+        let (namespace, name) = resource.identity(&entry.key);
+        deletions.push(Box::pin(delete(server, context, resource, namespace, name, &options)));
     }
-    let failed = |outcome: Result<Done, Status>| outcome.err().filter(|status| status.code != 404);
-    together(deletions).await.into_iter().find_map(failed).map_or(Ok(()), Err)
+    let failed = |outcome: Result<WriteOutcome, Status>| outcome.err().filter(|status| status.code != 404);
+    run_concurrently(deletions).await.into_iter().find_map(failed).map_or(Ok(()), Err)
 }
 
-/// Removes the finalizer when no object is left, and with it the definition if nothing else holds it.
+/// Removes the finalizer when no object is left, and with it the definition if it has no other finalizer.
 async fn finish(
     server: &Arc<Server>,
     context: &RequestContext,
@@ -297,7 +296,7 @@ async fn finish(
             .filter(|finalizer| *finalizer != CLEANUP)
             .map(str::to_owned)
             .collect();
-        // It may be another definition of the same name by now.
+        // By now this may be another definition of the same name.
         let empty = server.store.range(Range { prefix, limit: Some(1), ..Range::default() });
         if meta::is_terminating(&definition) && empty.is_ok_and(|page| page.entries.is_empty()) {
             meta::set_finalizers(&mut definition, &finalizers.iter().map(String::as_str).collect::<Vec<_>>());
@@ -305,17 +304,17 @@ async fn finish(
         Ok(definition)
     };
     match write.patch(name, &mut Vec::new(), freed).await {
-        Ok(Done::Kept(_) | Done::Dry(_) | Done::Gone(_)) => Ok(()),
+        Ok(WriteOutcome::Stored(_) | WriteOutcome::DryRun(_) | WriteOutcome::Deleted(_)) => Ok(()),
         Err(status) if status.code == 404 => Ok(()),
         Err(status) => Err(status),
     }
 }
 
-/// Follows as if a step for this definition had ended and nobody knew yet.
+/// Runs the task as if a step for this definition had ended and the task did not know yet.
 #[cfg(test)]
 pub(super) async fn follow_after_a_step(name: &str, server: Weak<Server>, closing: Receiver<bool>) {
     let mut lifecycle = Lifecycle::default();
-    lifecycle.going.insert(name.to_owned());
+    lifecycle.terminating.insert(name.to_owned());
     lifecycle.steps.spawn(std::future::ready(Ended::CleanUp(name.to_owned())));
     lifecycle.follow(server, closing).await;
 }

@@ -1,20 +1,20 @@
-//! The names of kinds, each of which belongs to whoever had it first. In: the names that a definition wants, those it has,
-//! and the table of kinds. Out: the names it may have, and which it may not.
+//! The names of kinds, each of which belongs to the definition that had it first. In: the names that a definition asks for,
+//! those it has, and the registry. Out: the names that are accepted, and why others are not.
 
 use serde_json::{Value, json};
 
-use crate::kinds::{KindTable, Named};
+use crate::registry::{NameScope, Registry};
 
-/// What was decided about the names of a definition.
+/// Which names of a definition are accepted.
 pub(super) struct Judged {
-    /// The names it has: for each that is refused, the one it had before, if any.
+    /// The accepted names. For each that is refused, the one from before, if any.
     pub accepted: Value,
-    /// Reason and message. Of several, Kubernetes names the last it finds.
+    /// Reason and message of a conflict. Of several, Kubernetes reports the last one.
     pub refused: Option<(&'static str, String)>,
 }
 
-/// Decides about the names that a definition asks for, given those that it had before.
-pub(super) fn judge(kinds: &KindTable, definition: &Value, before: Option<&Value>) -> Judged {
+/// Decides which names of a definition are accepted, given those that it had before.
+pub(super) fn judge(registry: &Registry, definition: &Value, before: Option<&Value>) -> Judged {
     let spec = &definition["spec"];
     let group = spec["group"].as_str().unwrap_or_default();
     let plural = spec["names"]["plural"].as_str().unwrap_or_default();
@@ -22,22 +22,22 @@ pub(super) fn judge(kinds: &KindTable, definition: &Value, before: Option<&Value
         let several = value.as_array().into_iter().flatten().chain(value.is_string().then_some(value));
         several.filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    // Kubernetes shows these two even when there is none.
+    // Kubernetes shows these two fields even when they are empty.
     let none = json!({"plural": "", "kind": ""});
     let mut judged =
         Judged { accepted: before.filter(|before| before.is_object()).cloned().unwrap_or(none), refused: None };
     for (field, named, reason) in [
-        ("plural", Named::Resource, "PluralConflict"),
-        ("singular", Named::Resource, "SingularConflict"),
-        ("shortNames", Named::Resource, "ShortNamesConflict"),
-        ("kind", Named::Kind, "KindConflict"),
-        ("listKind", Named::Kind, "ListKindConflict"),
+        ("plural", NameScope::Resource, "PluralConflict"),
+        ("singular", NameScope::Resource, "SingularConflict"),
+        ("shortNames", NameScope::Resource, "ShortNamesConflict"),
+        ("kind", NameScope::Kind, "KindConflict"),
+        ("listKind", NameScope::Kind, "ListKindConflict"),
     ] {
         let wanted = &spec["names"][field];
         let has = texts(&judged.accepted[field]);
         let taken: Vec<String> = texts(wanted)
             .into_iter()
-            .filter(|name| !has.contains(name) && kinds.is_taken(group, named, name, plural))
+            .filter(|name| !has.contains(name) && registry.is_taken(group, named, name, plural))
             .map(|name| format!("{name:?} is already in use"))
             .collect();
         match &*taken {

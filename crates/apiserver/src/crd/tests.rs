@@ -12,7 +12,7 @@ use tower_service::Service;
 use crate::record;
 use crate::resource::Resource;
 use crate::server::{ApiServer, Options};
-use crate::tasks::tests::turns_during;
+use crate::tasks::tests::yields_during;
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -41,8 +41,8 @@ fn definition(plural: &str) -> Value {
     })
 }
 
-fn row(api: &ApiServer, plural: &str) -> Arc<Resource> {
-    api.0.kinds.find("example.com", "v1", plural).expect("the kind is served")
+fn resource(api: &ApiServer, plural: &str) -> Arc<Resource> {
+    api.0.registry.find("example.com", "v1", plural).expect("the kind is served")
 }
 
 #[tokio::test]
@@ -66,15 +66,15 @@ async fn only_what_changes_how_objects_are_kept_makes_old_ones_be_converted() {
         (version(schema.clone(), "One"), true, true),
         (version(schema, "Two"), true, false),
     ] {
-        let before = row(&api, "widgets");
+        let before = resource(&api, "widgets");
         ask(&api, "PATCH", &path, patch.clone()).await;
-        let after = row(&api, "widgets");
+        let after = resource(&api, "widgets");
         assert_eq!(!Arc::ptr_eq(&before, &after), made_anew, "{patch}");
         assert_eq!(after.storage.since != before.storage.since, converted, "{patch}");
         // New objects are taken without reading the definition again.
         let newest =
             api.0.store.get("/registry/apiextensions.k8s.io/customresourcedefinitions/widgets.example.com", None);
-        let confirmed = after.tenure.as_ref().unwrap().is_confirmed(newest.unwrap().unwrap().revision);
+        let confirmed = after.lifetime.as_ref().unwrap().is_confirmed(newest.unwrap().unwrap().revision);
         assert!(confirmed, "{patch}");
     }
 }
@@ -86,12 +86,12 @@ async fn the_end_of_one_definition_is_not_felt_by_others() {
     for plural in &plurals {
         ask(&api, "POST", CRDS, definition(plural)).await;
     }
-    let before: Vec<_> = plurals.iter().map(|plural| row(&api, plural)).collect();
+    let before: Vec<_> = plurals.iter().map(|plural| resource(&api, plural)).collect();
     ask(&api, "DELETE", &format!("{CRDS}/kind7.example.com"), Value::Null).await;
-    assert!(api.0.kinds.find("example.com", "v1", "kind7").is_none());
-    assert!(!api.0.kinds.is_listed(), "nobody went through all rows");
+    assert!(api.0.registry.find("example.com", "v1", "kind7").is_none());
+    assert!(!api.0.registry.is_listed(), "nobody went through all resources");
     for (plural, before) in plurals.iter().zip(&before).filter(|(plural, _)| *plural != "kind7") {
-        assert!(Arc::ptr_eq(&row(&api, plural), before), "{plural} was made anew");
+        assert!(Arc::ptr_eq(&resource(&api, plural), before), "{plural} was made anew");
     }
 }
 
@@ -124,18 +124,18 @@ async fn a_second_definition_of_a_name_goes_as_well() {
 async fn others_get_their_turn_while_the_objects_of_a_definition_go() {
     let api = ApiServer::open(Options::default()).await.unwrap();
     ask(&api, "POST", CRDS, definition("widgets")).await;
-    let row = row(&api, "widgets");
+    let resource = resource(&api, "widgets");
     let mut all = Commit::default();
     for at in 0..1600 {
         let name = format!("w{at}");
         let widget = json!({"apiVersion": "example.com/v1", "kind": "WIDGETS", "metadata": {
             "name": name, "namespace": "default",
         }});
-        all = all.put(row.key(Some("default"), &name), record::encode(&widget));
+        all = all.put(resource.key(Some("default"), &name), record::encode(&widget));
     }
     api.0.store.commit(all).await.unwrap();
     let path = format!("{CRDS}/widgets.example.com");
-    let turns = turns_during(ask(&api, "DELETE", &path, Value::Null)).await;
-    assert!(api.0.kinds.find("example.com", "v1", "widgets").is_none(), "all are deleted");
+    let turns = yields_during(ask(&api, "DELETE", &path, Value::Null)).await;
+    assert!(api.0.registry.find("example.com", "v1", "widgets").is_none(), "all are deleted");
     assert!(turns >= 100, "{turns} turns");
 }

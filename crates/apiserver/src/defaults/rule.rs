@@ -37,8 +37,8 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) enum Test {
     Is(Path, Vec<&'static str>),
-    Said(Path),
-    Unsaid(Path),
+    Set(Path),
+    Unset(Path),
     Only(Vec<&'static str>),
 }
 
@@ -151,14 +151,15 @@ impl Rule {
 
 impl Test {
     fn holds(&self, object: &Value) -> bool {
-        let said = |path| find(object, path).is_some_and(|value| !value.is_null() && value != "" && !is_no_list(value));
+        let is_set =
+            |path| find(object, path).is_some_and(|value| !value.is_null() && value != "" && !is_no_list(value));
         match self {
             Self::Is(path, words) => find(object, path).is_some_and(|value| match value {
                 Value::String(text) => words.contains(&text.as_str()),
                 value => words.contains(&value.to_string().as_str()),
             }),
-            Self::Said(path) => said(path),
-            Self::Unsaid(path) => !said(path),
+            Self::Set(path) => is_set(path),
+            Self::Unset(path) => !is_set(path),
             Self::Only(names) => {
                 let mut fields = object.as_object().into_iter().flatten();
                 fields.all(|(name, value)| value.is_null() || names.contains(&name.as_str()))
@@ -202,8 +203,8 @@ fn test(text: &'static str) -> Option<Test> {
         Some(("only", names)) => Some(Test::Only(names.split(',').collect())),
         Some((at, words)) => Some(Test::Is(path(at)?, words.split('|').collect())),
         None => match text.strip_prefix('!') {
-            Some(at) => path(at).map(Test::Unsaid),
-            None => path(text).map(Test::Said),
+            Some(at) => path(at).map(Test::Unset),
+            None => path(text).map(Test::Set),
         },
     }
 }

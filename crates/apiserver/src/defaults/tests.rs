@@ -12,19 +12,19 @@ const CASES: &str = include_str!("cases.jsonl");
 
 #[test]
 fn objects_get_what_kubernetes_gives_them() {
-    let rows = builtin();
+    let resources = builtin();
     let mut lines = CASES.lines();
     while let (Some(given), Some(expect)) = (lines.next(), lines.next()) {
         let mut object: Value = serde_json::from_str(given).unwrap();
         let expect: Value = serde_json::from_str(expect).unwrap();
-        let row = rows
-            .iter()
-            .find(|row| object["kind"] == *row.kind && row.is_api_version(object["apiVersion"].as_str().unwrap()));
-        let row = row.unwrap_or_else(|| panic!("{given}"));
-        fill(row, &mut object, Budget::unlimited()).expect("no limit");
+        let resource = resources.iter().find(|resource| {
+            object["kind"] == *resource.kind && resource.is_api_version(object["apiVersion"].as_str().unwrap())
+        });
+        let resource = resource.unwrap_or_else(|| panic!("{given}"));
+        fill(resource, &mut object, Budget::unlimited()).expect("no limit");
         assert_eq!(object, expect, "{given}");
         let mut again = object.clone();
-        fill(row, &mut again, Budget::unlimited()).expect("no limit");
+        fill(resource, &mut again, Budget::unlimited()).expect("no limit");
         assert_eq!(again, object, "filling in twice changes nothing");
     }
 }
@@ -62,7 +62,7 @@ fn every_path_is_one_of_its_type() {
         }
         for test in &rule.tests {
             match test {
-                Test::Is(path, _) | Test::Said(path) | Test::Unsaid(path) => {
+                Test::Is(path, _) | Test::Set(path) | Test::Unset(path) => {
                     assert!(walk(types, ty, path).is_some(), "{rule:?}");
                 }
                 Test::Only(names) => assert!(names.iter().all(|name| types.field(ty, name).is_some()), "{rule:?}"),

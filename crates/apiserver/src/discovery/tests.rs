@@ -8,9 +8,9 @@ fn resource(group: &str, version: &str, kind: &str, custom: bool) -> Resource {
     Resource { custom, ..Resource::plain(group, version, kind) }
 }
 
-fn sub(name: &str, group: &str, version: &str, kind: &str) -> Subresource {
+fn sub(name: &str, group: &str, version: &str, kind: &str) -> SubresourceInfo {
     let gvk = GroupVersionKind { group: group.into(), version: version.into(), kind: kind.into() };
-    Subresource { name: name.into(), gvk, verbs: [Verb::Get, Verb::Patch, Verb::Update].into_iter().collect() }
+    SubresourceInfo { name: name.into(), gvk, verbs: [Verb::Get, Verb::Patch, Verb::Update].into_iter().collect() }
 }
 
 fn table() -> Vec<Arc<Resource>> {
@@ -22,7 +22,7 @@ fn table() -> Vec<Arc<Resource>> {
     let mut widget = resource("example.com", "v1beta1", "Widget", true);
     widget.namespaced = false;
     widget.subresources = vec![sub("status", "example.com", "v1beta1", "Widget")];
-    let rows = [
+    let resources = [
         resource("", "v1", "Pod", false),
         resource("", "v1", "Node", false),
         deployment,
@@ -32,7 +32,7 @@ fn table() -> Vec<Arc<Resource>> {
         resource("example.com", "v2", "Widget", true),
         resource("apps", "v1alpha1", "Extra", true),
     ];
-    rows.into_iter().map(Arc::new).collect()
+    resources.into_iter().map(Arc::new).collect()
 }
 
 fn parsed(document: &Document) -> Value {

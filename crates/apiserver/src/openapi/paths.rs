@@ -1,4 +1,4 @@
-//! The paths of a group-version. In: rows of the table of kinds. Out: `paths`: for every resource its collection,
+//! The paths of a group-version. In: a resource. Out: `paths`: for every resource its collection,
 //! its items and their subresources, with the operations that its verbs allow. `kubectl` finds here which kind a
 //! path speaks and whether a PATCH knows `fieldValidation`.
 
@@ -6,7 +6,7 @@ use konverge_core::GroupVersionKind;
 use serde_json::{Map, Value, json};
 
 use super::schema::list_name;
-use crate::resource::{Resource, Subresource, Verb};
+use crate::resource::{Resource, SubresourceInfo, Verb};
 
 const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
@@ -50,25 +50,25 @@ const DELETE_MANY: [&str; 11] = [
     "timeoutSeconds",
 ];
 
-/// The paths of a row. Refers only to schemas that are `known`.
-pub(super) fn paths(row: &Resource, known: impl Fn(&str) -> bool) -> Map<String, Value> {
+/// The paths of a resource. Refers only to schemas that are `known`.
+pub(super) fn paths(resource: &Resource, known: impl Fn(&str) -> bool) -> Map<String, Value> {
     let mut paths = Map::new();
-    let writer = Writer { row, known: &known };
-    let root = match &*row.group {
-        "" => format!("/api/{}", row.version),
-        group => format!("/apis/{group}/{}", row.version),
+    let writer = Writer { resource, known: &known };
+    let root = match &*resource.group {
+        "" => format!("/api/{}", resource.version),
+        group => format!("/apis/{group}/{}", resource.version),
     };
-    let collection = if row.namespaced {
-        if row.verbs.contains(Verb::List) {
+    let collection = if resource.namespaced {
+        if resource.verbs.contains(Verb::List) {
             let all = writer.list("ForAllNamespaces", "");
-            paths.insert(format!("{root}/{}", row.plural), path([("get", all)], &["pretty"]));
+            paths.insert(format!("{root}/{}", resource.plural), path([("get", all)], &["pretty"]));
         }
-        format!("{root}/namespaces/{{namespace}}/{}", row.plural)
+        format!("{root}/namespaces/{{namespace}}/{}", resource.plural)
     } else {
-        format!("{root}/{}", row.plural)
+        format!("{root}/{}", resource.plural)
     };
     let item = format!("{collection}/{{name}}");
-    let space: &[&str] = if row.namespaced { &["namespace", "pretty"] } else { &["pretty"] };
+    let space: &[&str] = if resource.namespaced { &["namespace", "pretty"] } else { &["pretty"] };
     let named = [&["name"], space].concat();
     for (at, operations, parameters) in
         [(&collection, writer.collection(), space), (&item, writer.item(), named.as_slice())]
@@ -77,16 +77,16 @@ pub(super) fn paths(row: &Resource, known: impl Fn(&str) -> bool) -> Map<String,
             paths.insert(at.clone(), path(operations, parameters));
         }
     }
-    for sub in &row.subresources {
+    for sub in &resource.subresources {
         paths.insert(format!("{item}/{}", sub.name), path(writer.subresource(sub), &named));
     }
     paths
 }
 
 /// The name of the type that a subresource speaks.
-pub(super) fn type_name(row: &Resource, sub: &Subresource) -> String {
-    if sub.gvk == row.gvk() {
-        return row.schema.name.to_string();
+pub(super) fn type_name(resource: &Resource, sub: &SubresourceInfo) -> String {
+    if sub.gvk == resource.gvk() {
+        return resource.schema.name.to_string();
     }
     let group = match sub.gvk.group.split('.').next() {
         None | Some("") => "core",
@@ -96,7 +96,7 @@ pub(super) fn type_name(row: &Resource, sub: &Subresource) -> String {
 }
 
 struct Writer<'a, K> {
-    row: &'a Resource,
+    resource: &'a Resource,
     known: &'a K,
 }
 
@@ -104,10 +104,10 @@ impl<K: Fn(&str) -> bool> Writer<'_, K> {
     fn collection(&self) -> Vec<(&'static str, Value)> {
         let mut operations = Vec::new();
         for (verb, method) in [(Verb::List, "get"), (Verb::Create, "post"), (Verb::DeleteCollection, "delete")] {
-            if self.row.verbs.contains(verb) {
+            if self.resource.verbs.contains(verb) {
                 let operation = match verb {
                     Verb::List => self.list("", self.scope()),
-                    Verb::Create => self.create(&self.row.gvk(), &self.row.schema.name, ""),
+                    Verb::Create => self.create(&self.resource.gvk(), &self.resource.schema.name, ""),
                     _ => self.delete("deletecollection", "Collection", "", &DELETE_MANY),
                 };
                 operations.push((method, operation));
@@ -117,12 +117,12 @@ impl<K: Fn(&str) -> bool> Writer<'_, K> {
     }
 
     fn item(&self) -> Vec<(&'static str, Value)> {
-        let (gvk, ty) = (self.row.gvk(), &self.row.schema.name);
+        let (gvk, ty) = (self.resource.gvk(), &self.resource.schema.name);
         let mut operations = Vec::new();
         for (verb, method) in
             [(Verb::Get, "get"), (Verb::Update, "put"), (Verb::Patch, "patch"), (Verb::Delete, "delete")]
         {
-            if self.row.verbs.contains(verb) {
+            if self.resource.verbs.contains(verb) {
                 let operation = match verb {
                     Verb::Get => self.read(&gvk, ty, ""),
                     Verb::Update => self.replace(&gvk, ty, ""),
@@ -135,8 +135,8 @@ impl<K: Fn(&str) -> bool> Writer<'_, K> {
         operations
     }
 
-    fn subresource(&self, sub: &Subresource) -> Vec<(&'static str, Value)> {
-        let (ty, suffix) = (type_name(self.row, sub), camel(&sub.name));
+    fn subresource(&self, sub: &SubresourceInfo) -> Vec<(&'static str, Value)> {
+        let (ty, suffix) = (type_name(self.resource, sub), camel(&sub.name));
         let mut operations = Vec::new();
         // A kind of options says that the connection itself is the point: exec, attach, proxy.
         let connects = sub.gvk.kind.ends_with("Options");
@@ -172,10 +172,10 @@ impl<K: Fn(&str) -> bool> Writer<'_, K> {
 
     fn list(&self, suffix: &str, scope: &str) -> Value {
         let id = self.id("list", scope, suffix);
-        let mut operation = self.operation(&id, "list", &self.row.gvk(), &LIST);
-        let list = list_name(self.row);
+        let mut operation = self.operation(&id, "list", &self.resource.gvk(), &LIST);
+        let list = list_name(self.resource);
         let mut ok = self.answer(&list);
-        if self.row.verbs.contains(Verb::Watch) {
+        if self.resource.verbs.contains(Verb::Watch) {
             ok["content"]["application/json;stream=watch"] = json!({"schema": self.reference(&list)});
         }
         operation["responses"] = responses([("200", ok)]);
@@ -208,7 +208,7 @@ impl<K: Fn(&str) -> bool> Writer<'_, K> {
         let mut content = Map::new();
         for kind in ["apply-patch+yaml", "json-patch+json", "merge-patch+json", "strategic-merge-patch+json"] {
             // Custom resources have no strategies to merge by.
-            if !self.row.custom || kind != "strategic-merge-patch+json" {
+            if !self.resource.custom || kind != "strategic-merge-patch+json" {
                 content.insert(format!("application/{kind}"), json!({"schema": self.reference(PATCH)}));
             }
         }
@@ -219,7 +219,7 @@ impl<K: Fn(&str) -> bool> Writer<'_, K> {
 
     fn delete(&self, action: &str, before: &str, suffix: &str, parameters: &[&str]) -> Value {
         let id = self.id("delete", &format!("{before}{}", self.scope()), suffix);
-        let mut operation = self.operation(&id, action, &self.row.gvk(), parameters);
+        let mut operation = self.operation(&id, action, &self.resource.gvk(), parameters);
         operation["requestBody"] = json!({"content": {"*/*": {"schema": self.reference(DELETE_OPTIONS)}}});
         operation["responses"] = responses([("200", self.answer(STATUS)), ("202", self.answer(STATUS))]);
         operation
@@ -255,23 +255,23 @@ impl<K: Fn(&str) -> bool> Writer<'_, K> {
     }
 
     fn scope(&self) -> &'static str {
-        if self.row.namespaced { "Namespaced" } else { "" }
+        if self.resource.namespaced { "Namespaced" } else { "" }
     }
 
     /// `patchAppsV1NamespacedDeploymentScale`
     fn id(&self, verb: &str, scope: &str, suffix: &str) -> String {
-        format!("{verb}{}{}{scope}{}{suffix}", self.group(), camel(&self.row.version), self.row.kind)
+        format!("{verb}{}{}{scope}{}{suffix}", self.group(), camel(&self.resource.version), self.resource.kind)
     }
 
     /// `rbacAuthorization_v1`
     fn tag(&self) -> String {
         let group = self.group();
         let (first, rest) = group.split_at(group.chars().next().map_or(0, char::len_utf8));
-        format!("{}{rest}_{}", first.to_lowercase(), self.row.version)
+        format!("{}{rest}_{}", first.to_lowercase(), self.resource.version)
     }
 
     fn group(&self) -> String {
-        match &*self.row.group {
+        match &*self.resource.group {
             "" => "Core".into(),
             group => camel(group.strip_suffix(".k8s.io").unwrap_or(group)),
         }

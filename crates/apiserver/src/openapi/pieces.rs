@@ -1,6 +1,6 @@
-//! One document in the making. In: the rows of a group-version. Out: its JSON in pieces, schemas first, then paths, each row
-//! when its turn comes. Built-in types refer to each other and come in one piece; a custom resource stands for
-//! itself, so that the number of kinds does not matter.
+//! One document, as it is written. In: the resources of a group-version. Out: its JSON in pieces, schemas first, then paths, one
+//! resource after the other. Built-in types refer to each other and come in one piece; a custom resource refers to nothing else,
+//! so the number of kinds does not matter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// The pieces of a document.
 pub(crate) struct Pieces {
     base: Arc<Arena>,
-    rows: Vec<Arc<Resource>>,
+    resources: Vec<Arc<Resource>>,
     /// The names of the schemas that were written.
     written: BTreeSet<String>,
     stage: Stage,
@@ -29,18 +29,18 @@ pub(crate) struct Pieces {
 }
 
 enum Stage {
-    /// What all rows share, and built-in rows.
+    /// What all resources share, and built-in resources.
     Shared,
-    /// The schemas of the custom row at this place.
+    /// The schemas of the custom resource at this index.
     Schemas(usize),
-    /// The paths of the row at this place.
+    /// The paths of the resource at this index.
     Paths(usize),
     Over,
 }
 
 impl Pieces {
-    pub(super) fn new(base: Arc<Arena>, rows: Vec<Arc<Resource>>) -> Self {
-        Self { base, rows, written: BTreeSet::new(), stage: Stage::Shared, follows: false }
+    pub(super) fn new(base: Arc<Arena>, resources: Vec<Arc<Resource>>) -> Self {
+        Self { base, resources, written: BTreeSet::new(), stage: Stage::Shared, follows: false }
     }
 
     /// Writes what comes next; false at the end.
@@ -53,10 +53,10 @@ impl Pieces {
                 self.schemas(schemas, out);
                 self.stage = Stage::Schemas(0);
             }
-            Stage::Schemas(at) => match self.rows.get(at).cloned() {
-                Some(row) => {
-                    if !Arc::ptr_eq(&self.base, &row.schema.arena) {
-                        let schemas = self.custom(&row);
+            Stage::Schemas(at) => match self.resources.get(at).cloned() {
+                Some(resource) => {
+                    if !Arc::ptr_eq(&self.base, &resource.schema.arena) {
+                        let schemas = self.custom(&resource);
                         self.schemas(schemas, out);
                     }
                     self.stage = Stage::Schemas(at + 1);
@@ -67,9 +67,9 @@ impl Pieces {
                     self.stage = Stage::Paths(0);
                 }
             },
-            Stage::Paths(at) => match self.rows.get(at) {
-                Some(row) => {
-                    let paths = paths::paths(row, |name| self.written.contains(name));
+            Stage::Paths(at) => match self.resources.get(at) {
+                Some(resource) => {
+                    let paths = paths::paths(resource, |name| self.written.contains(name));
                     paths.iter().for_each(|(path, value)| self.follows = entry(self.follows, path, value, out));
                     self.stage = Stage::Paths(at + 1);
                 }
@@ -83,28 +83,30 @@ impl Pieces {
         true
     }
 
-    /// What all documents have, and the types of built-in rows.
+    /// What all documents have, and the types of built-in resources.
     fn shared(&self) -> BTreeMap<String, Value> {
         let mut out = BTreeMap::new();
         let known = |_: &str| false;
         // First, so that ObjectMeta is published alike for every kind; CRDs hold copies of it.
         let mut shared = Schemas::new(&self.base, false, &known, &mut out);
         paths::SHARED.iter().for_each(|name| shared.add(name));
-        for (row, sub) in self.rows.iter().flat_map(|row| row.subresources.iter().map(move |sub| (row, sub))) {
-            shared.add_kind(&paths::type_name(row, sub), &sub.gvk);
+        for (resource, sub) in
+            self.resources.iter().flat_map(|resource| resource.subresources.iter().map(move |sub| (resource, sub)))
+        {
+            shared.add_kind(&paths::type_name(resource, sub), &sub.gvk);
         }
-        for row in self.rows.iter().filter(|row| Arc::ptr_eq(&self.base, &row.schema.arena)) {
-            shared.add_resource(row);
+        for resource in self.resources.iter().filter(|resource| Arc::ptr_eq(&self.base, &resource.schema.arena)) {
+            shared.add_resource(resource);
         }
         shared.finish();
         out
     }
 
-    fn custom(&self, row: &Resource) -> BTreeMap<String, Value> {
+    fn custom(&self, resource: &Resource) -> BTreeMap<String, Value> {
         let mut out = BTreeMap::new();
         let known = |name: &str| self.written.contains(name);
-        let mut schemas = Schemas::new(&row.schema.arena, true, &known, &mut out);
-        schemas.add_resource(row);
+        let mut schemas = Schemas::new(&resource.schema.arena, true, &known, &mut out);
+        schemas.add_resource(resource);
         schemas.finish();
         out
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::builtin::builtin;
-use crate::resource::{ResourceSchema, Subresource, Verb, Verbs};
+use crate::resource::{ResourceSchema, SubresourceInfo, Verb, Verbs};
 use konverge_core::GroupVersionKind;
 use konverge_schema::{OBJECT_META, compile, kubernetes};
 use serde_json::Value;
@@ -28,8 +28,8 @@ fn custom(schema: &Value, namespaced: bool) -> Resource {
     Resource {
         namespaced,
         subresources: vec![
-            Subresource { name: "status".into(), gvk: gvk("example.com", "v1", "Widget"), verbs },
-            Subresource { name: "scale".into(), gvk: gvk("autoscaling", "v1", "Scale"), verbs },
+            SubresourceInfo { name: "status".into(), gvk: gvk("example.com", "v1", "Widget"), verbs },
+            SubresourceInfo { name: "scale".into(), gvk: gvk("autoscaling", "v1", "Scale"), verbs },
         ],
         schema: ResourceSchema { arena: Arc::new(arena), root, name: "com.example.v1.Widget".into() },
         custom: true,
@@ -42,16 +42,19 @@ fn parsed(document: &Document) -> Value {
 }
 
 /// The whole document of these rows.
-fn document(rows: &[&Resource]) -> Document {
-    let owned = rows.iter().map(|row| Arc::new((*row).clone())).collect();
-    Document { body: openapi().pieces(owned).flatten().collect(), hash: openapi().hash(rows) }
+fn document(resources: &[&Resource]) -> Document {
+    let owned = resources.iter().map(|resource| Arc::new((*resource).clone())).collect();
+    Document { body: openapi().pieces(owned).flatten().collect(), hash: openapi().hash(resources) }
 }
 
 fn of(group: &str, version: &str) -> Value {
     let table = builtin();
-    let rows: Vec<&Resource> =
-        table.iter().map(|row| &**row).filter(|row| &*row.group == group && &*row.version == version).collect();
-    parsed(&document(&rows))
+    let resources: Vec<&Resource> = table
+        .iter()
+        .map(|resource| &**resource)
+        .filter(|resource| &*resource.group == group && &*resource.version == version)
+        .collect();
+    parsed(&document(&resources))
 }
 
 fn schema<'a>(document: &'a Value, name: &str) -> &'a Value {
@@ -74,8 +77,8 @@ fn every_reference_leads_somewhere() {
     table.push(Arc::new(custom(&json!({"type": "object"}), true)));
     let catalog = Catalog::of(&table);
     let mut documents = 0;
-    for (group, version, rows) in catalog.group_versions() {
-        let document = parsed(&document(rows));
+    for (group, version, resources) in catalog.group_versions() {
+        let document = parsed(&document(resources));
         let mut references = Vec::new();
         walk(&document, &mut references);
         assert!(!references.is_empty());
@@ -83,9 +86,9 @@ fn every_reference_leads_somewhere() {
             let name = reference.strip_prefix("#/components/schemas/").unwrap();
             assert!(schema(&document, name).is_object(), "{group}/{version}: {name}");
         }
-        for row in rows {
-            let gvk = &schema(&document, &row.schema.name)["x-kubernetes-group-version-kind"];
-            assert_eq!(*gvk, json!([{"group": group, "version": version, "kind": row.kind}]));
+        for resource in resources {
+            let gvk = &schema(&document, &resource.schema.name)["x-kubernetes-group-version-kind"];
+            assert_eq!(*gvk, json!([{"group": group, "version": version, "kind": resource.kind}]));
         }
         documents += 1;
     }
@@ -98,9 +101,9 @@ fn root_names_each_document_by_its_hash() {
     table.push(Arc::new(custom(&json!({"type": "object"}), true)));
     let catalog = Catalog::of(&table);
     let root = parsed(&openapi().root(&catalog));
-    for (group, version, rows) in catalog.group_versions() {
+    for (group, version, resources) in catalog.group_versions() {
         let path = OpenApi::path(group, version);
-        let url = format!("/openapi/v3/{path}?hash={}", document(rows).hash);
+        let url = format!("/openapi/v3/{path}?hash={}", document(resources).hash);
         assert_eq!(root["paths"][&path]["serverRelativeURL"], url);
     }
     assert!(root["paths"]["api/v1"].is_object());
@@ -224,8 +227,8 @@ fn schemas_of_custom_resources() {
     #[track_caller]
     fn check(given: Value) {
         let schema_of = json!({"type": "object", "properties": {"spec": given}});
-        let row = custom(&schema_of, true);
-        let document = parsed(&document(&[&row]));
+        let resource = custom(&schema_of, true);
+        let document = parsed(&document(&[&resource]));
         let mut found = schema(&document, "com.example.v1.Widget")["properties"]["spec"].clone();
         if given.get("x-kubernetes-list-type").is_none() && found["x-kubernetes-list-type"] == "atomic" {
             // Said or not, it means the same.
@@ -257,8 +260,8 @@ fn schemas_of_custom_resources() {
 
 #[test]
 fn custom_resources_look_like_builtin_ones() {
-    let row = custom(&json!({"type": "object"}), false);
-    let document = parsed(&document(&[&row]));
+    let resource = custom(&json!({"type": "object"}), false);
+    let document = parsed(&document(&[&resource]));
     let widget = schema(&document, "com.example.v1.Widget");
     assert_eq!(widget["properties"]["metadata"]["$ref"], format!("#/components/schemas/{OBJECT_META}"));
     assert_eq!(widget["properties"]["apiVersion"], json!({"type": "string"}));
@@ -277,35 +280,35 @@ fn custom_resources_look_like_builtin_ones() {
 #[test]
 fn the_document_of_many_kinds_comes_in_small_pieces() {
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object"}}});
-    let rows: Vec<Arc<Resource>> = (0..300)
+    let resources: Vec<Arc<Resource>> = (0..300)
         .map(|at| {
-            let mut row = custom(&schema, true);
-            row.plural = format!("kind{at}s").into();
-            row.kind = format!("Kind{at}").into();
-            row.list_kind = format!("Kind{at}List").into();
-            row.schema.name = format!("com.example.v1.Kind{at}").into();
-            Arc::new(row)
+            let mut resource = custom(&schema, true);
+            resource.plural = format!("kind{at}s").into();
+            resource.kind = format!("Kind{at}").into();
+            resource.list_kind = format!("Kind{at}List").into();
+            resource.schema.name = format!("com.example.v1.Kind{at}").into();
+            Arc::new(resource)
         })
         .collect();
     let mut whole = Vec::new();
     let mut longest = 0;
-    for piece in openapi().pieces(rows.clone()) {
+    for piece in openapi().pieces(resources.clone()) {
         longest = longest.max(piece.len());
         whole.extend_from_slice(&piece);
     }
-    let one: usize = openapi().pieces(rows[..1].to_vec()).map(|piece| piece.len()).sum();
+    let one: usize = openapi().pieces(resources[..1].to_vec()).map(|piece| piece.len()).sum();
     assert!(longest <= 2 * one.max(64 * 1024), "a piece of {longest} bytes, where one kind takes {one}");
     assert!(whole.len() > 10 * longest, "{} bytes in pieces of {longest}", whole.len());
     let document: Value = serde_json::from_slice(&whole).unwrap();
-    for row in &rows {
-        assert!(schema_of(&document, &row.schema.name), "{}", row.kind);
-        let path = format!("/apis/example.com/v1/namespaces/{{namespace}}/{}", row.plural);
+    for resource in &resources {
+        assert!(schema_of(&document, &resource.schema.name), "{}", resource.kind);
+        let path = format!("/apis/example.com/v1/namespaces/{{namespace}}/{}", resource.plural);
         assert!(document["paths"][&path].is_object(), "{path}");
     }
-    let rows: Vec<&Resource> = rows.iter().map(|row| &**row).collect();
-    assert!(rows.iter().all(|row| row.published.get().is_none()));
-    openapi().hash(&rows);
-    assert!(rows.iter().all(|row| row.published.get().is_some()), "kept for the next hash");
+    let resources: Vec<&Resource> = resources.iter().map(|resource| &**resource).collect();
+    assert!(resources.iter().all(|resource| resource.published.get().is_none()));
+    openapi().hash(&resources);
+    assert!(resources.iter().all(|resource| resource.published.get().is_some()), "kept for the next hash");
 }
 
 fn schema_of(document: &Value, name: &str) -> bool {

@@ -1,5 +1,5 @@
-//! Binding: a scheduler's word on where a pod runs. In: a `Binding`. Out: the pod with its node and the condition
-//! `PodScheduled`; a pod that has a node, or must not get one yet, is a conflict.
+//! Binding: a scheduler decides on which node a pod runs. In: a `Binding`. Out: the pod with its node and the condition
+//! `PodScheduled`; a pod that has a node already, or must not get one yet, is a conflict.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 use konverge_core::{FieldError, FieldPath, Status};
 
 use super::{Metadata, receive};
-use crate::change::Write;
 use crate::conditions;
 use crate::decode::Decoded;
 use crate::env::rfc3339;
 use crate::meta;
+use crate::write::WriteRequest;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -26,8 +26,8 @@ struct Target {
     name: String,
 }
 
-/// Places a pod.
-pub(crate) async fn bind(write: &Write<'_>, name: &str, sent: Decoded) -> Result<(), Status> {
+/// Binds a pod to a node.
+pub(crate) async fn bind(write: &WriteRequest<'_>, name: &str, sent: Decoded) -> Result<(), Status> {
     let sent = receive::<Binding>(write, name, sent)?;
     check(&sent.rest.target)?;
     let now = rfc3339(write.server.env.now());

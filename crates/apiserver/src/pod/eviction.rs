@@ -1,5 +1,5 @@
-//! Eviction: a deletion that asks the pod's disruption budget first. In: an `Eviction`. Out: a pod that is going, and
-//! one disruption less in the budget; 429 when the budget has none left.
+//! Eviction: a deletion that respects the pod's disruption budget. In: an `Eviction`. Out: a pod that is being deleted, and one
+//! disruption less in the budget; 429 when the budget has none left.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use konverge_core::{LabelSelector, Status};
 use konverge_store::Range;
 
 use super::receive;
-use crate::change::{Done, Write};
 use crate::conditions;
 use crate::context::RequestContext;
 use crate::decode::Decoded;
 use crate::delete::{self, DeleteOptions};
 use crate::env::rfc3339;
 use crate::meta;
-use crate::part::Part;
 use crate::request::Query;
+use crate::subresource::Subresource;
+use crate::write::{WriteOutcome, WriteRequest};
 
-/// How often a pod is looked at anew that somebody else changes at the same time.
+/// How often an eviction is tried again after a conflict.
 const ATTEMPTS: usize = 20;
 
-/// So many evictions may be approved that whoever keeps the budget has not seen yet.
+/// How many evictions may be approved that the disruption controller has not confirmed yet.
 const MAX_DISRUPTED_PODS: usize = 2000;
 
 /// How long a client should wait for a budget that is not up to date.
@@ -36,7 +36,7 @@ struct Eviction {
 }
 
 /// Evicts a pod.
-pub(crate) async fn evict(write: &Write<'_>, name: &str, sent: Decoded, query: &Query) -> Result<(), Status> {
+pub(crate) async fn evict(write: &WriteRequest<'_>, name: &str, sent: Decoded, query: &Query) -> Result<(), Status> {
     let eviction = receive::<Eviction>(write, name, sent)?.rest;
     let (options, context) = &DeleteOptions::read(eviction.delete_options, query, write.context)?;
     let mut attempts = 0;
@@ -45,9 +45,9 @@ pub(crate) async fn evict(write: &Write<'_>, name: &str, sent: Decoded, query: &
         if !is_beyond_budgets(&pod) {
             break pod;
         }
-        // A pod that has not run yet may become healthy, and fall under its budget, while this looks away.
-        let going = meta::is_terminating(&pod) || pod["status"]["phase"] != "Pending";
-        let exact = if going || options.is_pinned() { options.clone() } else { pinned(options, &pod) };
+        // A pending pod may become healthy, and count for its budget, before it is deleted.
+        let terminating = meta::is_terminating(&pod) || pod["status"]["phase"] != "Pending";
+        let exact = if terminating || options.is_pinned() { options.clone() } else { pinned(options, &pod) };
         attempts += 1;
         match remove(write, context, name, &exact).await {
             Err(status) if status.reason == "Conflict" && !options.is_pinned() && attempts < ATTEMPTS => {}
@@ -61,7 +61,7 @@ pub(crate) async fn evict(write: &Write<'_>, name: &str, sent: Decoded, query: &
         return Err(Status::failure(500, "", why));
     }
     if !is_ready(&pod) && spares_unhealthy(budget) {
-        // It counts for nothing as long as it is not healthy: the delete holds only for the pod as it was seen.
+        // An unhealthy pod does not count for the budget, so it is deleted only if it has not changed since.
         return match remove(write, context, name, &pinned(options, &pod)).await {
             Err(status) if status.reason == "Conflict" && !options.is_pinned() => {
                 Err(still_processed(meta::text(budget, "name")))
@@ -73,7 +73,7 @@ pub(crate) async fn evict(write: &Write<'_>, name: &str, sent: Decoded, query: &
     remove(write, context, name, options).await
 }
 
-async fn current(write: &Write<'_>, name: &str) -> Result<Value, Status> {
+async fn current(write: &WriteRequest<'_>, name: &str) -> Result<Value, Status> {
     let found = write.server.store.get(&write.resource.key(write.namespace, name), None).map_err(Status::internal)?;
     let entry = found.ok_or_else(|| Status::not_found("", "pods", name))?;
     write.resource.read_object(&entry).await
@@ -85,16 +85,17 @@ fn pinned(options: &DeleteOptions, pod: &Value) -> DeleteOptions {
 
 /// Marks a pod as disrupted, and deletes it.
 async fn remove(
-    write: &Write<'_>,
+    write: &WriteRequest<'_>,
     context: &RequestContext,
     name: &str,
     options: &DeleteOptions,
 ) -> Result<(), Status> {
-    let Write { server, resource, namespace, .. } = *write;
+    let WriteRequest { server, resource, namespace, .. } = *write;
     let mut options = options.clone();
     if !context.dry_run {
         let now = rfc3339(server.env.now());
-        let marking = Write { part: Part::Status, namespace, ..server.internal_write(context, resource) };
+        let marking =
+            WriteRequest { subresource: Subresource::Status, namespace, ..server.internal_write(context, resource) };
         let marked = marking.amend(name, |pod| {
             options.check(resource, pod)?;
             let mut pod = pod.clone();
@@ -105,8 +106,8 @@ async fn remove(
             conditions::set(&mut pod["status"]["conditions"], target, &now);
             Ok(pod)
         });
-        // The mark itself makes a new version of the pod.
-        if let (Done::Kept(entry), true) = (marked.await?, options.is_pinned()) {
+        // Setting the condition has changed the resourceVersion of the pod.
+        if let (WriteOutcome::Stored(entry), true) = (marked.await?, options.is_pinned()) {
             options = options.pinned(&entry.revision.0.to_string());
         }
     }
@@ -114,7 +115,7 @@ async fn remove(
     Ok(())
 }
 
-/// Whether nothing is lost with a pod: it has ended, has not begun, or is going anyway.
+/// Whether budgets do not apply to a pod: it has ended, has not started, or is being deleted.
 fn is_beyond_budgets(pod: &Value) -> bool {
     let phase = pod["status"]["phase"].as_str().unwrap_or_default();
     matches!(phase, "Succeeded" | "Failed" | "Pending") || meta::is_terminating(pod)
@@ -128,7 +129,7 @@ fn number(object: &Value, field: &str) -> i64 {
     object["status"][field].as_i64().unwrap_or_default()
 }
 
-/// Whether the budget lets unhealthy pods go without counting them.
+/// Whether the budget allows to evict unhealthy pods without counting them.
 fn spares_unhealthy(budget: &Value) -> bool {
     let desired = number(budget, "desiredHealthy");
     budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
@@ -136,9 +137,9 @@ fn spares_unhealthy(budget: &Value) -> bool {
 }
 
 /// The disruption budgets that a pod falls under.
-async fn budgets_of(write: &Write<'_>, pod: &Value) -> Result<Vec<Value>, Status> {
+async fn budgets_of(write: &WriteRequest<'_>, pod: &Value) -> Result<Vec<Value>, Status> {
     let budgets =
-        write.server.kinds.find("policy", "v1", "poddisruptionbudgets").expect("disruption budgets are built in");
+        write.server.registry.find("policy", "v1", "poddisruptionbudgets").expect("disruption budgets are built in");
     let range = Range { prefix: &budgets.prefix(write.namespace), ..Range::default() };
     let page = write.server.store.range(range).map_err(Status::internal)?;
     let labels = meta::of(pod).get("labels").and_then(Value::as_object).into_iter().flatten();
@@ -146,7 +147,7 @@ async fn budgets_of(write: &Write<'_>, pod: &Value) -> Result<Vec<Value>, Status
         labels.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect();
     let covers = |budget: &Value| {
         let selector = &budget["spec"]["selector"];
-        // A selector that does not read selects nothing, like one that is absent.
+        // An invalid selector selects nothing, like an absent one.
         selector.is_object() && LabelSelector::from_object(selector).is_ok_and(|selector| selector.matches(&labels))
     };
     let records = budgets.read_all(page.entries).await?;
@@ -154,12 +155,12 @@ async fn budgets_of(write: &Write<'_>, pod: &Value) -> Result<Vec<Value>, Status
 }
 
 /// Takes one disruption from the budget, for this pod.
-async fn charge(write: &Write<'_>, context: &RequestContext, budget: &str, pod: &str) -> Result<(), Status> {
+async fn charge(write: &WriteRequest<'_>, context: &RequestContext, budget: &str, pod: &str) -> Result<(), Status> {
     let budgets =
-        write.server.kinds.find("policy", "v1", "poddisruptionbudgets").expect("disruption budgets are built in");
+        write.server.registry.find("policy", "v1", "poddisruptionbudgets").expect("disruption budgets are built in");
     let now = rfc3339(write.server.env.now());
     let internal = write.server.internal_write(context, &budgets);
-    let charging = Write { part: Part::Status, namespace: write.namespace, ..internal };
+    let charging = WriteRequest { subresource: Subresource::Status, namespace: write.namespace, ..internal };
     charging.alter(budget, &mut Vec::new(), |budget| charged(budget, pod, &now)).await?;
     Ok(())
 }
@@ -205,7 +206,7 @@ fn why_none(budget: &Value) -> String {
     let refused = text("status") == "False" && !text("message").is_empty();
     let now = format!("The disruption budget {name} does not allow evicting pods currently");
     match text("reason") {
-        // The numbers mean nothing then.
+        // The numbers are not valid then.
         "SyncFailed" if refused => format!("{now} because it failed sync: {}", text("message")),
         _ if current <= desired => {
             format!("The disruption budget {name} needs {desired} healthy pods and has {current} currently")
@@ -261,11 +262,11 @@ mod tests {
             let budget = json!({"metadata": {"name": "b", "generation": 2}, "status": status});
             let refused = charged(&budget, "p", "now").unwrap_err();
             assert_eq!(refused.code, code, "{status}");
-            let said = match code {
+            let message = match code {
                 429 => &refused.details.as_ref().unwrap().causes[0].message,
                 _ => &refused.message,
             };
-            assert_eq!(said, expect);
+            assert_eq!(message, expect);
         }
     }
 

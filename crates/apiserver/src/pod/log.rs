@@ -1,5 +1,5 @@
-//! Logs of containers that do not run. In: a pod and what of its log is wanted. Out: plain text that says that the pod
-//! is simulated and what state its container is in; followed, a line for each change of that state until it ends.
+//! Logs of containers that do not run. In: a pod and log options. Out: plain text that says that the pod is simulated, and the
+//! state of its container; with `follow`, a line for each change of that state until the container ends.
 //! Never pretends to be the output of a program.
 
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::request::Query;
 use crate::resource::Resource;
 use crate::server::Server;
 
-/// How many changes of a followed pod are taken at a time; they share the store's bytes.
+/// How many changes of a followed pod are read at a time; they share the store's bytes.
 const BATCH: usize = 16;
 
-/// Where a pod tells the states of its containers.
+/// The fields of a pod's status with the states of its containers.
 const STATES: [&str; 3] = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
 
-/// What of a log is wanted. Lines are made when they are asked for, so that all of them are new: `sinceTime` and
-/// `sinceSeconds` are understood and leave nothing out.
+/// Log options. Lines are made for each request, so all of them are new: `sinceTime` and `sinceSeconds` are accepted and leave
+/// nothing out.
 #[derive(Clone, Debug)]
 struct LogOptions {
     container: String,
@@ -58,7 +58,7 @@ impl LogOptions {
         }
         Ok(Self {
             container: query.get("container").unwrap_or_default().to_owned(),
-            // Who limits what is sent has it all with the first piece.
+            // With a limit, the first piece is the whole answer.
             follow: query.flag("follow") && limit_bytes.is_none(),
             previous: query.flag("previous"),
             timestamps: query.flag("timestamps"),
@@ -103,15 +103,16 @@ pub(crate) async fn log(
         return Ok(Some(Body::full(text)));
     }
     let watch = server.store.watch(&entry.key, entry.revision).map_err(Status::internal)?;
-    let said = lines.last().cloned().unwrap_or_default();
-    let following = Following { resource: resource.clone(), env: server.env.clone(), options, entry, container, said };
+    let last_line = lines.last().cloned().unwrap_or_default();
+    let following =
+        Following { resource: resource.clone(), env: server.env.clone(), options, entry, container, last_line };
     let mut closing = server.closing();
     let closing = async move { drop(closing.wait_for(|closing| *closing).await) };
     let news = following.news(watch).take_until(closing);
     Ok(Some(Body::stream(stream::iter([Bytes::from(text)]).chain(news))))
 }
 
-/// The container that is meant, if it is one of the pod's.
+/// The container that the request names, or the only one.
 fn container(pod: &Value, asked: &str) -> Result<String, Status> {
     let pod_name = meta::text(pod, "name");
     let of = |field: &str| {
@@ -143,7 +144,7 @@ fn has_ended(pod: &Value, container: &str) -> bool {
     terminated || matches!(phase, "Succeeded" | "Failed")
 }
 
-/// What there is to say about a container, or why nothing is yet: the words of a kubelet.
+/// The lines about a container, or the kubelet's error if it has not started.
 fn lines(pod: &Value, container: &str, previous: bool) -> Result<Vec<String>, Status> {
     let name = meta::text(pod, "name");
     let Some(status) = status_of(pod, container) else {
@@ -204,8 +205,8 @@ struct Following {
     options: LogOptions,
     entry: Entry,
     container: String,
-    /// The newest state that was told.
-    said: String,
+    /// The newest line that was sent.
+    last_line: String,
 }
 
 impl Following {
@@ -214,7 +215,7 @@ impl Following {
         stream::unfold(Some((self, watch)), |following| async move {
             let (mut this, mut watch) = following?;
             loop {
-                // A store that has forgotten what comes next ends the log: its reader may ask again.
+                // The changes were compacted: the log ends, and the client may ask again.
                 let changes = watch.next(BATCH).await.ok()?;
                 let (mut fresh, mut over) = (Vec::new(), false);
                 for change in changes.iter().filter(|change| change.key == this.entry.key) {
@@ -225,9 +226,9 @@ impl Following {
                     let pod = this.resource.read_object(after).await.ok()?;
                     let Some(status) = status_of(&pod, &this.container) else { continue };
                     let line = state_line(&this.container, status);
-                    if line != this.said {
+                    if line != this.last_line {
                         fresh.push(line.clone());
-                        this.said = line;
+                        this.last_line = line;
                     }
                     over = has_ended(&pod, &this.container);
                 }

@@ -32,7 +32,7 @@ fn options() -> TableOptions {
 
 fn render(resource: &Resource, object: &Value, options: &TableOptions) -> Value {
     let meta = ListMeta { resource_version: "5", ..ListMeta::default() };
-    serde_json::from_slice(&TableView::of(resource).render([object], &meta, options)).unwrap()
+    serde_json::from_slice(&TablePrinter::of(resource).render([object], &meta, options)).unwrap()
 }
 
 /// `NAME=cell` for every column.
@@ -90,7 +90,7 @@ fn a_table_has_its_frame() {
 fn lists_have_a_row_each() {
     let objects = [json!({"metadata": {"name": "a"}}), json!({"metadata": {"name": "b"}})];
     let meta = ListMeta { resource_version: "5", continue_token: "t", remaining_item_count: Some(2) };
-    let view = TableView::of(&resource("", "ServiceAccount", None));
+    let view = TablePrinter::of(&resource("", "ServiceAccount", None));
     let table: Value = serde_json::from_slice(&view.render(&objects, &meta, &options())).unwrap();
     assert_eq!(table["metadata"], json!({"resourceVersion": "5", "continue": "t", "remainingItemCount": 2}));
     assert_eq!(table["rows"][1]["cells"], json!(["b", "<unknown>"]));
@@ -283,7 +283,7 @@ fn builtin_kinds() {
 fn finished_pods_say_so() {
     let table = render(&resource("", "Pod", None), &json!({"status": {"phase": "Succeeded"}}), &options());
     assert_eq!(table["rows"][0]["conditions"][0]["type"], "Completed");
-    let scale = TableView::builtin("autoscaling", "Scale");
+    let scale = TablePrinter::builtin("autoscaling", "Scale");
     let object = json!({"metadata": {"name": "a"}, "spec": {"replicas": 2}});
     let table: Value = serde_json::from_slice(&scale.render([&object], &ListMeta::default(), &options())).unwrap();
     assert_eq!(table["rows"][0]["cells"], json!(["a", 2, 0, "<unknown>"]));

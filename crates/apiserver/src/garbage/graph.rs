@@ -1,5 +1,5 @@
-//! Who depends on whom, as far as the collector has followed the store. In: committed changes. Out: dependents by owner, and
-//! who is to be looked at. Never writes.
+//! Who depends on whom, as of the last change that was processed. In: committed changes. Out: dependents by owner, and the
+//! objects to process. Never writes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use serde::Deserialize;
 use konverge_core::{Concerned, GroupVersion, OwnerReference, Ownership};
 use konverge_store::{Change, Entry, Range, Watch};
 
-use super::Agenda;
+use super::Pending;
 use crate::resource::Resource;
 use crate::server::Server;
 
-/// Everything is under here.
+/// The prefix of all keys.
 const ALL: &str = "/registry/";
 
-/// How many objects that are gone are remembered. One that is forgotten is looked for in the store.
+/// How many deleted objects are remembered. Others are looked up in the store.
 const REMEMBERED: usize = 10_000;
 
 /// Who depends on whom.
@@ -24,26 +24,25 @@ const REMEMBERED: usize = 10_000;
 pub(super) struct Graph {
     /// The keys of dependents by the uid of their owner.
     of: HashMap<String, BTreeSet<Arc<str>>>,
-    /// The uids of objects that went. A uid never comes back, so it is known to be gone also if its kind went with it, and
-    /// nobody can be asked for it any more.
+    /// The uids of deleted objects. A uid never comes back, so this holds also if the kind of the object was deleted, too.
     gone: HashSet<String>,
 }
 
-/// How an owner was found.
+/// What is known of an owner.
 pub(super) enum Found {
     There(Arc<str>, Ownership),
     Absent,
-    /// Its kind is not known here, or it cannot be reached from the dependent: nothing is concluded.
+    /// Its kind is not known here, or the dependent cannot have such an owner: nothing is concluded.
     Unknown,
 }
 
 impl Graph {
-    /// Learns what is there, and watches from then on.
+    /// Reads all objects, and watches from then on.
     pub fn learn(server: &Server) -> (Self, Watch) {
         loop {
             let page = server.store.range(Range { prefix: ALL, ..Range::default() });
             let page = page.expect("the newest revision can always be read");
-            // Between the two, more may have been written and compacted: then everything is learnt anew.
+            // If more was written and compacted in between, everything is read again.
             let Ok(watch) = server.store.watch(ALL, page.revision) else { continue };
             let mut graph = Self::default();
             for entry in page.entries.iter().filter(|entry| mentions(entry, "ownerReferences")) {
@@ -53,19 +52,19 @@ impl Graph {
         }
     }
 
-    /// Everything that may have something to do.
-    pub fn everything(server: &Server) -> Agenda {
+    /// All objects that may need a step.
+    pub fn everything(server: &Server) -> Pending {
         let page = server.store.range(Range { prefix: ALL, ..Range::default() });
         let page = page.expect("the newest revision can always be read");
         let concerned = page.entries.into_iter().filter(takes_part).map(|entry| entry.key);
-        Agenda { objects: concerned.collect(), ..Agenda::default() }
+        Pending { objects: concerned.collect(), ..Pending::default() }
     }
 
-    /// Follows changes. Answers with what is to be looked at because of them.
-    pub fn follow(&mut self, server: &Server, batch: &[Change]) -> Agenda {
-        let mut agenda = Agenda::default();
+    /// Takes changes into the graph. Gives what has to be processed because of them.
+    pub fn follow(&mut self, server: &Server, batch: &[Change]) -> Pending {
+        let mut pending = Pending::default();
         for Change { before, after, .. } in batch {
-            // Most objects have no owner and stay; only of those that go everything counts.
+            // Most objects have no owner and are not deleted; they are skipped. Every removed object counts.
             if after.is_some() && !before.iter().chain(after).any(takes_part) {
                 continue;
             }
@@ -81,22 +80,22 @@ impl Graph {
             let namespace = before.as_ref().and_then(namespace_of);
             for owner in &concerned.owners {
                 if let Found::There(key, _) = find(server, namespace.as_deref(), owner) {
-                    agenda.objects.insert(key);
+                    pending.objects.insert(key);
                 }
             }
             if let Some(was) = was.filter(|_| concerned.dependents) {
-                agenda.objects.extend(self.of.get(&was.uid).into_iter().flatten().cloned());
+                pending.objects.extend(self.of.get(&was.uid).into_iter().flatten().cloned());
                 self.note_gone(was.uid);
-                agenda.namespaces.extend(namespace);
+                pending.namespaces.extend(namespace);
             }
             if concerned.itself {
-                agenda.objects.insert(key);
+                pending.objects.insert(key);
             }
         }
-        agenda
+        pending
     }
 
-    /// Whether an object of this uid is known to be gone.
+    /// Whether the object of this uid is known to be deleted.
     pub fn is_gone(&self, uid: &str) -> bool {
         self.gone.contains(uid)
     }
@@ -110,7 +109,7 @@ impl Graph {
     pub fn dependents_by_key(&self, server: &Server, uid: &str) -> BTreeMap<Arc<str>, Ownership> {
         let keys = self.of.get(uid).into_iter().flatten();
         let there = keys.filter_map(|key| Some((key.clone(), ownership(&server.store.get(key, None).ok()??))));
-        // The graph may be a little behind: what is there now counts.
+        // The graph may be a little behind the store; the store decides.
         there.filter(|(_, found)| found.owners.iter().any(|owner| owner.uid == uid)).collect()
     }
 
@@ -142,24 +141,24 @@ impl Graph {
 /// The owner that a dependent in this namespace names.
 pub(super) fn find(server: &Server, namespace: Option<&str>, owner: &OwnerReference) -> Found {
     let Some(version) = GroupVersion::parse(&owner.api_version) else { return Found::Unknown };
-    let Some(row) = server.kinds.of_kind(&version.group, &owner.kind) else { return Found::Unknown };
-    if row.namespaced && namespace.is_none() {
+    let Some(resource) = server.registry.of_kind(&version.group, &owner.kind) else { return Found::Unknown };
+    if resource.namespaced && namespace.is_none() {
         return Found::Unknown;
     }
-    let key = row.key(namespace.filter(|_| row.namespaced), &owner.name);
+    let key = resource.key(namespace.filter(|_| resource.namespaced), &owner.name);
     let Ok(Some(entry)) = server.store.get(&key, None) else { return Found::Absent };
     let found = ownership(&entry);
     if found.uid == owner.uid { Found::There(entry.key, found) } else { Found::Absent }
 }
 
-/// An object with its row.
+/// An object with its resource.
 pub(super) fn read(server: &Server, key: &str) -> Option<(Arc<Resource>, Entry)> {
-    let row = server.kinds.of_key(key)?;
+    let resource = server.registry.of_key(key)?;
     let entry = server.store.get(key, None).ok()??;
-    Some((row, entry))
+    Some((resource, entry))
 }
 
-/// What a record says of deletion and owners.
+/// The owners and the deletion state in a record.
 pub(super) fn ownership(entry: &Entry) -> Ownership {
     #[derive(Deserialize)]
     struct Kept {
@@ -169,7 +168,7 @@ pub(super) fn ownership(entry: &Entry) -> Ownership {
     kept.metadata
 }
 
-/// The namespace an object was in, by its record: its kind may have gone with it.
+/// The namespace in a record, which is known also if the kind was deleted.
 fn namespace_of(entry: &Entry) -> Option<String> {
     #[derive(Deserialize)]
     struct Kept {
@@ -183,7 +182,7 @@ fn namespace_of(entry: &Entry) -> Option<String> {
     kept.metadata.namespace
 }
 
-/// Whether a record may have owners or be on its way out: cheap, and never no when it has.
+/// Whether a record may have owners or be marked as deleted: cheap, with false positives only.
 fn takes_part(entry: &Entry) -> bool {
     mentions(entry, "ownerReferences") || mentions(entry, "deletionTimestamp")
 }

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
 
+use konverge_store::{Commit, Write as StoreWrite};
+
 use super::*;
 use crate::user::SystemUser;
 use crate::{ApiServer, Options};
@@ -12,12 +14,12 @@ use crate::{ApiServer, Options};
 #[tokio::test]
 async fn conflicts_end_in_a_409() {
     let server = ApiServer::open(Options::default()).await.expect("a store in memory opens");
-    let resource = &server.0.kinds.find("", "v1", "configmaps").expect("is built in");
+    let resource = &server.0.registry.find("", "v1", "configmaps").expect("is built in");
     let context = server.0.task_context(SystemUser::ApiServer);
-    let write = Write { namespace: Some("default"), ..server.0.internal_write(&context, resource) };
+    let write = WriteRequest { namespace: Some("default"), ..server.0.internal_write(&context, resource) };
     let value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hot"}});
     let created = write.create(Decoded { value, duplicates: Vec::new() }, &mut Vec::new()).await;
-    assert!(matches!(created, Ok(Done::Kept(_))));
+    assert!(matches!(created, Ok(WriteOutcome::Stored(_))));
     let key: Arc<str> = resource.key(Some("default"), "hot").into();
     let tries = AtomicUsize::new(0);
     let touch = |object: &Value| {

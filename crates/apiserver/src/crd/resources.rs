@@ -1,5 +1,5 @@
-//! The rows that a custom resource definition stands for. In: a definition that was checked. Out: one row of the table of
-//! kinds for each version. Nothing is decided here that the definition does not say.
+//! The resources that a custom resource definition stands for. In: a definition that was validated. Out: one resource for each
+//! version. Nothing is decided here that the definition does not say.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,10 +14,10 @@ use crate::conversion::Converters;
 use crate::digest::Digest;
 use crate::discovery::compare_versions;
 use crate::meta;
-use crate::resource::{Column, Resource, ResourceSchema, ResourceStorage, ScalePaths, Subresource, Verb, Verbs};
+use crate::resource::{Column, Resource, ResourceSchema, ResourceStorage, ScalePaths, SubresourceInfo, Verb, Verbs};
 
-/// The rows a definition stands for: one for each version that is served.
-pub(super) fn rows(
+/// The resources of a definition: one for each version that is served.
+pub(super) fn resources(
     definition: &Value,
     since: Revision,
     converters: &Converters,
@@ -25,34 +25,34 @@ pub(super) fn rows(
     versions(definition, since, converters, |version| version["served"] == true)
 }
 
-/// A row that every object of a definition can be reached through, also if no version is served.
+/// A resource that every object of a definition can be read and written through, also if no version is served.
 pub(super) fn any(definition: &Value, converters: &Converters) -> Option<Arc<Resource>> {
     // The version that objects are stored in, so that nothing has to be converted.
     versions(definition, Revision(0), converters, |version| version["storage"] == true).ok()?.into_iter().next()
 }
 
-/// What the keys of a definition's objects begin with.
+/// The prefix of the keys of a definition's objects.
 pub(super) fn prefix(definition: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     format!("/registry/{}/{}/", text(&definition["spec"]["group"]), text(&definition["spec"]["names"]["plural"]))
 }
 
-/// The names that a definition has. One that has none yet is known by those it asks for.
+/// The names that a definition has; if none are accepted yet, those that it asks for.
 pub(super) fn names(definition: &Value) -> &Value {
     let accepted = &definition["status"]["acceptedNames"];
     let is_accepted = accepted["kind"].as_str().is_some_and(|kind| !kind.is_empty());
     if is_accepted { accepted } else { &definition["spec"]["names"] }
 }
 
-/// What decides how objects are kept: the version for that, and its schema. While this stays the same, the bytes of an
-/// object that was written before are what would be written now.
-pub(super) fn kept_as(definition: &Value) -> Digest {
+/// What decides how objects are stored: the storage version and its schema. While this stays the same, the stored bytes of an
+/// object are what would be stored now.
+pub(super) fn stored_as(definition: &Value) -> Digest {
     let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
     let stored = versions.into_iter().find(|version| version["storage"] == true).unwrap_or(&Value::Null);
     Digest::of(json!([stored["name"], stored["schema"]]).to_string().as_bytes())
 }
 
-/// One row for each version that is wanted.
+/// One resource for each version that is wanted.
 fn versions(
     definition: &Value,
     since: Revision,
@@ -76,10 +76,10 @@ fn versions(
         types: stored_types,
         converter: converters(definition),
     };
-    // A definition that is going takes no new objects.
-    let going = meta::is_terminating(definition);
-    let verbs = Verb::ALL.into_iter().filter(|verb| !(going && *verb == Verb::Create)).collect();
-    let mut rows = Vec::new();
+    // A definition that is being deleted accepts no new objects.
+    let terminating = meta::is_terminating(definition);
+    let verbs = Verb::ALL.into_iter().filter(|verb| !(terminating && *verb == Verb::Create)).collect();
+    let mut resources = Vec::new();
     for version in versions().filter(|version| wanted(version)) {
         let kind = GroupVersionKind {
             group: group.to_string(),
@@ -95,7 +95,7 @@ fn versions(
             status_replicas: text(&scale["statusReplicasPath"]),
             selector: scale.get("labelSelectorPath").map(text),
         });
-        rows.push(Arc::new(Resource {
+        resources.push(Arc::new(Resource {
             group: group.clone(),
             version: text(&version["name"]),
             plural: text(&names["plural"]),
@@ -110,7 +110,7 @@ fn versions(
             schema: ResourceSchema { arena, root, name: openapi_name(&kind).into() },
             columns: columns(version),
             custom: true,
-            tenure: None,
+            lifetime: None,
             storage: storage.clone(),
             selectable: version["selectableFields"]
                 .as_array()
@@ -126,7 +126,7 @@ fn versions(
             published: OnceLock::new(),
         }));
     }
-    Ok(rows)
+    Ok(resources)
 }
 
 /// The types of one version, with the metadata every object has.
@@ -141,20 +141,20 @@ fn types(version: &Value) -> Result<(Arena, TypeId), CompileError> {
     Ok((arena, root))
 }
 
-fn subresources(version: &Value, kind: &GroupVersionKind, scale: bool) -> Vec<Subresource> {
+fn subresources(version: &Value, kind: &GroupVersionKind, scale: bool) -> Vec<SubresourceInfo> {
     let verbs: Verbs = [Verb::Get, Verb::Patch, Verb::Update].into_iter().collect();
     let mut subresources = Vec::new();
     if version["subresources"]["status"].is_object() {
-        subresources.push(Subresource { name: "status".into(), gvk: kind.clone(), verbs });
+        subresources.push(SubresourceInfo { name: "status".into(), gvk: kind.clone(), verbs });
     }
     if scale {
         let gvk = GroupVersionKind { group: "autoscaling".into(), version: "v1".into(), kind: "Scale".into() };
-        subresources.push(Subresource { name: "scale".into(), gvk, verbs });
+        subresources.push(SubresourceInfo { name: "scale".into(), gvk, verbs });
     }
     subresources
 }
 
-/// What users of a version are told whose definition calls it deprecated.
+/// The warning for requests to a deprecated version.
 fn deprecation(spec: &Value, version: &Value) -> Option<Box<str>> {
     if version["deprecated"] != true {
         return None;
@@ -174,7 +174,7 @@ fn deprecation(spec: &Value, version: &Value) -> Option<Box<str>> {
     Some(format!("{group}/{name} {kind} is deprecated{instead}").into())
 }
 
-/// A schema with nothing but its descriptions left, and the way to them.
+/// A schema with nothing but its descriptions left, and the fields on the way to them.
 fn descriptions(schema: &Value) -> Option<Value> {
     let mut kept = Map::new();
     if let Some(text) = schema["description"].as_str().filter(|text| !text.is_empty()) {

@@ -1,5 +1,5 @@
-//! Fields that are only ever written. In: an object, and what its kind does. Out: the same object with its texts where
-//! they are kept.
+//! Write-only fields, such as `stringData` of a Secret. In: an object, and the behaviour of its kind. Out: the object with the
+//! values in the field that stores them.
 
 use serde_json::{Map, Value};
 
@@ -7,14 +7,14 @@ use crate::behaviour::Behaviour;
 
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Folds what the kind's row asks for.
-pub(crate) fn fold(behaviour: &Behaviour, object: &mut Value) {
+/// Moves the values of the kind's write-only field, if it has one.
+pub(crate) fn merge(behaviour: &Behaviour, object: &mut Value) {
     if let Some((from, into)) = behaviour.folds {
         move_texts(object, from, into);
     }
 }
 
-/// Moves texts to the field that keeps them as base64; there they win over what was given under the same name.
+/// Moves texts to the field that stores them as base64, where they replace values of the same name.
 fn move_texts(object: &mut Value, from: &str, into: &str) {
     let Some(fields) = object.as_object_mut() else { return };
     let Some(Value::Object(texts)) = fields.remove(from) else { return };
@@ -50,7 +50,7 @@ mod tests {
     fn kinds() {
         #[track_caller]
         fn check(group: &str, plural: &str, mut object: Value, expect: Value) {
-            fold(behaviour(group, plural), &mut object);
+            merge(behaviour(group, plural), &mut object);
             assert_eq!(object, expect);
         }
         check("", "configmaps", json!({"data": {"a": "b"}}), json!({"data": {"a": "b"}}));

@@ -11,7 +11,7 @@ use konverge_core::Status;
 use crate::body::Body;
 
 /// Whether a request asks for a WebSocket.
-pub(crate) fn wanted(headers: &HeaderMap) -> bool {
+pub(crate) fn is_requested(headers: &HeaderMap) -> bool {
     let lists = |name: &header::HeaderName, word: &str| {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|listed| listed.trim().eq_ignore_ascii_case(word))

@@ -10,7 +10,7 @@ use crate::resource::Resource;
 
 /// What of an object a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum Subresource {
     /// No subresource: the whole object, without its status if that is a subresource.
     Main,
     /// `/status`
@@ -27,25 +27,32 @@ pub(crate) enum Part {
     Log,
 }
 
-impl Part {
+impl Subresource {
     /// Every subresource.
-    pub const APART: [Part; 6] = [Part::Status, Part::Scale, Part::Finalize, Part::Binding, Part::Eviction, Part::Log];
+    pub const ALL: [Subresource; 6] = [
+        Subresource::Status,
+        Subresource::Scale,
+        Subresource::Finalize,
+        Subresource::Binding,
+        Subresource::Eviction,
+        Subresource::Log,
+    ];
 
     /// The subresource of this name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::APART.into_iter().find(|part| part.name() == name)
+        Self::ALL.into_iter().find(|subresource| subresource.name() == name)
     }
 
     /// The subresource as managed fields record it.
     pub fn name(self) -> &'static str {
         match self {
-            Part::Main => "",
-            Part::Status => "status",
-            Part::Scale => "scale",
-            Part::Finalize => "finalize",
-            Part::Binding => "binding",
-            Part::Eviction => "eviction",
-            Part::Log => "log",
+            Subresource::Main => "",
+            Subresource::Status => "status",
+            Subresource::Scale => "scale",
+            Subresource::Finalize => "finalize",
+            Subresource::Binding => "binding",
+            Subresource::Eviction => "eviction",
+            Subresource::Log => "log",
         }
     }
 }
@@ -71,11 +78,11 @@ impl Resource {
     }
 
     /// The fields that an endpoint does not write.
-    pub(crate) fn not_written_through(&self, part: Part) -> FieldSet {
+    pub(crate) fn not_written_through(&self, subresource: Subresource) -> FieldSet {
         let apart = self.subresource("status").is_some();
-        match part {
-            Part::Main if apart => FieldSet::of_fields([&["status"][..]]),
-            Part::Status => {
+        match subresource {
+            Subresource::Main if apart => FieldSet::of_fields([&["status"][..]]),
+            Subresource::Status => {
                 let Shape::Struct { fields, .. } = &self.schema.arena.node(self.schema.root).shape else {
                     return FieldSet::default();
                 };
@@ -89,11 +96,11 @@ impl Resource {
     }
 
     /// Takes back in `new` what this endpoint may not change.
-    pub(crate) fn isolate(&self, part: Part, old: &Value, new: &mut Value) {
+    pub(crate) fn isolate(&self, subresource: Subresource, old: &Value, new: &mut Value) {
         let apart = self.subresource("status").is_some();
-        match part {
-            Part::Main if apart => copy_field(old, new, "status"),
-            Part::Status => {
+        match subresource {
+            Subresource::Main if apart => copy_field(old, new, "status"),
+            Subresource::Status => {
                 let mut kept = old.clone();
                 copy_field(new, &mut kept, "status");
                 kept["metadata"] = new["metadata"].take();
@@ -102,12 +109,16 @@ impl Resource {
                 }
                 *new = kept;
             }
-            Part::Finalize => {
+            Subresource::Finalize => {
                 let mut kept = old.clone();
                 copy_field(&new["spec"], &mut kept["spec"], "finalizers");
                 *new = kept;
             }
-            Part::Main | Part::Scale | Part::Binding | Part::Eviction | Part::Log => {}
+            Subresource::Main
+            | Subresource::Scale
+            | Subresource::Binding
+            | Subresource::Eviction
+            | Subresource::Log => {}
         }
     }
 }

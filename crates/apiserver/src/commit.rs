@@ -1,0 +1,82 @@
+//! The last stage of every write: one commit of the store. In: bytes or a key to remove, and the conditions under which that
+//! is right. Out: the record as it is stored, or why not. After a commit the registry follows it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use konverge_core::Status;
+use konverge_store::{Commit, CommitError, Condition, Entry, Revision, Write as StoreWrite};
+
+use crate::commit_lock::CommitGuard;
+use crate::context::RequestContext;
+use crate::crd;
+use crate::resource::Resource;
+use crate::server::Server;
+
+/// How often a write is tried again after a conflict. Each conflict means that another write succeeded, so only far too many
+/// writers of one object reach this limit; kube-apiserver goes on until the request times out.
+pub(crate) const MAX_CONFLICTS: usize = 100;
+
+/// Commits changes of one resource for one request.
+pub(crate) struct Committer<'a> {
+    pub server: &'a Server,
+    pub context: &'a RequestContext,
+    pub resource: &'a Resource,
+}
+
+impl Committer<'_> {
+    /// Stores a new object.
+    pub async fn create(
+        &self,
+        guard: Option<CommitGuard<'_>>,
+        key: &Arc<str>,
+        conditions: Vec<Condition>,
+        value: Bytes,
+    ) -> Result<Entry, CommitError> {
+        let revision = self.commit(guard, key, conditions, StoreWrite::Put(key.clone(), value.clone())).await?;
+        Ok(Entry { key: key.clone(), value, revision, created: revision })
+    }
+
+    /// Stores another version of an object.
+    pub async fn replace(
+        &self,
+        guard: Option<CommitGuard<'_>>,
+        before: &Entry,
+        conditions: Vec<Condition>,
+        value: Bytes,
+    ) -> Result<Entry, CommitError> {
+        let Entry { key, created, .. } = before;
+        let revision = self.commit(guard, key, conditions, StoreWrite::Put(key.clone(), value.clone())).await?;
+        Ok(Entry { key: key.clone(), value, revision, created: *created })
+    }
+
+    /// Removes an object.
+    pub async fn remove(&self, key: &Arc<str>, conditions: Vec<Condition>) -> Result<Revision, CommitError> {
+        self.commit(None, key, conditions, StoreWrite::Delete(key.clone())).await
+    }
+
+    /// Commits, under the lock that the write holds, if any.
+    async fn commit(
+        &self,
+        guard: Option<CommitGuard<'_>>,
+        key: &str,
+        conditions: Vec<Condition>,
+        write: StoreWrite,
+    ) -> Result<Revision, CommitError> {
+        let committing = self.server.store.commit(Commit { conditions, writes: vec![write] });
+        let revision = match guard {
+            Some(mut guard) => guard.commit(committing).await?,
+            None => committing.await?,
+        };
+        let RequestContext { user, audit_id, .. } = self.context;
+        tracing::debug!(%audit_id, user = user.name, key, revision = revision.0, "committed a change");
+        crd::committed(self.server, self.resource);
+        Ok(revision)
+    }
+}
+
+/// 503: the store cannot write. The client may try again; somebody has to look at the disk.
+pub(crate) fn unavailable(error: &CommitError) -> Status {
+    Status::failure(503, "ServiceUnavailable", format!("the store cannot write: {error}")).retry_after(1)
+}

@@ -1,0 +1,159 @@
+//! The first stage of a write: turns what the client sent into an object of the kind. In: decoded JSON. Out: an object with
+//! known fields, the right types and the name and namespace of the request, or the `Status` that says why not.
+
+use serde_json::{Value, json};
+
+use konverge_core::{GroupVersion, Status};
+use konverge_schema::{check_types, prune};
+
+use super::WriteRequest;
+use crate::decode::Decoded;
+use crate::meta;
+use crate::request::FieldValidation;
+use crate::resource::Resource;
+
+/// How many unknown or duplicate fields are reported: as many as kube-apiserver reports.
+const MAX_STRICT_ERRORS: usize = 100;
+
+impl WriteRequest<'_> {
+    /// Turns what the client sent into an object of this kind: the right type, known fields, well-formed metadata.
+    pub(super) fn receive(&self, sent: Decoded, warnings: &mut Vec<String>) -> Result<Value, Status> {
+        let mut object = sent.value;
+        self.identify(&mut object)?;
+        if object["metadata"].is_null() {
+            object["metadata"] = json!({});
+        }
+        let schema = &self.resource.schema;
+        let typed = if self.resource.custom {
+            schema.arena.field(schema.root, "metadata").map(|metadata| (metadata, &object["metadata"]))
+        } else {
+            Some((schema.root, &object))
+        };
+        if let Some((root, value)) = typed
+            && let Err(problem) = check_types(&schema.arena, root, value)
+        {
+            return Err(self.undecodable(&problem.to_string()));
+        }
+        let unknown = self.prune(&mut object);
+        self.report(&sent.duplicates, unknown, warnings)?;
+        Ok(object)
+    }
+
+    /// Checks that apiVersion and kind are those that this endpoint serves.
+    pub(super) fn identify(&self, object: &mut Value) -> Result<(), Status> {
+        let Some(fields) = object.as_object_mut() else {
+            return Err(Status::bad_request("the request body must be a JSON object: an API object"));
+        };
+        let (expect_version, expect_kind) = (self.resource.api_version(), &*self.resource.kind);
+        for (field, expect) in [("apiVersion", expect_version.as_str()), ("kind", expect_kind)] {
+            match fields.get(field) {
+                Some(Value::String(given)) if given == expect => {}
+                // An object of a built-in kind may leave them out; a custom resource has to have them.
+                None | Some(Value::Null) if !self.resource.custom => {
+                    fields.insert(field.into(), expect.into());
+                }
+                Some(Value::String(given)) if field == "apiVersion" && GroupVersion::parse(given).is_some() => {
+                    return Err(Status::bad_request(format!(
+                        "the API version in the data ({given}) does not match the expected API version ({expect})"
+                    )));
+                }
+                Some(Value::String(given)) if field == "kind" && !given.is_empty() => {
+                    return Err(Status::bad_request(format!(
+                        "the kind in the data ({given}) does not match the expected kind ({expect})"
+                    )));
+                }
+                _ => {
+                    let missing = if field == "kind" { "Kind" } else { "apiVersion" };
+                    return Err(Status::bad_request(format!(
+                        "Object '{missing}' is missing in the request body; set {field}: {expect}"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes fields that the schema does not know, and names them.
+    pub(super) fn prune(&self, object: &mut Value) -> Vec<String> {
+        let schema = &self.resource.schema;
+        prune(&schema.arena, schema.root, object, self.resource.flavour())
+    }
+
+    /// Refuses, warns about or ignores what strict decoding found, by the request's `fieldValidation`.
+    pub(super) fn report(
+        &self,
+        duplicates: &[String],
+        unknown: Vec<String>,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Status> {
+        let duplicates = duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
+        let unknown = unknown.into_iter().map(|path| format!("unknown field \"{path}\""));
+        let found: Vec<String> = duplicates.chain(unknown).take(MAX_STRICT_ERRORS).collect();
+        match self.validation {
+            _ if found.is_empty() => Ok(()),
+            FieldValidation::Ignore => Ok(()),
+            FieldValidation::Warn => {
+                warnings.extend(found);
+                Ok(())
+            }
+            FieldValidation::Strict => Err(self.undecodable(&format!("strict decoding error: {}", found.join(", ")))),
+        }
+    }
+
+    pub(super) fn undecodable(&self, why: &str) -> Status {
+        let Resource { kind, version, .. } = &**self.resource;
+        Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
+    }
+
+    /// Makes sure that the object has the namespace of the request.
+    pub(super) fn set_namespace(&self, object: &mut Value) -> Result<(), Status> {
+        let given = meta::text(object, "namespace").to_owned();
+        match self.namespace {
+            Some(namespace) if given.is_empty() => {
+                meta::of_mut(object).insert("namespace".into(), namespace.into());
+            }
+            Some(namespace) if given != namespace => {
+                return Err(Status::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
+            }
+            None => {
+                meta::of_mut(object).remove("namespace");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Refuses a write whose resourceVersion is not the current one.
+    pub(super) fn same_version(&self, name: &str, old: &Value, new: &Value) -> Result<(), Status> {
+        let version = meta::text(new, "resourceVersion");
+        if !version.is_empty() && version != "0" && version != meta::text(old, "resourceVersion") {
+            return Err(self.modified(name));
+        }
+        Ok(())
+    }
+
+    /// Refuses to replace another object of the same name.
+    pub(super) fn same_uid(&self, name: &str, uid: &str, new: &Value) -> Result<(), Status> {
+        let given = meta::text(new, "uid");
+        if !given.is_empty() && given != uid {
+            let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {uid}");
+            return Err(Status::conflict(&self.resource.group, &self.resource.plural, name, &why));
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the object has the name of the request.
+    pub(super) fn same_name(&self, name: &str, object: &Value) -> Result<(), Status> {
+        match meta::text(object, "name") {
+            "" => Err(Status::bad_request(format!(
+                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            ))),
+            given if given != name => Err(Status::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({name})"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
