@@ -11,7 +11,7 @@ use http::request::Parts;
 use konverge_core::Status;
 
 use crate::context::RequestContext;
-use crate::request::{self, Endpoint, Query, Target};
+use crate::request::{self, Endpoint, ObjectPath, Query};
 use crate::resource::Verb;
 use crate::user::UserInfo;
 
@@ -114,7 +114,7 @@ pub(crate) async fn authorize(
     }
 }
 
-fn resource_attributes<'a>(target: &'a Target, selected: Option<&'a str>) -> ResourceAttributes<'a> {
+fn resource_attributes<'a>(target: &'a ObjectPath, selected: Option<&'a str>) -> ResourceAttributes<'a> {
     let name = target.name.as_deref().or(selected).unwrap_or_default();
     let is_namespace = target.group.is_empty() && target.resource == "namespaces";
     let namespace = if is_namespace { target.name.as_deref() } else { target.namespace.as_deref() };

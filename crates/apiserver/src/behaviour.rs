@@ -145,10 +145,10 @@ pub enum StorageRule {
 
 /// The behaviour of a built-in resource, or else that of custom resources.
 pub fn behaviour(group: &str, plural: &str) -> &'static Behaviour {
-    static TABLE: OnceLock<Table> = OnceLock::new();
+    static TABLE: OnceLock<BehaviourTable> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
         let rows = parse(include_str!("../data/kubernetes.behaviour"));
-        Table { rows: rows.expect("a test reads the committed table"), custom: custom() }
+        BehaviourTable { rows: rows.expect("a test reads the committed table"), custom: custom() }
     });
     table.rows.get(group).and_then(|rows| rows.get(plural)).unwrap_or(&table.custom)
 }
@@ -164,7 +164,7 @@ impl Behaviour {
 /// By group, then by plural name.
 type Rows = HashMap<&'static str, HashMap<&'static str, Behaviour>>;
 
-struct Table {
+struct BehaviourTable {
     rows: Rows,
     custom: Behaviour,
 }

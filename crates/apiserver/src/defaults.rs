@@ -17,12 +17,12 @@ use rule::Rule;
 
 /// Fills in the defaults of an object: those that its types declare, then those that Go adds.
 pub(crate) fn fill(resource: &Resource, object: &mut Value, budget: &Budget) -> Result<(), OverBudget> {
-    static TABLE: OnceLock<Table> = OnceLock::new();
+    static TABLE: OnceLock<DefaultsTable> = OnceLock::new();
     let schema = &resource.schema;
     konverge_schema::default(&schema.arena, schema.root, object, budget)?;
     if !resource.custom {
         let table = TABLE.get_or_init(|| {
-            let table = Table::read(include_str!("../data/kubernetes.defaults"), kubernetes());
+            let table = DefaultsTable::read(include_str!("../data/kubernetes.defaults"), kubernetes());
             table.expect("a test reads the committed table")
         });
         table.fill(&schema.arena, schema.root, object);
@@ -31,13 +31,13 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value, budget: &Budget) -> 
 }
 
 /// The rules of every type that has some.
-struct Table {
+struct DefaultsTable {
     rules: HashMap<TypeId, Vec<Rule>>,
     /// Types that have rules, or contain types that do. Nothing else is visited.
     touched: HashSet<TypeId>,
 }
 
-impl Table {
+impl DefaultsTable {
     fn read(text: &'static str, types: &Arena) -> Result<Self, String> {
         let mut aliases = HashMap::new();
         let mut rules: HashMap<TypeId, Vec<Rule>> = HashMap::new();

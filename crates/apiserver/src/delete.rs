@@ -43,7 +43,7 @@ fn not_options(why: &dyn std::fmt::Display) -> Status {
 /// The options as clients send them.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Sent {
+struct SentOptions {
     grace_period_seconds: Option<i64>,
     propagation_policy: Option<String>,
     orphan_dependents: Option<bool>,
@@ -63,9 +63,9 @@ impl DeleteOptions {
     /// so the context to go on with comes back with the options.
     pub fn read(value: Value, query: &Query, context: &RequestContext) -> Result<(Self, RequestContext), Status> {
         // An option that cannot be read may be the one that was to protect the object.
-        let sent: Sent = match value {
-            Value::Null => Sent::default(),
-            Value::Object(_) => Sent::deserialize(value).map_err(|why| not_options(&why))?,
+        let sent: SentOptions = match value {
+            Value::Null => SentOptions::default(),
+            Value::Object(_) => SentOptions::deserialize(value).map_err(|why| not_options(&why))?,
             _ => return Err(not_options(&"it is no object")),
         };
         query.check_write("DeleteOptions", false)?;

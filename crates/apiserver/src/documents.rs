@@ -17,7 +17,7 @@ use konverge_core::{KUBERNETES_VERSION, Status, kubernetes_minor};
 use konverge_schema::kubernetes;
 
 use crate::body::Body;
-use crate::discovery::{Catalog, Document as DiscoveryDocument, Root};
+use crate::discovery::{Catalog, Document, Root};
 use crate::health;
 use crate::negotiate::{DiscoveryForm, DiscoveryVersion, MediaTypeOptions, ResponseKind};
 use crate::openapi::OpenApi;
@@ -48,7 +48,7 @@ pub(crate) struct Documents {
 #[derive(Debug, Default)]
 struct Cache {
     generation: u64,
-    documents: HashMap<Name, Arc<Document>>,
+    documents: HashMap<Name, Arc<CachedDocument>>,
     bytes: usize,
 }
 
@@ -62,7 +62,7 @@ enum Name {
 
 /// A document, plain and compressed.
 #[derive(Debug)]
-struct Document {
+struct CachedDocument {
     plain: Bytes,
     gzip: Option<Bytes>,
     hash: String,
@@ -76,7 +76,7 @@ impl Default for Documents {
 
 impl Documents {
     /// The document of this name, made again if the registry has changed since.
-    fn get(&self, snapshot: &Snapshot, name: Name, make: impl FnOnce() -> DiscoveryDocument) -> Arc<Document> {
+    fn get(&self, snapshot: &Snapshot, name: Name, make: impl FnOnce() -> Document) -> Arc<CachedDocument> {
         let mut cache = self.cache.lock();
         cache.at(snapshot.generation);
         if let Some(document) = cache.documents.get(&name) {
@@ -93,9 +93,9 @@ impl Cache {
         }
     }
 
-    fn keep(&mut self, name: Name, DiscoveryDocument { body: plain, hash }: DiscoveryDocument) -> Arc<Document> {
+    fn keep(&mut self, name: Name, Document { body: plain, hash }: Document) -> Arc<CachedDocument> {
         let gzip = (plain.len() >= GZIP_FROM).then(|| compress(&plain));
-        let document = Arc::new(Document { plain, gzip, hash });
+        let document = Arc::new(CachedDocument { plain, gzip, hash });
         let bytes = document.plain.len() + document.gzip.as_ref().map_or(0, Bytes::len);
         if self.bytes + bytes > KEEP_ALTOGETHER {
             *self = Self { generation: self.generation, ..Self::default() };
@@ -208,7 +208,7 @@ fn openapi(
         let Some(piece) = pieces.next() else {
             let mut cache = documents.cache.lock();
             cache.at(snapshot.generation);
-            let document = cache.keep(name, DiscoveryDocument { body: begun.into(), hash });
+            let document = cache.keep(name, Document { body: begun.into(), hash });
             drop(cache);
             return send(parts, &document, JSON);
         };
@@ -225,7 +225,7 @@ fn openapi(
     tagged(response, tag)
 }
 
-/// Pieces, between which other requests are served.
+/// DocumentPieces, between which other requests are served.
 fn yielding(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> impl Stream<Item = Bytes> + Send + 'static {
     stream::unfold(pieces, |mut pieces| async move {
         tokio::task::yield_now().await;
@@ -276,7 +276,7 @@ fn proto(field: u8, value: &[u8]) -> Vec<u8> {
 }
 
 /// Sends a document, or 304 if the client has it already.
-fn send(parts: &Parts, document: &Document, content_type: &'static str) -> Response<Body> {
+fn send(parts: &Parts, document: &CachedDocument, content_type: &'static str) -> Response<Body> {
     let tag = format!("\"{}\"", document.hash);
     let response = match &document.gzip {
         _ if has(parts, &tag) => typed(304, content_type, Body::empty()),

@@ -22,7 +22,7 @@ use konverge_core::Status;
 use konverge_store::ReadError;
 
 use crate::server::Server;
-use crate::tasks::{Step, run_concurrently};
+use crate::tasks::{TaskStep, run_concurrently};
 use crate::user::SystemUser;
 use crate::write::WriteOutcome;
 
@@ -118,7 +118,7 @@ async fn work(graph: &Graph, server: &Arc<Server>, pending: &Pending) -> Pending
     let mut failed = Pending::default();
     let context = &server.task_context(SystemUser::GarbageCollector);
     let namespaces = &server.task_context(SystemUser::NamespaceController);
-    let mut looks: Vec<Step<'_, _>> = Vec::with_capacity(pending.objects.len());
+    let mut looks: Vec<TaskStep<'_, _>> = Vec::with_capacity(pending.objects.len());
     for key in &pending.objects {
         looks.push(Box::pin(async move { (key, look(graph, server, context, namespaces, key).await) }));
     }
@@ -127,7 +127,7 @@ async fn work(graph: &Graph, server: &Arc<Server>, pending: &Pending) -> Pending
             failed.objects.insert(key.clone());
         }
     }
-    let mut ends: Vec<Step<'_, _>> = Vec::with_capacity(pending.namespaces.len());
+    let mut ends: Vec<TaskStep<'_, _>> = Vec::with_capacity(pending.namespaces.len());
     for name in &pending.namespaces {
         ends.push(Box::pin(async move { (name, namespace::finish(server, namespaces, name).await) }));
     }

@@ -21,7 +21,7 @@ use crate::negotiate::{ConvertTo, Encoding, MediaTypeOptions, PatchKind, Respons
 use crate::patch::Patch;
 use crate::read::{self, ListOptions};
 use crate::render::Representation;
-use crate::request::{self, Query, Target};
+use crate::request::{self, ObjectPath, Query};
 use crate::resource::{Resource, Verb};
 use crate::response::{encode, no_such_resource, typed, warn};
 use crate::server::Server;
@@ -38,7 +38,7 @@ const DELETED_AT_ONCE: usize = 16;
 pub(crate) struct ObjectRequest {
     pub context: RequestContext,
     pub parts: Arc<Parts>,
-    pub target: Target,
+    pub target: ObjectPath,
     pub query: Query,
     pub body: Bytes,
 }

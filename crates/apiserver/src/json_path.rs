@@ -25,7 +25,7 @@ enum Step {
     Recursive,
     Slice(Slice),
     Union(Vec<JsonPath>),
-    Filter(Box<Filter>),
+    FilterExpression(Box<FilterExpression>),
     /// A constant on one side of a filter.
     Literal(Value),
 }
@@ -48,7 +48,7 @@ enum End {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Filter {
+struct FilterExpression {
     left: JsonPath,
     /// Absent: the left side must find something.
     test: Option<(Operator, JsonPath)>,
@@ -120,7 +120,7 @@ impl Step {
                     found.extend(path.walk(values.clone())?);
                 }
             }
-            Self::Filter(filter) => {
+            Self::FilterExpression(filter) => {
                 for value in values {
                     for item in value.as_array()? {
                         if filter.accepts(item)? {
@@ -158,7 +158,7 @@ impl Slice {
     }
 }
 
-impl Filter {
+impl FilterExpression {
     fn accepts(&self, item: &Value) -> Option<bool> {
         let left = self.left.walk(vec![item]);
         let Some((operator, right)) = &self.test else {

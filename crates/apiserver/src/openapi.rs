@@ -20,7 +20,7 @@ use crate::digest::Digest;
 use crate::discovery::{Catalog, Document};
 use crate::partial;
 use crate::resource::Resource;
-use pieces::Pieces;
+use pieces::DocumentPieces;
 use schema::Schemas;
 
 mod paths;
@@ -102,8 +102,8 @@ impl OpenApi {
 
     /// The document of a group-version with these resources, piece by piece: only one piece is in memory, because the document
     /// of a group with many kinds is large.
-    pub(crate) fn pieces(&self, resources: Vec<Arc<Resource>>) -> Pieces {
-        Pieces::new(self.base.clone(), resources)
+    pub(crate) fn pieces(&self, resources: Vec<Arc<Resource>>) -> DocumentPieces {
+        DocumentPieces::new(self.base.clone(), resources)
     }
 
     /// The digest of all built-in types together. They change only with a new version of this program.

@@ -21,7 +21,7 @@ pub(crate) use log::log;
 
 /// A Binding or an Eviction.
 #[derive(Deserialize)]
-struct Sent<T> {
+struct SentObject<T> {
     #[serde(default)]
     metadata: Metadata,
     #[serde(flatten)]
@@ -41,7 +41,7 @@ struct Metadata {
 }
 
 /// Reads an object of the kind that the endpoint speaks, and makes sure that it is about this pod.
-fn receive<T: DeserializeOwned>(write: &WriteRequest<'_>, name: &str, sent: Decoded) -> Result<Sent<T>, Status> {
+fn receive<T: DeserializeOwned>(write: &WriteRequest<'_>, name: &str, sent: Decoded) -> Result<SentObject<T>, Status> {
     let gvk = &write.resource.subresource(write.subresource.name()).expect("the endpoint was found by its name").gvk;
     let (kind, version) = (&gvk.kind, &gvk.version);
     if let Some(given) = sent.value["kind"].as_str().filter(|given| given != kind) {
@@ -58,7 +58,7 @@ fn receive<T: DeserializeOwned>(write: &WriteRequest<'_>, name: &str, sent: Deco
             gvk.group_version()
         )));
     }
-    let object: Sent<T> = serde_json::from_value(sent.value).map_err(|why| {
+    let object: SentObject<T> = serde_json::from_value(sent.value).map_err(|why| {
         Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
     })?;
     let about = &object.metadata;

@@ -46,7 +46,7 @@ pub(crate) struct Registry {
 }
 
 /// Group, version and plural.
-type Path = (Box<str>, Box<str>, Box<str>);
+type ResourceKey = (Box<str>, Box<str>, Box<str>);
 
 /// Group, what the name is for, the name, and the plural of the kind that has it.
 type Claim = (Box<str>, NameScope, Box<str>, Box<str>);
@@ -64,7 +64,7 @@ pub(crate) enum NameScope {
 struct State {
     /// The resources of each definition, by group and plural, which is also their order in a snapshot.
     custom: BTreeMap<(Box<str>, Box<str>), Installed>,
-    by_path: HashMap<Path, Arc<Resource>>,
+    by_path: HashMap<ResourceKey, Arc<Resource>>,
     /// One resource for each place in the store, by the prefix of its keys.
     by_prefix: HashMap<Box<str>, Arc<Resource>>,
     /// The first resource of each kind, by group and kind.
@@ -254,7 +254,7 @@ fn group_and_plural(crd: &str) -> (Box<str>, Box<str>) {
     (group.into(), plural.into())
 }
 
-fn path(resource: &Resource) -> Path {
+fn path(resource: &Resource) -> ResourceKey {
     (resource.group.clone(), resource.version.clone(), resource.plural.clone())
 }
 

@@ -63,12 +63,12 @@ impl Representation {
     }
 
     /// A list, piece by piece.
-    pub fn list(&self, resource: Arc<Resource>, listed: Listed) -> Pieces {
+    pub fn list(&self, resource: Arc<Resource>, listed: Listed) -> ListPieces {
         let revision = listed.revision.0.to_string();
         let token = listed.more.unwrap_or_default();
         let remaining = listed.remaining.map(|count| count as u64);
         let meta = ListMeta { resource_version: &revision, continue_token: &token, remaining_item_count: remaining };
-        Pieces::new(self.clone(), resource, listed.entries, &meta)
+        ListPieces::new(self.clone(), resource, listed.entries, &meta)
     }
 
     /// Appends the object of a watch event; `first` says that nothing was sent before.
@@ -124,7 +124,7 @@ impl Representation {
 }
 
 /// The pieces of a list, made while they are sent.
-pub(crate) struct Pieces {
+pub(crate) struct ListPieces {
     representation: Representation,
     /// The options of a table; ages in all rows are relative to the same moment.
     options: Option<TableOptions>,
@@ -137,7 +137,7 @@ pub(crate) struct Pieces {
     made: usize,
 }
 
-impl Pieces {
+impl ListPieces {
     fn new(
         representation: Representation,
         resource: Arc<Resource>,

@@ -34,14 +34,14 @@ pub(crate) enum Endpoint {
     /// `/openapi/v3/apis/G/V`
     OpenApi { group: String, version: String },
     /// Objects.
-    Objects(Target),
+    Objects(ObjectPath),
     /// Anything else.
     Unknown,
 }
 
 /// The objects a path names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct ObjectPath {
     pub group: String,
     pub version: String,
     pub resource: String,
@@ -91,7 +91,7 @@ fn objects(group: &str, version: &str, rest: &[&str]) -> Endpoint {
         [resource, name, subresource] => (resource, Some(name), Some(subresource)),
         _ => return Endpoint::Unknown,
     };
-    Endpoint::Objects(Target {
+    Endpoint::Objects(ObjectPath {
         group: group.to_owned(),
         version: version.to_owned(),
         resource: (*resource).to_owned(),
@@ -233,7 +233,7 @@ pub(crate) fn invalid_options(kind: &str, errors: &[FieldError]) -> Result<(), S
 }
 
 /// The verb of a request for objects, as RBAC rules name it; none for a method that resources do not have.
-pub(crate) fn verb(method: &Method, target: &Target, query: &Query) -> Option<Verb> {
+pub(crate) fn verb(method: &Method, target: &ObjectPath, query: &Query) -> Option<Verb> {
     match (method, &target.name) {
         (&Method::GET | &Method::HEAD, Some(_)) => Some(Verb::Get),
         (&Method::GET | &Method::HEAD, None) if query.flag("watch") => Some(Verb::Watch),
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     fn target(group: &str, namespace: Option<&str>, resource: &str, name: Option<&str>, sub: Option<&str>) -> Endpoint {
-        Endpoint::Objects(Target {
+        Endpoint::Objects(ObjectPath {
             group: group.into(),
             version: "v1".into(),
             resource: resource.into(),

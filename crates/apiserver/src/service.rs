@@ -22,7 +22,7 @@ use crate::authorize::authorize;
 use crate::body::{self, Body};
 use crate::context::{AUDIT_ID, RequestContext};
 use crate::handler::{Handler, ObjectRequest};
-use crate::request::{self, Endpoint, Query, Target};
+use crate::request::{self, Endpoint, ObjectPath, Query};
 use crate::resource::Resource;
 use crate::response::{failure, no_such_resource, not_found_page, warn};
 use crate::server::{ApiServer, Server};
@@ -128,7 +128,7 @@ where
 }
 
 /// The resource that a path names. A client that has seen a definition in the store must find its kind served.
-fn find(server: &Server, target: &Target) -> Option<Arc<Resource>> {
+fn find(server: &Server, target: &ObjectPath) -> Option<Arc<Resource>> {
     let find = || server.registry.find(&target.group, &target.version, &target.resource);
     let found = find().or_else(|| {
         crd::catch_up(server);
@@ -138,7 +138,7 @@ fn find(server: &Server, target: &Target) -> Option<Arc<Resource>> {
 }
 
 /// Built-in groups answer with a `Status` for a resource that they do not have; for other groups there is no page.
-fn not_served(server: &Server, target: &Target) -> Result<Response<Body>, Status> {
+fn not_served(server: &Server, target: &ObjectPath) -> Result<Response<Body>, Status> {
     let known = server.registry.builds_in(&target.group, &target.version);
     if known { Err(no_such_resource()) } else { Ok(not_found_page()) }
 }

@@ -25,10 +25,10 @@ pub(crate) async fn keep_running<T: Future<Output = ()>>(task: &'static str, beg
 }
 
 /// One step of a task.
-pub(crate) type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub(crate) type TaskStep<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Runs all steps, several at once, and gives their outcomes.
-pub(crate) async fn run_concurrently<T>(steps: Vec<Step<'_, T>>) -> Vec<T> {
+pub(crate) async fn run_concurrently<T>(steps: Vec<TaskStep<'_, T>>) -> Vec<T> {
     let mut outcomes = Vec::with_capacity(steps.len());
     let mut running = stream::iter(steps).buffer_unordered(AT_ONCE);
     while let Some(outcome) = running.next().await {

@@ -116,14 +116,14 @@ struct Watching {
     timer: Pin<Box<Sleep>>,
     ends: Instant,
     bookmark_at: Instant,
-    stage: Stage,
+    stage: WatchStage,
     /// Whether a part of the initial objects has been sent.
     begun: bool,
     /// Whether a table's columns have been sent.
     headed: bool,
 }
 
-enum Stage {
+enum WatchStage {
     /// The initial objects, not yet readable.
     Begin { entries: Vec<Entry>, revision: Revision, marked: bool },
     /// The initial objects, and whether a bookmark marks their end.
@@ -199,15 +199,15 @@ pub(crate) fn watch(
         timer: Box::pin(tokio::time::sleep_until(ends)),
         ends,
         bookmark_at: next_bookmark(now, ends),
-        stage: Stage::Over,
+        stage: WatchStage::Over,
         begun: false,
         headed: false,
     };
     let (first, then) = match begin() {
         Ok((Some(Page { entries, revision, .. }), changes)) => {
-            (Stage::Begin { entries, revision, marked: options.initial_ends }, Some(changes))
+            (WatchStage::Begin { entries, revision, marked: options.initial_ends }, Some(changes))
         }
-        Ok((None, changes)) => (Stage::Changes(Vec::new().into_iter(), changes), None),
+        Ok((None, changes)) => (WatchStage::Changes(Vec::new().into_iter(), changes), None),
         // The error is sent in the stream, where clients look for it.
         Err(error) => {
             let gone = watching.gone(&error);
@@ -257,17 +257,17 @@ impl Watching {
     async fn next(&mut self, then: &mut Option<Watch>) -> Option<Bytes> {
         loop {
             match &mut self.stage {
-                Stage::Over => return None,
-                Stage::Begin { entries, revision, marked } => {
+                WatchStage::Over => return None,
+                WatchStage::Begin { entries, revision, marked } => {
                     let (revision, marked) = (*revision, *marked);
                     match self.resource.read_all(std::mem::take(entries)).await {
                         Ok(readable) => {
-                            self.stage = Stage::Initial { entries: readable.into_iter(), revision, marked };
+                            self.stage = WatchStage::Initial { entries: readable.into_iter(), revision, marked };
                         }
                         Err(status) => return Some(self.failed(&status)),
                     }
                 }
-                Stage::Initial { .. } => {
+                WatchStage::Initial { .. } => {
                     // Without this, a client that reads fast would occupy this thread until everything was sent.
                     if std::mem::replace(&mut self.begun, true) {
                         tokio::task::yield_now().await;
@@ -277,7 +277,7 @@ impl Watching {
                         return Some(piece.into());
                     }
                 }
-                Stage::Changes(taken, _) if !taken.as_slice().is_empty() => {
+                WatchStage::Changes(taken, _) if !taken.as_slice().is_empty() => {
                     let piece = self.changed();
                     if !piece.is_empty() {
                         return Some(piece);
@@ -286,13 +286,13 @@ impl Watching {
                     tokio::task::yield_now().await;
                 }
                 // The resource has ended: only changes that are committed already are left.
-                Stage::Changes(_, changes) if self.last.is_some() => {
+                WatchStage::Changes(_, changes) if self.last.is_some() => {
                     let woken = Woken::Changes(changes.take(BATCH));
                     if let Some(piece) = self.woken(woken).await {
                         return Some(piece);
                     }
                 }
-                Stage::Changes(_, changes) => {
+                WatchStage::Changes(_, changes) => {
                     let wake = if self.bookmarks { self.bookmark_at.min(self.ends) } else { self.ends };
                     if self.timer.deadline() != wake {
                         self.timer.as_mut().reset(wake);
@@ -319,14 +319,14 @@ impl Watching {
                 if let Some(last) = self.last {
                     batch.retain(|change| change.revision <= last);
                     if batch.is_empty() {
-                        self.stage = Stage::Over;
+                        self.stage = WatchStage::Over;
                     }
                 }
                 let batch = match self.resource.read_changes(batch).await {
                     Ok(batch) => batch,
                     Err(status) => return Some(self.failed(&status)),
                 };
-                if let Stage::Changes(taken, _) = &mut self.stage {
+                if let WatchStage::Changes(taken, _) = &mut self.stage {
                     *taken = batch.into_iter();
                 }
                 None
@@ -335,14 +335,14 @@ impl Watching {
             Woken::Time(position) => {
                 let now = Instant::now();
                 if now >= self.ends {
-                    self.stage = Stage::Over;
+                    self.stage = WatchStage::Over;
                     return None;
                 }
                 self.bookmark_at = next_bookmark(now, self.ends);
                 Some(self.bookmark(position, false))
             }
             Woken::Closing(Closing::Now) => {
-                self.stage = Stage::Over;
+                self.stage = WatchStage::Over;
                 None
             }
             Woken::Closing(Closing::After(last)) => {
@@ -357,10 +357,12 @@ impl Watching {
         let mut out = Vec::new();
         let mut looked = 0;
         while out.len() < self.piece_bytes && looked < LOOK_BYTES {
-            let Stage::Initial { entries, revision, marked } = &mut self.stage else { break };
+            let WatchStage::Initial { entries, revision, marked } = &mut self.stage else { break };
             let Some(entry) = entries.next() else {
                 let end = marked.then_some(*revision);
-                self.stage = then.take().map_or(Stage::Over, |changes| Stage::Changes(Vec::new().into_iter(), changes));
+                self.stage = then
+                    .take()
+                    .map_or(WatchStage::Over, |changes| WatchStage::Changes(Vec::new().into_iter(), changes));
                 if let Some(revision) = end {
                     out.extend_from_slice(&self.bookmark(revision, true));
                 }
@@ -378,7 +380,7 @@ impl Watching {
     fn changed(&mut self) -> Bytes {
         let mut out = Vec::new();
         while out.len() < self.piece_bytes {
-            let Stage::Changes(taken, _) = &mut self.stage else { break };
+            let WatchStage::Changes(taken, _) = &mut self.stage else { break };
             let Some(change) = taken.next() else { break };
             let alone = out.is_empty() && taken.as_slice().is_empty();
             // For this client, an object that no longer passes the filter is deleted, and one that passes now is added.
@@ -437,7 +439,7 @@ impl Watching {
 
     /// Ends the watch with an error that its client finds in the stream.
     fn failed(&mut self, status: &Status) -> Bytes {
-        self.stage = Stage::Over;
+        self.stage = WatchStage::Over;
         line("ERROR", &serde_json::to_value(status).unwrap_or_default())
     }
 

@@ -23,6 +23,9 @@ const V2: &str = "/apis/example.com/v2/namespaces/default/widgets";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 
+/// What a test does to the objects that a converter gives back.
+type Spoil = fn(&mut Vec<Value>);
+
 /// In v1 a widget has a `color` and `replicas`, in v2 `paint` and `size`.
 struct Renames {
     calls: AtomicUsize,
@@ -30,7 +33,7 @@ struct Renames {
     permits: Semaphore,
     fails: AtomicBool,
     /// What becomes of an object after it was converted.
-    spoil: Mutex<fn(&mut Vec<Value>)>,
+    spoil: Mutex<Spoil>,
 }
 
 impl Default for Renames {
@@ -270,7 +273,7 @@ async fn what_a_converter_gives_back_is_checked() {
     let scene = Scene::new(Collector::Elsewhere).await;
     scene.expect("POST", V1, v1("a", "red"), 201).await;
     let invalid = "returned invalid converted object at index 0:";
-    let cases: [(fn(&mut Vec<Value>), String); 6] = [
+    let cases: [(Spoil, String); 6] = [
         (|objects| drop(objects.pop()), "returned 0 objects, expected 1".into()),
         (
             |objects| objects[0]["apiVersion"] = "example.com/v3".into(),

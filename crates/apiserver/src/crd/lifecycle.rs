@@ -20,7 +20,7 @@ use crate::meta;
 use crate::record;
 use crate::resource::Resource;
 use crate::server::Server;
-use crate::tasks::{Step, run_concurrently};
+use crate::tasks::{TaskStep, run_concurrently};
 use crate::user::SystemUser;
 use crate::write::WriteOutcome;
 
@@ -271,7 +271,7 @@ async fn delete_all(
 ) -> Result<(), Status> {
     let page = server.store.range(Range { prefix, ..Range::default() }).map_err(Status::internal)?;
     let options = DeleteOptions::default();
-    let mut deletions: Vec<Step<'_, _>> = Vec::with_capacity(page.entries.len());
+    let mut deletions: Vec<TaskStep<'_, _>> = Vec::with_capacity(page.entries.len());
     for entry in &page.entries {
         let (namespace, name) = resource.identity(&entry.key);
         deletions.push(Box::pin(delete(server, context, resource, namespace, name, &options)));

@@ -44,7 +44,7 @@ fn walk(types: &Arena, ty: TypeId, path: &Path) -> Option<TypeId> {
 #[test]
 fn every_path_is_one_of_its_type() {
     let types = kubernetes();
-    let table = Table::read(include_str!("../../data/kubernetes.defaults"), types).unwrap();
+    let table = DefaultsTable::read(include_str!("../../data/kubernetes.defaults"), types).unwrap();
     for (ty, rule) in table.rules.iter().flat_map(|(ty, rules)| rules.iter().map(move |rule| (*ty, rule))) {
         let place = |place: &Place| match place {
             Place::Top(path) => walk(types, ty, path),
@@ -74,7 +74,7 @@ fn every_path_is_one_of_its_type() {
 #[test]
 fn no_type_with_rules_is_used_under_another_number() {
     let types = kubernetes();
-    let table = Table::read(include_str!("../../data/kubernetes.defaults"), types).unwrap();
+    let table = DefaultsTable::read(include_str!("../../data/kubernetes.defaults"), types).unwrap();
     let named: HashMap<TypeId, &str> = types.names().map(|(name, id)| (id, name)).collect();
     let fields = |id: TypeId| match &types.node(id).shape {
         Shape::Struct { fields, .. } => fields.iter().map(|field| (&*field.name, field.ty)).collect(),
@@ -100,7 +100,7 @@ fn broken_tables_name_the_line() {
         ("@apps io.k8s.api.apps.v1\napps.DeploymentSpec\n  replicas", 3),
         ("@apps io.k8s.api.apps.v1\napps.DeploymentSpec\n  replicas 1\napps.DeploymentSpec", 4),
     ] {
-        let Err(why) = Table::read(text, kubernetes()) else { panic!("{text}") };
+        let Err(why) = DefaultsTable::read(text, kubernetes()) else { panic!("{text}") };
         assert!(why.starts_with(&format!("line {line}: ")), "{why}");
     }
 }

@@ -161,25 +161,25 @@ pub(super) fn read(server: &Server, key: &str) -> Option<(Arc<Resource>, Entry)>
 /// The owners and the deletion state in a record.
 pub(super) fn ownership(entry: &Entry) -> Ownership {
     #[derive(Deserialize)]
-    struct Kept {
+    struct Stored {
         metadata: Ownership,
     }
-    let kept: Kept = serde_json::from_slice(&entry.value).expect("the store holds only what encode wrote");
-    kept.metadata
+    let stored: Stored = serde_json::from_slice(&entry.value).expect("the store holds only what encode wrote");
+    stored.metadata
 }
 
 /// The namespace in a record, which is known also if the kind was deleted.
 fn namespace_of(entry: &Entry) -> Option<String> {
     #[derive(Deserialize)]
-    struct Kept {
+    struct Stored {
         metadata: Metadata,
     }
     #[derive(Deserialize)]
     struct Metadata {
         namespace: Option<String>,
     }
-    let kept: Kept = serde_json::from_slice(&entry.value).expect("the store holds only what encode wrote");
-    kept.metadata.namespace
+    let stored: Stored = serde_json::from_slice(&entry.value).expect("the store holds only what encode wrote");
+    stored.metadata.namespace
 }
 
 /// Whether a record may have owners or be marked as deleted: cheap, with false positives only.

@@ -16,7 +16,7 @@ use crate::meta;
 use crate::resource::Resource;
 use crate::server::Server;
 use crate::subresource::Subresource;
-use crate::tasks::{Step, run_concurrently};
+use crate::tasks::{TaskStep, run_concurrently};
 use crate::write::WriteRequest;
 
 /// Deletes everything in a namespace that is being deleted.
@@ -27,7 +27,7 @@ pub(super) async fn empty(server: &Arc<Server>, context: &RequestContext, namesp
     for resource in snapshot.stored().filter(|resource| resource.namespaced) {
         let page = server.store.range(Range { prefix: &resource.prefix(Some(namespace)), ..Range::default() });
         let page = page.expect("the newest revision can always be read");
-        let mut deletions: Vec<Step<'_, _>> = Vec::with_capacity(page.entries.len());
+        let mut deletions: Vec<TaskStep<'_, _>> = Vec::with_capacity(page.entries.len());
         for entry in &page.entries {
             deletions.push(Box::pin(async move {
                 let (namespace, name) = resource.identity(&entry.key);

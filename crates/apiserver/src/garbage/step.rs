@@ -18,7 +18,7 @@ use crate::delete::{DeleteOptions, delete};
 use crate::meta;
 use crate::resource::Resource;
 use crate::server::Server;
-use crate::tasks::{Step, run_concurrently};
+use crate::tasks::{TaskStep, run_concurrently};
 use crate::write::{WriteOutcome, WriteRequest};
 
 /// Does the next step for one object.
@@ -97,7 +97,7 @@ impl Object<'_> {
         }
         let mut outcome = Ok(());
         let staying = dependents.iter().filter(|(_, dependent)| !dependent.is_terminating);
-        let mut looks: Vec<Step<'_, _>> = Vec::new();
+        let mut looks: Vec<TaskStep<'_, _>> = Vec::new();
         for (key, _) in staying {
             looks.push(Box::pin(async move {
                 let Some((resource, entry)) = graph::read(self.server, key) else { return Ok(()) };
@@ -115,7 +115,7 @@ impl Object<'_> {
     async fn orphan(&self, graph: &Graph) -> Result<(), Status> {
         let uid = [self.ownership.uid.clone()];
         let dependents = graph.dependents_by_key(self.server, &self.ownership.uid);
-        let mut releases: Vec<Step<'_, _>> = Vec::new();
+        let mut releases: Vec<TaskStep<'_, _>> = Vec::new();
         for key in dependents.keys() {
             releases.push(Box::pin(async {
                 let Some((resource, entry)) = graph::read(self.server, key) else { return Ok(()) };

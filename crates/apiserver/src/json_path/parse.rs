@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::{End, Filter, JsonPath, JsonPathError, Operator, Slice, Step};
+use super::{End, FilterExpression, JsonPath, JsonPathError, Operator, Slice, Step};
 
 pub(super) fn path(text: &str) -> Result<JsonPath, JsonPathError> {
     Parser { text, at: 0, steps: Vec::new() }.path()
@@ -113,17 +113,17 @@ impl<'a> Parser<'a> {
         self.at += "]".len();
         let symbol = |next: char| matches!(next, '!' | '<' | '>' | '=' | '~');
         let filter = match inside.find(symbol).filter(|at| *at > 0) {
-            None => Filter { left: JsonPath::compile(inside)?, test: None },
+            None => FilterExpression { left: JsonPath::compile(inside)?, test: None },
             Some(at) => {
                 let (left, rest) = inside.split_at(at);
                 let (operator, right) = rest.split_at(rest.find(|next| !symbol(next)).unwrap_or(rest.len()));
                 let Some(known) = operator_of(operator) else {
                     return fail(format!("unrecognized filter operator {operator}"));
                 };
-                Filter { left: JsonPath::compile(left)?, test: Some((known, JsonPath::compile(right)?)) }
+                FilterExpression { left: JsonPath::compile(left)?, test: Some((known, JsonPath::compile(right)?)) }
             }
         };
-        self.steps.push(Step::Filter(Box::new(filter)));
+        self.steps.push(Step::FilterExpression(Box::new(filter)));
         Ok(())
     }
 

@@ -53,7 +53,7 @@ const DELETE_MANY: [&str; 11] = [
 /// The paths of a resource. Refers only to schemas that are `known`.
 pub(super) fn paths(resource: &Resource, known: impl Fn(&str) -> bool) -> Map<String, Value> {
     let mut paths = Map::new();
-    let writer = Writer { resource, known: &known };
+    let writer = PathWriter { resource, known: &known };
     let root = match &*resource.group {
         "" => format!("/api/{}", resource.version),
         group => format!("/apis/{group}/{}", resource.version),
@@ -95,12 +95,12 @@ pub(super) fn type_name(resource: &Resource, sub: &SubresourceInfo) -> String {
     format!("io.k8s.api.{group}.{}.{}", sub.gvk.version, sub.gvk.kind)
 }
 
-struct Writer<'a, K> {
+struct PathWriter<'a, K> {
     resource: &'a Resource,
     known: &'a K,
 }
 
-impl<K: Fn(&str) -> bool> Writer<'_, K> {
+impl<K: Fn(&str) -> bool> PathWriter<'_, K> {
     fn collection(&self) -> Vec<(&'static str, Value)> {
         let mut operations = Vec::new();
         for (verb, method) in [(Verb::List, "get"), (Verb::Create, "post"), (Verb::DeleteCollection, "delete")] {

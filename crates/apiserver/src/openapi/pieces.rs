@@ -18,17 +18,17 @@ use crate::resource::Resource;
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// The pieces of a document.
-pub(crate) struct Pieces {
+pub(crate) struct DocumentPieces {
     base: Arc<Arena>,
     resources: Vec<Arc<Resource>>,
     /// The names of the schemas that were written.
     written: BTreeSet<String>,
-    stage: Stage,
+    section: Section,
     /// Whether something stands before the next entry of the present object.
     follows: bool,
 }
 
-enum Stage {
+enum Section {
     /// What all resources share, and built-in resources.
     Shared,
     /// The schemas of the custom resource at this index.
@@ -38,47 +38,47 @@ enum Stage {
     Over,
 }
 
-impl Pieces {
+impl DocumentPieces {
     pub(super) fn new(base: Arc<Arena>, resources: Vec<Arc<Resource>>) -> Self {
-        Self { base, resources, written: BTreeSet::new(), stage: Stage::Shared, follows: false }
+        Self { base, resources, written: BTreeSet::new(), section: Section::Shared, follows: false }
     }
 
     /// Writes what comes next; false at the end.
     fn step(&mut self, out: &mut Vec<u8>) -> bool {
-        match self.stage {
-            Stage::Shared => {
+        match self.section {
+            Section::Shared => {
                 out.extend_from_slice(br#"{"openapi":"3.0.0","info":{"title":"Kubernetes","version":"unversioned"},"#);
                 out.extend_from_slice(br#""components":{"schemas":{"#);
                 let schemas = self.shared();
                 self.schemas(schemas, out);
-                self.stage = Stage::Schemas(0);
+                self.section = Section::Schemas(0);
             }
-            Stage::Schemas(at) => match self.resources.get(at).cloned() {
+            Section::Schemas(at) => match self.resources.get(at).cloned() {
                 Some(resource) => {
                     if !Arc::ptr_eq(&self.base, &resource.schema.arena) {
                         let schemas = self.custom(&resource);
                         self.schemas(schemas, out);
                     }
-                    self.stage = Stage::Schemas(at + 1);
+                    self.section = Section::Schemas(at + 1);
                 }
                 None => {
                     out.extend_from_slice(br#"}},"paths":{"#);
                     self.follows = false;
-                    self.stage = Stage::Paths(0);
+                    self.section = Section::Paths(0);
                 }
             },
-            Stage::Paths(at) => match self.resources.get(at) {
+            Section::Paths(at) => match self.resources.get(at) {
                 Some(resource) => {
                     let paths = paths::paths(resource, |name| self.written.contains(name));
                     paths.iter().for_each(|(path, value)| self.follows = entry(self.follows, path, value, out));
-                    self.stage = Stage::Paths(at + 1);
+                    self.section = Section::Paths(at + 1);
                 }
                 None => {
                     out.extend_from_slice(b"}}");
-                    self.stage = Stage::Over;
+                    self.section = Section::Over;
                 }
             },
-            Stage::Over => return false,
+            Section::Over => return false,
         }
         true
     }
@@ -122,7 +122,7 @@ impl Pieces {
     }
 }
 
-impl Iterator for Pieces {
+impl Iterator for DocumentPieces {
     type Item = Vec<u8>;
 
     fn next(&mut self) -> Option<Vec<u8>> {
