@@ -1,17 +1,20 @@
-//! The children of an object, all of them at once. In: what is wanted, of any kinds. Out: a set that
-//! [`Context::apply_all`](crate::Context::apply_all) makes true: what is in it is applied, what no longer is goes.
+//! A set of children. In: desired objects of any kinds. Out: what [`Context::apply_all`](crate::Context::apply_all) applies,
+//! and the kinds whose former children it deletes.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use konverge_core::ObjectKey;
-use konverge_runtime::{Cache, Error, Result};
-use kube::core::ApiResource;
+use konverge_runtime::{Error, Result};
+use kube::Resource;
+use kube::core::DynamicObject;
+use serde::Serialize;
 use serde_json::Value;
 
-use crate::engine::Engine;
-use crate::kind::{Kind, Scope};
+use crate::api_kind::ApiKind;
+use crate::kind::Kind;
 
-/// All children an object is to have. Whatever of these kinds was applied as one of them before and is not any more, is
-/// deleted: a child that is only sometimes wanted is a [`maybe`](Children::maybe), so that its kind is known also when
-/// it is not.
+/// All children that an object is to have, for [`Context::apply_all`](crate::Context::apply_all). Former children of the
+/// set's kinds that are no longer in it are deleted. So a child that is only sometimes desired is added by
+/// [`maybe`](Children::maybe): then its kind belongs to the set also when there is no child.
 ///
 /// ```
 /// # use konverge::prelude::*;
@@ -23,45 +26,24 @@ use crate::kind::{Kind, Scope};
 ///     .all(["a", "b"].map(|name| ConfigMap::new(name)));
 /// ```
 ///
-/// Children may lie in other namespaces. An operator that looks at some namespaces only ([`Settings`](crate::Settings))
-/// finds those of before in these namespaces and, as long as it runs, wherever it has wanted one of the kind. So what lies
-/// elsewhere and is given up while the operator does not run is found only if another child of the kind is wanted there:
-/// a namespace whose children come and go is one to look at.
+/// Children may lie in other namespaces. An operator that watches some namespaces only ([`Settings`](crate::Settings))
+/// finds former children in these namespaces and, while it runs, in every namespace where it applied a child of the kind.
+/// A child elsewhere that is given up while the operator does not run stays, unless another child of the kind is desired in
+/// the same namespace. So let the operator watch namespaces whose children come and go.
 #[derive(Debug)]
 #[must_use = "children do nothing until they are applied"]
 pub struct Children {
     pub(crate) set: String,
-    pub(crate) wanted: Vec<Wanted>,
-    pub(crate) kinds: Vec<ChildKind>,
+    pub(crate) desired: Vec<Desired>,
+    pub(crate) kinds: Vec<ApiKind>,
 }
 
-/// A child before it is placed.
+/// A child whose namespace is not decided yet.
 #[derive(Debug)]
-pub(crate) struct Wanted {
-    pub kind: ChildKind,
+pub(crate) struct Desired {
+    pub kind: ApiKind,
+    pub meta: ObjectMeta,
     pub config: Result<Value>,
-}
-
-/// A kind among the children.
-#[derive(Clone, Debug)]
-pub(crate) struct ChildKind {
-    pub api: ApiResource,
-    pub scope: Scope,
-    /// Where its objects are found, for one that lies in this namespace.
-    pub cache: fn(&Engine, Option<&str>) -> Cache,
-    /// Wherever they may be.
-    pub anywhere: fn(&Engine) -> Vec<Cache>,
-}
-
-impl ChildKind {
-    pub fn of<T: Kind>() -> Self {
-        Self {
-            api: T::resource(),
-            scope: T::scope(),
-            cache: |engine, namespace| engine.owned::<T>(namespace),
-            anywhere: |engine| engine.owned_anywhere::<T>(),
-        }
-    }
 }
 
 impl Default for Children {
@@ -76,44 +58,61 @@ impl Children {
         Self::named("children")
     }
 
-    /// One of several sets of an object, each with a name of its own, valid as a label: they do not prune each other.
+    /// One of several sets of an object, each with a name of its own, valid as a label value: sets do not prune each other.
     pub fn named(set: impl Into<String>) -> Self {
-        Self { set: set.into(), wanted: Vec::new(), kinds: Vec::new() }
+        Self { set: set.into(), desired: Vec::new(), kinds: Vec::new() }
     }
 
-    /// This one is wanted.
+    /// Adds a child.
     #[allow(clippy::should_implement_trait, reason = "children are added to a set, nothing is summed")]
     pub fn add<T: Kind>(self, child: T) -> Self {
         self.all([child])
     }
 
-    /// This one is wanted, if there is one.
+    /// Adds a child if there is one. If there is none, a former child of the kind is deleted.
     pub fn maybe<T: Kind>(self, child: Option<T>) -> Self {
         self.all(child)
     }
 
-    /// These are wanted. An empty list says that none of the kind is: those from before go.
-    pub fn all<T: Kind>(mut self, children: impl IntoIterator<Item = T>) -> Self {
-        let kind = ChildKind::of::<T>();
-        if !self.kinds.iter().any(|known| known.api == kind.api) {
+    /// Adds children of one kind. If there are none, all former children of the kind are deleted.
+    pub fn all<T: Kind>(self, children: impl IntoIterator<Item = T>) -> Self {
+        self.of_kind(ApiKind::of::<T>(), children)
+    }
+
+    /// Adds children of a kind that is known only at run time; otherwise like [`Children::all`].
+    pub fn dynamic(self, kind: &ApiKind, children: impl IntoIterator<Item = DynamicObject>) -> Self {
+        self.of_kind(kind.clone(), children)
+    }
+
+    fn of_kind<T: Resource + Serialize>(mut self, kind: ApiKind, children: impl IntoIterator<Item = T>) -> Self {
+        if !self.kinds.contains(&kind) {
             self.kinds.push(kind.clone());
         }
-        let wanted =
-            |child: T| Wanted { kind: kind.clone(), config: serde_json::to_value(&child).map_err(Error::from) };
-        self.wanted.extend(children.into_iter().map(wanted));
+        let desired = |child: T| Desired {
+            kind: kind.clone(),
+            meta: name_and_namespace(child.meta()),
+            config: serde_json::to_value(&child).map_err(Error::from),
+        };
+        self.desired.extend(children.into_iter().map(desired));
         self
     }
 }
 
-/// What became of a set of children.
+/// The part of the metadata that decides where a child goes.
+fn name_and_namespace(meta: &ObjectMeta) -> ObjectMeta {
+    ObjectMeta { name: meta.name.clone(), namespace: meta.namespace.clone(), ..ObjectMeta::default() }
+}
+
+/// What [`Context::apply_all`](crate::Context::apply_all) did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Converged {
-    /// How many were made.
+    /// How many children were created.
     pub created: usize,
     /// How many were changed.
     pub updated: usize,
-    /// How many were as wanted already.
+    /// How many were as desired already.
     pub unchanged: usize,
-    /// Those that were no longer wanted: their kind, and which.
+    /// The children that were deleted, because they are no longer desired: kind and key.
     pub pruned: Vec<(String, ObjectKey)>,
 }

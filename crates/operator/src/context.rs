@@ -1,146 +1,195 @@
-//! What a reconcile is given: the object, and everything one does with a cluster, in few words.
+//! What a reconcile is given: the object, and what one does with a cluster. Every method is an edge: it names a Rust type,
+//! and [`Reconciliation`] and [`CachedClient`] do the work for any kind.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use konverge_core::ObjectKey;
 use konverge_runtime::{
-    Adopt, Cause, Condition, Conditions, Error, Object, OtherFields, Owner, OwnerCheck, READY, Record, Result,
-    Severity, StatusUpdate, WriteError,
+    Cause, Condition, Conditions, Object, OtherFields, Patch, Record, Result, Severity, StatusUpdate,
 };
 use kube::Client;
+use kube::core::DynamicObject;
 use serde::Serialize;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 
+use crate::api_kind::ApiKind;
 use crate::builders::Selector;
-use crate::children::{Children, Converged, Wanted};
-use crate::engine::Engine;
-use crate::kind::{Kind, Scope};
-use crate::within::{Absence, Within, no_namespace};
+use crate::cached_client::{CachedClient, DesiredChild};
+use crate::children::{Children, Converged, Desired};
+use crate::kind::Kind;
+use crate::objects::{Objects, Within};
+use crate::reconciliation::Reconciliation;
 
 /// The object that is reconciled, and the cluster around it. Clones are the same.
 ///
-/// Reads of kinds that are watched (everything applied, owned or watched) come from the cache and cost nothing; others
-/// ask the server. Writes are sent only when they would change something.
-pub struct Context<R: Kind>(Arc<Inner<R>>);
+/// **Reads** of kinds that are watched (everything applied, owned, listed or watched) come from the cache and cost no
+/// request; other reads ask the server. A read after a write of this operator sees at least that write. In a cleanup
+/// ([`Operator::on_delete`](crate::Operator::on_delete)) the server is asked where the cache has nothing, because a cleanup
+/// runs once.
+///
+/// **Writes** are sent only if they would change something. A write that fails is an error for `?`: the reconcile is
+/// retried, after a backoff that fits the error.
+pub struct Context<R>(Arc<Inner<R>>);
 
 struct Inner<R> {
     resource: R,
-    object: Arc<Object>,
-    key: ObjectKey,
-    causes: Arc<[Arc<Cause>]>,
-    engine: Arc<Engine>,
-    /// Whether the operator's code set or removed the condition `Ready` in this reconcile: then that is its own.
-    has_said_ready: AtomicBool,
-    /// Whether the object may still adopt others, asked of the server when it first would.
-    check: OwnerCheck,
+    reconciliation: Reconciliation,
 }
 
-impl<R: Kind> Context<R> {
-    /// The context of an object; one that does not read as its type is an error.
-    pub(crate) fn new(engine: Arc<Engine>, object: Arc<Object>, causes: Arc<[Arc<Cause>]>) -> Result<Self> {
+impl<R: DeserializeOwned> Context<R> {
+    /// The context of an object; an object that does not read as `R` is an error.
+    pub(crate) fn new(cached: Arc<CachedClient>, object: Arc<Object>, causes: Arc<[Arc<Cause>]>) -> Result<Self> {
         let resource: R = object.decode()?;
-        let (key, has_said_ready, check) = (object.key(), AtomicBool::new(false), OwnerCheck::default());
-        Ok(Self(Arc::new(Inner { resource, key, object, causes, engine, has_said_ready, check })))
+        Ok(Self(Arc::new(Inner { resource, reconciliation: Reconciliation::new(cached, object, causes) })))
+    }
+}
+
+impl<R> Context<R> {
+    pub(crate) fn reconciliation(&self) -> &Reconciliation {
+        &self.0.reconciliation
     }
 
-    /// The object as this reconcile began with it.
-    pub(crate) fn object(&self) -> &Arc<Object> {
-        &self.0.object
-    }
-
-    /// The object with what was written to it in this reconcile.
-    pub(crate) fn current(&self) -> Arc<Object> {
-        let Inner { engine, object, key, .. } = &*self.0;
-        let current = engine.controller.primary_of(key).get(key).filter(|current| current.uid() == object.uid());
-        current.unwrap_or_else(|| object.clone())
-    }
-
-    /// The generation of the object as this reconcile began with it.
-    pub(crate) fn generation(&self) -> Option<i64> {
-        self.0.object.generation()
-    }
-
-    /// Whether the operator's code set or removed the condition `Ready` in this reconcile.
-    pub(crate) fn has_said_ready(&self) -> bool {
-        self.0.has_said_ready.load(Relaxed)
-    }
-
-    /// Sets a condition that the operator's code did not ask for.
-    pub(crate) async fn report(&self, condition: Condition) -> Result<()> {
-        self.send_status(StatusUpdate::conditions([condition])).await
-    }
-
-    /// Takes away a condition that the operator's code did not ask for.
-    pub(crate) async fn withdraw(&self, type_: &str) -> Result<()> {
-        self.send_status(StatusUpdate { removed: vec![type_.to_owned()], ..StatusUpdate::default() }).await
-    }
-
-    /// The object, as the cache has it.
+    /// The object as this reconcile began with it. Writes of this reconcile, such as a new status, are not in it.
     pub fn resource(&self) -> &R {
         &self.0.resource
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        self.0.key.name()
+        self.reconciliation().key.name()
     }
 
     /// Its namespace; empty for a cluster-scoped object.
     pub fn namespace(&self) -> &str {
-        self.0.key.namespace().unwrap_or_default()
+        self.reconciliation().key.namespace().unwrap_or_default()
     }
 
-    /// The client, for everything else: subresources, kinds that have no type, objects that belong to nobody. What is
-    /// written with it is seen by reads here when the watch brings it, not before.
+    /// Its namespace and name.
+    pub fn key(&self) -> &ObjectKey {
+        &self.reconciliation().key
+    }
+
+    /// A client for everything that this type has no method for: subresources, logs, reviews. Requests of it are counted
+    /// in the metrics. Reads here see what it wrote when the watch brings that, not before.
     pub fn client(&self) -> Client {
-        self.0.engine.client.clone()
+        self.reconciliation().cached.client.clone()
     }
 
-    /// What the operator was given by [`Operator::state`](crate::Operator::state). If it was not, that is an error which
-    /// names the type, and is shown on the object; it is not a panic.
+    /// A value that the controller or the whole operator was given by [`Operator::state`](crate::Operator::state).
+    ///
+    /// A type that was not given is an error which names the type and is shown on the object, not a panic.
     pub fn state<T: Send + Sync + 'static>(&self) -> Result<&T> {
-        self.0.engine.states.get(&self.0.engine.owner.kind)
+        let cached = &self.reconciliation().cached;
+        cached.states.get(|| format!("the operator of {}", cached.kind.name()))
     }
 
-    /// Why this reconcile runs: what happened since the last one, oldest first.
+    /// Why this reconcile runs: what happened since the last one, oldest first. A retry has no causes of its own.
+    ///
+    /// For logs and events. Do not decide by it what to do: causes are merged, and lost when the operator restarts.
     pub fn causes(&self) -> &[Arc<Cause>] {
-        &self.0.causes
+        &self.reconciliation().causes
     }
 
     /// The newest reconciles of this object before this one, oldest first: why each ran, how long it took, how it ended.
+    /// The operator keeps them in memory, for some thousand objects.
     pub fn past_runs(&self) -> Vec<Record> {
-        self.0.engine.controller.history().of(&self.0.key)
+        let Reconciliation { cached, key, .. } = self.reconciliation();
+        cached.controller.history().of(key)
     }
 
-    /// Makes an object look like this: creates it, changes it, or does nothing if it does already. It belongs to the
-    /// reconciled object, goes when that goes, and is put back when somebody else changes it.
+    /// Makes a child look like this by server-side apply: creates it, changes it, or sends nothing if it looks so already.
     ///
-    /// An object that exists and belongs to nobody is taken over, unless the reconciled object is being deleted. That costs
-    /// one read of the reconciled object for each reconcile that takes something over.
+    /// - The child belongs to the reconciled object: Kubernetes deletes it with its owner, and a change of the child
+    ///   reconciles the owner, which puts back what somebody else changed.
+    /// - Fields that were applied before and are no longer given are removed. Fields that others set stay.
+    /// - A child without a namespace goes into that of the reconciled object.
+    /// - An object that exists and belongs to nobody is adopted, unless the reconciled object is being deleted. That costs
+    ///   one read of the reconciled object for each reconcile that adopts something. An object that belongs to another
+    ///   owner is an error.
+    /// - A child in another namespace, or a cluster-scoped child of a namespaced object, is put back as well, but
+    ///   Kubernetes cannot delete it with its owner. Delete it in `on_delete`, with [`Context::within`].
     ///
-    /// What lies in another namespace, or in none while the reconciled object is in one, is put back as well but cannot
-    /// go by itself: Kubernetes knows no such owners. Delete it in `on_delete`, with [`Context::within`].
+    /// The first apply of a kind starts a watch of it, so the operator needs the rules that
+    /// [`Operator::owns`](crate::Operator::owns) declares. The answer is the child as the server has it.
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Shop", namespaced)]
+    /// # pub struct ShopSpec { image: String }
+    /// async fn reconcile(ctx: Context<Shop>) -> Result<Action> {
+    ///     let container = Container::new("shop").image(&ctx.resource().spec.image).port(8080);
+    ///     let shop = ctx.apply(Deployment::new(ctx.name()).container(container)).await?;
+    ///     if shop.ready_replicas() == 0 {
+    ///         ctx.set_condition(Condition::no(READY, "Starting", "no replica is ready yet")).await?;
+    ///     }
+    ///     Ok(Action::await_change())
+    /// }
+    /// ```
     pub async fn apply<T: Kind>(&self, desired: T) -> Result<T> {
-        let ObjectMeta { name, namespace, .. } = desired.meta();
-        let key = self.place(&T::kind(&()), T::scope(), name.as_deref(), namespace.as_deref())?;
-        self.0.engine.apply((&self.owner(), self.adopt()?), &key, &desired).await
+        self.here().objects::<T>().apply(desired).await
     }
 
-    /// An object that is made once and then left alone: a generated password, a certificate, data that users fill in.
-    /// Answers with the object as it is, whoever made it; what is given here counts only if there is none.
+    /// The same as [`Context::apply`] for an object that belongs to nobody: it stays when the reconciled object goes.
     ///
-    /// What is made here belongs to the reconciled object like what is applied, so it goes with it, and is made anew if
-    /// somebody deletes it. What was there before, as a Secret that a user brings along, stays its maker's: it does not go
-    /// with the object, and its change or deletion wakes nobody, unless
-    /// [`Operator::refers_to`](crate::Operator::refers_to) names it.
+    /// Use it for what several objects share, such as a namespace or a role that must outlive them. Nothing is adopted, and
+    /// an owner that the object has stays, unless this operator applied that owner before. A change of the object by
+    /// somebody else reconciles nobody: it is put back by the next reconcile, which
+    /// [`Operator::watches`](crate::Operator::watches) can ask for.
     ///
-    /// Nothing in it is ever changed or put back. Of two that make it at the same time one is first; the other's
-    /// reconcile is tried again, and gets what the first has made. Like [`Context::apply`] it watches the kind: the rules
-    /// for it are those of [`Operator::owns`](crate::Operator::owns).
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Tenant", namespaced)]
+    /// # pub struct TenantSpec { team: String }
+    /// async fn reconcile(ctx: Context<Tenant>) -> Result<Action> {
+    ///     // Other tenants of the team use it, too.
+    ///     ctx.apply_unowned(ServiceAccount::new(&ctx.resource().spec.team)).await?;
+    ///     Ok(Action::await_change())
+    /// }
+    /// ```
+    pub async fn apply_unowned<T: Kind>(&self, desired: T) -> Result<T> {
+        self.here().objects::<T>().apply_unowned(desired).await
+    }
+
+    /// Creates a child that must not exist yet, and answers with it. If it exists, that is a conflict: the reconcile is
+    /// retried at once.
+    ///
+    /// Use it for objects that cannot be changed afterwards, or with `generateName`, where the server makes up the name.
+    /// For all others [`Context::apply`] and [`Context::create_once`] are safer, because a reconcile may run again at any
+    /// point: if the answer to a create is lost, the next reconcile cannot know the generated name. Give such objects a
+    /// label to find them by, and look with [`Context::list_by`] before you create another.
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Backup", namespaced)]
+    /// # pub struct BackupSpec { image: String }
+    /// async fn reconcile(ctx: Context<Backup>) -> Result<Action> {
+    ///     if ctx.list_by::<Job>(Selector::new().insert("backup", ctx.name())).await?.is_empty() {
+    ///         let container = Container::new("backup").image(&ctx.resource().spec.image);
+    ///         let job = Job::new("").container(container).label("backup", ctx.name());
+    ///         ctx.create(job.patch(|job| job.metadata.generate_name = Some(format!("{}-", ctx.name())))).await?;
+    ///     }
+    ///     Ok(Action::await_change())
+    /// }
+    /// ```
+    pub async fn create<T: Kind>(&self, object: T) -> Result<T> {
+        self.here().objects::<T>().create(object).await
+    }
+
+    /// Creates a child unless it exists, and never changes it afterwards: a generated password, a certificate, data that
+    /// users fill in. Answers with the object as it is, whoever created it; the argument counts only if there was none.
+    ///
+    /// - A child that this creates belongs to the reconciled object: it is deleted with it, and created anew if somebody
+    ///   deletes it.
+    /// - An object that was there before, such as a Secret that a user brings along, stays its creator's. It is not
+    ///   deleted with the reconciled object, and its changes reconcile nobody, unless
+    ///   [`Operator::refers_to`](crate::Operator::refers_to) names it.
+    /// - If two reconciles create it at the same time, the server takes one; the other is retried and reads that one.
+    ///
+    /// Like [`Context::apply`] it watches the kind; the rules are those of [`Operator::owns`](crate::Operator::owns).
     ///
     /// ```
     /// # use konverge::prelude::*;
@@ -155,13 +204,44 @@ impl<R: Kind> Context<R> {
     ///     Ok(Action::await_change())
     /// }
     /// ```
-    pub async fn create_once<T: Kind>(&self, wanted: T) -> Result<T> {
-        let ObjectMeta { name, namespace, .. } = wanted.meta();
-        let key = self.place(&T::kind(&()), T::scope(), name.as_deref(), namespace.as_deref())?;
-        self.0.engine.create_once(&self.owner(), &key, &wanted).await
+    pub async fn create_once<T: Kind>(&self, object: T) -> Result<T> {
+        self.here().objects::<T>().create_once(object).await
     }
 
-    /// Makes all children look like this, and deletes those of before that are no longer among them.
+    /// Changes some fields of an object in this namespace that somebody else manages, and answers with the object.
+    ///
+    /// A patch says what it expects to find, so that it cannot undo what somebody else wrote meanwhile:
+    /// [`Patch::Merge`] names the resource version it was made for, [`Patch::Json`] brings `test` operations of its own. If
+    /// the object is different by now, that is a conflict, and the reconcile is retried with the object as it is then. An
+    /// object that is not there is an error. The operator needs the rule `patch`.
+    ///
+    /// For children [`Context::apply`] is better: it also removes what is no longer wanted.
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # use konverge::Patch;
+    /// # use konverge::serde_json::json;
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Pause", namespaced)]
+    /// # pub struct PauseSpec { deployment: String }
+    /// async fn reconcile(ctx: Context<Pause>) -> Result<Action> {
+    ///     let name = &ctx.resource().spec.deployment;
+    ///     if let Some(found) = ctx.get::<Deployment>(name).await? {
+    ///         let resource_version = found.inner().metadata.resource_version.clone().unwrap_or_default();
+    ///         let patch = Patch::Merge { patch: json!({"spec": {"paused": true}}), resource_version };
+    ///         ctx.patch::<Deployment>(name, patch).await?;
+    ///     }
+    ///     Ok(Action::await_change())
+    /// }
+    /// ```
+    pub async fn patch<T: Kind>(&self, name: &str, patch: Patch) -> Result<T> {
+        self.here().patch(name, patch).await
+    }
+
+    /// Applies a set of children, and deletes those that were in the set before and no longer are.
+    ///
+    /// All children are applied before the first is deleted. If one cannot be applied, the others still are, nothing is
+    /// deleted, and the error is returned.
     ///
     /// ```
     /// # use konverge::prelude::*;
@@ -174,7 +254,7 @@ impl<R: Kind> Context<R> {
     ///     let children = Children::new()
     ///         .add(Deployment::new(ctx.name()).container(Container::new("shop").image(&shop.image)))
     ///         .add(Service::new(ctx.name()).port(80, 8080))
-    ///         // Without a host there is no Ingress, and one from before goes.
+    ///         // Without a host there is no Ingress, and an Ingress from before is deleted.
     ///         .maybe(shop.host.as_ref().map(|host| {
     ///             Ingress::new(ctx.name()).rule(IngressRule::new().host(host).path("/", ctx.name(), 80))
     ///         }));
@@ -183,22 +263,25 @@ impl<R: Kind> Context<R> {
     /// }
     /// ```
     pub async fn apply_all(&self, children: Children) -> Result<Converged> {
-        let Children { set, wanted, kinds } = children;
-        let mut placed = Vec::with_capacity(wanted.len());
-        for Wanted { kind, config } in wanted {
+        let reconciliation = self.reconciliation();
+        let Children { set, desired, kinds } = children;
+        let mut placed = Vec::with_capacity(desired.len());
+        for Desired { kind, meta, config } in desired {
             let mut config = config?;
-            let text = |field: &str| config["metadata"][field].as_str();
-            let key = self.place(&kind.api.kind, kind.scope, text("name"), text("namespace"))?;
+            let key = reconciliation.key_of(&kind, reconciliation.key.namespace(), &meta)?;
             if let Some(namespace) = key.namespace() {
                 config["metadata"]["namespace"] = namespace.into();
             }
-            placed.push((kind, key, config));
+            placed.push(DesiredChild { kind, key, config });
         }
-        self.0.engine.apply_all((&self.owner(), self.adopt()?), &set, &kinds, placed).await
+        let owner = (&reconciliation.owner(), reconciliation.adopt()?);
+        reconciliation.cached.apply_all(owner, &set, &kinds, placed).await
     }
 
-    /// Deletes an object in this namespace; that there is none is fine. In a cleanup the server is asked if the cache has
-    /// none: a write whose answer was lost may have come through after all.
+    /// Deletes an object in this namespace; that there is none is fine. Its own children are deleted in the background.
+    ///
+    /// In a cleanup the server is asked if the cache has no such object: a write whose answer was lost may have come
+    /// through after all.
     pub async fn delete<T: Kind>(&self, name: &str) -> Result<()> {
         self.here().delete::<T>(name).await
     }
@@ -209,38 +292,65 @@ impl<R: Kind> Context<R> {
     }
 
     /// The objects of a kind in this namespace; for a cluster-scoped object, in all namespaces. The kind is watched from
-    /// now on. In a cleanup the server is asked: a write whose answer was lost may have come through after all.
+    /// now on, so that the next list costs no request. In a cleanup the server is asked: a write whose answer was lost may
+    /// have come through after all.
     pub async fn list<T: Kind>(&self) -> Result<Vec<T>> {
         self.here().list().await
     }
 
-    /// Those that [`Context::list`] lists and that have these labels.
+    /// The objects of a kind in this namespace that have these labels; otherwise like [`Context::list`].
     pub async fn list_by<T: Kind>(&self, selector: Selector) -> Result<Vec<T>> {
         self.here().list_by(selector).await
     }
 
-    /// The objects of a kind in this namespace that an index finds under a value: see [`Operator::index`](crate::Operator::index).
+    /// The objects of a kind in this namespace that an index finds under a value: see
+    /// [`Operator::index`](crate::Operator::index).
     pub async fn list_by_index<T: Kind>(&self, index: &str, value: &str) -> Result<Vec<T>> {
         self.here().list_by_index(index, value).await
     }
 
-    /// Another namespace, to read and delete in: `ctx.within("kube-system").get::<ConfigMap>("kube-root-ca.crt")`. To apply
-    /// something there, give it that namespace.
+    /// Another namespace, to read, patch and delete in: `ctx.within("kube-system").get::<ConfigMap>("kube-root-ca.crt")`. To
+    /// apply an object there, give the object that namespace.
     pub fn within<'a>(&'a self, namespace: &'a str) -> Within<'a> {
-        Within::new(&self.0.engine, Some(namespace), self.absence())
+        Within::new(self.reconciliation(), Some(namespace))
     }
 
-    /// All namespaces that the operator looks at, to list in.
+    /// All namespaces that the operator watches, to list in.
     pub fn everywhere(&self) -> Within<'_> {
-        Within::new(&self.0.engine, None, self.absence())
+        Within::new(self.reconciliation(), None)
     }
 
-    /// Says what is true of the object now. What is not mentioned goes, but for conditions; what is so already is not
-    /// written.
+    /// The objects of a kind that is known only at run time, in this namespace: read, applied, created, patched and deleted
+    /// with the guarantees of the methods of the same names here.
     ///
-    /// Two fields of a status are filled by the framework. `observedGeneration`, if the status has it and it is not set or
-    /// is as it was read, is the generation that was reconciled. `conditions: Vec<Condition>` may be left empty: conditions stay until they are
-    /// set or removed, and those that are given get their time and generation.
+    /// Declare the kind with [`Operator::owns_dynamic`](crate::Operator::owns_dynamic) if children of it are applied, so
+    /// that the operator's rules have it.
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # use konverge::serde_json::json;
+    /// # use konverge::Scope;
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Site", namespaced)]
+    /// # pub struct SiteSpec { host: String }
+    /// async fn reconcile(ctx: Context<Site>) -> Result<Action> {
+    ///     let certificates = ApiKind::new("cert-manager.io/v1", "Certificate", "certificates", Scope::Namespaced);
+    ///     let spec = json!({"spec": {"dnsNames": [ctx.resource().spec.host], "secretName": ctx.name()}});
+    ///     let certificate = DynamicObject::new(ctx.name(), certificates.resource()).data(spec);
+    ///     ctx.dynamic(&certificates).apply(certificate).await?;
+    ///     Ok(Action::await_change())
+    /// }
+    /// ```
+    pub fn dynamic(&self, kind: &ApiKind) -> Objects<'_, DynamicObject> {
+        self.here().dynamic(kind)
+    }
+
+    /// Replaces the status of the object. Fields that are not given are removed, except conditions. If the object has this
+    /// status already, nothing is sent.
+    ///
+    /// The framework fills two fields. `observedGeneration`, if the status has that field and it is unset or as it was
+    /// read, becomes the generation that was reconciled. `conditions: Vec<Condition>` may be left empty: conditions stay
+    /// until they are set or removed, and those that are given get their times and generation.
     ///
     /// ```
     /// # use konverge::prelude::*;
@@ -261,13 +371,13 @@ impl<R: Kind> Context<R> {
     /// }
     /// ```
     pub async fn set_status<S: Serialize>(&self, status: S) -> Result<()> {
-        let fields = self.fields_of(status)?;
-        self.write_status(StatusUpdate::fields(fields, OtherFields::Go)).await
+        let fields = self.reconciliation().status_fields(status)?;
+        self.reconciliation().write_status(StatusUpdate::fields(fields, OtherFields::Go)).await
     }
 
-    /// The conditions of the object, as the cache has them.
+    /// The conditions of the object as this reconcile began with it.
     pub fn conditions(&self) -> Conditions {
-        Conditions::of(&self.0.object.value())
+        Conditions::of(&self.reconciliation().object.value())
     }
 
     /// Sets one condition and leaves the others. Its transition time moves only when its status does.
@@ -277,7 +387,7 @@ impl<R: Kind> Context<R> {
 
     /// Sets several conditions by one write, and leaves the others.
     pub async fn set_conditions(&self, conditions: impl IntoIterator<Item = Condition>) -> Result<()> {
-        self.write_status(StatusUpdate::conditions(conditions)).await
+        self.reconciliation().write_status(StatusUpdate::conditions(conditions)).await
     }
 
     /// [`Context::set_status`] and [`Context::set_conditions`] by one write: nobody sees the one without the other.
@@ -302,128 +412,52 @@ impl<R: Kind> Context<R> {
         status: S,
         conditions: impl IntoIterator<Item = Condition>,
     ) -> Result<()> {
-        let fields = self.fields_of(status)?;
+        let fields = self.reconciliation().status_fields(status)?;
         let conditions = conditions.into_iter().collect();
-        self.write_status(StatusUpdate { fields, conditions, others: OtherFields::Go, ..StatusUpdate::default() }).await
+        let update = StatusUpdate { fields, conditions, others: OtherFields::Go, ..StatusUpdate::default() };
+        self.reconciliation().write_status(update).await
     }
 
-    /// Takes a condition away; that there is none is fine.
+    /// Removes a condition; that there is none is fine.
     pub async fn remove_condition(&self, type_: impl Into<String>) -> Result<()> {
-        self.write_status(StatusUpdate { removed: vec![type_.into()], ..StatusUpdate::default() }).await
+        let update = StatusUpdate { removed: vec![type_.into()], ..StatusUpdate::default() };
+        self.reconciliation().write_status(update).await
     }
 
-    /// Records that something happened, for `kubectl describe`. Repetitions are counted, not repeated.
+    /// Records that something happened to the object, as a Kubernetes Event that `kubectl describe` shows.
+    ///
+    /// Events are written in the background: this returns at once, repetitions are counted instead of repeated, and while
+    /// the server is away events may be lost.
     pub async fn event(&self, reason: impl Into<String>, message: impl Into<String>) -> Result<()> {
         self.record(Severity::Info, reason, message)
     }
 
-    /// Records that something needs attention.
+    /// Records that something needs attention, as an Event of the type `Warning`.
     pub async fn warning(&self, reason: impl Into<String>, message: impl Into<String>) -> Result<()> {
         self.record(Severity::Warning, reason, message)
     }
 
     /// Records an event of any severity.
     pub fn record(&self, severity: Severity, reason: impl Into<String>, message: impl Into<String>) -> Result<()> {
-        self.0.engine.record(&self.0.object, severity, reason, message)
-    }
-
-    /// A status as JSON, with the generation that it is about, if it has a place for that.
-    fn fields_of(&self, status: impl Serialize) -> Result<Value> {
-        const GENERATION: &str = "observedGeneration";
-        let mut fields = serde_json::to_value(status)?;
-        if let (Some(generation), Some(all)) = (self.generation(), fields.as_object_mut()) {
-            // What the object said when this reconcile read it came along with the rest of its status.
-            let read = self.0.object.pointer("/status/observedGeneration").and_then(|text| text.parse::<i64>().ok());
-            let is_unset = |given: &Value| given.is_null() || given == 0 || read.is_some() && given.as_i64() == read;
-            let is_unset = all.get(GENERATION).is_none_or(is_unset);
-            if is_unset && (self.0.engine.observes_generation || all.contains_key(GENERATION)) {
-                all.insert(GENERATION.to_owned(), generation.into());
-            }
-        }
-        Ok(fields)
-    }
-
-    async fn write_status(&self, update: StatusUpdate) -> Result<()> {
-        if says_ready(&update) {
-            self.0.has_said_ready.store(true, Relaxed);
-        }
-        self.send_status(update).await
-    }
-
-    async fn send_status(&self, update: StatusUpdate) -> Result<()> {
-        let Inner { engine, object, .. } = &*self.0;
-        // What was written earlier in this reconcile counts as well; but what is said is about what was reconciled.
-        let current = self.current();
-        let update = StatusUpdate { observed: object.generation(), ..update };
-        if let Some(written) = engine.writer.set_status(&engine.owner, &current, &update, Timestamp::now()).await? {
-            engine.wrote(&engine.owner, &written)?;
-        }
-        Ok(())
-    }
-
-    /// The reconciled object as an owner.
-    fn owner(&self) -> Owner {
-        let Inner { engine, object, key, .. } = &*self.0;
-        let (api_version, kind) = (engine.owner.api_version.clone(), engine.owner.kind.clone());
-        Owner { api_version, kind, key: key.clone(), uid: object.uid().to_owned() }
-    }
-
-    /// Whether what exists already may be taken over. Nothing at all may be applied by a reconcile during which the object
-    /// began to go: only its cleanup knows what is still to be made.
-    fn adopt(&self) -> Result<Adopt<'_>> {
-        let Inner { engine, object, key, check, .. } = &*self.0;
-        if object.is_terminating() {
-            return Ok(Adopt::Never);
-        }
-        if self.current().is_terminating() {
-            let kind = &engine.owner.kind;
-            let message =
-                format!("{kind} {key} is being deleted since this reconcile began, so nothing is applied for it");
-            return Err(WriteError::Conflict { message, fields: Vec::new() }.into());
-        }
-        Ok(Adopt::IfAlive { api: &engine.owner, check })
-    }
-
-    /// Where an object belongs that says so, or not: then it goes into this namespace.
-    fn place(&self, kind: &str, scope: Scope, name: Option<&str>, namespace: Option<&str>) -> Result<ObjectKey> {
-        let is_said = |text: &&str| !text.is_empty();
-        let Some(name) = name.filter(is_said) else {
-            return Err(Error::permanent(format!("a {kind} has to have a name; give it one")));
-        };
-        let namespace = match (scope, namespace.filter(is_said).or(self.0.key.namespace())) {
-            (Scope::Cluster, _) => None,
-            (Scope::Namespaced, Some(namespace)) => Some(namespace),
-            (Scope::Namespaced, None) => return Err(no_namespace(kind, name)),
-        };
-        Ok(ObjectKey::new(namespace, name))
+        let Reconciliation { cached, object, .. } = self.reconciliation();
+        cached.record(object, severity, reason, message)
     }
 
     fn here(&self) -> Within<'_> {
-        Within::new(&self.0.engine, self.0.key.namespace(), self.absence())
-    }
-
-    /// A cleanup is done once, so it does not take a cache's word for it that something is not there.
-    fn absence(&self) -> Absence {
-        if self.0.object.is_terminating() { Absence::Doubted } else { Absence::Believed }
+        let reconciliation = self.reconciliation();
+        Within::new(reconciliation, reconciliation.key.namespace())
     }
 }
 
-/// Whether an update is about the condition `Ready`.
-fn says_ready(update: &StatusUpdate) -> bool {
-    let given = update.fields["conditions"].as_array().into_iter().flatten();
-    update.conditions.iter().any(|condition| condition.type_ == READY)
-        || update.removed.iter().any(|type_| type_ == READY)
-        || given.into_iter().any(|condition| condition["type"] == READY)
-}
-
-impl<R: Kind> Clone for Context<R> {
+impl<R> Clone for Context<R> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<R: Kind> fmt::Debug for Context<R> {
+impl<R> fmt::Debug for Context<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("kind", &self.0.engine.owner.kind).field("key", &self.0.key).finish()
+        let Reconciliation { cached, key, .. } = self.reconciliation();
+        f.debug_struct("Context").field("kind", &cached.kind.name()).field("key", key).finish()
     }
 }

@@ -1,23 +1,23 @@
-//! What objects can be found by. In: a function that says under which values an object is found. Out: those that a cache has
-//! under a value, without a look at all of them.
+//! Indexes over caches. In: a function from an object to the values it is found under. Out: the objects that a cache has
+//! under a value, without a scan of all of them.
 
-use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use konverge_runtime::{Cache, Error, Object, Result};
+use serde::de::DeserializeOwned;
 
-use crate::kind::Kind;
+use crate::api_kind::ApiKind;
 
-/// The indexes of an operator: of each kind, by the name that the user gave it.
+/// The indexes of a controller, by kind and by the name that the user gave.
 #[derive(Clone, Default)]
-pub(crate) struct Indexes(HashMap<(TypeId, String), Index>);
+pub(crate) struct Indexes(HashMap<(ApiKind, String), Index>);
 
-/// What objects of a kind can be found by.
+/// One index.
 #[derive(Clone)]
 pub(crate) struct Index {
-    /// What it is called in caches, which others use too: no two are called the same.
+    /// Its name in caches. Controllers share caches, so the name is unique in the process.
     id: String,
     values: Values,
 }
@@ -25,14 +25,13 @@ pub(crate) struct Index {
 type Values = Arc<dyn Fn(&Object) -> Vec<String> + Send + Sync>;
 
 impl Indexes {
-    pub fn add<T: Kind>(&mut self, name: String, index: Index) {
-        self.0.insert((TypeId::of::<T>(), name), index);
+    pub fn add(&mut self, kind: ApiKind, name: String, index: Index) {
+        self.0.insert((kind, name), index);
     }
 
-    pub fn of<T: Kind>(&self, name: &str) -> Result<&Index> {
-        let found = self.0.get(&(TypeId::of::<T>(), name.to_owned()));
-        found.ok_or_else(|| {
-            let kind = T::kind(&());
+    pub fn get(&self, kind: &ApiKind, name: &str) -> Result<&Index> {
+        self.0.get(&(kind.clone(), name.to_owned())).ok_or_else(|| {
+            let kind = kind.name();
             Error::permanent(format!(
                 "there is no index {name:?} of {kind}; give the operator one with .index({name:?}, |object: &{kind}| …)"
             ))
@@ -41,10 +40,15 @@ impl Indexes {
 }
 
 impl Index {
-    /// Under which values each object is found. One that does not parse is found under none; the watch has reported it.
-    pub fn new<T: Kind>(values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static) -> Self {
+    /// An index by a function of the decoded object. An object that does not decode has no values; the watch has reported
+    /// it.
+    pub fn new<T: DeserializeOwned>(values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static) -> Self {
+        Self::over(move |object| object.decode().map(|object| values(&object)).unwrap_or_default())
+    }
+
+    /// An index by a function of the object as the cache has it.
+    pub fn over(values: impl Fn(&Object) -> Vec<String> + Send + Sync + 'static) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let values = move |object: &Object| object.decode().map(|object| values(&object)).unwrap_or_default();
         Self { id: format!("konverge/{}", NEXT.fetch_add(1, Relaxed)), values: Arc::new(values) }
     }
 

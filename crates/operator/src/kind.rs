@@ -1,4 +1,4 @@
-//! What the API knows of a Rust type: one trait for builders, for kinds of the user's own and for published types.
+//! Rust types of Kubernetes objects: one trait for builders, for the user's own kinds and for published types.
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -10,10 +10,11 @@ use serde::de::DeserializeOwned;
 use std::any::TypeId;
 use std::fmt::Debug;
 
-/// A type whose values are objects of one kind: they can be applied, read, listed, watched and deleted.
+/// A Rust type for the objects of one kind: they can be applied, read, listed, watched and deleted.
 ///
-/// Builders are, everything with `#[derive(CustomResource)]` is, and so are the types of `k8s-openapi`. A type that
-/// another derive made becomes one by `impl Kind for Theirs {}`.
+/// Builders implement it, types with `#[derive(CustomResource)]` do, and so do the types of `k8s-openapi`. A type that kube's
+/// own derive made becomes a kind by `impl Kind for Theirs {}`. For kinds without a Rust type there is
+/// [`ApiKind`](crate::ApiKind).
 ///
 /// ```
 /// use konverge::prelude::*;
@@ -25,7 +26,7 @@ use std::fmt::Debug;
 pub trait Kind:
     Resource<DynamicType = (), Scope: 'static> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync + 'static
 {
-    /// Its group, version and kind.
+    /// The group, version and kind.
     fn group_version_kind() -> GroupVersionKind {
         GroupVersionKind {
             group: Self::group(&()).into_owned(),
@@ -34,12 +35,12 @@ pub trait Kind:
         }
     }
 
-    /// How the client finds it.
+    /// The resource under which kube's own client finds objects of the kind.
     fn resource() -> ApiResource {
         ApiResource::erase::<Self>(&())
     }
 
-    /// Whether its objects live in namespaces.
+    /// Whether objects of the kind live in namespaces.
     fn scope() -> Scope {
         if TypeId::of::<Self::Scope>() == TypeId::of::<NamespaceResourceScope>() {
             Scope::Namespaced
@@ -48,13 +49,13 @@ pub trait Kind:
         }
     }
 
-    /// Its namespace and name. What is to be applied and names no namespace goes where its owner is.
+    /// The namespace and name of this object. A child that is applied without a namespace goes into its owner's.
     fn key(&self) -> ObjectKey {
         let meta = self.meta();
         ObjectKey::new(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default())
     }
 
-    /// Its CRD, if it is a custom resource that knows its schema: what `--print-crds` prints.
+    /// The CRD of the kind, if it is a custom resource whose type knows its schema: what `--print-crds` prints.
     fn definition() -> Option<CustomResourceDefinition> {
         None
     }
@@ -69,7 +70,7 @@ pub enum Scope {
     Cluster,
 }
 
-/// The published types.
+/// The types of `k8s-openapi`.
 impl<K> Kind for K where
     K: k8s_openapi::Resource
         + Resource<DynamicType = (), Scope: 'static>

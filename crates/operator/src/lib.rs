@@ -2,16 +2,17 @@
 //!
 //! ```text
 //! prelude      everything an operator is written with
-//! operator     a function for each kind, and the life around it
-//! context      what a reconcile is given: the object, and the cluster around it (within: other namespaces);
-//!              children are a set of what it applies
-//! state        what reconciles share besides the cluster
-//! watching     what is watched besides the objects themselves; index: what they are found by
+//! operator     the process: settings, client, lifecycle, background tasks, and its controllers
+//! controller   one kind: the user's functions, what triggers them, and what surrounds each call of them
+//!              (watch, references, index, predicate: what triggers it; state: what reconciles share)
+//! context      what a reconcile is given: the object, and the cluster around it; objects: a kind known only at run time;
+//!              children: a set that is applied and pruned as one
+//! reconciliation, cached_client   behind the context: one reconcile, and reads and writes for any kind
+//! kind         what the API knows of a Rust type; api_kind: the same as a value
 //! derives      CustomResource, Serialize, Deserialize, JsonSchema: a kind of one's own
-//! kind         what the API knows of a Rust type
 //! definition   what `#[kube(..)]` says → a CRD; structural makes its schema one that Kubernetes accepts
 //! builders     Deployment, Service, … as few words
-//! rules        what an operator has to be allowed, from what it declares and does
+//! rules        the RBAC rules that an operator needs, from what it declares and does
 //! testing      one reconcile at a time, for `konverge-testkit` and other test kits
 //! settings     from code, flags, environment and a file; metrics, probes and log to see it run
 //! ```
@@ -46,16 +47,25 @@ extern crate self as konverge;
 
 pub mod prelude;
 
+mod operator;
+
+mod controller;
+mod index;
+mod predicate;
+mod references;
+mod state;
+mod watch;
+
+mod cached_client;
 mod children;
 mod context;
-mod engine;
-mod index;
-mod operator;
-mod state;
-pub mod testing;
-mod watching;
-mod within;
+mod objects;
+mod reconciliation;
 
+mod test_reconciler;
+pub mod testing;
+
+mod api_kind;
 pub mod builders;
 mod definition;
 mod derives;
@@ -70,34 +80,37 @@ mod rules;
 mod settings;
 mod signal;
 
+pub use api_kind::ApiKind;
 pub use children::{Children, Converged};
 pub use context::Context;
+pub use controller::{Controller, IntoAction, KeySender, KeyStream, key_channel};
 pub use kind::{Kind, Scope};
 pub use konverge_core::{FieldError, FieldPath, ObjectKey};
 pub use konverge_macros::types;
 pub use konverge_runtime::{
     Action, Cause, ClientLayers, Condition, ConditionStatus, Conditions, DEGRADED, Error, Event, EventLog, EventReader,
-    FieldErrors, HistoryFilter, PROGRESSING, Predicate, READY, Record, Recorded, RequestInfo, RequestMeter, Result,
+    FieldErrors, HistoryFilter, PROGRESSING, Patch, READY, Record, Recorded, RequestInfo, RequestMeter, Result,
     Severity, Subject, Verb, Verdict, What, WriteError, WriteGate, WriteOutcome, WriteRefused,
 };
 pub use log::{Logging, LossyStderr, start_logging};
 pub use metrics::{
     Buckets, Busy, Cached, ControllerMetrics, Counter, Gauge, Histogram, KindMetrics, Labelled, METRICS_CONTENT_TYPE,
-    MetricError, Metrics, Outcome, Timer, WorkerMetrics,
+    MetricError, Metrics, ReconcileResult, Timer, WorkerMetrics,
 };
-pub use operator::{IntoAction, Operator};
+pub use objects::{Objects, Within};
+pub use operator::{BackgroundTask, Operator, Process};
+pub use predicate::Predicate;
 pub use probes::{Health, HealthCheck, Probes, ProbesError};
 pub use rules::Rules;
 pub use settings::{
     BackoffSettings, BindAddress, ClusterError, ControllerOverrides, ControllerSettings, Flags, HealthSettings, Loaded,
     Loader, LogFormat, LoggingSettings, MetricsSettings, Print, RateLimitSettings, Settings, SettingsError, Source,
 };
-pub use watching::Watch;
-pub use within::Within;
+pub use watch::Watch;
 
 // For what has no word of its own here: the types behind builders, the client, serde's and schemars' own derives, and the
 // log: `konverge::tracing::info!(…)`.
-pub use {k8s_openapi, kube, schemars, serde, serde_json, tracing};
+pub use {http, jiff, k8s_openapi, kube, schemars, serde, serde_json, tracing};
 
 /// What the derives write. Not for people: it changes with them.
 #[doc(hidden)]

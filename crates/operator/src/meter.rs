@@ -1,11 +1,11 @@
-//! The engine's work as metrics. In: what the engine tells. Out: counts under the names that dashboards know.
+//! The engine's work as metrics. In: calls of the engine. Out: counts under the names that dashboards know.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use konverge_runtime::{Meter, QueueStats, RequestMeter, Verdict, WorkerMeter};
 
-use crate::metrics::{ControllerMetrics, Metrics, Outcome, WorkerMetrics};
+use crate::metrics::{ControllerMetrics, Metrics, ReconcileResult, WorkerMetrics};
 use crate::probes::HealthCheck;
 
 /// One controller's metrics, and its readiness if somebody asks for that.
@@ -16,8 +16,8 @@ pub(crate) struct ControllerMeter {
 }
 
 impl Metrics {
-    /// Counts the work of a controller of the engine under this name: for controllers that are not made by
-    /// [`Operator`](crate::Operator).
+    /// Counts the work of a controller of the engine under this name: for controllers that were not made as
+    /// [`Controller`](crate::Controller).
     pub fn meter(&self, name: &str) -> Arc<dyn Meter> {
         Arc::new(ControllerMeter { metrics: self.controller(name), ready: None })
     }
@@ -80,14 +80,14 @@ impl WorkerMeter for OneWorker {
     }
 }
 
-fn outcome(verdict: &Verdict) -> Option<Outcome> {
+fn outcome(verdict: &Verdict) -> Option<ReconcileResult> {
     Some(match verdict {
-        Verdict::Success => Outcome::Success,
-        Verdict::Requeued => Outcome::RequeueAfter,
-        Verdict::Failed { retried: true, .. } => Outcome::Error,
-        Verdict::Failed { retried: false, .. } => Outcome::TerminalError,
-        Verdict::TimedOut => Outcome::Timeout,
-        Verdict::Panicked { .. } => Outcome::Panic,
+        Verdict::Success => ReconcileResult::Success,
+        Verdict::Requeued => ReconcileResult::RequeueAfter,
+        Verdict::Failed { retried: true, .. } => ReconcileResult::Error,
+        Verdict::Failed { retried: false, .. } => ReconcileResult::TerminalError,
+        Verdict::TimedOut => ReconcileResult::Timeout,
+        Verdict::Panicked { .. } => ReconcileResult::Panic,
         Verdict::GaveUp { last, .. } => return outcome(last),
         Verdict::Cut => return None,
     })
@@ -103,15 +103,15 @@ mod tests {
         let gave_up = |last| Verdict::GaveUp { attempts: 4, last: Box::new(last) };
         let panicked = || Verdict::Panicked { message: "no".into() };
         for (verdict, expect) in [
-            (Verdict::Success, Some(Outcome::Success)),
-            (Verdict::Requeued, Some(Outcome::RequeueAfter)),
-            (failed(true), Some(Outcome::Error)),
-            (failed(false), Some(Outcome::TerminalError)),
-            (Verdict::TimedOut, Some(Outcome::Timeout)),
-            (panicked(), Some(Outcome::Panic)),
-            (gave_up(failed(false)), Some(Outcome::TerminalError)),
-            (gave_up(Verdict::TimedOut), Some(Outcome::Timeout)),
-            (gave_up(panicked()), Some(Outcome::Panic)),
+            (Verdict::Success, Some(ReconcileResult::Success)),
+            (Verdict::Requeued, Some(ReconcileResult::RequeueAfter)),
+            (failed(true), Some(ReconcileResult::Error)),
+            (failed(false), Some(ReconcileResult::TerminalError)),
+            (Verdict::TimedOut, Some(ReconcileResult::Timeout)),
+            (panicked(), Some(ReconcileResult::Panic)),
+            (gave_up(failed(false)), Some(ReconcileResult::TerminalError)),
+            (gave_up(Verdict::TimedOut), Some(ReconcileResult::Timeout)),
+            (gave_up(panicked()), Some(ReconcileResult::Panic)),
             // Neither an error nor a timeout: nobody is to be woken at night because an operator was updated.
             (Verdict::Cut, None),
         ] {

@@ -1,6 +1,5 @@
-//! What an operator tells Prometheus. In: what the engine did, and what users count themselves. Out: one page in the
-//! text format. Counting is a few atomic additions on handles that were looked up before; all else happens when
-//! somebody asks for the page.
+//! Metrics for Prometheus. In: what the engine did, and what users count themselves. Out: one page in the text format. Counting is
+//! a few atomic additions on handles that were looked up before; all else happens when the page is made.
 //!
 //! ```text
 //!   controller  reconciles, workers, queue     ┐
@@ -34,7 +33,7 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-pub use controller::{Busy, ControllerMetrics, Outcome, WorkerMetrics};
+pub use controller::{Busy, ControllerMetrics, ReconcileResult, WorkerMetrics};
 pub use custom::{Buckets, Counter, Gauge, Histogram, Labelled, Timer};
 pub use kind::{Cached, KindMetrics};
 pub use name::MetricError;
@@ -47,7 +46,8 @@ use requests::Requests;
 /// The media type of [`Metrics::page`].
 pub const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Everything that is measured in an operator. Cheap to clone; all clones are the same.
+/// The metrics of an operator: those of the framework under controller-runtime's names, and the user's own. Cheap to clone; all
+/// clones are the same.
 ///
 /// ```
 /// use konverge::Metrics;
@@ -156,7 +156,7 @@ impl Metrics {
         self.0.engine.events[severity as usize].fetch_add(1, Relaxed);
     }
 
-    /// A request to the API server ended after so long: with this status, or with none if it never got an answer.
+    /// A request to the API server ended after `took`, with this status, or with none if there was no answer.
     pub fn requested(&self, method: &http::Method, host: &str, status: Option<u16>, took: std::time::Duration) {
         self.0.engine.requests.ended(method.as_str(), host, status, took);
     }

@@ -1,51 +1,45 @@
-//! The operator: a function for each kind, and what is said around it. In: reconcilers and settings. Out: a program that
-//! works until it is told to stop; `life` starts and stops it, `steps` is one reconcile, `report` what is seen of one that
-//! failed, `trial` one in a test.
+//! The operator: the process around one or several controllers. In: controllers, settings, background tasks. Out: a program
+//! that works until it is told to stop. `lifecycle` starts and stops everything in order, `manager` is what controllers share,
+//! `background` is the user's own tasks, `threads` is where all of it runs.
 
-mod life;
-mod report;
-mod steps;
+mod background;
+mod lifecycle;
+mod manager;
 mod threads;
-mod trial;
 
 use std::future::Future;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use konverge_core::ObjectKey;
-use konverge_runtime::{Action, ClientLayers, Error, EventLog, Object, Predicate, Result, Which, WriteGate};
+use konverge_runtime::{ClientLayers, Error, EventLog, Result, WriteGate};
 use kube::Client;
+use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
-pub use trial::Trial;
+pub use background::BackgroundTask;
+pub(crate) use manager::Manager;
 
-use life::{Part, life};
+use background::Background;
+use lifecycle::Workload;
 
-use crate::context::Context;
-use crate::engine::Engine;
-use crate::index::{Index, Indexes};
-use crate::kind::Kind;
+use crate::controller::{AnyController, Controller};
 use crate::log::start_logging;
 use crate::metrics::Metrics;
 use crate::rules::Rules;
-use crate::settings::{ControllerOverrides, Print, Settings};
-use crate::signal::Asked;
-use crate::state::States;
-use crate::watching::{Selection, Watch, references};
+use crate::settings::{Print, Settings};
+use crate::signal::StopSignals;
 
-/// What is done to Events.
-const EVENTS: [&str; 2] = ["create", "patch"];
+/// What the recorder does to Events.
+pub(crate) const EVENT_VERBS: [&str; 2] = ["create", "patch"];
 
-type Step<R> = Arc<dyn Fn(Context<R>) -> BoxFuture<'static, Result<Action>> + Send + Sync>;
-type Hook<R> = Arc<dyn Fn(Context<R>, Arc<Error>) -> BoxFuture<'static, Result<()>> + Send + Sync>;
-type Watches = Box<dyn Fn(&Engine) -> Result<()> + Send + Sync>;
 type Configure = Arc<dyn Fn(&mut Settings) + Send + Sync>;
 
-/// An operator for one kind, and through [`Operator::and`] for several.
+/// An operator: a process with a controller for the kind `R`, and through [`Operator::and`] with more controllers.
+///
+/// It has all methods of [`Controller`], such as [`reconcile`](Controller::reconcile), and those of a process, such as
+/// [`run`](Operator::run).
 ///
 /// ```no_run
 /// use konverge::prelude::*;
@@ -66,330 +60,107 @@ type Configure = Arc<dyn Fn(&mut Settings) + Send + Sync>;
 ///     Operator::<Greeting>::new().reconcile(reconcile).run().await
 /// }
 /// ```
-#[must_use = "an operator does nothing until it is run"]
-pub struct Operator<R: Kind> {
-    name: Option<String>,
-    reconcile: Option<Step<R>>,
-    on_delete: Option<Step<R>>,
-    on_error: Option<Hook<R>>,
-    finalizer: Option<String>,
-    requeue_after: Option<Duration>,
-    error_requeue: Option<Duration>,
-    predicate: Predicate,
-    urgent: Option<Which>,
-    selection: Selection,
-    watches: Vec<Watches>,
-    indexes: Indexes,
-    states: States,
-    rules: Rules,
-    overrides: ControllerOverrides,
+///
+/// # Start and stop
+///
+/// An operator starts metrics and probes, then the watches, and reconciles when the caches are filled; then background tasks
+/// start. When it is told to stop, running reconciles and background tasks may finish for as long as the setting
+/// `graceful_shutdown_timeout` says, then the watches end, the events that are left are written, and the probes end.
+pub type Operator<R> = Controller<R, Process>;
+
+/// The part of an [`Operator`] that belongs to the process: settings, client, metrics, further controllers and background
+/// tasks. It has no methods of its own.
+#[derive(Default)]
+pub struct Process {
     settings: Option<Settings>,
     configure: Vec<Configure>,
     client: Option<Client>,
     layers: ClientLayers,
     metrics: Option<Metrics>,
     events: EventLog,
-    others: Vec<Box<dyn Part>>,
+    controllers: Vec<Box<dyn AnyController>>,
+    background: Vec<Background>,
 }
 
-/// What a cleanup may answer with: nothing, or what a reconcile answers with.
-pub trait IntoAction {
-    /// As an action.
-    fn into_action(self) -> Action;
-}
-
-impl IntoAction for () {
-    fn into_action(self) -> Action {
-        Action::Wait
+impl Process {
+    /// The settings as far as code makes them: flags, environment and file are not read.
+    pub(crate) fn settings_from_code(&self) -> Settings {
+        configured(self.settings.clone().unwrap_or_default(), &self.configure)
     }
-}
 
-impl IntoAction for Action {
-    fn into_action(self) -> Action {
-        self
+    pub(crate) fn event_log(&self) -> &EventLog {
+        &self.events
     }
-}
 
-impl<R: Kind> Default for Operator<R> {
-    fn default() -> Self {
-        Self::new()
+    /// What every request of the operator passes.
+    pub(crate) fn layers(&self) -> &ClientLayers {
+        &self.layers
     }
 }
 
-impl<R: Kind> Operator<R> {
-    /// An operator of the objects of this kind.
-    pub fn new() -> Self {
-        Self {
-            name: None,
-            reconcile: None,
-            on_delete: None,
-            on_error: None,
-            finalizer: None,
-            requeue_after: None,
-            error_requeue: None,
-            predicate: Predicate::always(),
-            urgent: None,
-            selection: Selection::default(),
-            watches: Vec::new(),
-            indexes: Indexes::default(),
-            states: States::default(),
-            rules: Rules::new(),
-            overrides: ControllerOverrides::default(),
-            settings: None,
-            configure: Vec::new(),
-            client: None,
-            layers: ClientLayers::new(),
-            metrics: None,
-            events: EventLog::default(),
-            others: Vec::new(),
-        }
-    }
-
-    /// What this controller is called in the log, in metrics and in readiness; else it is the kind and its group,
-    /// `webapp.example.com`. Two controllers of one kind need it, as for objects of different labels.
-    pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
-        self
-    }
-
-    /// What is done for an object whenever something happened to it: make the world look as it asks.
-    pub fn reconcile<F, Fut>(mut self, reconcile: F) -> Self
-    where
-        F: Fn(Context<R>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Action>> + Send + 'static,
-    {
-        self.reconcile = Some(Arc::new(move |context| Box::pin(reconcile(context))));
-        self
-    }
-
-    /// What is done before an object goes. It stays until this succeeds, which takes a finalizer: one is managed.
-    ///
-    /// An object that does not read as `R` any more, as after its type lost a variant, goes without it: it could never be
-    /// deleted otherwise. The log and an event `CleanupSkipped` name it.
-    pub fn on_delete<F, Fut, A>(mut self, cleanup: F) -> Self
-    where
-        F: Fn(Context<R>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<A>> + Send + 'static,
-        A: IntoAction,
-    {
-        self.on_delete = Some(Arc::new(move |context| {
-            let cleanup = cleanup(context);
-            Box::pin(async move { cleanup.await.map(IntoAction::into_action) })
-        }));
-        self.with_finalizer()
-    }
-
-    /// What else is done when a reconcile or a cleanup fails: usually, to say so in the status. It is asked after every
-    /// failure that lasts, by an error, a panic or the time limit; if another writer was faster or the server fails, when
-    /// that comes five times in a row; and not when the server is away. [`Error::get_reason`] has one word for it, the error itself the rest.
-    ///
-    /// Without it, a failure is an event and the condition `Ready=False` on the object, which goes when a reconcile
-    /// succeeds. A hook that sets `Ready` itself keeps it: the framework leaves a condition alone that the operator's code
-    /// sets. A hook that fails, panics or takes more than five seconds is logged, and changes nothing about the retries.
+impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
+    /// Adds a controller of another kind, or of other objects of the same kind ([`Controller::named`]). It shares the client,
+    /// the caches, the metrics and the settings of the operator, and sees the operator's state.
     ///
     /// ```
     /// # use konverge::prelude::*;
     /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
-    /// # #[kube(group = "example.com", version = "v1", kind = "Shop", namespaced, status = "ShopStatus")]
-    /// # pub struct ShopSpec { image: String }
-    /// # #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-    /// # #[serde(default)]
-    /// # pub struct ShopStatus { phase: String, message: String }
-    /// async fn failed(ctx: Context<Shop>, error: Arc<Error>) -> Result<()> {
-    ///     ctx.set_status(ShopStatus { phase: "Failed".into(), message: error.to_string() }).await
-    /// }
-    ///
-    /// Operator::<Shop>::new().on_error(failed);
+    /// # #[kube(group = "example.com", version = "v1", kind = "Database", namespaced)]
+    /// # pub struct DatabaseSpec { size: u32 }
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Backup", namespaced)]
+    /// # pub struct BackupSpec { database: String }
+    /// # async fn databases(_: Context<Database>) -> Result<Action> { Ok(Action::await_change()) }
+    /// # async fn backups(_: Context<Backup>) -> Result<Action> { Ok(Action::await_change()) }
+    /// let backups = Controller::<Backup>::new().reconcile(backups).refers_to::<Database>(|b| vec![b.spec.database.clone()]);
+    /// Operator::<Database>::new().reconcile(databases).and(backups);
     /// ```
-    pub fn on_error<F, Fut>(mut self, hook: F) -> Self
+    pub fn and<T: DeserializeOwned + Send + Sync + 'static>(mut self, controller: Controller<T>) -> Self {
+        self.process.controllers.push(Box::new(controller.spec));
+        self
+    }
+
+    /// Runs a task beside the controllers, such as a poller of another system or a server of one's own. controller-runtime
+    /// calls this a `Runnable`.
+    ///
+    /// - It starts when the caches of all controllers are filled. If a kind is not installed, it waits for that.
+    /// - It should end soon after [`BackgroundTask::stopped`] resolves, which is when the workers are told to stop, too.
+    ///   Watches still run and events are still written then. A task that takes longer than the setting
+    ///   `graceful_shutdown_timeout` is cut off at its next await.
+    /// - An error or a panic ends the operator with that error. A task that returns `Ok` is done, and the operator goes on.
+    /// - Its rules are not known to the operator: declare them by [`Controller::needs`].
+    ///
+    /// There is no leader election yet, so every instance of the operator runs its background tasks.
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # use konverge::{BackgroundTask, key_channel};
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Shop", namespaced)]
+    /// # pub struct ShopSpec { image: String }
+    /// # async fn next_change() -> Result<ObjectKey> { std::future::pending().await }
+    /// let (prices, changed) = key_channel();
+    /// Operator::<Shop>::new()
+    ///     .triggered_by("prices", changed)
+    ///     .background("price-sync", |task: BackgroundTask| async move {
+    ///         loop {
+    ///             tokio::select! {
+    ///                 shop = next_change() => prices.send(shop?).await?,
+    ///                 () = task.stopped() => return Ok(()),
+    ///             }
+    ///         }
+    ///     });
+    /// ```
+    pub fn background<F, Fut>(mut self, name: impl Into<String>, work: F) -> Self
     where
-        F: Fn(Context<R>, Arc<Error>) -> Fut + Send + Sync + 'static,
+        F: FnOnce(BackgroundTask) -> Fut + Send + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
-        self.on_error = Some(Arc::new(move |context, error| Box::pin(hook(context, error))));
+        self.process.background.push(Background::new(name.into(), work));
         self
     }
 
-    /// Keeps a finalizer on every object: set before the first reconcile, removed when the cleanup is done. For a kind
-    /// `WebApp` of the group `example.com` it is `example.com/webapp-finalizer`.
-    pub fn with_finalizer(mut self) -> Self {
-        self.finalizer.get_or_insert_with(|| {
-            let api = R::resource();
-            // The core group has no name, and a finalizer has to have one before the slash.
-            let group = if api.group.is_empty() { "konverge.dev" } else { &api.group };
-            format!("{group}/{}-finalizer", api.kind.to_lowercase())
-        });
-        self
-    }
-
-    /// Keeps a finalizer of this name, where there is another operator for the same kind: each has to have its own.
-    pub fn finalizer(mut self, name: impl Into<String>) -> Self {
-        self.finalizer = Some(name.into());
-        self
-    }
-
-    /// How often an object is looked at that asked for nothing else.
-    pub fn requeue_after(mut self, after: Duration) -> Self {
-        self.requeue_after = Some(after);
-        self
-    }
-
-    /// A fixed pause after each failure, instead of one that grows.
-    pub fn error_requeue(mut self, after: Duration) -> Self {
-        self.error_requeue = Some(after);
-        self
-    }
-
-    /// Only objects with these labels, as `kubectl -l` takes it: `tier=gold,!retired`. One that loses them is gone for this
-    /// operator: nothing more is done for it, and a finalizer that was set stays.
-    pub fn matching_labels(mut self, selector: &str) -> Self {
-        self.selection.labels(selector);
-        self
-    }
-
-    /// Only objects with these fields, as `kubectl --field-selector` takes it: `metadata.name=main`. Custom resources have
-    /// those that their definition names (`selectableFields`).
-    pub fn matching_fields(mut self, selector: &str) -> Self {
-        self.selection.fields(selector);
-        self
-    }
-
-    /// Watches a kind that belongs to these objects from the start; else the first apply of it does. The rules of the
-    /// operator allow it to make, change and delete such objects.
-    pub fn owns<T: Kind>(mut self) -> Self {
-        self.watches.push(Box::new(|engine| {
-            engine.places::<T>().into_iter().for_each(|place| drop(engine.owned::<T>(place)));
-            Ok(())
-        }));
-        self.needs::<T>(["create", "patch", "delete"]).sees::<T>()
-    }
-
-    /// Watches another kind; `map` says which objects a changed one concerns. If it is these objects that
-    /// name the others, [`Operator::refers_to`] finds them; [`Operator::watch`] watches a kind in part.
-    pub fn watches<T: Kind>(self, map: impl Fn(&T) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
-        self.watch(Watch::new(map))
-    }
-
-    /// Watches another kind, or some of it.
-    pub fn watch<T: Kind>(mut self, watch: Watch<T>) -> Self {
-        self.watches.push(Box::new(move |engine| watch.begin(engine)));
-        self.sees::<T>()
-    }
-
-    /// Watches a kind that these objects name: whenever such an object comes, changes or goes, those that name it are
-    /// reconciled. `names` says which; one with a slash is in another namespace.
-    ///
-    /// An operator that looks at some namespaces only ([`Settings`](crate::Settings)) also watches those that names lead
-    /// to, as long as there are such names. Which these are only the objects tell, so the Roles that `--print-rbac` prints are
-    /// for the namespaces of the settings: whoever lets objects name others grants `get`, `list` and `watch` there. Until then
-    /// such an object is not reconciled, and an event on it says which rule is missing.
-    ///
-    /// ```
-    /// # use konverge::prelude::*;
-    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
-    /// # #[kube(group = "example.com", version = "v1", kind = "Database", namespaced)]
-    /// # pub struct DatabaseSpec { password_secret: String }
-    /// Operator::<Database>::new()
-    ///     .refers_to::<Secret>(|database| vec![database.spec.password_secret.clone()]);
-    /// ```
-    pub fn refers_to<T: Kind>(mut self, names: impl Fn(&R) -> Vec<String> + Send + Sync + 'static) -> Self {
-        self.watches.push(Box::new(references::<R, T>(names)));
-        self.sees::<T>()
-    }
-
-    /// Lets [`Context::list_by_index`] find objects of a kind without looking at all of them: `values` says under which
-    /// values each is found.
-    ///
-    /// ```
-    /// # use konverge::prelude::*;
-    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
-    /// # #[kube(group = "example.com", version = "v1", kind = "Database", namespaced)]
-    /// # pub struct DatabaseSpec { team: String }
-    /// async fn reconcile(ctx: Context<Database>) -> Result<Action> {
-    ///     let siblings = ctx.everywhere().list_by_index::<Database>("team", &ctx.resource().spec.team).await?;
-    ///     ctx.event("Counted", format!("one of {} of this team", siblings.len())).await?;
-    ///     Ok(Action::await_change())
-    /// }
-    ///
-    /// Operator::<Database>::new()
-    ///     .index("team", |database: &Database| vec![database.spec.team.clone()])
-    ///     .reconcile(reconcile);
-    /// ```
-    pub fn index<T: Kind>(
-        mut self,
-        name: impl Into<String>,
-        values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
-    ) -> Self {
-        self.indexes.add::<T>(name.into(), Index::new(values));
-        self.sees::<T>()
-    }
-
-    /// Something that all reconciles and cleanups share: a client of another system, a pool, counters. They get it by
-    /// [`Context::state`]. One value of each type; what changes in it has to be behind a lock or an atomic.
-    ///
-    /// Each kind of an operator ([`Operator::and`]) has its own. To share one between them, give both a clone of an `Arc`.
-    ///
-    /// ```
-    /// # use konverge::prelude::*;
-    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
-    /// # #[kube(group = "example.com", version = "v1", kind = "Database", namespaced)]
-    /// # pub struct DatabaseSpec { team: String }
-    /// struct Prices { gold: u32 }
-    ///
-    /// async fn reconcile(ctx: Context<Database>) -> Result<Action> {
-    ///     let prices = ctx.state::<Prices>()?;
-    ///     ctx.event("Priced", format!("it costs {}", prices.gold)).await?;
-    ///     Ok(Action::await_change())
-    /// }
-    ///
-    /// Operator::<Database>::new().state(Prices { gold: 7 }).reconcile(reconcile);
-    /// ```
-    pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
-        self.states.insert(state);
-        self
-    }
-
-    /// Says that reconciles do this to objects of a kind, beyond what else is declared: `.needs::<Secret>(["get"])`.
-    /// Nothing is watched or checked by it; it is for [`Operator::rules`].
-    pub fn needs<T: Kind>(mut self, verbs: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        self.rules = self.rules.allow::<T>(verbs);
-        self
-    }
-
-    /// What it takes to watch a kind, and to ask the server where a cache is not believed: in cleanups, and after another
-    /// writer was faster.
-    fn sees<T: Kind>(self) -> Self {
-        self.needs::<T>(["get", "list", "watch"])
-    }
-
-    /// What this operator, with all its kinds, has to be allowed, as far as it says so: its own kinds, their status and
-    /// finalizers, events, and what it `owns`, `watches` and `needs`. What reconciles apply without saying so is seen in
-    /// a test run; `konverge-testkit` tells what that used.
-    pub fn rules(&self) -> Rules {
-        let declared = self.others.iter().fold(self.declared(), |rules, other| rules.and(other.declared()));
-        declared.allow::<Event>(EVENTS)
-    }
-
-    /// Which changes of the objects themselves count. Deletions always do, and so does the start of one.
-    pub fn when(mut self, predicate: Predicate) -> Self {
-        self.predicate = predicate;
-        self
-    }
-
-    /// The objects whose changes go before those of others, when there is more to do than workers for it:
-    /// `.urgent(|app: &WebApp| app.spec.tier == "gold")`. Others wait longer, but never for ever.
-    pub fn urgent(mut self, which: impl Fn(&R) -> bool + Send + Sync + 'static) -> Self {
-        self.urgent = Some(Arc::new(move |object: &Object| object.decode::<R>().is_ok_and(|object| which(&object))));
-        self
-    }
-
-    /// What this kind does differently from the operator's settings.
-    pub fn with(mut self, overrides: ControllerOverrides) -> Self {
-        self.overrides = overrides;
-        self
-    }
-
-    /// What the operator's code insists upon, stronger than flags, environment and file, which say the rest:
+    /// Changes settings in code. The change is stronger than flags, environment and file:
     ///
     /// ```
     /// # use konverge::prelude::*;
@@ -399,41 +170,42 @@ impl<R: Kind> Operator<R> {
     /// Operator::<Shop>::new().configure(|settings| settings.controller.max_concurrent_reconciles = 1);
     /// ```
     pub fn configure(mut self, change: impl Fn(&mut Settings) + Send + Sync + 'static) -> Self {
-        self.configure.push(Arc::new(change));
+        self.process.configure.push(Arc::new(change));
         self
     }
 
-    /// All settings from code: flags, environment and file are not read, so that `--help` and `--print-crds` are not
-    /// answered, and no log is started. For an operator within another program, which does that itself
-    /// ([`Settings::load`], [`start_logging`](crate::start_logging)); others say what differs by
-    /// [`Operator::configure`].
+    /// Takes all settings from code. Flags, environment and file are not read, so `--help` and `--print-crds` are not
+    /// answered, and no log is started.
+    ///
+    /// For an operator within another program, which does that itself ([`Settings::load`],
+    /// [`start_logging`](crate::start_logging)). Otherwise use [`Operator::configure`].
     pub fn settings(mut self, settings: Settings) -> Self {
-        self.settings = Some(settings);
+        self.process.settings = Some(settings);
         self
     }
 
-    /// A client of one's own, instead of the one that settings name. In tests: an API server in the same process. Its
-    /// requests are not among the metrics unless it has [`Metrics::request_meter`] in its layers.
+    /// Uses this client instead of the one that settings describe; in tests, a client of an API server in the same process.
+    /// Its requests are not in the metrics unless it has [`Metrics::request_meter`] in its layers.
     pub fn client(mut self, client: Client) -> Self {
-        self.client = Some(client);
+        self.process.client = Some(client);
         self
     }
 
     /// Asks this gate before each write of the operator: to its objects and their status, to children, of events, and with
-    /// [`Context::client`]. A refused write ends its reconcile without a retry. See [`WriteGate`].
+    /// [`Context::client`](crate::Context::client) and [`BackgroundTask::client`]. A refused write ends its reconcile without a
+    /// retry. See [`WriteGate`].
     pub fn write_gate(mut self, gate: impl WriteGate) -> Self {
-        self.layers = self.layers.gate(Arc::new(gate));
+        self.process.layers = self.process.layers.gate(Arc::new(gate));
         self
     }
 
-    /// Metrics with some of one's own among them, shown on the same page.
+    /// Serves these metrics, to which the program may add its own.
     pub fn metrics(mut self, metrics: Metrics) -> Self {
-        self.metrics = Some(metrics);
+        self.process.metrics = Some(metrics);
         self
     }
 
-    /// A log of one's own to keep the events in: what was recorded can be searched and followed in it, also outside of
-    /// reconciles.
+    /// Keeps recorded events in this log, where the program can search and follow them, also outside of reconciles.
     ///
     /// ```
     /// use konverge::prelude::*;
@@ -447,76 +219,100 @@ impl<R: Kind> Operator<R> {
     /// let mut from_now_on = log.follow(); // from_now_on.next().await
     /// ```
     pub fn events(mut self, log: EventLog) -> Self {
-        self.events = log;
+        self.process.events = log;
         self
     }
 
-    /// Another kind, run by the same operator. Settings, client, metrics and events are
-    /// those of the first.
-    pub fn and<T: Kind>(mut self, mut other: Operator<T>) -> Self {
-        self.others.append(&mut other.others);
-        self.others.push(Box::new(other));
-        self
+    /// The RBAC rules that this operator with all its controllers needs, as far as it declares them: its kinds, their status
+    /// and finalizers, events, and what it `owns`, `watches` and `needs`. What reconciles apply without a declaration is seen
+    /// in a test run: `konverge-testkit` has the rules that were used.
+    pub fn rules(&self) -> Rules {
+        let others = self.process.controllers.iter();
+        let declared = others.fold(AnyController::rules(&self.spec), |rules, other| rules.and(other.rules()));
+        declared.allow::<Event>(EVENT_VERBS)
     }
 
-    /// Runs until the process is asked to stop (Ctrl-C, SIGTERM). Reconciles that run may finish, for as long as settings
-    /// say; whoever asks a second time ends the process at once.
+    /// The CRDs of its kinds, of those whose types know them.
+    pub fn definitions(&self) -> Vec<CustomResourceDefinition> {
+        let others = self.process.controllers.iter().filter_map(|other| other.definition());
+        self.spec.definition().into_iter().chain(others).collect()
+    }
+
+    /// Runs until the process is told to stop (Ctrl-C, SIGTERM). Running reconciles may finish, for as long as settings say;
+    /// a second signal ends the process at once.
+    ///
+    /// Flags, environment and file are read first, and `--help`, `--print-crds` and `--print-rbac` are answered. Settings that
+    /// are wrong are an error, and so is a controller or a background task that ends with one. A cluster that is away is no
+    /// error: the operator waits for it.
     pub async fn run(self) -> Result<()> {
-        let mut asked = Asked::listen();
+        let mut signals = StopSignals::listen();
         let (once, told) = oneshot::channel::<()>();
         let twice = async {
-            asked.heard().await;
+            signals.next().await;
             drop(once);
-            asked.heard().await;
+            signals.next().await;
         };
         tokio::select! {
             ended = self.run_until(async { drop(told.await) }) => ended,
             () = twice => {
-                tracing::warn!("asked to stop a second time: reconciles that run are not waited for");
+                tracing::warn!("told to stop a second time: not waiting for running reconciles");
                 std::process::exit(1)
             }
         }
     }
 
-    /// Runs until `stop` resolves.
+    /// Runs until `stop` resolves; otherwise like [`Operator::run`].
     ///
-    /// It runs on the threads of the program's runtime if there are at least four, or if it is a runtime of one thread by
-    /// choice. Otherwise, as in a container with one CPU, it takes four threads of its own, so that a reconcile that blocks
-    /// its thread holds up nobody else.
-    pub async fn run_until(mut self, stop: impl Future<Output = ()> + Send) -> Result<()> {
-        let configure = std::mem::take(&mut self.configure);
-        let settings = match self.settings.take() {
-            Some(settings) => {
-                let settings = configured(settings, &configure);
+    /// It runs on the threads of the program's runtime if that has at least four, or if it is a current-thread runtime.
+    /// Otherwise, as in a container with one CPU, it starts four threads of its own, so that a reconcile that blocks its
+    /// thread does not hold up the others.
+    pub async fn run_until(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
+        let settings = match &self.process.settings {
+            Some(_) => {
+                let settings = self.process.settings_from_code();
                 settings.check()?;
                 settings
             }
-            None => load(configure)?,
+            None => load(&self.process.configure)?,
         };
         if let Some(print) = settings.print {
-            return self.answer(print, &settings);
+            return self.print(print, &settings);
         }
-        let metrics = self.metrics.take().unwrap_or_default();
-        let layers = std::mem::take(&mut self.layers);
-        let client = match self.client.take() {
+        let Controller { spec, process } = self;
+        let Process { client, layers, metrics, events, controllers, background, .. } = process;
+        let metrics = metrics.unwrap_or_default();
+        let client = match client {
             Some(client) => layers.around(client),
             None => connect(&settings, &metrics, layers).await?,
         };
-        let (others, log) = (std::mem::take(&mut self.others), self.events.clone());
-        let parts: Vec<Box<dyn Part>> = std::iter::once(Box::new(self) as Box<dyn Part>).chain(others).collect();
+        let states = spec.states.clone();
+        let first: Box<dyn AnyController> = Box::new(spec);
+        let controllers = std::iter::once(first).chain(controllers).collect();
+        let workload = Workload { controllers, background, states };
         let (stopping, stopped) = oneshot::channel::<()>();
-        let life = async move { life(parts, &settings, client, log, &metrics, async { drop(stopped.await) }).await };
-        let mut life = std::pin::pin!(threads::on_enough(life));
+        let stopped = async { drop(stopped.await) };
+        let lifecycle = async move { lifecycle::run(workload, &settings, client, events, &metrics, stopped).await };
+        let mut lifecycle = std::pin::pin!(threads::with_enough_threads(lifecycle));
         tokio::select! {
-            // It ends by itself only if it could not begin.
-            ended = &mut life => return ended,
+            // Before it is told to stop, it ends only with an error.
+            ended = &mut lifecycle => return ended,
             () = stop => drop(stopping),
         }
-        life.await
+        lifecycle.await
+    }
+
+    /// The operator for a test that runs all of it: with this client, without listeners, flags and environment. Settings
+    /// that were made in code stay.
+    pub fn in_test(mut self, client: Client) -> Self {
+        let mut settings = self.process.settings_from_code();
+        settings.metrics.enabled = false;
+        settings.health.enabled = false;
+        self.process.configure.clear();
+        self.settings(settings).client(client)
     }
 
     /// Prints what was asked for, as YAML that `kubectl apply -f -` takes.
-    fn answer(&self, print: Print, settings: &Settings) -> Result<()> {
+    fn print(&self, print: Print, settings: &Settings) -> Result<()> {
         let manifests = match print {
             Print::Crds => self.definitions().iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?,
             Print::Rbac => self.rules().manifests(&settings.name, settings.home(), &settings.namespaces),
@@ -525,32 +321,26 @@ impl<R: Kind> Operator<R> {
         for manifest in manifests {
             let yaml = serde_saphyr::to_string(&manifest).map_err(Error::permanent)?;
             match writeln!(out, "---\n{}", yaml.trim_end()) {
-                // Whoever reads has seen enough: `--print-crds | head`.
+                // The reader has seen enough: `--print-crds | head`.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
                 written => written?,
             }
         }
         Ok(())
     }
-
-    /// The CRDs of its kinds, as far as they know them.
-    pub fn definitions(&self) -> Vec<CustomResourceDefinition> {
-        let others = self.others.iter().filter_map(|other| other.definition());
-        R::definition().into_iter().chain(others).collect()
-    }
 }
 
-/// Settings with what the code insists upon.
+/// Settings with the changes that the operator's code makes.
 fn configured(mut settings: Settings, configure: &[Configure]) -> Settings {
     configure.iter().for_each(|change| change(&mut settings));
     settings
 }
 
-/// The settings of this process.
-fn load(configure: Vec<Configure>) -> Result<Settings> {
-    let said = Settings::loader().args(std::env::args_os()).environment(std::env::vars_os());
-    let loaded = configure.into_iter().fold(said, |loader, change| loader.code(move |settings| change(settings)));
-    let loaded = loaded.load_or_answer()?;
+/// The settings of this process, from all sources. Starts the log.
+fn load(configure: &[Configure]) -> Result<Settings> {
+    let loader = Settings::loader().args(std::env::args_os()).environment(std::env::vars_os());
+    let loader = configure.iter().cloned().fold(loader, |loader, change| loader.code(move |settings| change(settings)));
+    let loaded = loader.load_or_answer()?;
     start_logging(&loaded.settings.logging);
     for warning in loaded.warnings {
         tracing::warn!("{warning}");
@@ -558,7 +348,7 @@ fn load(configure: Vec<Configure>) -> Result<Settings> {
     Ok(loaded.settings)
 }
 
-/// A client as settings say.
+/// A client as settings describe it.
 async fn connect(settings: &Settings, metrics: &Metrics, layers: ClientLayers) -> Result<Client> {
     let config = settings.cluster().await?;
     let host = config.cluster_url.authority().map_or_else(String::new, ToString::to_string);

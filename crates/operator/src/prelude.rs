@@ -4,8 +4,9 @@ pub use std::sync::Arc;
 pub use std::time::Duration;
 
 pub use kube::CustomResourceExt;
-pub use kube::core::{ListMerge, MapMerge, Reason, Rule, StructMerge};
+pub use kube::core::{DynamicObject, ListMerge, MapMerge, Reason, Rule, StructMerge};
 
+pub use crate::api_kind::ApiKind;
 pub use crate::builders::{
     Annotations, ClusterRole, ClusterRoleBinding, ConfigMap, Container, CronJob, DaemonSet, Deployment,
     HorizontalPodAutoscaler, Ingress, IngressRule, Job, Labels, Lease, Namespace, NetworkPolicy, NetworkPolicyEgress,
@@ -15,11 +16,13 @@ pub use crate::builders::{
 };
 pub use crate::children::Children;
 pub use crate::context::Context;
+pub use crate::controller::Controller;
 pub use crate::derives::{CustomResource, Deserialize, JsonSchema, Serialize};
 pub use crate::kind::Kind;
 pub use crate::operator::Operator;
-pub use crate::watching::Watch;
+pub use crate::predicate::Predicate;
+pub use crate::watch::Watch;
 pub use crate::{
     Action, Condition, ConditionStatus, DEGRADED, Error, EventLog, FieldErrors, HistoryFilter, Metrics, ObjectKey,
-    PROGRESSING, Predicate, READY, Result, Settings, Severity,
+    PROGRESSING, READY, Result, Settings, Severity,
 };

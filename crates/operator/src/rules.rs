@@ -1,5 +1,5 @@
-//! Who has to be allowed what. In: what an operator declares, and the requests a run of it made. Out: RBAC rules with no
-//! verb too many, as manifests. Never asks a cluster.
+//! RBAC rules. In: what an operator declares, and the requests that it made in a test. Out: rules without a superfluous verb,
+//! as manifests. Never asks a cluster.
 
 mod manifests;
 mod request;
@@ -7,10 +7,13 @@ mod request;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use kube::core::ApiResource;
+
+use crate::api_kind::ApiKind;
 use crate::builders::PolicyRule;
 use crate::kind::{Kind, Scope};
 
-/// What is allowed, or was used: verbs by resource.
+/// RBAC rules: the verbs that are allowed, or were used, by resource.
 ///
 /// ```
 /// use konverge::prelude::*;
@@ -34,7 +37,7 @@ struct Resource {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Allowed {
     verbs: BTreeSet<Verb>,
-    /// Whether only a ClusterRole can allow it: its objects are in no namespace, or in any.
+    /// Whether only a ClusterRole can allow it: its objects are in no namespace, or in all.
     cluster: bool,
 }
 
@@ -73,46 +76,56 @@ impl Verb {
 }
 
 impl Rules {
-    /// Nothing is allowed.
+    /// No rules.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// These verbs on objects of a kind, too. Words that are no verbs of objects are left out.
+    /// Allows these verbs on objects of a kind, too. Words that are no verbs are left out.
     pub fn allow<T: Kind>(self, verbs: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         self.allow_part::<T>("", verbs)
     }
 
-    /// These verbs on a part of the objects of a kind, too: `status`, `scale`, `finalizers`, `log`.
-    pub fn allow_part<T: Kind>(mut self, part: &str, verbs: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        let api = T::resource();
-        let name = if part.is_empty() { api.plural } else { format!("{}/{part}", api.plural) };
+    /// Allows these verbs on a subresource of a kind, too: `status`, `scale`, `finalizers`, `log`.
+    pub fn allow_part<T: Kind>(self, subresource: &str, verbs: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        self.allow_dynamic(&ApiKind::of::<T>(), subresource, verbs)
+    }
+
+    /// Allows these verbs on a kind that is known only at run time, or on a subresource of it; `""` is the objects themselves.
+    pub fn allow_dynamic(
+        mut self,
+        kind: &ApiKind,
+        subresource: &str,
+        verbs: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Self {
+        let ApiResource { group, plural, .. } = kind.resource();
+        let name = if subresource.is_empty() { plural.clone() } else { format!("{plural}/{subresource}") };
         let verbs = verbs.into_iter().filter_map(|verb| Verb::parse(verb.as_ref()));
-        self.put(Resource { group: api.group, name }, T::scope() == Scope::Cluster, verbs);
+        self.put(Resource { group: group.clone(), name }, kind.scope() == Scope::Cluster, verbs);
         self
     }
 
-    /// The same in all namespaces, also for an operator that looks at some.
+    /// The same rules for all namespaces, also for an operator that watches only some.
     pub fn everywhere(mut self) -> Self {
         self.0.values_mut().for_each(|allowed| allowed.cluster = true);
         self
     }
 
-    /// All of both.
+    /// The rules of both.
     pub fn and(mut self, other: Rules) -> Self {
         self.extend(other);
         self
     }
 
-    /// These as well.
+    /// Adds rules.
     pub fn extend(&mut self, other: Rules) {
         for (resource, allowed) in other.0 {
             self.put(resource, allowed.cluster, allowed.verbs);
         }
     }
 
-    /// What is in these and not in those. `used.without(&declared)` is what would be forbidden, `declared.without(&used)`
-    /// is more than was needed.
+    /// The rules that the other does not have. `used.without(&declared)` would be forbidden on a cluster,
+    /// `declared.without(&used)` was not needed.
     pub fn without(&self, other: &Rules) -> Rules {
         let mut left = Rules::new();
         for (resource, allowed) in &self.0 {
@@ -123,12 +136,12 @@ impl Rules {
         left
     }
 
-    /// Whether nothing is allowed.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// As the rules of a role: what allows the same in one group is one rule.
+    /// As the rules of a role. Resources of one group with the same verbs are one rule.
     pub fn policy(&self) -> Vec<PolicyRule> {
         self.gathered(|_| true)
     }

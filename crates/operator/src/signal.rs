@@ -1,23 +1,23 @@
-//! When the process is asked to stop: Ctrl-C, or SIGTERM as Kubernetes sends it.
+//! The signals that tell a process to stop: Ctrl-C, and SIGTERM as Kubernetes sends it.
 
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Hears from now on when the process is asked to stop.
-pub(crate) struct Asked {
-    /// SIGTERM and SIGINT, as far as they can be heard.
+/// Receives the signals that tell the process to stop.
+pub(crate) struct StopSignals {
+    /// SIGTERM and SIGINT; none if no handler could be installed.
     #[cfg(unix)]
     signals: Option<(Signal, Signal)>,
 }
 
-impl Asked {
-    /// Begins to listen. To be called within a tokio runtime.
+impl StopSignals {
+    /// Begins to listen. Has to be called within a tokio runtime.
     pub fn listen() -> Self {
         #[cfg(unix)]
         {
             let signals = signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
             if let Err(error) = &signals {
-                tracing::warn!(%error, "signals cannot be heard: the process ends at the first, whatever runs");
+                tracing::warn!(%error, "no signal handler could be installed: the first signal ends the process at once");
             }
             Self { signals: signals.ok() }
         }
@@ -25,8 +25,8 @@ impl Asked {
         Self {}
     }
 
-    /// Resolves when the process is asked to stop; called again, when it is asked again.
-    pub async fn heard(&mut self) {
+    /// Resolves at the next signal.
+    pub async fn next(&mut self) {
         #[cfg(unix)]
         match &mut self.signals {
             Some((terminate, interrupt)) => tokio::select! {
@@ -37,7 +37,7 @@ impl Asked {
         }
         #[cfg(not(unix))]
         if let Err(error) = tokio::signal::ctrl_c().await {
-            tracing::warn!(%error, "Ctrl-C cannot be heard");
+            tracing::warn!(%error, "no handler for Ctrl-C could be installed");
             std::future::pending::<()>().await;
         }
     }

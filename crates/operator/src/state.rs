@@ -1,5 +1,5 @@
-//! What the reconciles of a kind share besides the cluster: clients, pools, metrics of the operator's own. In: values, one
-//! of each type. Out: the one of the type that is asked for.
+//! Values that reconciles and background tasks share: clients, pools, metrics of the operator's own. In: values, one of
+//! each type. Out: the value of the type that is asked for.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
@@ -12,18 +12,24 @@ use konverge_runtime::{Error, Result};
 pub(crate) struct States(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
 impl States {
-    /// Adds a value; one of the same type gives way.
+    /// Adds a value, in the place of one of the same type.
     pub fn insert<T: Send + Sync + 'static>(&mut self, state: T) {
         self.0.insert(TypeId::of::<T>(), Arc::new(state));
     }
 
-    pub fn get<T: Send + Sync + 'static>(&self, kind: &str) -> Result<&T> {
+    /// These values, and of `shared` those whose types are not among them.
+    pub fn over(&self, shared: &Self) -> Self {
+        let mut all = shared.clone();
+        all.0.extend(self.0.iter().map(|(id, state)| (*id, state.clone())));
+        all
+    }
+
+    /// The value of a type. `whose` names whoever should have been given it.
+    pub fn get<T: Send + Sync + 'static>(&self, whose: impl FnOnce() -> String) -> Result<&T> {
         self.0.get(&TypeId::of::<T>()).and_then(|state| state.downcast_ref()).ok_or_else(|| {
-            let wanted = type_name::<T>();
-            Error::permanent(format!(
-                "the operator of {kind} has no state of the type {wanted}; give it one with .state(…)"
-            ))
-            .reason("StateMissing")
+            let (whose, wanted) = (whose(), type_name::<T>());
+            Error::permanent(format!("{whose} has no state of the type {wanted}; give it one with .state(…)"))
+                .reason("StateMissing")
         })
     }
 }

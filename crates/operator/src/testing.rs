@@ -1,12 +1,13 @@
-//! What a test kit needs of an operator: single reconciles, keys as text, and the verdict on an error. Tests use it
-//! through `konverge-testkit`.
+//! What a test kit needs of an operator: single reconciles, keys as text, and how an error is retried. Tests use it through
+//! `konverge-testkit`.
 
 use konverge_core::ObjectKey;
 
-pub use crate::operator::Trial;
+pub use crate::test_reconciler::{InProcess, TestReconciler};
 pub use konverge_runtime::{Retry, retry};
 
-use crate::kind::{Kind, Scope};
+use crate::api_kind::ApiKind;
+use crate::kind::Kind;
 
 /// The key that a text means for a kind: `namespace/name`, or `name` alone, which is in the namespace `default` if
 /// objects of this kind are in any.
@@ -19,9 +20,5 @@ use crate::kind::{Kind, Scope};
 /// assert_eq!(key_of::<ClusterRole>("reader").to_string(), "reader");
 /// ```
 pub fn key_of<T: Kind>(text: &str) -> ObjectKey {
-    match (T::scope(), text.split_once('/')) {
-        (Scope::Namespaced, Some((namespace, name))) => ObjectKey::new(Some(namespace), name),
-        (Scope::Namespaced, None) => ObjectKey::new(Some("default"), text),
-        (Scope::Cluster, _) => ObjectKey::new(None, text),
-    }
+    ApiKind::of::<T>().key_of(text)
 }

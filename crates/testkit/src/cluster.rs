@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, pin_mut};
 use http::Method;
 use k8s_openapi::api::events::v1::Event;
-use konverge::testing::key_of;
-use konverge::{Action, Conditions, Error, Kind, ObjectKey, Operator, Result, Rules};
+use konverge::testing::{InProcess, key_of};
+use konverge::{Action, Conditions, Controller, Error, Kind, ObjectKey, Operator, Result, Rules};
 use kube::api::{Api, ListParams, WatchParams};
 use kube::core::{DynamicObject, WatchEvent};
 use kube::{Client, CustomResourceExt};
@@ -202,18 +202,22 @@ impl Cluster {
 
     /// Runs a whole operator beside the test, with its caches, queue and workers. Flags and environment are not read, and no
     /// port is opened. The operator ends when the returned handle is dropped.
-    pub fn run<R: Kind>(&self, operator: Operator<R>) -> Running {
+    pub fn run<R: DeserializeOwned + Send + Sync + 'static>(&self, operator: Operator<R>) -> Running {
         let (stop, stopped) = oneshot::channel::<()>();
         let operator = operator.in_test(self.client());
         let task = tokio::spawn(operator.run_until(async move { drop(stopped.await) }));
         Running { stop: Some(stop), task }
     }
 
-    /// Runs exactly one reconcile of an object, as the operator would: it adds the finalizer, calls the cleanup of an object
+    /// Runs exactly one reconcile of an object, as a running operator would: it adds the finalizer, calls the cleanup of an object
     /// that is being deleted, and shows a lasting failure in status and events. Events are written when it returns. Nothing
     /// is retried; [`retry`](crate::retry) says what would become of an error.
-    pub async fn reconcile<R: Kind>(&self, operator: &Operator<R>, key: &str) -> Result<Action> {
-        operator.trial(self.client()).reconcile(key).await
+    pub async fn reconcile<R, P>(&self, controller: &Controller<R, P>, key: &str) -> Result<Action>
+    where
+        R: DeserializeOwned + Send + Sync + 'static,
+        P: InProcess,
+    {
+        controller.test_reconciler(self.client()).reconcile(key).await
     }
 
     /// Scripts what happens to calls about a kind: `cluster.when::<Deployment>(Verb::Apply).once().fail(503)`. See [`When`].

@@ -72,15 +72,15 @@ fn operator() -> Operator<Robot> {
     Operator::<Robot>::new().reconcile(reconcile).configure(brief)
 }
 
-/// An operator of robots, and how often it has reconciled.
-fn counted() -> (Operator<Robot>, Arc<AtomicUsize>) {
+/// An operator or a controller of robots, and how often it has reconciled.
+fn counted<P: Default>() -> (Controller<Robot, P>, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counts = count.clone();
     let counting = move |ctx| {
         counts.fetch_add(1, Relaxed);
         reconcile(ctx)
     };
-    (Operator::<Robot>::new().reconcile(counting), count)
+    (Controller::<Robot, P>::new().reconcile(counting), count)
 }
 
 /// Every failure that lasts is shown, by an event and a condition, until a reconcile succeeds.

@@ -11,26 +11,27 @@ use parking_lot::{Mutex, RwLock};
 
 use super::latency::{Latency, QUEUE, RECONCILE};
 
-/// How a reconcile ended.
+/// How a reconcile ended, as metrics count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// Well, and nothing is planned.
+#[non_exhaustive]
+pub enum ReconcileResult {
+    /// It succeeded, and waits for a change.
     Success,
-    /// Well, and to be repeated as soon as the queue allows.
+    /// It succeeded, and runs again as soon as the queue allows.
     Requeue,
-    /// Well, and to be repeated after a while.
+    /// It succeeded, and runs again after a while.
     RequeueAfter,
-    /// With an error that is retried.
+    /// It failed with an error that is retried.
     Error,
-    /// With an error that is not retried until the object changes.
+    /// It failed with an error that is not retried until the object changes.
     TerminalError,
-    /// With a panic.
+    /// It panicked.
     Panic,
-    /// Not within its time.
+    /// It took longer than its time limit.
     Timeout,
 }
 
-impl Outcome {
+impl ReconcileResult {
     /// controller-runtime's word for it.
     pub fn result(self) -> &'static str {
         RESULTS[self.index()]
@@ -38,10 +39,13 @@ impl Outcome {
 
     fn index(self) -> usize {
         match self {
-            Outcome::Success => 0,
-            Outcome::Requeue => 1,
-            Outcome::RequeueAfter => 2,
-            Outcome::Error | Outcome::TerminalError | Outcome::Panic | Outcome::Timeout => ERROR,
+            ReconcileResult::Success => 0,
+            ReconcileResult::Requeue => 1,
+            ReconcileResult::RequeueAfter => 2,
+            ReconcileResult::Error
+            | ReconcileResult::TerminalError
+            | ReconcileResult::Panic
+            | ReconcileResult::Timeout => ERROR,
         }
     }
 }
@@ -202,13 +206,13 @@ impl ControllerMetrics {
     }
 
     /// A reconcile ended, after so long.
-    pub fn reconciled(&self, outcome: Outcome, took: Duration) {
+    pub fn reconciled(&self, outcome: ReconcileResult, took: Duration) {
         let state = &*self.0;
         state.results[outcome.index()].fetch_add(1, Relaxed);
         match outcome {
-            Outcome::TerminalError => Some(&state.terminal),
-            Outcome::Panic => Some(&state.panics),
-            Outcome::Timeout => Some(&state.timeouts),
+            ReconcileResult::TerminalError => Some(&state.terminal),
+            ReconcileResult::Panic => Some(&state.panics),
+            ReconcileResult::Timeout => Some(&state.timeouts),
             _ => None,
         }
         .inspect(|count| {

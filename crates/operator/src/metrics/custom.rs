@@ -20,12 +20,12 @@ use super::{Metrics, families};
 const SERIES: usize = 10_000;
 
 impl Metrics {
-    /// A number that only grows. Its name ends in `_total`.
+    /// Registers a counter: a number that only grows. Its name has to end in `_total`.
     pub fn counter(&self, name: &str, help: &str) -> Result<Counter, MetricError> {
         Ok(self.counter_by(name, help, [])?.with([]))
     }
 
-    /// A counter for each combination of values of these labels.
+    /// Registers a counter for each combination of values of these labels.
     pub fn counter_by<const N: usize>(
         &self,
         name: &str,
@@ -35,12 +35,12 @@ impl Metrics {
         self.register(name, help, Kind::Counter, labels, Counter::default)
     }
 
-    /// A number that goes up and down.
+    /// Registers a gauge: a number that goes up and down.
     pub fn gauge(&self, name: &str, help: &str) -> Result<Gauge, MetricError> {
         Ok(self.gauge_by(name, help, [])?.with([]))
     }
 
-    /// A gauge for each combination of values of these labels.
+    /// Registers a gauge for each combination of values of these labels.
     pub fn gauge_by<const N: usize>(
         &self,
         name: &str,
@@ -50,7 +50,8 @@ impl Metrics {
         self.register(name, help, Kind::Gauge, labels, Gauge::default)
     }
 
-    /// A gauge that is asked when the page is made. It should answer at once; if it panics it is left out.
+    /// Registers a gauge whose value is computed when the page is made. The function should return at once; if it panics, the
+    /// gauge is left out.
     pub fn gauge_from(
         &self,
         name: &str,
@@ -61,12 +62,12 @@ impl Metrics {
         self.insert(name, &[], family)
     }
 
-    /// How a number is spread.
+    /// Registers a histogram: how values are distributed.
     pub fn histogram(&self, name: &str, help: &str, buckets: Buckets) -> Result<Histogram, MetricError> {
         Ok(self.histogram_by(name, help, buckets, [])?.with([]))
     }
 
-    /// A histogram for each combination of values of these labels.
+    /// Registers a histogram for each combination of values of these labels.
     ///
     /// ```
     /// # use konverge::{Buckets, Metrics};
@@ -139,8 +140,8 @@ impl<M, const N: usize> fmt::Debug for Labelled<M, N> {
 
 #[expect(private_bounds, reason = "users have the three metrics there are")]
 impl<M: Series, const N: usize> Labelled<M, N> {
-    /// The metric with these values, in the order of the labels. It is on the page from now on. This searches; keep
-    /// the result where every microsecond counts.
+    /// The metric with these label values, in the order of the labels. It is on the page from now on. This is a search behind a
+    /// lock: on hot paths, keep the result.
     pub fn with(&self, values: [&str; N]) -> M {
         let key: Vec<String> = values.map(String::from).into();
         if let Some(known) = self.0.series.read().get(&key) {
@@ -152,8 +153,8 @@ impl<M: Series, const N: usize> Labelled<M, N> {
         series.entry(key).or_insert_with(&self.0.make).clone()
     }
 
-    /// Takes the metric with these values off the page, say because its object is gone. Whoever still holds it counts
-    /// in vain.
+    /// Removes the metric with these label values from the page, for example because its object was deleted. Handles that are
+    /// still held count into nothing.
     pub fn remove(&self, values: [&str; N]) -> bool {
         let key: Vec<String> = values.map(String::from).into();
         self.0.series.write().remove(&key).is_some()
@@ -214,17 +215,17 @@ trait Series: Clone + Send + Sync + 'static {
 pub struct Counter(Arc<AtomicU64>);
 
 impl Counter {
-    /// One more.
+    /// Adds one.
     pub fn inc(&self) {
         self.add(1);
     }
 
-    /// So many more.
+    /// Adds a number.
     pub fn add(&self, more: u64) {
         self.0.fetch_add(more, Relaxed);
     }
 
-    /// How many there are.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -241,27 +242,27 @@ impl Series for Counter {
 pub struct Gauge(Arc<Float>);
 
 impl Gauge {
-    /// It is this now.
+    /// Sets the value.
     pub fn set(&self, value: f64) {
         self.0.set(value);
     }
 
-    /// So much more, or less if it is negative.
+    /// Adds a number, which may be negative.
     pub fn add(&self, change: f64) {
         self.0.add(change);
     }
 
-    /// One more.
+    /// Adds one.
     pub fn inc(&self) {
         self.add(1.0);
     }
 
-    /// One less.
+    /// Subtracts one.
     pub fn dec(&self) {
         self.add(-1.0);
     }
 
-    /// What it is.
+    /// The current value.
     pub fn get(&self) -> f64 {
         self.0.get()
     }
@@ -273,7 +274,7 @@ impl Series for Gauge {
     }
 }
 
-/// How a number is spread over [`Buckets`]. Cheap to clone; all clones count together.
+/// A distribution of values over [`Buckets`]. Cheap to clone; all clones count together.
 #[derive(Clone, Debug)]
 pub struct Histogram(Arc<Spread>);
 
@@ -291,7 +292,7 @@ impl Histogram {
         Histogram(Arc::new(Spread { bounds, buckets, sum: Float::default() }))
     }
 
-    /// Counts a number.
+    /// Counts a value.
     pub fn observe(&self, value: f64) {
         let Spread { bounds, buckets, sum } = &*self.0;
         // What is not a number is larger than every bound, as in Go.
@@ -323,7 +324,7 @@ impl Series for Histogram {
     }
 }
 
-/// Measures until it is dropped, so that work that ends early by `?` is measured too.
+/// Measures the time until it is dropped, so that work that returns early by `?` is measured, too.
 #[derive(Debug)]
 #[must_use = "it measures until it is dropped"]
 pub struct Timer {
@@ -332,7 +333,7 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Counts, and says how long it was.
+    /// Stops, counts the time, and returns it.
     pub fn stop(mut self) -> Duration {
         let took = self.began.elapsed();
         if let Some(histogram) = self.histogram.take() {
@@ -341,7 +342,7 @@ impl Timer {
         took
     }
 
-    /// Counts nothing.
+    /// Stops without counting.
     pub fn discard(mut self) {
         self.histogram = None;
     }
@@ -355,7 +356,7 @@ impl Drop for Timer {
     }
 }
 
-/// The upper bounds of a histogram's buckets; what lies above the last is counted too.
+/// The upper bounds of a histogram's buckets. Values above the last bound are counted, too.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buckets(Vec<f64>);
 
@@ -365,12 +366,12 @@ impl Buckets {
         Buckets(bounds.into())
     }
 
-    /// So many bounds, each so many times the one before.
+    /// `count` bounds, each `factor` times the one before.
     pub fn exponential(first: f64, factor: f64, count: usize) -> Buckets {
         Buckets(std::iter::successors(Some(first), |bound| Some(bound * factor)).take(count).collect())
     }
 
-    /// So many bounds, each so much more than the one before.
+    /// `count` bounds, each `step` more than the one before.
     pub fn linear(first: f64, step: f64, count: usize) -> Buckets {
         Buckets((0..count).map(|i| first + step * i as f64).collect())
     }

@@ -161,18 +161,18 @@ fn reconciles_are_shown_in_all_words() {
     let metrics = Metrics::new();
     let controller = metrics.controller("webapp");
     for (outcome, times) in [
-        (Outcome::Success, 1),
-        (Outcome::Requeue, 2),
-        (Outcome::RequeueAfter, 3),
-        (Outcome::Error, 4),
-        (Outcome::TerminalError, 5),
-        (Outcome::Panic, 6),
-        (Outcome::Timeout, 7),
+        (ReconcileResult::Success, 1),
+        (ReconcileResult::Requeue, 2),
+        (ReconcileResult::RequeueAfter, 3),
+        (ReconcileResult::Error, 4),
+        (ReconcileResult::TerminalError, 5),
+        (ReconcileResult::Panic, 6),
+        (ReconcileResult::Timeout, 7),
     ] {
         // 5 ms is within the bucket of 5 ms.
         (0..times).for_each(|_| controller.reconciled(outcome, Duration::from_millis(5)));
     }
-    controller.reconciled(Outcome::Success, Duration::from_micros(5_001));
+    controller.reconciled(ReconcileResult::Success, Duration::from_micros(5_001));
     let read = read(&metrics.page());
     let check = |series: &str, expect: f64| assert_eq!(read.get(series), expect, "{series}");
     for family in ["controller_runtime_reconcile_total", "controller_reconcile_total"] {
@@ -475,7 +475,7 @@ fn counting_from_many_threads_loses_nothing() {
                 let worker = controller.worker();
                 for _ in 0..10_000 {
                     let _busy = worker.begin(Instant::now());
-                    controller.reconciled(Outcome::Success, Duration::from_micros(1));
+                    controller.reconciled(ReconcileResult::Success, Duration::from_micros(1));
                     gauge.add(0.5);
                 }
             });

@@ -1,4 +1,4 @@
-//! Rules as what an administrator applies. In: rules, a name and where. Out: ServiceAccount, roles and bindings.
+//! Rules as manifests that an administrator applies. In: rules, a name and namespaces. Out: ServiceAccount, roles and bindings.
 
 use serde_json::Value;
 
@@ -6,9 +6,9 @@ use super::Rules;
 use crate::builders::{ClusterRole, ClusterRoleBinding, Role, RoleBinding, ServiceAccount};
 
 impl Rules {
-    /// What lets an operator called `name`, running in `home`, do its work: a ServiceAccount, and these rules for it. Where
-    /// it looks at some namespaces only, they are roles in those; what lies in no namespace, and everything if it looks at
-    /// all namespaces, is a ClusterRole.
+    /// The manifests for an operator called `name` that runs in the namespace `home`: a ServiceAccount, and these rules for it. If
+    /// the operator watches some namespaces only, there is a Role in each. Rules for cluster-scoped kinds, and all rules if it
+    /// watches all namespaces, are a ClusterRole.
     pub fn manifests(&self, name: &str, home: &str, namespaces: &[String]) -> Vec<Value> {
         let everywhere = namespaces.is_empty();
         let mut manifests = vec![manifest(&ServiceAccount::new(name).namespace(home))];

@@ -6,8 +6,8 @@ use konverge_runtime::RequestInfo;
 use super::{Resource, Rules, Verb};
 
 impl Rules {
-    /// What has to be allowed for this request. An apply is a patch, and where it makes the object also a create, which
-    /// the request does not tell.
+    /// The rule that a request needs. An apply is a patch; if it creates the object, it is a create as well, which the request
+    /// does not show.
     ///
     /// ```
     /// use konverge::{RequestInfo, Rules};

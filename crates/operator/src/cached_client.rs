@@ -1,0 +1,466 @@
+//! The cluster as the reconciles of one controller read and write it. In: kinds, keys and desired objects. Out: reads that
+//! a watch answers where there is one, and writes that the caches know of at once. Kinds are values ([`ApiKind`]): the
+//! Rust type of an object matters only where it is decoded or serialised.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use konverge_core::{LabelSelector, ObjectKey};
+use konverge_runtime::{
+    Adopt, Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Event, Member, Mode, OWNER_LABEL,
+    Object, Owner, Patch, Recorder, SetStep, Severity, Subject, Target, Trigger, WatchState, Writer,
+};
+use kube::Client;
+use kube::api::ListParams;
+use kube::core::{ApiResource, DynamicObject};
+use parking_lot::RwLock;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::api_kind::ApiKind;
+use crate::children::Converged;
+use crate::index::Indexes;
+use crate::metrics::Metrics;
+use crate::objects::Absence;
+use crate::state::States;
+
+/// How long a reconcile waits for a cache to be filled: long enough for a large list, short enough that a missing
+/// permission is seen.
+const FILLED_WITHIN: Duration = Duration::from_secs(30);
+
+/// How many objects a page of a list has: as many as client-go asks for.
+const PAGE_SIZE: u32 = 500;
+
+/// One page of a list.
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: ListMeta,
+    items: Vec<Box<RawValue>>,
+}
+
+/// Reads and writes for one controller, and what else its reconciles share.
+pub(crate) struct CachedClient {
+    pub client: Client,
+    pub caches: Caches,
+    pub writer: Writer,
+    pub recorder: Recorder,
+    pub controller: Arc<Controller>,
+    /// The namespaces that the controller watches; none means all of them.
+    pub namespaces: Vec<String>,
+    /// The kind of the objects that are reconciled.
+    pub kind: ApiKind,
+    pub metrics: Metrics,
+    /// The caches of kinds whose objects belong to the reconciled ones. A controller owns few kinds, and every apply
+    /// looks for one, so this is a list.
+    pub owned: RwLock<Vec<Owned>>,
+    /// The indexes of the user, by kind and name.
+    pub indexes: Indexes,
+    /// Whether the status of the reconciled kind has a field `observedGeneration`.
+    pub observes_generation: bool,
+    /// For a controller that watches some namespaces only: opens caches for what an object names in others.
+    pub referenced: RwLock<Vec<WatchReferenced>>,
+    /// What the user's reconciles share.
+    pub states: States,
+}
+
+/// Watches what a reconciled object names outside of the watched namespaces, and returns the caches of it.
+pub(crate) type WatchReferenced = Box<dyn Fn(&CachedClient, &dyn Any) -> Vec<Cache> + Send + Sync>;
+
+/// A kind whose objects belong to the reconciled ones.
+pub(crate) struct Owned {
+    kind: ApiKind,
+    /// The namespace that is watched; none is all of them.
+    namespace: Option<Box<str>>,
+    cache: Cache,
+}
+
+/// A child that `apply_all` applies.
+pub(crate) struct DesiredChild {
+    pub kind: ApiKind,
+    pub key: ObjectKey,
+    pub config: Value,
+}
+
+impl CachedClient {
+    /// The cache of a kind whose objects belong to the reconciled ones, watched from now on: a change of one of them
+    /// reconciles its owner. `namespace` is where the wanted object lies.
+    pub fn owned(&self, kind: &ApiKind, namespace: Option<&str>) -> Cache {
+        let namespace = self.watched_namespace(kind, namespace);
+        let is_it = |owned: &&Owned| owned.kind == *kind && owned.namespace.as_deref() == namespace;
+        if let Some(owned) = self.owned.read().iter().find(is_it) {
+            return owned.cache.clone();
+        }
+        let mut known = self.owned.write();
+        // Another reconcile may have been faster.
+        if let Some(owned) = known.iter().find(is_it) {
+            return owned.cache.clone();
+        }
+        let owner = self.kind.resource();
+        let trigger = Trigger::owner(kind.name(), &owner.group, &owner.kind, self.kind.is_namespaced());
+        let cache = self.controller.watch(kind.target(namespace), trigger);
+        known.push(Owned { kind: kind.clone(), namespace: namespace.map(Box::from), cache: cache.clone() });
+        cache
+    }
+
+    /// The caches of a kind wherever children of it may be, watched from now on: the namespaces that the controller
+    /// watches, and those where this process has applied one.
+    pub fn owned_anywhere(&self, kind: &ApiKind) -> Vec<Cache> {
+        for namespace in self.watched_namespaces(kind) {
+            self.owned(kind, namespace);
+        }
+        self.owned.read().iter().filter(|owned| owned.kind == *kind).map(|owned| owned.cache.clone()).collect()
+    }
+
+    /// The cache of a kind, if something watches it already.
+    fn watched(&self, kind: &ApiKind, namespace: Option<&str>) -> Option<Cache> {
+        self.caches.find(&self.target(kind, namespace))
+    }
+
+    /// What to watch of a kind to see an object in `namespace`.
+    pub fn target(&self, kind: &ApiKind, namespace: Option<&str>) -> Target {
+        kind.target(self.watched_namespace(kind, namespace))
+    }
+
+    /// The namespace to watch for an object in `namespace`: all of them; or just that one, if the controller watches some
+    /// namespaces only.
+    fn watched_namespace<'a>(&self, kind: &ApiKind, namespace: Option<&'a str>) -> Option<&'a str> {
+        namespace.filter(|_| !self.namespaces.is_empty() && kind.is_namespaced())
+    }
+
+    /// Each namespace in which a kind is watched; `None` is all of them in one watch.
+    pub fn watched_namespaces(&self, kind: &ApiKind) -> Vec<Option<&str>> {
+        match self.namespaces.as_slice() {
+            some @ [_, ..] if kind.is_namespaced() => some.iter().map(|one| Some(one.as_str())).collect(),
+            _ => vec![None],
+        }
+    }
+
+    /// Waits until a cache has been filled by its first list.
+    pub async fn synced(&self, cache: &Cache) -> Result<(), Error> {
+        if cache.is_synced() || tokio::time::timeout(FILLED_WITHIN, cache.synced()).await.is_ok() {
+            return Ok(());
+        }
+        let kind = &cache.target().resource.kind;
+        Err(Error::new(format!("the cache of {kind} is not filled yet: {:?}", cache.state())))
+    }
+
+    /// Waits until everything that an object names is watched. What may not be watched is an error that says which rule is
+    /// missing: the object would be reconciled once, and never when what it names changes.
+    pub async fn watch_referenced(&self, object: &(dyn Any + Sync)) -> Result<(), Error> {
+        let caches: Vec<Cache> = self.referenced.read().iter().flat_map(|watch| watch(self, object)).collect();
+        for cache in caches {
+            let mut states = cache.states();
+            let decided = states.wait_for(|state| *state != WatchState::Starting);
+            // A watch that stays undecided fails below, where the cache is waited for.
+            if let Ok(Ok(state)) = tokio::time::timeout(FILLED_WITHIN, decided).await
+                && let WatchState::Forbidden(rule) = &*state
+            {
+                let Target { resource, namespace, .. } = cache.target();
+                let (kind, namespace) = (&resource.kind, namespace.as_deref().unwrap_or_default());
+                return Err(Error::new(format!(
+                    "the object names a {kind} in the namespace {namespace}, which this operator may not watch: {rule}"
+                ))
+                .reason("Forbidden"));
+            }
+            self.synced(&cache).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the object of this key look as desired; with an owner, as its child.
+    pub async fn apply<T: Serialize + DeserializeOwned + Sync>(
+        &self,
+        kind: &ApiKind,
+        owner: Option<(&Owner, Adopt<'_>)>,
+        key: &ObjectKey,
+        desired: &T,
+    ) -> Result<T, Error> {
+        let cache = self.owned(kind, key.namespace());
+        self.synced(&cache).await?;
+        let (api, live) = (kind.resource(), cache.get(key));
+        let options = match owner {
+            Some((owner, adopt)) => ApplyOptions { owner: Some(owner), adopt, ..ApplyOptions::default() },
+            None => ApplyOptions::default(),
+        };
+        let options = ApplyOptions { namespace: key.namespace(), ..options };
+        let object = match self.writer.apply(api, live.as_deref(), desired, options).await? {
+            Applied::Unchanged => live.ok_or_else(|| Error::new("nothing was there to be left unchanged"))?,
+            Applied::Created(object) | Applied::Updated(object) => {
+                self.wrote(api, &object)?;
+                object
+            }
+        };
+        Ok(object.decode()?)
+    }
+
+    /// The child of this key, created if the cache has none. If another writer creates it meanwhile, the create is
+    /// refused, and the reconcile is retried at once with what is there then.
+    pub async fn create_once<T: Serialize + DeserializeOwned>(
+        &self,
+        kind: &ApiKind,
+        owner: &Owner,
+        key: &ObjectKey,
+        object: &T,
+    ) -> Result<T, Error> {
+        let cache = self.owned(kind, key.namespace());
+        self.synced(&cache).await?;
+        match cache.get(key) {
+            Some(there) => Ok(there.decode()?),
+            None => self.create(kind, owner, key.namespace(), object).await,
+        }
+    }
+
+    /// Creates a child in a namespace.
+    pub async fn create<T: Serialize + DeserializeOwned>(
+        &self,
+        kind: &ApiKind,
+        owner: &Owner,
+        namespace: Option<&str>,
+        object: &T,
+    ) -> Result<T, Error> {
+        let (api, mut config) = (kind.resource(), serde_json::to_value(object)?);
+        config["apiVersion"] = api.api_version.as_str().into();
+        config["kind"] = api.kind.as_str().into();
+        if let Some(namespace) = namespace {
+            config["metadata"]["namespace"] = namespace.into();
+        }
+        owner.put_into(&mut config)?;
+        let created = self.writer.create(api, &config).await?;
+        self.caches.wrote(api, &created.to_string())?;
+        Ok(serde_json::from_value(created)?)
+    }
+
+    /// Patches an object.
+    pub async fn patch<T: DeserializeOwned>(&self, kind: &ApiKind, key: &ObjectKey, patch: Patch) -> Result<T, Error> {
+        let patched = self.writer.patch(kind.resource(), key, "", patch).await?;
+        self.caches.wrote(kind.resource(), &patched.to_string())?;
+        Ok(serde_json::from_value(patched)?)
+    }
+
+    /// Applies all children of a set, then deletes those of the set's kinds that are no longer in it.
+    pub async fn apply_all(
+        &self,
+        (owner, adopt): (&Owner, Adopt<'_>),
+        set: &str,
+        kinds: &[ApiKind],
+        children: Vec<DesiredChild>,
+    ) -> Result<Converged, Error> {
+        let add = |caches: &mut Vec<Cache>, cache: Cache| {
+            if caches.iter().all(|known| known.target() != cache.target()) {
+                caches.push(cache);
+            }
+        };
+        let mut members = Vec::new();
+        for kind in kinds {
+            let mut caches = vec![self.owned(kind, owner.key.namespace())];
+            let keys = || children.iter().filter(|child| child.kind == *kind).map(|child| &child.key);
+            for key in keys() {
+                add(&mut caches, self.owned(kind, key.namespace()));
+            }
+            for cache in &caches {
+                self.synced(cache).await?;
+            }
+            // Former children may lie where none is desired now. Caches that are not filled are left out, because a
+            // namespace may be one that cannot be watched; a former child that is seen later reconciles its owner.
+            for cache in self.owned_anywhere(kind).into_iter().filter(Cache::is_synced) {
+                add(&mut caches, cache);
+            }
+            for cache in caches {
+                cache.add_index(OWNER_LABEL, |object| {
+                    object.label(OWNER_LABEL).map(Cow::into_owned).into_iter().collect()
+                });
+                let found = cache.by_index(OWNER_LABEL, &owner.uid).into_iter();
+                // Desired children are not pruned, so they need not be parsed as members.
+                let others = found.filter(|object| !keys().any(|key| *key == object.key()));
+                members.extend(others.map(|object| Member { api: kind.resource().clone(), live: object.value() }));
+            }
+        }
+        let child = |DesiredChild { kind, key, config }: DesiredChild| {
+            let live = self.owned(&kind, key.namespace()).get(&key);
+            Child { api: kind.resource().clone(), config, live }
+        };
+        let children: Vec<Child> = children.into_iter().map(child).collect();
+        let mut noted = Ok(());
+        // The caches are told at once: a later child may fail, or the reconcile may be cut off.
+        let note = |step: SetStep<'_>| {
+            let done = match step {
+                SetStep::Applied(api, applied) => applied.object().map_or(Ok(()), |object| self.wrote(api, object)),
+                SetStep::Pruned(member, deleted) => self.deleted(&member.api, &member.live, deleted),
+            };
+            if noted.is_ok() {
+                noted = done;
+            }
+        };
+        let report = self.writer.apply_all(set, owner, adopt, children, &members, note).await?;
+        noted?;
+        let mut converged = Converged::default();
+        for applied in &report.applied {
+            match applied {
+                Applied::Unchanged => converged.unchanged += 1,
+                Applied::Created(_) => converged.created += 1,
+                Applied::Updated(_) => converged.updated += 1,
+            }
+        }
+        for (Member { api, live }, _) in &report.pruned {
+            converged.pruned.push((api.kind.clone(), Owner::of(api, live)?.key));
+        }
+        Ok(converged)
+    }
+
+    /// Tells the caches what the server answered to a write, so that the next read sees it.
+    pub fn wrote(&self, api: &ApiResource, object: &Arc<Object>) -> Result<(), Error> {
+        Ok(self.caches.wrote_object(api, object)?)
+    }
+
+    /// Records an event about a reconciled object.
+    pub fn record(
+        &self,
+        object: &Object,
+        severity: Severity,
+        reason: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Result<(), Error> {
+        let subject = Subject::of(self.kind.resource(), &object.value())?;
+        self.metrics.event_recorded(severity);
+        self.recorder.record(&Arc::new(subject), Event::new(severity, reason, message));
+        Ok(())
+    }
+
+    /// One object: from the cache of a watched kind, else from the server.
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        kind: &ApiKind,
+        key: &ObjectKey,
+        absence: Absence,
+    ) -> Result<Option<T>, Error> {
+        if let Some(cache) = self.watched(kind, key.namespace()) {
+            self.synced(&cache).await?;
+            let cached = cache.get(key);
+            if cached.is_some() || absence == Absence::Believed {
+                return Ok(cached.map(|object| object.decode()).transpose()?);
+            }
+        }
+        let found = self.writer.get(kind.resource(), key).await?;
+        Ok(found.map(serde_json::from_value).transpose()?)
+    }
+
+    /// The objects of a kind in a namespace, or in all watched ones, that a selector selects. The kind is watched from now
+    /// on, and its cache answers, unless the cache's word that something is absent is not enough.
+    pub async fn list<T: DeserializeOwned>(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        selector: &LabelSelector,
+        absence: Absence,
+    ) -> Result<Vec<T>, Error> {
+        let mut found = Vec::new();
+        for (watched, cache) in self.caches_for_list(kind, namespace) {
+            found.extend(match absence {
+                Absence::Believed => {
+                    self.synced(&cache).await?;
+                    cache.list(namespace, selector)
+                }
+                Absence::Doubted => self.list_from_server(kind, watched, selector).await?,
+            });
+        }
+        found.iter().map(|object| Ok(object.decode()?)).collect()
+    }
+
+    /// The same for the objects that an index finds under a value.
+    pub async fn list_by_index<T: DeserializeOwned>(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        (index, value): (&str, &str),
+        absence: Absence,
+    ) -> Result<Vec<T>, Error> {
+        let index = self.indexes.get(kind, index)?;
+        let is_inside = |object: &Arc<Object>| namespace.is_none() || object.namespace() == namespace;
+        let mut found = Vec::new();
+        for (watched, cache) in self.caches_for_list(kind, namespace) {
+            match absence {
+                Absence::Believed => {
+                    self.synced(&cache).await?;
+                    found.extend(index.find(&cache, value).into_iter().filter(is_inside));
+                }
+                Absence::Doubted => {
+                    let all = self.list_from_server(kind, watched, &LabelSelector::default()).await?;
+                    found.extend(all.into_iter().filter(|object| index.finds(object, value)));
+                }
+            }
+        }
+        found.iter().map(|object| Ok(object.decode()?)).collect()
+    }
+
+    /// The caches that a list reads, watched from now on, each with the namespace that it watches.
+    fn caches_for_list<'a>(&'a self, kind: &ApiKind, namespace: Option<&'a str>) -> Vec<(Option<&'a str>, Cache)> {
+        let namespaces = if namespace.is_some() { vec![namespace] } else { self.watched_namespaces(kind) };
+        let cache = |namespace| self.watched(kind, namespace).unwrap_or_else(|| self.owned(kind, namespace));
+        namespaces.into_iter().map(|namespace| (namespace, cache(namespace))).collect()
+    }
+
+    /// What the server has of a kind in a namespace, or in all, page by page.
+    async fn list_from_server(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        selector: &LabelSelector,
+    ) -> Result<Vec<Arc<Object>>, Error> {
+        let path = <DynamicObject as kube::Resource>::url_path(kind.resource(), namespace);
+        let request = kube::core::Request::new(path);
+        let mut params = ListParams::default().labels(&selector.to_string()).limit(PAGE_SIZE);
+        let mut found = Vec::new();
+        loop {
+            let request = request.list(&params).map_err(kube::Error::BuildRequest)?;
+            let page: Page = self.client.request(request).await?;
+            for object in &page.items {
+                found.push(Arc::new(Object::parse(kind.resource(), object.get(), Mode::Full)?));
+            }
+            match page.metadata.continue_ {
+                Some(more) if !more.is_empty() => params = params.continue_token(&more),
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    /// Deletes one object; that there is none is fine.
+    pub async fn delete(&self, kind: &ApiKind, key: &ObjectKey, absence: Absence) -> Result<(), Error> {
+        let (api, watched) = (kind.resource(), self.watched(kind, key.namespace()));
+        let mut live = None;
+        if let Some(cache) = &watched {
+            self.synced(cache).await?;
+            live = cache.get(key).map(|object| object.value());
+        }
+        if live.is_none() && (watched.is_none() || absence == Absence::Doubted) {
+            live = self.writer.get(api, key).await?;
+        }
+        match live {
+            Some(live) => {
+                let deleted = self.writer.delete(api, &live).await?;
+                self.deleted(api, &live, &deleted)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Tells the caches how a delete ended, so that the next read sees it.
+    fn deleted(&self, api: &ApiResource, live: &Value, deleted: &Deleted) -> Result<(), Error> {
+        match deleted {
+            Deleted::Going(object) => Ok(self.caches.wrote(api, &object.to_string())?),
+            Deleted::Gone | Deleted::Absent => {
+                let text = |path: &str| live.pointer(path).and_then(Value::as_str);
+                let name = text("/metadata/name").unwrap_or_default();
+                let key = ObjectKey::new(text("/metadata/namespace"), name);
+                self.caches.removed(api, &key, text("/metadata/uid").unwrap_or_default());
+                Ok(())
+            }
+            Deleted::Leaving => Ok(()),
+        }
+    }
+}

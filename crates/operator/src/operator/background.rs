@@ -1,0 +1,167 @@
+//! Background tasks: work of the user that runs beside the controllers. In: async functions. Out: tasks that start after the
+//! caches are filled and stop before the watches end.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use konverge_runtime::{Caches, Error, Result, panic_message};
+use kube::Client;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::{Id, JoinError, JoinSet};
+
+use super::Manager;
+use crate::state::States;
+
+/// How long a task may take to come to an await, where it can be cut off.
+const CUT_WITHIN: Duration = Duration::from_secs(1);
+
+type Work = Box<dyn FnOnce(BackgroundTask) -> BoxFuture<'static, Result<()>> + Send>;
+
+/// A task before it starts.
+pub(super) struct Background {
+    name: String,
+    /// Behind a lock only so that an operator can be shared between threads before it starts.
+    work: Mutex<Work>,
+}
+
+impl Background {
+    pub fn new<F, Fut>(name: String, work: F) -> Self
+    where
+        F: FnOnce(BackgroundTask) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        Self { name, work: Mutex::new(Box::new(move |task| Box::pin(work(task)))) }
+    }
+}
+
+/// What a background task is given: see [`Operator::background`](crate::Operator::background). Clones are the same.
+#[derive(Clone)]
+pub struct BackgroundTask {
+    name: Arc<str>,
+    client: Client,
+    states: States,
+    stop: watch::Receiver<bool>,
+}
+
+impl BackgroundTask {
+    /// The name that the task was given.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The client of the operator. It is the one that [`Context::client`](crate::Context::client) returns.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// A value that the operator was given by [`Operator::state`](crate::Operator::state). A type that was not given is an
+    /// error which names the type.
+    pub fn state<T: Send + Sync + 'static>(&self) -> Result<&T> {
+        self.states.get(|| format!("the operator of the background task {}", self.name))
+    }
+
+    /// Resolves when the operator stops: the task should end soon after that. It may be awaited any number of times.
+    pub async fn stopped(&self) {
+        let mut stop = self.stop.clone();
+        // The sender is gone only when the operator is, too.
+        let _ = stop.wait_for(|stop| *stop).await;
+    }
+}
+
+impl fmt::Debug for BackgroundTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackgroundTask").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The background tasks of an operator at work. They are aborted when this is dropped.
+pub(super) struct BackgroundTasks {
+    running: JoinSet<Result<()>>,
+    names: Vec<(Id, Arc<str>)>,
+}
+
+impl BackgroundTasks {
+    /// Starts all tasks. Each begins its work when the caches that are open now are filled.
+    pub fn start(tasks: Vec<Background>, manager: &Manager<'_>, stop: &watch::Receiver<bool>) -> Self {
+        let mut started = Self { running: JoinSet::new(), names: Vec::new() };
+        for Background { name, work } in tasks {
+            let name: Arc<str> = name.into();
+            let (client, states) = (manager.client.clone(), manager.states.clone());
+            let task = BackgroundTask { name: name.clone(), client, states, stop: stop.clone() };
+            let handle = started.running.spawn(run(task, work.into_inner(), manager.caches.clone()));
+            started.names.push((handle.id(), name));
+        }
+        started
+    }
+
+    /// Resolves when a task fails, with its error; never, if none does.
+    pub async fn failed(&mut self) -> Error {
+        while let Some(ended) = self.running.join_next_with_id().await {
+            if let Some(error) = self.check(ended) {
+                return error;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Waits until all tasks have ended after they were told to stop, and cuts off those that take longer than `drain`.
+    /// Returns the first error.
+    pub async fn stop(mut self, drain: Duration) -> Option<Error> {
+        let mut failed = None;
+        for (limit, is_last) in [(drain, false), (CUT_WITHIN, true)] {
+            let all = async {
+                while let Some(ended) = self.running.join_next_with_id().await {
+                    failed = failed.take().or(self.check(ended));
+                }
+            };
+            if tokio::time::timeout(limit, all).await.is_ok() {
+                return failed;
+            }
+            if is_last {
+                // Nobody can end a thread; waiting for it would take for ever.
+                tracing::error!("a background task blocks its thread and is left behind");
+                self.running.detach_all();
+            } else {
+                tracing::warn!(?drain, "cutting off background tasks that did not end in time");
+                self.running.abort_all();
+            }
+        }
+        failed
+    }
+
+    /// The error of a task that ended, if it failed.
+    fn check(&self, ended: Result<(Id, Result<()>), JoinError>) -> Option<Error> {
+        let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+        let name = self.names.iter().find(|(known, _)| *known == id).map_or("unknown", |(_, name)| name);
+        match ended {
+            Ok((_, Ok(()))) => {
+                tracing::info!(task = name, "a background task has ended");
+                None
+            }
+            Ok((_, Err(error))) => Some(Error::new(format!("the background task {name} failed: {error:#}"))),
+            Err(error) => {
+                let panic = error.try_into_panic().ok()?;
+                Some(Error::new(format!("the background task {name} panicked: {}", panic_message(&*panic))))
+            }
+        }
+    }
+}
+
+/// Waits for the caches, then does the work.
+async fn run(task: BackgroundTask, work: Work, caches: Caches) -> Result<()> {
+    let filled = async {
+        for cache in caches.all() {
+            cache.synced().await;
+        }
+    };
+    tokio::select! {
+        () = filled => {}
+        () = task.stopped() => return Ok(()),
+    }
+    tracing::info!(task = task.name(), "a background task starts");
+    work(task).await
+}

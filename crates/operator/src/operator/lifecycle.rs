@@ -1,0 +1,267 @@
+//! The lifecycle of an operator: the only place that starts things. It stops them in the reverse order.
+//!
+//! ```text
+//! start   metrics and probes → recorder → caches → workers of all controllers → background tasks
+//! stop    background tasks and workers finish → caches → recorder writes what is left → probes
+//! ```
+//!
+//! Metrics and probes come first, so that a slow start is seen. Background tasks come last, because they may read and
+//! trigger what the controllers serve; they and the workers are told to stop at the same time, and while the last of them
+//! finishes, watches still bring changes and events are still written.
+//!
+//! Watches, workers and the recorder go on after a panic, and liveness fails until they work again. A controller that ends
+//! by itself, and a background task that fails, end the operator: whoever started the process restarts it.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use konverge_runtime::{Error, EventLog, Result};
+use kube::Client;
+use tokio::sync::watch;
+use tokio::task::JoinError;
+
+use super::background::{Background, BackgroundTasks};
+use super::manager::Manager;
+use crate::controller::AnyController;
+use crate::metrics::Metrics;
+use crate::probes::{Health, Probes};
+use crate::settings::Settings;
+use crate::state::States;
+
+/// How long the listener of the probes may take to end.
+const PROBES_END_WITHIN: Duration = Duration::from_millis(500);
+
+/// What an operator runs.
+pub(super) struct Workload {
+    pub controllers: Vec<Box<dyn AnyController>>,
+    pub background: Vec<Background>,
+    /// The state that all of them share.
+    pub states: States,
+}
+
+/// Starts everything in order, waits for `stop` or a failure, and stops everything in the reverse order.
+pub(super) async fn run(
+    workload: Workload,
+    settings: &Settings,
+    client: Client,
+    log: EventLog,
+    metrics: &Metrics,
+    stop: impl Future<Output = ()> + Send,
+) -> Result<()> {
+    let Workload { controllers, background, states } = workload;
+    check_names(&controllers)?;
+    let health = Health::default();
+    let probes = Probes::start(settings, metrics, &health)?;
+    log_addresses(&probes);
+    let (manager, mut recording) = Manager::start(settings, client, log, metrics, health, states);
+
+    let (stopping, told) = watch::channel(false);
+    let mut running = tokio::task::JoinSet::new();
+    for controller in controllers {
+        running.spawn(controller.start(&manager, told.clone())?);
+    }
+    let mut background = BackgroundTasks::start(background, &manager, &told);
+
+    let ended = tokio::select! {
+        () = stop => Ok(()),
+        Some(ended) = running.join_next() => Err(ended_by_itself(ended)),
+        error = background.failed() => Err(error),
+        () = recording.ended() => Err(Error::new("the task that writes events ended by itself")),
+    };
+    if let Err(error) = &ended {
+        tracing::error!(error = format!("{error:#}"), "the operator stops because of an error");
+    }
+    tracing::info!("stopping: waiting for running reconciles and background tasks to finish");
+    stopping.send_replace(true);
+    let finished = async { while running.join_next().await.is_some() {} };
+    let (failed, ()) = tokio::join!(background.stop(settings.graceful_shutdown_timeout), finished);
+    manager.stop(recording).await;
+    probes.stop(PROBES_END_WITHIN).await;
+    ended.and(failed.map_or(Ok(()), Err))
+}
+
+/// Controllers are told apart by their names in metrics, in readiness and in reports of failures.
+fn check_names(controllers: &[Box<dyn AnyController>]) -> Result<()> {
+    let names: Vec<String> = controllers.iter().map(|controller| controller.name()).collect();
+    match (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
+        Some(twice) => Err(Error::permanent(format!(
+            "two controllers of the operator are called {}; give one of them a name of its own with .named(…), and a \
+             finalizer if both have one",
+            names[twice]
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The error of a controller that ended before it was told to.
+fn ended_by_itself(ended: Result<Result<()>, JoinError>) -> Error {
+    match ended {
+        Ok(Ok(())) => Error::new("a controller ended by itself"),
+        Ok(Err(error)) => error,
+        Err(error) => Error::new(format!("a controller ended by itself: {error}")),
+    }
+}
+
+/// Logs where metrics and probes are served: settings may leave the port to the system.
+fn log_addresses(probes: &Probes) {
+    let shown =
+        |address: Option<SocketAddr>| address.map_or_else(|| "nowhere".to_owned(), |address| address.to_string());
+    let (metrics, health) = (probes.metrics_address(), probes.health_address());
+    if metrics.is_some() || health.is_some() {
+        tracing::info!(metrics = shown(metrics), probes = shown(health), "metrics and probes are served");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::future::BoxFuture;
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+    use super::*;
+    use crate::rules::Rules;
+    use crate::settings::{BindAddress, HealthSettings, MetricsSettings};
+
+    /// A controller that ends as soon as it begins.
+    struct Brief {
+        name: &'static str,
+        panics: bool,
+    }
+
+    impl AnyController for Brief {
+        fn name(&self) -> String {
+            self.name.to_owned()
+        }
+
+        fn start(self: Box<Self>, _: &Manager<'_>, _: watch::Receiver<bool>) -> Result<BoxFuture<'static, Result<()>>> {
+            Ok(Box::pin(async move {
+                assert!(!self.panics, "it is broken");
+                Ok(())
+            }))
+        }
+
+        fn rules(&self) -> Rules {
+            Rules::new()
+        }
+
+        fn definition(&self) -> Option<CustomResourceDefinition> {
+            None
+        }
+    }
+
+    /// An operator that is never told to stop, with these controllers.
+    async fn run_until_error(controllers: &[(&'static str, bool)]) -> String {
+        let controllers = controllers
+            .iter()
+            .map(|(name, panics)| Box::new(Brief { name, panics: *panics }) as Box<dyn AnyController>);
+        run_with(controllers.collect(), quiet()).await
+    }
+
+    /// Settings of an operator that serves nothing.
+    fn quiet() -> Settings {
+        Settings {
+            metrics: MetricsSettings { enabled: false, ..MetricsSettings::default() },
+            health: HealthSettings { enabled: false, ..HealthSettings::default() },
+            ..Settings::default()
+        }
+    }
+
+    async fn run_with(controllers: Vec<Box<dyn AnyController>>, settings: Settings) -> String {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let (client, log, metrics) = (Client::try_from(config).unwrap(), EventLog::default(), Metrics::default());
+        let workload = Workload { controllers, background: Vec::new(), states: States::default() };
+        run(workload, &settings, client, log, &metrics, std::future::pending()).await.unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn an_operator_does_not_outlive_a_controller() {
+        assert_eq!(run_until_error(&[("a", false)]).await, "a controller ended by itself");
+        let panicked = run_until_error(&[("a", true)]).await;
+        assert!(
+            panicked.starts_with("a controller ended by itself: ") && panicked.contains("it is broken"),
+            "{panicked}"
+        );
+    }
+
+    /// A controller that does nothing, and takes it that nobody needs events any more.
+    struct Rude;
+
+    impl AnyController for Rude {
+        fn name(&self) -> String {
+            "rude".to_owned()
+        }
+
+        fn start(
+            self: Box<Self>,
+            manager: &Manager<'_>,
+            mut stop: watch::Receiver<bool>,
+        ) -> Result<BoxFuture<'static, Result<()>>> {
+            manager.recorder.close();
+            Ok(Box::pin(async move {
+                drop(stop.wait_for(|stop| *stop).await);
+                Ok(())
+            }))
+        }
+
+        fn rules(&self) -> Rules {
+            Rules::new()
+        }
+
+        fn definition(&self) -> Option<CustomResourceDefinition> {
+            None
+        }
+    }
+
+    #[tokio::test]
+    async fn an_operator_does_not_outlive_its_events() {
+        let ended = run_with(vec![Box::new(Rude)], quiet()).await;
+        assert_eq!(ended, "the task that writes events ended by itself");
+    }
+
+    /// The log, as text.
+    #[derive(Clone, Default)]
+    struct Log(Arc<parking_lot::Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Log {
+        fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend_from_slice(text);
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn ports_that_the_system_chose_are_in_the_log() {
+        let free = || BindAddress::loopback(0);
+        for (metrics, health) in [(true, true), (true, false), (false, true), (false, false)] {
+            let settings = Settings {
+                metrics: MetricsSettings { enabled: metrics, address: free(), ..MetricsSettings::default() },
+                health: HealthSettings { enabled: health, address: free(), ..HealthSettings::default() },
+                ..Settings::default()
+            };
+            let log = Log::default();
+            let writes = log.clone();
+            let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writes.clone()).finish();
+            let logging = tracing::subscriber::set_default(subscriber);
+            run_with(vec![Box::new(Brief { name: "a", panics: false })], settings).await;
+            drop(logging);
+            let text = String::from_utf8(log.0.lock().clone()).unwrap();
+            for (what, is_on) in [("metrics", metrics), ("probes", health)] {
+                let port = text.split_once(&format!("{what}=\"127.0.0.1:")).and_then(|(_, rest)| rest.split_once('"'));
+                let port = port.map(|(port, _)| port.parse::<u16>().unwrap());
+                assert_eq!(port.is_some_and(|port| port > 0), is_on, "{what}: {text}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn names_are_not_shared() {
+        let refused = run_until_error(&[("a", false), ("b", false), ("a", false)]).await;
+        assert!(refused.starts_with("two controllers of the operator are called a; "), "{refused}");
+    }
+}
