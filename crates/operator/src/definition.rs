@@ -1,5 +1,5 @@
-//! In comes what `#[kube(..)]` says of a kind and the schema of its type, out goes its `CustomResourceDefinition`.
-//! The derive calls this; the words are its own, so nothing here can fail.
+//! The definition of a custom resource. In: what `#[kube(..)]` says about a kind, and the schema of its type. Out: its
+//! `CustomResourceDefinition`. The derive has checked the attributes, so nothing here can fail.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::structural::structural;
 
-/// What a user said about a kind of his own.
+/// What `#[kube(..)]` says about a kind.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the fields of a CRD, under the names they have there")]
 pub struct Definition {

@@ -1,4 +1,4 @@
-//! What the operator says of itself, on stderr. In: [`LoggingSettings`] and RUST_LOG. Out: a subscriber for the whole
+//! The operator's log, on stderr. In: [`LoggingSettings`] and RUST_LOG. Out: a subscriber for the whole
 //! process, unless there is one. Never panics, also when nobody reads stderr any more, and never replaces somebody else's.
 
 use std::io::{self, IsTerminal, Write, stderr};
@@ -18,7 +18,8 @@ pub enum Logging {
     AlreadySet,
 }
 
-/// Logs as the settings say; RUST_LOG, where it is set, says what instead.
+/// Starts the log of the process as settings say. If `RUST_LOG` is set, it decides what is logged. A subscriber that the
+/// program has installed stays.
 pub fn start_logging(settings: &LoggingSettings) -> Logging {
     let wanted = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
     let (filter, refused) = filter(wanted.as_deref(), &settings.level);

@@ -21,7 +21,7 @@ pub use health::{Health, HealthCheck};
 use health::Probe;
 use pages::{Content, Page, Pages};
 
-/// Listeners at work. Dropping it ends them at once; [`Probes::stop`] lets requests finish.
+/// The running listeners. Dropping this ends them at once; [`Probes::stop`] lets requests finish.
 #[derive(Debug)]
 pub struct Probes {
     servers: Vec<Server>,
@@ -31,7 +31,7 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// Takes the addresses and begins to answer. To be called within a tokio runtime.
+    /// Binds the addresses and begins to answer. Has to be called within a tokio runtime.
     pub fn start(settings: &Settings, metrics: &Metrics, health: &Health) -> Result<Probes, ProbesError> {
         let probe = |path: &str, probe| Page { path: path.into(), content: Content::Probe(probe, health.clone()) };
         let mut of_metrics =
@@ -69,8 +69,7 @@ impl Probes {
         self.health.map(|i| self.servers[i].local_addr())
     }
 
-    /// Accepts nothing more, lets running requests finish for so long, and cuts the rest. When it returns, no task is
-    /// left.
+    /// Stops accepting, lets running requests finish for this long, and cuts off the rest. When it returns, no task is left.
     pub async fn stop(self, within: Duration) {
         let mut servers = self.servers.into_iter();
         match (servers.next(), servers.next()) {

@@ -1,8 +1,7 @@
-//! What an operator can be told from outside. In: code, flags, environment, a file. Out: one [`Settings`] in which
-//! every value is set, and where each came from. Nothing is started here, and only [`Settings::load`] looks at the
-//! process.
+//! The settings of an operator. In: code, flags, environment, a file. Out: one [`Settings`] in which every value is set, and
+//! the source of each value. Nothing is started here, and only [`Settings::load`] reads the process's flags and environment.
 //!
-//! `table` has one row a setting: its names, its help, how it is read and shown. Everything else walks the table.
+//! `table` has one row for each setting: its names, its help, how it is parsed and shown. All sources are read by that table.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,7 +23,11 @@ pub use flags::Flags;
 pub use load::{Loaded, Loader};
 pub use value::BindAddress;
 
-/// Everything an operator can be told from outside; every field has a default that suits a cluster.
+/// The settings of an operator. Every field has a default that suits a cluster.
+///
+/// An operator reads them from a file, the environment and flags, the later being stronger, and from
+/// [`Operator::configure`](crate::Operator::configure), which is the strongest. `--help` lists all flags and variables,
+/// `--print-config` shows the values and their sources.
 ///
 /// ```
 /// use konverge::Settings;
@@ -34,10 +37,10 @@ pub use value::BindAddress;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// What the operator is called: in its log, in events, and as the owner of the fields it applies. Two operators
-    /// with one name would take each other's fields, so the name of the program is used unless told.
+    /// The name of the operator in its log, in events, and as the field manager of what it applies. Two operators with the
+    /// same name would take each other's fields. The default is the name of the program.
     pub name: String,
-    /// The owner of applied fields, where it must differ from the name; see [`Settings::field_manager`].
+    /// The field manager, if it has to differ from the name; see [`Settings::field_manager`].
     pub field_manager: Option<String>,
     /// The namespaces to watch; none means all.
     pub namespaces: Vec<String>,
@@ -49,26 +52,26 @@ pub struct Settings {
     pub metrics: MetricsSettings,
     /// Where liveness and readiness are answered.
     pub health: HealthSettings,
-    /// What is logged, and how.
+    /// The log.
     pub logging: LoggingSettings,
-    /// What holds for every controller that says nothing else.
+    /// The settings of all controllers; a controller may override them.
     pub controller: ControllerSettings,
-    /// How often every object is reconciled although nothing changed; `None` is never. 10 hours, as in
-    /// controller-runtime: changes arrive by watch, this only catches what a missed requeue would leave behind.
+    /// How often every object is reconciled although nothing changed; `None` is never. The default is 10 hours, as in
+    /// controller-runtime: changes arrive by watch, and this is only a safety net.
     pub sync_period: Option<Duration>,
-    /// How long running reconciles may take to finish after SIGTERM. A Pod has 30 s until SIGKILL; 25 s leave time to
-    /// hand over and close.
+    /// How long running reconciles and background tasks may take to finish after SIGTERM. A Pod has 30 s until SIGKILL; the
+    /// default of 25 s leaves time to write events and close connections.
     pub graceful_shutdown_timeout: Duration,
-    /// What the operator is to print instead of running.
+    /// What to print instead of running.
     pub print: Option<Print>,
 }
 
-/// What an operator can print instead of running, as YAML.
+/// What an operator prints instead of running, as YAML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Print {
     /// The CRDs of its kinds.
     Crds,
-    /// What it has to be allowed.
+    /// The RBAC rules that it needs.
     Rbac,
 }
 
@@ -92,8 +95,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads the flags and environment of this process, and the file they name. `--help` and `--print-config` are
-    /// answered on stdout and end the process, as users expect of a program; [`Settings::from_args`] never does.
+    /// Reads the flags and environment of this process, and the file that they name. `--help` and `--print-config` are
+    /// answered on stdout and end the process; [`Settings::from_args`] never ends it.
     pub fn load() -> Result<Settings, SettingsError> {
         Ok(Settings::loader().args(std::env::args_os()).environment(std::env::vars_os()).load_or_answer()?.settings)
     }
@@ -116,7 +119,7 @@ impl Settings {
         Ok(Settings::loader().args(args).load()?.settings)
     }
 
-    /// Begins to gather sources, one by one.
+    /// A loader, to which sources are added one by one.
     pub fn loader() -> Loader {
         Loader::default()
     }
@@ -127,12 +130,12 @@ impl Settings {
         flags::args()
     }
 
-    /// The owner of applied fields.
+    /// The field manager of applied fields: the name of the operator by default.
     pub fn field_manager(&self) -> &str {
         self.field_manager.as_deref().unwrap_or(&self.name)
     }
 
-    /// The namespace the operator runs in, as far as settings tell: the one it looks at, or `default`.
+    /// The namespace that the operator runs in, as far as settings say: the only one that it watches, or `default`.
     pub fn home(&self) -> &str {
         match self.namespaces.as_slice() {
             [one] => one,
@@ -140,7 +143,7 @@ impl Settings {
         }
     }
 
-    /// Whether all values are such that they can be used, for settings that were made in code.
+    /// Whether all values are valid, for settings that were made in code.
     pub fn check(&self) -> Result<(), SettingsError> {
         load::check(self, |_| Source::Code)
     }
@@ -149,7 +152,7 @@ impl Settings {
 /// Where metrics are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsSettings {
-    /// Whether at all.
+    /// Whether metrics are served.
     pub enabled: bool,
     /// Port 8080 of all interfaces: Prometheus scrapes from another Pod.
     pub address: BindAddress,
@@ -164,7 +167,7 @@ impl Default for MetricsSettings {
 }
 
 impl MetricsSettings {
-    /// Where to listen, if at all.
+    /// The address to listen on; none if it is switched off.
     pub fn listen(&self) -> Option<BindAddress> {
         Some(self.address).filter(|address| self.enabled && *address != BindAddress::Off)
     }
@@ -173,7 +176,7 @@ impl MetricsSettings {
 /// Where liveness and readiness are answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthSettings {
-    /// Whether at all.
+    /// Whether probes are served.
     pub enabled: bool,
     /// Port 8081 of all interfaces: the kubelet asks at the Pod's address.
     pub address: BindAddress,
@@ -195,18 +198,18 @@ impl Default for HealthSettings {
 }
 
 impl HealthSettings {
-    /// Where to listen, if at all.
+    /// The address to listen on; none if it is switched off.
     pub fn listen(&self) -> Option<BindAddress> {
         Some(self.address).filter(|address| self.enabled && *address != BindAddress::Off)
     }
 }
 
-/// What is logged, and how.
+/// The log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggingSettings {
-    /// A level, or a filter such as `info,kube=debug`. RUST_LOG is stronger.
+    /// A level, or a filter such as `info,kube=debug`. `RUST_LOG` is stronger.
     pub level: String,
-    /// How lines look.
+    /// The format of the lines.
     pub format: LogFormat,
 }
 
@@ -216,30 +219,30 @@ impl Default for LoggingSettings {
     }
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Text on a terminal, JSON elsewhere: people read the one, machines the other.
+    /// Text on a terminal, JSON elsewhere.
     #[default]
     Auto,
-    /// One JSON object a line.
+    /// A JSON object in each line.
     Json,
-    /// For people.
+    /// Text for people.
     Text,
 }
 
 /// How a controller works through its queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ControllerSettings {
-    /// Reconciles at one time. They mostly wait for the API server: ten keep it busy over a slow link and are far from
-    /// what API priority and fairness would hold back.
+    /// How many objects are reconciled at the same time. Reconciles mostly wait for the API server: the default of ten keeps it
+    /// busy over a slow link, and stays below what API priority and fairness would hold back.
     pub max_concurrent_reconciles: usize,
-    /// The longest a reconcile may take; then it is cancelled and counts as failed. `None` is as long as it likes,
-    /// but one that hangs keeps its slot for ever. 60 s is also what the API server gives a request.
+    /// How long a reconcile may take; then it is cancelled and has failed. `None` is no limit: a reconcile that hangs then
+    /// occupies a worker for ever. The default is 60 s, which is also the API server's limit for a request.
     pub reconcile_timeout: Option<Duration>,
-    /// When a failed object is tried again.
+    /// When a failed reconcile is retried.
     pub backoff: BackoffSettings,
-    /// How many reconciles may start.
+    /// How many reconciles may start in a second.
     pub rate_limit: RateLimitSettings,
 }
 
@@ -254,19 +257,19 @@ impl Default for ControllerSettings {
     }
 }
 
-/// When a failed object is tried again: after `initial`, then each time `multiplier` times as long, at most `max`.
+/// When a failed reconcile is retried: after `initial`, then each time after `multiplier` times as long, at most `max`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackoffSettings {
-    /// After the first failure. A second is short for a person and long for a cause that goes by itself.
+    /// The delay after the first failure. One second by default: short for a person, long enough for many causes to pass.
     pub initial: Duration,
-    /// The longest pause. Five minutes: who repairs the cause should not wait for an hour.
+    /// The longest delay. Five minutes by default: whoever repairs the cause should not wait for an hour.
     pub max: Duration,
-    /// How much longer each pause is than the one before.
+    /// By how much each delay is longer than the one before.
     pub multiplier: f64,
-    /// After how many retries to give up until the object changes; `None` is never, since most causes lie elsewhere
-    /// and go away without the object changing.
+    /// After how many retries an object is given up until it changes. The default `None` is never: most causes lie elsewhere,
+    /// and pass without a change of the object.
     pub max_retries: Option<u32>,
-    /// The part of each pause that is left to chance, so that what failed together does not come back together.
+    /// The random part of each delay, so that objects that failed together are not retried together.
     pub jitter: f64,
 }
 
@@ -285,10 +288,10 @@ impl Default for BackoffSettings {
 /// How many reconciles of a controller may start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimitSettings {
-    /// A second, on average; 0 is as many as there are. That is the default: the number of reconciles at one time is
-    /// bounded, failures back off, and a server that is too busy says so.
+    /// How many a second, on average. The default 0 is no limit: concurrency is bounded, failures back off, and a server that
+    /// is too busy says so.
     pub per_second: f64,
-    /// At once, after a quiet time.
+    /// How many at once, after a quiet time.
     pub burst: u32,
 }
 
@@ -298,7 +301,8 @@ impl Default for RateLimitSettings {
     }
 }
 
-/// What one controller does differently from the operator's [`ControllerSettings`].
+/// The settings of one controller that differ from the operator's [`ControllerSettings`]: see
+/// [`Controller::with`](crate::Controller::with).
 ///
 /// ```
 /// use konverge::{ControllerOverrides, Settings};
@@ -322,7 +326,7 @@ pub struct ControllerOverrides {
 }
 
 impl ControllerOverrides {
-    /// The settings of a controller: its own where it has some, else the operator's.
+    /// The settings of the controller: these, and the operator's where there are none.
     pub fn over(&self, operator: &ControllerSettings) -> ControllerSettings {
         ControllerSettings {
             max_concurrent_reconciles: self.max_concurrent_reconciles.unwrap_or(operator.max_concurrent_reconciles),

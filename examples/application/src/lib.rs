@@ -1,5 +1,5 @@
-//! An operator with everything that a real one has: a kind with a checked schema, three children that are kept as they
-//! should be, a status for people and programs, a finalizer, events and metrics of its own. `konverge dev` runs it.
+//! An operator with everything that a real one has: a custom resource with a validated schema, three children, a status, a
+//! finalizer, events and metrics of its own. `konverge dev` runs it.
 //!
 //! ```text
 //! Application ─▶ ConfigMap NAME-config ─▶ Deployment NAME ─▶ Service NAME
@@ -23,7 +23,7 @@ use konverge::{Counter, Gauge, Labelled, MetricError};
 #[kube(printcolumn = r#"{"name": "Image", "type": "string", "jsonPath": ".spec.image", "priority": 1}"#)]
 #[kube(printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#)]
 pub struct ApplicationSpec {
-    /// How many.
+    /// How many replicas run.
     #[schemars(range(min = 0, max = 100))]
     pub replicas: i32,
     /// The image to run.
@@ -32,14 +32,14 @@ pub struct ApplicationSpec {
     /// How a new version replaces the old one.
     #[serde(default)]
     pub strategy: Strategy,
-    /// What the application is told, as environment variables.
+    /// Configuration of the application, as environment variables.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub config: BTreeMap<String, String>,
     /// The port it listens on.
     #[serde(default = "http")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
-    /// What each replica needs, and what it may take at most.
+    /// The resources that each replica requests, and their limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Limits>,
 }
@@ -62,50 +62,50 @@ pub enum Strategy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Limits {
-    /// What a replica needs.
+    /// What a replica requests.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub requests: BTreeMap<String, String>,
-    /// What it may take at most.
+    /// What a replica may use at most.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, String>,
 }
 
-/// What is true of it.
+/// What the operator has observed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApplicationStatus {
-    /// The generation of the spec that this is about.
+    /// The generation of the spec that this status describes.
     pub observed_generation: i64,
     /// How many replicas there are.
     pub replicas: i32,
     /// How many of them are ready.
     pub ready_replicas: i32,
-    /// All of it in one word.
+    /// A summary in one word.
     pub phase: Phase,
 }
 
-/// How an application is, in one word.
+/// The summary of an application's status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Phase {
-    /// Replicas are still to come.
+    /// Replicas are still starting.
     #[default]
     Pending,
     /// All replicas are ready.
     Running,
-    /// What was asked for cannot be had.
+    /// The desired state cannot be reached.
     Failed,
-    /// No replicas are asked for, and none are left.
+    /// No replicas are desired, and none are left.
     Succeeded,
 }
 
-/// What this operator counts besides what every operator does.
+/// The metrics of this operator, besides those that every operator has.
 #[derive(Clone, Debug)]
 struct Meters {
     phases: Labelled<Counter, 1>,
     ready: Labelled<Gauge, 2>,
 }
 
-/// The operator, for `main`, for tests and for `konverge dev`; its metrics are shown among those of `metrics`.
+/// The operator, for `main`, for tests and for `konverge dev`. Its own metrics are added to `metrics`.
 pub fn operator(metrics: &Metrics) -> Result<Operator<Application>, MetricError> {
     let meters = Meters {
         phases: metrics.counter_by(
@@ -115,33 +115,33 @@ pub fn operator(metrics: &Metrics) -> Result<Operator<Application>, MetricError>
         )?,
         ready: metrics.gauge_by("application_ready_replicas", "Ready replicas", ["namespace", "name"])?,
     };
-    Ok(Operator::<Application>::new().state(meters).reconcile(reconcile).on_delete(forget).metrics(metrics.clone()))
+    Ok(Operator::<Application>::new().state(meters).reconcile(reconcile).on_delete(cleanup).metrics(metrics.clone()))
 }
 
 async fn reconcile(ctx: Context<Application>) -> Result<Action> {
     let meters = ctx.state::<Meters>()?;
-    match children(&ctx).await {
+    match apply_children(&ctx).await {
         Ok(deployment) => {
-            observe(&ctx, meters, &deployment).await?;
+            update_status(&ctx, meters, &deployment).await?;
             Ok(Action::await_change())
         }
         Err(error) => {
             let status =
                 ApplicationStatus { phase: Phase::Failed, ..ctx.resource().status.clone().unwrap_or_default() };
-            tell(&ctx, meters, status, "ReconciliationFailed", &error.to_string()).await?;
+            write_status(&ctx, meters, status, "ReconciliationFailed", &error.to_string()).await?;
             Err(error)
         }
     }
 }
 
-/// Before it goes: its children go with it, because they belong to it; only the page of metrics has to be told.
-async fn forget(ctx: Context<Application>) -> Result<()> {
+/// The cleanup: Kubernetes deletes the children, so only the metrics of the application are left to remove.
+async fn cleanup(ctx: Context<Application>) -> Result<()> {
     ctx.state::<Meters>()?.ready.remove([ctx.namespace(), ctx.name()]);
     ctx.event("Deleted", "its Deployment, Service and ConfigMap go with it").await
 }
 
-/// Makes the children look as the spec says; whatever somebody else changed about them is put back.
-async fn children(ctx: &Context<Application>) -> Result<Deployment> {
+/// Applies the children. Changes that somebody else made to them are undone.
+async fn apply_children(ctx: &Context<Application>) -> Result<Deployment> {
     let spec = &ctx.resource().spec;
     let config = format!("{}-config", ctx.name());
     let settings = spec.config.iter().fold(ConfigMap::new(&config), |map, (key, value)| map.data(key, value));
@@ -154,7 +154,7 @@ async fn children(ctx: &Context<Application>) -> Result<Deployment> {
     let deployment = Deployment::new(ctx.name())
         .replicas(spec.replicas)
         .container(container.all_env_from_configmap(&config))
-        // Environment is read at the start of a container, so that a change has to start new ones.
+        // Containers read their environment only when they start.
         .restart_when(&settings);
     let deployment = match spec.strategy {
         Strategy::RollingUpdate => deployment.rolling_update("25%", "25%"),
@@ -167,14 +167,14 @@ async fn children(ctx: &Context<Application>) -> Result<Deployment> {
     Ok(deployment)
 }
 
-/// Says in the status what the Deployment says in its own.
-async fn observe(ctx: &Context<Application>, meters: &Meters, deployment: &Deployment) -> Result<()> {
+/// Derives the status from that of the Deployment, and writes it.
+async fn update_status(ctx: &Context<Application>, meters: &Meters, deployment: &Deployment) -> Result<()> {
     let app = ctx.resource();
     let (wanted, ready) = (app.spec.replicas, deployment.ready_replicas());
     let replicas = deployment.inner().status.as_ref().and_then(|status| status.replicas).unwrap_or_default();
-    let stuck = stuck(deployment);
+    let failure = rollout_failure(deployment);
     let phase = match wanted {
-        _ if stuck.is_some() => Phase::Failed,
+        _ if failure.is_some() => Phase::Failed,
         0 if replicas == 0 => Phase::Succeeded,
         _ if ready >= wanted && wanted > 0 => Phase::Running,
         _ => Phase::Pending,
@@ -182,16 +182,16 @@ async fn observe(ctx: &Context<Application>, meters: &Meters, deployment: &Deplo
     let observed_generation = app.metadata.generation.unwrap_or_default();
     let status = ApplicationStatus { observed_generation, replicas, ready_replicas: ready, phase };
     meters.ready.with([ctx.namespace(), ctx.name()]).set(f64::from(ready));
-    let reason = if stuck.is_some() { "ReconciliationFailed" } else { "ReconciliationSucceeded" };
-    let message = stuck.unwrap_or_else(|| format!("{ready} of {wanted} replicas are ready"));
-    tell(ctx, meters, status, reason, &message).await?;
+    let reason = if failure.is_some() { "ReconciliationFailed" } else { "ReconciliationSucceeded" };
+    let message = failure.unwrap_or_else(|| format!("{ready} of {wanted} replicas are ready"));
+    write_status(ctx, meters, status, reason, &message).await?;
     let updating = !deployment.is_rolled_out() && wanted > 0;
     let (reason, message) = if updating { ("Updating", "replicas are starting") } else { (reason, "nothing is to do") };
     ctx.set_condition(Condition::new(PROGRESSING, updating, reason, message)).await
 }
 
-/// Writes status and readiness; a new phase is also an event and a count.
-async fn tell(
+/// Writes the status and the condition `Ready`. A new phase is also recorded as an event and counted.
+async fn write_status(
     ctx: &Context<Application>,
     meters: &Meters,
     status: ApplicationStatus,
@@ -214,14 +214,14 @@ async fn tell(
     Ok(())
 }
 
-/// Why a Deployment does not come any further, if it says so.
-fn stuck(deployment: &Deployment) -> Option<String> {
+/// Why the rollout of a Deployment failed, if it did.
+fn rollout_failure(deployment: &Deployment) -> Option<String> {
     let conditions = deployment.inner().status.as_ref()?.conditions.as_ref()?;
-    let says = |kind: &str, status: &str| {
+    let message = |kind: &str, status: &str| {
         let found = conditions
             .iter()
             .find(|one| one.type_.as_deref() == Some(kind) && one.status.as_deref() == Some(status))?;
         found.message.clone().or_else(|| found.reason.clone())
     };
-    says("Progressing", "False").or_else(|| says("ReplicaFailure", "True"))
+    message("Progressing", "False").or_else(|| message("ReplicaFailure", "True"))
 }

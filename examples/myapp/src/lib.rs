@@ -1,5 +1,5 @@
-//! An application with a status: a Deployment for each MyApp, its phase and conditions for people and programs to read,
-//! and a check that says what is wrong with a spec that no retry can mend.
+//! An operator with a status: a Deployment for each MyApp, a phase and conditions, and a validation of the spec whose errors are
+//! not retried until the spec changes.
 
 use konverge::prelude::*;
 
@@ -15,7 +15,7 @@ use konverge::prelude::*;
     printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase"}"#
 )]
 pub struct MyAppSpec {
-    /// How many; at least one.
+    /// How many replicas run; at least one.
     pub replicas: i32,
     /// The image to run.
     pub image: String,
@@ -23,7 +23,7 @@ pub struct MyAppSpec {
     pub port: i32,
 }
 
-/// What is true of it. Nothing is required: of a spec that makes no sense, only a condition is known.
+/// What the operator has observed. No field is required: if the spec is invalid, only a condition is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MyAppStatus {
@@ -33,7 +33,7 @@ pub struct MyAppStatus {
     pub ready_replicas: i32,
 }
 
-/// A Deployment like the spec says, and a status like the Deployment says.
+/// Applies a Deployment for the spec, and derives the status from the Deployment's.
 pub async fn reconcile(ctx: Context<MyApp>) -> Result<Action> {
     let app = ctx.resource();
     check(&app.spec)?;
@@ -64,7 +64,7 @@ pub async fn reconcile(ctx: Context<MyApp>) -> Result<Action> {
     Ok(Action::await_change())
 }
 
-/// What is wrong with a spec, all of it at once.
+/// Validates a spec, and returns all errors at once.
 fn check(spec: &MyAppSpec) -> Result<(), FieldErrors> {
     let mut errors = FieldErrors::new();
     if spec.replicas < 1 {

@@ -1,4 +1,4 @@
-//! A web application from an image and a number: the quick start, as a library so that its tests can run it.
+//! The quick start: a web application from an image and a number of replicas. It is a library, so that tests can run it.
 
 use konverge::prelude::*;
 
@@ -8,11 +8,11 @@ use konverge::prelude::*;
 pub struct WebAppSpec {
     /// The image to run.
     pub image: String,
-    /// How many of it.
+    /// How many replicas run.
     pub replicas: u32,
 }
 
-/// A Deployment and a Service, both called like the WebApp.
+/// Applies a Deployment and a Service, both with the name of the WebApp.
 pub async fn reconcile(ctx: Context<WebApp>) -> Result<Action> {
     let app = ctx.resource();
 

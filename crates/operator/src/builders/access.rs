@@ -1,4 +1,4 @@
-//! Who may do what: ServiceAccount, Role, ClusterRole and their bindings.
+//! RBAC: ServiceAccount, Role, ClusterRole and their bindings.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::rbac::v1 as rbac;
@@ -8,7 +8,7 @@ use super::wrapper::{kind, named, put, texts, wrapper};
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 kind! {
-    /// Who pods are to the API server.
+    /// The identity of pods at the API server.
     ServiceAccount(core::ServiceAccount)
 }
 
@@ -18,13 +18,13 @@ impl ServiceAccount {
         Self(core::ServiceAccount { metadata: named(name), ..Default::default() })
     }
 
-    /// Whether pods get a token for the API server.
+    /// Whether its token is mounted into pods.
     pub fn automount_service_account_token(mut self, yes: bool) -> Self {
         self.0.automount_service_account_token = Some(yes);
         self
     }
 
-    /// Adds a secret with the password of a registry.
+    /// Adds a Secret with the credentials of an image registry.
     pub fn image_pull_secret(mut self, name: impl Into<String>) -> Self {
         let secret = core::LocalObjectReference { name: name.into() };
         put(&mut self.0.image_pull_secrets, secret, |secret| secret.name.clone());
@@ -33,7 +33,7 @@ impl ServiceAccount {
 }
 
 kind! {
-    /// What may be done in a namespace.
+    /// Rules for one namespace.
     ///
     /// ```
     /// use konverge::prelude::*;
@@ -44,7 +44,7 @@ kind! {
 }
 
 kind! {
-    /// What may be done in the whole cluster.
+    /// Rules for the whole cluster.
     ClusterRole(rbac::ClusterRole)
 }
 
@@ -56,7 +56,7 @@ macro_rules! role {
                 Self(rbac::$name { metadata: named(name), ..Default::default() })
             }
 
-            /// Allows this too.
+            /// Adds a rule.
             pub fn rule(mut self, rule: PolicyRule) -> Self {
                 self.0.rules.get_or_insert_default().push(rule.into());
                 self
@@ -69,7 +69,7 @@ role!(Role);
 role!(ClusterRole);
 
 wrapper! {
-    /// What a role allows.
+    /// A rule of a role: the verbs that it allows on resources.
     PolicyRule(rbac::PolicyRule)
 }
 
@@ -79,31 +79,31 @@ impl PolicyRule {
         Self::default()
     }
 
-    /// In these groups; `""` is the core group.
+    /// The API groups of the resources; `""` is the core group.
     pub fn api_groups(mut self, groups: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.0.api_groups = Some(texts(groups));
         self
     }
 
-    /// On these resources, by their plural: `pods`, `pods/log`.
+    /// The resources, by their plural names: `pods`, `pods/log`.
     pub fn resources(mut self, resources: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.0.resources = Some(texts(resources));
         self
     }
 
-    /// Only on objects with these names.
+    /// Limits the rule to objects with these names.
     pub fn resource_names(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.0.resource_names = Some(texts(names));
         self
     }
 
-    /// On these paths outside the API: `/metrics`. For cluster roles only.
+    /// Paths outside of the API: `/metrics`. For cluster roles only.
     pub fn non_resource_urls(mut self, urls: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.0.non_resource_urls = Some(texts(urls));
         self
     }
 
-    /// Doing this: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, or `*`.
+    /// The verbs: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, or `*`.
     pub fn verbs(mut self, verbs: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.0.verbs = texts(verbs);
         self
@@ -111,12 +111,12 @@ impl PolicyRule {
 }
 
 kind! {
-    /// Who may do in a namespace what a role says.
+    /// Grants the rules of a role in one namespace.
     RoleBinding(rbac::RoleBinding)
 }
 
 kind! {
-    /// Who may do in the whole cluster what a role says.
+    /// Grants the rules of a role in the whole cluster.
     ClusterRoleBinding(rbac::ClusterRoleBinding)
 }
 
@@ -128,7 +128,7 @@ macro_rules! binding {
                 Self(rbac::$name { metadata: named(name), ..Default::default() })
             }
 
-            /// What the cluster role `name` says.
+            /// Grants the cluster role `name`.
             pub fn cluster_role(self, name: impl Into<String>) -> Self {
                 self.to("ClusterRole", name)
             }
@@ -139,17 +139,17 @@ macro_rules! binding {
                 self
             }
 
-            /// The service account `name` may.
+            /// Grants it to the service account `name`.
             pub fn service_account(self, name: impl Into<String>, namespace: impl Into<String>) -> Self {
                 self.subject("ServiceAccount", name, None, Some(namespace.into()))
             }
 
-            /// The user `name` may.
+            /// Grants it to the user `name`.
             pub fn user(self, name: impl Into<String>) -> Self {
                 self.subject("User", name, Some(GROUP.to_owned()), None)
             }
 
-            /// All of the group `name` may.
+            /// Grants it to the group `name`.
             pub fn group(self, name: impl Into<String>) -> Self {
                 self.subject("Group", name, Some(GROUP.to_owned()), None)
             }
@@ -173,7 +173,7 @@ binding!(RoleBinding);
 binding!(ClusterRoleBinding);
 
 impl RoleBinding {
-    /// What the role `name` of the binding's namespace says.
+    /// Grants the role `name` of the binding's namespace.
     pub fn role(self, name: impl Into<String>) -> Self {
         self.to("Role", name)
     }

@@ -1,4 +1,4 @@
-//! How many pods there are, by what they use.
+//! HorizontalPodAutoscaler: scales workloads by what their pods use.
 
 use k8s_openapi::api::autoscaling::v2 as autoscaling;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -8,9 +8,9 @@ use super::wrapper::{kind, named, spec};
 use crate::kind::Kind;
 
 kind! {
-    /// Scales a workload between two numbers of pods, by what the pods use.
+    /// Scales a workload between two numbers of pods, by what the pods use. `scales` and `replicas` are required by the API server.
     ///
-    /// It and the operator must not both say how many pods there are: leave `replicas` out of a Deployment that is scaled.
+    /// Leave `replicas` out of a Deployment that is scaled: otherwise the operator and the autoscaler undo each other's changes.
     ///
     /// ```
     /// use konverge::prelude::*;
@@ -22,12 +22,12 @@ kind! {
 spec!(HorizontalPodAutoscaler, autoscaling::HorizontalPodAutoscalerSpec);
 
 impl HorizontalPodAutoscaler {
-    /// One called `name`. It needs to be told what it scales, and how far.
+    /// An autoscaler called `name`.
     pub fn new(name: impl Into<String>) -> Self {
         Self(autoscaling::HorizontalPodAutoscaler { metadata: named(name), ..Default::default() })
     }
 
-    /// What it scales: `scales::<Deployment>("web")`, or a kind of one's own that has the scale subresource.
+    /// The object that it scales: `scales::<Deployment>("web")`, or any kind that has the scale subresource.
     pub fn scales<T: Kind>(self, name: impl Into<String>) -> Self {
         let api = T::resource();
         let target = autoscaling::CrossVersionObjectReference {
@@ -38,40 +38,40 @@ impl HorizontalPodAutoscaler {
         self.spec(|spec| spec.scale_target_ref = target)
     }
 
-    /// Between so many pods and so many.
+    /// The smallest and the largest number of pods.
     pub fn replicas(self, min: impl Count, max: impl Count) -> Self {
         let (min, max) = (int32(min), int32(max));
         self.spec(|spec| (spec.min_replicas, spec.max_replicas) = (Some(min), max))
     }
 
-    /// So that pods use this share of the CPU that they request, in percent.
+    /// Scales so that pods use this share of the CPU that they request, in percent.
     pub fn cpu(self, percent: impl Count) -> Self {
         self.utilization("cpu", percent)
     }
 
-    /// So that pods use this share of the memory that they request, in percent.
+    /// Scales so that pods use this share of the memory that they request, in percent.
     pub fn memory(self, percent: impl Count) -> Self {
         self.utilization("memory", percent)
     }
 
-    /// So that pods use this share of any resource that they request, in percent.
+    /// Scales so that pods use this share of any resource that they request, in percent.
     pub fn utilization(self, resource: impl Into<String>, percent: impl Count) -> Self {
         let average_utilization = Some(int32(percent));
         self.resource(resource.into(), "Utilization", |target| target.average_utilization = average_utilization)
     }
 
-    /// So that pods use this much of a resource on average: `average("cpu", "500m")`.
+    /// Scales so that pods use this much of a resource on average: `average("cpu", "500m")`.
     pub fn average(self, resource: impl Into<String>, quantity: impl Into<String>) -> Self {
         let average_value = Some(Quantity(quantity.into()));
         self.resource(resource.into(), "AverageValue", |target| target.average_value = average_value)
     }
 
-    /// Adds a metric of any other kind, in full.
+    /// Adds any other metric, in the type that Kubernetes publishes.
     pub fn metric(self, metric: autoscaling::MetricSpec) -> Self {
         self.spec(|spec| spec.metrics.get_or_insert_default().push(metric))
     }
 
-    /// Waits so long before it takes pods away: it takes the highest number that was asked for in these seconds.
+    /// The stabilization window for scaling down, in seconds: the highest number of pods that was computed in it counts.
     pub fn scale_down_after(self, seconds: impl Count) -> Self {
         let window = Some(int32(seconds));
         self.spec(|spec| {
@@ -80,12 +80,12 @@ impl HorizontalPodAutoscaler {
         })
     }
 
-    /// How many pods it wants now.
+    /// The number of pods that it computed last.
     pub fn desired_replicas(&self) -> i32 {
         self.0.status.as_ref().map_or(0, |status| status.desired_replicas)
     }
 
-    /// A metric of a resource; one of the same resource gives way.
+    /// Adds a metric of a resource, in the place of one of the same resource.
     fn resource(self, name: String, type_: &str, target: impl FnOnce(&mut autoscaling::MetricTarget)) -> Self {
         let mut wanted = autoscaling::MetricTarget { type_: type_.to_owned(), ..Default::default() };
         target(&mut wanted);

@@ -1,4 +1,4 @@
-//! What pods are told: ConfigMap, Secret.
+//! Configuration of pods: ConfigMap, Secret.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1 as core;
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::wrapper::{kind, named};
 
 kind! {
-    /// Text by key.
+    /// Configuration as texts by key.
     ///
     /// ```
     /// use konverge::prelude::*;
@@ -29,13 +29,13 @@ impl ConfigMap {
         self
     }
 
-    /// Sets `key` to bytes that are no text.
+    /// Sets `key` to bytes.
     pub fn binary_data(mut self, key: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
         self.0.binary_data.get_or_insert_default().insert(key.into(), ByteString(bytes.into()));
         self
     }
 
-    /// Never changes again.
+    /// Makes it immutable: the API server refuses changes of the data.
     pub fn immutable(mut self) -> Self {
         self.0.immutable = Some(true);
         self
@@ -48,7 +48,7 @@ impl ConfigMap {
 }
 
 kind! {
-    /// Secret bytes by key.
+    /// Confidential data by key.
     ///
     /// ```
     /// use konverge::prelude::*;
@@ -64,31 +64,31 @@ impl Secret {
         Self(core::Secret { metadata: named(name), ..Default::default() })
     }
 
-    /// A certificate and its key, as PEM: what an ingress takes for TLS.
+    /// A TLS Secret: a certificate and its key as PEM, for an Ingress.
     pub fn tls(name: impl Into<String>, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         Self::new(name).secret_type("kubernetes.io/tls").data("tls.crt", certificate).data("tls.key", key)
     }
 
-    /// A user and password of a registry: what pods take to pull images.
+    /// A registry Secret: the credentials with which pods pull images.
     pub fn registry(name: impl Into<String>, server: &str, user: &str, password: &str) -> Self {
         let auth = ByteString(format!("{user}:{password}").into_bytes());
         let config = json!({ "auths": { server: { "username": user, "password": password, "auth": auth } } });
         Self::new(name).secret_type("kubernetes.io/dockerconfigjson").data(".dockerconfigjson", config.to_string())
     }
 
-    /// Sets `key` to text or bytes, as they are: base64 is the API's business.
+    /// Sets `key` to text or bytes. They are given as they are: base64 is done when the object is serialised.
     pub fn data(mut self, key: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
         self.0.data.get_or_insert_default().insert(key.into(), ByteString(value.into()));
         self
     }
 
-    /// What kind of secret: `Opaque` unless said otherwise.
+    /// The type of the Secret; `Opaque` by default.
     pub fn secret_type(mut self, type_: impl Into<String>) -> Self {
         self.0.type_ = Some(type_.into());
         self
     }
 
-    /// Never changes again.
+    /// Makes it immutable: the API server refuses changes of the data.
     pub fn immutable(mut self) -> Self {
         self.0.immutable = Some(true);
         self
@@ -99,7 +99,7 @@ impl Secret {
         self.0.data.as_ref()?.get(key).map(|value| value.0.as_slice())
     }
 
-    /// The text of `key`, if it is text.
+    /// The value of `key` as text; none if it is not UTF-8.
     pub fn get_text(&self, key: &str) -> Option<&str> {
         std::str::from_utf8(self.get(key)?).ok()
     }

@@ -7,7 +7,7 @@ use super::wrapper::{put, texts, wrapper};
 use super::{Probe, Resources, SecurityContext};
 
 wrapper! {
-    /// A container of a pod.
+    /// A container of a pod. `image` is required by the API server.
     ///
     /// ```
     /// use konverge::prelude::*;
@@ -23,13 +23,13 @@ impl Container {
         Self(core::Container { name: name.into(), ..Default::default() })
     }
 
-    /// What it runs.
+    /// The image to run.
     pub fn image(mut self, image: impl Into<String>) -> Self {
         self.0.image = Some(image.into());
         self
     }
 
-    /// When the image is pulled: `Always`, `IfNotPresent`, `Never`.
+    /// The image pull policy: `Always`, `IfNotPresent`, `Never`.
     pub fn image_pull_policy(mut self, policy: impl Into<String>) -> Self {
         self.0.image_pull_policy = Some(policy.into());
         self
@@ -41,29 +41,29 @@ impl Container {
         self
     }
 
-    /// Arguments of the command.
+    /// Sets the arguments of the command.
     pub fn args(mut self, args: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.0.args = Some(texts(args));
         self
     }
 
-    /// Where the command runs.
+    /// The working directory of the command.
     pub fn working_dir(mut self, path: impl Into<String>) -> Self {
         self.0.working_dir = Some(path.into());
         self
     }
 
-    /// A TCP port it listens on.
+    /// Adds a TCP port that the container listens on.
     pub fn port(self, port: impl Count) -> Self {
         self.listens(None, port, None)
     }
 
-    /// A TCP port it listens on, with a name that services and probes can use.
+    /// Adds a TCP port with a name that services and probes can use.
     pub fn named_port(self, name: impl Into<String>, port: impl Count) -> Self {
         self.listens(Some(name.into()), port, None)
     }
 
-    /// A UDP port it listens on.
+    /// Adds a UDP port that the container listens on.
     pub fn udp_port(self, port: impl Count) -> Self {
         self.listens(None, port, Some("UDP".to_owned()))
     }
@@ -74,18 +74,18 @@ impl Container {
         self
     }
 
-    /// An environment variable.
+    /// Sets an environment variable.
     pub fn env(self, name: impl Into<String>, value: impl ToString) -> Self {
         self.variable(core::EnvVar { name: name.into(), value: Some(value.to_string()), value_from: None })
     }
 
-    /// An environment variable with the value of `key` in a secret.
+    /// Sets an environment variable to the value of `key` in a Secret.
     pub fn env_from_secret(self, name: impl Into<String>, secret: impl Into<String>, key: impl Into<String>) -> Self {
         let secret = core::SecretKeySelector { name: secret.into(), key: key.into(), optional: None };
         self.variable_from(name, core::EnvVarSource { secret_key_ref: Some(secret), ..Default::default() })
     }
 
-    /// An environment variable with the value of `key` in a config map.
+    /// Sets an environment variable to the value of `key` in a ConfigMap.
     pub fn env_from_configmap(
         self,
         name: impl Into<String>,
@@ -96,13 +96,13 @@ impl Container {
         self.variable_from(name, core::EnvVarSource { config_map_key_ref: Some(config_map), ..Default::default() })
     }
 
-    /// An environment variable with a field of the pod: `env_from_field("POD_NAME", "metadata.name")`.
+    /// Sets an environment variable to a field of the pod: `env_from_field("POD_NAME", "metadata.name")`.
     pub fn env_from_field(self, name: impl Into<String>, path: impl Into<String>) -> Self {
         let field = core::ObjectFieldSelector { field_path: path.into(), api_version: None };
         self.variable_from(name, core::EnvVarSource { field_ref: Some(field), ..Default::default() })
     }
 
-    /// Every key of a secret as an environment variable.
+    /// Sets an environment variable for every key of a Secret.
     pub fn all_env_from_secret(mut self, secret: impl Into<String>) -> Self {
         let secret = core::SecretEnvSource { name: secret.into(), optional: None };
         let source = core::EnvFromSource { secret_ref: Some(secret), ..Default::default() };
@@ -110,7 +110,7 @@ impl Container {
         self
     }
 
-    /// Every key of a config map as an environment variable.
+    /// Sets an environment variable for every key of a ConfigMap.
     pub fn all_env_from_configmap(mut self, config_map: impl Into<String>) -> Self {
         let config_map = core::ConfigMapEnvSource { name: config_map.into(), optional: None };
         let source = core::EnvFromSource { config_map_ref: Some(config_map), ..Default::default() };
@@ -127,25 +127,25 @@ impl Container {
         self
     }
 
-    /// What it may use of the node.
+    /// The CPU, memory and other resources it requests, and their limits.
     pub fn resources(mut self, resources: Resources) -> Self {
         self.0.resources = Some(resources.into());
         self
     }
 
-    /// Restarted when this fails.
+    /// The liveness probe: the kubelet restarts the container when it fails.
     pub fn liveness_probe(mut self, probe: Probe) -> Self {
         self.0.liveness_probe = Some(probe.into());
         self
     }
 
-    /// Sent no requests while this fails.
+    /// The readiness probe: services send the pod no requests while it fails.
     pub fn readiness_probe(mut self, probe: Probe) -> Self {
         self.0.readiness_probe = Some(probe.into());
         self
     }
 
-    /// The other probes wait until this succeeds.
+    /// The startup probe: the other probes start when it has succeeded.
     pub fn startup_probe(mut self, probe: Probe) -> Self {
         self.0.startup_probe = Some(probe.into());
         self
@@ -183,19 +183,19 @@ impl Container {
         self
     }
 
-    /// What it may do to the node.
+    /// The security context: user ids, capabilities, privileges.
     pub fn security_context(mut self, context: SecurityContext) -> Self {
         self.0.security_context = Some(context.into());
         self
     }
 
-    /// Runs `command` in it before it is stopped.
+    /// Runs `command` in the container before it is stopped.
     pub fn pre_stop(mut self, command: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.0.lifecycle.get_or_insert_default().pre_stop = Some(run(command));
         self
     }
 
-    /// Waits before it is stopped, so that those who still send requests find another.
+    /// Waits this many seconds before the container is stopped, so that load balancers notice and send requests elsewhere.
     pub fn pre_stop_sleep(mut self, seconds: impl Count) -> Self {
         let sleep = core::SleepAction { seconds: int64(seconds) };
         let handler = core::LifecycleHandler { sleep: Some(sleep), ..Default::default() };
@@ -203,7 +203,7 @@ impl Container {
         self
     }
 
-    /// Runs `command` in it right after it was started.
+    /// Runs `command` in the container right after it has started.
     pub fn post_start(mut self, command: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.0.lifecycle.get_or_insert_default().post_start = Some(run(command));
         self

@@ -1,4 +1,4 @@
-//! How many pods may be missing while nodes are emptied.
+//! PodDisruptionBudget: how many pods may be evicted at a time.
 
 use k8s_openapi::api::policy::v1 as policy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -8,10 +8,10 @@ use super::pods::app;
 use super::wrapper::{kind, named, spec};
 
 kind! {
-    /// Keeps enough pods running while nodes are emptied: an eviction that would leave too few is refused.
+    /// Keeps enough pods running while nodes are drained: an eviction that would leave too few is refused.
     ///
-    /// It is about the pods that carry `app` with its own name, as those of a Deployment of that name do;
-    /// [`selector`](Self::selector) says otherwise. Give it one of `min_available` and `max_unavailable`.
+    /// It is about the pods with the label `app` and its own name, as those of a Deployment of that name have;
+    /// [`selector`](Self::selector) changes that. Call one of `min_available` and `max_unavailable`.
     ///
     /// ```
     /// use konverge::prelude::*;
@@ -23,7 +23,7 @@ kind! {
 spec!(PodDisruptionBudget, policy::PodDisruptionBudgetSpec);
 
 impl PodDisruptionBudget {
-    /// A budget called `name`, for pods that carry `app: name`.
+    /// A budget called `name`, for pods with the label `app: name`.
     pub fn new(name: impl Into<String>) -> Self {
         let metadata = named(name);
         let (selector, _) = app(metadata.name.as_deref().unwrap_or_default());
@@ -31,25 +31,25 @@ impl PodDisruptionBudget {
         Self(policy::PodDisruptionBudget { metadata, spec: Some(spec), status: None })
     }
 
-    /// About pods with these labels instead.
+    /// Selects pods by these labels instead of `app`.
     pub fn selector(self, selector: impl Into<LabelSelector>) -> Self {
         let selector = selector.into();
         self.spec(|spec| spec.selector = Some(selector))
     }
 
-    /// So many stay: a number, or a share such as `"50%"`. Takes the place of `max_unavailable`.
+    /// How many pods have to stay available: a number, or a share such as `"50%"`. Replaces `max_unavailable`.
     pub fn min_available(self, pods: impl NumberOrText) -> Self {
         let pods = pods.number_or_text();
         self.spec(|spec| (spec.min_available, spec.max_unavailable) = (Some(pods), None))
     }
 
-    /// So many may be missing: a number, or a share such as `"25%"`. Takes the place of `min_available`.
+    /// How many pods may be unavailable: a number, or a share such as `"25%"`. Replaces `min_available`.
     pub fn max_unavailable(self, pods: impl NumberOrText) -> Self {
         let pods = pods.number_or_text();
         self.spec(|spec| (spec.min_available, spec.max_unavailable) = (None, Some(pods)))
     }
 
-    /// Pods that are not ready may always be evicted: they serve nobody, and would keep a node from being emptied.
+    /// Lets pods that are not ready be evicted always: otherwise they could keep a node from being drained.
     pub fn always_evict_unhealthy(self) -> Self {
         self.spec(|spec| spec.unhealthy_pod_eviction_policy = Some("AlwaysAllow".to_owned()))
     }

@@ -1,4 +1,4 @@
-//! From host and path to a service.
+//! Ingress: HTTP from outside the cluster to services, by host and path.
 
 use k8s_openapi::api::networking::v1 as networking;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -25,7 +25,7 @@ impl Ingress {
         Self(networking::Ingress { metadata: named(name), spec, status: None })
     }
 
-    /// Which controller serves it.
+    /// The ingress class, which says which controller serves it.
     pub fn ingress_class(self, name: impl Into<String>) -> Self {
         self.spec(|spec| spec.ingress_class_name = Some(name.into()))
     }
@@ -35,13 +35,13 @@ impl Ingress {
         self.spec(|spec| spec.rules.get_or_insert_default().push(rule.into()))
     }
 
-    /// Serves these hosts over TLS with the certificate in a secret.
+    /// Serves these hosts over TLS with the certificate in a Secret.
     pub fn tls(self, hosts: impl IntoIterator<Item = impl Into<String>>, secret: impl Into<String>) -> Self {
         let tls = networking::IngressTLS { hosts: Some(texts(hosts)), secret_name: Some(secret.into()) };
         self.spec(|spec| spec.tls.get_or_insert_default().push(tls))
     }
 
-    /// Where requests go that no rule takes.
+    /// The service for requests that match no rule.
     pub fn default_backend(self, service: impl Into<String>, port: impl NumberOrText) -> Self {
         let backend = backend(service, port);
         self.spec(|spec| spec.default_backend = Some(backend))
@@ -55,7 +55,7 @@ impl Ingress {
 }
 
 wrapper! {
-    /// Where requests for a host go, by path.
+    /// A rule of an [`Ingress`]: the services for the paths of a host.
     IngressRule(networking::IngressRule)
 }
 
@@ -65,7 +65,7 @@ impl IngressRule {
         Self::default()
     }
 
-    /// Only for this host; `*.example.com` for all below it.
+    /// Limits the rule to a host; `*.example.com` is all hosts below `example.com`.
     pub fn host(mut self, host: impl Into<String>) -> Self {
         self.0.host = Some(host.into());
         self

@@ -1,4 +1,4 @@
-//! What runs pods to their end: Job, CronJob. Their pods are not restarted unless said otherwise: the job makes new ones.
+//! Kinds that run pods to their end: Job, CronJob. The restart policy is `Never` by default: the job creates new pods.
 
 use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::api::core::v1 as core;
@@ -8,7 +8,7 @@ use super::pods::{Pods as _, Template, app, pods};
 use super::wrapper::{kind, named, spec};
 
 kind! {
-    /// Runs pods until enough of them have ended well.
+    /// Runs pods until enough of them have succeeded.
     ///
     /// ```
     /// use konverge::prelude::*;
@@ -21,7 +21,7 @@ spec!(Job, batch::JobSpec);
 pods!(Job(batch::Job));
 
 kind! {
-    /// Starts a job by the clock.
+    /// Starts jobs on a schedule. `schedule` is required by the API server.
     CronJob(batch::CronJob) with pods
 }
 spec!(CronJob, batch::CronJobSpec);
@@ -47,11 +47,11 @@ fn jobs_of(cron_job: &mut batch::CronJob) -> &mut batch::JobSpec {
     cron_job.spec.job_template.spec.get_or_insert_default()
 }
 
-/// What a job and the jobs of a cron job have in common.
+/// The methods of both; those of a CronJob are about the jobs that it starts.
 macro_rules! job {
     ($name:ident, $job:ident) => {
         impl $name {
-            /// One called `name`, whose pods carry `app: name`.
+            /// An object called `name`, whose pods have the label `app: name`.
             pub fn new(name: impl Into<String>) -> Self {
                 let mut builder = Self::default();
                 builder.0.metadata = named(name);
@@ -60,13 +60,13 @@ macro_rules! job {
                 builder.restart_policy("Never")
             }
 
-            /// How often a failed pod is replaced before the job has failed.
+            /// How many failed pods are replaced before the job has failed.
             pub fn backoff_limit(mut self, times: impl Count) -> Self {
                 $job(&mut self.0).backoff_limit = Some(int32(times));
                 self
             }
 
-            /// How many pods must end well.
+            /// How many pods have to succeed.
             pub fn completions(mut self, count: impl Count) -> Self {
                 $job(&mut self.0).completions = Some(int32(count));
                 self
@@ -78,7 +78,7 @@ macro_rules! job {
                 self
             }
 
-            /// Gives every pod a number of its own.
+            /// Gives every pod an index of its own.
             pub fn indexed(mut self) -> Self {
                 $job(&mut self.0).completion_mode = Some("Indexed".to_owned());
                 self
@@ -103,22 +103,22 @@ job!(Job, job_of);
 job!(CronJob, jobs_of);
 
 impl Job {
-    /// Whether it runs no pods until told to.
+    /// Whether the job is suspended: it runs no pods.
     pub fn suspend(self, yes: bool) -> Self {
         self.spec(|spec| spec.suspend = Some(yes))
     }
 
-    /// How many pods have ended well.
+    /// How many pods have succeeded.
     pub fn succeeded(&self) -> i32 {
         self.0.status.as_ref().and_then(|status| status.succeeded).unwrap_or_default()
     }
 
-    /// Whether enough pods have ended well.
+    /// Whether the job is complete: enough pods have succeeded.
     pub fn is_complete(&self) -> bool {
         self.has("Complete")
     }
 
-    /// Whether it has given up.
+    /// Whether the job has failed.
     pub fn is_failed(&self) -> bool {
         self.has("Failed")
     }
@@ -130,27 +130,27 @@ impl Job {
 }
 
 impl CronJob {
-    /// When: minute, hour, day of month, month, day of week.
+    /// The schedule in cron's format: minute, hour, day of month, month, day of week.
     pub fn schedule(self, schedule: impl Into<String>) -> Self {
         self.spec(|spec| spec.schedule = schedule.into())
     }
 
-    /// By which clock: `Europe/Zurich`; the control plane's otherwise.
+    /// The time zone of the schedule: `Europe/Zurich`; without it, the control plane's.
     pub fn time_zone(self, zone: impl Into<String>) -> Self {
         self.spec(|spec| spec.time_zone = Some(zone.into()))
     }
 
-    /// Whether it starts no jobs until told to.
+    /// Whether it is suspended: it starts no jobs.
     pub fn suspend(self, yes: bool) -> Self {
         self.spec(|spec| spec.suspend = Some(yes))
     }
 
-    /// What happens when the former job still runs: `Allow`, `Forbid`, `Replace`.
+    /// What happens if the last job still runs when the next is due: `Allow`, `Forbid`, `Replace`.
     pub fn concurrency_policy(self, policy: impl Into<String>) -> Self {
         self.spec(|spec| spec.concurrency_policy = Some(policy.into()))
     }
 
-    /// How many jobs that ended well and that failed are kept.
+    /// How many successful and failed jobs are kept.
     pub fn history(self, successful: impl Count, failed: impl Count) -> Self {
         let (successful, failed) = (int32(successful), int32(failed));
         self.spec(|spec| {
@@ -159,7 +159,7 @@ impl CronJob {
         })
     }
 
-    /// Seconds after which a start that was missed stays missed.
+    /// Seconds after its time within which a missed job is still started.
     pub fn starting_deadline(self, seconds: impl Count) -> Self {
         let seconds = int64(seconds);
         self.spec(|spec| spec.starting_deadline_seconds = Some(seconds))

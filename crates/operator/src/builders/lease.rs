@@ -1,4 +1,4 @@
-//! Who holds something, and until when.
+//! Lease: who holds a lock, and until when.
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1 as coordination;
@@ -8,7 +8,7 @@ use super::number::{Count, int32};
 use super::wrapper::{kind, named, spec};
 
 kind! {
-    /// Says who holds something, and for how long unless it is renewed.
+    /// A lock with a holder, which expires unless it is renewed.
     ///
     /// ```
     /// use konverge::prelude::*;
@@ -25,33 +25,33 @@ impl Lease {
         Self(coordination::Lease { metadata: named(name), ..Default::default() })
     }
 
-    /// Who holds it.
+    /// Sets the holder.
     pub fn holder(self, holder: impl Into<String>) -> Self {
         self.spec(|spec| spec.holder_identity = Some(holder.into()))
     }
 
-    /// Seconds after which it is over if it is not renewed.
+    /// Seconds after which it expires if it is not renewed.
     pub fn duration(self, seconds: impl Count) -> Self {
         let seconds = int32(seconds);
         self.spec(|spec| spec.lease_duration_seconds = Some(seconds))
     }
 
-    /// When its holder got it.
+    /// When the holder acquired it.
     pub fn acquired(self, at: Timestamp) -> Self {
         self.spec(|spec| spec.acquire_time = Some(MicroTime(at)))
     }
 
-    /// When its holder last renewed it.
+    /// When the holder last renewed it.
     pub fn renewed(self, at: Timestamp) -> Self {
         self.spec(|spec| spec.renew_time = Some(MicroTime(at)))
     }
 
-    /// Who holds it, if somebody does.
+    /// The holder, if there is one.
     pub fn get_holder(&self) -> Option<&str> {
         self.0.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
     }
 
-    /// Whether its time is over, or nobody holds it.
+    /// Whether it has expired, or nobody holds it.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         let Some((spec, renewed)) = self.0.spec.as_ref().and_then(|spec| Some((spec, spec.renew_time.as_ref()?)))
         else {

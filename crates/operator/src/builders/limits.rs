@@ -1,4 +1,4 @@
-//! What a container may use of its node, and what it may do to it.
+//! Resource requests and limits of a container, and its security context.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -7,7 +7,7 @@ use super::number::{Count, int64};
 use super::wrapper::{texts, wrapper};
 
 wrapper! {
-    /// What a container asks of its node and may use at most.
+    /// The resources that a container requests, and their limits.
     ///
     /// ```
     /// use konverge::prelude::*;
@@ -18,38 +18,38 @@ wrapper! {
 }
 
 impl Resources {
-    /// Nothing asked, nothing limited.
+    /// No requests and no limits.
     pub fn new() -> Self {
         Self(core::ResourceRequirements::default())
     }
 
-    /// CPU that is kept for it: `100m`, `2`.
+    /// The CPU that is reserved for the container: `100m`, `2`.
     pub fn cpu_request(self, quantity: impl Into<String>) -> Self {
         self.request("cpu", quantity)
     }
 
-    /// CPU it may use at most.
+    /// The CPU that the container may use at most; it is throttled beyond that.
     pub fn cpu_limit(self, quantity: impl Into<String>) -> Self {
         self.limit("cpu", quantity)
     }
 
-    /// Memory that is kept for it: `128Mi`, `1Gi`.
+    /// The memory that is reserved for the container: `128Mi`, `1Gi`.
     pub fn memory_request(self, quantity: impl Into<String>) -> Self {
         self.request("memory", quantity)
     }
 
-    /// Memory it may use at most, or is killed.
+    /// The memory that the container may use at most; it is killed beyond that.
     pub fn memory_limit(self, quantity: impl Into<String>) -> Self {
         self.limit("memory", quantity)
     }
 
-    /// So much of any resource is kept for it.
+    /// Requests this much of any resource.
     pub fn request(mut self, resource: impl Into<String>, quantity: impl Into<String>) -> Self {
         self.0.requests.get_or_insert_default().insert(resource.into(), Quantity(quantity.into()));
         self
     }
 
-    /// It may use so much of any resource at most.
+    /// Limits any resource.
     pub fn limit(mut self, resource: impl Into<String>, quantity: impl Into<String>) -> Self {
         self.0.limits.get_or_insert_default().insert(resource.into(), Quantity(quantity.into()));
         self
@@ -57,7 +57,7 @@ impl Resources {
 }
 
 wrapper! {
-    /// What a container may do to its node.
+    /// The security context of a container.
     ///
     /// ```
     /// use konverge::prelude::*;
@@ -68,12 +68,12 @@ wrapper! {
 }
 
 impl SecurityContext {
-    /// As the cluster has it.
+    /// The cluster's defaults.
     pub fn new() -> Self {
         Self(core::SecurityContext::default())
     }
 
-    /// What namespaces with the `restricted` pod security standard ask for.
+    /// A context that meets the Pod Security Standard `restricted`.
     pub fn restricted() -> Self {
         let seccomp = core::SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None };
         Self::new()
@@ -107,7 +107,7 @@ impl SecurityContext {
         self
     }
 
-    /// Whether it may do all that root may on the node.
+    /// Whether the container is privileged: it may do all that root may on the node.
     pub fn privileged(mut self, yes: bool) -> Self {
         self.0.privileged = Some(yes);
         self
@@ -125,7 +125,7 @@ impl SecurityContext {
         self
     }
 
-    /// Takes capabilities of the kernel away; `ALL` for all.
+    /// Drops capabilities of the kernel; `ALL` for all.
     pub fn drop_capabilities(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.0.capabilities.get_or_insert_default().drop.get_or_insert_default().extend(texts(names));
         self

@@ -1,4 +1,4 @@
-//! Namespace, and ResourceQuota: how much may be in one.
+//! Namespace, and ResourceQuota, which limits what may be in one.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -7,9 +7,9 @@ use super::number::Count;
 use super::wrapper::{kind, named, spec, texts};
 
 kind! {
-    /// A place for objects, with everything in it that goes when it goes.
+    /// A namespace. Kubernetes deletes all objects in it with it.
     ///
-    /// Namespaces are in no namespace, so an object that is in one cannot own them: they stay when it goes, unless
+    /// Namespaces are cluster-scoped, so a namespaced object cannot own them: they stay when that object is deleted, unless
     /// `on_delete` deletes them.
     ///
     /// ```
@@ -19,6 +19,7 @@ kind! {
     /// ```
     Namespace(core::Namespace)
 }
+spec!(Namespace, core::NamespaceSpec);
 
 impl Namespace {
     /// A namespace called `name`.
@@ -26,19 +27,19 @@ impl Namespace {
         Self(core::Namespace { metadata: named(name), ..Default::default() })
     }
 
-    /// What pods in it may do at most: `privileged`, `baseline`, `restricted`.
+    /// The Pod Security Standard that its pods have to meet: `privileged`, `baseline`, `restricted`.
     pub fn pod_security(self, level: impl Into<String>) -> Self {
         self.label("pod-security.kubernetes.io/enforce", level)
     }
 
-    /// Whether objects can be made in it: it is there, and not about to go.
+    /// Whether objects can be created in it: it exists and is not being deleted.
     pub fn is_active(&self) -> bool {
         self.0.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Active"))
     }
 }
 
 kind! {
-    /// How much may be used in a namespace, and how many objects may be in it.
+    /// Limits what may be used in a namespace, and how many objects may be in it.
     ///
     /// ```
     /// use konverge::prelude::*;
@@ -55,43 +56,43 @@ impl ResourceQuota {
         Self(core::ResourceQuota { metadata: named(name), ..Default::default() })
     }
 
-    /// At most so much of anything: `hard("requests.nvidia.com/gpu", "4")`.
+    /// Limits any resource: `hard("requests.nvidia.com/gpu", "4")`.
     pub fn hard(self, resource: impl Into<String>, quantity: impl Into<String>) -> Self {
         let (resource, quantity) = (resource.into(), Quantity(quantity.into()));
         self.spec(|spec| drop(spec.hard.get_or_insert_default().insert(resource, quantity)))
     }
 
-    /// At most so many objects: `pods`, `services`, `secrets`, or `count/deployments.apps` for every other kind.
+    /// Limits the number of objects: `pods`, `services`, `secrets`, or `count/deployments.apps` for every other kind.
     pub fn count(self, objects: impl Into<String>, most: impl Count) -> Self {
         self.hard(objects, most.count().to_string())
     }
 
-    /// All pods together request at most so much CPU.
+    /// Limits the CPU that all pods together request.
     pub fn cpu_requests(self, quantity: impl Into<String>) -> Self {
         self.hard("requests.cpu", quantity)
     }
 
-    /// The CPU limits of all pods together.
+    /// Limits the sum of the CPU limits of all pods.
     pub fn cpu_limits(self, quantity: impl Into<String>) -> Self {
         self.hard("limits.cpu", quantity)
     }
 
-    /// All pods together request at most so much memory.
+    /// Limits the memory that all pods together request.
     pub fn memory_requests(self, quantity: impl Into<String>) -> Self {
         self.hard("requests.memory", quantity)
     }
 
-    /// The memory limits of all pods together.
+    /// Limits the sum of the memory limits of all pods.
     pub fn memory_limits(self, quantity: impl Into<String>) -> Self {
         self.hard("limits.memory", quantity)
     }
 
-    /// All claims together ask for at most so much storage.
+    /// Limits the storage that all claims together request.
     pub fn storage(self, quantity: impl Into<String>) -> Self {
         self.hard("requests.storage", quantity)
     }
 
-    /// Only for some pods: `BestEffort`, `NotBestEffort`, `Terminating`, `NotTerminating`.
+    /// Limits the quota to some pods: `BestEffort`, `NotBestEffort`, `Terminating`, `NotTerminating`.
     pub fn scopes(self, scopes: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.spec(|spec| spec.scopes = Some(texts(scopes)))
     }

@@ -1,4 +1,4 @@
-//! Who may talk to whom.
+//! NetworkPolicy: which connections of pods are allowed.
 
 use k8s_openapi::api::networking::v1 as networking;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -7,7 +7,7 @@ use super::number::{Count, NumberOrText};
 use super::wrapper::{kind, named, spec, texts, wrapper};
 
 kind! {
-    /// Who may talk to some pods, and whom they may talk to. Without a selector it is about all pods of its namespace.
+    /// Limits the connections to and from pods. Without a selector it is about all pods of its namespace.
     ///
     /// ```
     /// use konverge::prelude::*;
@@ -28,28 +28,28 @@ impl NetworkPolicy {
         Self(networking::NetworkPolicy { metadata: named(name), spec: Some(spec) })
     }
 
-    /// About these pods.
+    /// Selects the pods that the policy is about.
     pub fn pod_selector(self, selector: impl Into<LabelSelector>) -> Self {
         let selector = selector.into();
         self.spec(|spec| spec.pod_selector = Some(selector))
     }
 
-    /// Lets these in, and besides them only those other rules let in.
+    /// Allows connections to the pods. As soon as there is one such rule, only connections that a rule allows are let in.
     pub fn allow_ingress(self, rule: NetworkPolicyIngress) -> Self {
         self.about("Ingress").spec(|spec| spec.ingress.get_or_insert_default().push(rule.into()))
     }
 
-    /// Lets the pods out to these, and besides them only where other rules let them.
+    /// Allows connections from the pods. As soon as there is one such rule, only connections that a rule allows are let out.
     pub fn allow_egress(self, rule: NetworkPolicyEgress) -> Self {
         self.about("Egress").spec(|spec| spec.egress.get_or_insert_default().push(rule.into()))
     }
 
-    /// Lets nobody in.
+    /// Denies all connections to the pods.
     pub fn deny_all_ingress(self) -> Self {
         self.about("Ingress").spec(|spec| spec.ingress = None)
     }
 
-    /// Lets the pods out to nobody.
+    /// Denies all connections from the pods.
     pub fn deny_all_egress(self) -> Self {
         self.about("Egress").spec(|spec| spec.egress = None)
     }
@@ -65,16 +65,16 @@ impl NetworkPolicy {
 }
 
 wrapper! {
-    /// From where pods may be reached, and on which ports; everywhere and all unless said otherwise.
+    /// A rule for connections to pods: from where, and to which ports. By default from everywhere to all ports.
     NetworkPolicyIngress(networking::NetworkPolicyIngressRule)
 }
 
 wrapper! {
-    /// Whom pods may reach, and on which ports; everybody and all unless said otherwise.
+    /// A rule for connections from pods: to where, and to which ports. By default to everywhere and all ports.
     NetworkPolicyEgress(networking::NetworkPolicyEgressRule)
 }
 
-/// The two directions differ in one word.
+/// The methods of both directions, whose names differ in one word.
 macro_rules! direction {
     (
         $name:ident,
@@ -91,7 +91,7 @@ macro_rules! direction {
                 Self::default()
             }
 
-            /// Pods of namespaces with these labels.
+            /// Adds the pods of namespaces with these labels as peers.
             pub fn $namespace_selector(self, selector: impl Into<LabelSelector>) -> Self {
                 self.peer(networking::NetworkPolicyPeer {
                     namespace_selector: Some(selector.into()),
@@ -99,12 +99,12 @@ macro_rules! direction {
                 })
             }
 
-            /// Pods with these labels in the policy's own namespace.
+            /// Adds pods with these labels in the policy's own namespace as peers.
             pub fn $pod_selector(self, selector: impl Into<LabelSelector>) -> Self {
                 self.peer(networking::NetworkPolicyPeer { pod_selector: Some(selector.into()), ..Default::default() })
             }
 
-            /// Pods with the labels `pods` in namespaces with the labels `namespaces`.
+            /// Adds pods with the labels `pods` in namespaces with the labels `namespaces` as peers.
             pub fn $pods_in(self, namespaces: impl Into<LabelSelector>, pods: impl Into<LabelSelector>) -> Self {
                 self.peer(networking::NetworkPolicyPeer {
                     namespace_selector: Some(namespaces.into()),
@@ -113,12 +113,12 @@ macro_rules! direction {
                 })
             }
 
-            /// These addresses: `10.0.0.0/8`.
+            /// Adds a range of addresses as peers: `10.0.0.0/8`.
             pub fn $cidr(self, cidr: impl Into<String>) -> Self {
                 self.$cidr_except(cidr, [] as [&str; 0])
             }
 
-            /// These addresses, but for some of them.
+            /// Adds a range of addresses as peers, except for some of them.
             pub fn $cidr_except(
                 self,
                 cidr: impl Into<String>,
@@ -129,17 +129,17 @@ macro_rules! direction {
                 self.peer(networking::NetworkPolicyPeer { ip_block, ..Default::default() })
             }
 
-            /// A TCP port, by number or name.
+            /// Limits the rule to a TCP port, by number or name; several calls allow several ports.
             pub fn tcp_port(self, port: impl NumberOrText) -> Self {
                 self.port("TCP", port)
             }
 
-            /// A UDP port, by number or name.
+            /// Limits the rule to a UDP port, by number or name; several calls allow several ports.
             pub fn udp_port(self, port: impl NumberOrText) -> Self {
                 self.port("UDP", port)
             }
 
-            /// TCP ports from `first` to `last`.
+            /// Limits the rule to TCP ports from `first` to `last`.
             pub fn tcp_ports(mut self, first: impl NumberOrText + Count, last: impl Count) -> Self {
                 self = self.port("TCP", first);
                 if let Some(port) = self.0.ports.iter_mut().flatten().last() {

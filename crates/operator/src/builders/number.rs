@@ -1,9 +1,9 @@
-//! Whole numbers of any type go in, the integers of the API come out. What the API cannot hold becomes the nearest
-//! number it can, for the API server to refuse by its own rules.
+//! Numbers for the API. In: whole numbers of any type. Out: the integers of the API. A number that does not fit becomes the nearest
+//! that does, for the API server to refuse by its own rules.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// A whole number of any type: `replicas(spec.replicas)` takes it as the spec has it.
+/// A whole number of any type, so that `replicas(spec.replicas)` needs no conversion.
 pub trait Count {
     /// The number.
     fn count(self) -> i128;
@@ -15,12 +15,12 @@ pub trait NumberOrText {
     fn number_or_text(self) -> IntOrString;
 }
 
-/// As the API counts most things.
+/// The nearest `i32`, which the API has for most numbers.
 pub(super) fn int32(number: impl Count) -> i32 {
     number.count().clamp(i32::MIN.into(), i32::MAX.into()) as i32
 }
 
-/// As the API counts seconds and user ids.
+/// The nearest `i64`, which the API has for seconds and user ids.
 pub(super) fn int64(number: impl Count) -> i64 {
     number.count().clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }

@@ -7,7 +7,7 @@ use super::pods::{Pods, pods};
 use super::wrapper::{kind, named, spec};
 
 kind! {
-    /// A single pod. It stays dead when its node dies: mostly a [`Deployment`](super::Deployment) is meant.
+    /// A single pod. Nothing replaces it when its node fails; a [`Deployment`](super::Deployment) does.
     Pod(core::Pod) with pods
 }
 spec!(Pod, core::PodSpec);
@@ -35,18 +35,18 @@ impl Pod {
         Self(pod).label("app", app)
     }
 
-    /// `Pending`, `Running`, `Succeeded`, `Failed`; nothing before it was seen.
+    /// Its phase: `Pending`, `Running`, `Succeeded`, `Failed`; none until the control plane has seen the pod.
     pub fn phase(&self) -> Option<&str> {
         self.0.status.as_ref()?.phase.as_deref()
     }
 
-    /// Whether it may be sent requests.
+    /// Whether the pod is ready: services send it requests.
     pub fn is_ready(&self) -> bool {
         let conditions = self.0.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
         conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
     }
 
-    /// Its address.
+    /// Its IP address, once it has one.
     pub fn ip(&self) -> Option<&str> {
         self.0.status.as_ref()?.pod_ip.as_deref()
     }

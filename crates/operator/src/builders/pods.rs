@@ -1,22 +1,22 @@
-//! What everything that runs pods can do with them: containers, volumes, identity, placement.
+//! The methods of all kinds that run pods: containers, volumes, identity, placement.
 //!
-//! Pods carry the label `app` with the name of what runs them, and what runs them selects by it.
+//! Pods carry the label `app` with the name of the object that runs them, and the object selects them by it.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use super::words::Labels;
 
-/// Where a kind keeps its pods.
+/// The pods of a kind: their spec, metadata and selector.
 pub trait Pods {
-    /// What the pods run.
+    /// The spec of the pods.
     fn pod_spec(&mut self) -> &mut core::PodSpec;
     /// The metadata of the pods.
     fn pod_metadata(&mut self) -> &mut ObjectMeta;
-    /// How it finds its pods, if it selects them itself.
+    /// The selector of the pods, if the kind has one.
     fn pod_selector(&mut self) -> Option<&mut LabelSelector>;
 
-    /// Labels the pods, and follows with the selector where it asks for one of these labels.
+    /// Labels the pods. A selector that asks for one of these labels is changed along.
     fn add_pod_labels(&mut self, labels: &Labels) {
         let known = self.pod_metadata().labels.get_or_insert_default();
         known.extend(labels.clone());
@@ -45,7 +45,7 @@ pub trait Template {
     /// The template.
     fn template(&mut self) -> &mut core::PodTemplateSpec;
 
-    /// How it finds its pods, if it selects them itself.
+    /// The selector of the pods, if the kind has one.
     fn selector(&mut self) -> Option<&mut LabelSelector> {
         None
     }
@@ -82,7 +82,7 @@ macro_rules! pods {
         }
 
         impl $name {
-            /// Adds a container; one of the same name gives way.
+            /// Adds a container, in the place of one with the same name.
             pub fn container(self, container: $crate::builders::Container) -> Self {
                 self.pod_spec(|spec| {
                     let key = |container: &core::Container| container.name.clone();
@@ -90,7 +90,7 @@ macro_rules! pods {
                 })
             }
 
-            /// Adds a container that runs to its end before the others start.
+            /// Adds an init container: it runs to its end before the others start.
             pub fn init_container(self, container: $crate::builders::Container) -> Self {
                 self.pod_spec(|spec| {
                     let key = |container: &core::Container| container.name.clone();
@@ -98,12 +98,12 @@ macro_rules! pods {
                 })
             }
 
-            /// Adds a container that starts before the others and stops after them.
+            /// Adds a sidecar: it starts before the other containers and stops after them.
             pub fn sidecar(self, container: $crate::builders::Container) -> Self {
                 self.init_container(container.patch(|container| container.restart_policy = Some("Always".to_owned())))
             }
 
-            /// Adds a volume; one of the same name gives way.
+            /// Adds a volume, in the place of one with the same name.
             pub fn volume(self, volume: $crate::builders::Volume) -> Self {
                 self.pod_spec(|spec| {
                     let key = |volume: &core::Volume| volume.name.clone();
@@ -111,17 +111,17 @@ macro_rules! pods {
                 })
             }
 
-            /// Who the pods are to the API server.
+            /// The service account of the pods.
             pub fn service_account(self, name: impl Into<String>) -> Self {
                 self.pod_spec(|spec| spec.service_account_name = Some(name.into()))
             }
 
-            /// Whether the pods get a token for the API server.
+            /// Whether the token of the service account is mounted into the pods.
             pub fn automount_service_account_token(self, yes: bool) -> Self {
                 self.pod_spec(|spec| spec.automount_service_account_token = Some(yes))
             }
 
-            /// Adds a secret with the password of a registry.
+            /// Adds a Secret with the credentials of an image registry.
             pub fn image_pull_secret(self, name: impl Into<String>) -> Self {
                 let secret = core::LocalObjectReference { name: name.into() };
                 self.pod_spec(|spec| {
@@ -130,13 +130,13 @@ macro_rules! pods {
                 })
             }
 
-            /// Only on nodes with these labels.
+            /// Runs the pods only on nodes with these labels.
             pub fn node_selector(self, labels: impl Into<$crate::builders::Selector>) -> Self {
                 let labels = labels.into();
                 self.pod_spec(|spec| $crate::builders::wrapper::add(&mut spec.node_selector, labels))
             }
 
-            /// Also on nodes with the taint `key=value:effect`.
+            /// Lets the pods run on nodes with the taint `key=value:effect`.
             pub fn toleration(
                 self,
                 key: impl Into<String>,
@@ -152,7 +152,7 @@ macro_rules! pods {
                 })
             }
 
-            /// Also on nodes with the taint `key`, whatever its value and effect.
+            /// Lets the pods run on nodes with the taint `key`, whatever its value and effect.
             pub fn tolerates(self, key: impl Into<String>) -> Self {
                 let operator = Some("Exists".to_owned());
                 self.tolerate(core::Toleration { key: Some(key.into()), operator, ..Default::default() })
@@ -162,8 +162,8 @@ macro_rules! pods {
                 self.pod_spec(|spec| spec.tolerations.get_or_insert_default().push(toleration))
             }
 
-            /// Evenly over zones, nodes or whatever `topology_key` names, as far as possible.
-            /// Comes after labels and selector: it counts the pods that are selected now.
+            /// Spreads the pods evenly over zones, nodes or whatever `topology_key` names, as far as possible.
+            /// Call it after `labels` and `selector`: it counts the pods that are selected at the time of the call.
             pub fn spread_over(mut self, topology_key: impl Into<String>) -> Self {
                 let spread = core::TopologySpreadConstraint {
                     topology_key: topology_key.into(),
@@ -175,23 +175,23 @@ macro_rules! pods {
                 self.pod_spec(|spec| spec.topology_spread_constraints.get_or_insert_default().push(spread))
             }
 
-            /// Where pods may and may not run, in full.
+            /// The affinity rules of the pods, in the type that Kubernetes publishes.
             pub fn affinity(self, affinity: core::Affinity) -> Self {
                 self.pod_spec(|spec| spec.affinity = Some(affinity))
             }
 
-            /// How urgent the pods are.
+            /// The priority class of the pods.
             pub fn priority_class(self, name: impl Into<String>) -> Self {
                 self.pod_spec(|spec| spec.priority_class_name = Some(name.into()))
             }
 
-            /// Seconds between asking a pod to stop and killing it.
+            /// Seconds that a pod has to stop before it is killed.
             pub fn termination_grace_period(self, seconds: impl $crate::builders::Count) -> Self {
                 let seconds = $crate::builders::number::int64(seconds);
                 self.pod_spec(|spec| spec.termination_grace_period_seconds = Some(seconds))
             }
 
-            /// What happens when a container ends: `Always`, `OnFailure`, `Never`.
+            /// When a container that ended is restarted: `Always`, `OnFailure`, `Never`.
             pub fn restart_policy(self, policy: impl Into<String>) -> Self {
                 self.pod_spec(|spec| spec.restart_policy = Some(policy.into()))
             }
@@ -201,7 +201,7 @@ macro_rules! pods {
                 self.pod_spec(|spec| spec.host_network = Some(yes))
             }
 
-            /// What all containers of a pod may do to the node, in full.
+            /// The security context of the pods, in the type that Kubernetes publishes.
             pub fn pod_security_context(self, context: core::PodSecurityContext) -> Self {
                 self.pod_spec(|spec| spec.security_context = Some(context))
             }
@@ -212,20 +212,20 @@ macro_rules! pods {
                 self.pod_spec(|spec| spec.security_context.get_or_insert_default().fs_group = Some(id))
             }
 
-            /// Adds labels to the pods alone.
+            /// Adds labels to the pods, and not to the object itself.
             pub fn pod_labels(mut self, labels: impl Into<$crate::builders::Labels>) -> Self {
                 $crate::builders::pods::Pods::add_pod_labels(&mut self.0, &labels.into());
                 self
             }
 
-            /// Adds an annotation to the pods alone.
+            /// Adds an annotation to the pods, and not to the object itself.
             pub fn pod_annotation(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
                 let metadata = $crate::builders::pods::Pods::pod_metadata(&mut self.0);
                 metadata.annotations.get_or_insert_default().insert(key.into(), value.into());
                 self
             }
 
-            /// Changes whatever this builder has no method for, in the pods' spec that Kubernetes publishes.
+            /// Changes fields of the pods' spec that this builder has no method for, in the type that Kubernetes publishes.
             pub fn pod_spec(mut self, change: impl FnOnce(&mut core::PodSpec)) -> Self {
                 change($crate::builders::pods::Pods::pod_spec(&mut self.0));
                 self

@@ -6,7 +6,7 @@ use super::number::{Count, NumberOrText, int32};
 use super::wrapper::{texts, wrapper};
 
 wrapper! {
-    /// How the kubelet finds out whether a container is well.
+    /// A probe: how the kubelet checks a container.
     ///
     /// ```
     /// use konverge::prelude::*;
@@ -17,12 +17,12 @@ wrapper! {
 }
 
 impl Probe {
-    /// `GET path` answers with success.
+    /// Succeeds if `GET path` answers with a status from 200 to 399.
     pub fn http(path: impl Into<String>, port: impl NumberOrText) -> Self {
         Self::get(path, port, None)
     }
 
-    /// `GET path` over TLS answers with success; the certificate is not checked.
+    /// Succeeds if `GET path` over TLS answers with a status from 200 to 399. The certificate is not checked.
     pub fn https(path: impl Into<String>, port: impl NumberOrText) -> Self {
         Self::get(path, port, Some("HTTPS".to_owned()))
     }
@@ -33,19 +33,19 @@ impl Probe {
         Self(core::Probe { http_get: Some(get), ..Default::default() })
     }
 
-    /// The port accepts connections.
+    /// Succeeds if the port accepts connections.
     pub fn tcp(port: impl NumberOrText) -> Self {
         let socket = core::TCPSocketAction { port: port.number_or_text(), host: None };
         Self(core::Probe { tcp_socket: Some(socket), ..Default::default() })
     }
 
-    /// The gRPC health service answers.
+    /// Succeeds if the gRPC health service on this port says `SERVING`.
     pub fn grpc(port: impl Count) -> Self {
         let grpc = core::GRPCAction { port: int32(port), ..Default::default() };
         Self(core::Probe { grpc: Some(grpc), ..Default::default() })
     }
 
-    /// The command, run in the container, exits with 0.
+    /// Succeeds if the command, run in the container, exits with 0.
     pub fn exec(command: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let exec = core::ExecAction { command: Some(texts(command)) };
         Self(core::Probe { exec: Some(exec), ..Default::default() })
@@ -63,19 +63,19 @@ impl Probe {
         self
     }
 
-    /// Seconds until a probe without an answer has failed.
+    /// Seconds after which an attempt without an answer has failed.
     pub fn timeout(mut self, seconds: impl Count) -> Self {
         self.0.timeout_seconds = Some(int32(seconds));
         self
     }
 
-    /// How many failures in a row count as one.
+    /// The failure threshold: so many failed attempts in a row make the probe fail.
     pub fn failure_threshold(mut self, times: impl Count) -> Self {
         self.0.failure_threshold = Some(int32(times));
         self
     }
 
-    /// How many successes in a row count as one.
+    /// The success threshold: so many successful attempts in a row make the probe succeed again.
     pub fn success_threshold(mut self, times: impl Count) -> Self {
         self.0.success_threshold = Some(int32(times));
         self

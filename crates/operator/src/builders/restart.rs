@@ -1,15 +1,15 @@
-//! Pods that start anew when what they were told changes. In: a ConfigMap or Secret. Out: a sum of its data, which changes
-//! if and only if the data does. The sum is the same in every version of this crate, or an upgrade would restart pods.
+//! Pods that restart when their configuration changes. In: a ConfigMap or Secret. Out: a checksum of its data, which changes
+//! if and only if the data does. The checksum is the same in every version of this crate: an upgrade must not restart pods.
 
 use k8s_openapi::api::core::v1 as core;
 use ring::digest::{Context, SHA256};
 
 use super::{ConfigMap, Secret};
 
-/// The annotation of pods that holds the sum.
+/// The annotation of pods that has the checksum.
 pub(super) const CHECKSUM: &str = "konverge.dev/config-checksum";
 
-/// What pods can be told: a [`ConfigMap`] or a [`Secret`], as a builder or as the type that Kubernetes publishes.
+/// Configuration of pods: a [`ConfigMap`] or a [`Secret`], as a builder or as the type that Kubernetes publishes.
 pub trait ConfigData {
     /// `ConfigMap` or `Secret`, and its name.
     fn named(&self) -> (&'static str, &str);
@@ -71,7 +71,7 @@ impl ConfigData for Secret {
     }
 }
 
-/// The sum of what there was before and of one more: half of a SHA-256, as thirty-two digits.
+/// The checksum of the former checksum and of one more object: half of a SHA-256, as 32 hexadecimal digits.
 pub(super) fn checksum(before: Option<&str>, config: &impl ConfigData) -> String {
     let mut sum = Context::new(&SHA256);
     // With its length before each part no two lists of parts look the same.
@@ -98,7 +98,7 @@ mod tests {
         checksum(None, config)
     }
 
-    /// It is on pods of running clusters: another sum for the same data would restart all of them.
+    /// Pods of running clusters have this checksum: another one for the same data would restart all of them.
     #[test]
     fn the_sum_is_the_same_for_ever() {
         assert_eq!(sum(&ConfigMap::new("a").data("k", "v")), "ba8f4eed1a5f635eea4e14de75fcb560");

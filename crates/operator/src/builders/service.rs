@@ -1,4 +1,4 @@
-//! One address for many pods.
+//! Service: one address for a set of pods.
 
 use k8s_openapi::api::core::v1 as core;
 
@@ -7,10 +7,10 @@ use super::number::{Count, NumberOrText, int32};
 use super::wrapper::{add, kind, named, spec};
 
 kind! {
-    /// One address for many pods.
+    /// One address for a set of pods.
     ///
-    /// A port is known by its number and protocol: to name one again is to change it. Ports without a name get one
-    /// (`tcp-80`) as soon as there are several, because the API asks for it.
+    /// Ports are identified by number and protocol: a second call for the same port changes it. Ports without a name get one
+    /// (`tcp-80`) as soon as there are several, because the API server requires names then.
     ///
     /// ```
     /// use konverge::prelude::*;
@@ -34,22 +34,22 @@ impl Service {
         self.spec(|spec| add(&mut spec.selector, selector))
     }
 
-    /// Passes TCP `port` on to `target`, a number or a name of the pods' ports.
+    /// Forwards TCP `port` to `target`, the number or name of a port of the pods.
     pub fn port(self, port: impl Count, target: impl NumberOrText) -> Self {
         self.passes(port, target, |_| {})
     }
 
-    /// Passes TCP `port`, called `name`, on to `target`.
+    /// Forwards TCP `port`, called `name`, to `target`.
     pub fn named_port(self, name: impl Into<String>, port: impl Count, target: impl NumberOrText) -> Self {
         self.passes(port, target, |port| port.name = Some(name.into()))
     }
 
-    /// Passes UDP `port` on to `target`.
+    /// Forwards UDP `port` to `target`.
     pub fn udp_port(self, port: impl Count, target: impl NumberOrText) -> Self {
         self.passes(port, target, |port| port.protocol = Some("UDP".to_owned()))
     }
 
-    /// Passes TCP `port` on to `target`, and opens `node_port` on every node for it.
+    /// Forwards TCP `port` to `target`, and opens `node_port` on every node for it.
     pub fn node_port(self, port: impl Count, target: impl NumberOrText, node_port: impl Count) -> Self {
         let node_port = int32(node_port);
         self.passes(port, target, |port| port.node_port = Some(node_port)).spec(|spec| {
@@ -79,7 +79,7 @@ impl Service {
         })
     }
 
-    /// An address inside the cluster: what a service is unless said otherwise.
+    /// Makes it a ClusterIP service, with an address inside the cluster. This is the default.
     pub fn cluster_ip(self) -> Self {
         self.spec(|spec| {
             spec.type_ = Some("ClusterIP".to_owned());
@@ -88,7 +88,7 @@ impl Service {
         })
     }
 
-    /// An address outside the cluster.
+    /// Makes it a LoadBalancer service, with an address outside the cluster.
     pub fn load_balancer(self) -> Self {
         self.spec(|spec| {
             spec.type_ = Some("LoadBalancer".to_owned());
@@ -96,7 +96,7 @@ impl Service {
         })
     }
 
-    /// No address: DNS answers with the addresses of the pods.
+    /// Makes it headless: it has no address, and DNS answers with the addresses of the pods.
     pub fn headless(self) -> Self {
         self.spec(|spec| {
             spec.type_ = Some("ClusterIP".to_owned());
@@ -105,7 +105,7 @@ impl Service {
         })
     }
 
-    /// No pods: DNS answers with another name.
+    /// Makes it an ExternalName service: DNS answers with another name.
     pub fn external_name(self, name: impl Into<String>) -> Self {
         self.spec(|spec| {
             spec.type_ = Some("ExternalName".to_owned());
@@ -115,7 +115,7 @@ impl Service {
         })
     }
 
-    /// Also the addresses of pods that are not ready, as peers need that look for each other.
+    /// Whether DNS answers with pods that are not ready, too, which peers need to find each other while they start.
     pub fn publish_not_ready_addresses(self, yes: bool) -> Self {
         self.spec(|spec| spec.publish_not_ready_addresses = Some(yes))
     }
@@ -132,7 +132,7 @@ impl Service {
     }
 }
 
-/// Takes back what `headless` said.
+/// Undoes `headless`.
 fn reachable(spec: &mut core::ServiceSpec) {
     if spec.cluster_ip.as_deref() == Some("None") {
         spec.cluster_ip = None;

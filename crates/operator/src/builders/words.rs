@@ -1,4 +1,4 @@
-//! Pairs of words: the labels and annotations of an object, and the labels a selector asks for.
+//! Maps of texts: labels and annotations of an object, and the labels that a selector asks for.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ macro_rules! words {
         pub struct $name(BTreeMap<String, String>);
 
         impl $name {
-            /// None yet.
+            /// An empty map.
             pub fn new() -> Self {
                 Self::default()
             }
 
-            /// With `key` set to `value`.
+            /// Sets `key` to `value`.
             pub fn insert(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
                 self.0.insert(key.into(), value.into());
                 self
@@ -28,7 +28,7 @@ macro_rules! words {
                 self.0.get(key).map(String::as_str)
             }
 
-            /// All of them, by key.
+            /// All entries, sorted by key.
             pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
                 self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
             }
@@ -97,7 +97,7 @@ impl From<Selector> for LabelSelector {
     }
 }
 
-/// What selects a child is mostly what it is labelled with.
+/// The labels that a selector asks for are mostly those that objects are given.
 impl From<Labels> for Selector {
     fn from(labels: Labels) -> Self {
         Self(labels.0)

@@ -1,4 +1,4 @@
-//! What keeps pods running: Deployment, StatefulSet, DaemonSet.
+//! Kinds that keep pods running: Deployment, StatefulSet, DaemonSet.
 
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
@@ -37,7 +37,7 @@ kind! {
 spec!(DaemonSet, apps::DaemonSetSpec);
 pods!(DaemonSet(apps::DaemonSet));
 
-/// What the three have in common, which their types do not say.
+/// The methods of all three.
 macro_rules! workload {
     ($name:ident, $raw:ident, $spec:ident) => {
         impl Template for apps::$raw {
@@ -51,7 +51,7 @@ macro_rules! workload {
         }
 
         impl $name {
-            /// One called `name`, whose pods carry `app: name`.
+            /// A workload called `name`, whose pods have the label `app: name`.
             pub fn new(name: impl Into<String>) -> Self {
                 let metadata = named(name);
                 let (selector, pods) = app(metadata.name.as_deref().unwrap_or_default());
@@ -60,7 +60,7 @@ macro_rules! workload {
                 Self(apps::$raw { metadata, spec, ..Default::default() })
             }
 
-            /// Selects its pods by these labels instead of `app`, and labels them so.
+            /// Selects the pods by these labels instead of `app`, and gives them these labels.
             pub fn selector(mut self, selector: impl Into<Selector>) -> Self {
                 let selector = selector.into();
                 let before = self.0.spec.selector.match_labels.replace(selector.clone().into()).unwrap_or_default();
@@ -72,7 +72,7 @@ macro_rules! workload {
 
             /// Starts new pods whenever the data of this ConfigMap or Secret changes, step by step as after any other
             /// change: pods read environment variables only when they start, and most programs read their files only
-            /// then, too. May be said several times.
+            /// then, too. It may be called for several of them.
             ///
             /// ```
             /// use konverge::prelude::*;
@@ -82,7 +82,7 @@ macro_rules! workload {
             ///     .restart_when(&config);
             /// ```
             ///
-            /// The pods carry a sum of the data (half of a SHA-256) in the annotation `konverge.dev/config-checksum`. It
+            /// The pods have a checksum of the data (half of a SHA-256) in the annotation `konverge.dev/config-checksum`. It
             /// does not show the data, but whoever may read the pods can find out whether a guess of it is right.
             pub fn restart_when(mut self, config: &impl super::ConfigData) -> Self {
                 let annotations = self.0.pod_metadata().annotations.get_or_insert_default();
@@ -91,13 +91,13 @@ macro_rules! workload {
                 self
             }
 
-            /// Seconds a pod must be ready before it counts.
+            /// Seconds that a pod has to be ready before it counts as available.
             pub fn min_ready_seconds(self, seconds: impl Count) -> Self {
                 let seconds = int32(seconds);
                 self.spec(|spec| spec.min_ready_seconds = Some(seconds))
             }
 
-            /// How many former versions are kept.
+            /// How many old revisions are kept for a rollback.
             pub fn revision_history_limit(self, count: impl Count) -> Self {
                 let count = int32(count);
                 self.spec(|spec| spec.revision_history_limit = Some(count))
@@ -115,17 +115,17 @@ workload!(Deployment, Deployment, DeploymentSpec);
 workload!(StatefulSet, StatefulSet, StatefulSetSpec);
 workload!(DaemonSet, DaemonSet, DaemonSetSpec);
 
-/// What the two that count their pods have in common.
+/// The methods of the two that have a number of replicas.
 macro_rules! replicated {
     ($name:ident) => {
         impl $name {
-            /// How many pods.
+            /// Sets the number of pods.
             pub fn replicas(self, replicas: impl Count) -> Self {
                 let replicas = int32(replicas);
                 self.spec(|spec| spec.replicas = Some(replicas))
             }
 
-            /// How many pods are wanted.
+            /// How many pods are desired: 1 if the spec does not say.
             pub fn desired_replicas(&self) -> i32 {
                 self.0.spec.replicas.unwrap_or(1)
             }
@@ -135,7 +135,7 @@ macro_rules! replicated {
                 self.0.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or_default()
             }
 
-            /// Whether so many pods are ready, in whatever type the number is: `web.has_ready(spec.replicas)`.
+            /// Whether at least so many pods are ready. It takes numbers of any type: `web.has_ready(spec.replicas)`.
             pub fn has_ready(&self, pods: impl Count) -> bool {
                 i128::from(self.ready_replicas()) >= pods.count()
             }
@@ -145,12 +145,12 @@ macro_rules! replicated {
                 self.0.status.as_ref().and_then(|status| status.available_replicas).unwrap_or_default()
             }
 
-            /// How many pods are of the newest version.
+            /// How many pods are of the newest revision.
             pub fn updated_replicas(&self) -> i32 {
                 self.0.status.as_ref().and_then(|status| status.updated_replicas).unwrap_or_default()
             }
 
-            /// Whether all pods are of the newest version and available.
+            /// Whether all pods are of the newest revision and available.
             pub fn is_rolled_out(&self) -> bool {
                 let Some(status) = &self.0.status else { return false };
                 let all = self.desired_replicas();
@@ -166,7 +166,8 @@ replicated!(Deployment);
 replicated!(StatefulSet);
 
 impl Deployment {
-    /// Replaces pods with so many more and so many fewer than wanted at once: numbers, or shares such as `"25%"`.
+    /// Updates pods step by step, with at most `max_surge` more and `max_unavailable` fewer than desired at a time: numbers, or
+    /// shares such as `"25%"`.
     pub fn rolling_update(self, max_surge: impl NumberOrText, max_unavailable: impl NumberOrText) -> Self {
         let rolling_update = apps::RollingUpdateDeployment {
             max_surge: Some(max_surge.number_or_text()),
@@ -178,24 +179,24 @@ impl Deployment {
         })
     }
 
-    /// Stops all pods before it starts new ones.
+    /// Updates by stopping all pods before new ones start.
     pub fn recreate(self) -> Self {
         let strategy = apps::DeploymentStrategy { type_: Some("Recreate".to_owned()), rolling_update: None };
         self.spec(|spec| spec.strategy = Some(strategy))
     }
 
-    /// Seconds after which an update without progress has failed.
+    /// Seconds without progress after which a rollout has failed.
     pub fn progress_deadline(self, seconds: impl Count) -> Self {
         let seconds = int32(seconds);
         self.spec(|spec| spec.progress_deadline_seconds = Some(seconds))
     }
 
-    /// Whether changes wait until it goes on.
+    /// Whether rollouts are paused.
     pub fn paused(self, yes: bool) -> Self {
         self.spec(|spec| spec.paused = Some(yes))
     }
 
-    /// Whether enough pods are available, as its controller saw it of the newest spec.
+    /// Whether the controller has seen the newest spec and enough pods are available.
     pub fn is_available(&self) -> bool {
         let Some(status) = &self.0.status else { return false };
         let available = |condition: &apps::DeploymentCondition| {
@@ -212,7 +213,7 @@ impl StatefulSet {
         self.spec(|spec| spec.service_name = Some(name.into()))
     }
 
-    /// Adds a claim that every pod has one of; containers mount it by the claim's name.
+    /// Adds a claim template: every pod gets a claim of its own, and containers mount it by the template's name.
     pub fn volume_claim_template(self, claim: PersistentVolumeClaim) -> Self {
         self.spec(|spec| {
             let key = |claim: &core::PersistentVolumeClaim| claim.metadata.name.clone();
@@ -225,7 +226,7 @@ impl StatefulSet {
         self.spec(|spec| spec.pod_management_policy = Some("Parallel".to_owned()))
     }
 
-    /// Updates only pods from this ordinal on.
+    /// Updates only pods whose ordinal is at least this.
     pub fn partition(self, ordinal: impl Count) -> Self {
         let rolling_update =
             apps::RollingUpdateStatefulSetStrategy { partition: Some(int32(ordinal)), ..Default::default() };
@@ -236,13 +237,13 @@ impl StatefulSet {
         })
     }
 
-    /// Updates a pod only once somebody deletes it.
+    /// Updates a pod only after somebody has deleted it.
     pub fn update_on_delete(self) -> Self {
         let strategy = apps::StatefulSetUpdateStrategy { type_: Some("OnDelete".to_owned()), ..Default::default() };
         self.spec(|spec| spec.update_strategy = Some(strategy))
     }
 
-    /// Whether all wanted pods are available, as its controller saw it of the newest spec.
+    /// Whether the controller has seen the newest spec and all desired pods are available.
     pub fn is_available(&self) -> bool {
         let Some(status) = &self.0.status else { return false };
         Self::is_observed(&self.0.metadata, status.observed_generation)
@@ -251,7 +252,7 @@ impl StatefulSet {
 }
 
 impl DaemonSet {
-    /// Updates so many nodes at once: a number, or a share such as `"10%"`.
+    /// Updates at most so many nodes at a time: a number, or a share such as `"10%"`.
     pub fn max_unavailable(self, nodes: impl NumberOrText) -> Self {
         let rolling_update =
             apps::RollingUpdateDaemonSet { max_unavailable: Some(nodes.number_or_text()), ..Default::default() };
@@ -262,17 +263,17 @@ impl DaemonSet {
         })
     }
 
-    /// On how many nodes it should run.
+    /// On how many nodes a pod should run.
     pub fn desired_nodes(&self) -> i32 {
         self.0.status.as_ref().map_or(0, |status| status.desired_number_scheduled)
     }
 
-    /// On how many nodes it is ready.
+    /// On how many nodes a pod is ready.
     pub fn ready_nodes(&self) -> i32 {
         self.0.status.as_ref().map_or(0, |status| status.number_ready)
     }
 
-    /// Whether it is available on every node it should run on, as its controller saw it of the newest spec.
+    /// Whether the controller has seen the newest spec and a pod is available on every node where one should run.
     pub fn is_available(&self) -> bool {
         let Some(status) = &self.0.status else { return false };
         Self::is_observed(&self.0.metadata, status.observed_generation)

@@ -1,10 +1,10 @@
-//! What all builders share, written once: a wrapper around a published type, and for kinds the metadata on top.
+//! What all builders share: a wrapper around a published type, and for kinds the metadata on top.
 
 use std::collections::BTreeMap;
 
 use super::words::Labels;
 
-/// A builder around a published type: conversions both ways, and the way in for what it has no method for.
+/// A builder around a published type: conversions both ways, and the escape hatch for what it has no method for.
 macro_rules! wrapper {
     ($(#[$doc:meta])* $name:ident($raw:ty)) => {
         $(#[$doc])*
@@ -13,18 +13,18 @@ macro_rules! wrapper {
         pub struct $name($raw);
 
         impl $name {
-            /// Changes whatever this builder has no method for, in the type Kubernetes publishes.
+            /// Changes fields that this builder has no method for, in the type that Kubernetes publishes.
             pub fn patch(mut self, change: impl FnOnce(&mut $raw)) -> Self {
                 change(&mut self.0);
                 self
             }
 
-            /// The type Kubernetes publishes.
+            /// The object as the type that Kubernetes publishes, to read fields that this builder has no method for.
             pub fn inner(&self) -> &$raw {
                 &self.0
             }
 
-            /// The type Kubernetes publishes, owned.
+            /// The object as the type that Kubernetes publishes, owned.
             pub fn into_inner(self) -> $raw {
                 self.0
             }
@@ -44,8 +44,8 @@ macro_rules! wrapper {
     };
 }
 
-/// A builder for a kind: a [`wrapper`] with a name, metadata, and the names by which the API knows it.
-/// A kind that runs pods says so (`with pods`) and labels them along with itself.
+/// A builder for a kind: a [`wrapper`] with a name, metadata, and the names by which the API knows it. A kind that runs
+/// pods (`with pods`) labels them along with itself.
 macro_rules! kind {
     ($(#[$doc:meta])* $name:ident($raw:ty)) => {
         $crate::builders::wrapper::kind! { $(#[$doc])* $name($raw) with pods }
@@ -60,7 +60,7 @@ macro_rules! kind {
                 self.0.metadata.name.as_deref().unwrap_or_default()
             }
 
-            /// Puts it into `namespace` instead of its owner's.
+            /// Puts it into `namespace`. Without this, an applied child goes into its owner's namespace.
             pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
                 self.0.metadata.namespace = Some(namespace.into());
                 self
@@ -71,7 +71,7 @@ macro_rules! kind {
                 self.labels($crate::builders::Labels::new().insert(key, value))
             }
 
-            /// Adds labels; on what runs pods, to the pods as well.
+            /// Adds labels; kinds that run pods add them to the pods as well.
             pub fn labels(mut self, labels: impl Into<$crate::builders::Labels>) -> Self {
                 let labels = labels.into();
                 $crate::builders::wrapper::add(&mut self.0.metadata.labels, labels.clone());
@@ -134,14 +134,22 @@ macro_rules! kind {
     };
 }
 
-/// The way to the raw spec of a kind, for what its builder has no method for.
+/// The escape hatch to the spec of a kind. Kubernetes' types require a spec of some kinds and not of others; builders hide
+/// the difference.
 macro_rules! spec {
     ($name:ident, $spec:ty) => {
         impl $name {
-            /// Changes whatever this builder has no method for, in the spec Kubernetes publishes.
+            /// Changes fields of the spec that this builder has no method for, in the type that Kubernetes publishes. A
+            /// spec that is not there is created.
             pub fn spec(mut self, change: impl FnOnce(&mut $spec)) -> Self {
-                change($crate::builders::wrapper::Place::place(&mut self.0.spec));
+                change($crate::builders::wrapper::SpecField::get_or_create(&mut self.0.spec));
                 self
+            }
+
+            /// The spec in the type that Kubernetes publishes, to read fields that this builder has no method for. Only an
+            /// object that was read from elsewhere can be without one.
+            pub fn get_spec(&self) -> Option<&$spec> {
+                $crate::builders::wrapper::SpecField::get(&self.0.spec)
             }
         }
     };
@@ -149,27 +157,38 @@ macro_rules! spec {
 
 pub(super) use {kind, spec, wrapper};
 
-/// A spec that is there, or is put there: some kinds have one in any case, others may do without.
-pub trait Place<T> {
-    /// The spec.
-    fn place(&mut self) -> &mut T;
+/// The field `spec` of a published type: required of some kinds, optional of others.
+pub trait SpecField<T> {
+    /// The spec, if there is one.
+    fn get(&self) -> Option<&T>;
+
+    /// The spec, created if there is none.
+    fn get_or_create(&mut self) -> &mut T;
 }
 
-impl<T> Place<T> for T {
-    fn place(&mut self) -> &mut T {
+impl<T> SpecField<T> for T {
+    fn get(&self) -> Option<&T> {
+        Some(self)
+    }
+
+    fn get_or_create(&mut self) -> &mut T {
         self
     }
 }
 
-impl<T: Default> Place<T> for Option<T> {
-    fn place(&mut self) -> &mut T {
+impl<T: Default> SpecField<T> for Option<T> {
+    fn get(&self) -> Option<&T> {
+        self.as_ref()
+    }
+
+    fn get_or_create(&mut self) -> &mut T {
         self.get_or_insert_default()
     }
 }
 
-/// What else of a kind carries its labels.
+/// Where the labels of a kind go besides its own metadata.
 pub trait LabelPods {
-    /// Labels the pods too; most kinds have none.
+    /// Labels the pods of the kind as well; most kinds have none.
     fn label_pods(&mut self, _labels: &Labels) {}
 }
 
@@ -178,17 +197,17 @@ pub fn named(name: impl Into<String>) -> k8s_openapi::apimachinery::pkg::apis::m
     k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta { name: Some(name.into()), ..Default::default() }
 }
 
-/// Adds to a map that may not be there yet.
+/// Adds entries to an optional map.
 pub fn add(map: &mut Option<BTreeMap<String, String>>, more: impl IntoIterator<Item = (String, String)>) {
     map.get_or_insert_default().extend(more);
 }
 
-/// Puts `item` into a list that may not be there yet, in the place of one with the same key.
+/// Adds `item` to an optional list, in the place of an item with the same key.
 pub fn put<T, K: PartialEq>(list: &mut Option<Vec<T>>, item: T, key: impl Fn(&T) -> K) {
     put_into(list.get_or_insert_default(), item, key);
 }
 
-/// Puts `item` into a list, in the place of one with the same key.
+/// Adds `item` to a list, in the place of an item with the same key.
 pub fn put_into<T, K: PartialEq>(list: &mut Vec<T>, item: T, key: impl Fn(&T) -> K) {
     match list.iter_mut().find(|known| key(known) == key(&item)) {
         Some(known) => *known = item,
@@ -196,7 +215,7 @@ pub fn put_into<T, K: PartialEq>(list: &mut Vec<T>, item: T, key: impl Fn(&T) ->
     }
 }
 
-/// Owned words.
+/// Owned texts.
 pub fn texts(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<String> {
     all.into_iter().map(Into::into).collect()
 }

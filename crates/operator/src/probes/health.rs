@@ -1,5 +1,5 @@
-//! Named checks, and whether all pass. In: what parts of the operator say of themselves. Out: the answers of liveness
-//! and readiness, in the form that the API server's own have. A check never waits.
+//! Named checks, and whether all pass. In: the checks of the operator's parts. Out: the answers of the liveness and readiness
+//! probes, in the format of the API server's own. A check never waits.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -50,22 +50,22 @@ impl Health {
         Health::default()
     }
 
-    /// A part that must work, or the Pod is to be restarted. It passes until it says otherwise.
+    /// Adds a liveness check: while it fails, Kubernetes restarts the Pod. It passes until [`HealthCheck::fail`] is called.
     pub fn liveness(&self, name: &str) -> HealthCheck {
         self.register(Probe::Live, name, Ok(()))
     }
 
-    /// A part that must be there before the operator is ready. It fails until it says otherwise.
+    /// Adds a readiness check: while it fails, the operator is not ready. It fails until [`HealthCheck::pass`] is called.
     pub fn readiness(&self, name: &str) -> HealthCheck {
         self.register(Probe::Ready, name, Err("not yet".into()))
     }
 
-    /// A check of liveness that is asked each time. It must answer at once; the reason is shown to whoever asks.
+    /// Adds a liveness check that is computed for each probe. It has to return at once; the probe shows the reason of a failure.
     pub fn liveness_from(&self, name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
         self.checks(Probe::Live).write().insert(name.into(), Arc::new(check));
     }
 
-    /// A check of readiness that is asked each time. It must answer at once; the reason is shown to whoever asks.
+    /// Adds a readiness check that is computed for each probe. It has to return at once; the probe shows the reason of a failure.
     pub fn readiness_from(&self, name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
         self.checks(Probe::Ready).write().insert(name.into(), Arc::new(check));
     }
@@ -143,17 +143,17 @@ fn ask(check: &Check) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(|| check())).unwrap_or_else(|_| Err("the check panicked".into()))
 }
 
-/// One check, in the hands of the part that it is about. It keeps its last word when this is dropped.
+/// The handle of one check. The check keeps its last state when this is dropped.
 #[derive(Clone, Debug)]
 pub struct HealthCheck(Arc<Mutex<Result<(), String>>>);
 
 impl HealthCheck {
-    /// All is well.
+    /// The check passes from now on.
     pub fn pass(&self) {
         *self.0.lock() = Ok(());
     }
 
-    /// It is not, and why. Whoever may ask the probe can read this.
+    /// The check fails from now on, for this reason. Everybody who can reach the probe can read the reason.
     pub fn fail(&self, why: impl Into<String>) {
         *self.0.lock() = Err(why.into());
     }

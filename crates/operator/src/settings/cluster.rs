@@ -1,4 +1,4 @@
-//! Which cluster the settings mean. In: kubeconfig files and a context, or neither. Out: how to reach it. Files are
+//! The cluster of the settings. In: kubeconfig files and a context, or neither. Out: kube's configuration of a client. Files are
 //! read; nothing is sent.
 
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use kube::config::{Config, InferConfigError, KubeConfigOptions, Kubeconfig, Kube
 
 use super::Settings;
 
-/// Why it is not known which cluster to talk to.
+/// Why there is no configuration of a cluster.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
@@ -19,7 +19,7 @@ pub enum ClusterError {
         /// What is wrong with it.
         source: KubeconfigError,
     },
-    /// The files are good, but not together, or not with the context.
+    /// The files cannot be merged, or do not have the context.
     #[error("cannot use the kubeconfig with {}", context.as_ref().map_or("its current context".into(), |name| format!("the context {name:?}")))]
     Context {
         /// The context that was asked for.
@@ -27,7 +27,7 @@ pub enum ClusterError {
         /// What is wrong with it.
         source: KubeconfigError,
     },
-    /// Nothing was named, and nothing is where one would look.
+    /// No kubeconfig was named, there is none at the usual places, and the program runs in no Pod.
     #[error(
         "there is no cluster to talk to: no --kubeconfig, no KUBECONFIG, no ~/.kube/config that can be used, and this is \
          not a Pod"
@@ -39,8 +39,8 @@ pub enum ClusterError {
 }
 
 impl Settings {
-    /// How to reach the cluster: by the kubeconfig files and the context of the settings; without them by what kubectl
-    /// would use, or as the Pod's service account.
+    /// The configuration of the cluster: from the kubeconfig files and the context of the settings; without them from what
+    /// kubectl would use, or from the Pod's service account.
     pub async fn cluster(&self) -> Result<Config, ClusterError> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let in_context = |source| ClusterError::Context { context: self.context.clone(), source };

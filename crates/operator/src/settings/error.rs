@@ -1,15 +1,15 @@
-//! What can be wrong with settings. In: a source, a setting, what stood there. Out: a sentence that names all three
-//! and what would be accepted.
+//! Errors of settings. In: a source, a setting, its value. Out: a sentence that names all three and says which values are
+//! accepted.
 
 use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
-    /// Nobody said anything.
+    /// The default.
     Default,
     /// A key of the settings file.
     File {
@@ -38,22 +38,22 @@ impl fmt::Display for Source {
     }
 }
 
-/// Why there are no settings.
+/// Why settings could not be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// A value that cannot be used.
+    /// A value is invalid.
     #[error("{origin}: {value:?} cannot be used for {setting}: {why}; it takes {accepts}", origin = .from)]
     Value {
-        /// Who said so.
+        /// The source of the value.
         from: Source,
         /// The setting, as it is called in the file.
         setting: &'static str,
-        /// What was said.
+        /// The value.
         value: String,
         /// What is wrong with it.
         why: String,
-        /// What would be right.
+        /// Which values are accepted.
         accepts: &'static str,
     },
     /// A key in the file that is no setting.
@@ -71,7 +71,7 @@ pub enum SettingsError {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// The system's words.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The file is not YAML, or not of the shape that settings have.
@@ -85,13 +85,13 @@ pub enum SettingsError {
     /// The command line cannot be understood.
     #[error("{}", .0.to_string().trim_start_matches("error: ").trim_end())]
     Flags(clap::Error),
-    /// No error: the user asked to be told something, by `--help` or `--print-config`. Print it and leave.
+    /// No error: the user asked for `--help` or `--print-config`. Print the text and exit.
     #[error("{0}")]
     Asked(String),
 }
 
 impl SettingsError {
-    /// Ends the process as programs do: what was asked for goes to stdout with success, errors to stderr with 2.
+    /// Ends the process: prints what was asked for to stdout and exits with 0, or prints the error to stderr and exits with 2.
     pub fn exit(self) -> ! {
         match self {
             SettingsError::Flags(error) => error.exit(),

@@ -1,5 +1,5 @@
-//! Many sources into one. In: defaults, a file, the environment, flags, code. Out: settings, with the source of each
-//! value and what it overruled. Strength is decided here and nowhere else.
+//! Merges the sources of settings. In: defaults, a file, the environment, flags, code. Out: settings, with the source of each
+//! value and what it overrides. The precedence is decided here and nowhere else.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use super::flags::{self, CONFIG_VARIABLE, Flags};
 use super::table::{Setting, TABLE, together};
 use super::{Settings, file, value};
 
-/// Gathers the sources of settings. The strongest is `code`, then `flags` or `args`, then `environment` and the file
+/// Loads settings from several sources. The strongest is `code`, then `flags` or `args`, then `environment` and the file
 /// that either of them names, then `defaults`.
 #[derive(Default)]
 pub struct Loader {
@@ -41,13 +41,13 @@ impl std::fmt::Debug for Loader {
 }
 
 impl Loader {
-    /// What holds where nobody says anything: an operator's own defaults, weaker than every other source.
+    /// The operator's own defaults, weaker than every other source.
     pub fn defaults(mut self, defaults: Settings) -> Self {
         self.defaults = defaults;
         self
     }
 
-    /// Takes a whole command line; its first word is the program, which gives the operator its name.
+    /// Takes a whole command line. Its first word is the program, whose name becomes the operator's.
     pub fn args<I>(mut self, args: I) -> Self
     where
         I: IntoIterator,
@@ -75,7 +75,7 @@ impl Loader {
         self
     }
 
-    /// What the operator's code insists upon, stronger than every other source. May be called several times.
+    /// A change by the operator's code, stronger than every other source. It may be called several times.
     ///
     /// ```
     /// # use konverge::{Settings, Source};
@@ -171,12 +171,12 @@ impl Loader {
     }
 }
 
-/// Settings, and how they came to be.
+/// Settings with their sources.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The settings.
     pub settings: Settings,
-    /// What the user probably did not mean, to be logged: variables that are almost settings.
+    /// Warnings to be logged: variables with names that are almost settings.
     pub warnings: Vec<String>,
     origins: Vec<Origin>,
     rust_log: Option<String>,
@@ -198,7 +198,7 @@ impl Origin {
 }
 
 impl Loaded {
-    /// Where a setting came from, by its key in the file; `None` if there is no such setting.
+    /// The source of a setting, by its key in the file; `None` if there is no such setting.
     pub fn source(&self, key: &str) -> Option<&Source> {
         let row = TABLE.iter().position(|row| row.keys().any(|known| known == key))?;
         Some(&self.origins[row].source)

@@ -1,7 +1,7 @@
-//! One row a setting: what it is called in each source, what it is for, how it is read and shown. In: nothing. Out:
-//! rows; flags, environment, file, help and report all walk them, and there is no other list.
+//! The table of settings: the names of each setting in all sources, its help, how it is parsed and shown. Flags, environment,
+//! file, help and report use this table, and there is no other list.
 //!
-//! The variable of a setting is `KONVERGE_` and its flag in capitals, so that nobody has to look it up.
+//! The variable of a setting is `KONVERGE_` and its flag in capitals, so that users can guess it.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::value::{
 
 /// A setting.
 pub(super) struct Setting {
-    /// Where it stands in the file: `metrics.bindAddress`.
+    /// Its key in the file: `metrics.bindAddress`.
     pub key: &'static str,
     /// Other keys that mean the same in the file.
     pub keys: &'static [&'static str],
@@ -21,19 +21,19 @@ pub(super) struct Setting {
     pub flag: &'static str,
     /// Other flags that mean the same.
     pub flags: &'static [&'static str],
-    /// Variables that others have agreed upon; the setting's own is stronger, then in this order.
+    /// Variables that other tools use for it; the setting's own is stronger, then in this order.
     pub variables: &'static [&'static str],
-    /// What the value is called in the help.
+    /// The name of the value in the help.
     pub value: &'static str,
-    /// What it is for.
+    /// What the setting does.
     pub help: &'static str,
-    /// What is accepted, for the help and for errors.
+    /// Which values are accepted, for the help and for errors.
     pub accepts: &'static str,
-    /// Whether an empty variable is a value, or as good as none.
+    /// Whether an empty variable is a value; otherwise it counts as unset.
     pub empty: bool,
-    /// Reads a value into its place.
+    /// Parses a value and sets it.
     pub set: fn(&mut Settings, &str) -> Result<(), String>,
-    /// Shows the value such that `set` reads it back.
+    /// Shows the value as `set` parses it.
     pub get: fn(&Settings) -> String,
 }
 
@@ -43,17 +43,17 @@ impl Setting {
         format!("KONVERGE_{}", self.flag.to_ascii_uppercase().replace('-', "_"))
     }
 
-    /// Its own variable first, then the agreed ones.
+    /// Its own variable first, then those of other tools.
     pub fn variables(&self) -> impl Iterator<Item = String> {
         std::iter::once(self.variable()).chain(self.variables.iter().map(|name| name.to_string()))
     }
 
-    /// The places it has in the file.
+    /// Its keys in the file.
     pub fn keys(&self) -> impl Iterator<Item = &'static str> {
         std::iter::once(self.key).chain(self.keys.iter().copied())
     }
 
-    /// Whether the flag may stand alone, for true.
+    /// Whether the flag without a value means true.
     pub fn is_switch(&self) -> bool {
         self.value == SWITCH
     }
@@ -67,7 +67,7 @@ const ADDRESS: &str =
     ":8080 for a port of all interfaces, 127.0.0.1:8080 or [::1]:8080 for one; :0 picks a port, 0 switches it off";
 const PATH: &str = "a path that begins with /";
 
-/// What rows that say nothing else have.
+/// The defaults of a row.
 const ROW: Setting = Setting {
     key: "",
     keys: &[],
@@ -88,7 +88,7 @@ pub(super) static TABLE: &[Setting] = &[
         key: "name",
         flag: "operator-name",
         value: "NAME",
-        help: "What the operator is called in its log and events, and as the owner of fields it applies",
+        help: "The name of the operator in its log and events, and as the field manager of what it applies",
         accepts: "up to 128 printable characters",
         set: |s, text| manager(text).map(|name| s.name = name),
         get: |s| s.name.clone(),
@@ -98,7 +98,7 @@ pub(super) static TABLE: &[Setting] = &[
         key: "fieldManager",
         flag: "field-manager",
         value: "NAME",
-        help: "The owner of fields it applies, where that must differ from the operator's name",
+        help: "The field manager of what it applies, if that has to differ from the operator's name",
         accepts: "up to 128 printable characters; empty is the operator's name",
         set: |s, text| unless("", text, manager).map(|name| s.field_manager = name),
         get: |s| s.field_manager.clone().unwrap_or_default(),
@@ -156,7 +156,7 @@ pub(super) static TABLE: &[Setting] = &[
         keys: &["metrics.address", "metrics.port"],
         flag: "metrics-bind-address",
         value: "ADDRESS",
-        help: "Where metrics are served. All interfaces by default, for Prometheus comes from another Pod",
+        help: "The address for metrics. All interfaces by default, because Prometheus runs in another Pod",
         accepts: ADDRESS,
         set: |s, text| text.parse().map(|address| s.metrics.address = address),
         get: |s| s.metrics.address.to_string(),
@@ -176,7 +176,7 @@ pub(super) static TABLE: &[Setting] = &[
         key: "health.enabled",
         flag: "health-enabled",
         value: SWITCH,
-        help: "Whether liveness and readiness are answered",
+        help: "Whether liveness and readiness are served",
         accepts: BOOLEAN,
         set: |s, text| boolean(text).map(|on| s.health.enabled = on),
         get: |s| s.health.enabled.to_string(),
@@ -187,7 +187,7 @@ pub(super) static TABLE: &[Setting] = &[
         keys: &["health.address", "health.port"],
         flag: "health-probe-bind-address",
         value: "ADDRESS",
-        help: "Where liveness and readiness are answered. All interfaces by default, for the kubelet asks at the \
+        help: "The address for liveness and readiness. All interfaces by default, because the kubelet asks at the \
                Pod's address",
         accepts: ADDRESS,
         set: |s, text| text.parse().map(|address| s.health.address = address),
@@ -219,7 +219,7 @@ pub(super) static TABLE: &[Setting] = &[
         flag: "log-level",
         flags: &["zap-log-level"],
         value: "LEVEL",
-        help: "What is logged. RUST_LOG, where it is set, decides instead",
+        help: "What is logged. RUST_LOG is stronger",
         accepts: "trace, debug, info, warn, error or off; or a filter such as info,kube=debug",
         set: |s, text| level(text).map(|level| s.logging.level = level),
         get: |s| s.logging.level.clone(),
@@ -230,7 +230,7 @@ pub(super) static TABLE: &[Setting] = &[
         flag: "log-format",
         flags: &["zap-encoder"],
         value: "FORMAT",
-        help: "How log lines look",
+        help: "The format of log lines",
         accepts: "json, text, or auto: text on a terminal and JSON elsewhere",
         set: |s, text| format(text).map(|format| s.logging.format = format),
         get: |s| show_format(s.logging.format),
@@ -240,7 +240,7 @@ pub(super) static TABLE: &[Setting] = &[
         key: "maxConcurrentReconciles",
         flag: "max-concurrent-reconciles",
         value: "NUMBER",
-        help: "Reconciles of each controller at one time",
+        help: "How many objects each controller reconciles at the same time",
         accepts: "a number from 1 to 100000",
         set: |s, text| number(text, 1, 100_000).map(|n| s.controller.max_concurrent_reconciles = n),
         get: |s| s.controller.max_concurrent_reconciles.to_string(),
@@ -250,7 +250,7 @@ pub(super) static TABLE: &[Setting] = &[
         key: "reconcileTimeout",
         flag: "reconcile-timeout",
         value: "DURATION",
-        help: "The longest a reconcile may take; then it is cancelled and counts as failed",
+        help: "How long a reconcile may take; then it is cancelled and has failed",
         accepts: DURATION_OR_NONE,
         set: |s, text| limit(text).map(|limit| s.controller.reconcile_timeout = limit),
         get: |s| s.controller.reconcile_timeout.map_or("0".into(), show_duration),
@@ -260,7 +260,7 @@ pub(super) static TABLE: &[Setting] = &[
         key: "retryBackoff.initial",
         flag: "retry-backoff-initial",
         value: "DURATION",
-        help: "The pause after a first failure",
+        help: "The delay of the first retry",
         accepts: DURATION,
         set: |s, text| pause(text).map(|pause| s.controller.backoff.initial = pause),
         get: |s| show_duration(s.controller.backoff.initial),
@@ -270,7 +270,7 @@ pub(super) static TABLE: &[Setting] = &[
         key: "retryBackoff.max",
         flag: "retry-backoff-max",
         value: "DURATION",
-        help: "The longest pause between two tries",
+        help: "The longest delay of a retry",
         accepts: DURATION,
         set: |s, text| pause(text).map(|pause| s.controller.backoff.max = pause),
         get: |s| show_duration(s.controller.backoff.max),
@@ -280,7 +280,7 @@ pub(super) static TABLE: &[Setting] = &[
         key: "retryBackoff.multiplier",
         flag: "retry-backoff-multiplier",
         value: "NUMBER",
-        help: "How many times longer each pause is than the one before",
+        help: "By how much each delay is longer than the one before",
         accepts: "a number from 1 to 100",
         set: |s, text| number(text, 1.0, 100.0).map(|n| s.controller.backoff.multiplier = n),
         get: |s| s.controller.backoff.multiplier.to_string(),
@@ -290,7 +290,7 @@ pub(super) static TABLE: &[Setting] = &[
         key: "retryBackoff.maxRetries",
         flag: "max-retries",
         value: "NUMBER",
-        help: "After how many retries an object is left alone until it changes",
+        help: "After how many retries an object is given up until it changes",
         accepts: "a number, or unlimited",
         set: |s, text| {
             unless("unlimited", text, |text| number(text, 0, u32::MAX)).map(|n| s.controller.backoff.max_retries = n)
@@ -302,7 +302,7 @@ pub(super) static TABLE: &[Setting] = &[
         key: "retryBackoff.jitter",
         flag: "retry-backoff-jitter",
         value: "NUMBER",
-        help: "The part of each pause that is left to chance",
+        help: "The random part of each delay",
         accepts: "a number from 0 to 1",
         set: |s, text| number(text, 0.0, 1.0).map(|n| s.controller.backoff.jitter = n),
         get: |s| s.controller.backoff.jitter.to_string(),
@@ -312,7 +312,7 @@ pub(super) static TABLE: &[Setting] = &[
         key: "rateLimit.perSecond",
         flag: "rate-limit",
         value: "NUMBER",
-        help: "Reconciles of each controller that may start in a second, on average",
+        help: "How many reconciles of each controller may start in a second, on average",
         accepts: "a number; 0 is no limit",
         set: |s, text| number(text, 0.0, 1e9).map(|n| s.controller.rate_limit.per_second = n),
         get: |s| s.controller.rate_limit.per_second.to_string(),
@@ -322,7 +322,7 @@ pub(super) static TABLE: &[Setting] = &[
         key: "rateLimit.burst",
         flag: "rate-limit-burst",
         value: "NUMBER",
-        help: "Reconciles that may start at once after a quiet time, where there is a rate limit",
+        help: "How many reconciles may start at once after a quiet time, with a rate limit",
         accepts: "a number from 1",
         set: |s, text| number(text, 1, u32::MAX).map(|n| s.controller.rate_limit.burst = n),
         get: |s| s.controller.rate_limit.burst.to_string(),
@@ -344,7 +344,7 @@ pub(super) static TABLE: &[Setting] = &[
         key: "gracefulShutdownTimeout",
         flag: "graceful-shutdown-timeout",
         value: "DURATION",
-        help: "How long running reconciles may take to finish after SIGTERM",
+        help: "How long running reconciles and background tasks may take to finish after SIGTERM",
         accepts: "a duration such as 500ms, 30s or 1m30s; 0 cancels them at once",
         set: |s, text| duration(text).map(|limit| s.graceful_shutdown_timeout = limit),
         get: |s| show_duration(s.graceful_shutdown_timeout),
@@ -352,7 +352,7 @@ pub(super) static TABLE: &[Setting] = &[
     },
 ];
 
-/// Whether two settings go together, which no row can say alone: the row to blame, and what is wrong.
+/// Whether settings are valid together. The error is the key of the wrong setting, and what is wrong with it.
 pub(super) fn together(s: &Settings) -> Result<(), (&'static str, String)> {
     let backoff = &s.controller.backoff;
     if backoff.max < backoff.initial {

@@ -1,5 +1,5 @@
-//! Text into values and back. In: what stands in a flag, a variable or a file. Out: the value, or what is wrong with
-//! it in a few words; the table adds what is accepted. Every value shown here is read back as itself.
+//! Parses and shows values. In: the text of a flag, a variable or a file. Out: the value, or what is wrong with it; the table
+//! adds which values are accepted. Every value that is shown parses as itself.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,10 +10,10 @@ use konverge_core::{NameRule, check_name};
 
 use super::LogFormat;
 
-/// Where to listen.
+/// An address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BindAddress {
-    /// Nowhere: `0`, as in kubebuilder.
+    /// None: `0`, as in kubebuilder.
     Off,
     /// A port of all interfaces, over IPv4 and IPv6: `:8080`. Port 0 picks a free one.
     All(u16),
@@ -22,12 +22,12 @@ pub enum BindAddress {
 }
 
 impl BindAddress {
-    /// A port of this machine only.
+    /// A port of the loopback interface.
     pub const fn loopback(port: u16) -> BindAddress {
         BindAddress::At(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
     }
 
-    /// What to try, in this order. `::` answers over IPv4 too; where a machine has no IPv6, `0.0.0.0` does.
+    /// The addresses to try, in this order. `::` accepts IPv4 as well; a machine without IPv6 has `0.0.0.0`.
     pub(crate) fn candidates(&self) -> Vec<SocketAddr> {
         match *self {
             BindAddress::Off => Vec::new(),
