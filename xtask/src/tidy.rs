@@ -9,17 +9,19 @@ mod edges;
 mod modules;
 mod text;
 mod tree;
+mod walks;
 
 use tree::Tree;
 
 /// A check: what it looks at, and how it finds what is wrong.
 type Check = (&'static str, fn(&Tree) -> Vec<String>);
 
-const CHECKS: [Check; 11] = [
+const CHECKS: [Check; 12] = [
     ("crates depend only on what ARCHITECTURE.md allows", edges::check),
     ("ARCHITECTURE.md shows the edges that are checked", architecture::edges),
     ("ARCHITECTURE.md names every crate", architecture::crates),
     ("ARCHITECTURE.md names only what exists", architecture::paths),
+    ("the walks of ARCHITECTURE.md name functions that exist", walks::check),
     ("every .rs file belongs to a program", modules::orphans),
     ("every .rs file opens with a //! header", modules::headers),
     ("nothing is unfinished or switched off", text::unfinished),
