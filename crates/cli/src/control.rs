@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use konverge_core::ErrorChain;
 use konverge_store::Store;
 
 /// The longest request line; a path fits.
@@ -72,16 +73,9 @@ fn answer(line: &str, store: &dyn Store) -> String {
     match line.split_once(' ') {
         Some(("backup", file)) if Path::new(file).is_absolute() => match store.backup(Path::new(file)) {
             Ok(revision) => format!("ok {}", revision.0),
-            Err(error) => format!("error {}", chain(&error).replace('\n', " ")),
+            Err(error) => format!("error {}", ErrorChain(&error).to_string().replace('\n', " ")),
         },
         _ => format!("error {line:?} is not understood; this server knows: backup /absolute/file"),
-    }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", chain(source)),
-        None => error.to_string(),
     }
 }
 

@@ -5,6 +5,9 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 /// The first line of ours.
 const MARK: &str = "# Written by konverge; replaced at each start.";
 
@@ -42,7 +45,7 @@ impl Kubeconfig<'_> {
     fn text(&self) -> String {
         let Kubeconfig { server, ca_pem, token } = self;
         let ca =
-            ca_pem.map_or(String::new(), |pem| format!("\n    certificate-authority-data: {}", base64(pem.as_bytes())));
+            ca_pem.map_or(String::new(), |pem| format!("\n    certificate-authority-data: {}", STANDARD.encode(pem)));
         let user = match (token, ca_pem) {
             (Some(token), _) => format!("\n    token: {token}"),
             // Over TLS kubectl asks for a user name if there is no credential at all; the server looks at none.
@@ -105,41 +108,9 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// RFC 4648, with padding.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let bits = (0..3).fold(0, |bits, i| bits << 8 | u32::from(group.get(i).copied().unwrap_or(0)));
-        for digit in 0..4 {
-            match digit <= group.len() {
-                true => text.push(DIGITS[(bits >> (18 - 6 * digit) & 63) as usize] as char),
-                false => text.push('='),
-            }
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_as_the_rfc_has_it() {
-        for (bytes, expect) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-            ("foobar", "Zm9vYmFy"),
-            ("\u{7ff}~?", "379+Pw=="),
-        ] {
-            assert_eq!(base64(bytes.as_bytes()), expect, "{bytes:?}");
-        }
-    }
 
     #[test]
     fn the_text() {

@@ -23,6 +23,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::Parser;
+use konverge_core::ErrorChain;
 
 use args::{Args, Command};
 
@@ -52,20 +53,8 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", chain(&*error));
+            eprintln!("error: {}", ErrorChain(&*error));
             ExitCode::FAILURE
         }
     }
-}
-
-/// An error and its causes on one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

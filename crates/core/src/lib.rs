@@ -9,10 +9,12 @@
 //! field     a problem with one field of an object, in Kubernetes' words
 //! status    the `Status` every failed request answers with
 //! kubernetes  the Kubernetes release that the product is made for
+//! error_chain   an error with its causes, on one line
 //! ```
 //!
 //! This crate never knows who asks: neither the API server nor an operator.
 
+mod error_chain;
 mod field;
 mod garbage;
 mod key;
@@ -22,6 +24,7 @@ mod name;
 mod selector;
 mod status;
 
+pub use error_chain::{ErrorChain, error_chain};
 pub use field::{FieldError, FieldErrorKind, FieldPath};
 pub use garbage::{
     Concerned, Decision, Deletion, Dependents, FOREGROUND_FINALIZER, NAMESPACE_CONTENT_FINALIZER, ORPHAN_FINALIZER,

@@ -10,6 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use konverge_core::{ErrorChain, error_chain};
+
 use crate::retry::Retry;
 
 pub use fields::FieldErrors;
@@ -141,7 +143,7 @@ impl Error {
 
     /// Every cause with its own causes.
     fn chain(&self) -> impl Iterator<Item = &(dyn StdError + 'static)> {
-        chain(&*self.cause)
+        error_chain(&*self.cause)
     }
 }
 
@@ -166,14 +168,6 @@ impl StdError for Shared {
     }
 }
 
-/// An error with its causes. `io::Error` does not show what it wraps as its source, but what lies behind that.
-pub(crate) fn chain<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |error| {
-        let wrapped = error.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
-        wrapped.map(|wrapped| wrapped as &(dyn StdError + 'static)).or_else(|| (*error).source())
-    })
-}
-
 impl<E: StdError + Send + Sync + 'static> From<E> for Error {
     fn from(cause: E) -> Self {
         Self::new(cause)
@@ -186,19 +180,8 @@ impl fmt::Display for Error {
         if !f.alternate() {
             return write!(f, "{}", self.cause);
         }
-        f.write_str(&with_causes(&*self.cause))
+        ErrorChain(&*self.cause).fmt(f)
     }
-}
-
-/// An error and its causes in one line, as far as a cause says something new: many errors repeat theirs.
-pub(crate) fn with_causes(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    for cause in chain(error).skip(1).map(|cause| cause.to_string()) {
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
 }
 
 /// What `main` prints when it returns an error: the whole chain.

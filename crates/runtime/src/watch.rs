@@ -14,14 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use konverge_core::LabelSelector;
+use konverge_core::{ErrorChain, LabelSelector};
 use kube::api::ApiResource;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::time::Instant;
 
 use crate::connect::Unreachable;
-use crate::error::with_causes;
 use crate::object::{Everything, Full, Keep, Metadata, Mode, Object, Wire};
 use fault::Fault;
 use link::{Link, LinkEvents, Notes};
@@ -291,7 +290,8 @@ impl<P: Keep> Watching<P> {
                     if fault == Fault::Rewound {
                         self.sink.rewound();
                     }
-                    self.wait(&fault, with_causes(&error), Unreachable::caused(&error)).await;
+                    let why = ErrorChain(&error).to_string();
+                    self.wait(&fault, why, Unreachable::caused(&error)).await;
                     if !matches!(error, watcher::Error::WatchError(_)) {
                         // That list is over. The next one begins when the server answers, and how long that may take is
                         // for the link to say.

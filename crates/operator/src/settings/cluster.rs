@@ -61,8 +61,9 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
+    use konverge_core::ErrorChain;
+
     use super::*;
-    use crate::settings::error::chain;
 
     /// A kubeconfig with a cluster, a user and a context of this name.
     fn kubeconfig(name: &str) -> String {
@@ -90,7 +91,8 @@ contexts: [{{name: {name}, context: {{cluster: {name}, user: {name}, namespace: 
             let kubeconfig = files.iter().map(|file| (*file).clone()).collect();
             let settings = Settings { kubeconfig, context: context.map(String::from), ..Settings::default() };
             let found = settings.cluster().await.map(|config| config.cluster_url.to_string());
-            let found = found.map_err(|error| chain(&error).replace(folder.path().to_str().unwrap(), ""));
+            let found =
+                found.map_err(|error| ErrorChain(&error).to_string().replace(folder.path().to_str().unwrap(), ""));
             match expect {
                 Ok(url) => assert_eq!(found.as_deref(), Ok(url)),
                 Err(start) => assert!(found.as_ref().is_err_and(|error| error.starts_with(start)), "{found:?}"),

@@ -5,6 +5,8 @@ use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
 
+use konverge_core::ErrorChain;
+
 /// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -102,17 +104,11 @@ impl SettingsError {
             }
             error => {
                 // Whoever closed stderr does not want to know; the exit code says it all the same.
-                let _ = writeln!(std::io::stderr(), "error: {}", chain(&error));
+                let _ = writeln!(std::io::stderr(), "error: {}", ErrorChain(&error));
                 std::process::exit(2)
             }
         }
     }
-}
-
-/// The message with its causes.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn did_you_mean(meant: &Option<impl AsRef<str>>) -> String {

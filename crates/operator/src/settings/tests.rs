@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use konverge_core::ErrorChain;
+
 use super::table::TABLE;
 use super::*;
 
@@ -34,7 +36,7 @@ fn load(given: &Given<'_>) -> Result<Loaded, SettingsError> {
 /// The error, without the folder of the file.
 fn refusal(given: &Given<'_>) -> String {
     let (loader, folder) = loader(given);
-    let error = error::chain(&loader.load().expect_err("should be refused"));
+    let error = ErrorChain(&loader.load().expect_err("should be refused")).to_string();
     match folder {
         Some(folder) => error.replace(&format!("{}/", folder.path().display()), ""),
         None => error,

@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::chain;
+use konverge_core::error_chain;
 
 /// Shared by all requests of one client.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Unreachable {
 impl Unreachable {
     /// Whether this is at the bottom of an error.
     pub fn caused(error: &(dyn Error + 'static)) -> bool {
-        chain(error).any(|error| error.is::<Self>())
+        error_chain(error).any(|error| error.is::<Self>())
     }
 }
 
@@ -44,7 +44,7 @@ impl Reach {
     /// No connection could be made for a request.
     pub fn failed(&self, source: Box<dyn Error + Send + Sync>) -> Unreachable {
         if !self.lost.swap(true, Ordering::Relaxed) {
-            let why = chain(&*source).last().map(ToString::to_string);
+            let why = error_chain(&*source).last().map(ToString::to_string);
             tracing::warn!(cluster = self.cluster, why, "the cluster cannot be reached; it is asked until it answers");
         }
         Unreachable { cluster: self.cluster.clone(), source }

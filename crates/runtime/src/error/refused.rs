@@ -5,9 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
-use konverge_core::{Cause, ObjectKey, Status};
+use konverge_core::{Cause, ObjectKey, Status, error_chain};
 
-use super::{BoxError, FieldErrors, chain};
+use super::{BoxError, FieldErrors};
 use crate::connect::Unreachable;
 use crate::gate::WriteRefused;
 use crate::retry::{MAX_RETRY_AFTER, retry_after};
@@ -339,14 +339,14 @@ fn pause(headers: &HeaderMap, status: &Status) -> Option<Duration> {
 
 /// What a gate said on the way to the server.
 fn refused_by_gate(error: &(dyn std::error::Error + 'static)) -> Option<WriteRefused> {
-    chain(error).find_map(|error| error.downcast_ref().cloned())
+    error_chain(error).find_map(|error| error.downcast_ref().cloned())
 }
 
 /// Whether the system says that there was no connection. Anything else may have happened after the request left.
 fn never_connected(error: &(dyn std::error::Error + 'static)) -> bool {
     use std::io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable};
     Unreachable::caused(error)
-        || chain(error).any(|error| {
+        || error_chain(error).any(|error| {
             error.downcast_ref::<std::io::Error>().is_some_and(|error| {
                 matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable | AddrNotAvailable)
             })

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use konverge_core::{FieldError, FieldPath, ObjectKey};
 use kube::core::ApiResource;
 use serde_json::{Map, Value, json};
@@ -123,22 +125,9 @@ fn readable_secret(fields: &mut Map<String, Value>) {
     let Some(data) = entry(fields, "data") else { return };
     for (name, text) in texts {
         if let Value::String(text) = text {
-            data.insert(name, base64(text.as_bytes()).into());
+            data.insert(name, STANDARD.encode(text).into());
         }
     }
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let bits = chunk.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for at in 0..4 {
-            let six = (bits >> (18 - 6 * at)) & 63;
-            out.push(if at > chunk.len() { '=' } else { char::from(ALPHABET[six as usize]) });
-        }
-    }
-    out
 }
 
 #[cfg(test)]
