@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::operators::Choice;
-use crate::plane::PlaneArgs;
+use crate::control_plane::ControlPlaneArgs;
+use crate::operators::OperatorChoice;
 use crate::project::SuperviseArgs;
 
 /// A Kubernetes API server in one process, for developing and testing operators.
@@ -109,7 +109,7 @@ pub struct DevArgs {
     /// The operators to run, of those that come with the program: application, webapp, myapp; or all, or none. Without
     /// this, the operator whose project the current directory is; elsewhere application
     #[arg(long, value_name = "NAME[,NAME]")]
-    pub operator: Option<Choice>,
+    pub operator: Option<OperatorChoice>,
     /// The binary of the project that is the operator, if it has several
     #[arg(long, value_name = "NAME", conflicts_with = "operator")]
     pub bin: Option<String>,
@@ -119,7 +119,7 @@ pub struct DevArgs {
     #[command(flatten)]
     pub storage: StorageArgs,
     #[command(flatten)]
-    pub plane: PlaneArgs,
+    pub control_plane: ControlPlaneArgs,
 }
 
 /// Where a server has its data unless it is told otherwise: in the current directory, or in that of the project.

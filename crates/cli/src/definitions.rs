@@ -1,12 +1,12 @@
-//! The definitions of the operators at work, so that pages and hints speak of a developer's own kinds. In: CRDs as they
-//! are installed; a project has its own only after its first build, and others after the next. Out: what they say.
+//! The CRDs of the running operators, for pages and hints about the developer's own kinds. In: CRDs as they are installed; a
+//! project has its CRDs after its first build, and may have others after the next. Out: their kinds and paths.
 
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use serde_json::{Value, json};
 
-/// CRDs as JSON, in the operators' order. Clones are the same.
+/// CRDs as JSON, in the order of the operators. Clones share the same list.
 #[derive(Clone, Debug, Default)]
 pub struct Definitions(Arc<RwLock<Vec<Value>>>);
 
@@ -36,7 +36,7 @@ impl Definitions {
     }
 }
 
-/// What a definition says of its kind.
+/// The kind that a CRD defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Defined {
     /// `Application`

@@ -1,5 +1,5 @@
-//! `konverge dev`: the API server with something living on it. In: arguments. Out: the plan for `run`, and what runs
-//! beside the server in the same process. Everything here talks to the server as any client does.
+//! `konverge dev`: the API server together with controllers and operators. In: arguments. Out: the plan for `run`, and the
+//! controllers and operators that run in the same process. They talk to the server like any client.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,33 +13,33 @@ use konverge_controllers::UnknownController;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::access::Access;
 use crate::args::{DATA_DIR, DevArgs};
+use crate::control_plane::RunningControlPlane;
+use crate::data_dir::DataDir;
 use crate::definitions::Definitions;
-use crate::guard::Guard;
-use crate::home::Home;
-use crate::operators::{Choice, OperatorError, Operators};
-use crate::plane::Plane;
+use crate::frontend::{About, Frontend};
+use crate::operators::{OperatorChoice, OperatorError, Operators};
 use crate::project::{Found, Project};
 use crate::run::{self, Plan, Ready, RunError};
-use crate::surface::{About, Surface};
 
-/// What a developer's server has besides the API.
+/// What `konverge dev` runs beside the API server.
 pub struct Dev {
     /// The bundled operators to run.
-    pub operators: Choice,
+    pub operators: OperatorChoice,
     /// The project whose operator is built and run.
     pub project: Option<Project>,
-    /// The package that this was started in, if it is no operator.
+    /// The package of the current directory, if it does not depend on konverge.
     pub passed_over: Option<String>,
-    /// The controllers, and how pods are simulated.
-    pub plane: konverge_controllers::Options,
-    /// What clients have to bring; nothing where only this machine can reach the server.
+    /// Which controllers run, and how pods are simulated.
+    pub control_plane: konverge_controllers::Options,
+    /// The bearer token that clients need; none where only this machine can reach the server.
     pub token: Option<String>,
 }
 
 impl Dev {
-    /// What runs beside the server, for people.
-    pub fn living(&self) -> String {
+    /// A sentence for the terminal: which operators run.
+    pub fn summary(&self) -> String {
         match &self.project {
             Some(project) => format!("Your operator {} is built and run, and again when you save.", project.binary()),
             None => {
@@ -70,31 +70,37 @@ pub fn dev(mut args: DevArgs) -> Result<(), RunError> {
     if let Some(project) = &project
         && args.storage.data_dir == Path::new(DATA_DIR)
     {
-        // A project has one cluster, wherever in it one stands.
+        // A project has one cluster, whichever of its directories is the current one.
         args.storage.data_dir = project.directory().join(DATA_DIR);
     }
     let operators = match (args.operator, &project) {
         (Some(chosen), _) => chosen,
-        (None, Some(_)) => Choice::none(),
-        (None, None) => Choice::default(),
+        (None, Some(_)) => OperatorChoice::none(),
+        (None, None) => OperatorChoice::default(),
     };
     let plan = Plan {
         bind: SocketAddr::new(args.bind, args.port),
         storage: &args.storage,
-        kubeconfig: Home::new(&args.storage.data_dir).kubeconfig(),
+        kubeconfig: DataDir::new(&args.storage.data_dir).kubeconfig(),
         tls: elsewhere.then_some(&args.tls_name),
-        dev: Some(Dev { operators, project, passed_over, plane: args.plane.options()?, token: elsewhere.then(token) }),
+        dev: Some(Dev {
+            operators,
+            project,
+            passed_over,
+            control_plane: args.control_plane.options()?,
+            token: elsewhere.then(token),
+        }),
     };
     run::serve(&plan, hint)
 }
 
-/// 256 bits that nobody guesses, made anew at each start: the kubeconfig has them.
+/// A random token of 256 bits. Each start makes a new one and writes it into the kubeconfig.
 fn token() -> String {
     format!("{:032x}{:032x}", System.random(), System.random())
 }
 
 fn hint(ready: &Ready<'_>) -> String {
-    // Another terminal is in another directory.
+    // The path is absolute, because another terminal has another current directory.
     let kubeconfig = std::path::absolute(ready.kubeconfig).unwrap_or_else(|_| ready.kubeconfig.into());
     let (url, kubeconfig) = (&ready.url, kubeconfig.display());
     let first_look = ready.first_look.as_deref().unwrap_or("deployments");
@@ -116,13 +122,13 @@ fn hint(ready: &Ready<'_>) -> String {
 
 Ctrl-C stops it.
 ",
-        ready.storage, ready.living
+        ready.storage, ready.summary
     )
 }
 
-/// Why nothing lives on the server.
+/// Why controllers and operators do not run.
 #[derive(Debug, thiserror::Error)]
-pub enum LifeError {
+pub enum DevError {
     #[error(transparent)]
     Operator(#[from] OperatorError),
     #[error(transparent)]
@@ -131,55 +137,55 @@ pub enum LifeError {
     Metrics(#[from] MetricError),
 }
 
-/// What lives on the server. Dropping it ends it at once; [`Life::stop`] lets reconciles finish.
-pub struct Life {
+/// The controllers and operators beside the server. Dropping it ends them at once; [`DevStack::stop`] waits for running
+/// reconciles to finish.
+pub struct DevStack {
     metrics: Metrics,
     client: Client,
-    plane: Plane,
+    control_plane: RunningControlPlane,
     operators: Operators,
-    /// What the operators are for.
+    /// The CRDs of the operators.
     definitions: Definitions,
     project: Option<(watch::Sender<bool>, JoinHandle<()>)>,
 }
 
-impl Life {
-    /// Starts the controllers of the control plane, then the operators that rely on them.
-    /// Pods are told of the CA by which the server is known, if it has one.
-    pub async fn start(dev: &Dev, api: &ApiServer, ca_pem: Option<&str>) -> Result<Self, LifeError> {
+impl DevStack {
+    /// Starts the controllers of the control plane, then the operators that rely on them. `ca_pem` is published for pods.
+    pub async fn start(dev: &Dev, api: &ApiServer, ca_pem: Option<&str>) -> Result<Self, DevError> {
         let metrics = Metrics::new();
         let client = ClientLayers::new().meter(metrics.request_meter("konverge-dev")).over(api.clone(), "default");
         let counted = metrics.clone();
         let options = konverge_controllers::Options {
             root_ca: ca_pem.map(str::to_owned),
             meter: Arc::new(move |name| counted.meter(name)),
-            ..dev.plane.clone()
+            ..dev.control_plane.clone()
         };
-        let plane = Plane::start(options, client.clone())?;
+        let control_plane = RunningControlPlane::start(options, client.clone())?;
         let definitions = Definitions::default();
         let operators = Operators::start(&dev.operators, &client, &metrics, &definitions).await?;
-        Ok(Self { metrics, client, plane, operators, definitions, project: None })
+        Ok(Self { metrics, client, control_plane, operators, definitions, project: None })
     }
 
-    /// Builds and runs the operator of a project from now on, if there is one.
+    /// Builds and runs the operator of the project, if there is one.
     pub fn develop(&mut self, dev: &Dev, kubeconfig: &Path) {
         let Some(project) = dev.project.clone() else { return };
         // The operator runs in the project's directory, which need not be this one.
         let kubeconfig = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.into());
-        let (stop, told) = watch::channel(false);
-        let developing = project.develop(self.client.clone(), kubeconfig, self.definitions.clone(), told);
+        let (stop, stopped) = watch::channel(false);
+        let developing = project.develop(self.client.clone(), kubeconfig, self.definitions.clone(), stopped);
         self.project = Some((stop, tokio::spawn(developing)));
     }
 
-    /// A kind to look at first, as people call several of them; none before a project is built.
+    /// The plural name of a kind for the hints on the terminal; none before a project is built.
     pub fn first_look(&self) -> Option<String> {
         self.definitions.kinds().into_iter().next().map(|kind| kind.plural)
     }
 
-    /// What is served in front of the API server.
-    pub fn surface(&self, dev: &Dev, api: &ApiServer, url: &str, storage: &str) -> Result<Surface, LifeError> {
-        let guard = match &dev.token {
-            Some(token) => Guard::Token(token.clone()),
-            None => Guard::Loopback,
+    /// The service that the listener serves.
+    pub fn frontend(&self, dev: &Dev, api: &ApiServer, url: &str, storage: &str) -> Result<Frontend, DevError> {
+        let access = match &dev.token {
+            Some(token) => Access::Token(token.clone()),
+            None => Access::Loopback,
         };
         let about = About {
             url: url.to_owned(),
@@ -189,19 +195,19 @@ impl Life {
             definitions: self.definitions.clone(),
             since: Timestamp::now(),
         };
-        let (controllers, operators) = (self.plane.health().clone(), self.operators.ailing());
-        let ailing = Arc::new(move || [controllers.ailing(), operators()].concat());
-        Ok(Surface::new(api.clone(), guard, about, self.metrics.clone(), ailing)?)
+        let (controllers, operators) = (self.control_plane.health().clone(), self.operators.failing());
+        let failing = Arc::new(move || [controllers.failing(), operators()].concat());
+        Ok(Frontend::dev(access, api.clone(), about, self.metrics.clone(), failing)?)
     }
 
-    /// Ends everything, in the reverse order.
+    /// Stops everything in the reverse order of the start.
     pub async fn stop(self) {
         if let Some((stop, task)) = self.project {
             stop.send_replace(true);
-            // It has said what there is to say.
+            // A panic of the task has been printed.
             let _ = task.await;
         }
         self.operators.stop().await;
-        self.plane.stop().await;
+        self.control_plane.stop().await;
     }
 }

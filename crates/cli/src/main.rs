@@ -1,23 +1,23 @@
 //! The `konverge` command. Arguments come in; each subcommand is one call. What goes wrong is printed as one line
 //! with its causes, and the exit code is 1 (2 for arguments that make no sense).
 
+mod access;
 mod args;
+mod backup;
 mod control;
-mod copies;
+mod control_plane;
+mod data_dir;
 mod definitions;
 mod dev;
-mod guard;
-mod home;
+mod frontend;
 mod huge_pages;
 mod kubeconfig;
 mod log;
 mod open_files;
 mod operators;
-mod plane;
 mod port_holder;
 mod project;
 mod run;
-mod surface;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -39,8 +39,8 @@ fn main() -> ExitCode {
     let outcome: Result<(), Box<dyn Error>> = match args.command {
         Command::Apiserver(options) => run::apiserver(options).map_err(Into::into),
         Command::Dev(options) => dev::dev(options).map_err(Into::into),
-        Command::Backup(options) => copies::backup(&options).map_err(Into::into),
-        Command::Restore(options) => copies::restore(&options).map_err(Into::into),
+        Command::Backup(options) => backup::backup(&options).map_err(Into::into),
+        Command::Restore(options) => backup::restore(&options).map_err(Into::into),
         Command::Version => {
             println!("konverge {}", env!("CARGO_PKG_VERSION"));
             Ok(())

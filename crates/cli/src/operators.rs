@@ -1,5 +1,5 @@
-//! The operators that come with the program. In: names, and a client. Out: their definitions installed, and each at work
-//! in this process until it is told to stop. They are the examples of this repository, and know nothing of this.
+//! The bundled operators: the examples of this repository. In: names, and a client. Out: their CRDs are installed, and each
+//! operator runs in this process until it is told to stop.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -19,69 +19,69 @@ use tokio::task::JoinSet;
 
 use crate::definitions::Definitions;
 
-/// How long reconciles that run may take when the server stops.
+/// How long running reconciles may take to finish when the server stops.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// One of them.
+/// A bundled operator.
 struct Bundled {
     name: &'static str,
     definition: fn() -> CustomResourceDefinition,
-    run: fn(Beside) -> Result<BoxFuture<'static, konverge::Result<()>>, konverge::MetricError>,
+    run: fn(HostProcess) -> Result<BoxFuture<'static, konverge::Result<()>>, konverge::MetricError>,
 }
 
 const BUNDLED: [Bundled; 3] = [
     Bundled {
         name: "application",
         definition: application::Application::crd,
-        run: |beside| Ok(run(application::operator(&beside.metrics)?, beside)),
+        run: |host| Ok(run(application::operator(&host.metrics)?, host)),
     },
-    Bundled { name: "webapp", definition: webapp::WebApp::crd, run: |beside| Ok(run(webapp::operator(), beside)) },
-    Bundled { name: "myapp", definition: myapp::MyApp::crd, run: |beside| Ok(run(myapp::operator(), beside)) },
+    Bundled { name: "webapp", definition: webapp::WebApp::crd, run: |host| Ok(run(webapp::operator(), host)) },
+    Bundled { name: "myapp", definition: myapp::MyApp::crd, run: |host| Ok(run(myapp::operator(), host)) },
 ];
 
-/// What an operator gets of the process it runs in.
-struct Beside {
+/// What an operator shares with the process that it runs in.
+struct HostProcess {
     name: &'static str,
     client: Client,
     metrics: Metrics,
     stop: watch::Receiver<bool>,
 }
 
-fn run<R: Kind>(operator: Operator<R>, beside: Beside) -> BoxFuture<'static, konverge::Result<()>> {
-    let Beside { name, client, metrics, mut stop } = beside;
+fn run<R: Kind>(operator: Operator<R>, host: HostProcess) -> BoxFuture<'static, konverge::Result<()>> {
+    let HostProcess { name, client, metrics, mut stop } = host;
     let mut settings = Settings { name: name.into(), graceful_shutdown_timeout: DRAIN, ..Settings::default() };
-    // The process has pages for both already.
+    // `konverge dev` serves metrics and health itself.
     settings.metrics.enabled = false;
     settings.health.enabled = false;
     let operator = operator.client(client).settings(settings).metrics(metrics);
     Box::pin(operator.run_until(async move { drop(stop.wait_for(|stop| *stop).await) }))
 }
 
-/// Which of them to run.
+/// Which bundled operators run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice(Vec<&'static str>);
+pub struct OperatorChoice(Vec<&'static str>);
 
-impl Choice {
-    /// None of them.
+impl OperatorChoice {
+    /// No operator.
     pub fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// Whether this one is among them.
+    /// Whether an operator is chosen.
     pub fn includes(&self, name: &str) -> bool {
         self.0.contains(&name)
     }
 }
 
-/// The one that shows most.
-impl Default for Choice {
+/// The example that shows the most features.
+impl Default for OperatorChoice {
     fn default() -> Self {
         Self(vec!["application"])
     }
 }
 
 /// `application,webapp`, `all` or `none`.
-impl FromStr for Choice {
+impl FromStr for OperatorChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -105,7 +105,7 @@ impl FromStr for Choice {
     }
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for OperatorChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&if self.0.is_empty() { "none".to_owned() } else { self.0.join(",") })
     }
@@ -120,24 +120,24 @@ pub enum OperatorError {
     Start { name: &'static str, source: konverge::MetricError },
 }
 
-/// Operators at work. Dropping it ends them at once; [`Operators::stop`] lets reconciles finish.
+/// Running operators. Dropping it ends them at once; [`Operators::stop`] waits for running reconciles to finish.
 pub struct Operators {
     names: Vec<&'static str>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
-    /// What became of those that ended by themselves.
+    /// Operators that ended by themselves, as lines for the health pages.
     ended: Arc<Mutex<Vec<String>>>,
 }
 
 impl Operators {
-    /// Installs the definitions of those that are chosen, and starts them.
+    /// Installs the CRDs of the chosen operators and starts them.
     pub async fn start(
-        choice: &Choice,
+        choice: &OperatorChoice,
         client: &Client,
         metrics: &Metrics,
         definitions: &Definitions,
     ) -> Result<Self, OperatorError> {
-        let (stop, told) = watch::channel(false);
+        let (stop, stopped) = watch::channel(false);
         let mut operators = Self { names: Vec::new(), stop, tasks: JoinSet::new(), ended: Arc::default() };
         for bundled in BUNDLED.iter().filter(|one| choice.includes(one.name)) {
             let name = bundled.name;
@@ -145,19 +145,19 @@ impl Operators {
             let definition = (bundled.definition)();
             install(client, &definition).await.map_err(failed)?;
             definitions.add(serde_json::to_value(definition).unwrap_or_default());
-            let beside = Beside { name, client: client.clone(), metrics: metrics.clone(), stop: told.clone() };
-            let running = (bundled.run)(beside).map_err(|source| OperatorError::Start { name, source })?;
-            let (ended, told) = (operators.ended.clone(), told.clone());
+            let host = HostProcess { name, client: client.clone(), metrics: metrics.clone(), stop: stopped.clone() };
+            let running = (bundled.run)(host).map_err(|source| OperatorError::Start { name, source })?;
+            let (ended, stopped) = (operators.ended.clone(), stopped.clone());
             operators.names.push(name);
             operators.tasks.spawn(async move {
                 let outcome = AssertUnwindSafe(running).catch_unwind().await;
-                if !*told.borrow() {
+                if !*stopped.borrow() {
                     let why = match outcome {
                         Ok(Ok(())) => "it ended by itself".to_owned(),
                         Ok(Err(error)) => error.to_string(),
                         Err(_) => "it panicked".to_owned(),
                     };
-                    tracing::error!(operator = name, why, "an operator does not run any more");
+                    tracing::error!(operator = name, why, "an operator has stopped");
                     ended.lock().push(format!("[-]operator {name} failed: {why}"));
                 }
             });
@@ -165,25 +165,25 @@ impl Operators {
         Ok(operators)
     }
 
-    /// Their names.
+    /// The names of the operators.
     pub fn names(&self) -> &[&'static str] {
         &self.names
     }
 
-    /// Tells, whenever it is asked, which of them do not run any more, and why.
-    pub fn ailing(&self) -> Arc<dyn Fn() -> Vec<String> + Send + Sync> {
+    /// A function that returns the operators that do not run any more, with the reason.
+    pub fn failing(&self) -> Arc<dyn Fn() -> Vec<String> + Send + Sync> {
         let ended = self.ended.clone();
         Arc::new(move || ended.lock().clone())
     }
 
-    /// Lets reconciles finish, and ends.
+    /// Stops the operators and waits for running reconciles to finish.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
     }
 }
 
-/// Puts a definition into the server, and tells its name.
+/// Installs a CRD and returns its name.
 pub async fn install(client: &Client, definition: &CustomResourceDefinition) -> Result<String, konverge::kube::Error> {
     let name = definition.metadata.name.clone().unwrap_or_default();
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -205,7 +205,7 @@ mod tests {
             ("", Err("\"\" is none of them; there is application, webapp, myapp, or all, or none")),
             ("webapp,other", Err("\"other\" is none of them; there is application, webapp, myapp, or all, or none")),
         ] {
-            let got = text.parse::<Choice>().map(|choice| choice.to_string());
+            let got = text.parse::<OperatorChoice>().map(|choice| choice.to_string());
             assert_eq!(got, expect.map(str::to_owned).map_err(str::to_owned), "{text}");
         }
     }

@@ -32,7 +32,7 @@ use build::Built;
 use child::Child;
 use files::Files;
 pub use find::{FindError, Found, Project};
-use lines::{Lines, Who};
+use lines::{LineSource, Lines};
 pub use supervise::{SuperviseArgs, supervise};
 
 /// How long an operator that ended by itself stays away at first; doubled each time it does so again.
@@ -68,7 +68,7 @@ impl Project {
         if let Some(child) = &mut running
             && let Some(ended) = child.end().await
         {
-            lines.say(Who::Dev, &format!("the operator ended ({ended})"));
+            lines.say(LineSource::Dev, &format!("the operator ended ({ended})"));
         }
     }
 
@@ -77,7 +77,7 @@ impl Project {
         let mut files = Files::below(self.directory());
         loop {
             files.mark();
-            lines.say(Who::Build, &format!("cargo build --bin {}", self.binary()));
+            lines.say(LineSource::Build, &format!("cargo build --bin {}", self.binary()));
             match build::build(self, lines).await {
                 Ok(built) => {
                     files.follow(&built.files);
@@ -85,7 +85,7 @@ impl Project {
                 }
                 Err(why) => {
                     let still = if running.is_some() { "; the operator of before still runs" } else { "" };
-                    lines.say(Who::Build, &format!("{why}{still}; waiting for a change"));
+                    lines.say(LineSource::Build, &format!("{why}{still}; waiting for a change"));
                 }
             }
             match running {
@@ -102,17 +102,17 @@ impl Project {
     /// finds it there.
     async fn replace(&self, running: &mut Option<Child>, built: Built, lines: &Lines, cluster: &Cluster) {
         if running.as_ref().is_some_and(|old| old.is_of(&built.executable)) {
-            lines.say(Who::Dev, "nothing is new; the operator goes on");
+            lines.say(LineSource::Dev, "nothing is new; the operator goes on");
             return;
         }
         self.install(&built, cluster, lines).await;
         if let Some(old) = running
             && let Some(ended) = old.end().await
         {
-            lines.say(Who::Dev, &format!("the operator of before ended ({ended})"));
+            lines.say(LineSource::Dev, &format!("the operator of before ended ({ended})"));
         }
         *running = Some(Child::new(built.executable, self.directory(), &cluster.kubeconfig));
-        lines.say(Who::Dev, &format!("starting {}", self.binary()));
+        lines.say(LineSource::Dev, &format!("starting {}", self.binary()));
     }
 
     /// Puts the operator's CRDs into the control plane: what it prints when it is asked for them.
@@ -123,12 +123,12 @@ impl Project {
                 let kinds = cluster.definitions.kinds();
                 let names: Vec<&str> = kinds.iter().map(|kind| kind.name.as_str()).collect();
                 let Some(first) = kinds.first() else {
-                    lines.say(Who::Dev, "the operator has no CRDs of its own");
+                    lines.say(LineSource::Dev, "the operator has no CRDs of its own");
                     return;
                 };
-                lines.say(Who::Dev, &format!("installed {}: kubectl get {} -A", names.join(", "), first.plural));
+                lines.say(LineSource::Dev, &format!("installed {}: kubectl get {} -A", names.join(", "), first.plural));
             }
-            Err(why) => lines.say(Who::Dev, &format!("the operator's CRDs were not installed: {why}")),
+            Err(why) => lines.say(LineSource::Dev, &format!("the operator's CRDs were not installed: {why}")),
         }
     }
 }
@@ -142,7 +142,10 @@ async fn keep(child: &mut Child, lines: &Lines) {
         if began.elapsed() > LONGEST_REST {
             rest = REST;
         }
-        lines.say(Who::Dev, &format!("the operator ended ({ended}); it is started again in {} s", rest.as_secs()));
+        lines.say(
+            LineSource::Dev,
+            &format!("the operator ended ({ended}); it is started again in {} s", rest.as_secs()),
+        );
         tokio::time::sleep(rest).await;
         rest = (rest * 2).min(LONGEST_REST);
     }

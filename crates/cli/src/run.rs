@@ -1,5 +1,6 @@
-//! Running the API server: the one place that knows both the server and the listener. A plan comes in; it binds, opens,
-//! serves, tells, waits, and stops in the reverse order. It decides nothing about Kubernetes.
+//! Runs the API server: the one place that knows both the server and the listener. In: a plan. It locks the data directory,
+//! binds the port, opens the store, serves, prints that it is ready, waits for a signal, and stops in the reverse order. It
+//! decides nothing about Kubernetes.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,27 +12,28 @@ use konverge_controllers::UnknownController;
 use konverge_serve::{BindError, BindOptions, CertificateError, Certificates, Limits, Listener, StopSignals, Tls};
 use konverge_store::Health;
 
+use crate::access::Access;
 use crate::args::{ApiserverArgs, StorageArgs};
 use crate::control::Control;
-use crate::dev::{Dev, Life, LifeError};
-use crate::guard::{Guard, Guarded};
-use crate::home::{Home, OwnError, Owned};
+use crate::data_dir::{DataDir, DataDirLock, LockError};
+use crate::dev::{Dev, DevError, DevStack};
+use crate::frontend::Frontend;
 use crate::kubeconfig::{self, Kubeconfig, KubeconfigError};
 use crate::open_files;
 use crate::port_holder;
 use crate::project::FindError;
 
-/// How long running requests may take after a stop was asked. Watches end at once, so this is for writes.
+/// How long running requests may take at shutdown. Watches end at once, so this is for writes.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How long the whole stop may take before the process ends by itself: the grace of requests, and some air.
-const STOP_WITHIN: Duration = Duration::from_secs(10);
+/// How long the whole shutdown may take before the process exits anyway: the grace of requests, and some margin.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The same where operators run, whose reconciles have 25 s to finish. Kubernetes kills after 30 s.
-const STOP_WITHIN_OPERATORS: Duration = Duration::from_secs(29);
+/// The same for `konverge dev`, where reconciles of operators have 25 s to finish. Kubernetes kills a pod after 30 s.
+const SHUTDOWN_TIMEOUT_DEV: Duration = Duration::from_secs(29);
 
-/// How long threads that still compute are waited for when everything else has ended.
-const LAST_THREADS: Duration = Duration::from_millis(500);
+/// How long the runtime waits for blocking threads when everything else has ended.
+const BLOCKING_THREADS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Why the server does not run.
 #[derive(Debug, thiserror::Error)]
@@ -50,13 +52,13 @@ pub enum RunError {
     #[error(transparent)]
     Certificates(#[from] CertificateError),
     #[error(transparent)]
-    Own(#[from] OwnError),
+    Lock(#[from] LockError),
     #[error(transparent)]
     Open(Box<OpenError>),
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
     #[error(transparent)]
-    Life(#[from] LifeError),
+    Dev(#[from] DevError),
     #[error(transparent)]
     Project(#[from] FindError),
     #[error(transparent)]
@@ -74,18 +76,18 @@ pub struct Plan<'a> {
     pub kubeconfig: PathBuf,
     /// For HTTPS, more names of the certificate.
     pub tls: Option<&'a [String]>,
-    /// What lives on the server.
+    /// What `konverge dev` runs beside the server.
     pub dev: Option<Dev>,
 }
 
 /// `konverge apiserver`
 pub fn apiserver(args: ApiserverArgs) -> Result<(), RunError> {
     allowed(&args)?;
-    let home = Home::new(&args.storage.data_dir);
+    let data_dir = DataDir::new(&args.storage.data_dir);
     let plan = Plan {
         bind: SocketAddr::new(args.bind, args.port),
         storage: &args.storage,
-        kubeconfig: args.kubeconfig.clone().unwrap_or_else(|| home.kubeconfig()),
+        kubeconfig: args.kubeconfig.clone().unwrap_or_else(|| data_dir.kubeconfig()),
         tls: args.tls.then_some(&args.tls_name),
         dev: None,
     };
@@ -99,7 +101,7 @@ pub fn apiserver(args: ApiserverArgs) -> Result<(), RunError> {
     })
 }
 
-/// Whoever reaches the port may do everything, so only this machine may reach it unless someone insists.
+/// There is no authentication, so an address that other machines reach needs explicit flags.
 fn allowed(args: &ApiserverArgs) -> Result<(), RunError> {
     match (args.bind.is_loopback(), args.insecure_no_auth, args.tls) {
         (true, _, _) | (false, true, true) => Ok(()),
@@ -108,65 +110,65 @@ fn allowed(args: &ApiserverArgs) -> Result<(), RunError> {
     }
 }
 
-/// What to tell when it is ready.
+/// What is printed when the server is ready.
 pub struct Ready<'a> {
     pub url: String,
     pub storage: String,
     pub kubeconfig: &'a Path,
-    /// What runs beside the server, in words.
-    pub living: String,
-    /// A kind to look at first.
+    /// A sentence about what runs beside the server.
+    pub summary: String,
+    /// A kind for the hints on the terminal.
     pub first_look: Option<String>,
     pub token: Option<&'a str>,
 }
 
-/// Runs a plan to its end; `tell` says what is printed when it is ready.
+/// Runs a plan to its end; `tell` makes the text that is printed when the server is ready.
 pub fn serve(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(run(plan, tell));
-    // Nothing that matters runs any more; a request that was cut may still compute for its lost client.
-    runtime.shutdown_timeout(LAST_THREADS);
+    // Only requests whose client is gone may still compute.
+    runtime.shutdown_timeout(BLOCKING_THREADS_TIMEOUT);
     outcome
 }
 
-/// Start in this order, stop in the reverse.
+/// Starts everything in this order and stops it in the reverse order.
 async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result<(), RunError> {
-    let home = Home::new(&plan.storage.data_dir);
+    let data_dir = DataDir::new(&plan.storage.data_dir);
     kubeconfig::check(&plan.kubeconfig)?;
-    let mut stop = StopSignals::listen(if plan.dev.is_some() { STOP_WITHIN_OPERATORS } else { STOP_WITHIN })?;
+    let mut stop = StopSignals::listen(if plan.dev.is_some() { SHUTDOWN_TIMEOUT_DEV } else { SHUTDOWN_TIMEOUT })?;
 
-    let owned = own(plan, &home)?;
-    let certificates = certificates(plan, &home)?;
+    let lock = lock(plan, &data_dir)?;
+    let certificates = certificates(plan, &data_dir)?;
     let listener = bind(plan, certificates.clone())?;
     let url = reachable(&listener);
 
-    let api = open(plan, &home).await?;
-    if let Some(owned) = &owned {
-        owned.reachable_at(&url)?;
+    let api = open(plan, &data_dir).await?;
+    if let Some(lock) = &lock {
+        lock.publish(&url)?;
     }
-    let _control = control(plan, &home, &api);
+    let _control = control(plan, &data_dir, &api);
     let storage = match plan.storage.memory {
         true => "memory".into(),
-        false => format!("disk {}", home.store().display()),
+        false => format!("disk {}", data_dir.store().display()),
     };
     let ca_pem = certificates.as_ref().map(Certificates::ca_pem);
-    let (server, mut life) = match &plan.dev {
-        None => (listener.serve(Guarded::new(guard(plan, certificates.as_ref()), api.clone())), None),
+    let (server, mut stack) = match &plan.dev {
+        None => (listener.serve(Frontend::api(access(plan, certificates.as_ref()), api.clone())), None),
         Some(dev) => {
-            let life = Life::start(dev, &api, ca_pem).await?;
-            (listener.serve(life.surface(dev, &api, &url, &storage)?), Some(life))
+            let stack = DevStack::start(dev, &api, ca_pem).await?;
+            (listener.serve(stack.frontend(dev, &api, &url, &storage)?), Some(stack))
         }
     };
     let token = plan.dev.as_ref().and_then(|dev| dev.token.as_deref());
     Kubeconfig { server: &url, ca_pem, token }.write(&plan.kubeconfig)?;
 
-    let living = plan.dev.as_ref().map(Dev::living).unwrap_or_default();
-    let first_look = life.as_ref().and_then(Life::first_look);
-    let ready = Ready { url, storage, kubeconfig: &plan.kubeconfig, living, first_look, token };
+    let summary = plan.dev.as_ref().map(Dev::summary).unwrap_or_default();
+    let first_look = stack.as_ref().and_then(DevStack::first_look);
+    let ready = Ready { url, storage, kubeconfig: &plan.kubeconfig, summary, first_look, token };
     print(&tell(&ready));
     tracing::info!(url = ready.url, storage = ready.storage, "ready");
-    if let (Some(life), Some(dev)) = (&mut life, &plan.dev) {
-        life.develop(dev, &plan.kubeconfig);
+    if let (Some(stack), Some(dev)) = (&mut stack, &plan.dev) {
+        stack.develop(dev, &plan.kubeconfig);
     }
 
     let broken = tokio::select! {
@@ -174,17 +176,17 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
         why = broken(&api) => Some(why),
     };
     tracing::info!("stopping; a second Ctrl-C stops at once");
-    if let Some(life) = life {
-        life.stop().await;
+    if let Some(stack) = stack {
+        stack.stop().await;
     }
-    // Watches end, which lets their connections end.
+    // Ends all watches, so that their connections can close.
     api.shutdown();
     let stopped = server.stop(GRACE).await;
     tracing::info!(finished = stopped.finished, cut = stopped.cut, "stopped");
     broken.map_or(Ok(()), |why| Err(RunError::Store(why)))
 }
 
-/// Waits until the store has failed for good, and tells why: whoever started this process has to start it again.
+/// Waits until the store has failed for good, and returns the reason. Only a restart of the process can help then.
 async fn broken(api: &ApiServer) -> String {
     let mut health = api.store().health();
     match health.wait_for(|health| matches!(health, Health::Broken(_))).await {
@@ -193,22 +195,22 @@ async fn broken(api: &ApiServer) -> String {
     }
 }
 
-/// Takes the data directory, if this server keeps anything in it: objects, or the kubeconfig of a server in memory.
-fn own(plan: &Plan<'_>, home: &Home) -> Result<Option<Owned>, OwnError> {
-    let unused = plan.storage.memory && plan.kubeconfig != home.kubeconfig();
-    if unused { Ok(None) } else { home.own().map(Some) }
+/// Locks the data directory, if this server writes anything into it: objects, or the kubeconfig of a server in memory.
+fn lock(plan: &Plan<'_>, data_dir: &DataDir) -> Result<Option<DataDirLock>, LockError> {
+    let unused = plan.storage.memory && plan.kubeconfig != data_dir.kubeconfig();
+    if unused { Ok(None) } else { data_dir.lock().map(Some) }
 }
 
-/// The server runs without it too: a path may be too long for a socket, or the system may not have them.
-fn control(plan: &Plan<'_>, home: &Home, api: &ApiServer) -> Option<Control> {
+/// Opens the control socket. The server runs without it, too: the path may be too long, or the system may have no such sockets.
+fn control(plan: &Plan<'_>, data_dir: &DataDir, api: &ApiServer) -> Option<Control> {
     if plan.storage.memory {
         return None;
     }
-    let listening = Control::listen(home.control(), api.store().clone());
+    let listening = Control::listen(data_dir.control(), api.store().clone());
     listening.inspect_err(|error| tracing::warn!(%error, "no control socket: back up a stopped server instead")).ok()
 }
 
-fn certificates(plan: &Plan<'_>, home: &Home) -> Result<Option<Certificates>, CertificateError> {
+fn certificates(plan: &Plan<'_>, data_dir: &DataDir) -> Result<Option<Certificates>, CertificateError> {
     let Some(names) = plan.tls else { return Ok(None) };
     let mut names = names.to_vec();
     if !plan.bind.ip().is_unspecified() {
@@ -217,16 +219,16 @@ fn certificates(plan: &Plan<'_>, home: &Home) -> Result<Option<Certificates>, Ce
     let now = SystemTime::now();
     match plan.storage.memory {
         true => Certificates::in_memory(&names, now),
-        false => Certificates::in_directory(&home.certificates(), &names, now),
+        false => Certificates::in_directory(&data_dir.certificates(), &names, now),
     }
     .map(Some)
 }
 
-/// Who may use the API server where nobody has to prove who he is.
-fn guard(plan: &Plan<'_>, certificates: Option<&Certificates>) -> Guard {
+/// Access to `konverge apiserver`, which has no authentication.
+fn access(plan: &Plan<'_>, certificates: Option<&Certificates>) -> Access {
     match certificates {
-        Some(certificates) if !plan.bind.ip().is_loopback() => Guard::Names(certificates.names().to_vec()),
-        _ => Guard::Loopback,
+        Some(certificates) if !plan.bind.ip().is_loopback() => Access::Names(certificates.names().to_vec()),
+        _ => Access::Loopback,
     }
 }
 
@@ -242,7 +244,7 @@ fn bind(plan: &Plan<'_>, certificates: Option<Certificates>) -> Result<Listener,
     })
 }
 
-/// The address as a client on this machine writes it.
+/// The URL for clients on this machine.
 fn reachable(listener: &Listener) -> String {
     let address = listener.local_addr();
     let local = match address {
@@ -255,23 +257,23 @@ fn reachable(listener: &Listener) -> String {
     }
 }
 
-async fn open(plan: &Plan<'_>, home: &Home) -> Result<ApiServer, RunError> {
+async fn open(plan: &Plan<'_>, data_dir: &DataDir) -> Result<ApiServer, RunError> {
     let storage = match plan.storage.memory {
         true => Storage::Memory,
-        false => Storage::Disk(home.store()),
+        false => Storage::Disk(data_dir.store()),
     };
     let lenient_updates = plan.dev.is_some();
-    // Where controllers run, collecting is theirs; who switches those off wants somebody else to do it.
+    // With a control plane, its garbage collector does the work. Who switches that off wants another program to do it.
     let collector = if plan.dev.is_some() { Collector::Elsewhere } else { Collector::Inside };
     let options = Options { storage, lenient_updates, collector, ..Options::default() };
     ApiServer::open(options).await.map_err(|source| RunError::Open(source.into()))
 }
 
-/// Whoever started this may have gone; the server stays.
+/// Prints to stdout. The server keeps running if nobody reads it.
 fn print(text: &str) {
     let mut out = io::stdout().lock();
     if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        tracing::debug!(%error, "nobody reads what is printed");
+        tracing::debug!(%error, "cannot print to stdout");
     }
 }
 

@@ -59,8 +59,8 @@ impl Cluster {
         let server = ApiServer::open(options).await?;
         let client = Client::new(server.clone(), "default");
         let (stop, stopped) = oneshot::channel::<()>();
-        let plane = ControlPlane::new(client.clone(), Options::default())?;
-        let running = tokio::spawn(plane.run_until(async move { drop(stopped.await) }));
+        let manager = ControlPlane::new(client.clone(), Options::default())?;
+        let running = tokio::spawn(manager.run_until(async move { drop(stopped.await) }));
         let cluster = Self { server, client, stop, running };
         cluster.deploy("warm", 1).await?;
         Ok(cluster)

@@ -18,55 +18,55 @@ use konverge_runtime::{Action, CacheOf, Controller, ControllerOptions, Predicate
 use kube::core::ApiResource;
 use parking_lot::Mutex;
 
-use crate::desk::Desk;
-use crate::plane::{Plane, Task};
+use crate::context::ControllerContext;
+use crate::control_plane::{Manager, Task};
 use crate::pods::{self, Pods};
 use crate::scale::{Scale, Scales};
 use crate::selected;
 
 use kind::{Autoscaler, AutoscalerStatus};
-use pace::History;
+use pace::ScalingHistory;
 use plan::{Plan, Seen};
 
-/// As kube-controller-manager calls it.
+/// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "horizontal-pod-autoscaler-controller";
 
 /// How often each is looked at although nothing happened: windows pass, and targets are changed by others.
 const AGAIN: Duration = Duration::from_secs(15);
 
 /// Starts the controller.
-pub(crate) fn start(plane: &Plane) -> Task {
-    let desk = plane.desk(NAME);
+pub(crate) fn start(manager: &Manager) -> Task {
+    let ctx = manager.context(NAME);
     // What it writes into a status must not wake it: each look may change the size, and has to wait its time.
     let said = Predicate::spec_changed().or(Predicate::annotations_changed()).or(Predicate::terminating_changed());
     let options = ControllerOptions { predicate: said, ..ControllerOptions::default() };
-    let controller = desk.controller_with(Target::of::<autoscaling::HorizontalPodAutoscaler>(), options);
-    let pods = Pods::new(&desk);
+    let controller = ctx.controller_with(Target::of::<autoscaling::HorizontalPodAutoscaler>(), options);
+    let pods = Pods::new(&ctx);
     // Values are set by annotations, so a change of those is looked at at once.
     controller.watch(pods::target(), selected::by_labels("Pod").when(Predicate::annotations_changed()));
     let this = Arc::new(Autoscalers {
         autoscalers: CacheOf::new(controller.primary().clone()),
         pods,
-        scales: Scales::new(desk.clone()),
+        scales: Scales::new(ctx.clone()),
         known: Mutex::default(),
         api: ApiResource::erase::<autoscaling::HorizontalPodAutoscaler>(&()),
         controller: controller.clone(),
-        desk: desk.clone(),
+        ctx: ctx.clone(),
     });
-    desk.work(controller, move |run| this.clone().reconcile(run))
+    ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
 /// What is remembered of an autoscaler.
 #[derive(Clone, Default)]
 struct Known {
     uid: String,
-    history: History,
+    history: ScalingHistory,
     /// Which pods are its target's.
     selector: Option<LabelSelector>,
 }
 
 struct Autoscalers {
-    desk: Desk,
+    ctx: ControllerContext,
     autoscalers: CacheOf<Autoscaler>,
     pods: Pods,
     scales: Scales,
@@ -96,19 +96,19 @@ impl Autoscalers {
         let scale = match self.scales.get(&autoscaler.metadata.namespace, target).await {
             Ok(scale) => scale,
             Err(error) => {
-                self.desk.warning(&subject, "FailedGetScale", error.to_string());
+                self.ctx.warning(&subject, "FailedGetScale", error.to_string());
                 let why = format!("the HPA controller was unable to get the target's current scale: {error}");
-                let status = plan::unable(autoscaler.status.clone(), "FailedGetScale", &why, self.desk.now());
-                self.desk.write_status(&self.api, &autoscaler.metadata, &autoscaler.status, &status).await?;
+                let status = plan::unable(autoscaler.status.clone(), "FailedGetScale", &why, self.ctx.now());
+                self.ctx.write_status(&self.api, &autoscaler.metadata, &autoscaler.status, &status).await?;
                 return Ok(Action::requeue(AGAIN));
             }
         };
         let plan = self.plan(&autoscaler, &scale);
         for (reason, message) in &plan.warn {
-            self.desk.warning(&subject, reason, message.clone());
+            self.ctx.warning(&subject, reason, message.clone());
         }
         let status = self.resize(&autoscaler, &scale, plan, &subject).await;
-        self.desk.write_status(&self.api, &autoscaler.metadata, &autoscaler.status, &status).await?;
+        self.ctx.write_status(&self.api, &autoscaler.metadata, &autoscaler.status, &status).await?;
         Ok(Action::requeue(AGAIN))
     }
 
@@ -122,7 +122,7 @@ impl Autoscalers {
             *known = Known { uid: autoscaler.metadata.uid.clone(), ..Known::default() };
         }
         known.selector = selector;
-        plan::plan(&Seen { autoscaler, scale, pods: &pods, now: self.desk.now() }, &mut known.history)
+        plan::plan(&Seen { autoscaler, scale, pods: &pods, now: self.ctx.now() }, &mut known.history)
     }
 
     /// Changes the size, if it is to change. Answers with what is true then.
@@ -134,10 +134,10 @@ impl Autoscalers {
         subject: &Arc<Subject>,
     ) -> AutoscalerStatus {
         let Some((to, why)) = plan.resize else { return plan.status };
-        let now = self.desk.now();
+        let now = self.ctx.now();
         match self.scales.set(&autoscaler.spec.scale_target_ref, scale, to).await {
             Ok(()) => {
-                self.desk.event(subject, "SuccessfulRescale", format!("New size: {to}; reason: {why}"));
+                self.ctx.event(subject, "SuccessfulRescale", format!("New size: {to}; reason: {why}"));
                 if let Some(known) = self.known.lock().get_mut(&autoscaler.metadata.key()) {
                     known.history.changed(autoscaler, scale.spec.replicas, to, now);
                 }
@@ -145,7 +145,7 @@ impl Autoscalers {
             }
             Err(error) => {
                 let message = format!("New size: {to}; reason: {why}; error: {error}");
-                self.desk.warning(subject, "FailedRescale", message);
+                self.ctx.warning(subject, "FailedRescale", message);
                 let why = format!("the HPA controller was unable to update the target scale: {error}");
                 let status = AutoscalerStatus { desired_replicas: scale.spec.replicas, ..plan.status };
                 plan::unable(status, "FailedUpdateScale", &why, now)

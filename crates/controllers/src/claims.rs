@@ -23,7 +23,7 @@ pub(crate) struct Claim {
     pub status: ClaimStatus,
 }
 
-/// What a claim asks for.
+/// The spec of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ClaimSpec {

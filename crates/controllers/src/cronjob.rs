@@ -1,5 +1,6 @@
 //! CronJobs: Jobs by the clock. In: a CronJob, its Jobs and the time. Out: a Job for each time that comes, old Jobs deleted,
-//! and a status that says what runs. `plan` decides; here is only who asks and who acts.
+//! and a status that says what runs. `plan` decides; this file reads
+//! caches and sends writes.
 
 mod plan;
 mod schedule;
@@ -14,33 +15,33 @@ use konverge_runtime::{Action, CacheOf, Result, Run, Subject, Target, Trigger, W
 use kube::core::ApiResource;
 use serde_json::json;
 
-use crate::desk::Desk;
+use crate::context::ControllerContext;
+use crate::control_plane::{Manager, Task};
 use crate::job::{self, Job};
-use crate::plane::{Plane, Task};
 use crate::requests::DeleteOptions;
 
 use plan::{CronJob, CronJobStatus, Plan, Seen};
 
-/// As kube-controller-manager calls it.
+/// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "cronjob-controller";
 
 /// Starts the controller.
-pub(crate) fn start(plane: &Plane) -> Task {
-    let desk = plane.desk(NAME);
-    let controller = desk.controller(Target::of::<batch::CronJob>());
+pub(crate) fn start(manager: &Manager) -> Task {
+    let ctx = manager.context(NAME);
+    let controller = ctx.controller(Target::of::<batch::CronJob>());
     let jobs = controller.watch(Target::of::<batch::Job>(), Trigger::owner("Job", "batch", "CronJob", true));
     let this = Arc::new(CronJobs {
         crons: CacheOf::new(controller.primary().clone()),
         jobs: CacheOf::new(jobs),
         api: ApiResource::erase::<batch::CronJob>(&()),
         jobs_api: job::api(),
-        desk: desk.clone(),
+        ctx: ctx.clone(),
     });
-    desk.work(controller, move |run| this.clone().reconcile(run))
+    ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
 struct CronJobs {
-    desk: Desk,
+    ctx: ControllerContext,
     crons: CacheOf<CronJob>,
     jobs: CacheOf<Job>,
     api: ApiResource,
@@ -53,13 +54,13 @@ impl CronJobs {
         let mut jobs = self.jobs.by_owner(&cron.metadata.uid).into_iter().collect::<Result<Vec<_>, _>>()?;
         jobs.retain(|job| job.metadata.controller().is_some_and(|owner| owner.uid == cron.metadata.uid));
         let zone = zone(&cron);
-        let now = self.desk.now();
+        let now = self.ctx.now();
         let plan = plan::plan(&Seen { cron: &cron, jobs: &jobs, zone: zone.clone(), now });
         let subject = Arc::new(cron.metadata.subject(&self.api));
         for told in &plan.tell {
             match told.warning {
-                true => self.desk.warning(&subject, told.reason, &*told.message),
-                false => self.desk.event(&subject, told.reason, &*told.message),
+                true => self.ctx.warning(&subject, told.reason, &*told.message),
+                false => self.ctx.event(&subject, told.reason, &*told.message),
             }
         }
         self.carry_out(&cron, plan, zone.unwrap_or(TimeZone::UTC), &subject).await
@@ -67,13 +68,13 @@ impl CronJobs {
 
     async fn carry_out(&self, cron: &CronJob, plan: Plan, zone: TimeZone, subject: &Arc<Subject>) -> Result<Action> {
         let deletes = plan.delete.iter().map(|job| self.delete(job, subject));
-        self.desk.together(deletes).await.into_iter().collect::<Result<()>>()?;
+        self.ctx.in_parallel(deletes).await.into_iter().collect::<Result<()>>()?;
         let mut status = plan.status;
         let created = match plan.create {
             Some(scheduled) => self.create(cron, &mut status, scheduled, &zone, subject).await,
             None => Ok(()),
         };
-        self.desk.write_status(&self.api, &cron.metadata, &cron.status, &status).await?;
+        self.ctx.write_status(&self.api, &cron.metadata, &cron.status, &status).await?;
         created?;
         Ok(plan.again.map_or(Action::Wait, Action::Requeue))
     }
@@ -90,15 +91,15 @@ impl CronJobs {
         let mut object = plan::job(cron, scheduled, zone);
         object["metadata"]["ownerReferences"] = json!([cron.metadata.as_controller(&self.api)]);
         let key = ObjectKey::new(Some(&cron.metadata.namespace), &plan::job_name(cron, scheduled));
-        let job = match self.desk.create(&self.jobs_api, &object).await {
+        let job = match self.ctx.create(&self.jobs_api, &object).await {
             Ok(job) => {
-                self.desk.event(subject, "SuccessfulCreate", format!("Created job {}", key.name()));
+                self.ctx.event(subject, "SuccessfulCreate", format!("Created job {}", key.name()));
                 Some(job)
             }
-            Err(WriteError::Exists { .. }) => self.desk.writer.get(&self.jobs_api, &key).await?,
+            Err(WriteError::Exists { .. }) => self.ctx.writer.get(&self.jobs_api, &key).await?,
             Err(error) if error.is_of_ending_namespace() => None,
             Err(error) => {
-                self.desk.warning(subject, "FailedCreate", format!("Error creating job: {error}"));
+                self.ctx.warning(subject, "FailedCreate", format!("Error creating job: {error}"));
                 return Err(error.into());
             }
         };
@@ -114,13 +115,13 @@ impl CronJobs {
         let options =
             DeleteOptions { uid: &job.metadata.uid, propagation: Some("Background"), ..DeleteOptions::default() };
         let name = &job.metadata.name;
-        match self.desk.delete(&self.jobs_api, &job.metadata.key(), &options).await {
+        match self.ctx.delete(&self.jobs_api, &job.metadata.key(), &options).await {
             Ok(_) => {
-                self.desk.event(subject, "SuccessfulDelete", format!("Deleted job {name}"));
+                self.ctx.event(subject, "SuccessfulDelete", format!("Deleted job {name}"));
                 Ok(())
             }
             Err(error) => {
-                self.desk.warning(subject, "FailedDelete", format!("Deleted job: {error}"));
+                self.ctx.warning(subject, "FailedDelete", format!("Deleted job: {error}"));
                 Err(error)
             }
         }

@@ -1,6 +1,6 @@
 //! Deployments: pods of one template, and from one template to the next. In: a Deployment, its ReplicaSets and, for a
-//! recreation, their pods. Out: ReplicaSets created, scaled, deleted, and a status that says how it goes. `plan` decides;
-//! here is only who asks and who acts.
+//! recreation, their pods. Out: ReplicaSets created, scaled, deleted, and a status that says how it goes. `plan` decides; this file reads
+//! caches and sends writes.
 
 mod kind;
 mod plan;
@@ -16,11 +16,11 @@ use konverge_runtime::{Action, CacheOf, Controller, Error, Patch, Result, Run, S
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 
-use crate::adopt;
-use crate::desk::Desk;
-use crate::guard::{Guard, Made};
-use crate::meta::{Texts, set_annotations};
-use crate::plane::{Plane, Task};
+use crate::child_creator::{ChildCreator, Creation};
+use crate::context::ControllerContext;
+use crate::control_plane::{Manager, Task};
+use crate::controller_ref;
+use crate::meta::{StringMap, set_annotations};
 use crate::pods::{self, Pods};
 use crate::replicaset::{self, ReplicaSet};
 use crate::requests::DeleteOptions;
@@ -29,34 +29,35 @@ use crate::template::same_template;
 use kind::{Deployment, DeploymentStatus};
 use plan::{NewSet, Plan, Seen, SetChange};
 
-/// As kube-controller-manager calls it.
+/// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "deployment-controller";
 
 /// Starts the controller.
-pub(crate) fn start(plane: &Plane) -> Task {
-    let desk = plane.desk(NAME);
-    let controller = desk.controller(Target::of::<apps::Deployment>());
-    let sets = controller.watch(Target::of::<apps::ReplicaSet>(), adopt::managed("ReplicaSet", "apps", "Deployment"));
-    adopt::index(&sets);
-    let pods = Pods::new(&desk);
+pub(crate) fn start(manager: &Manager) -> Task {
+    let ctx = manager.context(NAME);
+    let controller = ctx.controller(Target::of::<apps::Deployment>());
+    let sets =
+        controller.watch(Target::of::<apps::ReplicaSet>(), controller_ref::trigger("ReplicaSet", "apps", "Deployment"));
+    controller_ref::index_orphans(&sets);
+    let pods = Pods::new(&ctx);
     // Pods are read for a recreation; that the last of them is gone shows in the status of their ReplicaSet.
     controller.watch(pods::target(), Trigger::mapped("Pod", |_| Vec::new()));
     let this = Arc::new(Deployments {
-        guard: Guard::new(&desk, ApiResource::erase::<apps::Deployment>(&()), controller.primary().clone()),
+        creator: ChildCreator::new(&ctx, ApiResource::erase::<apps::Deployment>(&()), controller.primary().clone()),
         deployments: CacheOf::new(controller.primary().clone()),
         sets: CacheOf::new(sets),
         pods,
         api: ApiResource::erase::<apps::Deployment>(&()),
         sets_api: replicaset::api(),
         controller: controller.clone(),
-        desk: desk.clone(),
+        ctx: ctx.clone(),
     });
-    desk.work(controller, move |run| this.clone().reconcile(run))
+    ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
 struct Deployments {
-    desk: Desk,
-    guard: Guard,
+    ctx: ControllerContext,
+    creator: ChildCreator,
     deployments: CacheOf<Deployment>,
     sets: CacheOf<ReplicaSet>,
     pods: Pods,
@@ -67,8 +68,8 @@ struct Deployments {
 
 impl Deployments {
     async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
-        if let Some(namespace) = adopt::strays_of(&run.key) {
-            self.offer_strays(namespace);
+        if let Some(namespace) = controller_ref::orphans_namespace(&run.key) {
+            self.offer_orphans(namespace);
             return Ok(Action::Wait);
         }
         let Some(deployment) = self.deployments.get(&run.key)? else { return Ok(Action::Wait) };
@@ -76,11 +77,11 @@ impl Deployments {
         let subject = Arc::new(deployment.metadata.subject(&self.api));
         // One that selects everything is told so by its plan, which does nothing else.
         if !deployment.metadata.is_terminating() && !selector.is_everything() {
-            self.guard.check(&deployment.metadata, &selector, &deployment.spec.template, &subject)?;
+            self.creator.check(&deployment.metadata, &selector, &deployment.spec.template, &subject)?;
         }
         let sets = self.claimed(&deployment, &selector).await?;
         let runs = |uid: &str| self.pods.managed_by(uid).iter().any(|pod| !pod.is_finished());
-        let now = self.desk.now();
+        let now = self.ctx.now();
         let plan = plan::plan(&Seen { deployment: &deployment, sets: &sets, old_pods_run: &runs, now });
         self.carry_out(&deployment, &selector, plan, &subject).await
     }
@@ -98,18 +99,18 @@ impl Deployments {
             return refused;
         }
         let changes = plan.change.iter().map(|change| self.change(change));
-        self.desk.together(changes).await.into_iter().collect::<Result<Vec<()>>>()?;
+        self.ctx.in_parallel(changes).await.into_iter().collect::<Result<Vec<()>>>()?;
         for (reason, message) in plan.events {
             match reason {
-                "SelectingAll" => self.desk.warning(subject, reason, message),
-                _ => self.desk.event(subject, reason, message),
+                "SelectingAll" => self.ctx.warning(subject, reason, message),
+                _ => self.ctx.event(subject, reason, message),
             }
         }
         let deletes = plan.delete.iter().map(|set| async move {
             let options = DeleteOptions { uid: &set.metadata.uid, ..DeleteOptions::default() };
-            self.desk.delete(&self.sets_api, &set.metadata.key(), &options).await
+            self.ctx.delete(&self.sets_api, &set.metadata.key(), &options).await
         });
-        for deleted in self.desk.together(deletes).await {
+        for deleted in self.ctx.in_parallel(deletes).await {
             deleted?;
         }
         self.write_status(deployment, plan.revision, &plan.status).await?;
@@ -125,21 +126,21 @@ impl Deployments {
         subject: &Arc<Subject>,
     ) -> Result<(), Result<Action>> {
         let meta = &deployment.metadata;
-        if deployment.status.observed_generation > 0 && !self.guard.is_wanted(meta).await.map_err(Err)? {
+        if deployment.status.observed_generation > 0 && !self.creator.owner_exists(meta).await.map_err(Err)? {
             return Err(Ok(Action::Wait));
         }
         let mut object = new.object.clone();
         object["metadata"]["ownerReferences"] = json!([deployment.metadata.as_controller(&self.api)]);
-        let error = match self.guard.create(meta, selector, &self.sets_api, &object).await {
-            Ok(Made::Yes(_)) => return Ok(()),
-            Ok(Made::NotNeeded) => return Err(Ok(Action::Wait)),
+        let error = match self.creator.create(meta, selector, &self.sets_api, &object).await {
+            Ok(Creation::Created(_)) => return Ok(()),
+            Ok(Creation::NotNeeded) => return Err(Ok(Action::Wait)),
             Err(error) => error,
         };
         if matches!(error.find(), Some(WriteError::Exists { .. })) {
             return Err(self.collided(deployment, new, error).await);
         }
-        let (status, message) = Plan::failed(deployment, new, &error.to_string(), self.desk.now());
-        self.desk.warning(subject, "ReplicaSetCreateError", message);
+        let (status, message) = Plan::failed(deployment, new, &error.to_string(), self.ctx.now());
+        self.ctx.warning(subject, "ReplicaSetCreateError", message);
         let told = self.write_status(deployment, None, &status).await;
         Err(told.and(Err(error)))
     }
@@ -148,8 +149,8 @@ impl Deployments {
     /// hash.
     async fn collided(&self, deployment: &Deployment, new: &NewSet, error: Error) -> Result<Action> {
         let key = ObjectKey::new(Some(&deployment.metadata.namespace), &new.name);
-        let Some(there) = self.desk.writer.get(&self.sets_api, &key).await? else { return Err(error) };
-        self.desk.note(&self.sets_api, &there.to_string());
+        let Some(there) = self.ctx.writer.get(&self.sets_api, &key).await? else { return Err(error) };
+        self.ctx.observe(&self.sets_api, &there.to_string());
         let there: ReplicaSet = serde_json::from_value(there)?;
         let ours = there.metadata.controller().is_some_and(|owner| owner.uid == deployment.metadata.uid);
         if !ours || !same_template(&there.spec.template, &deployment.spec.template) {
@@ -163,14 +164,14 @@ impl Deployments {
 
     async fn change(&self, change: &SetChange) -> Result<()> {
         let meta = &change.set.metadata;
-        let mut patch = vec![meta.is_still_it()];
+        let mut patch = vec![meta.uid_test()];
         let mut add = |path: &str, value: Option<i32>| {
             patch.extend(value.map(|value| json!({"op": "add", "path": path, "value": value})));
         };
         add("/spec/replicas", change.replicas);
         add("/spec/minReadySeconds", change.min_ready_seconds);
         patch.extend(set_annotations(meta, &change.annotations));
-        self.desk.patch_if_there(&self.sets_api, &meta.key(), "", Patch::Json(Value::Array(patch))).await.map(drop)
+        self.ctx.patch_if_exists(&self.sets_api, &meta.key(), "", Patch::Json(Value::Array(patch))).await.map(drop)
     }
 
     /// Writes status and revision in one go: a write to the status does not count as a change of the Deployment.
@@ -181,7 +182,8 @@ impl Deployments {
         status: &DeploymentStatus,
     ) -> Result<()> {
         let meta = &deployment.metadata;
-        let revision: Texts = revision.into_iter().map(|revision| (revision::REVISION.to_owned(), revision)).collect();
+        let revision: StringMap =
+            revision.into_iter().map(|revision| (revision::REVISION.to_owned(), revision)).collect();
         let mut patch = set_annotations(meta, &revision);
         if *status != deployment.status {
             patch.push(json!({"op": "add", "path": "/status", "value": status}));
@@ -189,27 +191,33 @@ impl Deployments {
         if patch.is_empty() {
             return Ok(());
         }
-        patch.insert(0, meta.is_still_it());
-        self.desk.patch_if_there(&self.api, &meta.key(), "status", Patch::Json(Value::Array(patch))).await.map(drop)
+        patch.insert(0, meta.uid_test());
+        self.ctx.patch_if_exists(&self.api, &meta.key(), "status", Patch::Json(Value::Array(patch))).await.map(drop)
     }
 
-    /// The ReplicaSets of a Deployment, after it took those nobody had and let those go that it no longer selects.
+    /// The ReplicaSets of a Deployment, after it has adopted matching orphans and released those that do not match any more.
     async fn claimed(&self, deployment: &Deployment, selector: &LabelSelector) -> Result<Vec<Arc<ReplicaSet>>> {
-        let candidates = adopt::candidates(self.sets.cache(), &deployment.metadata);
+        let candidates = controller_ref::candidates(self.sets.cache(), &deployment.metadata);
         let candidates = candidates.iter().filter_map(|set| self.sets.decoded(set).ok()).collect();
-        let claim = adopt::claim(&deployment.metadata, selector, candidates);
-        adopt::take(&self.desk, &self.api, &deployment.metadata, &self.sets_api, claim).await
+        let sorted = controller_ref::sort(&deployment.metadata, selector, candidates);
+        controller_ref::claim(&self.ctx, &self.api, &deployment.metadata, &self.sets_api, sorted).await
     }
 
-    /// Wakes the Deployments that may want ReplicaSets which nobody manages.
-    fn offer_strays(&self, namespace: &str) {
-        let strays = adopt::unmanaged(self.sets.cache(), namespace);
-        let strays: Vec<Arc<ReplicaSet>> = strays.iter().filter_map(|set| self.sets.decoded(set).ok()).collect();
-        if strays.is_empty() {
+    /// Wakes the Deployments whose selector matches orphaned ReplicaSets.
+    fn offer_orphans(&self, namespace: &str) {
+        let orphans = controller_ref::orphans(self.sets.cache(), namespace);
+        let orphans: Vec<Arc<ReplicaSet>> = orphans.iter().filter_map(|set| self.sets.decoded(set).ok()).collect();
+        if orphans.is_empty() {
             return;
         }
         for deployment in self.deployments.list(Some(namespace), &LabelSelector::default()).into_iter().flatten() {
-            adopt::offer(&self.controller, &deployment.metadata, &deployment.spec.selector, "ReplicaSet", &strays);
+            controller_ref::offer(
+                &self.controller,
+                &deployment.metadata,
+                &deployment.spec.selector,
+                "ReplicaSet",
+                &orphans,
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
 //! PodDisruptionBudgets: how many pods may be disrupted now. In: budgets, the pods they select, and the controllers of those.
-//! Out: a status, which whoever evicts pods asks. `plan` decides; here is only who asks and who acts.
+//! Out: a status, which whoever evicts pods asks. `plan` decides; this file reads
+//! caches and sends writes.
 
 mod plan;
 
@@ -13,23 +14,23 @@ use konverge_runtime::{Action, Cache, CacheOf, Controller, Error, Patch, Result,
 use kube::core::ApiResource;
 use serde_json::json;
 
-use crate::desk::Desk;
+use crate::context::ControllerContext;
+use crate::control_plane::{Manager, Task};
 use crate::meta::OwnerReference;
-use crate::plane::{Plane, Task};
 use crate::pods::{self, Pod, Pods};
 use crate::scale::{ScaleTarget, Scales};
 use crate::selected;
 
 use plan::{Budget, BudgetStatus};
 
-/// As kube-controller-manager calls it.
+/// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "disruption-controller";
 
 /// Starts the controller.
-pub(crate) fn start(plane: &Plane) -> Task {
-    let desk = plane.desk(NAME);
-    let controller = desk.controller(Target::of::<policy::PodDisruptionBudget>());
-    let pods = Pods::new(&desk);
+pub(crate) fn start(manager: &Manager) -> Task {
+    let ctx = manager.context(NAME);
+    let controller = ctx.controller(Target::of::<policy::PodDisruptionBudget>());
+    let pods = Pods::new(&ctx);
     controller.watch(pods::target(), selected::by_labels("Pod"));
     // Who owns a ReplicaSet is looked up; that the size changed shows in the pods.
     let sets = controller.watch(Target::of::<apps::ReplicaSet>(), Trigger::mapped("ReplicaSet", |_| Vec::new()));
@@ -37,16 +38,16 @@ pub(crate) fn start(plane: &Plane) -> Task {
         budgets: CacheOf::new(controller.primary().clone()),
         sets,
         pods,
-        scales: Scales::new(desk.clone()),
+        scales: Scales::new(ctx.clone()),
         api: ApiResource::erase::<policy::PodDisruptionBudget>(&()),
         controller: controller.clone(),
-        desk: desk.clone(),
+        ctx: ctx.clone(),
     });
-    desk.work(controller, move |run| this.clone().reconcile(run))
+    ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
 struct Budgets {
-    desk: Desk,
+    ctx: ControllerContext,
     budgets: CacheOf<Budget>,
     sets: Cache,
     pods: Pods,
@@ -71,10 +72,10 @@ impl Budgets {
         let pods = selector.as_ref().map(selected).unwrap_or_default();
         let subject = Arc::new(budget.metadata.subject(&self.api));
         if pods.is_empty() {
-            self.desk.event(&subject, "NoPods", "No matching pods found");
+            self.ctx.event(&subject, "NoPods", "No matching pods found");
         }
         let scale = if budget.needs_scale() { self.expected(&budget, &pods).await } else { Ok(0) };
-        let now = self.desk.now();
+        let now = self.ctx.now();
         match scale {
             Ok(scale) => {
                 let (status, again) = plan::status(&budget, &pods, scale, now);
@@ -83,7 +84,7 @@ impl Budgets {
             }
             Err(error) => {
                 let why = format!("Failed to calculate the number of expected pods: {error}");
-                self.desk.warning(&subject, "CalculateExpectedPodCountFailed", why);
+                self.ctx.warning(&subject, "CalculateExpectedPodCountFailed", why);
                 self.write(&budget, &plan::failed(&budget, error.to_string(), now)).await?;
                 Err(error)
             }
@@ -132,11 +133,11 @@ impl Budgets {
         }
         let meta = &budget.metadata;
         let patch = json!([
-            meta.is_still_it(),
+            meta.uid_test(),
             {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version},
             {"op": "add", "path": "/status", "value": status},
         ]);
-        self.desk.patch_if_there(&self.api, &meta.key(), "status", Patch::Json(patch)).await.map(drop)
+        self.ctx.patch_if_exists(&self.api, &meta.key(), "status", Patch::Json(patch)).await.map(drop)
     }
 }
 

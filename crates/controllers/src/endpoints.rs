@@ -1,5 +1,6 @@
 //! Endpoints: the pods behind a Service in one object of its name. In: Services and pods. Out: Endpoints created, changed,
-//! and deleted with their Service. `plan` decides; here is only who asks and who acts.
+//! and deleted with their Service. `plan` decides; this file reads
+//! caches and sends writes.
 
 mod plan;
 
@@ -11,9 +12,9 @@ use konverge_runtime::{Action, CacheOf, Controller, Patch, Result, Run, Target, 
 use kube::core::ApiResource;
 use serde_json::json;
 
-use crate::desk::Desk;
+use crate::context::ControllerContext;
+use crate::control_plane::{Manager, Task};
 use crate::meta::pointer_step;
-use crate::plane::{Plane, Task};
 use crate::pods::{self, KEPT, Pods};
 use crate::requests::DeleteOptions;
 use crate::selected;
@@ -21,14 +22,14 @@ use crate::service::{self, Service};
 
 use plan::{Content, Endpoints, OVER_CAPACITY};
 
-/// As kube-controller-manager calls it.
+/// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "endpoints-controller";
 
 /// Starts the controller.
-pub(crate) fn start(plane: &Plane) -> Task {
-    let desk = plane.desk(NAME);
-    let controller = desk.controller(service::target());
-    let pods = Pods::new(&desk);
+pub(crate) fn start(manager: &Manager) -> Task {
+    let ctx = manager.context(NAME);
+    let controller = ctx.controller(service::target());
+    let pods = Pods::new(&ctx);
     controller.watch(pods::target(), selected::by_labels("Pod"));
     let endpoints = controller.watch(Target::of::<core::Endpoints>(), Trigger::itself("Endpoints"));
     let this = Arc::new(AllEndpoints {
@@ -37,13 +38,13 @@ pub(crate) fn start(plane: &Plane) -> Task {
         pods,
         api: ApiResource::erase::<core::Endpoints>(&()),
         controller: controller.clone(),
-        desk: desk.clone(),
+        ctx: ctx.clone(),
     });
-    desk.work(controller, move |run| this.clone().reconcile(run))
+    ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
 struct AllEndpoints {
-    desk: Desk,
+    ctx: ControllerContext,
     services: CacheOf<Service>,
     endpoints: CacheOf<Endpoints>,
     pods: Pods,
@@ -69,7 +70,7 @@ impl AllEndpoints {
             None => {
                 if let Some(gone) = there.filter(|there| there.is_ours()) {
                     let options = DeleteOptions { uid: &gone.metadata.uid, ..DeleteOptions::default() };
-                    self.desk.delete(&self.api, &run.key, &options).await?;
+                    self.ctx.delete(&self.api, &run.key, &options).await?;
                 }
             }
         }
@@ -83,7 +84,7 @@ impl AllEndpoints {
         }
         let meta = &there.metadata;
         let mut patch = vec![
-            meta.is_still_it(),
+            meta.uid_test(),
             json!({"op": "add", "path": "/subsets", "value": content.subsets}),
             json!({"op": "add", "path": "/metadata/labels", "value": content.labels}),
         ];
@@ -97,7 +98,7 @@ impl AllEndpoints {
             (false, true) => patch.push(json!({"op": "add", "path": path, "value": "truncated"})),
             _ => {}
         }
-        self.desk.patch_if_there(&self.api, key, "", Patch::Json(patch.into())).await.map(drop)
+        self.ctx.patch_if_exists(&self.api, key, "", Patch::Json(patch.into())).await.map(drop)
     }
 
     async fn create(&self, key: &ObjectKey, content: &Content) -> Result<()> {
@@ -110,7 +111,7 @@ impl AllEndpoints {
         if content.truncated {
             object["metadata"]["annotations"] = json!({OVER_CAPACITY: "truncated"});
         }
-        match self.desk.create(&self.api, &object).await {
+        match self.ctx.create(&self.api, &object).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_of_ending_namespace() => Ok(()),
             Err(error) => Err(error.into()),

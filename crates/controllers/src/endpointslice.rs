@@ -1,5 +1,6 @@
 //! EndpointSlices: where the pods behind a Service are. In: Services, pods and slices. Out: slices created, changed and
-//! deleted. `plan` decides; here is only who asks and who acts.
+//! deleted. `plan` decides; this file reads
+//! caches and sends writes.
 
 mod plan;
 
@@ -11,8 +12,8 @@ use konverge_runtime::{Action, CacheOf, Controller, Object, Patch, Result, Run, 
 use kube::core::ApiResource;
 use serde_json::json;
 
-use crate::desk::Desk;
-use crate::plane::{Plane, Task};
+use crate::context::ControllerContext;
+use crate::control_plane::{Manager, Task};
 use crate::pods::{self, KEPT, Pods};
 use crate::requests::DeleteOptions;
 use crate::service::{self, Service};
@@ -20,17 +21,17 @@ use crate::{hash, selected};
 
 use plan::{Content, SERVICE_NAME, Slice};
 
-/// As kube-controller-manager calls it.
+/// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "endpointslice-controller";
 
 /// The index of slices by the key of their Service.
 const BY_SERVICE: &str = "service";
 
 /// Starts the controller.
-pub(crate) fn start(plane: &Plane) -> Task {
-    let desk = plane.desk(NAME);
-    let controller = desk.controller(service::target());
-    let pods = Pods::new(&desk);
+pub(crate) fn start(manager: &Manager) -> Task {
+    let ctx = manager.context(NAME);
+    let controller = ctx.controller(service::target());
+    let pods = Pods::new(&ctx);
     controller.watch(pods::target(), selected::by_labels("Pod"));
     let slices = controller.watch(
         Target::of::<discovery::EndpointSlice>(),
@@ -44,13 +45,13 @@ pub(crate) fn start(plane: &Plane) -> Task {
         api: ApiResource::erase::<discovery::EndpointSlice>(&()),
         services_api: service::api(),
         controller: controller.clone(),
-        desk: desk.clone(),
+        ctx: ctx.clone(),
     });
-    desk.work(controller, move |run| this.clone().reconcile(run))
+    ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
 struct Slices {
-    desk: Desk,
+    ctx: ControllerContext,
     services: CacheOf<Service>,
     slices: CacheOf<Slice>,
     pods: Pods,
@@ -84,27 +85,27 @@ impl Slices {
     }
 
     fn complain(&self, subject: &Arc<Subject>, message: String) {
-        self.desk.warning(subject, "FailedToUpdateEndpointSlices", message);
+        self.ctx.warning(subject, "FailedToUpdateEndpointSlices", message);
     }
 
     async fn carry_out(&self, service: &Service, plan: plan::Plan) -> Result<()> {
         let changes = plan.change.iter().map(|(slice, content)| self.change(slice, content));
-        self.desk.together(changes).await.into_iter().collect::<Result<()>>()?;
+        self.ctx.in_parallel(changes).await.into_iter().collect::<Result<()>>()?;
         let creates = plan.create.iter().map(|content| self.create(service, content));
-        self.desk.together(creates).await.into_iter().collect::<Result<()>>()?;
+        self.ctx.in_parallel(creates).await.into_iter().collect::<Result<()>>()?;
         let deletes = plan.delete.iter().map(|slice| async move {
             let options = DeleteOptions { uid: &slice.metadata.uid, ..DeleteOptions::default() };
-            self.desk.delete(&self.api, &slice.metadata.key(), &options).await.map(drop)
+            self.ctx.delete(&self.api, &slice.metadata.key(), &options).await.map(drop)
         });
-        self.desk.together(deletes).await.into_iter().collect()
+        self.ctx.in_parallel(deletes).await.into_iter().collect()
     }
 
     async fn create(&self, service: &Service, content: &Content) -> Result<()> {
         let mut object = content.object(service);
         let metadata = &mut object["metadata"];
-        metadata["name"] = format!("{}-{}", service.metadata.name, hash::suffix(self.desk.random())).into();
+        metadata["name"] = format!("{}-{}", service.metadata.name, hash::suffix(self.ctx.random())).into();
         metadata["ownerReferences"] = json!([service.metadata.as_controller(&self.services_api)]);
-        match self.desk.create(&self.api, &object).await {
+        match self.ctx.create(&self.api, &object).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_of_ending_namespace() => Ok(()),
             Err(error) => Err(error.into()),
@@ -113,12 +114,12 @@ impl Slices {
 
     async fn change(&self, slice: &Slice, content: &Content) -> Result<()> {
         let patch = json!([
-            slice.metadata.is_still_it(),
+            slice.metadata.uid_test(),
             {"op": "add", "path": "/endpoints", "value": content.endpoints},
             {"op": "add", "path": "/ports", "value": content.ports},
             {"op": "add", "path": "/metadata/labels", "value": content.labels},
         ]);
-        self.desk.patch_if_there(&self.api, &slice.metadata.key(), "", Patch::Json(patch)).await.map(drop)
+        self.ctx.patch_if_exists(&self.api, &slice.metadata.key(), "", Patch::Json(patch)).await.map(drop)
     }
 }
 

@@ -1,50 +1,50 @@
-//! How the parts of a control plane are doing. In: a check of each part, and the controllers that ended by themselves. Out:
-//! what is wrong now, in a line each. Never acts: [`plane`](crate::plane) starts again what has ended.
+//! Health of a control plane. In: checks of its parts, and controllers that ended by themselves. Out: one line for each
+//! check that fails now. Never acts: [`control_plane`](crate::control_plane) restarts controllers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Asks one part how it is doing; the text says what is wrong.
+/// Checks one part; the error says what is wrong.
 type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// How the parts of a control plane are doing. Clones are the same.
+/// The health of a control plane. Clones share the same checks.
 #[derive(Clone, Default)]
 pub struct Health(Arc<Mutex<Parts>>);
 
 #[derive(Default)]
 struct Parts {
-    /// What each controller is made of.
+    /// The checks of each controller.
     checks: BTreeMap<&'static str, Vec<Check>>,
-    /// Controllers that ended and do not run again yet, and why.
-    ended: BTreeMap<&'static str, String>,
+    /// Controllers that ended and are not restarted yet, with the reason.
+    stopped: BTreeMap<&'static str, String>,
 }
 
 impl Health {
-    /// What is wrong now; nothing while all is well.
-    pub fn ailing(&self) -> Vec<String> {
+    /// The failing checks, as kube-apiserver's health endpoints print them; empty while everything works.
+    pub fn failing(&self) -> Vec<String> {
         let parts = self.0.lock();
-        let ended = parts.ended.iter().map(|(name, why)| format!("[-]{name} failed: {why}"));
+        let stopped = parts.stopped.iter().map(|(name, why)| format!("[-]{name} failed: {why}"));
         let checks = parts.checks.iter().flat_map(|(name, checks)| checks.iter().map(move |check| (name, check)));
-        let sick = checks.filter_map(|(name, check)| check().err().map(|why| format!("[-]{name} failed: {why}")));
-        ended.chain(sick).collect()
+        let failing = checks.filter_map(|(name, check)| check().err().map(|why| format!("[-]{name} failed: {why}")));
+        stopped.chain(failing).collect()
     }
 
-    /// A controller begins, perhaps not for the first time.
-    pub(crate) fn began(&self, name: &'static str) {
+    /// A controller starts or restarts: its old checks and its failure are dropped.
+    pub(crate) fn started(&self, name: &'static str) {
         let mut parts = self.0.lock();
-        parts.ended.remove(name);
+        parts.stopped.remove(name);
         parts.checks.remove(name);
     }
 
-    /// A controller ended although nobody told it to.
-    pub(crate) fn ended(&self, name: &'static str, why: String) {
-        self.0.lock().ended.insert(name, why);
+    /// A controller ended although the control plane is not stopping.
+    pub(crate) fn stopped(&self, name: &'static str, why: String) {
+        self.0.lock().stopped.insert(name, why);
     }
 
-    /// Asks from now on a part of a controller.
-    pub(crate) fn ask(&self, name: &'static str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+    /// Adds a check of a part of a controller.
+    pub(crate) fn add_check(&self, name: &'static str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
         self.0.lock().checks.entry(name).or_default().push(Box::new(check));
     }
 }
@@ -56,21 +56,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_said_until_it_is_right() {
+    fn a_failing_check_is_reported_until_it_passes() {
         let health = Health::default();
-        let sick = Arc::new(AtomicBool::new(false));
-        let told = sick.clone();
-        health.began("job-controller");
-        health.ask("job-controller", move || match told.load(Ordering::Relaxed) {
+        let is_failing = Arc::new(AtomicBool::new(false));
+        let checked = is_failing.clone();
+        health.started("job-controller");
+        health.add_check("job-controller", move || match checked.load(Ordering::Relaxed) {
             true => Err("a worker is dead".to_owned()),
             false => Ok(()),
         });
-        assert!(health.ailing().is_empty());
-        sick.store(true, Ordering::Relaxed);
-        assert_eq!(health.ailing(), ["[-]job-controller failed: a worker is dead"]);
-        health.ended("job-controller", "it panicked".to_owned());
-        assert_eq!(health.ailing().len(), 2);
-        health.began("job-controller");
-        assert!(health.ailing().is_empty(), "one that begins anew has parts of its own");
+        assert!(health.failing().is_empty());
+        is_failing.store(true, Ordering::Relaxed);
+        assert_eq!(health.failing(), ["[-]job-controller failed: a worker is dead"]);
+        health.stopped("job-controller", "it panicked".to_owned());
+        assert_eq!(health.failing().len(), 2);
+        health.started("job-controller");
+        assert!(health.failing().is_empty(), "a restarted controller has its own checks");
     }
 }

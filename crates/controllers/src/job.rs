@@ -1,5 +1,6 @@
 //! Jobs: pods that run until enough of them have succeeded. In: a Job, its pods and those nobody manages. Out: pods created
-//! and deleted, and a status that counts every pod's end exactly once. `plan` decides; here is only who asks and who acts.
+//! and deleted, and a status that counts every pod's end exactly once. `plan` decides; this file reads
+//! caches and sends writes.
 
 mod backoff;
 mod indexes;
@@ -20,11 +21,11 @@ use kube::core::ApiResource;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::adopt;
-use crate::desk::Desk;
-use crate::guard::Guard;
+use crate::child_creator::ChildCreator;
+use crate::context::ControllerContext;
+use crate::control_plane::{Manager, Task};
+use crate::controller_ref;
 use crate::meta::Meta;
-use crate::plane::{Plane, Task};
 use crate::pods::{self, Created, Maker, Pod, Pods};
 
 use backoff::Failures;
@@ -32,7 +33,7 @@ pub(crate) use kind::{Ending, Job, JobStatus};
 use plan::{Outcome, Plan, Seen, Step};
 use tracking::{TRACKING, is_tracked};
 
-/// As kube-controller-manager calls it.
+/// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "job-controller";
 
 /// The index of pods that are held until they are counted, by the key of their Job.
@@ -44,32 +45,32 @@ pub(crate) fn api() -> ApiResource {
 }
 
 /// Starts the controller.
-pub(crate) fn start(plane: &Plane) -> Task {
-    let desk = plane.desk(NAME);
-    let controller = desk.controller(Target::of::<batch::Job>());
-    let pods = Pods::new(&desk);
+pub(crate) fn start(manager: &Manager) -> Task {
+    let ctx = manager.context(NAME);
+    let controller = ctx.controller(Target::of::<batch::Job>());
+    let pods = Pods::new(&ctx);
     pods.cache().add_index(HELD, |pod| {
         let held = pod.finalizers().any(|finalizer| finalizer == TRACKING);
         job_of(pod).filter(|_| held).map(|job| job.to_string()).into_iter().collect()
     });
     controller.watch(pods::target(), Trigger::mapped("Pod", concerned));
     let this = Arc::new(Jobs {
-        guard: Guard::new(&desk, api(), controller.primary().clone()),
+        creator: ChildCreator::new(&ctx, api(), controller.primary().clone()),
         jobs: CacheOf::new(controller.primary().clone()),
         pods,
         api: api(),
         pods_api: pods::api(),
         failures: Mutex::default(),
-        first_wait: plane.options.pod_failure_backoff,
+        first_wait: manager.options.pod_failure_backoff,
         controller: controller.clone(),
-        desk: desk.clone(),
+        ctx: ctx.clone(),
     });
-    desk.work(controller, move |run| this.clone().reconcile(run))
+    ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
 struct Jobs {
-    desk: Desk,
-    guard: Guard,
+    ctx: ControllerContext,
+    creator: ChildCreator,
     jobs: CacheOf<Job>,
     pods: Pods,
     api: ApiResource,
@@ -82,15 +83,15 @@ struct Jobs {
 
 impl Jobs {
     async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
-        if let Some(namespace) = adopt::strays_of(&run.key) {
-            self.offer_strays(namespace).await?;
+        if let Some(namespace) = controller_ref::orphans_namespace(&run.key) {
+            self.offer_orphans(namespace).await?;
             return Ok(Action::Wait);
         }
         let job = self.jobs.get(&run.key)?;
         self.let_go(&run.key, job.as_deref()).await?;
         // Pods that lost their owner before it went were kept for it.
         if let (None, Some(namespace)) = (&job, run.key.namespace()) {
-            self.offer_strays(namespace).await?;
+            self.offer_orphans(namespace).await?;
         }
         let Some(job) = job.filter(|job| !job.is_managed_elsewhere() && job.end().is_none()) else {
             self.failures.lock().remove(&run.key);
@@ -99,15 +100,15 @@ impl Jobs {
         let selector = job.selector().map_err(Error::permanent)?;
         let subject = Arc::new(job.metadata.subject(&self.api));
         if !job.metadata.is_terminating() {
-            self.guard.check(&job.metadata, &selector, &job.template(), &subject)?;
+            self.creator.check(&job.metadata, &selector, &job.template(), &subject)?;
         }
         let pods = self.claimed(&job, &selector).await?;
-        let now = self.desk.now();
+        let now = self.ctx.now();
         let failures = self.failures_of(&job.metadata);
         let mut plan = plan::plan(&Seen { job: &job, pods: &pods, failures, first_wait: self.first_wait, now });
         let maker = Maker {
-            desk: &self.desk,
-            guard: &self.guard,
+            ctx: &self.ctx,
+            creator: &self.creator,
             owner: &job.metadata,
             selector: &selector,
             subject: &subject,
@@ -124,18 +125,18 @@ impl Jobs {
 
     /// Writes down which pods have ended, lets them go, counts them, and writes the end when it is there.
     async fn account(&self, job: &Job, selector: &LabelSelector, plan: &Plan, subject: &Arc<Subject>) -> Result<()> {
-        // What was just created and deleted counts: the cache knows.
-        let mine = || adopt::claim(&job.metadata, selector, self.pods.managed_by(&job.metadata.uid)).mine;
-        let now = self.desk.now();
+        // The cache already knows what was just created and deleted.
+        let mine = || controller_ref::sort(&job.metadata, selector, self.pods.managed_by(&job.metadata.uid)).owned;
+        let now = self.ctx.now();
         let tally = plan::tally(job, plan, &mine(), self.failures_of(&job.metadata), now);
-        self.desk.write_status(&self.api, &job.metadata, &job.status, &tally.status).await?;
+        self.ctx.write_status(&self.api, &job.metadata, &job.status, &tally.status).await?;
         self.failures.lock().insert(job.metadata.key(), (job.metadata.uid.clone(), tally.failures));
         if let Some((reason, message)) = tally.event {
-            self.desk.event(subject, reason, message);
+            self.ctx.event(subject, reason, message);
         }
         let released = self.release(tally.release.iter().map(|pod| &pod.metadata)).await;
         let (status, ended) = plan::settle(job, plan, &tally, &mine(), now);
-        self.desk.write_status(&self.api, &job.metadata, &tally.status, &status).await?;
+        self.ctx.write_status(&self.api, &job.metadata, &tally.status, &status).await?;
         if let Some(outcome) = ended {
             self.tell(job, &status, &outcome, subject);
         }
@@ -144,13 +145,13 @@ impl Jobs {
 
     fn tell(&self, job: &Job, status: &JobStatus, outcome: &Outcome, subject: &Arc<Subject>) {
         if !outcome.success {
-            return self.desk.warning(subject, &outcome.reason, &outcome.message);
+            return self.ctx.warning(subject, &outcome.reason, &outcome.message);
         }
         if job.completions().is_some_and(|wanted| status.succeeded > wanted) {
             let message = "Too many succeeded pods running after completion count reached";
-            self.desk.warning(subject, "TooManySucceededPods", message);
+            self.ctx.warning(subject, "TooManySucceededPods", message);
         }
-        self.desk.event(subject, "Completed", "Job completed");
+        self.ctx.event(subject, "Completed", "Job completed");
     }
 
     async fn take(&self, job: &Job, step: &Step, maker: Maker<'_>) -> Result<()> {
@@ -166,15 +167,15 @@ impl Jobs {
         }
     }
 
-    /// Creates pods: the first alone, because what refuses one refuses all, then the rest at once.
+    /// Creates pods: the first alone, because a quota that refuses one refuses all, then the rest in parallel.
     async fn create(&self, job: &Job, new: &[Option<u32>], maker: Maker<'_>) -> Result<()> {
-        if job.status.start_time.is_some() && !self.guard.is_wanted(&job.metadata).await? {
+        if job.status.start_time.is_some() && !self.creator.owner_exists(&job.metadata).await? {
             return Ok(());
         }
         let template = pod::template(job);
         let reference = job.metadata.as_controller(&self.api);
         let one = |index: &Option<u32>| {
-            let pod = pod::of(&template, &job.metadata, &reference, *index, self.desk.random());
+            let pod = pod::of(&template, &job.metadata, &reference, *index, self.ctx.random());
             async move { maker.create(&pod).await }
         };
         let Some((first, rest)) = new.split_first() else { return Ok(()) };
@@ -182,12 +183,12 @@ impl Jobs {
             return Ok(());
         }
         let rest: Vec<_> = rest.iter().map(one).collect();
-        self.desk.together(rest).await.into_iter().try_for_each(|created| created.map(drop))
+        self.ctx.in_parallel(rest).await.into_iter().try_for_each(|created| created.map(drop))
     }
 
     async fn delete(&self, pods: &[Arc<Pod>], subject: &Arc<Subject>) -> Result<()> {
-        let deletes = pods.iter().map(|pod| pods::delete(&self.desk, &pod.metadata, subject));
-        self.desk.together(deletes).await.into_iter().collect()
+        let deletes = pods.iter().map(|pod| pods::delete(&self.ctx, &pod.metadata, subject));
+        self.ctx.in_parallel(deletes).await.into_iter().collect()
     }
 
     /// Holds pods no longer. What is gone is not held.
@@ -198,9 +199,9 @@ impl Jobs {
     /// Patches pods. What is gone needs no patch.
     async fn patch(&self, patches: Vec<(ObjectKey, Value)>) -> Result<()> {
         let writes = patches.into_iter().map(|(key, patch)| async move {
-            self.desk.patch_if_there(&self.pods_api, &key, "", Patch::Json(patch)).await.map(drop)
+            self.ctx.patch_if_exists(&self.pods_api, &key, "", Patch::Json(patch)).await.map(drop)
         });
-        self.desk.together(writes).await.into_iter().collect()
+        self.ctx.in_parallel(writes).await.into_iter().collect()
     }
 
     /// Lets pods go that nobody will count: their Job is gone, is another one of the same name, or has come to its end.
@@ -211,19 +212,19 @@ impl Jobs {
         self.release(held.iter().filter(|pod| !is_counted(pod)).map(|pod| &pod.metadata)).await
     }
 
-    /// The pods of a Job, after it took those nobody had and let those go that it no longer selects.
+    /// The pods of a Job, after it has adopted matching orphans and released those that do not match any more.
     async fn claimed(&self, job: &Job, selector: &LabelSelector) -> Result<Vec<Arc<Pod>>> {
-        let candidates = self.pods.decoded(&adopt::candidates(self.pods.cache(), &job.metadata));
-        let claim = adopt::claim(&job.metadata, selector, candidates);
-        if claim.adopt.is_empty() && claim.release.is_empty() {
-            return Ok(claim.mine);
+        let candidates = self.pods.decoded(&controller_ref::candidates(self.pods.cache(), &job.metadata));
+        let sorted = controller_ref::sort(&job.metadata, selector, candidates);
+        if sorted.adopt.is_empty() && sorted.release.is_empty() {
+            return Ok(sorted.owned);
         }
         // They are held first: then there is no moment at which one could end unseen.
-        let holds = claim.adopt.iter().filter_map(|pod| Some((pod.metadata.key(), tracking::track(&pod.metadata)?)));
+        let holds = sorted.adopt.iter().filter_map(|pod| Some((pod.metadata.key(), tracking::track(&pod.metadata)?)));
         self.patch(holds.collect()).await?;
-        self.release(claim.release.iter().map(|pod| &pod.metadata)).await?;
-        adopt::take(&self.desk, &self.api, &job.metadata, &self.pods_api, claim).await?;
-        Ok(adopt::claim(&job.metadata, selector, self.pods.managed_by(&job.metadata.uid)).mine)
+        self.release(sorted.release.iter().map(|pod| &pod.metadata)).await?;
+        controller_ref::claim(&self.ctx, &self.api, &job.metadata, &self.pods_api, sorted).await?;
+        Ok(controller_ref::sort(&job.metadata, selector, self.pods.managed_by(&job.metadata.uid)).owned)
     }
 
     fn failures_of(&self, job: &Meta) -> Failures {
@@ -231,34 +232,34 @@ impl Jobs {
         known.filter(|(uid, _)| *uid == job.uid).map(|(_, failures)| failures).unwrap_or_default()
     }
 
-    /// Wakes the Jobs that may want pods which nobody manages. What is held for a Job that nobody knows is let go.
-    async fn offer_strays(&self, namespace: &str) -> Result<()> {
-        let strays = self.pods.decoded(&adopt::unmanaged(self.pods.cache(), namespace));
-        if strays.is_empty() {
+    /// Wakes the Jobs whose selector matches orphaned pods. What is held for a Job that nobody knows is let go.
+    async fn offer_orphans(&self, namespace: &str) -> Result<()> {
+        let orphans = self.pods.decoded(&controller_ref::orphans(self.pods.cache(), namespace));
+        if orphans.is_empty() {
             return Ok(());
         }
         let jobs = self.jobs.list(Some(namespace), &LabelSelector::default()).into_iter().flatten();
         let jobs: Vec<Arc<Job>> = jobs.filter(|job| job.end().is_none() && !job.metadata.is_terminating()).collect();
         let selectors: Vec<LabelSelector> = jobs.iter().filter_map(|job| job.selector().ok()).collect();
         for job in &jobs {
-            adopt::offer(&self.controller, &job.metadata, &job.selector_object(), "Pod", &strays);
+            controller_ref::offer(&self.controller, &job.metadata, &job.selector_object(), "Pod", &orphans);
         }
         let wanted = |pod: &Pod| {
             let selected = selectors.iter().any(|selector| selector.matches(&pod.metadata.labels));
             selected && !pod.metadata.is_terminating()
         };
-        let unwanted = strays.iter().filter(|pod| is_tracked(&pod.metadata) && !wanted(pod));
+        let unwanted = orphans.iter().filter(|pod| is_tracked(&pod.metadata) && !wanted(pod));
         self.release(unwanted.map(|pod| &pod.metadata)).await
     }
 }
 
-/// Whom a changed pod concerns: the Job that manages it, and if nobody does, the strays of its namespace.
+/// Whom a changed pod concerns: the Job that manages it, and if nobody does, the orphans of its namespace.
 fn concerned(pod: &Object) -> Vec<ObjectKey> {
     let held = || pod.finalizers().any(|finalizer| finalizer == TRACKING);
     match pod.controller() {
         Some(_) => job_of(pod).into_iter().collect(),
         None if held() || (pod.labels().next().is_some() && !pod.is_terminating()) => {
-            pod.namespace().map(adopt::strays).into_iter().collect()
+            pod.namespace().map(controller_ref::orphans_key).into_iter().collect()
         }
         None => Vec::new(),
     }

@@ -2,71 +2,69 @@
 //! living cluster. Written with Konverge's own engine, over the Kubernetes protocol only.
 //!
 //! ```text
-//! plane        the table of controllers by the names of kube-controller-manager, and their life
-//! desk         what a controller reads and writes with; every write is known to the caches at once
-//! kinds        the kinds a server has
-//! guard        nothing is created that would not count, or for an owner that is gone
-//! meta, pods, claims, replicas, adopt, selected, scale, template, hash, history, quantity     the nouns controllers share
-//! replicaset   so many pods
-//! deployment   from one template to the next
-//! daemonset    one pod on each node
-//! statefulset  pods with a name and claims of their own
-//! job, ttl     pods that run to their end, and what becomes of it
-//! cronjob      Jobs by the clock
-//! volumes      who asks for storage gets some; protection: what is in use stays
-//! endpointslice, endpoints, service     where the pods behind a Service are
-//! disruption   how many pods may go
-//! autoscaler   as many pods as there is work for
-//! collect      what goes when its owner goes
-//! namespace    what goes with its namespace
-//! service_account, root_ca     what every namespace has
-//! simulate     nodes and pods that run nothing: scheduled, started, ready, ended, as rules and annotations say
+//! control_plane      the table of controllers, and their lifecycle; health: which of them fail
+//! context            what one controller reads and writes with; the shared caches know every write at once
+//! kinds              the kinds that a server has
+//! controller_ref     adopts and releases objects by their controller reference
+//! child_creator      creates children without runaway creation
+//! revision_history   ControllerRevisions of StatefulSets and DaemonSets
+//! meta, pods, claims, replicas, selected, scale, template, hash, quantity     nouns that controllers share
+//! replicaset, deployment, daemonset, statefulset, job, cronjob                workloads
+//! ttl                deletes finished Jobs
+//! volumes            binds claims to volumes and provisions them; protection: storage in use is not deleted
+//! endpointslice, endpoints, service     the addresses of the pods behind a Service
+//! disruption         how many pods a PodDisruptionBudget lets go
+//! autoscaler         HorizontalPodAutoscalers
+//! garbage_collector  deletes dependents of deleted owners
+//! namespace          deletes the content of a terminating namespace
+//! service_account, root_ca     objects that every namespace has
+//! simulator          stands in for kubelet and scheduler: nodes and pods that run nothing
 //! ```
 //!
 //! # Adding a controller
 //!
-//! 1. One file `widget.rs` with `pub(crate) fn start(plane: &Plane) -> Task`: take a `Desk` under the
-//!    controller's name, make its `Controller` with `desk.controller(target)`, `watch` what else concerns it, and hand
-//!    `desk.work(controller, reconcile)` back. Caches are shared: each kind is watched once, whoever asks for it.
-//! 2. A pure planner, `widget/plan.rs`: what is there and the time → what to do. It never reads a cache, never asks the
-//!    clock and never awaits; its tests are tables.
-//! 3. The reconciler reads caches, asks the planner, carries the plan out through the desk. Reads see the desk's own
-//!    writes, so there are no "expectations": after a write the next look at the cache has it. Independent writes run at
-//!    the same time (`Desk::together`). Nothing is written that is so already.
-//! 4. One row in `plane::TABLE`. A wakeup that concerns many objects (an orphaned pod, a changed node) is a key of its
-//!    own (see `adopt::strays`): triggers look at the change only, and the reconciler looks at the caches.
+//! 1. Write a file `widget.rs` with `pub(crate) fn start(manager: &Manager) -> Task`. It takes the `ControllerContext` of the
+//!    controller's name, makes the `Controller` with `ctx.controller(target)`, adds further watches with `watch`, and returns
+//!    `ctx.run_controller(controller, reconcile)`. Caches are shared: each kind is watched once.
+//! 2. Write a pure planner, `widget/plan.rs`: observed objects and the time go in, actions come out. A planner never reads a
+//!    cache, never asks the clock and never awaits; its tests are tables.
+//! 3. The reconciler reads caches, calls the planner, and carries the plan out through the context. Caches know the
+//!    context's writes at once, so there are no "expectations" as in client-go. Independent writes run in parallel
+//!    (`ControllerContext::in_parallel`). A write that would change nothing is not sent.
+//! 4. Add a row to `control_plane::TABLE`. A change that concerns many objects (an orphaned pod, a changed node) wakes a key
+//!    of its own (see `controller_ref::orphans_key`): triggers read only the change, and the reconciler reads the caches.
 //!
-//! This crate never knows the API server of this project, and never reads the clock or the dice but through the desk.
+//! This crate never knows the API server of this project. It reads the clock and random numbers only through the context.
 
+mod control_plane;
 mod health;
-mod plane;
 
-mod desk;
+mod context;
 mod requests;
 
-mod adopt;
+mod child_creator;
 mod claims;
-mod guard;
+mod controller_ref;
 mod hash;
-mod history;
 mod kinds;
 mod meta;
 mod pods;
 mod quantity;
 mod replicas;
+mod revision_history;
 mod scale;
 mod selected;
 mod service;
 mod template;
 
 mod autoscaler;
-mod collect;
 mod cronjob;
 mod daemonset;
 mod deployment;
 mod disruption;
 mod endpoints;
 mod endpointslice;
+mod garbage_collector;
 mod job;
 mod namespace;
 mod per_namespace;
@@ -74,11 +72,11 @@ mod protection;
 mod replicaset;
 mod root_ca;
 mod service_account;
-mod simulate;
+mod simulator;
 mod statefulset;
 mod ttl;
 mod volumes;
 
+pub use control_plane::{ControlPlane, Meters, Options, UnknownController};
 pub use health::Health;
-pub use plane::{ControlPlane, Meters, Options, UnknownController};
-pub use simulate::{Rule, SimulationSettings};
+pub use simulator::{Rule, SimulationSettings};

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Labels or annotations.
-pub(crate) type Texts = BTreeMap<String, String>;
+pub(crate) type StringMap = BTreeMap<String, String>;
 
 /// The metadata of an object, as much as controllers look at.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -23,8 +23,8 @@ pub(crate) struct Meta {
     pub uid: String,
     pub resource_version: String,
     pub generation: i64,
-    pub labels: Texts,
-    pub annotations: Texts,
+    pub labels: StringMap,
+    pub annotations: StringMap,
     pub owner_references: Vec<OwnerReference>,
     pub finalizers: Vec<String>,
     pub creation_timestamp: Option<Time>,
@@ -89,7 +89,7 @@ impl Meta {
     }
 
     /// The first operation of every patch: it is for this object, not for another one of its name.
-    pub fn is_still_it(&self) -> Value {
+    pub fn uid_test(&self) -> Value {
         json!({"op": "test", "path": "/metadata/uid", "value": self.uid})
     }
 }
@@ -176,7 +176,7 @@ pub(crate) fn set_annotations<'t>(
         return Vec::new();
     }
     if meta.annotations.is_empty() {
-        let all: Texts = changed.into_iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let all: StringMap = changed.into_iter().map(|(name, value)| (name.clone(), value.clone())).collect();
         return vec![json!({"op": "add", "path": "/metadata/annotations", "value": all})];
     }
     let add = |(name, value): (&String, &String)| json!({"op": "add", "path": format!("/metadata/annotations/{}", pointer_step(name)), "value": value});
@@ -203,13 +203,13 @@ mod tests {
 
     #[test]
     fn annotations_are_added_one_by_one_or_all_at_once() {
-        let wanted = Texts::from([("a/b".to_owned(), "1".to_owned())]);
+        let wanted = StringMap::from([("a/b".to_owned(), "1".to_owned())]);
         let none = Meta::default();
         assert_eq!(
             set_annotations(&none, &wanted),
             [json!({"op": "add", "path": "/metadata/annotations", "value": {"a/b": "1"}})]
         );
-        let other = Meta { annotations: Texts::from([("x".into(), "y".into())]), ..Meta::default() };
+        let other = Meta { annotations: StringMap::from([("x".into(), "y".into())]), ..Meta::default() };
         assert_eq!(
             set_annotations(&other, &wanted),
             [json!({"op": "add", "path": "/metadata/annotations/a~1b", "value": "1"})]

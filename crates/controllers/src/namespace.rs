@@ -15,16 +15,16 @@ use kube::core::ApiResource;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::desk::Desk;
+use crate::context::ControllerContext;
+use crate::control_plane::{Manager, Task};
 use crate::kinds::{Kind, Kinds};
 use crate::meta::Meta;
-use crate::plane::{Plane, Task};
 use crate::pods;
 use crate::requests::{self, DeleteOptions};
 
 use conditions::Left;
 
-/// As kube-controller-manager calls it.
+/// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "namespace-controller";
 
 /// How soon, at the earliest and at the latest, a namespace with something left is looked at again.
@@ -32,23 +32,23 @@ const SOON: Duration = Duration::from_millis(20);
 const LATE: Duration = Duration::from_secs(5);
 
 /// Starts the controller.
-pub(crate) fn start(plane: &Plane) -> Task {
-    let desk = plane.desk(NAME);
-    let controller = desk.controller(Target::of::<core::Namespace>());
+pub(crate) fn start(manager: &Manager) -> Task {
+    let ctx = manager.context(NAME);
+    let controller = ctx.controller(Target::of::<core::Namespace>());
     // Pods take their time; the namespace is looked at when one is gone.
     let home = |pod: &Object| pod.namespace().map(|name| ObjectKey::new(None, name)).into_iter().collect();
     controller.watch(pods::target(), Trigger::mapped("Pod", home).when(Predicate::new(|_, _| false)));
     let this = Arc::new(Namespaces {
         namespaces: controller.primary().clone(),
-        kinds: plane.kinds.clone(),
+        kinds: manager.kinds.clone(),
         api: ApiResource::erase::<core::Namespace>(&()),
-        desk: desk.clone(),
+        ctx: ctx.clone(),
     });
-    desk.work(controller, move |run| this.clone().reconcile(run))
+    ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
 struct Namespaces {
-    desk: Desk,
+    ctx: ControllerContext,
     namespaces: Cache,
     kinds: Kinds,
     api: ApiResource,
@@ -77,14 +77,14 @@ impl Namespaces {
             return Ok(Action::Wait);
         }
         let name = run.key.name();
-        let (left, failure) = match self.kinds.get(&self.desk.caches).await {
+        let (left, failure) = match self.kinds.get(&self.ctx.caches).await {
             Ok(kinds) => {
                 let kinds: Vec<&Kind> = kinds.iter().filter(|kind| kind.namespaced).collect();
                 (self.empty(name, &kinds).await, None)
             }
             Err(error) => (Left::default(), Some(error)),
         };
-        let now = self.desk.now();
+        let now = self.ctx.now();
         if failure.is_none() && left.is_nothing() {
             return self.finish(namespace).await;
         }
@@ -92,7 +92,7 @@ impl Namespaces {
         if let Some(status) = status {
             let uid = json!({"op": "test", "path": "/metadata/uid", "value": namespace["metadata"]["uid"]});
             let ops = json!([uid, {"op": "add", "path": "/status", "value": status}]);
-            self.desk.patch(&self.api, &run.key, "status", Patch::Json(ops)).await?;
+            self.ctx.patch(&self.api, &run.key, "status", Patch::Json(ops)).await?;
         }
         match failure {
             Some(error) => Err(error),
@@ -112,7 +112,7 @@ impl Namespaces {
         }
         let others = kinds.iter().filter(|kind| !is_pods(kind));
         let deletes = others.map(|kind| async move { (&kind.api, self.empty_of(namespace, kind).await) });
-        for (api, found) in self.desk.together(deletes).await {
+        for (api, found) in self.ctx.in_parallel(deletes).await {
             left.add(api, found);
         }
         left
@@ -134,7 +134,7 @@ impl Namespaces {
         if kind.in_bulk {
             let path = requests::path(&kind.api, Some(namespace), "");
             let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
-            return match requests::send(&self.desk.client, Method::DELETE, &path, Some(&options)).await {
+            return match requests::send(&self.ctx.client, Method::DELETE, &path, Some(&options)).await {
                 Err(error) if !is_absent(&error) => Err(error.into()),
                 Ok(_) | Err(_) => Ok(()),
             };
@@ -142,9 +142,9 @@ impl Namespaces {
         let deletes = there.items.iter().map(|item| async move {
             let options =
                 DeleteOptions { uid: &item.metadata.uid, propagation: Some("Background"), ..DeleteOptions::default() };
-            self.desk.delete(&kind.api, &ObjectKey::new(Some(namespace), &item.metadata.name), &options).await
+            self.ctx.delete(&kind.api, &ObjectKey::new(Some(namespace), &item.metadata.name), &options).await
         });
-        for deleted in self.desk.together(deletes).await {
+        for deleted in self.ctx.in_parallel(deletes).await {
             deleted?;
         }
         Ok(())
@@ -152,7 +152,7 @@ impl Namespaces {
 
     async fn list(&self, namespace: &str, kind: &Kind) -> Result<List> {
         let path = requests::path(&kind.api, Some(namespace), "");
-        match requests::metadata(&self.desk.client, &path).await {
+        match requests::metadata(&self.ctx.client, &path).await {
             Ok(text) => Ok(serde_json::from_str(&text)?),
             // The kind is gone, or does not let itself be listed: there is nothing to delete.
             Err(error) if is_absent(&error) => Ok(List::default()),
@@ -167,7 +167,7 @@ impl Namespaces {
         }
         let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
         let path = format!("{}/finalize", requests::path(&self.api, None, name));
-        match requests::send(&self.desk.client, Method::PUT, &path, Some(&namespace)).await {
+        match requests::send(&self.ctx.client, Method::PUT, &path, Some(&namespace)).await {
             Ok(_) => Ok(Action::Wait),
             Err(error) if is_absent(&error) => Ok(Action::Wait),
             Err(error) => Err(error.into()),

@@ -1,5 +1,5 @@
-//! One object in every namespace. In: namespaces, and the objects of that name. Out: the object where it is missing or
-//! different, as long as the namespace stays.
+//! Keeps one object in every namespace. In: namespaces, and the objects of that name. Out: the object is created where it is
+//! missing and repaired where it differs, unless the namespace is being deleted.
 
 use std::sync::Arc;
 
@@ -9,52 +9,52 @@ use konverge_runtime::{Action, Cache, Patch, Result, Run, Target, Trigger, Write
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 
-use crate::desk::Desk;
-use crate::plane::Task;
+use crate::context::ControllerContext;
+use crate::control_plane::Task;
 
-/// What is to be in every namespace.
-pub(crate) struct Resident {
+/// The object that every namespace has.
+pub(crate) struct DefaultObject {
     pub api: ApiResource,
     pub name: &'static str,
-    /// Fields beside metadata that it has to have: they are put back.
+    /// Fields beside `metadata`. A field that somebody changes is set back.
     pub content: Value,
-    /// Annotations it is created with.
+    /// Annotations at creation; they are not set back.
     pub annotations: Value,
 }
 
-/// Keeps it there.
-pub(crate) fn start(desk: &Desk, resident: Resident) -> Task {
-    let controller = desk.controller(Target::of::<core::Namespace>());
-    let target = Target::all(resident.api.clone()).fielded(format!("metadata.name={}", resident.name));
+/// Starts the controller that keeps `wanted` in every namespace.
+pub(crate) fn start(ctx: &ControllerContext, wanted: DefaultObject) -> Task {
+    let controller = ctx.controller(Target::of::<core::Namespace>());
+    let target = Target::all(wanted.api.clone()).fielded(format!("metadata.name={}", wanted.name));
     let namespace = |object: &konverge_runtime::Object| object.namespace().map(|name| ObjectKey::new(None, name));
-    let wakes = Trigger::mapped(resident.api.kind.as_str(), move |object| namespace(object).into_iter().collect());
-    let residents = controller.watch(target, wakes);
+    let wakes = Trigger::mapped(wanted.api.kind.as_str(), move |object| namespace(object).into_iter().collect());
+    let objects = controller.watch(target, wakes);
     let namespaces = controller.primary().clone();
-    let this = Arc::new(Residents { desk: desk.clone(), namespaces, residents, resident });
-    desk.work(controller, move |run| this.clone().reconcile(run))
+    let this = Arc::new(PerNamespace { ctx: ctx.clone(), namespaces, objects, wanted });
+    ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
-struct Residents {
-    desk: Desk,
+struct PerNamespace {
+    ctx: ControllerContext,
     namespaces: Cache,
-    residents: Cache,
-    resident: Resident,
+    objects: Cache,
+    wanted: DefaultObject,
 }
 
-impl Residents {
+impl PerNamespace {
     async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
-        let stays = self.namespaces.get(&run.key).is_some_and(|namespace| !namespace.is_terminating());
-        if !stays {
+        let is_active = self.namespaces.get(&run.key).is_some_and(|namespace| !namespace.is_terminating());
+        if !is_active {
             return Ok(Action::Wait);
         }
-        let Resident { api, name, content, annotations } = &self.resident;
+        let DefaultObject { api, name, content, annotations } = &self.wanted;
         let key = ObjectKey::new(Some(run.key.name()), name);
-        let Some(there) = self.residents.get(&key) else {
+        let Some(there) = self.objects.get(&key) else {
             let mut object = content.clone();
             object["apiVersion"] = api.api_version.clone().into();
             object["kind"] = api.kind.clone().into();
             object["metadata"] = json!({"name": name, "namespace": run.key.name(), "annotations": annotations});
-            return match self.desk.create(api, &object).await {
+            return match self.ctx.create(api, &object).await {
                 Ok(_) | Err(WriteError::Exists { .. }) => Ok(Action::Wait),
                 Err(error) if error.is_of_ending_namespace() => Ok(Action::Wait),
                 Err(error) => Err(error.into()),
@@ -69,7 +69,7 @@ impl Residents {
                 differs.iter().map(|(name, value)| json!({"op": "add", "path": format!("/{name}"), "value": value}));
             let still = json!({"op": "test", "path": "/metadata/uid", "value": there.uid()});
             let ops: Vec<Value> = std::iter::once(still).chain(ops).collect();
-            self.desk.patch(api, &key, "", Patch::Json(ops.into())).await?;
+            self.ctx.patch(api, &key, "", Patch::Json(ops.into())).await?;
         }
         Ok(Action::Wait)
     }

@@ -14,11 +14,11 @@ use kube::core::ApiResource;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::desk::Desk;
-use crate::guard::{Guard, Made};
+use crate::child_creator::{ChildCreator, Creation};
+use crate::context::ControllerContext;
 use crate::meta::{Condition, HasMeta, Meta, condition};
 use crate::requests::DeleteOptions;
-use crate::simulate::Affinity;
+use crate::simulator::Affinity;
 
 /// How many pods, or Services, are kept decoded: what controllers of a few thousand look at again and again.
 pub(crate) const KEPT: usize = 8192;
@@ -62,7 +62,7 @@ pub(crate) struct ContainerPort {
     pub protocol: Option<String>,
 }
 
-/// What a container asks for.
+/// The spec of a container.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Resources {
@@ -186,8 +186,8 @@ pub(crate) fn target() -> Target {
 /// Who creates pods for one owner.
 #[derive(Clone, Copy)]
 pub(crate) struct Maker<'a> {
-    pub desk: &'a Desk,
-    pub guard: &'a Guard,
+    pub ctx: &'a ControllerContext,
+    pub creator: &'a ChildCreator,
     pub owner: &'a Meta,
     pub selector: &'a LabelSelector,
     pub subject: &'a Arc<Subject>,
@@ -204,15 +204,15 @@ pub(crate) enum Created {
 impl Maker<'_> {
     /// Creates a pod for the owner, which tells of it. That owner or namespace are going is fine: nothing is needed then.
     pub async fn create(&self, pod: &Value) -> Result<Created> {
-        match self.guard.create(self.owner, self.selector, &api(), pod).await {
-            Ok(Made::Yes(pod)) => {
+        match self.creator.create(self.owner, self.selector, &api(), pod).await {
+            Ok(Creation::Created(pod)) => {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                self.desk.event(self.subject, "SuccessfulCreate", format!("Created pod: {name}"));
+                self.ctx.event(self.subject, "SuccessfulCreate", format!("Created pod: {name}"));
                 Ok(Created::Yes)
             }
-            Ok(Made::NotNeeded) => Ok(Created::NoNeed),
+            Ok(Creation::NotNeeded) => Ok(Created::NoNeed),
             Err(error) => {
-                self.desk.warning(self.subject, "FailedCreate", format!("Error creating: {error}"));
+                self.ctx.warning(self.subject, "FailedCreate", format!("Error creating: {error}"));
                 Err(error)
             }
         }
@@ -220,15 +220,15 @@ impl Maker<'_> {
 }
 
 /// Deletes a pod for its owner, which tells of it.
-pub(crate) async fn delete(desk: &Desk, pod: &Meta, subject: &Arc<Subject>) -> Result<()> {
+pub(crate) async fn delete(ctx: &ControllerContext, pod: &Meta, subject: &Arc<Subject>) -> Result<()> {
     let options = DeleteOptions { uid: &pod.uid, ..DeleteOptions::default() };
-    match desk.delete(&api(), &pod.key(), &options).await {
+    match ctx.delete(&api(), &pod.key(), &options).await {
         Ok(_) => {
-            desk.event(subject, "SuccessfulDelete", format!("Deleted pod: {}", pod.name));
+            ctx.event(subject, "SuccessfulDelete", format!("Deleted pod: {}", pod.name));
             Ok(())
         }
         Err(error) => {
-            desk.warning(subject, "FailedDelete", format!("Error deleting: {error}"));
+            ctx.warning(subject, "FailedDelete", format!("Error deleting: {error}"));
             Err(error)
         }
     }
@@ -246,10 +246,10 @@ pub(crate) fn next_available(pods: &[Arc<Pod>], min_ready_seconds: i32, now: Tim
 pub(crate) struct Pods(CacheOf<Pod>);
 
 impl Pods {
-    /// The pods a desk sees; watched from now on.
-    pub fn new(desk: &Desk) -> Self {
-        let cache = desk.cache(target());
-        crate::adopt::index(&cache);
+    /// The pods a context sees; watched from now on.
+    pub fn new(ctx: &ControllerContext) -> Self {
+        let cache = ctx.cache(target());
+        crate::controller_ref::index_orphans(&cache);
         Self(CacheOf::keeping(cache, KEPT))
     }
 

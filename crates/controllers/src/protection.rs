@@ -1,6 +1,5 @@
-//! Claims and volumes that are in use stay until they are not. In: PersistentVolumeClaims and the pods that use them,
-//! PersistentVolumes and whether they are bound. Out: a finalizer, put there while they live and taken away when nobody
-//! needs them any more.
+//! Protection of storage that is in use. In: PersistentVolumeClaims and the pods that use them, PersistentVolumes and whether
+//! they are bound. Out: a finalizer on each of them, which is removed once the object is being deleted and nobody uses it.
 
 use std::sync::Arc;
 
@@ -11,63 +10,63 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::claims;
-use crate::desk::Desk;
+use crate::context::ControllerContext;
+use crate::control_plane::{Manager, Task};
 use crate::meta::Meta;
-use crate::plane::{Plane, Task};
 use crate::pods::{self, Pods};
 use crate::volumes;
 
-/// As kube-controller-manager calls them.
+/// The name in kube-controller-manager.
 pub(crate) const CLAIMS: &str = "persistentvolumeclaim-protection-controller";
 pub(crate) const VOLUMES: &str = "persistentvolume-protection-controller";
 
-/// What keeps a claim.
+/// The finalizer of claims.
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
-/// What keeps a volume.
+/// The finalizer of volumes.
 pub(crate) const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 
-/// Starts the controller that keeps claims for the pods that use them.
-pub(crate) fn start_claims(plane: &Plane) -> Task {
-    let desk = plane.desk(CLAIMS);
-    let controller = desk.controller(claims::target());
-    let pods = Pods::new(&desk);
+/// Starts the controller that protects claims from deletion while pods use them.
+pub(crate) fn start_claims(manager: &Manager) -> Task {
+    let ctx = manager.context(CLAIMS);
+    let controller = ctx.controller(claims::target());
+    let pods = Pods::new(&ctx);
     claims::index(pods.cache());
     controller.watch(pods::target(), Trigger::mapped("Pod", claims::used_by));
-    // A pod without a node never gets one with a claim that goes.
-    let is_used = move |claim: &Guarded, key: &ObjectKey| {
+    // A pod without a node does not count: the scheduler never places a pod whose claim is being deleted.
+    let is_used = move |claim: &Protected, key: &ObjectKey| {
         let users = pods.decoded(&claims::users(pods.cache(), key));
         claim.metadata.is_terminating() && users.iter().any(|pod| !pod.spec.node_name.is_empty())
     };
-    let guard = Guard {
+    let this = Protection {
         objects: CacheOf::new(controller.primary().clone()),
         api: claims::api(),
         finalizer: CLAIM_FINALIZER,
         is_used: Box::new(is_used),
-        desk: desk.clone(),
+        ctx: ctx.clone(),
     };
-    let guard = Arc::new(guard);
-    desk.work(controller, move |run| guard.clone().reconcile(run))
+    let this = Arc::new(this);
+    ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
-/// Starts the controller that keeps volumes for their claims.
-pub(crate) fn start_volumes(plane: &Plane) -> Task {
-    let desk = plane.desk(VOLUMES);
-    let controller = desk.controller(volumes::volume_target());
-    let guard = Guard {
+/// Starts the controller that protects volumes from deletion while they are bound.
+pub(crate) fn start_volumes(manager: &Manager) -> Task {
+    let ctx = manager.context(VOLUMES);
+    let controller = ctx.controller(volumes::volume_target());
+    let this = Protection {
         objects: CacheOf::new(controller.primary().clone()),
         api: volumes::volume_api(),
         finalizer: VOLUME_FINALIZER,
-        is_used: Box::new(|volume: &Guarded, _: &ObjectKey| volume.status.phase == "Bound"),
-        desk: desk.clone(),
+        is_used: Box::new(|volume: &Protected, _: &ObjectKey| volume.status.phase == "Bound"),
+        ctx: ctx.clone(),
     };
-    let guard = Arc::new(guard);
-    desk.work(controller, move |run| guard.clone().reconcile(run))
+    let this = Arc::new(this);
+    ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
 /// A claim or a volume.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-struct Guarded {
+struct Protected {
     metadata: Meta,
     status: Status,
 }
@@ -78,29 +77,29 @@ struct Status {
     phase: String,
 }
 
-/// Whether somebody needs an object.
-type IsUsed = Box<dyn Fn(&Guarded, &ObjectKey) -> bool + Send + Sync>;
+/// Whether an object is in use.
+type IsUsed = Box<dyn Fn(&Protected, &ObjectKey) -> bool + Send + Sync>;
 
-struct Guard {
-    desk: Desk,
-    objects: CacheOf<Guarded>,
+struct Protection {
+    ctx: ControllerContext,
+    objects: CacheOf<Protected>,
     api: ApiResource,
     finalizer: &'static str,
     is_used: IsUsed,
 }
 
-impl Guard {
+impl Protection {
     async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
         let Some(object) = self.objects.get(&run.key)? else { return Ok(Action::Wait) };
         let is_used = (self.is_used)(&object, &run.key);
         let Some(finalizers) = finalizers(&object.metadata, self.finalizer, is_used) else { return Ok(Action::Wait) };
         let patch = json!({"metadata": {"finalizers": finalizers}});
-        self.desk.merge(&self.api, &object.metadata, "", patch).await?;
+        self.ctx.merge_patch(&self.api, &object.metadata, "", patch).await?;
         Ok(Action::Wait)
     }
 }
 
-/// The finalizers that an object should have, if they are others than it has.
+/// The finalizers that an object should have; `None` if it has them.
 fn finalizers(object: &Meta, finalizer: &str, is_used: bool) -> Option<Vec<String>> {
     let has = object.finalizers.iter().any(|other| other == finalizer);
     let others = object.finalizers.iter().filter(|other| *other != finalizer).cloned();

@@ -1,5 +1,6 @@
 //! ReplicaSets: so many pods of one template. In: a ReplicaSet, its pods and those nobody manages. Out: pods created and
-//! deleted, adopted and released, and a status that counts them. `plan` decides; here is only who asks and who acts.
+//! deleted, adopted and released, and a status that counts them. `plan` decides; this file reads
+//! caches and sends writes.
 
 mod plan;
 mod ranking;
@@ -11,11 +12,11 @@ use konverge_core::LabelSelector;
 use konverge_runtime::{Action, CacheOf, Controller, Error, Result, Run, Subject, Target};
 use kube::core::ApiResource;
 
-use crate::adopt;
-use crate::desk::Desk;
-use crate::guard::Guard;
+use crate::child_creator::ChildCreator;
+use crate::context::ControllerContext;
+use crate::control_plane::{Manager, Task};
+use crate::controller_ref;
 use crate::meta::HasMeta;
-use crate::plane::{Plane, Task};
 use crate::pods::{self, Created, Maker, Pod, Pods};
 use crate::template;
 
@@ -23,7 +24,7 @@ use plan::{Failure, Step};
 pub(crate) use plan::{ReplicaSet, ReplicaSetStatus, is_zero};
 pub(crate) use ranking::{Ranked, first_to_go};
 
-/// As kube-controller-manager calls it.
+/// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "replicaset-controller";
 
 /// The kind.
@@ -32,28 +33,28 @@ pub(crate) fn api() -> ApiResource {
 }
 
 /// Starts the controller.
-pub(crate) fn start(plane: &Plane) -> Task {
-    let desk = plane.desk(NAME);
-    let controller = desk.controller(Target::of::<apps::ReplicaSet>());
-    let pods = Pods::new(&desk);
-    controller.watch(pods::target(), adopt::managed("Pod", "apps", "ReplicaSet"));
+pub(crate) fn start(manager: &Manager) -> Task {
+    let ctx = manager.context(NAME);
+    let controller = ctx.controller(Target::of::<apps::ReplicaSet>());
+    let pods = Pods::new(&ctx);
+    controller.watch(pods::target(), controller_ref::trigger("Pod", "apps", "ReplicaSet"));
     let sets = CacheOf::new(controller.primary().clone());
     let api = api();
     let this = Arc::new(ReplicaSets {
-        desk: desk.clone(),
-        guard: Guard::new(&desk, api.clone(), controller.primary().clone()),
+        ctx: ctx.clone(),
+        creator: ChildCreator::new(&ctx, api.clone(), controller.primary().clone()),
         sets,
         pods,
         api,
         pods_api: pods::api(),
         controller: controller.clone(),
     });
-    desk.work(controller, move |run| this.clone().reconcile(run))
+    ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
 struct ReplicaSets {
-    desk: Desk,
-    guard: Guard,
+    ctx: ControllerContext,
+    creator: ChildCreator,
     sets: CacheOf<ReplicaSet>,
     pods: Pods,
     api: ApiResource,
@@ -63,8 +64,8 @@ struct ReplicaSets {
 
 impl ReplicaSets {
     async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
-        if let Some(namespace) = adopt::strays_of(&run.key) {
-            self.offer_strays(namespace);
+        if let Some(namespace) = controller_ref::orphans_namespace(&run.key) {
+            self.offer_orphans(namespace);
             return Ok(Action::Wait);
         }
         let Some(set) = self.sets.get(&run.key)? else { return Ok(Action::Wait) };
@@ -73,7 +74,7 @@ impl ReplicaSets {
 
         let failure = match set.metadata.is_terminating() {
             true => self.claimed(&set, &selector).await.map(|_| None)?,
-            false => match self.guard.check(&set.metadata, &selector, &set.spec.template, &subject) {
+            false => match self.creator.check(&set.metadata, &selector, &set.spec.template, &subject) {
                 Ok(()) => {
                     let mine = self.claimed(&set, &selector).await?;
                     self.manage(&set, &selector, &mine, &subject).await.err()
@@ -81,23 +82,23 @@ impl ReplicaSets {
                 Err(error) => Some(Failure { reason: "FailedCreate", error }),
             },
         };
-        // What was just created and deleted counts: the cache knows.
-        let mine = adopt::claim(&set.metadata, &selector, self.pods.managed_by(&set.metadata.uid)).mine;
-        let now = self.desk.now();
+        // The cache already knows what was just created and deleted.
+        let mine = controller_ref::sort(&set.metadata, &selector, self.pods.managed_by(&set.metadata.uid)).owned;
+        let now = self.ctx.now();
         let status = plan::status(&set, &mine, failure.as_ref(), now);
-        self.desk.write_status(&self.api, &set.metadata, &set.status, &status).await?;
+        self.ctx.write_status(&self.api, &set.metadata, &set.status, &status).await?;
         match failure {
             Some(failure) => Err(failure.error),
-            None => Ok(plan::next_look(&set, &mine, now).map_or(Action::Wait, Action::Requeue)),
+            None => Ok(plan::requeue_after(&set, &mine, now).map_or(Action::Wait, Action::Requeue)),
         }
     }
 
-    /// The pods of a ReplicaSet, after it took those nobody had and let those go that it no longer selects.
+    /// The pods of a ReplicaSet, after it has adopted matching orphans and released those that do not match any more.
     async fn claimed(&self, set: &ReplicaSet, selector: &LabelSelector) -> Result<Vec<Arc<Pod>>> {
-        let candidates = self.pods.decoded(&adopt::candidates(self.pods.cache(), &set.metadata));
+        let candidates = self.pods.decoded(&controller_ref::candidates(self.pods.cache(), &set.metadata));
         let candidates: Vec<Arc<Pod>> = candidates.into_iter().filter(|pod| pod.is_active()).collect();
-        let claim = adopt::claim(&set.metadata, selector, candidates);
-        adopt::take(&self.desk, &self.api, &set.metadata, &self.pods_api, claim).await
+        let sorted = controller_ref::sort(&set.metadata, selector, candidates);
+        controller_ref::claim(&self.ctx, &self.api, &set.metadata, &self.pods_api, sorted).await
     }
 
     /// Creates what is missing, or deletes what is too much.
@@ -109,7 +110,7 @@ impl ReplicaSets {
         subject: &Arc<Subject>,
     ) -> Result<(), Failure> {
         let on_nodes = |node: &str| self.related_on(set, node);
-        match plan::step(set, mine, on_nodes, self.desk.now()) {
+        match plan::step(set, mine, on_nodes, self.ctx.now()) {
             Step::Rest => Ok(()),
             Step::Create(many) => {
                 let created = self.create(set, selector, many, subject).await;
@@ -132,7 +133,7 @@ impl ReplicaSets {
         pods.filter(|pod| pod.spec.node_name == node && pod.is_active() && pod.is_ready()).count()
     }
 
-    /// Creates pods: the first alone, because what refuses one refuses all, then the rest at once.
+    /// Creates pods: the first alone, because a quota that refuses one refuses all, then the rest in parallel.
     async fn create(
         &self,
         set: &ReplicaSet,
@@ -140,38 +141,38 @@ impl ReplicaSets {
         many: usize,
         subject: &Arc<Subject>,
     ) -> Result<()> {
-        if set.status.observed_generation > 0 && !self.guard.is_wanted(&set.metadata).await? {
+        if set.status.observed_generation > 0 && !self.creator.owner_exists(&set.metadata).await? {
             return Ok(());
         }
-        let maker = Maker { desk: &self.desk, guard: &self.guard, owner: &set.metadata, selector, subject };
+        let maker = Maker { ctx: &self.ctx, creator: &self.creator, owner: &set.metadata, selector, subject };
         let reference = set.metadata.as_controller(&self.api);
         let one = || {
-            let pod = template::pod(&set.spec.template, &set.metadata, &reference, self.desk.random());
+            let pod = template::pod(&set.spec.template, &set.metadata, &reference, self.ctx.random());
             async move { maker.create(&pod).await }
         };
         if one().await? == Created::NoNeed {
             return Ok(());
         }
         let rest: Vec<_> = (1..many).map(|_| one()).collect();
-        self.desk.together(rest).await.into_iter().try_for_each(|created| created.map(drop))
+        self.ctx.in_parallel(rest).await.into_iter().try_for_each(|created| created.map(drop))
     }
 
     async fn delete(&self, pods: &[Arc<Pod>], subject: &Arc<Subject>) -> Result<(), Failure> {
         let deletes = pods.iter().map(|pod| async move {
-            let deleted = pods::delete(&self.desk, &pod.metadata, subject).await;
+            let deleted = pods::delete(&self.ctx, &pod.metadata, subject).await;
             deleted.map_err(|error| Failure { reason: "FailedDelete", error })
         });
-        self.desk.together(deletes).await.into_iter().collect()
+        self.ctx.in_parallel(deletes).await.into_iter().collect()
     }
 
-    /// Wakes the ReplicaSets that may want pods which nobody manages.
-    fn offer_strays(&self, namespace: &str) {
-        let strays = self.pods.decoded(&adopt::unmanaged(self.pods.cache(), namespace));
-        if strays.is_empty() {
+    /// Wakes the ReplicaSets whose selector matches orphaned pods.
+    fn offer_orphans(&self, namespace: &str) {
+        let orphans = self.pods.decoded(&controller_ref::orphans(self.pods.cache(), namespace));
+        if orphans.is_empty() {
             return;
         }
         for set in self.sets.list(Some(namespace), &LabelSelector::default()).into_iter().flatten() {
-            adopt::offer(&self.controller, &set.metadata, &set.spec.selector, "Pod", &strays);
+            controller_ref::offer(&self.controller, &set.metadata, &set.spec.selector, "Pod", &orphans);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Requests that the engine's writer does not make: a delete that says how, and others that name their own path. In: what
-//! to send. Out: what was answered, as text. Never tells a cache: the desk does.
+//! Requests that the engine's writer does not offer: deletes with all options, and requests to a given path. In: what to
+//! send. Out: the answer as text. Never updates a cache: the context does.
 
 use http::{Method, Request};
 use konverge_core::ObjectKey;
@@ -8,28 +8,28 @@ use kube::Client;
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 
-/// How to delete.
+/// The options of a delete, as in the API.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeleteOptions<'a> {
-    /// Just this object, not another one of its name.
+    /// Delete only the object with this uid, not another one of the same name.
     pub uid: &'a str,
-    /// Only in this version; in any, if nothing is said here.
+    /// Delete only this resource version; any version if `None`.
     pub resource_version: Option<&'a str>,
-    /// How many seconds it may take to end; what its kind says, if nothing is said here.
+    /// The grace period in seconds; the default of the kind if `None`.
     pub grace: Option<u32>,
-    /// `Background`, `Foreground` or `Orphan`; what its kind says, if nothing is said here.
+    /// `Background`, `Foreground` or `Orphan`; the default of the kind if `None`.
     pub propagation: Option<&'static str>,
 }
 
-/// What became of a delete.
+/// The outcome of a delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Gone {
-    /// It is gone.
+pub(crate) enum Deleted {
+    /// The object is gone.
     Now,
-    /// It is on its way; this is how it looks now.
-    Later(String),
-    /// It was gone, or another object has its name.
-    Absent,
+    /// The object waits for finalizers or its grace period; this is its JSON now.
+    Terminating(String),
+    /// The object did not exist, or another object has its name.
+    NotFound,
 }
 
 /// The path of an object, or of the collection if there is no name.
@@ -54,7 +54,7 @@ pub(crate) async fn delete(
     api: &ApiResource,
     key: &ObjectKey,
     options: &DeleteOptions<'_>,
-) -> Result<Gone> {
+) -> Result<Deleted> {
     let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": options.uid}});
     if let Some(resource_version) = options.resource_version {
         body["preconditions"]["resourceVersion"] = resource_version.into();
@@ -66,23 +66,25 @@ pub(crate) async fn delete(
         body["propagationPolicy"] = propagation.into();
     }
     match send(client, Method::DELETE, &path(api, key.namespace(), key.name()), Some(&body)).await {
-        // What goes at once is answered with a Status, or with the object as it last was.
-        Ok(text) if stays(&text) => Ok(Gone::Later(text)),
-        Ok(_) => Ok(Gone::Now),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Gone::Absent),
-        Err(kube::Error::Api(status)) if status.code == 409 && is_another(&status.message) => Ok(Gone::Absent),
+        // If the object is gone at once, the answer is a Status or the last state of the object.
+        Ok(text) if is_terminating(&text) => Ok(Deleted::Terminating(text)),
+        Ok(_) => Ok(Deleted::Now),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Deleted::NotFound),
+        Err(kube::Error::Api(status)) if status.code == 409 && is_uid_mismatch(&status.message) => {
+            Ok(Deleted::NotFound)
+        }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Reads the metadata of what is under a path.
+/// Reads the metadata of the object or the collection at a path.
 pub(crate) async fn metadata(client: &Client, path: &str) -> Result<String, kube::Error> {
     let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
     let request = Request::builder().uri(path).header(http::header::ACCEPT, accept);
     client.request_text(request.body(Vec::new()).map_err(kube::Error::HttpError)?).await
 }
 
-/// Sends one request and answers with the text of the answer.
+/// Sends one request and returns the body of the answer as text.
 pub(crate) async fn send(
     client: &Client,
     method: Method,
@@ -95,13 +97,13 @@ pub(crate) async fn send(
     client.request_text(request).await
 }
 
-/// Whether a conflict says that another object has the name: servers have two ways to say so.
-fn is_another(message: &str) -> bool {
+/// Whether a conflict means that another object has the name. Servers use two different messages for it.
+fn is_uid_mismatch(message: &str) -> bool {
     message.contains("UID in precondition") || message.contains("UID in the precondition")
 }
 
-/// Whether an answer to a delete shows an object that is still there: it has finalizers left, or time.
-fn stays(answer: &str) -> bool {
+/// Whether the answer to a delete shows an object that still exists: it has finalizers, or its grace period runs.
+fn is_terminating(answer: &str) -> bool {
     let Ok(answer) = serde_json::from_str::<Value>(answer) else { return false };
     let metadata = &answer["metadata"];
     let held = metadata["finalizers"].as_array().is_some_and(|held| !held.is_empty());
@@ -114,8 +116,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_held_stays() {
-        let check = |answer: Value, expect: bool| assert_eq!(stays(&answer.to_string()), expect, "{answer}");
+    fn objects_with_finalizers_or_a_grace_period_are_terminating() {
+        let check = |answer: Value, expect: bool| assert_eq!(is_terminating(&answer.to_string()), expect, "{answer}");
         let when = "2026-01-01T00:00:00Z";
         check(json!({"kind": "Status", "metadata": {}}), false);
         check(json!({"kind": "Pod", "metadata": {"name": "p"}}), false);

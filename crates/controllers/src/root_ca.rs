@@ -5,10 +5,10 @@ use k8s_openapi::api::core::v1 as core;
 use kube::core::ApiResource;
 use serde_json::json;
 
-use crate::per_namespace::{self, Resident};
-use crate::plane::{Plane, Task};
+use crate::control_plane::{Manager, Task};
+use crate::per_namespace::{self, DefaultObject};
 
-/// As kube-controller-manager calls it.
+/// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "root-ca-certificate-publisher-controller";
 
 /// What the ConfigMap is for, in the words of Kubernetes.
@@ -17,16 +17,16 @@ const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the k
                            guaranteed across distributions of Kubernetes clusters.";
 
 /// Starts the controller.
-pub(crate) fn start(plane: &Plane) -> Task {
-    let Some(pem) = &plane.options.root_ca else {
-        let mut stop = plane.stop.clone();
+pub(crate) fn start(manager: &Manager) -> Task {
+    let Some(pem) = &manager.options.root_ca else {
+        let mut stop = manager.stop.clone();
         return Box::pin(async move { drop(stop.wait_for(|stop| *stop).await) });
     };
-    let resident = Resident {
+    let resident = DefaultObject {
         api: ApiResource::erase::<core::ConfigMap>(&()),
         name: "kube-root-ca.crt",
         content: json!({"data": {"ca.crt": pem}}),
         annotations: json!({"kubernetes.io/description": DESCRIPTION}),
     };
-    per_namespace::start(&plane.desk(NAME), resident)
+    per_namespace::start(&manager.context(NAME), resident)
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::desk::Desk;
+use crate::context::ControllerContext;
 use crate::meta::Meta;
 use crate::requests;
 
@@ -50,7 +50,7 @@ pub(crate) struct ScaleStatus {
 
 /// Reads and writes scales.
 pub(crate) struct Scales {
-    desk: Desk,
+    ctx: ControllerContext,
     /// The kinds that were asked for.
     kinds: Mutex<HashMap<(String, String), ApiResource>>,
 }
@@ -63,16 +63,16 @@ impl Scale {
 }
 
 impl Scales {
-    /// Those a desk sees.
-    pub fn new(desk: Desk) -> Self {
-        Self { desk, kinds: Mutex::default() }
+    /// Those a context sees.
+    pub fn new(ctx: ControllerContext) -> Self {
+        Self { ctx, kinds: Mutex::default() }
     }
 
     /// The scale of an object. That there is no such object, kind or scale is an error with the server's words.
     pub async fn get(&self, namespace: &str, target: &ScaleTarget) -> Result<Scale> {
         let api = self.api(target).await?;
         let path = format!("{}/scale", requests::path(&api, Some(namespace), &target.name));
-        let answer = requests::send(&self.desk.client, Method::GET, &path, None).await?;
+        let answer = requests::send(&self.ctx.client, Method::GET, &path, None).await?;
         Ok(serde_json::from_str(&answer)?)
     }
 
@@ -85,7 +85,7 @@ impl Scales {
         ]);
         // Zero is left out of what the server shows.
         let patch = if scale.spec.replicas == 0 { json!([patch[1]]) } else { patch };
-        self.desk.writer.patch(&api, &scale.metadata.key(), "scale", Patch::Json(patch)).await?;
+        self.ctx.writer.patch(&api, &scale.metadata.key(), "scale", Patch::Json(patch)).await?;
         Ok(())
     }
 
@@ -96,7 +96,7 @@ impl Scales {
         }
         let (group, version) = target.api_version.split_once('/').unwrap_or(("", &target.api_version));
         let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-        let list: Value = serde_json::from_str(&requests::send(&self.desk.client, Method::GET, &path, None).await?)?;
+        let list: Value = serde_json::from_str(&requests::send(&self.ctx.client, Method::GET, &path, None).await?)?;
         let plural = plural_of(&list, &target.kind).ok_or_else(|| {
             Error::new(format!("no matches for kind {:?} in version {:?}", target.kind, target.api_version))
         })?;

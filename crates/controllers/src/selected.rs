@@ -6,18 +6,18 @@ use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{CacheOf, Cause, Controller, Object, Trigger, What};
 use serde::de::DeserializeOwned;
 
-use crate::meta::{HasMeta, Texts};
+use crate::meta::{HasMeta, StringMap};
 
 /// A changed object of a kind wakes the key of its labels.
 pub(crate) fn by_labels(kind: &str) -> Trigger {
     Trigger::mapped(kind, |object: &Object| {
-        let labels: Texts = object.labels().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
+        let labels: StringMap = object.labels().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
         key(object.namespace(), &labels).into_iter().collect()
     })
 }
 
 /// The labels a key stands for, if it stands for labels.
-pub(crate) fn labels_of(key: &ObjectKey) -> Option<Texts> {
+pub(crate) fn labels_of(key: &ObjectKey) -> Option<StringMap> {
     key.name().starts_with('{').then(|| serde_json::from_str(key.name()).ok()).flatten()
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn wake<T: HasMeta + DeserializeOwned + Send + Sync + 'static>(
 
 /// The key of labels. No object has it: names do not begin like this. What has no labels is selected by nobody in
 /// particular, but may be by who selects everything.
-fn key(namespace: Option<&str>, labels: &Texts) -> Option<ObjectKey> {
+fn key(namespace: Option<&str>, labels: &StringMap) -> Option<ObjectKey> {
     let name = serde_json::to_string(labels).ok()?;
     Some(ObjectKey::new(namespace, &name))
 }
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn labels_are_keys_and_come_back() {
         let check = |labels: &[(&str, &str)]| {
-            let labels: Texts = labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+            let labels: StringMap = labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
             let key = key(Some("a"), &labels).unwrap();
             assert_eq!((key.namespace(), labels_of(&key)), (Some("a"), Some(labels)));
         };

@@ -8,7 +8,7 @@ use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::meta::{HasMeta, Meta, Texts};
+use crate::meta::{HasMeta, Meta, StringMap};
 use crate::pods::Pod;
 
 /// The label of endpoints whose Service has no address of its own.
@@ -22,13 +22,13 @@ pub(crate) struct Service {
     pub spec: ServiceSpec,
 }
 
-/// What a Service asks for.
+/// The spec of a Service.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ServiceSpec {
     #[serde(rename = "type")]
     pub type_: String,
-    pub selector: Texts,
+    pub selector: StringMap,
     pub ports: Vec<ServicePort>,
     #[serde(rename = "clusterIP")]
     pub cluster_ip: String,
@@ -87,7 +87,7 @@ impl Service {
     }
 
     /// Whether it selects what has these labels.
-    pub fn selects(&self, labels: &Texts) -> bool {
+    pub fn selects(&self, labels: &StringMap) -> bool {
         !self.spec.selector.is_empty() && self.spec.selector.iter().all(|(name, value)| labels.get(name) == Some(value))
     }
 
@@ -138,7 +138,7 @@ impl Service {
     }
 
     /// The labels of its endpoints: its own and those that say whose they are.
-    pub fn endpoint_labels(&self, more: &[(&str, &str)]) -> Texts {
+    pub fn endpoint_labels(&self, more: &[(&str, &str)]) -> StringMap {
         let mut labels = self.metadata.labels.clone();
         labels.remove(HEADLESS);
         if self.is_headless() {

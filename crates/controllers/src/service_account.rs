@@ -4,17 +4,17 @@ use k8s_openapi::api::core::v1 as core;
 use kube::core::ApiResource;
 use serde_json::json;
 
-use crate::per_namespace::{self, Resident};
-use crate::plane::{Plane, Task};
+use crate::control_plane::{Manager, Task};
+use crate::per_namespace::{self, DefaultObject};
 
-/// As kube-controller-manager calls it.
+/// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "serviceaccount-controller";
 
 /// Starts the controller.
-pub(crate) fn start(plane: &Plane) -> Task {
+pub(crate) fn start(manager: &Manager) -> Task {
     let api = ApiResource::erase::<core::ServiceAccount>(&());
     per_namespace::start(
-        &plane.desk(NAME),
-        Resident { api, name: "default", content: json!({}), annotations: json!({}) },
+        &manager.context(NAME),
+        DefaultObject { api, name: "default", content: json!({}), annotations: json!({}) },
     )
 }

@@ -1,5 +1,6 @@
 //! StatefulSets: pods with a name and claims of their own. In: a StatefulSet, its pods, claims and revisions. Out: pods and
-//! claims created and deleted, and a status that counts them. `plan` decides; here is only who asks and who acts.
+//! claims created and deleted, and a status that counts them. `plan` decides; this file reads
+//! caches and sends writes.
 
 mod identity;
 mod kind;
@@ -15,56 +16,56 @@ use konverge_runtime::{
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 
-use crate::adopt;
+use crate::child_creator::{ChildCreator, Creation};
 use crate::claims::{self, Claim};
-use crate::desk::Desk;
-use crate::guard::{Guard, Made};
-use crate::history::{self, History, Revision};
+use crate::context::ControllerContext;
+use crate::control_plane::{Manager, Task};
+use crate::controller_ref;
 use crate::meta::pointer_step;
-use crate::plane::{Plane, Task};
 use crate::pods::{self, Pod, Pods};
 use crate::requests::DeleteOptions;
+use crate::revision_history::{self, Revision, RevisionHistory};
 
 use identity::POD_NAME;
 use kind::StatefulSet;
 use plan::{Act, Of, Seen};
 
-/// As kube-controller-manager calls it.
+/// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "statefulset-controller";
 
 /// The label of a revision with its hash.
 const REVISION_HASH: &str = "controller.kubernetes.io/hash";
 
 /// Starts the controller.
-pub(crate) fn start(plane: &Plane) -> Task {
-    let desk = plane.desk(NAME);
-    let controller = desk.controller(Target::of::<apps::StatefulSet>());
-    let pods = Pods::new(&desk);
-    controller.watch(pods::target(), adopt::managed("Pod", "apps", "StatefulSet"));
+pub(crate) fn start(manager: &Manager) -> Task {
+    let ctx = manager.context(NAME);
+    let controller = ctx.controller(Target::of::<apps::StatefulSet>());
+    let pods = Pods::new(&ctx);
+    controller.watch(pods::target(), controller_ref::trigger("Pod", "apps", "StatefulSet"));
     // Claims are read when a pod needs them; what becomes of them shows in the pods.
     let claims = controller.watch(claims::target(), Trigger::mapped("PersistentVolumeClaim", |_| Vec::new()));
     let this = Arc::new(StatefulSets {
-        guard: Guard::new(&desk, ApiResource::erase::<apps::StatefulSet>(&()), controller.primary().clone()),
+        creator: ChildCreator::new(&ctx, ApiResource::erase::<apps::StatefulSet>(&()), controller.primary().clone()),
         sets: CacheOf::new(controller.primary().clone()),
         pods,
         claims: CacheOf::new(claims),
-        history: History::new::<apps::StatefulSet>(&desk, &controller, REVISION_HASH),
+        history: RevisionHistory::new::<apps::StatefulSet>(&ctx, &controller, REVISION_HASH),
         api: ApiResource::erase::<apps::StatefulSet>(&()),
         pods_api: pods::api(),
         claims_api: claims::api(),
         controller: controller.clone(),
-        desk: desk.clone(),
+        ctx: ctx.clone(),
     });
-    desk.work(controller, move |run| this.clone().reconcile(run))
+    ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
 struct StatefulSets {
-    desk: Desk,
-    guard: Guard,
+    ctx: ControllerContext,
+    creator: ChildCreator,
     sets: CacheOf<StatefulSet>,
     pods: Pods,
     claims: CacheOf<Claim>,
-    history: History,
+    history: RevisionHistory,
     api: ApiResource,
     pods_api: ApiResource,
     claims_api: ApiResource,
@@ -83,18 +84,18 @@ struct Case<'a> {
 
 impl StatefulSets {
     async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
-        if let Some(namespace) = adopt::strays_of(&run.key) {
-            self.offer_strays(namespace);
+        if let Some(namespace) = controller_ref::orphans_namespace(&run.key) {
+            self.offer_orphans(namespace);
             return Ok(Action::Wait);
         }
         let Some(set) = self.sets.get(&run.key)? else { return Ok(Action::Wait) };
-        // What goes takes its pods with it, or leaves them to others.
+        // A set that is being deleted is left alone: the garbage collector deletes or orphans its pods.
         if set.metadata.is_terminating() {
             return Ok(Action::Wait);
         }
         let selector = LabelSelector::from_object(&set.spec.selector).map_err(Error::permanent)?;
         let subject = Arc::new(set.metadata.subject(&self.api));
-        self.guard.check(&set.metadata, &selector, &set.spec.template, &subject)?;
+        self.creator.check(&set.metadata, &selector, &set.spec.template, &subject)?;
         let mut revisions = self.history.of(&set.metadata, &selector).await?;
         let pods = self.claimed(&set, &selector).await?;
         let collisions = set.status.collision_count;
@@ -113,21 +114,21 @@ impl StatefulSets {
         };
         let plan = self.seen(&case, &pods, plan::plan);
         let creates = plan.tasks.iter().flat_map(|task| &task.acts).any(|act| matches!(act, Act::Create { .. }));
-        if creates && set.status.observed_generation > 0 && !self.guard.is_wanted(&set.metadata).await? {
+        if creates && set.status.observed_generation > 0 && !self.creator.owner_exists(&set.metadata).await? {
             return Ok(Action::Wait);
         }
-        let done = self.desk.together(plan.tasks.iter().map(|task| self.carry_out(&case, task))).await;
+        let done = self.ctx.in_parallel(plan.tasks.iter().map(|task| self.carry_out(&case, task))).await;
         let done: Result<Vec<()>> = done.into_iter().collect();
-        // What was just created and deleted counts: the cache knows.
-        let pods = adopt::claim(&set.metadata, &selector, self.pods.managed_by(&set.metadata.uid)).mine;
+        // The cache already knows what was just created and deleted.
+        let pods = controller_ref::sort(&set.metadata, &selector, self.pods.managed_by(&set.metadata.uid)).owned;
         let status = self.seen(&case, &pods, |seen| plan::status(seen, collisions));
-        self.desk.write_status(&self.api, &set.metadata, &set.status, &status).await?;
+        self.ctx.write_status(&self.api, &set.metadata, &set.status, &status).await?;
         done?;
         self.forget(&case, &revisions, &pods).await?;
         Ok(plan.again.map_or(Action::Wait, Action::Requeue))
     }
 
-    /// Looks at what there is.
+    /// Calls `look` with what the planner reads.
     fn seen<T>(&self, case: &Case<'_>, pods: &[Arc<Pod>], look: impl FnOnce(&Seen<'_>) -> T) -> T {
         let claim = |name: &str| {
             let key = ObjectKey::new(Some(&case.set.metadata.namespace), name);
@@ -141,7 +142,7 @@ impl StatefulSets {
             claim: &claim,
             reference: &case.reference,
             pod_reference: &|pod| pod.metadata.as_controller(&self.pods_api),
-            now: self.desk.now(),
+            now: self.ctx.now(),
         })
     }
 
@@ -160,28 +161,28 @@ impl StatefulSets {
                 let revision = if *revision == Of::Current { case.current } else { case.update };
                 let name = &revision.metadata.name;
                 let object = identity::pod(case.set, &revision.template(), name, &case.reference, *ordinal);
-                match self.guard.create(&case.set.metadata, case.selector, &self.pods_api, &object).await {
+                match self.creator.create(&case.set.metadata, case.selector, &self.pods_api, &object).await {
                     // Another one has the name, and may be about to go: it is tried again.
                     Err(error) if matches!(error.find(), Some(WriteError::Exists { .. })) => Err(error),
-                    Ok(Made::NotNeeded) => Ok(()),
+                    Ok(Creation::NotNeeded) => Ok(()),
                     created => self.tell(case, "Create", pod, created),
                 }
             }
             Act::Delete(gone) => {
                 let options = DeleteOptions { uid: &gone.metadata.uid, ..DeleteOptions::default() };
-                let deleted = self.desk.delete(&self.pods_api, &gone.metadata.key(), &options).await;
+                let deleted = self.ctx.delete(&self.pods_api, &gone.metadata.key(), &options).await;
                 self.tell(case, "Delete", pod, deleted)
             }
             Act::Label(wrong) => {
                 let meta = &wrong.metadata;
                 let path = format!("/metadata/labels/{}", pointer_step(POD_NAME));
-                let patch = json!([meta.is_still_it(), {"op": "add", "path": path, "value": pod}]);
-                let patched = self.desk.patch(&self.pods_api, &meta.key(), "", Patch::Json(patch)).await;
+                let patch = json!([meta.uid_test(), {"op": "add", "path": path, "value": pod}]);
+                let patched = self.ctx.patch(&self.pods_api, &meta.key(), "", Patch::Json(patch)).await;
                 self.tell(case, "Update", pod, patched)
             }
             Act::Own { claim, patch } => {
                 let key = claim.metadata.key();
-                match self.desk.patch(&self.claims_api, &key, "", Patch::Json(patch.clone())).await {
+                match self.ctx.patch(&self.claims_api, &key, "", Patch::Json(patch.clone())).await {
                     Ok(_) | Err(WriteError::NotFound { missing: Missing::Object, .. }) => Ok(()),
                     Err(error) => self.tell(case, "Update", pod, Err::<(), _>(error)),
                 }
@@ -193,17 +194,17 @@ impl StatefulSets {
     async fn create_claim(&self, case: &Case<'_>, pod: &str, claim: &Value) -> Result<()> {
         let name = claim["metadata"]["name"].as_str().unwrap_or_default();
         let set = &case.set.metadata.name;
-        match self.desk.create(&self.claims_api, claim).await {
+        match self.ctx.create(&self.claims_api, claim).await {
             Ok(_) => {
                 let message = format!("Create Claim {name} Pod {pod} in StatefulSet {set} success");
-                self.desk.event(&case.subject, "SuccessfulCreate", message);
+                self.ctx.event(&case.subject, "SuccessfulCreate", message);
                 Ok(())
             }
             Err(error) if error.is_of_ending_namespace() => Ok(()),
             Err(error @ WriteError::Exists { .. }) => Err(error.into()),
             Err(error) => {
                 let message = format!("Create Claim {name} for Pod {pod} in StatefulSet {set} failed error: {error}");
-                self.desk.warning(&case.subject, "FailedCreate", message);
+                self.ctx.warning(&case.subject, "FailedCreate", message);
                 Err(error.into())
             }
         }
@@ -215,18 +216,18 @@ impl StatefulSets {
         match result.map_err(Into::into) {
             Ok(_) => {
                 let message = format!("{verb} Pod {pod} in StatefulSet {set} successful");
-                self.desk.event(&case.subject, &format!("Successful{verb}"), message);
+                self.ctx.event(&case.subject, &format!("Successful{verb}"), message);
                 Ok(())
             }
             Err(error) => {
                 let message = format!("{verb} Pod {pod} in StatefulSet {set} failed error: {error}");
-                self.desk.warning(&case.subject, &format!("Failed{verb}"), message);
+                self.ctx.warning(&case.subject, &format!("Failed{verb}"), message);
                 Err(error)
             }
         }
     }
 
-    /// Deletes revisions beyond the limit that no pod is of.
+    /// Deletes revisions beyond the history limit that no pod has.
     async fn forget(&self, case: &Case<'_>, revisions: &[Arc<Revision>], pods: &[Arc<Pod>]) -> Result<()> {
         let is_needed = |revision: &Revision| {
             let name = &revision.metadata.name;
@@ -234,29 +235,29 @@ impl StatefulSets {
                 || pods.iter().any(|pod| plan::revision(pod) == name)
         };
         let old = revisions.iter().filter(|revision| !is_needed(revision)).count();
-        let many = old.saturating_sub(history::limit(case.set.spec.revision_history_limit));
-        self.history.forget(&history::surplus(revisions, is_needed, many)).await
+        let many = old.saturating_sub(revision_history::limit(case.set.spec.revision_history_limit));
+        self.history.forget(&revision_history::surplus(revisions, is_needed, many)).await
     }
 
-    /// The pods of a StatefulSet, after it took those nobody had and let those go that it no longer selects.
+    /// The pods of a StatefulSet, after it has adopted matching orphans and released those that do not match any more.
     async fn claimed(&self, set: &StatefulSet, selector: &LabelSelector) -> Result<Vec<Arc<Pod>>> {
-        let mut candidates = self.pods.decoded(&adopt::candidates(self.pods.cache(), &set.metadata));
+        let mut candidates = self.pods.decoded(&controller_ref::candidates(self.pods.cache(), &set.metadata));
         candidates.retain(|pod| set.ordinal(&pod.metadata.name).is_some());
-        let claim = adopt::claim(&set.metadata, selector, candidates);
-        adopt::take(&self.desk, &self.api, &set.metadata, &self.pods_api, claim).await
+        let sorted = controller_ref::sort(&set.metadata, selector, candidates);
+        controller_ref::claim(&self.ctx, &self.api, &set.metadata, &self.pods_api, sorted).await
     }
 
-    /// Wakes the StatefulSets that may want pods or revisions which nobody manages.
-    fn offer_strays(&self, namespace: &str) {
+    /// Wakes the StatefulSets whose selector matches orphaned pods or revisions.
+    fn offer_orphans(&self, namespace: &str) {
         let sets = self.sets.list(Some(namespace), &LabelSelector::default());
         let sets: Vec<Arc<StatefulSet>> = sets.into_iter().flatten().collect();
-        let strays = self.pods.decoded(&adopt::unmanaged(self.pods.cache(), namespace));
+        let orphans = self.pods.decoded(&controller_ref::orphans(self.pods.cache(), namespace));
         for set in &sets {
-            let mut strays = strays.clone();
-            strays.retain(|pod| set.ordinal(&pod.metadata.name).is_some());
-            adopt::offer(&self.controller, &set.metadata, &set.spec.selector, "Pod", &strays);
+            let mut orphans = orphans.clone();
+            orphans.retain(|pod| set.ordinal(&pod.metadata.name).is_some());
+            controller_ref::offer(&self.controller, &set.metadata, &set.spec.selector, "Pod", &orphans);
         }
         let owners = sets.iter().map(|set| (&set.metadata, &set.spec.selector));
-        self.history.offer_strays(&self.controller, namespace, owners);
+        self.history.offer_orphans(&self.controller, namespace, owners);
     }
 }

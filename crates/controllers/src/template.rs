@@ -12,7 +12,7 @@ pub(crate) const TEMPLATE_HASH: &str = "pod-template-hash";
 /// The longest name of a pod that is also the name of a host.
 const LONGEST_PREFIX: usize = 253 - 5;
 
-/// A pod of a template, with a name that nobody has yet if the dice are kind. `owner` is the reference to the controller.
+/// A pod of a template, with a name that nobody has yet most likely. `owner` is the reference to the controller.
 pub(crate) fn pod(template: &Value, owner: &Meta, reference: &Value, random: u64) -> Value {
     let prefix: String = format!("{}-", owner.name).chars().take(LONGEST_PREFIX).collect();
     let name = format!("{prefix}{}", suffix(random));

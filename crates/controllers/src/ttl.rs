@@ -9,25 +9,25 @@ use k8s_openapi::api::batch::v1 as batch;
 use konverge_runtime::{Action, CacheOf, Result, Run, Target};
 use kube::core::ApiResource;
 
-use crate::desk::Desk;
+use crate::context::ControllerContext;
+use crate::control_plane::{Manager, Task};
 use crate::job::{self, Job};
-use crate::plane::{Plane, Task};
 use crate::requests::DeleteOptions;
 
-/// As kube-controller-manager calls it.
+/// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "ttl-after-finished-controller";
 
 /// Starts the controller.
-pub(crate) fn start(plane: &Plane) -> Task {
-    let desk = plane.desk(NAME);
-    let controller = desk.controller(Target::of::<batch::Job>());
+pub(crate) fn start(manager: &Manager) -> Task {
+    let ctx = manager.context(NAME);
+    let controller = ctx.controller(Target::of::<batch::Job>());
     let jobs = CacheOf::new(controller.primary().clone());
-    let this = Arc::new(Ended { desk: desk.clone(), jobs, api: job::api() });
-    desk.work(controller, move |run| this.clone().reconcile(run))
+    let this = Arc::new(Ended { ctx: ctx.clone(), jobs, api: job::api() });
+    ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
 struct Ended {
-    desk: Desk,
+    ctx: ControllerContext,
     jobs: CacheOf<Job>,
     api: ApiResource,
 }
@@ -35,19 +35,19 @@ struct Ended {
 impl Ended {
     async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
         let Some(job) = self.jobs.get(&run.key)? else { return Ok(Action::Wait) };
-        let now = self.desk.now();
+        let now = self.ctx.now();
         match left(&job, now) {
             None => return Ok(Action::Wait),
             Some(left) if !left.is_zero() => return Ok(Action::requeue(left)),
             Some(_) => {}
         }
         // Its time may have been prolonged a moment ago, so the server is asked.
-        let Some(fresh) = self.desk.writer.get(&self.api, &run.key).await? else { return Ok(Action::Wait) };
+        let Some(fresh) = self.ctx.writer.get(&self.api, &run.key).await? else { return Ok(Action::Wait) };
         let fresh: Job = serde_json::from_value(fresh)?;
         if left(&fresh, now).is_some_and(|left| left.is_zero()) {
             let options =
                 DeleteOptions { uid: &job.metadata.uid, propagation: Some("Foreground"), ..DeleteOptions::default() };
-            self.desk.delete(&self.api, &run.key, &options).await?;
+            self.ctx.delete(&self.api, &run.key, &options).await?;
         }
         Ok(Action::Wait)
     }

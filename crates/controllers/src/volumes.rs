@@ -17,18 +17,18 @@ use kube::core::ApiResource;
 use serde_json::{Value, json};
 
 use crate::claims::{self, Claim};
-use crate::desk::Desk;
+use crate::context::ControllerContext;
+use crate::control_plane::{Manager, Task};
 use crate::meta::Meta;
-use crate::plane::{Plane, Task};
 use crate::pods::{self, Pods};
 use crate::protection::VOLUME_FINALIZER;
 use crate::requests::DeleteOptions;
-use crate::simulate::SIMULATED;
+use crate::simulator::SIMULATED;
 
 use kind::{BIND_COMPLETED, BOUND_BY_CONTROLLER, ClaimRef, Class, IS_DEFAULT, PROVISIONED_BY, SELECTED_NODE, Volume};
 use plan::{ClaimStep, Consumer, PROVISIONER, Seen, VolumeStep, Why};
 
-/// As kube-controller-manager calls it.
+/// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "persistentvolume-binder-controller";
 
 /// The class that is there for claims that name none.
@@ -42,14 +42,14 @@ const UNBOUND: &str = "unbound";
 const CLASS_KEY: &str = "class:";
 
 /// Starts the controller.
-pub(crate) fn start(plane: &Plane) -> Task {
-    let desk = plane.desk(NAME);
-    let controller = desk.controller(claims::target());
+pub(crate) fn start(manager: &Manager) -> Task {
+    let ctx = manager.context(NAME);
+    let controller = ctx.controller(claims::target());
     controller.primary().add_index(UNBOUND, |claim| match claim.pointer("/status/phase") {
         Some("\"Bound\"") => Vec::new(),
         _ => vec![String::new()],
     });
-    let pods = Pods::new(&desk);
+    let pods = Pods::new(&ctx);
     claims::index(pods.cache());
     controller.watch(pods::target(), Trigger::mapped("Pod", claims::used_by).when(Predicate::spec_changed()));
     // What is not in a namespace is a volume or a class. A volume wakes its claim as well.
@@ -74,10 +74,10 @@ pub(crate) fn start(plane: &Plane) -> Task {
         volumes_api: volume_api(),
         classes_api: ApiResource::erase::<storage::StorageClass>(&()),
         controller: controller.clone(),
-        desk: desk.clone(),
+        ctx: ctx.clone(),
     });
     this.wake(&class_key(""));
-    desk.work(controller, move |run| this.clone().reconcile(run))
+    ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
 /// The kind of volumes.
@@ -91,7 +91,7 @@ pub(crate) fn volume_target() -> Target {
 }
 
 struct Volumes {
-    desk: Desk,
+    ctx: ControllerContext,
     claims: CacheOf<Claim>,
     volumes: CacheOf<Volume>,
     classes: CacheOf<Class>,
@@ -133,7 +133,7 @@ impl Volumes {
             "volumeBindingMode": "Immediate",
             "allowVolumeExpansion": false,
         });
-        match self.desk.create(&self.classes_api, &class).await {
+        match self.ctx.create(&self.classes_api, &class).await {
             Ok(_) | Err(WriteError::Exists { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -159,7 +159,7 @@ impl Volumes {
             ClaimStep::Class(class) => {
                 let patch = json!({"spec": {"storageClassName": class}});
                 // Its change wakes it again.
-                self.desk.merge(&self.claims_api, &claim.metadata, "", patch).await
+                self.ctx.merge_patch(&self.claims_api, &claim.metadata, "", patch).await
             }
             ClaimStep::Provision(class) => {
                 let volume = self.provision(&claim, &class).await?;
@@ -178,13 +178,15 @@ impl Volumes {
     async fn claim_phase(&self, claim: &Claim, phase: &str, why: &Why) -> Result<()> {
         let subject = Arc::new(claim.metadata.subject(&self.claims_api));
         match why.warning {
-            true => self.desk.warning(&subject, why.reason, why.message.clone()),
-            false => self.desk.event(&subject, why.reason, why.message.clone()),
+            true => self.ctx.warning(&subject, why.reason, why.message.clone()),
+            false => self.ctx.event(&subject, why.reason, why.message.clone()),
         }
         match claim.status.phase == phase {
             true => Ok(()),
             false => {
-                self.desk.merge(&self.claims_api, &claim.metadata, "status", json!({"status": {"phase": phase}})).await
+                self.ctx
+                    .merge_patch(&self.claims_api, &claim.metadata, "status", json!({"status": {"phase": phase}}))
+                    .await
             }
         }
     }
@@ -214,16 +216,16 @@ impl Volumes {
         if let Some(mode) = &claim.spec.volume_mode {
             volume["spec"]["volumeMode"] = mode.clone().into();
         }
-        let made = match self.desk.create(&self.volumes_api, &volume).await {
+        let made = match self.ctx.create(&self.volumes_api, &volume).await {
             Ok(made) => made,
             Err(error) => {
                 let message =
                     format!("Failed to provision volume with StorageClass \"{}\": {error}", class.metadata.name);
-                self.desk.warning(&subject, "ProvisioningFailed", message);
+                self.ctx.warning(&subject, "ProvisioningFailed", message);
                 return Err(error.into());
             }
         };
-        self.desk.event(
+        self.ctx.event(
             &subject,
             "ProvisioningSucceeded",
             format!("Successfully provisioned volume {name} using {PROVISIONER}"),
@@ -239,13 +241,13 @@ impl Volumes {
             if volume.spec.claim_ref.is_none() {
                 patch["metadata"]["annotations"][BOUND_BY_CONTROLLER] = "yes".into();
             }
-            self.desk.merge(&self.volumes_api, &volume.metadata, "", patch).await?;
+            self.ctx.merge_patch(&self.volumes_api, &volume.metadata, "", patch).await?;
         }
         if volume.status.phase != "Bound" {
             let volume = self.volumes.get(&volume_key)?;
             if let Some(volume) = volume {
-                self.desk
-                    .merge(&self.volumes_api, &volume.metadata, "status", json!({"status": {"phase": "Bound"}}))
+                self.ctx
+                    .merge_patch(&self.volumes_api, &volume.metadata, "status", json!({"status": {"phase": "Bound"}}))
                     .await?;
             }
         }
@@ -264,7 +266,7 @@ impl Volumes {
             patch["metadata"]["annotations"][SELECTED_NODE] = node.into();
         }
         if patch != json!({}) {
-            self.desk.merge(&self.claims_api, &claim.metadata, "", patch).await?;
+            self.ctx.merge_patch(&self.claims_api, &claim.metadata, "", patch).await?;
         }
         let Some(claim) = self.claims.get(&claim.metadata.key())? else { return Ok(()) };
         let capacity = &volume.spec.capacity.storage;
@@ -273,7 +275,7 @@ impl Volumes {
             "accessModes": volume.spec.access_modes,
             "capacity": {"storage": capacity},
         });
-        self.desk.merge(&self.claims_api, &claim.metadata, "status", json!({"status": status})).await
+        self.ctx.merge_patch(&self.claims_api, &claim.metadata, "status", json!({"status": status})).await
     }
 
     async fn volume(&self, key: &ObjectKey) -> Result<()> {
@@ -286,7 +288,7 @@ impl Volumes {
         match plan::volume_step(&volume, claim.as_deref()) {
             VolumeStep::Rest => {}
             VolumeStep::Phase(phase) => {
-                self.desk.merge(&self.volumes_api, meta, "status", json!({"status": {"phase": phase}})).await?;
+                self.ctx.merge_patch(&self.volumes_api, meta, "status", json!({"status": {"phase": phase}})).await?;
             }
             VolumeStep::Free => {
                 let reference = match plan::is_bound_by_controller(&volume) {
@@ -295,11 +297,11 @@ impl Volumes {
                 };
                 let mut patch = json!({"spec": {"claimRef": reference}});
                 patch["metadata"]["annotations"][BOUND_BY_CONTROLLER] = Value::Null;
-                self.desk.merge(&self.volumes_api, meta, "", patch).await?;
+                self.ctx.merge_patch(&self.volumes_api, meta, "", patch).await?;
             }
             VolumeStep::Delete => {
                 let options = DeleteOptions { uid: &meta.uid, ..DeleteOptions::default() };
-                self.desk.delete(&self.volumes_api, key, &options).await?;
+                self.ctx.delete(&self.volumes_api, key, &options).await?;
             }
         }
         let is_free = |volume: &Volume| volume.spec.claim_ref.as_ref().is_none_or(|claim| claim.uid.is_empty());

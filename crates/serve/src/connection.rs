@@ -21,11 +21,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tower_service::Service;
 
+use crate::activity::{Activity, Plain, Socket, Timer};
 use crate::counters::{Counters, count};
+use crate::deadlines::Verdict;
 use crate::exchange::{Exchange, RequestBody, Upgrade};
 use crate::limits::Limits;
-use crate::patience::Verdict;
-use crate::pulse::{Plain, Pulse, Socket, Timer};
 use crate::streams::Streams;
 use crate::unread::Unread;
 use crate::websocket;
@@ -88,10 +88,10 @@ where
         return;
     }
     let unread = shared.unread.of_connection(shared.limits.connection_unread);
-    let pulse = Pulse::new(&shared.limits, unread);
-    let socket = Socket::new(stream, pulse.clone());
+    let activity = Activity::new(&shared.limits, unread);
+    let socket = Socket::new(stream, activity.clone());
     let Some(acceptor) = &shared.tls else {
-        return requests(Plain::new(socket, pulse.clone()), pulse, &shared, stage).await;
+        return requests(Plain::new(socket, activity.clone()), activity, &shared, stage).await;
     };
     let handshake = timeout(shared.limits.handshake, handshake(acceptor, socket));
     let outcome = tokio::select! {
@@ -101,8 +101,8 @@ where
     };
     match outcome {
         Ok(Some(tls)) => {
-            pulse.opened();
-            requests(Plain::new(tls, pulse.clone()), pulse, &shared, stage).await;
+            activity.opened();
+            requests(Plain::new(tls, activity.clone()), activity, &shared, stage).await;
         }
         Ok(None) | Err(_) => count(&shared.counters.handshake_failed),
     }
@@ -124,7 +124,7 @@ async fn handshake(acceptor: &TlsAcceptor, mut socket: Socket) -> Option<TlsStre
     acceptor.accept(socket).await.inspect_err(|error| tracing::debug!(%error, "a TLS handshake failed")).ok()
 }
 
-async fn requests<T, S, B>(io: Plain<T>, pulse: Arc<Pulse>, shared: &Shared<S>, stage: watch::Receiver<Stage>)
+async fn requests<T, S, B>(io: Plain<T>, activity: Arc<Activity>, shared: &Shared<S>, stage: watch::Receiver<Stage>)
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
@@ -133,15 +133,15 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let streams = Streams::new(shared.limits.clone(), shared.counters.clone(), pulse.clone());
+    let streams = Streams::new(shared.limits.clone(), shared.counters.clone(), activity.clone());
     let guard = streams.guard();
-    drive(io, pulse, shared, stage, streams).await;
+    drive(io, activity, shared, stage, streams).await;
     guard.end().await;
 }
 
 async fn drive<T, S, B>(
     io: Plain<T>,
-    pulse: Arc<Pulse>,
+    activity: Arc<Activity>,
     shared: &Shared<S>,
     mut stage: watch::Receiver<Stage>,
     streams: Streams,
@@ -158,14 +158,14 @@ async fn drive<T, S, B>(
     let upgrade = Arc::new(Mutex::new(None));
     let exchange = Exchange {
         service: service.clone(),
-        pulse: pulse.clone(),
+        activity: activity.clone(),
         limits: limits.clone(),
         counters: counters.clone(),
         upgrade: upgrade.clone(),
     };
     let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(io), exchange));
     let mut timer = Timer::default();
-    let mut said_goodbye = false;
+    let mut closing = false;
     loop {
         // In this order: whether time is up is asked after the connection had its turn.
         let verdict = tokio::select! {
@@ -182,24 +182,24 @@ async fn drive<T, S, B>(
                 }
                 Verdict::Idle
             }
-            verdict = poll_fn(|cx| pulse.poll_due(&mut timer, cx)) => verdict,
+            verdict = poll_fn(|cx| activity.poll_due(&mut timer, cx)) => verdict,
         };
         match verdict {
-            Verdict::Idle if !said_goodbye => {
-                said_goodbye = true;
+            Verdict::Idle if !closing => {
+                closing = true;
                 connection.as_mut().graceful_shutdown();
-                pulse.goodbye();
+                activity.closing();
                 continue;
             }
             Verdict::Idle => {}
             Verdict::Header => count(&counters.header_timeout),
             Verdict::WriteStall => {
                 count(&counters.write_stalled);
-                pulse.reset_on_close();
+                activity.reset_on_close();
             }
             Verdict::Flood => {
                 count(&counters.flooded);
-                pulse.reset_on_close();
+                activity.reset_on_close();
             }
         }
         tracing::debug!(reason = ?verdict, "closed a connection");
@@ -207,14 +207,14 @@ async fn drive<T, S, B>(
     }
     let upgrade = upgrade.lock().take();
     if let Some(upgrade) = upgrade {
-        converse(upgrade, &pulse, limits, counters, stage).await;
+        converse(upgrade, &activity, limits, counters, stage).await;
     }
 }
 
 /// The rest of a connection that became a WebSocket.
 async fn converse<B>(
     upgrade: Upgrade<B>,
-    pulse: &Pulse,
+    activity: &Activity,
     limits: &Limits,
     counters: &Counters,
     mut stage: watch::Receiver<Stage>,
@@ -229,17 +229,17 @@ async fn converse<B>(
         end = websocket::serve(TokioIo::new(io), messages, limits) => {
             if end == websocket::End::Flood {
                 count(&counters.flooded);
-                pulse.reset_on_close();
+                activity.reset_on_close();
             }
             tracing::debug!(?end, "a WebSocket ended");
         }
         // Whoever stops the service ends its messages; what goes on after that is cut.
         _ = stage.wait_for(|stage| *stage == Stage::Cut) => {}
-        verdict = poll_fn(|cx| pulse.poll_due(&mut timer, cx)) => {
+        verdict = poll_fn(|cx| activity.poll_due(&mut timer, cx)) => {
             // The request runs as long as the session, so that only this can be due.
             if verdict == Verdict::WriteStall {
                 count(&counters.write_stalled);
-                pulse.reset_on_close();
+                activity.reset_on_close();
             }
             tracing::debug!(reason = ?verdict, "closed a WebSocket");
         }

@@ -18,10 +18,10 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
+use crate::activity::{Activity, InFlight, Timer};
 use crate::counters::{Counters, count};
 use crate::limits::Limits;
-use crate::pulse::{InFlight, Pulse, Timer};
-use crate::streams::{Held, StreamPulse};
+use crate::streams::{Held, StreamActivity};
 use crate::unread::{Charge, Unread};
 use crate::websocket::{Handshake, Refused};
 
@@ -40,7 +40,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// Hands hyper's requests to the service of one connection.
 pub(crate) struct Exchange<S, B> {
     pub service: S,
-    pub pulse: Arc<Pulse>,
+    pub activity: Arc<Activity>,
     pub limits: Arc<Limits>,
     pub counters: Arc<Counters>,
     /// Where the connection finds what it is to become after the last answer.
@@ -66,8 +66,8 @@ where
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         count(&self.counters.requests);
-        let in_flight = self.pulse.request();
-        let unread = self.pulse.unread();
+        let in_flight = self.activity.request();
+        let unread = self.activity.unread();
         if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
             // The next one between client and server may take the other one for the host.
             let why = "400 Bad Request: a request must have one Host header\n";
@@ -113,7 +113,7 @@ where
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             // Asked for here, where hyper works on the stream; `call` runs in the connection's task.
-            let stream = StreamPulse::current();
+            let stream = StreamActivity::current();
             let slice = if stream.is_some() { SLICE } else { HTTP1_SLICE };
             let mut response = response.map(|inner| ResponseBody {
                 inner: Some(Box::pin(inner)),
@@ -288,7 +288,7 @@ pub struct ResponseBody<B> {
     probe: bool,
     /// The largest piece that is handed out.
     slice: usize,
-    stream: Option<Arc<StreamPulse>>,
+    stream: Option<Arc<StreamActivity>>,
     /// There while hyper does not ask for more, as the peer takes nothing.
     unasked: Option<Held>,
     _in_flight: Option<InFlight>,

@@ -5,7 +5,7 @@
 //!   bind ──▶ accept ──▶ TLS ──▶ hyper ──▶ your service
 //!    │         │          │        │           │
 //!    │      how many   how long  how long    request body: how long
-//!    │                  (patience watches    response body: does anyone read it?
+//!    │                  (deadlines of        response body: does the peer read it?
 //!    └─ Limits ─────────  the whole connection) ──▶ Counters
 //! ```
 //!
@@ -50,11 +50,11 @@ mod bind;
 mod limits;
 mod server;
 
+mod activity;
 mod connection;
+mod deadlines;
 mod exchange;
 mod frames;
-mod patience;
-mod pulse;
 mod streams;
 mod unread;
 mod websocket;

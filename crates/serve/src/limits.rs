@@ -1,4 +1,4 @@
-//! Every limit of the listener, each with its reason. Nothing here acts; `connection` and `patience` do.
+//! Every limit of the listener, each with its reason. Nothing here acts; `connection` and `deadlines` do.
 
 use std::time::Duration;
 

@@ -14,19 +14,19 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::activity::{Activity, Timer};
 use crate::counters::{Counters, count};
 use crate::limits::Limits;
-use crate::pulse::{Pulse, Timer};
 use crate::unread::LOOK_AGAIN;
 
 tokio::task_local! {
     /// Set while hyper works on a stream, so that the response body knows that it belongs to one.
-    static STREAM: Arc<StreamPulse>;
+    static STREAM: Arc<StreamActivity>;
 }
 
 /// What of one stream's answer is still in memory, and since when the peer has taken none of it.
 #[derive(Debug, Default)]
-pub(crate) struct StreamPulse(Mutex<Waiting>);
+pub(crate) struct StreamActivity(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -38,7 +38,7 @@ struct Waiting {
     task: Option<Waker>,
 }
 
-impl StreamPulse {
+impl StreamActivity {
     /// The one of the stream that is being worked on; none on HTTP/1.1.
     pub(crate) fn current() -> Option<Arc<Self>> {
         STREAM.try_with(Arc::clone).ok()
@@ -75,7 +75,7 @@ impl StreamPulse {
 
 /// Something that waits for the peer of a stream.
 #[derive(Debug)]
-pub(crate) struct Held(Arc<StreamPulse>);
+pub(crate) struct Held(Arc<StreamActivity>);
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -109,11 +109,11 @@ pub(crate) struct Streams {
     tasks: Arc<Mutex<JoinSet<()>>>,
     limits: Arc<Limits>,
     counters: Arc<Counters>,
-    connection: Arc<Pulse>,
+    connection: Arc<Activity>,
 }
 
 impl Streams {
-    pub(crate) fn new(limits: Arc<Limits>, counters: Arc<Counters>, connection: Arc<Pulse>) -> Self {
+    pub(crate) fn new(limits: Arc<Limits>, counters: Arc<Counters>, connection: Arc<Activity>) -> Self {
         Streams { tasks: Arc::default(), limits, counters, connection }
     }
 
@@ -135,14 +135,14 @@ where
             note(ended, &self.counters);
         }
         tasks.spawn(async move {
-            let (pulse, unread) = (Arc::new(StreamPulse::default()), connection.unread());
+            let (activity, unread) = (Arc::new(StreamActivity::default()), connection.unread());
             let mut timer = Timer::default();
             let stalled = {
-                let mut stream = pin!(STREAM.scope(pulse.clone(), stream));
-                let patience = || unread.patience(limits.write_stall);
+                let mut stream = pin!(STREAM.scope(activity.clone(), stream));
+                let timeout = || unread.stall_timeout(limits.write_stall);
                 let end = poll_fn(|cx| match stream.as_mut().poll(cx) {
                     Poll::Ready(()) => Poll::Ready(false),
-                    Poll::Pending => poll_stalled(&pulse, patience, &mut timer, cx).map(|()| true),
+                    Poll::Pending => poll_stalled(&activity, timeout, &mut timer, cx).map(|()| true),
                 });
                 end.await
             };
@@ -153,10 +153,10 @@ where
             }
             // hyper is done with a stream as soon as the window has room for one byte of its last slice, and nobody can
             // reset the stream from then on. So the connection has to go if the peer does not take the rest.
-            let patience = || unread.patience_of_all(limits.write_stall);
-            let left = poll_fn(|cx| match pulse.poll_gone(cx) {
+            let timeout = || unread.server_stall_timeout(limits.write_stall);
+            let left = poll_fn(|cx| match activity.poll_gone(cx) {
                 Poll::Ready(()) => Poll::Ready(false),
-                Poll::Pending => poll_stalled(&pulse, patience, &mut timer, cx).map(|()| true),
+                Poll::Pending => poll_stalled(&activity, timeout, &mut timer, cx).map(|()| true),
             });
             if left.await {
                 connection.give_up();
@@ -167,14 +167,14 @@ where
 
 /// Ready when the peer has taken nothing for as long as it may.
 fn poll_stalled(
-    pulse: &StreamPulse,
-    patience: impl Fn() -> Duration,
+    activity: &StreamActivity,
+    timeout: impl Fn() -> Duration,
     timer: &mut Timer,
     cx: &mut Context<'_>,
 ) -> Poll<()> {
     loop {
-        let Some(since) = pulse.stalled_since() else { return Poll::Pending };
-        let (at, now) = (since + patience(), Instant::now());
+        let Some(since) = activity.stalled_since() else { return Poll::Pending };
+        let (at, now) = (since + timeout(), Instant::now());
         if at <= now {
             return Poll::Ready(());
         }

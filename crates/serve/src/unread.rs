@@ -9,11 +9,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-/// What is left of the patience with a stalled peer when the budget is used up. Those that stall longest go first, as
-/// patience shrinks while the budget fills.
+/// The stall timeout when the budget is used up. The timeout shrinks while the budget fills, so the peers that have stalled
+/// longest are closed first.
 const LEAST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often a stalled peer is looked at again, as patience may have shrunk.
+/// How often a stalled peer is checked again, because the timeout may have shrunk.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// A budget of bytes.
@@ -93,14 +93,14 @@ impl Unread {
     }
 
     /// How long a peer may take nothing: all of `usual` while the budgets are half empty, and less and less after that.
-    pub(crate) fn patience(&self, usual: Duration) -> Duration {
-        let own = patience(usual, self.used(), self.limit);
-        self.all.as_ref().map_or(own, |all| own.min(all.patience(usual)))
+    pub(crate) fn stall_timeout(&self, usual: Duration) -> Duration {
+        let own = stall_timeout(usual, self.used(), self.limit);
+        self.all.as_ref().map_or(own, |all| own.min(all.stall_timeout(usual)))
     }
 
     /// The same, only for the sake of the other connections: that this one is full does not matter.
-    pub(crate) fn patience_of_all(&self, usual: Duration) -> Duration {
-        self.all.as_ref().map_or_else(|| self.patience(usual), |all| all.patience(usual))
+    pub(crate) fn server_stall_timeout(&self, usual: Duration) -> Duration {
+        self.all.as_ref().map_or_else(|| self.stall_timeout(usual), |all| all.stall_timeout(usual))
     }
 
     fn add(&self, bytes: usize) {
@@ -129,7 +129,7 @@ impl Unread {
     }
 }
 
-fn patience(usual: Duration, used: usize, limit: usize) -> Duration {
+fn stall_timeout(usual: Duration, used: usize, limit: usize) -> Duration {
     let least = LEAST_PATIENCE.min(usual);
     let half = limit / 2;
     let over = used.saturating_sub(half).min(limit - half);
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_shrinks_while_the_budget_fills() {
+    fn the_stall_timeout_shrinks_while_the_budget_fills() {
         let seconds = Duration::from_secs;
         for (usual, used, expect) in [
             (30, 0, seconds(30)),
@@ -175,7 +175,7 @@ mod tests {
             (30, 500, seconds(2)),
             (1, 100, seconds(1)),
         ] {
-            assert_eq!(patience(seconds(usual), used, 100), expect, "{usual} s, {used} % used");
+            assert_eq!(stall_timeout(seconds(usual), used, 100), expect, "{usual} s, {used} % used");
         }
     }
 

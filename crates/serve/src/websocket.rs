@@ -26,7 +26,7 @@ use frames::{Asked, Received};
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// How long a client may take to answer a close.
-const GOODBYE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Bytes of the client that are looked at in one turn.
 const READ: usize = 4 << 10;
@@ -225,10 +225,10 @@ impl<T: AsyncRead + AsyncWrite> Session<'_, T> {
         (self.window_frames > self.limits.flood_frames).then_some(End::Flood)
     }
 
-    /// Says goodbye behind what is on its way.
+    /// Sends a close frame after the messages that are on their way.
     fn close(&mut self, code: u16) {
         self.sending.push_back(frames::close(code));
-        self.closing = Some(Instant::now() + GOODBYE);
+        self.closing = Some(Instant::now() + CLOSE_TIMEOUT);
     }
 
     fn deadline(&self) -> Instant {

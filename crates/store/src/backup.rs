@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::{
     OpenError, Page, Revision,
-    disk::{Files, Loaded, Mark, Tables, load, make_dir, private, sync_parent},
+    disk::{Files, HighWaterMark, Loaded, Tables, load, make_dir, private, sync_parent},
 };
 
 /// Why there is no backup.
@@ -77,7 +77,7 @@ pub(crate) fn write(snapshot: &Page, to: &Path) -> Result<Revision, BackupError>
     // Linking fails if the name was taken meanwhile, which renaming would not; not every file system has links.
     match fs::hard_link(&partial.0, to) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::rename(&partial.0, to),
-        linked => linked,
+        check_files => check_files,
     }
     .map_err(fail)?;
     sync_parent(to).map_err(fail)?;
@@ -126,7 +126,8 @@ pub fn restore(backup: &Path, dir: &Path, begin: Revision) -> Result<Revision, R
     let revision =
         verify_and_skip(&copy.0, begin).map_err(|found| RestoreError::Unusable { backup: backup.into(), found })?;
     fs::rename(&copy.0, &files.store).and_then(|()| sync_parent(&files.store)).map_err(fail(&files.store))?;
-    Mark::create(&files.mark, revision).map_err(|error| fail(&files.mark)(io::Error::other(error)))?;
+    HighWaterMark::create(&files.high_water_mark, revision)
+        .map_err(|error| fail(&files.high_water_mark)(io::Error::other(error)))?;
     Ok(revision)
 }
 

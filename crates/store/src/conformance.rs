@@ -1,5 +1,5 @@
-//! The definition of a store: what every backend must do, as tests that any of them can run. A function that makes an
-//! empty store comes in; a panic that names the case comes out if that is not one. It never looks behind the trait.
+//! The conformance suite: what every backend of the store must do. In: a function that makes an empty store. Out: a panic
+//! that names the failing case. The suite uses only the trait.
 //!
 //! ```
 //! use konverge_store::{Memory, conformance};
@@ -7,36 +7,36 @@
 //! ```
 
 mod compaction;
-mod dice;
 mod model;
+mod random;
 mod reading;
 mod watching;
 mod writing;
 
-pub use dice::Dice;
 pub use model::random_walk;
+pub use random::Rng;
 
 use crate::{BoxFuture, Change, Commit, CommitError, Entry, Range, Revision, Store};
 
 type Case = (&'static str, fn(&dyn Store) -> BoxFuture<'_, ()>);
 
-/// Every case, each on a store of its own, and some random walks compared with a model.
+/// Runs every case on a store of its own, and compares some random walks with a model.
 pub fn suite<S: Store>(make: impl Fn() -> S) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime for the cases");
     for (name, case) in [writing::CASES, reading::CASES, watching::CASES, compaction::CASES].concat() {
-        let naming = Naming(name.into());
+        let case_name = CaseName(name.into());
         runtime.block_on(case(&make()));
-        drop(naming);
+        drop(case_name);
     }
     for seed in 1..=6 {
         random_walk(&make(), seed, 150);
     }
 }
 
-/// Says which case it was if it panics.
-struct Naming(String);
+/// Prints the name of the case if it panics.
+struct CaseName(String);
 
-impl Drop for Naming {
+impl Drop for CaseName {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("this store does not conform: {}", self.0);
@@ -44,7 +44,7 @@ impl Drop for Naming {
     }
 }
 
-// The words the cases share.
+// Helpers of the cases.
 
 async fn put(store: &dyn Store, key: &str, value: &'static str) -> Revision {
     commit(store, Commit::default().put(key, value)).await
@@ -59,21 +59,21 @@ async fn commit(store: &dyn Store, commit: Commit) -> Revision {
 }
 
 /// `key=value@revision<created`
-fn told(entry: &Entry) -> String {
+fn show(entry: &Entry) -> String {
     let value = String::from_utf8_lossy(&entry.value);
     format!("{}={value}@{}<{}", entry.key, entry.revision, entry.created)
 }
 
-fn told_get(store: &dyn Store, key: &str, at: Option<u64>) -> String {
+fn show_get(store: &dyn Store, key: &str, at: Option<u64>) -> String {
     match store.get(key, at.map(Revision)) {
-        Ok(Some(entry)) => told(&entry),
+        Ok(Some(entry)) => show(&entry),
         Ok(None) => "absent".into(),
         Err(error) => error.to_string(),
     }
 }
 
 /// `key key +` where `+` says that there is more.
-fn told_range(store: &dyn Store, range: Range<'_>) -> String {
+fn show_range(store: &dyn Store, range: Range<'_>) -> String {
     match store.range(range) {
         Ok(page) => {
             let mut words: Vec<&str> = page.entries.iter().map(|entry| &*entry.key).collect();
@@ -85,7 +85,7 @@ fn told_range(store: &dyn Store, range: Range<'_>) -> String {
 }
 
 /// `revision:key before>after`
-fn told_change(change: &Change) -> String {
+fn show_change(change: &Change) -> String {
     let value = |entry: &Option<Entry>| match entry {
         Some(entry) => {
             assert_eq!(entry.key, change.key, "a change and its entries are about one key");
@@ -96,15 +96,15 @@ fn told_change(change: &Change) -> String {
     format!("{}:{} {}>{}", change.revision, change.key, value(&change.before), value(&change.after))
 }
 
-fn told_changes(changes: &[Change]) -> Vec<String> {
-    changes.iter().map(told_change).collect()
+fn show_changes(changes: &[Change]) -> Vec<String> {
+    changes.iter().map(show_change).collect()
 }
 
-fn told_commit(result: Result<Revision, CommitError>) -> String {
+fn show_commit(result: Result<Revision, CommitError>) -> String {
     match result {
         Ok(revision) => format!("revision {revision}"),
         Err(CommitError::Conflict { key, found }) => {
-            format!("conflict {key} {}", found.map_or("absent".into(), |entry| told(&entry)))
+            format!("conflict {key} {}", found.map_or("absent".into(), |entry| show(&entry)))
         }
         Err(error) => error.to_string(),
     }

@@ -1,18 +1,18 @@
-//! The backend that remembers: a directory with one redb file, read into memory at start and appended to by one
-//! thread. Commits go in and are acknowledged after an fsync; what cannot be trusted is refused at [`Disk::open`] with
-//! the file and the reason. It never starts empty where a store was.
+//! The durable backend: a directory with one redb file, which is read into memory at the start and written by one thread. In:
+//! commits, which are acknowledged after an fsync. [`Disk::open`] refuses a file that it cannot trust, with the reason, and
+//! never starts with an empty store where one existed.
 //!
 //! ```text
-//!   commit ─▶ queue ─▶ writer: decide ─▶ one transaction, one fsync ─▶ mark ─▶ ledger ─▶ acknowledge
-//!                        ▲                                                       │
-//!                        └────────── records nobody can read any more ◀─────────┘
+//!   commit ─▶ queue ─▶ writer: decide ─▶ one transaction, one fsync ─▶ high-water mark ─▶ ledger ─▶ acknowledge
+//!                        ▲                                                                  │
+//!                        └────────── records that no read can reach any more ◀─────────────┘
 //! ```
 
 mod error;
+mod faults;
 mod files;
-mod guard;
+mod high_water_mark;
 mod load;
-mod mark;
 mod queue;
 mod record;
 mod tables;
@@ -29,15 +29,15 @@ use std::{
 pub use error::OpenError;
 
 pub(crate) use files::{Files, make_dir, private, sync_parent};
+pub(crate) use high_water_mark::HighWaterMark;
 pub(crate) use load::{Loaded, load};
-pub(crate) use mark::Mark;
 pub(crate) use tables::Tables;
 
 use tokio::sync::watch;
 
 use self::{
-    guard::{Links, Opener, Reserve},
-    writer::{Desk, Repair, Writer},
+    faults::{FileIdentities, Opener, Reserve},
+    writer::{Repair, Writer, WriterShared},
 };
 use crate::{
     BackupError, BoxFuture, Commit, CommitError, Entry, Health, Page, Range, ReadError, Retention, Revision, Store,
@@ -68,7 +68,7 @@ const FORMAT: u64 = 1;
 /// ```
 pub struct Disk {
     ledger: Arc<Ledger>,
-    desk: Arc<Desk>,
+    shared: Arc<WriterShared>,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -93,42 +93,48 @@ impl Disk {
         let files = Files::of(dir);
         let lock = hold(dir, &files)?;
         let found = find_or_create(&files, begin, Instant::now())?;
-        Disk::start(&files, found, lock, retention, guard::opener()).map_err(OpenError::io(dir))
+        Disk::start(&files, found, lock, retention, faults::opener()).map_err(OpenError::io(dir))
     }
 
     fn start(
         files: &Files,
-        (loaded, mark): (Loaded, Mark),
+        (loaded, high_water_mark): (Loaded, HighWaterMark),
         lock: File,
         retention: Retention,
         opener: Opener,
     ) -> std::io::Result<Disk> {
-        let desk = Desk::new(loaded.index.compacted(), loaded.leftover);
+        let shared = WriterShared::new(loaded.index.compacted(), loaded.leftover);
         let ledger = Ledger::new(loaded.index, retention);
-        let links = Links::of([&files.store, &files.mark])?;
+        let file_identities = FileIdentities::of([&files.store, &files.high_water_mark])?;
         let reserve = Reserve(files.reserve.clone());
-        // A disk that has no room for it is found out by the first commit that needs some.
+        // If the disk has no space for it, the first commit that needs space reports that.
         let _ = reserve.hold();
-        let repair = Repair::new(opener, links, reserve);
-        let mut writer =
-            Writer { desk: desk.clone(), ledger: ledger.clone(), tables: loaded.tables, mark, repair, _lock: lock };
+        let repair = Repair::new(opener, file_identities, reserve);
+        let mut writer = Writer {
+            shared: shared.clone(),
+            ledger: ledger.clone(),
+            tables: loaded.tables,
+            high_water_mark,
+            repair,
+            _lock: lock,
+        };
         writer.begin()?;
         let thread = std::thread::Builder::new().name("store-writer".into()).spawn(move || writer.run())?;
-        Ok(Disk { ledger, desk, writer: Some(thread) })
+        Ok(Disk { ledger, shared, writer: Some(thread) })
     }
 
     /// How much was written since the store was opened.
     pub fn stats(&self) -> DiskStats {
-        DiskStats { commits: self.desk.commits.load(Relaxed), transactions: self.desk.transactions.load(Relaxed) }
+        DiskStats { commits: self.shared.commits.load(Relaxed), transactions: self.shared.transactions.load(Relaxed) }
     }
 }
 
-/// Finishes what was queued, closes the file and lets the directory go. Blocks for as long as the disk takes.
+/// Writes the queued commits, closes the file and unlocks the directory. Blocks for as long as the disk takes.
 impl Drop for Disk {
     fn drop(&mut self) {
-        self.desk.queue.close();
+        self.shared.queue.close();
         if let Some(writer) = self.writer.take() {
-            // A writer that panicked has told its callers by not answering them.
+            // A writer that panicked has dropped its answers, which its callers have noticed.
             let _ = writer.join();
         }
     }
@@ -156,12 +162,12 @@ impl Store for Disk {
     }
 
     fn commit(&self, commit: Commit) -> BoxFuture<'static, Result<Revision, CommitError>> {
-        let desk = self.desk.clone();
-        let answer = desk.queue.push(commit);
+        let shared = self.shared.clone();
+        let answer = shared.queue.push(commit);
         Box::pin(async move {
             answer.await.unwrap_or_else(|| {
                 let closed = || "the store was closed before this commit was written: open it again".into();
-                Err(CommitError::Unavailable(desk.health.borrow().problem().cloned().unwrap_or_else(closed)))
+                Err(CommitError::Unavailable(shared.health.borrow().problem().cloned().unwrap_or_else(closed)))
             })
         })
     }
@@ -171,17 +177,17 @@ impl Store for Disk {
     }
 
     fn compact(&self, before: Revision) {
-        self.ledger.compact(before, |records, compacted| self.desk.retire(records, compacted));
-        self.desk.queue.nudge();
+        self.ledger.compact(before, |records, compacted| self.shared.retire(records, compacted));
+        self.shared.queue.nudge();
     }
 
     fn maintain(&self, now: Instant) {
-        self.ledger.trim(now, |records, compacted| self.desk.retire(records, compacted));
-        self.desk.queue.nudge();
+        self.ledger.trim(now, |records, compacted| self.shared.retire(records, compacted));
+        self.shared.queue.nudge();
     }
 
     fn health(&self) -> watch::Receiver<Health> {
-        self.desk.health.subscribe()
+        self.shared.health.subscribe()
     }
 
     fn backup(&self, to: &Path) -> Result<Revision, BackupError> {
@@ -198,37 +204,40 @@ fn hold(dir: &Path, files: &Files) -> Result<File, OpenError> {
     }
 }
 
-/// A store is there if its mark is or its database is. They come to be in this order: database, mark.
-fn find_or_create(files: &Files, begin: Revision, now: Instant) -> Result<(Loaded, Mark), OpenError> {
+/// Opens the existing store or creates one. A store exists if its database or its high-water mark exists; the database is
+/// created first.
+fn find_or_create(files: &Files, begin: Revision, now: Instant) -> Result<(Loaded, HighWaterMark), OpenError> {
     let exists = |path: &Path| path.try_exists().map_err(OpenError::io(path));
     if exists(&files.restoring)? {
         return Err(OpenError::damaged(&files.restoring, "restoring a backup into this directory was cut short"));
     }
-    let mark = Mark::open(&files.mark)?;
+    let high_water_mark = HighWaterMark::open(&files.high_water_mark)?;
     if !exists(&files.store)? {
-        if let Some((_, durable)) = mark {
-            let found =
-                format!("it is gone, yet {} says that the store reached revision {durable}", files.mark.display());
+        if let Some((_, durable)) = high_water_mark {
+            let found = format!(
+                "it is gone, yet {} says that the store reached revision {durable}",
+                files.high_water_mark.display()
+            );
             return Err(OpenError::damaged(&files.store, found));
         }
         create(files, begin)?;
     }
     let loaded = load(&files.store, now)?;
     let newest = loaded.tables.newest();
-    match mark {
+    match high_water_mark {
         Some((_, durable)) if newest < durable => {
             let found = format!("it ends at revision {newest}, yet revision {durable} was written");
             Err(OpenError::damaged(&files.store, found))
         }
-        Some((mut mark, _)) => {
-            mark.advance(newest).map_err(OpenError::io(&files.mark))?;
-            Ok((loaded, mark))
+        Some((mut high_water_mark, _)) => {
+            high_water_mark.advance(newest).map_err(OpenError::io(&files.high_water_mark))?;
+            Ok((loaded, high_water_mark))
         }
-        // Creation was cut short before the mark: nothing can have been acknowledged.
-        None if newest == loaded.tables.begin() => Ok((loaded, Mark::create(&files.mark, newest)?)),
+        // Creation was interrupted before the high-water mark was written, so nothing can have been acknowledged.
+        None if newest == loaded.tables.begin() => Ok((loaded, HighWaterMark::create(&files.high_water_mark, newest)?)),
         None => {
             let found = format!("it is gone, and {} alone cannot prove that it is the newest", files.store.display());
-            Err(OpenError::damaged(&files.mark, found))
+            Err(OpenError::damaged(&files.high_water_mark, found))
         }
     }
 }

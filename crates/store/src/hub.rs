@@ -148,11 +148,11 @@ impl Subscription {
     }
 
     /// Forget wakeups so far. Call before looking: a commit after the look then wakes, and none is missed.
-    pub fn settle(&mut self) {
+    pub fn resolve_in_doubt(&mut self) {
         self.woken.borrow_and_update();
     }
 
-    /// Wait for a wakeup since [`Subscription::settle`].
+    /// Wait for a wakeup since [`Subscription::resolve_in_doubt`].
     pub async fn woken(&mut self) {
         self.woken.changed().await.expect("the topic that holds the sender is held by this subscription");
     }

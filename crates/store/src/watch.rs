@@ -31,7 +31,7 @@ impl Watch {
     /// before this reader took them; it comes again with every further call.
     pub async fn next(&mut self, max: usize) -> Result<Vec<Change>, ReadError> {
         loop {
-            self.subscription.settle();
+            self.subscription.resolve_in_doubt();
             let changes = self.take(max)?;
             if !changes.is_empty() {
                 return Ok(changes);

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use konverge_store::{Change, Commit, CommitError, Disk, Range, Retention, Revision, Store, conformance::Dice};
+use konverge_store::{Change, Commit, CommitError, Disk, Range, Retention, Revision, Store, conformance::Rng};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -48,12 +48,12 @@ fn write(dir: &Path, seed: u64) {
 }
 
 async fn write_one(store: Arc<Disk>, seed: u64, task: u64) {
-    let mut dice = Dice::new(seed * 8 + task);
+    let mut rng = Rng::new(seed * 8 + task);
     for count in 0u64.. {
-        let (key, value) = (dice.below(20), format!("{seed}.{task}.{count}.{}", "x".repeat(dice.below(3000))));
+        let (key, value) = (rng.below(20), format!("{seed}.{task}.{count}.{}", "x".repeat(rng.below(3000))));
         // Two keys that are always written together show whether a commit can be torn.
         let (left, right) = (format!("/left/{key}"), format!("/right/{key}"));
-        let commit = match dice.below(4) {
+        let commit = match rng.below(4) {
             0 => Commit::default().delete(left).delete(right),
             1 => match store.get(&left, None).expect("the newest is readable") {
                 Some(entry) => Commit::default().unchanged(left.as_str(), entry.revision),
@@ -66,8 +66,8 @@ async fn write_one(store: Arc<Disk>, seed: u64, task: u64) {
         let deletes = commit.writes.iter().any(|write| write.value().is_none());
         match store.commit(commit).await {
             Ok(revision) => {
-                let said = format!("{revision} {key} {}\n", if deletes { "-" } else { &value });
-                std::io::stdout().lock().write_all(said.as_bytes()).expect("the parent listens");
+                let panic_message = format!("{revision} {key} {}\n", if deletes { "-" } else { &value });
+                std::io::stdout().lock().write_all(panic_message.as_bytes()).expect("the parent listens");
             }
             Err(CommitError::Conflict { .. }) => {}
             Err(other) => panic!("{other}"),
@@ -99,13 +99,13 @@ fn kill_again_and_again() {
     println!("KONVERGE_KILLS={kills} KONVERGE_SEED={seed}");
     let home = tempfile::tempdir().expect("a directory");
     let (dir, copy) = (home.path().join("data"), home.path().join("copy"));
-    let mut dice = Dice::new(seed);
+    let mut rng = Rng::new(seed);
     let mut known = Known::default();
     let begun = Instant::now();
     for round in 0..kills {
-        let moment = match dice.below(4) {
-            0 => Moment::Opening(Duration::from_micros(dice.roll() % 40_000)),
-            _ => Moment::Writing(Duration::from_micros(dice.roll() % 60_000)),
+        let moment = match rng.below(4) {
+            0 => Moment::Opening(Duration::from_micros(rng.next_u64() % 40_000)),
+            _ => Moment::Writing(Duration::from_micros(rng.next_u64() % 60_000)),
         };
         write_and_kill(&dir, seed * 1_000_000 + round, moment, &mut known);
         // A copy is checked, so that the next child itself has to cope with what the kill left behind.
@@ -139,24 +139,24 @@ fn write_and_kill(dir: &Path, seed: u64, moment: Moment, known: &mut Known) {
         .spawn()
         .expect("a child");
     let mut pipe = BufReader::new(child.stdout.take().expect("a pipe"));
-    let patience = match moment {
-        Moment::Opening(patience) => patience,
-        Moment::Writing(patience) => {
+    let wait_timeout = match moment {
+        Moment::Opening(wait_timeout) => wait_timeout,
+        Moment::Writing(wait_timeout) => {
             pipe.read_line(&mut String::new()).expect("the child says when it is open");
-            patience
+            wait_timeout
         }
     };
     // Kills while the pipe is being read, for a full pipe would stop the child.
     let killer = std::thread::spawn(move || {
-        std::thread::sleep(patience);
+        std::thread::sleep(wait_timeout);
         child.kill().expect("killable");
         child.wait().expect("dead").code()
     });
     let mut line = String::new();
     while pipe.read_line(&mut line).expect("text") > 0 {
         // What was not said whole was not heard: the kill may have cut the last line.
-        let said = line.strip_suffix('\n').map(|whole| whole.splitn(3, ' ').collect::<Vec<_>>());
-        if let Some([revision, key, value]) = said.as_deref() {
+        let panic_message = line.strip_suffix('\n').map(|whole| whole.splitn(3, ' ').collect::<Vec<_>>());
+        if let Some([revision, key, value]) = panic_message.as_deref() {
             let revision = Revision(revision.parse().expect("a number"));
             known.acknowledged += 1;
             known.newest = known.newest.max(revision);

@@ -10,7 +10,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
 use super::Project;
-use super::lines::{Lines, Who};
+use super::lines::{LineSource, Lines};
 
 /// What came out of a build.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub async fn build(project: &Project, lines: &Lines) -> Result<Built, String> {
     let (stdout, stderr) = (cargo.stdout.take(), cargo.stderr.take());
     let words = async {
         if let Some(stderr) = stderr {
-            lines.clone().repeat(Who::Build, stderr).await;
+            lines.clone().repeat(LineSource::Build, stderr).await;
         }
     };
     let messages = async {

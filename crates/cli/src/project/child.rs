@@ -12,7 +12,7 @@ use tokio::process::{self, Command};
 use tokio::task::JoinSet;
 
 use super::files::Stamp;
-use super::lines::{Lines, Who};
+use super::lines::{LineSource, Lines};
 use super::supervise::{self, BY_SIGNAL, STOP_WITHIN};
 
 /// How long the supervisor may take to see to the operator's end, beyond the time that the operator has.
@@ -86,7 +86,7 @@ impl Child {
         };
         let status = process.wait().await;
         self.process = None;
-        self.last_words().await;
+        self.drain_output().await;
         said(status)
     }
 
@@ -108,10 +108,10 @@ impl Child {
         // Taken, because waiting for a process closes what it has.
         self.lifeline = process.stdin.take();
         if let Some(stdout) = process.stdout.take() {
-            self.readers.spawn(lines.clone().repeat(Who::Operator, stdout));
+            self.readers.spawn(lines.clone().repeat(LineSource::Operator, stdout));
         }
         if let Some(stderr) = process.stderr.take() {
-            self.readers.spawn(lines.clone().repeat(Who::Operator, stderr));
+            self.readers.spawn(lines.clone().repeat(LineSource::Operator, stderr));
         }
         Ok(process)
     }
@@ -132,12 +132,12 @@ impl Child {
             }
         };
         self.process = None;
-        self.last_words().await;
+        self.drain_output().await;
         Some(ended)
     }
 
     /// Waits until everything it said has been repeated.
-    async fn last_words(&mut self) {
+    async fn drain_output(&mut self) {
         let all = async { while self.readers.join_next().await.is_some() {} };
         // What comes later than that is not waited for.
         let _ = tokio::time::timeout(LAST_WORDS_WITHIN, all).await;

@@ -114,9 +114,9 @@ mod tests {
 
     #[test]
     fn sources_and_manifests_are_seen_to_change() {
-        let home = tempfile::tempdir().unwrap();
+        let data_dir = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
-            let path = home.path().join(name);
+            let path = data_dir.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
@@ -125,14 +125,15 @@ mod tests {
         write("target/debug/build.rs", "");
         write(".git/hook.rs", "");
         write("README.md", "");
-        let mut files = Files::below(home.path());
-        let names: Vec<_> = files.seen.keys().map(|path| path.strip_prefix(home.path()).unwrap().to_owned()).collect();
+        let mut files = Files::below(data_dir.path());
+        let names: Vec<_> =
+            files.seen.keys().map(|path| path.strip_prefix(data_dir.path()).unwrap().to_owned()).collect();
         assert_eq!(names, [PathBuf::from("Cargo.toml"), PathBuf::from("src/main.rs")]);
         assert!(!files.look());
         write("src/main.rs", "fn main() { }");
         assert!(files.look());
         assert!(!files.look());
-        std::fs::remove_file(home.path().join("src/main.rs")).unwrap();
+        std::fs::remove_file(data_dir.path().join("src/main.rs")).unwrap();
         assert!(files.look());
         // A source that is new is a change, until it is known which files count.
         write("src/main.rs", "mod other;");
@@ -140,12 +141,12 @@ mod tests {
         assert!(files.look());
 
         // What is saved while a build runs is not missed, also in a file that the build before did not need.
-        files.follow(&[home.path().join("src/main.rs")]);
+        files.follow(&[data_dir.path().join("src/main.rs")]);
         write("tests/late.rs", "");
         assert!(!files.look());
         files.mark();
         write("src/other.rs", "// more");
-        files.follow(&["src/main.rs", "src/other.rs"].map(|name| home.path().join(name)));
+        files.follow(&["src/main.rs", "src/other.rs"].map(|name| data_dir.path().join(name)));
         assert!(files.look());
         assert!(!files.look());
         assert_eq!(files.seen.len(), 2);

@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
 /// Who says a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum LineSource {
     /// The operator under development.
     Operator,
     /// Cargo.
@@ -21,13 +21,13 @@ pub struct Lines {
     coloured: bool,
 }
 
-impl Who {
+impl LineSource {
     /// The word before a line and its colour.
     fn mark(self) -> (&'static str, &'static str) {
         match self {
-            Who::Operator => ("operator", "36"),
-            Who::Build => ("build", "33"),
-            Who::Dev => ("dev", "35"),
+            LineSource::Operator => ("operator", "36"),
+            LineSource::Build => ("build", "33"),
+            LineSource::Dev => ("dev", "35"),
         }
     }
 }
@@ -45,7 +45,7 @@ impl Lines {
     }
 
     /// Says a line.
-    pub fn say(&self, who: Who, line: &str) {
+    pub fn say(&self, who: LineSource, line: &str) {
         let (word, colour) = who.mark();
         // A whole line under one lock: those of two speakers are not mixed.
         let mut stdout = std::io::stdout().lock();
@@ -57,7 +57,7 @@ impl Lines {
     }
 
     /// Says every line of a pipe until it is closed, whatever bytes it has: who writes must not be stopped by who reads.
-    pub async fn repeat(self, who: Who, pipe: impl AsyncRead + Unpin) {
+    pub async fn repeat(self, who: LineSource, pipe: impl AsyncRead + Unpin) {
         let mut reader = BufReader::new(pipe);
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {

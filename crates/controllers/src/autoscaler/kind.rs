@@ -1,4 +1,4 @@
-//! A HorizontalPodAutoscaler, as much of it as is looked at, with what Kubernetes assumes where it says nothing. Pure.
+//! The fields of A HorizontalPodAutoscaler that the controller reads, with the defaults of Kubernetes. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub(crate) struct Autoscaler {
     pub status: AutoscalerStatus,
 }
 
-/// What an autoscaler asks for.
+/// The spec of an autoscaler.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct AutoscalerSpec {
@@ -96,7 +96,7 @@ pub(crate) struct Policy {
     pub period_seconds: i64,
 }
 
-/// What is true of an autoscaler.
+/// The status of an autoscaler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct AutoscalerStatus {

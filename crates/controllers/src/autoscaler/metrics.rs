@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `cpu`, `memory`, any name | a pod | what the pod has or uses: `250m`, `64Mi`, `17` |
 //! | `cpu.main` | a pod | what its container `main` uses |
-//! | `cpu`, any name | the autoscaler | the same for each pod that does not say; for an object, its value |
+//! | `cpu`, any name | the autoscaler | the same for each pod without a value; for an object, its value |
 //! | `total-cpu`, `total-` any name | the autoscaler | what all pods together use, each its share |
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ const PREFIX: &str = "simulate.konverge.dev/";
 /// How far from what it should be something may be.
 const TOLERANCE: f64 = 0.1;
 
-/// What a metric asks for.
+/// The spec of a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Proposal {
     pub replicas: i32,
@@ -41,7 +41,7 @@ pub(super) struct Unknown {
     pub message: String,
 }
 
-/// What there is.
+/// What the planner reads.
 pub(super) struct Measured<'a> {
     pub autoscaler: &'a Autoscaler,
     pub scale: &'a Scale,
@@ -58,7 +58,7 @@ struct Usage {
 }
 
 impl Measured<'_> {
-    /// What a metric asks for.
+    /// The spec of a metric.
     pub fn propose(&self, metric: &Metric) -> Result<Proposal, Unknown> {
         let absent = |reason| Unknown { reason, message: format!("metric source {:?} is not set", metric.type_) };
         match metric.type_.as_str() {

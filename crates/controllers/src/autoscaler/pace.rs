@@ -5,14 +5,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::kind::{Autoscaler, Policy, Rules};
 
-/// How long a lower wish waits, if nothing is said.
+/// How long a lower recommend waits, if nothing is said.
 const DOWN_WINDOW: i64 = 300;
 
 /// What was asked for and done lately.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct History {
+pub(crate) struct ScalingHistory {
     /// What metrics asked for.
-    pub wishes: Vec<(Timestamp, i32)>,
+    pub recommendations: Vec<(Timestamp, i32)>,
     /// By how much it grew and shrank.
     pub ups: Vec<(Timestamp, i32)>,
     pub downs: Vec<(Timestamp, i32)>,
@@ -20,7 +20,7 @@ pub(crate) struct History {
 
 /// How many there are to be, and why.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Paced {
+pub(super) struct Stabilized {
     pub replicas: i32,
     /// The reason and the words of `AbleToScale`.
     pub able: (&'static str, &'static str),
@@ -28,12 +28,12 @@ pub(super) struct Paced {
     pub limited: (bool, &'static str, &'static str),
 }
 
-impl History {
+impl ScalingHistory {
     /// Notes what metrics ask for, and forgets what nobody will ask for.
-    pub fn wish(&mut self, autoscaler: &Autoscaler, replicas: i32, now: Timestamp) {
+    pub fn recommend(&mut self, autoscaler: &Autoscaler, replicas: i32, now: Timestamp) {
         let longest = up(autoscaler).window(0).max(down(autoscaler).window(DOWN_WINDOW));
-        self.wishes.retain(|(at, _)| is_within(*at, longest, now));
-        self.wishes.push((now, replicas));
+        self.recommendations.retain(|(at, _)| is_within(*at, longest, now));
+        self.recommendations.push((now, replicas));
     }
 
     /// Notes that the size was changed.
@@ -49,9 +49,20 @@ impl History {
 }
 
 /// How many replicas there are to be when there are `current` and metrics ask for `wanted`.
-pub(super) fn pace(autoscaler: &Autoscaler, history: &History, current: i32, wanted: i32, now: Timestamp) -> Paced {
-    let lately =
-        |window: i64| history.wishes.iter().filter(move |(at, _)| is_within(*at, window, now)).map(|(_, wish)| *wish);
+pub(super) fn pace(
+    autoscaler: &Autoscaler,
+    history: &ScalingHistory,
+    current: i32,
+    wanted: i32,
+    now: Timestamp,
+) -> Stabilized {
+    let lately = |window: i64| {
+        history
+            .recommendations
+            .iter()
+            .filter(move |(at, _)| is_within(*at, window, now))
+            .map(|(_, recommend)| *recommend)
+    };
     let lowest = lately(up(autoscaler).window(0)).min().unwrap_or(wanted).min(wanted);
     let highest = lately(down(autoscaler).window(DOWN_WINDOW)).max().unwrap_or(wanted).max(wanted);
     let steady = current.max(lowest).min(highest);
@@ -67,12 +78,12 @@ pub(super) fn pace(autoscaler: &Autoscaler, history: &History, current: i32, wan
         ),
     };
     let (replicas, limited) = limited(autoscaler, history, current, steady, now);
-    Paced { replicas, able, limited }
+    Stabilized { replicas, able, limited }
 }
 
 fn limited(
     autoscaler: &Autoscaler,
-    history: &History,
+    history: &ScalingHistory,
     current: i32,
     wanted: i32,
     now: Timestamp,
@@ -129,7 +140,7 @@ impl Assumed {
     }
 
     /// How far the policies let it go.
-    fn farthest(&self, current: i32, way: Way, history: &History, now: Timestamp) -> i32 {
+    fn farthest(&self, current: i32, way: Way, history: &ScalingHistory, now: Timestamp) -> i32 {
         let select = self.rules.select_policy.as_deref().unwrap_or("Max");
         if select == "Disabled" {
             return current;
@@ -193,7 +204,8 @@ mod tests {
     /// Lists of how long ago, and what.
     fn check(behavior: Value, history: [&[(i64, i32)]; 3], from: i32, wanted: i32, expect: (i32, &str, &str)) {
         let list = |list: &[(i64, i32)]| list.iter().map(|(ago, what)| (at(NOW - ago), *what)).collect();
-        let history = History { wishes: list(history[0]), ups: list(history[1]), downs: list(history[2]) };
+        let history =
+            ScalingHistory { recommendations: list(history[0]), ups: list(history[1]), downs: list(history[2]) };
         let got = pace(&autoscaler(behavior.clone()), &history, from, wanted, at(NOW));
         let limited = if got.limited.0 { got.limited.1 } else { "" };
         assert_eq!((got.replicas, got.able.0, limited), expect, "{behavior} from {from} to {wanted}");
@@ -201,8 +213,8 @@ mod tests {
 
     #[test]
     fn without_a_word_it_doubles_and_waits_to_shrink() {
-        let check = |wishes: &[(i64, i32)], from: i32, wanted: i32, expect: (i32, &str, &str)| {
-            check(Value::Null, [wishes, &[], &[]], from, wanted, expect);
+        let check = |recommendations: &[(i64, i32)], from: i32, wanted: i32, expect: (i32, &str, &str)| {
+            check(Value::Null, [recommendations, &[], &[]], from, wanted, expect);
         };
         let ready = "ReadyForNewScale";
         check(&[], 3, 3, (3, ready, ""));
@@ -247,9 +259,12 @@ mod tests {
     #[test]
     fn only_what_counts_is_remembered() {
         let autoscaler = autoscaler(Value::Null);
-        let mut history = History { wishes: vec![(at(NOW - 400), 1), (at(NOW - 10), 2)], ..History::default() };
-        history.wish(&autoscaler, 3, at(NOW));
-        assert_eq!(history.wishes, [(at(NOW - 10), 2), (at(NOW), 3)]);
+        let mut history = ScalingHistory {
+            recommendations: vec![(at(NOW - 400), 1), (at(NOW - 10), 2)],
+            ..ScalingHistory::default()
+        };
+        history.recommend(&autoscaler, 3, at(NOW));
+        assert_eq!(history.recommendations, [(at(NOW - 10), 2), (at(NOW), 3)]);
         history.changed(&autoscaler, 3, 5, at(NOW - 60));
         history.changed(&autoscaler, 5, 9, at(NOW));
         history.changed(&autoscaler, 9, 8, at(NOW));

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::kind::{Autoscaler, AutoscalerStatus};
 use super::metrics::{Measured, Proposal, Unknown};
-use super::pace::{History, pace};
+use super::pace::{ScalingHistory, pace};
 use crate::meta::{Condition, seconds};
 use crate::pods::Pod;
 use crate::scale::Scale;
@@ -17,7 +17,7 @@ const ABLE: &str = "AbleToScale";
 const ACTIVE: &str = "ScalingActive";
 const LIMITED: &str = "ScalingLimited";
 
-/// What there is.
+/// What the planner reads.
 pub(crate) struct Seen<'a> {
     pub autoscaler: &'a Autoscaler,
     pub scale: &'a Scale,
@@ -37,15 +37,15 @@ pub(crate) struct Plan {
 }
 
 /// Makes the plan, and notes in the history what was asked for.
-pub(crate) fn plan(seen: &Seen<'_>, history: &mut History) -> Plan {
+pub(crate) fn plan(seen: &Seen<'_>, history: &mut ScalingHistory) -> Plan {
     let (autoscaler, now) = (seen.autoscaler, seen.now);
     let (current, min, max) = (seen.scale.spec.replicas, autoscaler.min(), autoscaler.spec.max_replicas);
     let mut plan = Plan { status: autoscaler.status.clone(), ..Plan::default() };
     plan.status.current_replicas = Some(current);
     let got = "the HPA controller was able to get the target's current scale";
     plan.set(ABLE, "True", "SucceededGetScale", got, now);
-    if history.wishes.is_empty() {
-        history.wish(autoscaler, current, now);
+    if history.recommendations.is_empty() {
+        history.recommend(autoscaler, current, now);
     }
     let (desired, why) = match () {
         () if current == 0 && min != 0 => {
@@ -58,7 +58,7 @@ pub(crate) fn plan(seen: &Seen<'_>, history: &mut History) -> Plan {
         () => match plan.measure(seen) {
             Some(best) => {
                 let paced = pace(autoscaler, history, current, best.replicas, now);
-                history.wish(autoscaler, best.replicas, now);
+                history.recommend(autoscaler, best.replicas, now);
                 plan.set(ABLE, "True", paced.able.0, paced.able.1, now);
                 let (held_back, reason, message) = paced.limited;
                 plan.set(LIMITED, if held_back { "True" } else { "False" }, reason, message, now);
@@ -172,7 +172,7 @@ mod tests {
             Arc::new(serde_json::from_value(json!({"metadata": {"name": format!("p{at}")}, "status": status})).unwrap())
         };
         let pods: Vec<Arc<Pod>> = (0..replicas).map(pod).collect();
-        plan(&Seen { autoscaler: &autoscaler, scale: &scale, pods: &pods, now: now() }, &mut History::default())
+        plan(&Seen { autoscaler: &autoscaler, scale: &scale, pods: &pods, now: now() }, &mut ScalingHistory::default())
     }
 
     fn cpu() -> Value {

@@ -24,7 +24,7 @@ pub(super) fn milli(text: &str) -> Option<i64> {
         _ => 1e3 * 10f64.powi(suffix.strip_prefix(['e', 'E'])?.parse().ok()?),
     };
     let milli = (number * unit).ceil();
-    // What is larger than all amounts together is none.
+    // What is larger than the sum of all amounts is no quantity.
     (milli.abs() < i64::MAX as f64).then_some(milli as i64)
 }
 

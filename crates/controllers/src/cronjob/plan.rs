@@ -26,7 +26,7 @@ const MANY: i64 = 100;
 /// Looked at a little late: a clock that is behind would find that it is not time yet.
 const LATE: Duration = Duration::from_millis(100);
 
-/// What Kubernetes assumes of a CronJob that does not say.
+/// What Kubernetes assumes of a CronJob without a value.
 const SUCCESSFUL_KEPT: i32 = 3;
 const FAILED_KEPT: i32 = 1;
 
@@ -39,7 +39,7 @@ pub(crate) struct CronJob {
     pub status: CronJobStatus,
 }
 
-/// What a CronJob asks for.
+/// The spec of a CronJob.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct CronJobSpec {
@@ -53,7 +53,7 @@ pub(crate) struct CronJobSpec {
     pub job_template: Value,
 }
 
-/// What is true of a CronJob.
+/// The status of a CronJob.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct CronJobStatus {
@@ -77,7 +77,7 @@ pub(crate) struct Reference {
     pub uid: String,
 }
 
-/// What there is.
+/// What the planner reads.
 pub(crate) struct Seen<'a> {
     pub cron: &'a CronJob,
     pub jobs: &'a [Arc<Job>],
@@ -96,7 +96,7 @@ pub(crate) struct Plan {
     /// The time for which a Job is to be created.
     pub create: Option<Timestamp>,
     pub tell: Vec<Told>,
-    /// When to look again although nothing happened.
+    /// When to reconcile again if nothing changes.
     pub again: Option<Duration>,
 }
 

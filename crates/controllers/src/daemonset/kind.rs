@@ -1,4 +1,4 @@
-//! A DaemonSet, as much of it as is looked at, with what Kubernetes assumes where it says nothing. Pure.
+//! The fields of A DaemonSet that the controller reads, with the defaults of Kubernetes. Pure.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub(crate) struct DaemonSet {
     pub status: DaemonSetStatus,
 }
 
-/// What a DaemonSet asks for.
+/// The spec of a DaemonSet.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct DaemonSetSpec {
@@ -26,7 +26,7 @@ pub(crate) struct DaemonSetSpec {
     pub update_strategy: UpdateStrategy,
 }
 
-/// How pods of the old template become pods of the new one.
+/// The update strategy.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct UpdateStrategy {
@@ -43,7 +43,7 @@ pub(crate) struct RollingUpdate {
     pub max_unavailable: Option<Share>,
 }
 
-/// What is true of a DaemonSet.
+/// The status of a DaemonSet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct DaemonSetStatus {
@@ -70,7 +70,7 @@ impl HasMeta for DaemonSet {
 }
 
 impl DaemonSet {
-    /// Whether pods are replaced without being asked for one by one.
+    /// Whether the strategy is a rolling update.
     pub fn is_rolling(&self) -> bool {
         self.spec.update_strategy.type_ != "OnDelete"
     }
@@ -80,7 +80,7 @@ impl DaemonSet {
         self.fenceposts(1).0 > 0
     }
 
-    /// How many of so many nodes may have two pods, and how many none. Both zero would be a standstill.
+    /// How many of so many nodes may have two pods, and how many none. If both were zero, the update could not proceed.
     pub fn fenceposts(&self, nodes: i32) -> (i32, i32) {
         if !self.is_rolling() {
             return (0, 0);

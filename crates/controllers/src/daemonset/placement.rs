@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 
-use crate::history::POD_REVISION;
 use crate::meta::Meta;
 use crate::pods::Pod;
-use crate::simulate::{Node, PodSpec, Taint, Toleration, is_selected, tolerated};
+use crate::revision_history::POD_REVISION;
+use crate::simulator::{Node, PodSpec, Taint, Toleration, is_selected, tolerated};
 use crate::template;
 
 /// What pods of a DaemonSet do not mind: a node has its daemons whatever ails it.

@@ -12,14 +12,14 @@ use jiff::Timestamp;
 
 use super::kind::{DaemonSet, DaemonSetStatus};
 use super::placement::{Fit, demands, fit, target};
-use crate::history::POD_REVISION;
 use crate::pods::{Pod, next_available};
-use crate::simulate::Node;
+use crate::revision_history::POD_REVISION;
+use crate::simulator::Node;
 
-/// The most pods that are created or deleted in one go.
+/// The most pods that one reconcile creates or deletes.
 const BURST: usize = 250;
 
-/// What there is.
+/// What the planner reads.
 pub(crate) struct Seen<'a> {
     pub set: &'a DaemonSet,
     pub nodes: &'a [Arc<Node>],
@@ -40,7 +40,7 @@ pub(crate) struct Plan {
     pub delete: Vec<Arc<Pod>>,
     /// Pods among them that ended, and on which node.
     pub ended: Vec<(Arc<Pod>, String)>,
-    /// When to look again although nothing happened.
+    /// When to reconcile again if nothing changes.
     pub again: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! A Deployment, as much of it as is looked at, with what Kubernetes assumes where it says nothing. Pure.
+//! The fields of A Deployment that the controller reads, with the defaults of Kubernetes. Pure.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub(crate) struct Deployment {
     pub status: DeploymentStatus,
 }
 
-/// What a Deployment asks for.
+/// The spec of a Deployment.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct DeploymentSpec {
@@ -29,7 +29,7 @@ pub(crate) struct DeploymentSpec {
     pub strategy: Strategy,
 }
 
-/// How pods of the old template become pods of the new one.
+/// The update strategy.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Strategy {
@@ -46,7 +46,7 @@ pub(crate) struct RollingUpdate {
     pub max_unavailable: Option<Share>,
 }
 
-/// What is true of a Deployment.
+/// The status of a Deployment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct DeploymentStatus {
@@ -73,7 +73,7 @@ pub(crate) struct DeploymentStatus {
 /// What stands for "for ever" and "all of them".
 const NO_LIMIT: i32 = i32::MAX;
 
-/// What Kubernetes assumes of a Deployment that does not say.
+/// What Kubernetes assumes of a Deployment without a value.
 const PROGRESS_DEADLINE: i32 = 600;
 const HISTORY: i32 = 10;
 const QUARTER: &str = "25%";
@@ -85,7 +85,7 @@ impl HasMeta for Deployment {
 }
 
 impl Deployment {
-    /// How many replicas it asks for.
+    /// The desired number of replicas.
     pub fn replicas(&self) -> i32 {
         self.spec.replicas.unwrap_or(1)
     }
@@ -116,7 +116,7 @@ impl Deployment {
         Some(usize::try_from(limit).unwrap_or_default())
     }
 
-    /// Surge is rounded up and unavailability down; both zero would be a standstill.
+    /// Surge is rounded up and unavailability down; if both were zero, the update could not proceed.
     fn fenceposts(&self) -> (i32, i32) {
         let quarter = || Share::Text(QUARTER.into());
         let limits = self.spec.strategy.rolling_update.clone().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! What a Deployment needs. In: the Deployment, its ReplicaSets, whether pods of old ones still run, the time. Out: the
 //! ReplicaSet to create, those to change and to delete, the status, and when to look again. Pure: `rollout` moves replicas,
-//! `revision` keeps the books, `progress` says how it goes.
+//! `revision` sets annotations, `progress` makes the status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use super::kind::{Deployment, DeploymentStatus};
 use super::{progress, revision, rollout};
 use crate::hash::template_hash;
-use crate::meta::{Condition, Texts, condition, set_condition};
+use crate::meta::{Condition, StringMap, condition, set_condition};
 use crate::replicaset::{ReplicaSet, ReplicaSetStatus};
 use crate::template::{TEMPLATE_HASH, same_template};
 
 /// The longest name a ReplicaSet may have.
 const LONGEST_NAME: usize = 253;
 
-/// What there is.
+/// What the planner reads.
 pub(crate) struct Seen<'a> {
     pub deployment: &'a Deployment,
     pub sets: &'a [Arc<ReplicaSet>],
@@ -43,7 +43,7 @@ pub(crate) struct Plan {
     pub status: DeploymentStatus,
     /// What to tell: a reason, a message.
     pub events: Vec<(&'static str, String)>,
-    /// When to look again although nothing happened.
+    /// When to reconcile again if nothing changes.
     pub again: Option<Duration>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct SetChange {
     pub replicas: Option<i32>,
     pub min_ready_seconds: Option<i32>,
     /// Annotations that are new or different.
-    pub annotations: Texts,
+    pub annotations: StringMap,
 }
 
 /// A ReplicaSet while the plan is made.
@@ -73,7 +73,7 @@ pub(super) struct Set {
     pub name: String,
     pub replicas: i32,
     pub min_ready_seconds: i32,
-    pub annotations: Texts,
+    pub annotations: StringMap,
     pub created: Option<Timestamp>,
     pub status: ReplicaSetStatus,
     /// The one that is there; none if it is to be created.
@@ -203,7 +203,7 @@ impl<'a> Draft<'a> {
             name: name.clone(),
             replicas: 0,
             min_ready_seconds: spec.min_ready_seconds,
-            annotations: Texts::new(),
+            annotations: StringMap::new(),
             created: None,
             status: ReplicaSetStatus::default(),
             is: None,
@@ -298,7 +298,7 @@ impl Set {
             (set.spec.min_ready_seconds != self.min_ready_seconds).then_some(self.min_ready_seconds);
         let changed =
             self.annotations.iter().filter(|(name, value)| set.metadata.annotations.get(*name) != Some(*value));
-        let annotations: Texts = changed.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let annotations: StringMap = changed.map(|(name, value)| (name.clone(), value.clone())).collect();
         let differs = replicas.is_some() || min_ready_seconds.is_some() || !annotations.is_empty();
         differs.then_some(SetChange { set, replicas, min_ready_seconds, annotations })
     }

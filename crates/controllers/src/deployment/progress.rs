@@ -109,7 +109,7 @@ pub(super) fn of_rollout(draft: &Draft<'_>) -> (DeploymentStatus, Option<Duratio
     if let Some(failure) = replica_failure(draft) {
         status.conditions.push(failure);
     }
-    let again = deadline.and_then(|limit| next_look(deployment, &status, limit, now));
+    let again = deadline.and_then(|limit| requeue_after(deployment, &status, limit, now));
     (status, again)
 }
 
@@ -144,7 +144,7 @@ fn left(progressing: &Condition, limit: i32, now: Timestamp) -> Option<SignedDur
 }
 
 /// A second after the deadline, if somebody waits for progress.
-fn next_look(deployment: &Deployment, status: &DeploymentStatus, limit: i32, now: Timestamp) -> Option<Duration> {
+fn requeue_after(deployment: &Deployment, status: &DeploymentStatus, limit: i32, now: Timestamp) -> Option<Duration> {
     let progressing = meta::condition(&status.conditions, PROGRESSING)?;
     if is_complete(deployment, status) || matches!(progressing.reason.as_str(), TIMED_OUT | PAUSED) {
         return None;

@@ -1,9 +1,9 @@
-//! The books of a Deployment: which ReplicaSet is of which revision, and what it was scaled for. In: annotations. Out: the
+//! The revision annotations of a Deployment and its ReplicaSets, and the sizes they were scaled for. In: annotations. Out: the
 //! same, brought up to date. `kubectl rollout history` and `undo` read them. Pure.
 
 use super::kind::Deployment;
 use super::plan::Set;
-use crate::meta::Texts;
+use crate::meta::StringMap;
 
 /// The revision of a ReplicaSet, and of its Deployment.
 pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -28,7 +28,7 @@ const OWN: [&str; 6] = [
 const LONGEST_HISTORY: usize = 2000;
 
 /// The revision that annotations name; zero if they name none.
-pub(super) fn of(annotations: &Texts) -> i64 {
+pub(super) fn of(annotations: &StringMap) -> i64 {
     annotations.get(REVISION).and_then(|revision| revision.parse().ok()).unwrap_or_default()
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Budget {
     pub status: BudgetStatus,
 }
 
-/// What a budget asks for.
+/// The spec of a budget.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct BudgetSpec {
@@ -39,7 +39,7 @@ pub(crate) struct BudgetSpec {
     pub max_unavailable: Option<Share>,
 }
 
-/// What is true of a budget.
+/// The status of a budget.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct BudgetStatus {

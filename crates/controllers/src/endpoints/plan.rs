@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::meta::{HasMeta, Meta, Texts};
+use crate::meta::{HasMeta, Meta, StringMap};
 use crate::pods::Pod;
 use crate::service::{EndpointPort, Service, addresses, target_ref};
 
@@ -67,7 +67,7 @@ pub(crate) struct Address {
 /// What the Endpoints of a Service say.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Content {
-    pub labels: Texts,
+    pub labels: StringMap,
     pub subsets: Vec<Subset>,
     /// Whether some are left out.
     pub truncated: bool,

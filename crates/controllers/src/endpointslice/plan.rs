@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::meta::{HasMeta, Meta, Texts};
+use crate::meta::{HasMeta, Meta, StringMap};
 use crate::pods::Pod;
 use crate::service::{EndpointPort, Family, Service, addresses, target_ref};
 
@@ -67,7 +67,7 @@ pub(crate) struct Content {
     pub family: Family,
     pub ports: Vec<EndpointPort>,
     pub endpoints: Vec<Endpoint>,
-    pub labels: Texts,
+    pub labels: StringMap,
 }
 
 /// Which slices endpoints may share.

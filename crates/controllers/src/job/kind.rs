@@ -1,4 +1,4 @@
-//! A Job, as much of it as is looked at, with what Kubernetes assumes where it says nothing. Pure.
+//! The fields of A Job that the controller reads, with the defaults of Kubernetes. Pure.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub(crate) const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-in
 pub(crate) const COMPLETE: &str = "Complete";
 pub(crate) const FAILED: &str = "Failed";
 
-/// What Kubernetes assumes of a Job that does not say.
+/// What Kubernetes assumes of a Job without a value.
 const BACKOFF_LIMIT: i32 = 6;
 
 /// A Job.
@@ -35,7 +35,7 @@ pub(crate) struct Job {
     pub status: JobStatus,
 }
 
-/// What a Job asks for.
+/// The spec of a Job.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct JobSpec {
@@ -54,7 +54,7 @@ pub(crate) struct JobSpec {
     pub managed_by: Option<String>,
 }
 
-/// What is true of a Job.
+/// The status of a Job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct JobStatus {
@@ -241,7 +241,7 @@ mod tests {
                 "job-name": "j", "batch.kubernetes.io/job-name": "j",
             })
         );
-        let texts: crate::meta::Texts = serde_json::from_value(labels.clone()).unwrap();
+        let texts: crate::meta::StringMap = serde_json::from_value(labels.clone()).unwrap();
         assert!(own.selector().unwrap().matches(&texts));
         let told =
             job(json!({"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}}}));

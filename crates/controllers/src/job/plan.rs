@@ -33,7 +33,7 @@ const SUCCESS_MET: &str = "SuccessCriteriaMet";
 const FAILURE_MET: &str = "FailureTarget";
 const SUSPENDED: &str = "Suspended";
 
-/// What there is.
+/// What the planner reads.
 pub(crate) struct Seen<'a> {
     pub job: &'a Job,
     pub pods: &'a [Arc<Pod>],
@@ -49,7 +49,7 @@ pub(crate) struct Plan {
     pub step: Step,
     /// How it ends, if it does.
     pub outcome: Option<Outcome>,
-    /// When to look again although nothing happened.
+    /// When to reconcile again if nothing changes.
     pub again: Option<Duration>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Outcome {
     pub message: String,
 }
 
-/// What is true of a Job.
+/// The status of a Job.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Tally {
     pub status: JobStatus,

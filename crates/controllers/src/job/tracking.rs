@@ -19,7 +19,7 @@ pub(super) fn track(pod: &Meta) -> Option<Value> {
         true => json!({"op": "add", "path": "/metadata/finalizers", "value": [TRACKING]}),
         false => json!({"op": "add", "path": "/metadata/finalizers/-", "value": TRACKING}),
     };
-    (!is_tracked(pod)).then(|| json!([pod.is_still_it(), add]))
+    (!is_tracked(pod)).then(|| json!([pod.uid_test(), add]))
 }
 
 /// The patch that lets a pod go; none if nothing holds it.
@@ -27,7 +27,7 @@ pub(super) fn release(pod: &Meta) -> Option<Value> {
     let at = pod.finalizers.iter().position(|finalizer| finalizer == TRACKING)?;
     let path = format!("/metadata/finalizers/{at}");
     Some(json!([
-        pod.is_still_it(),
+        pod.uid_test(),
         {"op": "test", "path": path, "value": TRACKING},
         {"op": "remove", "path": path},
     ]))

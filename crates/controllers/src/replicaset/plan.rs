@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::ranking::{Ranked, first_to_go};
-use crate::meta::{Condition, Meta, Texts, condition, set_condition};
+use crate::meta::{Condition, Meta, StringMap, condition, set_condition};
 use crate::pods::{Pod, next_available};
 pub(crate) use crate::replicas::is_zero;
 
-/// The most pods that are created or deleted in one go.
+/// The most pods that one reconcile creates or deletes.
 const BURST: usize = 500;
 
 const REPLICA_FAILURE: &str = "ReplicaFailure";
@@ -29,7 +29,7 @@ pub(crate) struct ReplicaSet {
     pub status: ReplicaSetStatus,
 }
 
-/// What a ReplicaSet asks for.
+/// The spec of a ReplicaSet.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ReplicaSetSpec {
@@ -39,7 +39,7 @@ pub(crate) struct ReplicaSetSpec {
     pub template: Value,
 }
 
-/// What is true of a ReplicaSet.
+/// The status of a ReplicaSet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ReplicaSetStatus {
@@ -79,7 +79,7 @@ pub(crate) struct Failure {
 }
 
 impl ReplicaSet {
-    /// How many replicas it asks for.
+    /// The desired number of replicas.
     pub fn replicas(&self) -> i32 {
         self.spec.replicas.unwrap_or(1)
     }
@@ -118,7 +118,7 @@ pub(crate) fn status(
     failure: Option<&Failure>,
     now: Timestamp,
 ) -> ReplicaSetStatus {
-    let labels: Texts = serde_json::from_value(set.spec.template["metadata"]["labels"].clone()).unwrap_or_default();
+    let labels: StringMap = serde_json::from_value(set.spec.template["metadata"]["labels"].clone()).unwrap_or_default();
     let is_fully_labelled = |pod: &Pod| labels.iter().all(|(name, value)| pod.metadata.labels.get(name) == Some(value));
     let count = |test: &dyn Fn(&Pod) -> bool| {
         let found = mine.iter().filter(|pod| pod.is_active() && test(pod)).count();
@@ -147,7 +147,7 @@ pub(crate) fn status(
 }
 
 /// When a pod becomes available without anything happening.
-pub(crate) fn next_look(set: &ReplicaSet, mine: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
+pub(crate) fn requeue_after(set: &ReplicaSet, mine: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
     next_available(mine, set.spec.min_ready_seconds, now)
 }
 

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use super::kind::StatefulSet;
-use crate::history::POD_REVISION;
 use crate::meta::{Meta, OwnerReference};
+use crate::revision_history::POD_REVISION;
 use crate::template;
 
 /// The label of a pod with its own name, so that a Service can select one pod.
@@ -131,7 +131,7 @@ pub(super) fn belongs(claim: &Meta, wanted: Owner, set: &Value, pod: &Value) -> 
     if is_so {
         return None;
     }
-    let mut patch = vec![claim.is_still_it()];
+    let mut patch = vec![claim.uid_test()];
     for at in ours.into_iter().rev() {
         let path = format!("/metadata/ownerReferences/{at}");
         patch.push(json!({"op": "test", "path": format!("{path}/uid"), "value": owners[at].uid}));

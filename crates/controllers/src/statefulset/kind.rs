@@ -1,4 +1,4 @@
-//! A StatefulSet, as much of it as is looked at, with what Kubernetes assumes where it says nothing. Pure.
+//! The fields of A StatefulSet that the controller reads, with the defaults of Kubernetes. Pure.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub(crate) struct StatefulSet {
     pub status: StatefulSetStatus,
 }
 
-/// What a StatefulSet asks for.
+/// The spec of a StatefulSet.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StatefulSetSpec {
@@ -47,7 +47,7 @@ pub(crate) struct Retention {
     pub when_scaled: String,
 }
 
-/// How pods of the old template become pods of the new one.
+/// The update strategy.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct UpdateStrategy {
@@ -64,7 +64,7 @@ pub(crate) struct RollingUpdate {
     pub max_unavailable: Option<Share>,
 }
 
-/// What is true of a StatefulSet.
+/// The status of a StatefulSet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StatefulSetStatus {
@@ -92,7 +92,7 @@ impl HasMeta for StatefulSet {
 }
 
 impl StatefulSet {
-    /// How many replicas it asks for.
+    /// The desired number of replicas.
     pub fn replicas(&self) -> i32 {
         self.spec.replicas.unwrap_or(1)
     }
@@ -102,7 +102,7 @@ impl StatefulSet {
         self.spec.pod_management_policy != "Parallel"
     }
 
-    /// Whether pods are replaced without being asked for one by one.
+    /// Whether the strategy is a rolling update.
     pub fn is_rolling(&self) -> bool {
         self.spec.update_strategy.type_ != "OnDelete"
     }

@@ -13,13 +13,13 @@ use serde_json::Value;
 use super::identity::{self, Owner, POD_NAME, belongs, claim_names, is_left_over, owner, pod_name};
 use super::kind::{StatefulSet, StatefulSetStatus};
 use crate::claims::Claim;
-use crate::history::POD_REVISION;
 use crate::pods::{Pod, next_available};
+use crate::revision_history::POD_REVISION;
 
 /// When a claim that has to go first is looked at again: nothing that happens to it wakes the StatefulSet.
 const CLAIM_GOES: Duration = Duration::from_secs(1);
 
-/// What there is.
+/// What the planner reads.
 pub(crate) struct Seen<'a> {
     pub set: &'a StatefulSet,
     pub pods: &'a [Arc<Pod>],
@@ -41,7 +41,7 @@ pub(crate) struct Seen<'a> {
 pub(crate) struct Plan {
     /// Of each pod what is to be done in this order; pods do not wait for each other.
     pub tasks: Vec<Task>,
-    /// When to look again although nothing happened.
+    /// When to reconcile again if nothing changes.
     pub again: Option<Duration>,
 }
 

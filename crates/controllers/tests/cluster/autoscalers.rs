@@ -24,7 +24,7 @@ fn scaled() -> Value {
     deployment("web", 2, "web:1", json!({"spec": {"template": {"spec": {"containers": [container]}}}}))
 }
 
-/// All pods together use so much.
+/// All pods in_parallel use so much.
 async fn used(stage: &Stage, cpu: &str) {
     stage
         .patch(AUTOSCALERS, "web", json!({"metadata": {"annotations": {"simulate.konverge.dev/total-cpu": cpu}}}))

@@ -9,7 +9,7 @@ mod endpoints;
 mod guards;
 mod idle;
 mod jobs;
-mod life;
+mod lifecycle;
 mod namespaces;
 mod rollouts;
 mod stage;

@@ -88,8 +88,8 @@ async fn a_recreation_never_runs_both() {
     stage.until(DEPLOYMENTS, "web", |web| is_rolled_out(web, 3)).await;
     let watched = stage.client.clone();
     let (done, mut is_done) = tokio::sync::oneshot::channel::<()>();
-    // Looks at every change of a pod: the images that run together.
-    let together = tokio::spawn(async move {
+    // Looks at every change of a pod: the images that run in_parallel.
+    let in_parallel = tokio::spawn(async move {
         use futures_util::TryStreamExt;
         use k8s_openapi::api::core::v1::Pod;
         use kube::runtime::watcher;
@@ -123,7 +123,7 @@ async fn a_recreation_never_runs_both() {
     stage.patch(DEPLOYMENTS, "web", template).await;
     stage.until(DEPLOYMENTS, "web", |web| is_rolled_out(web, 3) && revision(web) == "2").await;
     done.send(()).unwrap();
-    assert!(!together.await.unwrap(), "pods of both templates were there at the same time");
+    assert!(!in_parallel.await.unwrap(), "pods of both templates were there at the same time");
     stage.stop().await;
 }
 

@@ -38,9 +38,9 @@ impl Stage {
 
     /// A control plane on what a client talks to.
     pub fn of(client: Client, options: Options) -> Self {
-        let plane = ControlPlane::new(client.clone(), options).unwrap();
+        let manager = ControlPlane::new(client.clone(), options).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let running = tokio::spawn(plane.run_until(async move { drop(stopped.await) }));
+        let running = tokio::spawn(manager.run_until(async move { drop(stopped.await) }));
         Self { client, stop: Some(stop), running }
     }
 

@@ -93,10 +93,10 @@ async fn floods_and_half_frames_end_the_connection() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_told_goodbye() {
+async fn an_idle_connection_is_closed() {
     let (server, _) = serve(Limits { idle: Duration::from_millis(200), ..Limits::default() });
     let mut client = http2(connect(server.local_addr()).await).await;
     assert_eq!(http2_text(&mut client, "/ok").await, "ok");
-    until("the goodbye", || client.is_closed()).await;
+    until("the close", || client.is_closed()).await;
     assert_eq!(server.counters().rejected(), 0);
 }

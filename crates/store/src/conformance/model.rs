@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::{Dice, Naming, told_commit};
+use super::{CaseName, Rng, show_commit};
 use crate::{Change, Commit, CommitError, Entry, Range, ReadError, Revision, Store, Watch};
 
 type State = BTreeMap<String, Entry>;
@@ -85,92 +85,92 @@ const PREFIXES: [&str; 7] = ["", "/a/", "/b", "/b/", "/c", "/a/2", "/nothing"];
 /// Does `steps` random things to an empty store and compares each answer with the model's. Panics, naming the seed, at
 /// the first that differs.
 pub fn random_walk(store: &dyn Store, seed: u64, steps: usize) {
-    let naming = Naming(format!("random_walk with seed {seed}"));
+    let case_name = CaseName(format!("random_walk with seed {seed}"));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime for the walk");
-    let mut dice = Dice::new(seed);
+    let mut rng = Rng::new(seed);
     let mut model = Model { states: vec![State::new()], changes: Vec::new(), oldest: 0 };
     let mut watchers: Vec<Watcher> = Vec::new();
     for step in 0..steps {
-        match dice.below(20) {
+        match rng.below(20) {
             0..8 => {
-                let commit = random_commit(&mut dice, &model, step);
+                let commit = random_commit(&mut rng, &model, step);
                 let real = runtime.block_on(store.commit(commit.clone()));
-                assert_eq!(told_commit(real), told_commit(model.commit(&commit)), "{commit:?}");
+                assert_eq!(show_commit(real), show_commit(model.commit(&commit)), "{commit:?}");
             }
-            8..12 => compare_range(&mut dice, &model, store),
+            8..12 => compare_range(&mut rng, &model, store),
             12..14 => {
-                let (key, at) = (*dice.pick(&KEYS), random_revision(&mut dice, &model));
+                let (key, at) = (*rng.pick(&KEYS), random_revision(&mut rng, &model));
                 let expect = model.readable(at).map(|state| state.get(key).cloned());
                 assert_eq!(store.get(key, at), expect, "{key} at {at:?}");
             }
             14 => {
-                let prefix = *dice.pick(&PREFIXES);
-                let after = random_revision(&mut dice, &model).unwrap_or(model.revision());
+                let prefix = *rng.pick(&PREFIXES);
+                let after = random_revision(&mut rng, &model).unwrap_or(model.revision());
                 match (store.watch(prefix, after), model.readable(Some(after))) {
                     (Ok(watch), Ok(_)) => watchers.push(Watcher { watch, prefix, through: after }),
                     (real, expect) => assert_eq!(real.err(), expect.err(), "watch after {after}"),
                 }
             }
             15..18 if !watchers.is_empty() => {
-                let chosen = dice.below(watchers.len());
-                if !compare_watch(&mut dice, &model, &mut watchers[chosen]) {
+                let chosen = rng.below(watchers.len());
+                if !compare_watch(&mut rng, &model, &mut watchers[chosen]) {
                     watchers.swap_remove(chosen);
                 }
             }
-            18 if dice.once_in(2) => {
-                let before = random_revision(&mut dice, &model).unwrap_or(model.revision());
+            18 if rng.once_in(2) => {
+                let before = random_revision(&mut rng, &model).unwrap_or(model.revision());
                 store.compact(before);
                 model.oldest = model.oldest.max(before.0.min(model.revision().0));
             }
-            _ if !watchers.is_empty() => drop(watchers.swap_remove(dice.below(watchers.len()))),
+            _ if !watchers.is_empty() => drop(watchers.swap_remove(rng.below(watchers.len()))),
             _ => {}
         }
         assert_eq!((store.revision(), store.oldest()), (model.revision(), Revision(model.oldest)));
     }
     while let Some(mut watcher) = watchers.pop() {
-        while compare_watch(&mut dice, &model, &mut watcher) && watcher.watch.position() < model.revision() {}
+        while compare_watch(&mut rng, &model, &mut watcher) && watcher.watch.position() < model.revision() {}
     }
-    drop(naming);
+    drop(case_name);
 }
 
-fn random_commit(dice: &mut Dice, model: &Model, step: usize) -> Commit {
+fn random_commit(rng: &mut Rng, model: &Model, step: usize) -> Commit {
     let mut commit = Commit::default();
     let mut keys = KEYS.to_vec();
-    for _ in 0..dice.below(4) {
-        let key = keys.swap_remove(dice.below(keys.len()));
-        commit = match dice.below(3) {
+    for _ in 0..rng.below(4) {
+        let key = keys.swap_remove(rng.below(keys.len()));
+        commit = match rng.below(3) {
             0 => commit.delete(key),
-            _ => commit.put(key, Bytes::from(format!("{step} {}", "x".repeat(dice.below(50))))),
+            _ => commit.put(key, Bytes::from(format!("{step} {}", "x".repeat(rng.below(50))))),
         };
     }
-    for _ in 0..dice.below(3) {
-        let key = *dice.pick(&KEYS);
+    for _ in 0..rng.below(3) {
+        let key = *rng.pick(&KEYS);
         commit = match model.newest().get(key) {
             // Mostly true, or nothing would ever be written.
-            Some(entry) if !dice.once_in(5) => commit.unchanged(key, entry.revision),
-            None if !dice.once_in(5) => commit.absent(key),
-            _ if dice.once_in(2) => commit.absent(key),
-            _ => commit.unchanged(key, random_revision(dice, model).unwrap_or_default()),
+            Some(entry) if !rng.once_in(5) => commit.unchanged(key, entry.revision),
+            None if !rng.once_in(5) => commit.absent(key),
+            _ if rng.once_in(2) => commit.absent(key),
+            _ => commit.unchanged(key, random_revision(rng, model).unwrap_or_default()),
         };
     }
     commit
 }
 
 /// Mostly one that can be read; sometimes compacted, sometimes one too far.
-fn random_revision(dice: &mut Dice, model: &Model) -> Option<Revision> {
+fn random_revision(rng: &mut Rng, model: &Model) -> Option<Revision> {
     let newest = model.revision().0;
-    match dice.below(8) {
+    match rng.below(8) {
         0 => None,
-        1 => Some(Revision(dice.roll() % (newest + 2))),
-        _ => Some(Revision(model.oldest + dice.roll() % (newest - model.oldest + 1))),
+        1 => Some(Revision(rng.next_u64() % (newest + 2))),
+        _ => Some(Revision(model.oldest + rng.next_u64() % (newest - model.oldest + 1))),
     }
 }
 
-fn compare_range(dice: &mut Dice, model: &Model, store: &dyn Store) {
-    let at = random_revision(dice, model);
-    let after = (!dice.once_in(3)).then(|| *dice.pick(&KEYS));
-    let limit = (!dice.once_in(3)).then(|| dice.below(6));
-    let prefix: &str = dice.pick::<&str>(&PREFIXES);
+fn compare_range(rng: &mut Rng, model: &Model, store: &dyn Store) {
+    let at = random_revision(rng, model);
+    let after = (!rng.once_in(3)).then(|| *rng.pick(&KEYS));
+    let limit = (!rng.once_in(3)).then(|| rng.below(6));
+    let prefix: &str = rng.pick::<&str>(&PREFIXES);
     let range = Range { prefix, after, limit, at };
     let expect = model.readable(at).map(|state| {
         let wanted = |key: &&Entry| key.key.starts_with(range.prefix) && after.is_none_or(|after| *key.key > *after);
@@ -190,14 +190,14 @@ fn compare_range(dice: &mut Dice, model: &Model, store: &dyn Store) {
 }
 
 /// False: the watch has come to its end.
-fn compare_watch(dice: &mut Dice, model: &Model, watcher: &mut Watcher) -> bool {
+fn compare_watch(rng: &mut Rng, model: &Model, watcher: &mut Watcher) -> bool {
     let Watcher { watch, prefix, through } = watcher;
     let pending: Vec<&Change> =
         model.changes.iter().filter(|change| change.revision > *through && change.key.starts_with(*prefix)).collect();
     let promised = watch.position();
     assert!(promised >= *through, "a position never goes back");
     assert!(pending.first().is_none_or(|first| promised < first.revision), "a position promises what was handed out");
-    let max = dice.below(5) + 1;
+    let max = rng.below(5) + 1;
     match watch.take(max) {
         Ok(changes) => {
             let given: Vec<&Change> = changes.iter().collect();

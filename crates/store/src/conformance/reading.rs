@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use super::{Case, commit, delete, put, told_get, told_range};
+use super::{Case, commit, delete, put, show_get, show_range};
 use crate::{Commit, Range, Revision, Store};
 
 pub(super) const CASES: &[Case] = &[
@@ -22,7 +22,7 @@ async fn bounds(store: &dyn Store) {
     delete(store, "c").await;
     let check = |prefix, after: Option<&str>, limit: Option<usize>, expect: &str| {
         let range = Range { prefix, after, limit, at: None };
-        assert_eq!(told_range(store, range), expect, "{range:?}");
+        assert_eq!(show_range(store, range), expect, "{range:?}");
         if limit.is_none() {
             let count = expect.split_whitespace().count();
             assert_eq!(store.count(Range { limit: Some(1), ..range }), Ok(count), "{range:?}");
@@ -84,11 +84,11 @@ async fn revisions(store: &dyn Store) {
     put(store, "/b", "1").await;
     delete(store, "/a").await;
     put(store, "/c", "1").await;
-    let at = |at| told_range(store, Range { at: Some(Revision(at)), ..Range::default() });
+    let at = |at| show_range(store, Range { at: Some(Revision(at)), ..Range::default() });
     assert_eq!((0..=4).map(at).collect::<Vec<_>>(), ["", "/a", "/a /b", "/b", "/b /c"]);
     let future = "revision 5 is in the future: the newest is 4";
     assert_eq!(at(5), future);
-    assert_eq!(told_get(store, "/a", Some(5)), future);
+    assert_eq!(show_get(store, "/a", Some(5)), future);
     assert!(store.count(Range { at: Some(Revision(5)), ..Range::default() }).is_err());
     assert_eq!(store.range(Range::default()).expect("readable").revision, Revision(4));
     assert_eq!(

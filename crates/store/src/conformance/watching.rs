@@ -5,7 +5,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use super::{Case, commit, put, told_changes};
+use super::{Case, commit, put, show_changes};
 use crate::{Commit, ReadError, Revision, Store, Watch};
 
 pub(super) const CASES: &[Case] = &[
@@ -21,7 +21,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 async fn drain(watch: &mut Watch) -> Vec<String> {
-    told_changes(&watch.take(1000).expect("nothing is compacted"))
+    show_changes(&watch.take(1000).expect("nothing is compacted"))
 }
 
 async fn everything(store: &dyn Store) {
@@ -37,7 +37,7 @@ async fn everything(store: &dyn Store) {
     let mut late = store.watch("", Revision(0)).expect("can begin");
     let mut one_by_one = Vec::new();
     while one_by_one.len() < expect.len() {
-        one_by_one.extend(told_changes(&late.next(1).await.expect("nothing is compacted")));
+        one_by_one.extend(show_changes(&late.next(1).await.expect("nothing is compacted")));
     }
     assert_eq!(one_by_one, expect);
 }
@@ -68,7 +68,7 @@ async fn resume(store: &dyn Store) {
         let (mut position, mut pieces) = (Revision(0), Vec::new());
         while position < store.revision() {
             let mut watch = store.watch("/a/", position).expect("can begin");
-            pieces.extend(told_changes(&watch.take(max).expect("nothing is compacted")));
+            pieces.extend(show_changes(&watch.take(max).expect("nothing is compacted")));
             assert!(watch.position() > position, "a watch that took something has moved");
             position = watch.position();
         }

@@ -1,6 +1,6 @@
 //! Commits: revisions, conditions, all or nothing.
 
-use super::{Case, commit, delete, put, told_commit, told_get};
+use super::{Case, commit, delete, put, show_commit, show_get};
 use crate::{Commit, CommitError, Range, Revision, Store};
 
 pub(super) const CASES: &[Case] = &[
@@ -16,14 +16,14 @@ pub(super) const CASES: &[Case] = &[
 
 async fn empty(store: &dyn Store) {
     assert_eq!((store.revision(), store.oldest()), (Revision(0), Revision(0)));
-    assert_eq!(told_get(store, "/a", None), "absent");
-    assert_eq!(told_get(store, "/a", Some(0)), "absent");
+    assert_eq!(show_get(store, "/a", None), "absent");
+    assert_eq!(show_get(store, "/a", Some(0)), "absent");
     assert_eq!(store.range(Range::default()).expect("readable").entries, []);
 }
 
 async fn revisions(store: &dyn Store) {
     let check = async |given: Commit, expect: &str| {
-        assert_eq!(told_commit(store.commit(given).await), expect);
+        assert_eq!(show_commit(store.commit(given).await), expect);
     };
     check(Commit::default(), "revision 0").await;
     check(Commit::default().put("/a", "1"), "revision 1").await;
@@ -35,8 +35,8 @@ async fn revisions(store: &dyn Store) {
     check(Commit::default().put("/e", "1").delete("/e"), "a commit may write a key once, but this one writes /e twice")
         .await;
     assert_eq!(store.revision(), Revision(4));
-    assert_eq!(told_get(store, "/b", None), "/b=1@3<3");
-    assert_eq!(told_get(store, "/c", None), "/c=1@3<3");
+    assert_eq!(show_get(store, "/b", None), "/b=1@3<3");
+    assert_eq!(show_get(store, "/c", None), "/c=1@3<3");
 }
 
 async fn conditions(store: &dyn Store) {
@@ -45,7 +45,7 @@ async fn conditions(store: &dyn Store) {
     put(store, "/gone", "1").await;
     delete(store, "/gone").await;
     let check = async |given: Commit, expect: &str| {
-        assert_eq!(told_commit(store.commit(given).await), expect);
+        assert_eq!(show_commit(store.commit(given).await), expect);
     };
     check(Commit::default().absent("/b"), "revision 4").await;
     check(Commit::default().absent("/gone"), "revision 4").await;
@@ -65,8 +65,8 @@ async fn all_or_nothing(store: &dyn Store) {
     let given = Commit::default().put("/b", "1").delete("/a").absent("/nothing").unchanged("/a", Revision(9));
     assert!(matches!(store.commit(given).await, Err(CommitError::Conflict { .. })));
     assert_eq!(store.revision(), Revision(1));
-    assert_eq!(told_get(store, "/a", None), "/a=1@1<1");
-    assert_eq!(told_get(store, "/b", None), "absent");
+    assert_eq!(show_get(store, "/a", None), "/a=1@1<1");
+    assert_eq!(show_get(store, "/b", None), "absent");
 }
 
 async fn created(store: &dyn Store) {
@@ -75,14 +75,14 @@ async fn created(store: &dyn Store) {
     delete(store, "/a").await;
     put(store, "/a", "3").await;
     put(store, "/a", "4").await;
-    let told: Vec<String> = (0..=5).map(|at| told_get(store, "/a", Some(at))).collect();
-    assert_eq!(told, ["absent", "/a=1@1<1", "/a=2@2<1", "absent", "/a=3@4<4", "/a=4@5<4"]);
+    let show: Vec<String> = (0..=5).map(|at| show_get(store, "/a", Some(at))).collect();
+    assert_eq!(show, ["absent", "/a=1@1<1", "/a=2@2<1", "absent", "/a=3@4<4", "/a=4@5<4"]);
 }
 
 async fn dropped(store: &dyn Store) {
     drop(store.commit(Commit::default().put("/a", "1")));
     assert_eq!(put(store, "/b", "1").await, Revision(2));
-    assert_eq!(told_get(store, "/a", None), "/a=1@1<1");
+    assert_eq!(show_get(store, "/a", None), "/a=1@1<1");
 }
 
 async fn races(store: &dyn Store) {
@@ -108,8 +108,8 @@ async fn races(store: &dyn Store) {
 async fn odd_content(store: &dyn Store) {
     let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
     commit(store, Commit::default().put("", "empty key").put("/empty", "").put("/käse/🧀", bytes.clone())).await;
-    assert_eq!(told_get(store, "", None), "=empty key@1<1");
-    assert_eq!(told_get(store, "/empty", None), "/empty=@1<1");
+    assert_eq!(show_get(store, "", None), "=empty key@1<1");
+    assert_eq!(show_get(store, "/empty", None), "/empty=@1<1");
     assert_eq!(store.get("/käse/🧀", None).expect("readable").expect("there").value, bytes);
     assert_eq!(store.count(Range::default()), Ok(3));
 }

@@ -12,7 +12,7 @@ pub(crate) struct Files {
     /// The database.
     pub store: PathBuf,
     /// The witness beside it.
-    pub mark: PathBuf,
+    pub high_water_mark: PathBuf,
     /// Locked by the process that has the store open; says nothing by its content.
     pub lock: PathBuf,
     /// Space that is held back for a disk that is full.
@@ -27,7 +27,7 @@ impl Files {
     pub fn of(dir: &Path) -> Files {
         Files {
             store: dir.join("store.redb"),
-            mark: dir.join("store.mark"),
+            high_water_mark: dir.join("store.mark"),
             lock: dir.join("store.lock"),
             reserve: dir.join("store.reserve"),
             new: dir.join("store.redb.new"),

@@ -1,6 +1,6 @@
-//! From a database file to an index, or the reason why the file cannot be trusted. Nothing is loaded that does not agree
-//! with all of its witnesses: redb's page checksums, a checksum in each record, the number and the sum of all records,
-//! and a history without a gap that follows from itself.
+//! Loads a database file into an index, or says why the file cannot be trusted. A file is loaded only if redb's page
+//! checksums, the checksum in each record, and the number and the sum of all records agree, and if its history has no gap
+//! and replays to the same state.
 
 use std::{
     any::Any,
@@ -37,7 +37,7 @@ pub(crate) struct Loaded {
 
 /// Opens and verifies a file. `now` is when its history begins to age.
 pub(crate) fn load(path: &Path, now: Instant) -> Result<Loaded, OpenError> {
-    let load = || -> Result<Loaded, Distrust> {
+    let load = || -> Result<Loaded, LoadFailure> {
         let database = open(path)?;
         let transaction = database.begin_read()?;
         let mut meta = read_meta(&transaction)?;
@@ -47,44 +47,46 @@ pub(crate) fn load(path: &Path, now: Instant) -> Result<Loaded, OpenError> {
     };
     // A database library may panic over pages that make no sense; for us that is one more kind of damage.
     catch_unwind(AssertUnwindSafe(load))
-        .unwrap_or_else(|panic| Err(Distrust::Found(format!("its pages make no sense ({})", said(&*panic)))))
+        .unwrap_or_else(|panic| {
+            Err(LoadFailure::Found(format!("its pages make no sense ({})", panic_message(&*panic))))
+        })
         .map_err(|distrust| distrust.of(path))
 }
 
-/// What a panic said.
-pub(super) fn said(panic: &(dyn Any + Send)) -> &str {
+/// The message of a panic.
+pub(super) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// Why a file is not loaded, before it is said of which file.
-enum Distrust {
+/// Why a file is not loaded; [`LoadFailure::of`] adds which file.
+enum LoadFailure {
     Found(String),
     Newer(u64),
     Redb(redb::Error),
 }
 
-impl<E: Into<redb::Error>> From<E> for Distrust {
+impl<E: Into<redb::Error>> From<E> for LoadFailure {
     fn from(error: E) -> Self {
-        Distrust::Redb(error.into())
+        LoadFailure::Redb(error.into())
     }
 }
 
-impl Distrust {
+impl LoadFailure {
     fn of(self, path: &Path) -> OpenError {
         match self {
-            Distrust::Found(found) => OpenError::damaged(path, found),
-            Distrust::Newer(format) => OpenError::Newer { file: path.into(), format, known: FORMAT },
-            Distrust::Redb(redb::Error::DatabaseAlreadyOpen) => {
+            LoadFailure::Found(found) => OpenError::damaged(path, found),
+            LoadFailure::Newer(format) => OpenError::Newer { file: path.into(), format, known: FORMAT },
+            LoadFailure::Redb(redb::Error::DatabaseAlreadyOpen) => {
                 OpenError::Held { dir: path.parent().unwrap_or(path).into() }
             }
-            // The disk did not answer. A file that ends too early is another matter: there the disk did.
-            Distrust::Redb(redb::Error::Io(source))
+            // The disk failed to answer. A file that ends too early is damage instead: the disk did answer.
+            LoadFailure::Redb(redb::Error::Io(source))
                 if !matches!(source.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData) =>
             {
                 OpenError::Io { path: path.into(), source }
             }
-            Distrust::Redb(other) => {
+            LoadFailure::Redb(other) => {
                 OpenError::damaged(path, format!("it is not the database that was written ({other})"))
             }
         }
@@ -93,7 +95,7 @@ impl Distrust {
 
 /// After a crash redb verifies every page while it repairs; after a clean end we ask it to, for it otherwise trusts
 /// what it finds, and so would we.
-fn open(path: &Path) -> Result<Database, Distrust> {
+fn open(path: &Path) -> Result<Database, LoadFailure> {
     let verified = Arc::new(AtomicBool::new(false));
     let repairing = verified.clone();
     let mut builder = Builder::new();
@@ -105,16 +107,16 @@ fn open(path: &Path) -> Result<Database, Distrust> {
     Ok(database)
 }
 
-fn read_meta(transaction: &ReadTransaction) -> Result<Meta, Distrust> {
+fn read_meta(transaction: &ReadTransaction) -> Result<Meta, LoadFailure> {
     let table = transaction.open_table(META)?;
-    let number = |name: &str| -> Result<u64, Distrust> {
+    let number = |name: &str| -> Result<u64, LoadFailure> {
         let row = table.get(name)?.map(|number| number.value());
-        row.ok_or_else(|| Distrust::Found(format!("it does not say its {name}")))
+        row.ok_or_else(|| LoadFailure::Found(format!("it does not say its {name}")))
     };
     match number("format")? {
         FORMAT => {}
-        format if format > FORMAT => return Err(Distrust::Newer(format)),
-        format => return Err(Distrust::Found(format!("there never was a format {format}"))),
+        format if format > FORMAT => return Err(LoadFailure::Newer(format)),
+        format => return Err(LoadFailure::Found(format!("there never was a format {format}"))),
     }
     // Files from before this was noted do not have it.
     let begin = Revision(table.get("begin")?.map_or(0, |number| number.value()));
@@ -128,7 +130,7 @@ fn read_records(
     records: &ReadOnlyTable<(u64, u32), &[u8]>,
     meta: &mut Meta,
     now: Instant,
-) -> Result<(Index, Vec<RecordId>), Distrust> {
+) -> Result<(Index, Vec<RecordId>), LoadFailure> {
     let mut found = Meta::default();
     let mut index = Index::resume(meta.compacted);
 
@@ -151,11 +153,11 @@ fn read_records(
 
     if index.newest() != meta.newest {
         let found = format!("it ends at revision {} instead of {}", index.newest(), meta.newest);
-        return Err(Distrust::Found(found));
+        return Err(LoadFailure::Found(found));
     }
     if (found.records, found.sum) != (meta.records, meta.sum) {
         let found = format!("it has {} records instead of {}, or other ones", found.records, meta.records);
-        return Err(Distrust::Found(found));
+        return Err(LoadFailure::Found(found));
     }
     meta.bytes = found.bytes;
     Ok((index, leftover))
@@ -163,12 +165,12 @@ fn read_records(
 
 type Item<'a> = (AccessGuard<'a, (u64, u32)>, AccessGuard<'a, &'static [u8]>);
 
-fn read_record(item: Result<Item<'_>, StorageError>, found: &mut Meta) -> Result<(Arc<str>, Version), Distrust> {
+fn read_record(item: Result<Item<'_>, StorageError>, found: &mut Meta) -> Result<(Arc<str>, Version), LoadFailure> {
     let (id, record) = item?;
     let (revision, place) = id.value();
     found.add(stored_checksum(record.value()).unwrap_or_default(), record.value().len());
     decode((Revision(revision), place), record.value())
-        .map_err(|why| Distrust::Found(format!("record {revision}.{place} cannot be trusted: {why}")))
+        .map_err(|why| LoadFailure::Found(format!("record {revision}.{place} cannot be trusted: {why}")))
 }
 
 /// History goes through the machine that decided it, and must come out the same.
@@ -191,20 +193,21 @@ impl Replay {
         self.versions.push(version);
     }
 
-    fn finish(&mut self, index: &mut Index, now: Instant) -> Result<(), Distrust> {
+    fn finish(&mut self, index: &mut Index, now: Instant) -> Result<(), LoadFailure> {
         let Replay { commit, versions } = std::mem::take(self);
         let Some(Version { revision, .. }) = versions.first() else { return Ok(()) };
         if *revision != index.newest().next() {
             let found = format!("the commits between revision {} and {revision} are missing", index.newest());
-            return Err(Distrust::Found(found));
+            return Err(LoadFailure::Found(found));
         }
-        let impossible = |error| Distrust::Found(format!("the commit of revision {revision} is impossible: {error}"));
+        let impossible =
+            |error| LoadFailure::Found(format!("the commit of revision {revision} is impossible: {error}"));
         let decided = Batch::new(index).decide(commit).map_err(impossible)?;
         let same =
             |(row, version): (&Row, &Version)| row.after.id() == version.id() && row.after.created == version.created;
         if decided.rows.len() != versions.len() || !decided.rows.iter().zip(&versions).all(same) {
             let found = format!("the commit of revision {revision} does not follow from those before it");
-            return Err(Distrust::Found(found));
+            return Err(LoadFailure::Found(found));
         }
         index.apply(decided, now);
         Ok(())

@@ -70,11 +70,11 @@ impl Queue {
 
     /// Moves everything that waits into `jobs`. Waits for a commit, a nudge or until patience ends; then `jobs` may
     /// stay empty. False: closed, and nothing waits any more.
-    pub fn take(&self, jobs: &mut Vec<Job>, patience: Option<Duration>) -> bool {
+    pub fn take(&self, jobs: &mut Vec<Job>, wait_timeout: Option<Duration>) -> bool {
         let mut state = self.state.lock();
         if state.jobs.is_empty() && !state.closed && !state.nudged {
-            match patience {
-                Some(patience) => drop(self.arrived.wait_for(&mut state, patience)),
+            match wait_timeout {
+                Some(wait_timeout) => drop(self.arrived.wait_for(&mut state, wait_timeout)),
                 None => self.arrived.wait(&mut state),
             }
         }

@@ -21,7 +21,7 @@ use redb::{
 
 use super::{
     FORMAT,
-    guard::{Guarded, Opener},
+    faults::{Opener, SyncTracker},
     record::{encode, stored_checksum},
 };
 use crate::{
@@ -112,11 +112,11 @@ pub(crate) struct Tables {
     buffer: Vec<u8>,
 }
 
-/// What became of a transaction that failed.
+/// The outcome of a transaction whose commit returned an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
-    Happened,
-    Nothing,
+pub(super) enum Outcome {
+    Committed,
+    RolledBack,
 }
 
 impl Tables {
@@ -252,9 +252,9 @@ impl Tables {
         self.meta.newest
     }
 
-    /// The same file through this way to the disk. After a failure redb refuses everything until that is done. Tells
-    /// whether the transaction that failed happened after all.
-    pub(super) fn reopen(&mut self, open: &Opener, sync_failed: &Arc<AtomicBool>) -> Result<Fate, redb::Error> {
+    /// Opens the same file again, through this opener. After a failure redb refuses everything until the file is reopened.
+    /// Returns whether the failed transaction was committed after all.
+    pub(super) fn reopen(&mut self, open: &Opener, sync_failed: &Arc<AtomicBool>) -> Result<Outcome, redb::Error> {
         drop(self.database.take());
         // redb would make a new database of an empty file.
         let mut magic = [0; 4];
@@ -262,25 +262,25 @@ impl Tables {
         if &magic != b"redb" {
             return Err(redb::Error::Corrupted("it is no database any more".into()));
         }
-        let backend = Guarded { backend: open(&self.path)?, sync_failed: sync_failed.clone() };
+        let backend = SyncTracker { backend: open(&self.path)?, sync_failed: sync_failed.clone() };
         let database = Builder::new().set_cache_size(CACHE).create_with_backend(backend)?;
         let found = {
             let transaction = database.begin_read()?;
             Meta::read(&transaction.open_table(META)?)?
         };
-        let (fate, meta) = if self.before.agrees(&found) {
-            (Fate::Nothing, self.before)
+        let (outcome, meta) = if self.before.agrees(&found) {
+            (Outcome::RolledBack, self.before)
         } else if self.attempted.agrees(&found) {
-            (Fate::Happened, self.attempted)
+            (Outcome::Committed, self.attempted)
         } else {
             return Err(redb::Error::Corrupted("it is not what was written there".into()));
         };
         (self.database, self.meta) = (Some(database), meta);
         self.settled();
-        Ok(fate)
+        Ok(outcome)
     }
 
-    /// There is no doubt any more about the last transaction.
+    /// The outcome of the last transaction is known.
     pub(super) fn settled(&mut self) {
         (self.before, self.attempted) = (self.meta, self.meta);
     }

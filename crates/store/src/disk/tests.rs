@@ -15,7 +15,7 @@ use redb::{
 };
 
 use super::*;
-use crate::conformance::Dice;
+use crate::conformance::Rng;
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(future)
@@ -111,8 +111,8 @@ fn history_comes_back_after_a_restart() {
     assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
     assert_eq!((store.oldest(), store.revision()), (Revision(7), Revision(13)));
     let changes = store.watch("", Revision(7)).expect("can begin").take(100).expect("not compacted");
-    let told: Vec<(u64, &str)> = changes.iter().map(|change| (change.revision.0, &*change.key)).collect();
-    assert_eq!(told, [(8, "/2"), (9, "/3"), (10, "/4"), (11, "/0"), (12, "/1"), (13, "/1"), (13, "/new")]);
+    let changed: Vec<(u64, &str)> = changes.iter().map(|change| (change.revision.0, &*change.key)).collect();
+    assert_eq!(changed, [(8, "/2"), (9, "/3"), (10, "/4"), (11, "/0"), (12, "/1"), (13, "/1"), (13, "/new")]);
     assert!(changes.iter().take(6).all(|change| change.before.is_some()));
 }
 
@@ -123,9 +123,9 @@ fn compaction_removes_records_when_idle_and_what_was_left_over_at_a_start() {
         let transaction = database.begin_read().expect("readable");
         transaction.open_table(RECORDS).expect("a table").len().expect("a number")
     };
-    let settle = |store: &Disk| {
+    let resolve_in_doubt = |store: &Disk| {
         for _ in 0..1000 {
-            if store.desk.retired.lock().records.is_empty() {
+            if store.shared.retired.lock().records.is_empty() {
                 return;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -141,7 +141,7 @@ fn compaction_removes_records_when_idle_and_what_was_left_over_at_a_start() {
         store.commit(Commit::default().delete("/0")).await.expect("commits");
     });
     store.compact(Revision(51));
-    settle(&store);
+    resolve_in_doubt(&store);
     drop(store);
     assert_eq!(records(dir.path()), 9);
 
@@ -156,7 +156,7 @@ fn compaction_removes_records_when_idle_and_what_was_left_over_at_a_start() {
     let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
     assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
     store.compact(store.revision());
-    settle(&store);
+    resolve_in_doubt(&store);
     drop(store);
     assert_eq!(records(dir.path()), expect.len() as u64);
 }
@@ -292,7 +292,7 @@ impl StorageBackend for Failing {
         let mut used = self.used.lock();
         let new = blocks.clone().filter(|block| !used.0.contains(block)).count();
         if self.fault.load(SeqCst) == FULL {
-            let held = if self.reserve.is_file() { guard::RESERVED / 4096 } else { 0 };
+            let held = if self.reserve.is_file() { faults::RESERVED / 4096 } else { 0 };
             used.1.checked_sub(new + held).ok_or(io::ErrorKind::StorageFull)?;
             used.1 -= new;
         }
@@ -320,8 +320,8 @@ fn start_failing(dir: &Path, fault: Arc<AtomicU8>) -> Disk {
     Disk::start(&files, found, lock, Retention::default(), opener).expect("a thread")
 }
 
-fn large(dice: &mut Dice) -> String {
-    (0..3 << 20).map(|_| char::from(b'a' + dice.below(26) as u8)).collect()
+fn large(rng: &mut Rng) -> String {
+    (0..3 << 20).map(|_| char::from(b'a' + rng.below(26) as u8)).collect()
 }
 
 fn wait_until_fine(store: &Disk) {
@@ -330,7 +330,7 @@ fn wait_until_fine(store: &Disk) {
 
 #[test]
 fn after_a_failed_write_nothing_is_acknowledged_reads_go_on_and_it_heals() {
-    let mut dice = Dice::new(5);
+    let mut rng = Rng::new(5);
     for fault in [NO_WRITE, NO_GROWTH] {
         let dir = tempfile::tempdir().expect("a directory");
         let failing = Arc::new(AtomicU8::new(FINE));
@@ -340,12 +340,15 @@ fn after_a_failed_write_nothing_is_acknowledged_reads_go_on_and_it_heals() {
 
         failing.store(fault, SeqCst);
         // Enough that the file must grow, and several, so that some share a batch.
-        let large = large(&mut dice);
+        let large = large(&mut rng);
         let doomed: Vec<_> =
             (0..5).map(|number| store.commit(put("/a", &large).absent(format!("/absent/{number}")))).collect();
         for commit in doomed {
-            let told = block_on(commit).expect_err("the disk is broken").to_string();
-            assert!(told.contains("store.redb") && told.contains("broken") && told.contains("mended"), "{told}");
+            let message = block_on(commit).expect_err("the disk is broken").to_string();
+            assert!(
+                message.contains("store.redb") && message.contains("broken") && message.contains("fixed"),
+                "{message}"
+            );
         }
         assert!(matches!(&*store.health().borrow(), Health::Failing(why) if why.contains("broken")));
         assert_eq!(store.revision(), acknowledged);
@@ -370,11 +373,11 @@ fn after_a_failed_fsync_it_refuses_for_good_and_a_restart_keeps_what_was_acknowl
     let store = open_failing(dir.path(), failing.clone());
     let acknowledged = block_on(store.commit(put("/a", "1"))).expect("the disk is fine");
     failing.store(NO_SYNC, SeqCst);
-    let told = block_on(store.commit(put("/a", "2"))).expect_err("the disk is broken").to_string();
-    assert!(told.contains("an fsync failed") && told.contains("restart"), "{told}");
+    let message = block_on(store.commit(put("/a", "2"))).expect_err("the disk is broken").to_string();
+    assert!(message.contains("an fsync failed") && message.contains("restart"), "{message}");
     failing.store(FINE, SeqCst);
-    let told = block_on(store.commit(put("/b", "2"))).expect_err("broken for good").to_string();
-    assert!(told.contains("nothing more can be committed"), "{told}");
+    let message = block_on(store.commit(put("/b", "2"))).expect_err("broken for good").to_string();
+    assert!(message.contains("nothing more can be committed"), "{message}");
     assert!(matches!(&*store.health().borrow(), Health::Broken(_)));
     assert_eq!(store.revision(), acknowledged);
     drop(store);
@@ -402,8 +405,8 @@ fn a_full_disk_takes_deletions_and_heals_when_there_is_space() {
     std::fs::remove_file(&files.reserve).expect("a store has a reserve");
     std::fs::create_dir(&files.reserve).expect("so that it cannot be made again");
     let large = "x".repeat(20 << 20);
-    let told = block_on(store.commit(put("/large", &large))).expect_err("there is no space").to_string();
-    assert!(told.contains("only deletions"), "{told}");
+    let message = block_on(store.commit(put("/large", &large))).expect_err("there is no space").to_string();
+    assert!(message.contains("only deletions"), "{message}");
     let mut health = store.health();
     for key in 1..20 {
         block_on(store.commit(Commit::default().delete(format!("/{key}")))).expect("a deletion makes room");
@@ -435,8 +438,8 @@ fn a_full_disk_whose_reserve_just_fits_takes_deletions() {
     }
     failing.store(FULL, SeqCst);
     let large = "x".repeat(20 << 20);
-    let told = block_on(store.commit(put("/large", &large))).expect_err("there is no space").to_string();
-    assert!(told.contains("only deletions"), "{told}");
+    let message = block_on(store.commit(put("/large", &large))).expect_err("there is no space").to_string();
+    assert!(message.contains("only deletions"), "{message}");
     for key in 0..20 {
         block_on(store.commit(Commit::default().delete(format!("/{key}")))).expect("a deletion makes room");
     }
@@ -451,8 +454,8 @@ fn a_data_directory_that_is_gone_acknowledges_nothing() {
     block_on(store.commit(put("/a", "1"))).expect("commits");
 
     std::fs::rename(&dir, &away).expect("can be moved");
-    let told = block_on(store.commit(put("/a", "2"))).expect_err("it is not there").to_string();
-    assert!(told.contains("store.redb: it was deleted, moved or replaced"), "{told}");
+    let message = block_on(store.commit(put("/a", "2"))).expect_err("it is not there").to_string();
+    assert!(message.contains("store.redb: it was deleted, moved or replaced"), "{message}");
     assert_eq!(store.get("/a", None).expect("readable").expect("there").value, "1");
     std::fs::rename(&away, &dir).expect("can be moved back");
     wait_until_fine(&store);
@@ -481,8 +484,8 @@ fn a_full_queue_makes_callers_wait_and_a_closed_one_tells_them() {
     let waiting = commits.split_off(1024);
     let closing = std::thread::spawn(move || drop(store));
     for commit in waiting {
-        let told = block_on(commit).expect_err("there was no place, and now there is no queue").to_string();
-        assert!(told.contains("closed"), "{told}");
+        let message = block_on(commit).expect_err("there was no place, and now there is no queue").to_string();
+        assert!(message.contains("closed"), "{message}");
     }
     stalled.store(FINE, SeqCst);
     for (number, commit) in commits.into_iter().enumerate() {

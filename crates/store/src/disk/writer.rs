@@ -1,7 +1,7 @@
-//! The one thread that writes. Commits come in through the queue; it decides them, makes them durable with one fsync
-//! for all that queued up during the one before, shows them, and only then answers, in order. No delay is added to
-//! make batches larger. After a failed write it answers with the reason, and opens the database again until it can write:
-//! then it knows whether the failed transaction happened. After a failed fsync nobody can know, so it refuses for good.
+//! The one thread that writes. In: commits from the queue. It decides all commits that queued up during the last fsync,
+//! makes them durable with one fsync, makes them visible, and only then answers, in order. No delay is added to make batches
+//! larger. After a failed write it answers with the reason and reopens the database until it can write; the reopened database
+//! shows whether the failed transaction was committed. After a failed fsync that cannot be known, so it refuses for good.
 
 use std::{
     collections::VecDeque,
@@ -23,11 +23,11 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{
-    guard::{Links, Opener, RESERVED, Reserve},
-    load::said,
-    mark::Mark,
+    faults::{FileIdentities, Opener, RESERVED, Reserve},
+    high_water_mark::HighWaterMark,
+    load::panic_message,
     queue::{Job, Queue},
-    tables::{Fate, Tables},
+    tables::{Outcome, Tables},
 };
 use crate::{
     CommitError, Health, Revision,
@@ -35,12 +35,12 @@ use crate::{
     ledger::Ledger,
 };
 
-/// When nothing was committed for so long, retired records are removed without a commit to ride on. Doing so at once
-/// would make the next commit wait for an fsync that is not its own.
+/// After this long without a commit, retired records are removed in a transaction of their own. Removing them at once would
+/// make the next commit wait for that fsync.
 const IDLE: Duration = Duration::from_millis(100);
-/// How often a store that fails tries to come back.
+/// How often a failing store tries to recover.
 const RETRY: Duration = Duration::from_secs(1);
-/// Records removed in one transaction: as many as a transaction hardly notices, and more than it can add.
+/// How many records one transaction removes: few enough not to slow it down, and more than it can add.
 const REMOVE_AT_LEAST: usize = 512;
 
 /// An idle store shrinks its file if the records in it have at most so many bytes: moving them takes some tenths of a
@@ -48,25 +48,25 @@ const REMOVE_AT_LEAST: usize = 512;
 const SHRINK_WHEN_IDLE: u64 = 16 << 20;
 
 /// What the writer shares with the store that owns it.
-pub(super) struct Desk {
+pub(super) struct WriterShared {
     pub queue: Arc<Queue>,
     pub retired: Mutex<Retired>,
     pub commits: AtomicU64,
     pub transactions: AtomicU64,
-    /// Whether anything is written, and why not.
+    /// Whether the store can write, and why not.
     pub health: watch::Sender<Health>,
 }
 
-/// Records nobody can read any more, waiting to be removed in the order in which they were forgotten.
+/// Records that no read can reach any more. They are removed in the order in which they were compacted.
 #[derive(Default)]
 pub(super) struct Retired {
     pub compacted: Revision,
     pub records: VecDeque<RecordId>,
 }
 
-impl Desk {
-    pub fn new(compacted: Revision, leftover: Vec<RecordId>) -> Arc<Desk> {
-        Arc::new(Desk {
+impl WriterShared {
+    pub fn new(compacted: Revision, leftover: Vec<RecordId>) -> Arc<WriterShared> {
+        Arc::new(WriterShared {
             queue: Queue::new(),
             retired: Mutex::new(Retired { compacted, records: leftover.into() }),
             commits: AtomicU64::new(0),
@@ -83,51 +83,52 @@ impl Desk {
 }
 
 pub(super) struct Writer {
-    pub desk: Arc<Desk>,
+    pub shared: Arc<WriterShared>,
     pub ledger: Arc<Ledger>,
     pub tables: Tables,
-    pub mark: Mark,
+    pub high_water_mark: HighWaterMark,
     pub repair: Repair,
     /// Keeps other processes out for as long as this one may write.
     pub _lock: File,
 }
 
-/// However the thread ends, nobody waits for it any longer.
-struct Leaving(Arc<Queue>);
+/// Answers all waiting commits when the thread ends, also by a panic.
+struct AbandonOnDrop(Arc<Queue>);
 
-impl Drop for Leaving {
+impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
         self.0.abandon();
     }
 }
 
-/// How the writer comes back after a failure.
+/// What the writer needs to recover from a failure.
 pub(super) struct Repair {
     opener: Opener,
-    links: Links,
+    file_identities: FileIdentities,
     reserve: Reserve,
     sync_failed: Arc<AtomicBool>,
-    /// The disk is full: only what makes room is written, until the reserve fits again.
+    /// The disk is full: only commits that free space are written, until the reserve fits again.
     full: bool,
-    /// What the failed transaction would have done; the database must be opened again to know whether it did.
-    doubt: Option<Doubt>,
-    /// Nothing is tried again before this time.
+    /// The failed transaction; the database must be reopened to know whether it was committed.
+    in_doubt: Option<InDoubt>,
+    /// The earliest time of the next attempt.
     retry: Option<Instant>,
 }
 
-struct Doubt {
+/// A transaction whose outcome is unknown.
+struct InDoubt {
     decided: Vec<Decided>,
     retired: Vec<RecordId>,
 }
 
 impl Repair {
-    pub fn new(opener: Opener, links: Links, reserve: Reserve) -> Repair {
+    pub fn new(opener: Opener, file_identities: FileIdentities, reserve: Reserve) -> Repair {
         let sync_failed = Arc::new(AtomicBool::new(false));
-        Repair { opener, links, reserve, sync_failed, full: false, doubt: None, retry: None }
+        Repair { opener, file_identities, reserve, sync_failed, full: false, in_doubt: None, retry: None }
     }
 }
 
-/// Why a turn wrote nothing.
+/// Why nothing was written.
 enum Failure {
     Full(String),
     Failing(String),
@@ -148,64 +149,64 @@ impl Failure {
 }
 
 impl Writer {
-    /// Reaches the verified file through a way that tells failures apart.
+    /// Reopens the verified file through the opener that tracks failures.
     pub fn begin(&mut self) -> io::Result<()> {
         let Repair { opener, sync_failed, .. } = &self.repair;
         self.tables.reopen(opener, sync_failed).map(drop).map_err(io::Error::other)
     }
 
     pub fn run(mut self) {
-        let _leaving = Leaving(self.desk.queue.clone());
+        let _abandon = AbandonOnDrop(self.shared.queue.clone());
         self.shrink_if_worth(u64::MAX, Instant::now());
         let mut jobs = Vec::new();
-        while self.desk.queue.take(&mut jobs, self.patience()) {
+        while self.shared.queue.take(&mut jobs, self.wait_timeout()) {
             let now = Instant::now();
             self.recover(now);
             let jobs = std::mem::take(&mut jobs);
             let idle = jobs.is_empty();
             if self.repair.full && !idle {
-                // One by one, so that what makes room does not fail with what takes some.
-                jobs.into_iter().for_each(|job| self.turn(vec![job], now));
+                // One by one, so that a commit that frees space does not fail together with one that needs space.
+                jobs.into_iter().for_each(|job| self.process(vec![job], now));
             } else {
-                self.turn(jobs, now);
+                self.process(jobs, now);
             }
-            if idle && self.desk.retired.lock().records.is_empty() {
+            if idle && self.shared.retired.lock().records.is_empty() {
                 self.shrink_if_worth(SHRINK_WHEN_IDLE, now);
             }
         }
     }
 
-    /// Gives the file's free pages back if they are most of it.
+    /// Shrinks the file if most of its pages are free.
     fn shrink_if_worth(&mut self, at_most: u64, now: Instant) {
-        // A file whose length is not known is the next transaction's trouble.
+        // If the length of the file cannot be read, the next transaction reports the problem.
         let worth = self.tables.mostly_free(at_most).unwrap_or(false);
-        if worth && *self.desk.health.borrow() == Health::Fine {
+        if worth && *self.shared.health.borrow() == Health::Fine {
             self.shrink(now);
         }
     }
 
-    /// A failure is treated as that of a transaction which would have changed nothing.
+    /// A failure is handled like the failure of an empty transaction.
     fn shrink(&mut self, now: Instant) {
-        let shrunk = self.linked().and_then(|()| match catch_unwind(AssertUnwindSafe(|| self.tables.shrink())) {
+        let shrunk = self.check_files().and_then(|()| match catch_unwind(AssertUnwindSafe(|| self.tables.shrink())) {
             Ok(shrunk) => shrunk.map_err(|error| Failure::of(&error, self.tables.path())),
-            Err(panic) => Err(Failure::Broken(format!("{}: {}", self.tables.path().display(), said(&*panic)))),
+            Err(panic) => Err(Failure::Broken(format!("{}: {}", self.tables.path().display(), panic_message(&*panic)))),
         });
         if let Err(failure) = shrunk {
-            self.repair.doubt = Some(Doubt { decided: Vec::new(), retired: Vec::new() });
+            self.repair.in_doubt = Some(InDoubt { decided: Vec::new(), retired: Vec::new() });
             self.fail(failure, now);
         }
     }
 
-    fn patience(&self) -> Option<Duration> {
-        match *self.desk.health.borrow() {
-            Health::Fine => (!self.desk.retired.lock().records.is_empty()).then_some(IDLE),
+    fn wait_timeout(&self) -> Option<Duration> {
+        match *self.shared.health.borrow() {
+            Health::Fine => (!self.shared.retired.lock().records.is_empty()).then_some(IDLE),
             Health::Failing(_) => Some(RETRY),
             Health::Broken(_) => None,
         }
     }
 
-    /// Decide, make durable, show, answer.
-    fn turn(&mut self, jobs: Vec<Job>, now: Instant) {
+    /// Decides commits, makes them durable, makes them visible, and answers.
+    fn process(&mut self, jobs: Vec<Job>, now: Instant) {
         let (commits, waiting): (Vec<_>, Vec<_>) =
             jobs.into_iter().map(|job| (job.commit, (job.answer, job.room))).unzip();
         let mut decisions: Vec<Result<Decided, CommitError>> = {
@@ -225,29 +226,30 @@ impl Writer {
                 self.publish(decided, now);
                 revision
             });
-            // Who does not wait any more does not need to hear it.
+            // The caller may have stopped waiting.
             let _ = answer.send(verdict);
         }
     }
 
     fn publish(&self, decided: Decided, now: Instant) {
         if !decided.rows.is_empty() {
-            self.desk.commits.fetch_add(1, Relaxed);
-            self.ledger.publish(decided, now, |records, compacted| self.desk.retire(records, compacted));
+            self.shared.commits.fetch_add(1, Relaxed);
+            self.ledger.publish(decided, now, |records, compacted| self.shared.retire(records, compacted));
         }
     }
 
-    /// A conflict with a commit of the same batch is true only once that is durable, so all answers wait for this.
+    /// Writes the decisions. All answers wait for this, also conflicts: a conflict with a commit of the same batch is true
+    /// only once that commit is durable.
     fn write(&mut self, decisions: &mut Vec<Result<Decided, CommitError>>, now: Instant) -> Result<(), Arc<str>> {
         let rows: usize = decisions.iter().flatten().map(|decided| decided.rows.len()).sum();
-        let makes_room = decisions.iter().flatten().all(makes_room);
-        if let Some(problem) = self.desk.health.borrow().problem()
-            && (!self.repair.full || self.repair.doubt.is_some() || (rows > 0 && !makes_room))
+        let frees_space = decisions.iter().flatten().all(frees_space);
+        if let Some(problem) = self.shared.health.borrow().problem()
+            && (!self.repair.full || self.repair.in_doubt.is_some() || (rows > 0 && !frees_space))
         {
             return Err(problem.clone());
         }
         let (retired, compacted) = {
-            let mut retired = self.desk.retired.lock();
+            let mut retired = self.shared.retired.lock();
             let some = retired.records.len().min(REMOVE_AT_LEAST.max(4 * rows));
             (retired.records.drain(..some).collect::<Vec<_>>(), retired.compacted)
         };
@@ -257,35 +259,37 @@ impl Writer {
         let outcome = self.transact(decisions.iter().flatten(), &retired, compacted);
         outcome.map_err(|failure| {
             let decided = decisions.drain(..).flatten().collect();
-            self.repair.doubt = Some(Doubt { decided, retired });
+            self.repair.in_doubt = Some(InDoubt { decided, retired });
             self.fail(failure, now)
         })
     }
 
-    /// One transaction with all its witnesses: the files must still be where they were, before it and after.
+    /// Writes one transaction and advances the high-water mark. The files must be the same before and after.
     fn transact<'a>(
         &mut self,
         decided: impl Iterator<Item = &'a Decided>,
         retired: &[RecordId],
         compacted: Revision,
     ) -> Result<(), Failure> {
-        self.linked()?;
-        self.desk.transactions.fetch_add(1, Relaxed);
+        self.check_files()?;
+        self.shared.transactions.fetch_add(1, Relaxed);
         match catch_unwind(AssertUnwindSafe(|| self.tables.write(decided, retired, compacted))) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(Failure::of(&error, self.tables.path())),
-            Err(panic) => return Err(Failure::Broken(format!("{}: {}", self.tables.path().display(), said(&*panic)))),
+            Err(panic) => {
+                return Err(Failure::Broken(format!("{}: {}", self.tables.path().display(), panic_message(&*panic))));
+            }
         }
-        self.mark
+        self.high_water_mark
             .advance(self.tables.newest())
-            .map_err(|error| Failure::of(&redb::Error::Io(error), self.mark.path()))?;
-        self.linked()?;
+            .map_err(|error| Failure::of(&redb::Error::Io(error), self.high_water_mark.path()))?;
+        self.check_files()?;
         self.tables.settled();
         Ok(())
     }
 
-    fn linked(&self) -> Result<(), Failure> {
-        match self.repair.links.broken() {
+    fn check_files(&self) -> Result<(), Failure> {
+        match self.repair.file_identities.replaced() {
             None => Ok(()),
             Some(path) => Err(Failure::Failing(format!(
                 "{}: it was deleted, moved or replaced while the store was open",
@@ -294,7 +298,7 @@ impl Writer {
         }
     }
 
-    /// Says what is wrong, once for all who ask, and what is to be done.
+    /// Sets the health of the store after a failure and returns the reason.
     fn fail(&mut self, failure: Failure, now: Instant) -> Arc<str> {
         self.repair.retry = Some(now + RETRY);
         let health = match failure {
@@ -313,65 +317,65 @@ impl Writer {
             Failure::Full(why) => {
                 self.repair.full = true;
                 self.repair.reserve.release();
-                // There is room for what makes room right now.
+                // The freed reserve leaves space for deletions, so there is no need to wait.
                 self.repair.retry = None;
                 Health::Failing(
                     format!("{why}; until there is space again, only deletions and updates that add nothing are taken").into(),
                 )
             }
             Failure::Failing(why) => {
-                Health::Failing(format!("{why}; nothing can be committed until that is mended; reads go on").into())
+                Health::Failing(format!("{why}; nothing can be committed until that is fixed; reads go on").into())
             }
         };
         let problem = health.problem().cloned().unwrap_or_default();
-        // Only a change is told: who watches would log each attempt.
-        self.desk.health.send_if_modified(|told| {
-            let news = std::mem::discriminant(told) != std::mem::discriminant(&health);
-            *told = health;
-            news
+        // Watchers are notified only when the state changes, because they log it.
+        self.shared.health.send_if_modified(|current| {
+            let changed = std::mem::discriminant(current) != std::mem::discriminant(&health);
+            *current = health;
+            changed
         });
         problem
     }
 
-    /// Tries to come back, now and then: opens the database again, learns what became of the transaction that failed, and
-    /// writes a little.
+    /// Tries to recover, at most once per [`RETRY`]: reopens the database, resolves the transaction in doubt, and writes an
+    /// empty transaction.
     fn recover(&mut self, now: Instant) {
-        if self.repair.doubt.is_none()
-            && *self.desk.health.borrow() == Health::Fine
-            && let Err(failure) = self.linked()
+        if self.repair.in_doubt.is_none()
+            && *self.shared.health.borrow() == Health::Fine
+            && let Err(failure) = self.check_files()
         {
-            self.repair.doubt = Some(Doubt { decided: Vec::new(), retired: Vec::new() });
+            self.repair.in_doubt = Some(InDoubt { decided: Vec::new(), retired: Vec::new() });
             self.fail(failure, now);
         }
-        let failing = matches!(*self.desk.health.borrow(), Health::Failing(_));
+        let failing = matches!(*self.shared.health.borrow(), Health::Failing(_));
         if !failing || self.repair.retry.is_some_and(|retry| now < retry) {
             return;
         }
         self.repair.retry = Some(now + RETRY);
-        let doubtful = self.repair.doubt.is_some();
-        if let Err(failure) = self.settle(now) {
+        let was_in_doubt = self.repair.in_doubt.is_some();
+        if let Err(failure) = self.resolve_in_doubt(now) {
             self.fail(failure, now);
             return;
         }
-        if self.repair.full && (doubtful || !self.has_room(now)) {
-            // What waits and makes room comes first.
+        if self.repair.full && (was_in_doubt || !self.has_room(now)) {
+            // Waiting commits that free space come first.
             return;
         }
-        let compacted = self.desk.retired.lock().compacted;
+        let compacted = self.shared.retired.lock().compacted;
         match self.transact(std::iter::empty(), &[], compacted) {
             Ok(()) => {
                 self.repair.full = false;
                 // Best effort, as at the start.
                 let _ = self.repair.reserve.hold();
-                self.desk.health.send_replace(Health::Fine);
+                self.shared.health.send_replace(Health::Fine);
             }
             Err(failure) => {
-                self.repair.doubt = Some(Doubt { decided: Vec::new(), retired: Vec::new() });
+                self.repair.in_doubt = Some(InDoubt { decided: Vec::new(), retired: Vec::new() });
                 self.fail(failure, now);
                 if self.repair.full {
-                    // Deletions that wait go on at once: the reserve was given up again. The next try is for later.
+                    // Waiting deletions continue at once, because the reserve was freed again. The next attempt comes later.
                     self.repair.retry = Some(now + RETRY);
-                    if let Err(failure) = self.settle(now) {
+                    if let Err(failure) = self.resolve_in_doubt(now) {
                         self.fail(failure, now);
                     }
                 }
@@ -379,42 +383,44 @@ impl Writer {
         }
     }
 
-    /// Whether a full disk has room again, by itself or because so much was deleted that the file can be cut.
+    /// Whether a full disk has space again, by itself or because so much was deleted that the file can shrink.
     fn has_room(&mut self, now: Instant) -> bool {
         if self.repair.reserve.hold_with_headroom().is_ok() {
             return true;
         }
         self.forget_history();
-        let removed = self.desk.retired.lock().records.is_empty();
+        let removed = self.shared.retired.lock().records.is_empty();
         if removed && self.tables.freed() >= 2 * RESERVED as u64 {
             self.shrink(now);
         }
         false
     }
 
-    /// On a full disk history takes room, too; whoever follows the newest changes does not miss it.
+    /// Drops the history to free space. Watchers that are up to date do not need it.
     fn forget_history(&self) {
         let newest = self.ledger.read().newest();
-        self.ledger.compact(newest.previous(), |records, compacted| self.desk.retire(records, compacted));
+        self.ledger.compact(newest.previous(), |records, compacted| self.shared.retire(records, compacted));
     }
 
-    /// Ends the doubt about the transaction that failed.
-    fn settle(&mut self, now: Instant) -> Result<(), Failure> {
-        if self.repair.doubt.is_none() {
+    /// Finds out whether the transaction in doubt was committed, and publishes or undoes it.
+    fn resolve_in_doubt(&mut self, now: Instant) -> Result<(), Failure> {
+        if self.repair.in_doubt.is_none() {
             return Ok(());
         }
-        self.linked()?;
+        self.check_files()?;
         let Repair { opener, sync_failed, .. } = &self.repair;
         let reopened = catch_unwind(AssertUnwindSafe(|| self.tables.reopen(opener, sync_failed)));
-        let fate = match reopened {
-            Ok(fate) => fate.map_err(|error| Failure::of(&error, self.tables.path()))?,
-            Err(panic) => return Err(Failure::Broken(format!("{}: {}", self.tables.path().display(), said(&*panic)))),
+        let outcome = match reopened {
+            Ok(outcome) => outcome.map_err(|error| Failure::of(&error, self.tables.path()))?,
+            Err(panic) => {
+                return Err(Failure::Broken(format!("{}: {}", self.tables.path().display(), panic_message(&*panic))));
+            }
         };
-        let Some(Doubt { decided, retired }) = self.repair.doubt.take() else { return Ok(()) };
-        match fate {
-            Fate::Happened => decided.into_iter().for_each(|decided| self.publish(decided, now)),
-            Fate::Nothing => {
-                let mut waiting = self.desk.retired.lock();
+        let Some(InDoubt { decided, retired }) = self.repair.in_doubt.take() else { return Ok(()) };
+        match outcome {
+            Outcome::Committed => decided.into_iter().for_each(|decided| self.publish(decided, now)),
+            Outcome::RolledBack => {
+                let mut waiting = self.shared.retired.lock();
                 retired.into_iter().rev().for_each(|record| waiting.records.push_front(record));
             }
         }
@@ -425,12 +431,12 @@ impl Writer {
     }
 }
 
-/// Whether a commit leaves no more than it found, but for a few marks such as a time of deletion.
-fn makes_room(decided: &Decided) -> bool {
-    const MARKS: usize = 512;
+/// Whether a commit needs no more space than before, apart from a few bytes such as a deletion timestamp.
+fn frees_space(decided: &Decided) -> bool {
+    const TOLERANCE: usize = 512;
     decided.rows.iter().all(|row| match (&row.before, &row.after.value) {
         (_, None) => true,
-        (Some(before), Some(value)) => value.len() <= before.size() + MARKS,
+        (Some(before), Some(value)) => value.len() <= before.size() + TOLERANCE,
         (None, Some(_)) => false,
     })
 }

@@ -10,7 +10,7 @@ use std::{
     path::Path,
 };
 
-use konverge_store::{Change, Commit, Disk, Entry, OpenError, Range, Retention, Revision, Store, conformance::Dice};
+use konverge_store::{Change, Commit, Disk, Entry, OpenError, Range, Retention, Revision, Store, conformance::Rng};
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
@@ -129,7 +129,7 @@ const HEADER: usize = 320;
 fn a_damaged_store_is_refused_or_unharmed() {
     let (seed, mutations) = (number("KONVERGE_SEED", 1), number("KONVERGE_MUTATIONS", 200));
     println!("KONVERGE_SEED={seed} KONVERGE_MUTATIONS={mutations}");
-    let mut dice = Dice::new(seed);
+    let mut rng = Rng::new(seed);
     let (truth, samples) = samples();
     let mut lab = Lab { truth, dir: tempfile::tempdir().expect("a directory"), tally: Tally::default() };
 
@@ -149,40 +149,40 @@ fn a_damaged_store_is_refused_or_unharmed() {
     assert_eq!((lab.tally.harmless, lab.tally.refused), (2, 8), "a store without one of its files is refused");
 
     for at in 0..HEADER {
-        let (state, sample) = dice.pick(&samples);
+        let (state, sample) = rng.pick(&samples);
         let mut image = sample.clone();
-        let flipped = flip(&mut dice, image.get_mut("store.redb").expect("a store has it"), at);
+        let flipped = flip(&mut rng, image.get_mut("store.redb").expect("a store has it"), at);
         lab.check(&format!("seed {seed}, {state}, header: {flipped}"), &image);
     }
     for turn in 0..mutations {
-        let (state, sample) = dice.pick(&samples);
+        let (state, sample) = rng.pick(&samples);
         let mut image = sample.clone();
-        let name = if dice.once_in(12) { "store.mark" } else { "store.redb" };
-        let done = mutate(&mut dice, image.get_mut(name).expect("a store has it"));
+        let name = if rng.once_in(12) { "store.mark" } else { "store.redb" };
+        let done = mutate(&mut rng, image.get_mut(name).expect("a store has it"));
         lab.check(&format!("seed {seed}, mutation {turn}, {state}, {name}: {done}"), &image);
     }
     println!("{HEADER} header bytes and {mutations} mutations: {:?}", lab.tally);
 }
 
 /// Does one thing to a file that a bad disk, a bad copy or a bad administrator might do, and says what.
-fn mutate(dice: &mut Dice, file: &mut Vec<u8>) -> String {
+fn mutate(rng: &mut Rng, file: &mut Vec<u8>) -> String {
     let length = file.len();
-    let at = dice.below(length);
-    let end = (at + 1 + dice.below(9000)).min(length);
-    match dice.below(10) {
-        0 | 1 => flip(dice, file, at % HEADER.min(length)),
+    let at = rng.below(length);
+    let end = (at + 1 + rng.below(9000)).min(length);
+    match rng.below(10) {
+        0 | 1 => flip(rng, file, at % HEADER.min(length)),
         2..6 => {
             // Where something is written; most of a new file is empty.
             let used: Vec<usize> = (0..length).filter(|at| file[*at] != 0).collect();
-            let at = *dice.pick(&used);
-            flip(dice, file, at)
+            let at = *rng.pick(&used);
+            flip(rng, file, at)
         }
         6 => {
             file.truncate(at);
             format!("cut to {at} of {length}")
         }
         7 => {
-            file[at..end].fill_with(|| dice.roll().to_le_bytes()[0]);
+            file[at..end].fill_with(|| rng.next_u64().to_le_bytes()[0]);
             format!("noise in {at}..{end}")
         }
         8 => {
@@ -196,8 +196,8 @@ fn mutate(dice: &mut Dice, file: &mut Vec<u8>) -> String {
     }
 }
 
-fn flip(dice: &mut Dice, file: &mut [u8], at: usize) -> String {
-    let bit = 1u8 << dice.below(8);
+fn flip(rng: &mut Rng, file: &mut [u8], at: usize) -> String {
+    let bit = 1u8 << rng.below(8);
     file[at] ^= bit;
     format!("byte {at} ^ {bit:#04x}")
 }

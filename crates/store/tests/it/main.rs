@@ -52,12 +52,12 @@ fn a_store_begins_where_nobody_has_been() {
     assert_eq!(later.revision(), begin.next());
     drop(later);
     // Without its mark a store is refused, unless it is as new as on its first day.
-    let mark = home.path().join("store.mark");
-    std::fs::remove_file(&mark).expect("removable");
+    let high_water_mark = home.path().join("store.mark");
+    std::fs::remove_file(&high_water_mark).expect("removable");
     assert!(Disk::open(home.path(), Retention::default(), begin).is_err());
     std::fs::remove_file(home.path().join("store.redb")).expect("removable");
     drop(disk());
-    std::fs::remove_file(&mark).expect("removable");
+    std::fs::remove_file(&high_water_mark).expect("removable");
     assert_eq!(disk().revision(), begin);
 }
 

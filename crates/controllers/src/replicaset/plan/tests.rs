@@ -99,7 +99,7 @@ fn the_status_counts() {
             "terminatingReplicas": 1, "observedGeneration": 3,
         })
     );
-    assert_eq!(next_look(&set, &pods, now()), Some(Duration::from_secs(50)));
+    assert_eq!(requeue_after(&set, &pods, now()), Some(Duration::from_secs(50)));
 }
 
 #[test]

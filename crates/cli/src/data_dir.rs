@@ -1,0 +1,116 @@
+//! The data directory: which files it has, and which process uses it. All commands get the paths from here.
+//!
+//! ```text
+//!   .konverge/
+//!     data/        the store's
+//!     certs/       the CA and the certificate of --tls
+//!     kubeconfig   how to reach the server
+//!     control      the socket of the running server
+//!     owner        locked by the server that uses the directory; contains its process id and URL
+//! ```
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A data directory.
+#[derive(Clone, Debug)]
+pub struct DataDir(PathBuf);
+
+impl DataDir {
+    pub fn new(directory: &Path) -> Self {
+        DataDir(directory.into())
+    }
+
+    pub fn store(&self) -> PathBuf {
+        self.0.join("data")
+    }
+
+    pub fn certificates(&self) -> PathBuf {
+        self.0.join("certs")
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.0.join("kubeconfig")
+    }
+
+    pub fn control(&self) -> PathBuf {
+        self.0.join("control")
+    }
+
+    /// Locks the directory for this process, until the returned lock is dropped or the process ends in any way.
+    pub fn lock(&self) -> Result<DataDirLock, LockError> {
+        let path = self.0.join("owner");
+        let failed = |source| LockError::Io { directory: self.0.clone(), source };
+        fs::create_dir_all(&self.0).map_err(failed)?;
+        let file = File::options().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(DataDirLock { file }),
+            Err(TryLockError::WouldBlock) => {
+                let owner = self.owner().unwrap_or_else(|| "a server that is starting".to_owned());
+                Err(LockError::Taken { directory: self.0.clone(), owner })
+            }
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+        }
+    }
+
+    /// The server that has the lock, for error messages.
+    pub fn owner(&self) -> Option<String> {
+        let text = fs::read_to_string(self.0.join("owner")).ok()?;
+        text.lines().next().filter(|line| !line.is_empty()).map(String::from)
+    }
+}
+
+/// Why the data directory could not be locked.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    #[error(
+        "{} is in use: {owner}; stop that server, or give this one a directory of its own with --data-dir DIR",
+        directory.display()
+    )]
+    Taken { directory: PathBuf, owner: String },
+    #[error("the data directory {} cannot be used", directory.display())]
+    Io { directory: PathBuf, source: io::Error },
+}
+
+/// The lock of a data directory. The lock ends with the process, but the file stays: a second process could lock a new file
+/// of the same name.
+#[derive(Debug)]
+pub struct DataDirLock {
+    file: File,
+}
+
+impl DataDirLock {
+    /// Writes the process id and the URL into the lock file, for error messages of other processes.
+    pub fn publish(&self, url: &str) -> io::Result<()> {
+        self.file.set_len(0)?;
+        (&self.file).write_all(format!("process {} at {url}\n", std::process::id()).as_bytes())
+    }
+}
+
+impl Drop for DataDirLock {
+    fn drop(&mut self) {
+        // A failure is harmless: the content is read only while somebody has the lock, who then overwrites it.
+        let _ = self.file.set_len(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_has_one_owner() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data_dir = DataDir::new(&folder.path().join("new/data_dir"));
+        let lock = data_dir.lock().expect("nobody has it");
+        let refused = data_dir.lock().expect_err("somebody has it").to_string();
+        assert!(refused.contains("is in use: a server that is starting;"), "{refused}");
+        lock.publish("http://127.0.0.1:1").expect("a note");
+        let refused = data_dir.lock().expect_err("somebody has it").to_string();
+        let owner = format!("is in use: process {} at http://127.0.0.1:1; stop", std::process::id());
+        assert!(refused.contains(&owner), "{refused}");
+        drop(lock);
+        data_dir.lock().expect("nobody has it any more");
+    }
+}

@@ -1,0 +1,75 @@
+//! The one thing that a developer's server does differently on writes: a custom resource that is posted into a namespace
+//! which does not exist makes the namespace. In: a request. Out: the API server's answer.
+
+use bytes::Bytes;
+use http::{Method, Request, Response, header};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use serde_json::json;
+
+use konverge_apiserver::{ApiServer, Body};
+use konverge_core::Status;
+
+use super::{api_client, failure};
+
+/// The largest body a request may have: what the API server accepts.
+const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
+
+/// Hands a request over; if a custom resource lacks its namespace, makes that and tries again.
+pub async fn forward<B>(api: &ApiServer, request: Request<B>) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let Some(namespace) = posted_into(&request).map(str::to_owned) else { return api_client::send(api, request).await };
+    let (parts, body) = request.into_parts();
+    let body = match Limited::new(body, MAX_BODY_BYTES).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(why) if why.is::<LengthLimitError>() => {
+            let message = format!("Request entity too large: limit is {MAX_BODY_BYTES}");
+            return failure(&Status::too_large(message));
+        }
+        Err(why) => return failure(&Status::bad_request(format!("the request body did not arrive whole: {why}"))),
+    };
+    let again = || Request::from_parts(parts.clone(), Full::new(body.clone()));
+    let response = api_client::send(api, again()).await;
+    if response.status() != 404 {
+        return response;
+    }
+    let (head, answer) = response.into_parts();
+    let answer = api_client::whole(answer).await;
+    let details = api_client::status(&answer).details.unwrap_or_default();
+    let lacks = details.group.is_empty() && details.kind == "namespaces" && details.name == namespace;
+    if lacks && make(api, &namespace).await {
+        return api_client::send(api, again()).await;
+    }
+    Response::from_parts(head, Body::full(answer))
+}
+
+/// The namespace of a request that creates an object of a group with a domain of its own, and means it.
+fn posted_into<B>(request: &Request<B>) -> Option<&str> {
+    let segments: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
+    let dry = request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("dryRun")));
+    match segments.as_slice() {
+        // Groups of Kubernetes have no dot, or end in k8s.io: what is posted there is as strict as anywhere.
+        ["apis", group, _, "namespaces", namespace, _]
+            if request.method() == Method::POST && !dry && group.contains('.') && !group.ends_with(".k8s.io") =>
+        {
+            Some(namespace)
+        }
+        _ => None,
+    }
+}
+
+/// Makes a namespace; that somebody else was faster is fine.
+async fn make(api: &ApiServer, name: &str) -> bool {
+    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}).to_string();
+    let request = Request::post("/api/v1/namespaces?fieldManager=konverge-dev")
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Full::new(Bytes::from(object)))
+        .expect("a known path makes a request");
+    let code = api_client::send(api, request).await.status().as_u16();
+    if code == 201 {
+        tracing::info!(namespace = name, "made a namespace for what was posted into it");
+    }
+    matches!(code, 201 | 409)
+}

@@ -1,0 +1,265 @@
+//! The activity of a connection: the socket (whether writes move), the plain side of TLS (what is read and written) and the
+//! requests report it here, and it moves the connection's deadlines. `Activity::poll_due` tells the connection's task that a
+//! deadline has passed.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::deadlines::{Deadlines, Verdict};
+use crate::limits::Limits;
+use crate::unread::{LOOK_AGAIN, Unread};
+
+/// One connection's deadlines, and the task to wake when a deadline may have come nearer.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    deadlines: Mutex<(Deadlines, Option<Waker>)>,
+    write_stall: Duration,
+    unread: Arc<Unread>,
+    /// The socket is to forget what it still holds instead of sending it on.
+    reset: AtomicBool,
+}
+
+impl Activity {
+    pub(crate) fn new(limits: &Limits, unread: Arc<Unread>) -> Arc<Self> {
+        let deadlines = Mutex::new((Deadlines::new(limits.clone(), Instant::now()), None));
+        Arc::new(Activity { deadlines, write_stall: limits.write_stall, unread, reset: AtomicBool::new(false) })
+    }
+
+    /// What waits for this peer.
+    pub(crate) fn unread(&self) -> Arc<Unread> {
+        self.unread.clone()
+    }
+
+    /// Counts a request until the guard is dropped.
+    pub(crate) fn request(self: &Arc<Self>) -> InFlight {
+        self.deadlines.lock().0.request_began();
+        InFlight(self.clone())
+    }
+
+    /// The time for the first request begins now.
+    pub(crate) fn opened(&self) {
+        self.deadlines.lock().0.opened(Instant::now());
+    }
+
+    /// The server has announced that it closes the connection (GOAWAY, or `Connection: close`).
+    pub(crate) fn closing(&self) {
+        self.deadlines.lock().0.closing(Instant::now());
+    }
+
+    /// The peer does not take the end of an answer.
+    pub(crate) fn give_up(&self) {
+        let waker = {
+            let (deadlines, waker) = &mut *self.deadlines.lock();
+            deadlines.answer_stuck(Instant::now());
+            waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// The peer gets nothing more: what waits in the kernel for it is freed at once.
+    pub(crate) fn reset_on_close(&self) {
+        self.reset.store(true, Ordering::Relaxed);
+    }
+
+    /// Ready when a deadline has passed. To be polled after the connection, which may have moved the deadline.
+    pub(crate) fn poll_due(&self, timer: &mut Timer, cx: &mut Context<'_>) -> Poll<Verdict> {
+        loop {
+            let due = {
+                let (deadlines, waker) = &mut *self.deadlines.lock();
+                match waker {
+                    Some(waker) => waker.clone_from(cx.waker()),
+                    None => *waker = Some(cx.waker().clone()),
+                }
+                deadlines.due(self.unread.stall_timeout(self.write_stall))
+            };
+            let Some((at, verdict)) = due else { return Poll::Pending };
+            let now = Instant::now();
+            if at <= now {
+                return Poll::Ready(verdict);
+            }
+            // How long a stalled peer has left may change while nothing happens on its connection.
+            let wake = if verdict == Verdict::WriteStall { at.min(now + LOOK_AGAIN) } else { at };
+            match timer.poll_at(wake, cx) {
+                Poll::Ready(()) => continue,
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(crate) struct InFlight(Arc<Activity>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let waker = {
+            let (deadlines, waker) = &mut *self.0.deadlines.lock();
+            deadlines.request_ended(Instant::now());
+            waker.take()
+        };
+        // On HTTP/2 this runs in the request's task, while the connection's task sleeps without a deadline.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// A sleep that is moved only when the deadline comes nearer; one that moved away is noticed when it fires.
+#[derive(Debug, Default)]
+pub(crate) struct Timer(Option<Pin<Box<Sleep>>>);
+
+impl Timer {
+    /// Ready at `at`, or some time before; the caller looks again.
+    pub(crate) fn poll_at(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if sleep.deadline() > at || sleep.is_elapsed() {
+            sleep.as_mut().reset(at);
+        }
+        sleep.as_mut().poll(cx)
+    }
+}
+
+/// The socket, below TLS: sees when the peer takes nothing.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    stream: TcpStream,
+    activity: Arc<Activity>,
+}
+
+impl Socket {
+    pub(crate) fn new(stream: TcpStream, activity: Arc<Activity>) -> Self {
+        Socket { stream, activity }
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    fn note<T>(&self, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match &outcome {
+            Poll::Pending => self.activity.deadlines.lock().0.write_blocked(Instant::now()),
+            Poll::Ready(_) => self.activity.deadlines.lock().0.write_moved(Instant::now()),
+        }
+        outcome
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if self.activity.reset.load(Ordering::Relaxed) {
+            // If it fails the kernel tries to deliver for a few minutes; nothing else depends on it.
+            let _ = self.stream.set_zero_linger();
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.note(outcome)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.note(outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    // A socket holds nothing back and closes at once, so neither of these can block.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// The plain side of a connection, above TLS: sees what the peer sends.
+#[derive(Debug)]
+pub(crate) struct Plain<T> {
+    inner: T,
+    activity: Arc<Activity>,
+}
+
+impl<T> Plain<T> {
+    pub(crate) fn new(inner: T, activity: Arc<Activity>) -> Self {
+        Plain { inner, activity }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Plain<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let outcome = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if let Poll::Ready(Ok(())) = outcome {
+            self.activity.deadlines.lock().0.read(&buf.filled()[before..], Instant::now());
+        }
+        outcome
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Plain<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.inner).poll_write(cx, buf);
+        if let Poll::Ready(Ok(written)) = outcome {
+            self.activity.deadlines.lock().0.wrote(&buf[..written]);
+        }
+        outcome
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        if let Poll::Ready(Ok(mut written)) = outcome {
+            let deadlines = &mut self.activity.deadlines.lock().0;
+            for buf in bufs {
+                let part = written.min(buf.len());
+                deadlines.wrote(&buf[..part]);
+                written -= part;
+            }
+        }
+        outcome
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
