@@ -17,7 +17,7 @@ use source::Source;
 
 /// Derives the tables of built-in kinds from the published Kubernetes sources.
 #[derive(Args, Debug)]
-pub struct Codegen {
+pub(crate) struct Codegen {
     /// Folder with the sources of Kubernetes; without it they come from the Go module cache or proxy
     #[arg(long, value_name = "DIR")]
     kubernetes: Option<PathBuf>,
@@ -30,7 +30,7 @@ pub struct Codegen {
 }
 
 /// Writes or compares every table below `root`.
-pub fn run(options: &Codegen, root: &Path) -> Result<(), String> {
+pub(crate) fn run(options: &Codegen, root: &Path) -> Result<(), String> {
     let source = match &options.kubernetes {
         Some(folder) => Source::at(folder.clone()),
         None => Source::download(&options.version)?,

@@ -32,7 +32,7 @@ const CHECKS: [Check; 12] = [
 ];
 
 /// Runs every check on the repository at `root`.
-pub fn run(root: &Path) -> Result<(), String> {
+pub(crate) fn run(root: &Path) -> Result<(), String> {
     let tree = Tree::of_repository(root)?;
     let mut problems = 0;
     for (name, check) in CHECKS {

@@ -10,7 +10,7 @@ use konverge_core::Status;
 
 /// Which requests are allowed.
 #[derive(Clone, Debug)]
-pub enum Access {
+pub(crate) enum Access {
     /// The port is reachable from this machine only. Allows requests whose host is a loopback name or address.
     Loopback,
     /// The port is reachable from other machines without authentication. Allows requests whose host is one of these names,
@@ -22,7 +22,7 @@ pub enum Access {
 
 impl Access {
     /// Allows a request, or says why not.
-    pub fn admit<B>(&self, request: &Request<B>) -> Result<(), Status> {
+    pub(crate) fn admit<B>(&self, request: &Request<B>) -> Result<(), Status> {
         let headers = request.headers();
         let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
         let forbidden = |why: String| Err(Status::failure(403, "Forbidden", why));

@@ -12,7 +12,7 @@ use crate::project::SuperviseArgs;
 /// A Kubernetes API server in one process, for developing and testing operators.
 #[derive(Debug, Parser)]
 #[command(name = "konverge", version, propagate_version = true, after_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -33,7 +33,7 @@ Examples:
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Run the API server
     #[command(after_help = APISERVER_EXAMPLES)]
     Apiserver(ApiserverArgs),
@@ -74,7 +74,7 @@ that is posted into a namespace which does not exist makes the namespace.";
 
 /// Arguments of `konverge apiserver`.
 #[derive(Debug, clap::Args)]
-pub struct ApiserverArgs {
+pub(crate) struct ApiserverArgs {
     /// The address to listen on. Others than loopback need --tls and --insecure-no-auth
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "ADDRESS")]
     pub bind: IpAddr,
@@ -99,7 +99,7 @@ pub struct ApiserverArgs {
 
 /// Arguments of `konverge dev`.
 #[derive(Debug, clap::Args)]
-pub struct DevArgs {
+pub(crate) struct DevArgs {
     /// The address to listen on. On others than loopback it serves HTTPS, and demands the token in the kubeconfig
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "ADDRESS")]
     pub bind: IpAddr,
@@ -123,11 +123,11 @@ pub struct DevArgs {
 }
 
 /// Where a server has its data unless it is told otherwise: in the current directory, or in that of the project.
-pub const DATA_DIR: &str = ".konverge";
+pub(crate) const DATA_DIR: &str = ".konverge";
 
 /// Where objects are kept.
 #[derive(Debug, clap::Args)]
-pub struct StorageArgs {
+pub(crate) struct StorageArgs {
     /// The directory for objects, certificates and the kubeconfig; made if it is not there. What was acknowledged is
     /// there after a crash
     #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
@@ -139,7 +139,7 @@ pub struct StorageArgs {
 
 /// Arguments of `konverge backup`.
 #[derive(Debug, clap::Args)]
-pub struct BackupArgs {
+pub(crate) struct BackupArgs {
     /// The file to write; never one that is there already
     pub file: PathBuf,
     /// The data directory the server was started with
@@ -149,7 +149,7 @@ pub struct BackupArgs {
 
 /// Arguments of `konverge restore`.
 #[derive(Debug, clap::Args)]
-pub struct RestoreArgs {
+pub(crate) struct RestoreArgs {
     /// The backup to read
     pub file: PathBuf,
     /// The data directory to make; it must hold no objects yet
@@ -159,7 +159,7 @@ pub struct RestoreArgs {
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     /// For people.
     Text,
     /// One JSON object a line.

@@ -13,7 +13,7 @@ use crate::data_dir::DataDir;
 
 /// Why a backup or a restore failed.
 #[derive(Debug, thiserror::Error)]
-pub enum CopyError {
+pub(crate) enum CopyError {
     #[error("{}: there is no data to copy; --data-dir names the directory the server was started with", .0.display())]
     Nothing(PathBuf),
     #[error("{}: a server is using this data ({owner}) and does not answer at {}; stop it first", dir.display(), control.display())]
@@ -29,7 +29,7 @@ pub enum CopyError {
 }
 
 /// `konverge backup`
-pub fn backup(args: &BackupArgs) -> Result<(), CopyError> {
+pub(crate) fn backup(args: &BackupArgs) -> Result<(), CopyError> {
     let data_dir = DataDir::new(&args.data_dir);
     if !data_dir.store().is_dir() {
         return Err(CopyError::Nothing(data_dir.store()));
@@ -51,7 +51,7 @@ pub fn backup(args: &BackupArgs) -> Result<(), CopyError> {
 }
 
 /// `konverge restore`
-pub fn restore(args: &RestoreArgs) -> Result<(), CopyError> {
+pub(crate) fn restore(args: &RestoreArgs) -> Result<(), CopyError> {
     let data_dir = DataDir::new(&args.data_dir);
     let revision = konverge_store::restore(&args.file, &data_dir.store(), Revision::begin(SystemTime::now()))?;
     println!("restored {}; it goes on from revision {}", data_dir.store().display(), revision.0);

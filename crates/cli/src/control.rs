@@ -23,7 +23,7 @@ const ARRIVES_WITHIN: Duration = Duration::from_secs(5);
 
 /// Listens until it is dropped.
 #[derive(Debug)]
-pub struct Control {
+pub(crate) struct Control {
     path: PathBuf,
     task: tokio::task::JoinHandle<()>,
 }
@@ -38,7 +38,7 @@ impl Drop for Control {
 #[cfg(unix)]
 impl Control {
     /// Listens at `path`, in place of a socket that a dead server left there.
-    pub fn listen(path: PathBuf, store: Arc<dyn Store>) -> io::Result<Self> {
+    pub(crate) fn listen(path: PathBuf, store: Arc<dyn Store>) -> io::Result<Self> {
         use std::os::unix::fs::PermissionsExt;
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -81,7 +81,7 @@ fn answer(line: &str, store: &dyn Store) -> String {
 
 /// Asks the server that listens at `path` to copy its data to `file`; tells the revision, or what the server says.
 #[cfg(unix)]
-pub fn ask_backup(path: &Path, file: &Path) -> io::Result<Result<u64, String>> {
+pub(crate) fn ask_backup(path: &Path, file: &Path) -> io::Result<Result<u64, String>> {
     use std::io::{BufRead, BufReader, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(path)?;
     let file = std::path::absolute(file)?;

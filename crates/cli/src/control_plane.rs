@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 /// Which controllers run, and how pods are simulated.
 #[derive(Clone, Debug, clap::Args)]
-pub struct ControlPlaneArgs {
+pub(crate) struct ControlPlaneArgs {
     /// The controllers to run, as kube-controller-manager takes it: `*` for all, NAME for one, -NAME for all but one.
     /// Another program may do the part of those that do not run
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
@@ -37,7 +37,7 @@ fn time(text: &str) -> Result<Duration, String> {
 
 impl ControlPlaneArgs {
     /// The options of the control plane.
-    pub fn options(&self) -> Result<Options, UnknownController> {
+    pub(crate) fn options(&self) -> Result<Options, UnknownController> {
         let simulation = SimulationSettings {
             nodes: self.nodes,
             start_delay: self.pod_start_delay,
@@ -70,7 +70,7 @@ fn off(words: &[String]) -> Result<BTreeSet<String>, UnknownController> {
 
 /// A running control plane. Dropping it ends the controllers at once; [`RunningControlPlane::stop`] waits for running
 /// reconciles to finish.
-pub struct RunningControlPlane {
+pub(crate) struct RunningControlPlane {
     stop: watch::Sender<bool>,
     health: Health,
     task: JoinHandle<()>,
@@ -78,7 +78,7 @@ pub struct RunningControlPlane {
 
 impl RunningControlPlane {
     /// Starts the controllers.
-    pub fn start(options: Options, client: Client) -> Result<Self, UnknownController> {
+    pub(crate) fn start(options: Options, client: Client) -> Result<Self, UnknownController> {
         let control_plane = ControlPlane::new(client, options)?;
         let (stop, mut stopped) = watch::channel(false);
         let health = control_plane.health();
@@ -87,12 +87,12 @@ impl RunningControlPlane {
     }
 
     /// The health of the controllers.
-    pub fn health(&self) -> &Health {
+    pub(crate) fn health(&self) -> &Health {
         &self.health
     }
 
     /// Stops the controllers and waits for running reconciles to finish.
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         self.stop.send_replace(true);
         if let Err(error) = (&mut self.task).await {
             tracing::error!(%error, "the control plane ended with an error");

@@ -15,31 +15,31 @@ use std::path::{Path, PathBuf};
 
 /// A data directory.
 #[derive(Clone, Debug)]
-pub struct DataDir(PathBuf);
+pub(crate) struct DataDir(PathBuf);
 
 impl DataDir {
-    pub fn new(directory: &Path) -> Self {
+    pub(crate) fn new(directory: &Path) -> Self {
         DataDir(directory.into())
     }
 
-    pub fn store(&self) -> PathBuf {
+    pub(crate) fn store(&self) -> PathBuf {
         self.0.join("data")
     }
 
-    pub fn certificates(&self) -> PathBuf {
+    pub(crate) fn certificates(&self) -> PathBuf {
         self.0.join("certs")
     }
 
-    pub fn kubeconfig(&self) -> PathBuf {
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.0.join("kubeconfig")
     }
 
-    pub fn control(&self) -> PathBuf {
+    pub(crate) fn control(&self) -> PathBuf {
         self.0.join("control")
     }
 
     /// Locks the directory for this process, until the returned lock is dropped or the process ends in any way.
-    pub fn lock(&self) -> Result<DataDirLock, LockError> {
+    pub(crate) fn lock(&self) -> Result<DataDirLock, LockError> {
         let path = self.0.join("owner");
         let failed = |source| LockError::Io { directory: self.0.clone(), source };
         fs::create_dir_all(&self.0).map_err(failed)?;
@@ -55,7 +55,7 @@ impl DataDir {
     }
 
     /// The server that has the lock, for error messages.
-    pub fn owner(&self) -> Option<String> {
+    pub(crate) fn owner(&self) -> Option<String> {
         let text = fs::read_to_string(self.0.join("owner")).ok()?;
         text.lines().next().filter(|line| !line.is_empty()).map(String::from)
     }
@@ -63,7 +63,7 @@ impl DataDir {
 
 /// Why the data directory could not be locked.
 #[derive(Debug, thiserror::Error)]
-pub enum LockError {
+pub(crate) enum LockError {
     #[error(
         "{} is in use: {owner}; stop that server, or give this one a directory of its own with --data-dir DIR",
         directory.display()
@@ -76,13 +76,13 @@ pub enum LockError {
 /// The lock of a data directory. The lock ends with the process, but the file stays: a second process could lock a new file
 /// of the same name.
 #[derive(Debug)]
-pub struct DataDirLock {
+pub(crate) struct DataDirLock {
     file: File,
 }
 
 impl DataDirLock {
     /// Writes the process id and the URL into the lock file, for error messages of other processes.
-    pub fn publish(&self, url: &str) -> io::Result<()> {
+    pub(crate) fn publish(&self, url: &str) -> io::Result<()> {
         self.file.set_len(0)?;
         (&self.file).write_all(format!("process {} at {url}\n", std::process::id()).as_bytes())
     }

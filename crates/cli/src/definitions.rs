@@ -8,26 +8,26 @@ use serde_json::{Value, json};
 
 /// CRDs as JSON, in the order of the operators. Clones share the same list.
 #[derive(Clone, Debug, Default)]
-pub struct Definitions(Arc<RwLock<Vec<Value>>>);
+pub(crate) struct Definitions(Arc<RwLock<Vec<Value>>>);
 
 impl Definitions {
     /// Replaces all of them.
-    pub fn set(&self, definitions: Vec<Value>) {
+    pub(crate) fn set(&self, definitions: Vec<Value>) {
         *self.0.write() = definitions;
     }
 
     /// Adds one.
-    pub fn add(&self, definition: Value) {
+    pub(crate) fn add(&self, definition: Value) {
         self.0.write().push(definition);
     }
 
     /// The kinds they define, the operators' first one first.
-    pub fn kinds(&self) -> Vec<Defined> {
+    pub(crate) fn kinds(&self) -> Vec<Defined> {
         self.0.read().iter().map(Defined::of).collect()
     }
 
     /// As `kubectl apply` takes them: one object, or a List of several; nothing if there are none.
-    pub fn manifest(&self) -> Option<Value> {
+    pub(crate) fn manifest(&self) -> Option<Value> {
         match self.0.read().as_slice() {
             [] => None,
             [only] => Some(only.clone()),
@@ -38,7 +38,7 @@ impl Definitions {
 
 /// The kind that a CRD defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Defined {
+pub(crate) struct Defined {
     /// `Application`
     pub kind: String,
     /// `applications`

@@ -24,7 +24,7 @@ use crate::project::{Found, Project};
 use crate::run::{self, Plan, Ready, RunError};
 
 /// What `konverge dev` runs beside the API server.
-pub struct Dev {
+pub(crate) struct Dev {
     /// The bundled operators to run.
     pub operators: OperatorChoice,
     /// The project whose operator is built and run.
@@ -39,7 +39,7 @@ pub struct Dev {
 
 impl Dev {
     /// A sentence for the terminal: which operators run.
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         match &self.project {
             Some(project) => format!("Your operator {} is built and run, and again when you save.", project.binary()),
             None => {
@@ -56,7 +56,7 @@ impl Dev {
 }
 
 /// `konverge dev`
-pub fn dev(mut args: DevArgs) -> Result<(), RunError> {
+pub(crate) fn dev(mut args: DevArgs) -> Result<(), RunError> {
     let elsewhere = !args.bind.is_loopback();
     let found = match &args.operator {
         Some(_) => Found::Nothing,
@@ -128,7 +128,7 @@ Ctrl-C stops it.
 
 /// Why controllers and operators do not run.
 #[derive(Debug, thiserror::Error)]
-pub enum DevError {
+pub(crate) enum DevError {
     #[error(transparent)]
     Operator(#[from] OperatorError),
     #[error(transparent)]
@@ -139,7 +139,7 @@ pub enum DevError {
 
 /// The controllers and operators beside the server. Dropping it ends them at once; [`DevStack::stop`] waits for running
 /// reconciles to finish.
-pub struct DevStack {
+pub(crate) struct DevStack {
     metrics: Metrics,
     client: Client,
     control_plane: RunningControlPlane,
@@ -151,7 +151,7 @@ pub struct DevStack {
 
 impl DevStack {
     /// Starts the controllers of the control plane, then the operators that rely on them. `ca_pem` is published for pods.
-    pub async fn start(dev: &Dev, api: &ApiServer, ca_pem: Option<&str>) -> Result<Self, DevError> {
+    pub(crate) async fn start(dev: &Dev, api: &ApiServer, ca_pem: Option<&str>) -> Result<Self, DevError> {
         let metrics = Metrics::new();
         let client = ClientLayers::new().meter(metrics.request_meter("konverge-dev")).over(api.clone(), "default");
         let counted = metrics.clone();
@@ -167,7 +167,7 @@ impl DevStack {
     }
 
     /// Builds and runs the operator of the project, if there is one.
-    pub fn develop(&mut self, dev: &Dev, kubeconfig: &Path) {
+    pub(crate) fn develop(&mut self, dev: &Dev, kubeconfig: &Path) {
         let Some(project) = dev.project.clone() else { return };
         // The operator runs in the project's directory, which need not be this one.
         let kubeconfig = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.into());
@@ -177,12 +177,12 @@ impl DevStack {
     }
 
     /// The plural name of a kind for the hints on the terminal; none before a project is built.
-    pub fn first_look(&self) -> Option<String> {
+    pub(crate) fn first_look(&self) -> Option<String> {
         self.definitions.kinds().into_iter().next().map(|kind| kind.plural)
     }
 
     /// The service that the listener serves.
-    pub fn frontend(&self, dev: &Dev, api: &ApiServer, url: &str, storage: &str) -> Result<Frontend, DevError> {
+    pub(crate) fn frontend(&self, dev: &Dev, api: &ApiServer, url: &str, storage: &str) -> Result<Frontend, DevError> {
         let access = match &dev.token {
             Some(token) => Access::Token(token.clone()),
             None => Access::Loopback,
@@ -201,7 +201,7 @@ impl DevStack {
     }
 
     /// Stops everything in the reverse order of the start.
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         if let Some((stop, task)) = self.project {
             stop.send_replace(true);
             // A panic of the task has been printed.

@@ -33,14 +33,14 @@ use konverge::{Gauge, METRICS_CONTENT_TYPE, MetricError, Metrics};
 use konverge_apiserver::{ApiServer, Body};
 use konverge_core::Status;
 
-pub use index::About;
+pub(crate) use index::About;
 
 use crate::access::Access;
 use query::Query;
 
 /// The service behind a listener. Clones share the same state.
 #[derive(Clone)]
-pub struct Frontend(Arc<Inner>);
+pub(crate) struct Frontend(Arc<Inner>);
 
 struct Inner {
     access: Access,
@@ -58,16 +58,16 @@ struct Pages {
 }
 
 /// Returns the failing checks of what runs beside the server, one line each. `/readyz` and `/healthz` show them.
-pub type FailingChecks = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+pub(crate) type FailingChecks = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
 impl Frontend {
     /// The API server alone.
-    pub fn api(access: Access, api: ApiServer) -> Self {
+    pub(crate) fn api(access: Access, api: ApiServer) -> Self {
         Self(Arc::new(Inner { access, api, pages: None }))
     }
 
     /// The API server with the pages of `konverge dev`.
-    pub fn dev(
+    pub(crate) fn dev(
         access: Access,
         api: ApiServer,
         about: About,
@@ -187,7 +187,7 @@ fn answer_of(code: u16, content_type: &'static str, body: Body) -> Response<Body
 }
 
 /// A `Status` as a response.
-pub fn failure(status: &Status) -> Response<Body> {
+pub(crate) fn failure(status: &Status) -> Response<Body> {
     let text = serde_json::to_string(status).unwrap_or_else(|_| json!({"kind": "Status"}).to_string());
     let mut response = plain(status.code, "application/json", text);
     if status.code == 401 {

@@ -13,7 +13,7 @@ const MARK: &str = "# Written by konverge; replaced at each start.";
 
 /// Why it was not written.
 #[derive(Debug, thiserror::Error)]
-pub enum KubeconfigError {
+pub(crate) enum KubeconfigError {
     #[error("{}: not written by konverge, so it is left alone; choose another file with --kubeconfig", .0.display())]
     Foreign(PathBuf),
     #[error("cannot write the kubeconfig {}", path.display())]
@@ -22,7 +22,7 @@ pub enum KubeconfigError {
 
 /// What is in it.
 #[derive(Debug)]
-pub struct Kubeconfig<'a> {
+pub(crate) struct Kubeconfig<'a> {
     /// `https://127.0.0.1:6443`
     pub server: &'a str,
     /// The CA to trust, as PEM; none for plain HTTP.
@@ -33,7 +33,7 @@ pub struct Kubeconfig<'a> {
 
 impl Kubeconfig<'_> {
     /// Puts it at this path, if what is there is ours or nothing.
-    pub fn write(&self, path: &Path) -> Result<(), KubeconfigError> {
+    pub(crate) fn write(&self, path: &Path) -> Result<(), KubeconfigError> {
         let failed = |source| KubeconfigError::Io { path: path.into(), source };
         check(path)?;
         if let Some(directory) = path.parent() {
@@ -76,7 +76,7 @@ current-context: konverge
 }
 
 /// Whether this path may be written; asked before the server starts, too.
-pub fn check(path: &Path) -> Result<(), KubeconfigError> {
+pub(crate) fn check(path: &Path) -> Result<(), KubeconfigError> {
     match fs::read_to_string(path) {
         Ok(text) if text.is_empty() || text.starts_with(MARK) => Ok(()),
         Ok(_) => Err(KubeconfigError::Foreign(path.into())),

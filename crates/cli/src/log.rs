@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 use crate::args::LogFormat;
 
 /// Begins to log. RUST_LOG decides what, or the number of `-v`.
-pub fn start(format: LogFormat, verbose: u8) {
+pub(crate) fn start(format: LogFormat, verbose: u8) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
         EnvFilter::new(match verbose {
             0 => "warn",

@@ -6,7 +6,7 @@ const OWN: u64 = 128;
 
 /// Raises the limit as far as it may, and returns how many connections fit under it.
 #[cfg(unix)]
-pub fn connections() -> usize {
+pub(crate) fn connections() -> usize {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum || limit.maximum.is_none() {

@@ -59,16 +59,16 @@ fn run<R: Kind>(operator: Operator<R>, host: HostProcess) -> BoxFuture<'static, 
 
 /// Which bundled operators run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OperatorChoice(Vec<&'static str>);
+pub(crate) struct OperatorChoice(Vec<&'static str>);
 
 impl OperatorChoice {
     /// No operator.
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self(Vec::new())
     }
 
     /// Whether an operator is chosen.
-    pub fn includes(&self, name: &str) -> bool {
+    pub(crate) fn includes(&self, name: &str) -> bool {
         self.0.contains(&name)
     }
 }
@@ -113,7 +113,7 @@ impl fmt::Display for OperatorChoice {
 
 /// Why operators do not run.
 #[derive(Debug, thiserror::Error)]
-pub enum OperatorError {
+pub(crate) enum OperatorError {
     #[error("the definition of the {name} operator could not be installed")]
     Install { name: &'static str, source: Box<konverge::kube::Error> },
     #[error("the {name} operator could not start")]
@@ -121,7 +121,7 @@ pub enum OperatorError {
 }
 
 /// Running operators. Dropping it ends them at once; [`Operators::stop`] waits for running reconciles to finish.
-pub struct Operators {
+pub(crate) struct Operators {
     names: Vec<&'static str>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
@@ -131,7 +131,7 @@ pub struct Operators {
 
 impl Operators {
     /// Installs the CRDs of the chosen operators and starts them.
-    pub async fn start(
+    pub(crate) async fn start(
         choice: &OperatorChoice,
         client: &Client,
         metrics: &Metrics,
@@ -166,25 +166,28 @@ impl Operators {
     }
 
     /// The names of the operators.
-    pub fn names(&self) -> &[&'static str] {
+    pub(crate) fn names(&self) -> &[&'static str] {
         &self.names
     }
 
     /// A function that returns the operators that do not run any more, with the reason.
-    pub fn failing(&self) -> Arc<dyn Fn() -> Vec<String> + Send + Sync> {
+    pub(crate) fn failing(&self) -> Arc<dyn Fn() -> Vec<String> + Send + Sync> {
         let ended = self.ended.clone();
         Arc::new(move || ended.lock().clone())
     }
 
     /// Stops the operators and waits for running reconciles to finish.
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
     }
 }
 
 /// Installs a CRD and returns its name.
-pub async fn install(client: &Client, definition: &CustomResourceDefinition) -> Result<String, konverge::kube::Error> {
+pub(crate) async fn install(
+    client: &Client,
+    definition: &CustomResourceDefinition,
+) -> Result<String, konverge::kube::Error> {
     let name = definition.metadata.name.clone().unwrap_or_default();
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     api.patch(&name, &PatchParams::apply("konverge-dev").force(), &Patch::Apply(definition)).await?;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 /// `process 4711 (python3)`
-pub fn holder(address: SocketAddr) -> Option<String> {
+pub(crate) fn holder(address: SocketAddr) -> Option<String> {
     let inodes: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
         .filter_map(|path| fs::read_to_string(path).ok())

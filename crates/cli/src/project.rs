@@ -31,9 +31,9 @@ use crate::operators;
 use build::Built;
 use child::Child;
 use files::Files;
-pub use find::{FindError, Found, Project};
+pub(crate) use find::{FindError, Found, Project};
 use lines::{LineSource, Lines};
-pub use supervise::{SuperviseArgs, supervise};
+pub(crate) use supervise::{SuperviseArgs, supervise};
 
 /// How long an operator that ended by itself stays away at first; doubled each time it does so again.
 const REST: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ struct Cluster {
 
 impl Project {
     /// Builds, runs and watches until `stop` is true.
-    pub async fn develop(
+    pub(crate) async fn develop(
         self,
         client: Client,
         kubeconfig: PathBuf,

@@ -37,7 +37,7 @@ const BLOCKING_THREADS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Why the server does not run.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub(crate) enum RunError {
     #[error(
         "refusing to listen on {0}: there is no authentication yet, so whoever reaches the port may do everything; \
          use a loopback address, or add --insecure-no-auth"
@@ -70,7 +70,7 @@ pub enum RunError {
 }
 
 /// What the two commands that run a server have in common.
-pub struct Plan<'a> {
+pub(crate) struct Plan<'a> {
     pub bind: SocketAddr,
     pub storage: &'a StorageArgs,
     pub kubeconfig: PathBuf,
@@ -81,7 +81,7 @@ pub struct Plan<'a> {
 }
 
 /// `konverge apiserver`
-pub fn apiserver(args: ApiserverArgs) -> Result<(), RunError> {
+pub(crate) fn apiserver(args: ApiserverArgs) -> Result<(), RunError> {
     allowed(&args)?;
     let data_dir = DataDir::new(&args.storage.data_dir);
     let plan = Plan {
@@ -111,7 +111,7 @@ fn allowed(args: &ApiserverArgs) -> Result<(), RunError> {
 }
 
 /// What is printed when the server is ready.
-pub struct Ready<'a> {
+pub(crate) struct Ready<'a> {
     pub url: String,
     pub storage: String,
     pub kubeconfig: &'a Path,
@@ -123,7 +123,7 @@ pub struct Ready<'a> {
 }
 
 /// Runs a plan to its end; `tell` makes the text that is printed when the server is ready.
-pub fn serve(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result<(), RunError> {
+pub(crate) fn serve(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(run(plan, tell));
     // Only requests whose client is gone may still compute.

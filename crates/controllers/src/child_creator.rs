@@ -56,13 +56,13 @@ struct Pause {
 
 impl ChildCreator {
     /// A creator for the owners of this kind, which are in this cache.
-    pub fn new(ctx: &ControllerContext, owner_api: ApiResource, owners: Cache) -> Self {
+    pub(crate) fn new(ctx: &ControllerContext, owner_api: ApiResource, owners: Cache) -> Self {
         Self { ctx: ctx.clone(), owner_api, owners, paused: Mutex::default() }
     }
 
     /// Fails, and records a warning, if the selector of an owner does not match the labels of its template. Fails as well while
     /// the owner is paused.
-    pub fn check(
+    pub(crate) fn check(
         &self,
         owner: &Meta,
         selector: &LabelSelector,
@@ -88,7 +88,7 @@ impl ChildCreator {
     }
 
     /// Whether the owner exists on the server and is not being deleted. The cache may not know of a deletion yet.
-    pub async fn owner_exists(&self, owner: &Meta) -> Result<bool> {
+    pub(crate) async fn owner_exists(&self, owner: &Meta) -> Result<bool> {
         if !self.is_cached(owner) {
             return Ok(false);
         }
@@ -96,7 +96,7 @@ impl ChildCreator {
     }
 
     /// Creates a child of an owner.
-    pub async fn create(
+    pub(crate) async fn create(
         &self,
         owner: &Meta,
         selector: &LabelSelector,

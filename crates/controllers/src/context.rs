@@ -58,7 +58,7 @@ pub(crate) struct ControllerContext {
 
 impl ControllerContext {
     /// The context of the controller of this name, and the task that writes its events.
-    pub fn new(manager: &Manager, name: &'static str) -> (Self, RecorderTask) {
+    pub(crate) fn new(manager: &Manager, name: &'static str) -> (Self, RecorderTask) {
         let writer = Writer::new(manager.client.clone(), FieldManager::new(name), WriterOptions::default());
         let (clock, meter) = (manager.options.clock.clone(), (manager.options.meter)(name));
         let options = RecorderOptions {
@@ -75,33 +75,33 @@ impl ControllerContext {
     }
 
     /// The recorder of the controller's events.
-    pub fn recorder(&self) -> &Recorder {
+    pub(crate) fn recorder(&self) -> &Recorder {
         &self.recorder
     }
 
     /// The current time.
-    pub fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         (self.clock)()
     }
 
     /// A random number.
-    pub fn random(&self) -> u64 {
+    pub(crate) fn random(&self) -> u64 {
         uuid::Uuid::new_v4().as_u64_pair().0
     }
 
     /// The shared cache of a target. The first caller starts its watch.
-    pub fn cache(&self, target: Target) -> Cache {
+    pub(crate) fn cache(&self, target: Target) -> Cache {
         self.caches.open(target)
     }
 
     /// A controller that reconciles the objects of a target.
-    pub fn controller(&self, target: Target) -> Arc<Controller> {
+    pub(crate) fn controller(&self, target: Target) -> Arc<Controller> {
         self.controller_with(target, ControllerOptions { concurrency: CONCURRENCY, ..ControllerOptions::default() })
     }
 
     /// A controller that reconciles the objects of a target, with options of its own. The backoff, the metrics and the
     /// health check are the same for all controllers.
-    pub fn controller_with(&self, target: Target, options: ControllerOptions) -> Arc<Controller> {
+    pub(crate) fn controller_with(&self, target: Target, options: ControllerOptions) -> Arc<Controller> {
         let backoff = Backoff { initial: FIRST_RETRY, ..Backoff::default() };
         let queue = QueueOptions { backoff, ..options.queue };
         let options = ControllerOptions { queue, meter: self.meter.clone(), history: RECONCILE_HISTORY, ..options };
@@ -112,7 +112,7 @@ impl ControllerContext {
     }
 
     /// Runs a controller until the control plane stops.
-    pub fn run_controller<F, Fut>(&self, controller: Arc<Controller>, reconcile: F) -> Task
+    pub(crate) fn run_controller<F, Fut>(&self, controller: Arc<Controller>, reconcile: F) -> Task
     where
         F: Fn(Run) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Action>> + Send + 'static,
@@ -123,14 +123,14 @@ impl ControllerContext {
     }
 
     /// Resolves when the control plane stops.
-    pub fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut stop = self.stop.clone();
         // A dropped sender means that the control plane has stopped, too.
         async move { drop(stop.wait_for(|stop| *stop).await) }
     }
 
     /// Creates an object and puts the answer into the caches.
-    pub async fn create(&self, api: &ApiResource, object: &Value) -> Result<Value, WriteError> {
+    pub(crate) async fn create(&self, api: &ApiResource, object: &Value) -> Result<Value, WriteError> {
         let created = self.writer.create(api, object).await?;
         self.observe_value(api, &created);
         Ok(created)
@@ -139,7 +139,7 @@ impl ControllerContext {
     /// Patches an object or a subresource of it (`"status"`), with a JSON patch or with a merge patch that names a resource
     /// version. If the object is not as the patch expected, the answer is a conflict. Then the object is read again and put
     /// into the caches, so that the retry does not have to wait for the watch.
-    pub async fn patch(
+    pub(crate) async fn patch(
         &self,
         api: &ApiResource,
         key: &ObjectKey,
@@ -162,7 +162,7 @@ impl ControllerContext {
     }
 
     /// Patches an object that may have been deleted meanwhile. Returns whether it existed.
-    pub async fn patch_if_exists(
+    pub(crate) async fn patch_if_exists(
         &self,
         api: &ApiResource,
         key: &ObjectKey,
@@ -177,13 +177,19 @@ impl ControllerContext {
     }
 
     /// Sends a merge patch for the resource version of `meta`. An object that has been deleted meanwhile is no error.
-    pub async fn merge_patch(&self, api: &ApiResource, meta: &Meta, subresource: &str, patch: Value) -> Result<()> {
+    pub(crate) async fn merge_patch(
+        &self,
+        api: &ApiResource,
+        meta: &Meta,
+        subresource: &str,
+        patch: Value,
+    ) -> Result<()> {
         let patch = Patch::Merge { patch, resource_version: meta.resource_version.clone() };
         self.patch_if_exists(api, &meta.key(), subresource, patch).await.map(drop)
     }
 
     /// Writes the status of an object if it differs from `before`. An object that has been deleted meanwhile is no error.
-    pub async fn write_status<S: Serialize + PartialEq + Sync>(
+    pub(crate) async fn write_status<S: Serialize + PartialEq + Sync>(
         &self,
         api: &ApiResource,
         meta: &Meta,
@@ -198,7 +204,12 @@ impl ControllerContext {
     }
 
     /// Deletes the object with the uid of `options`. An object that is deleted already is no error.
-    pub async fn delete(&self, api: &ApiResource, key: &ObjectKey, options: &DeleteOptions<'_>) -> Result<Deleted> {
+    pub(crate) async fn delete(
+        &self,
+        api: &ApiResource,
+        key: &ObjectKey,
+        options: &DeleteOptions<'_>,
+    ) -> Result<Deleted> {
         let deleted = crate::requests::delete(&self.client, api, key, options).await?;
         match &deleted {
             Deleted::Terminating(json) => self.observe(api, json),
@@ -208,7 +219,7 @@ impl ControllerContext {
     }
 
     /// Runs independent writes in parallel, at most [`PARALLEL_WRITES`] at a time. A failed write does not stop the others.
-    pub fn in_parallel<T, W>(&self, writes: impl IntoIterator<Item = W>) -> impl Future<Output = Vec<T>> + Send
+    pub(crate) fn in_parallel<T, W>(&self, writes: impl IntoIterator<Item = W>) -> impl Future<Output = Vec<T>> + Send
     where
         T: Send,
         W: Future<Output = T> + Send,
@@ -219,12 +230,12 @@ impl ControllerContext {
     }
 
     /// Records an event of type Normal.
-    pub fn event(&self, subject: &Arc<Subject>, reason: &str, message: impl Into<String>) {
+    pub(crate) fn event(&self, subject: &Arc<Subject>, reason: &str, message: impl Into<String>) {
         self.recorder.record(subject, Event::new(Severity::Info, reason, message));
     }
 
     /// Records an event of type Warning.
-    pub fn warning(&self, subject: &Arc<Subject>, reason: &str, message: impl Into<String>) {
+    pub(crate) fn warning(&self, subject: &Arc<Subject>, reason: &str, message: impl Into<String>) {
         self.recorder.record(subject, Event::new(Severity::Warning, reason, message));
     }
 
@@ -233,7 +244,7 @@ impl ControllerContext {
     }
 
     /// Puts an object that the server answered with into the caches, so that the next read sees it.
-    pub fn observe(&self, api: &ApiResource, json: &str) {
+    pub(crate) fn observe(&self, api: &ApiResource, json: &str) {
         if let Err(error) = self.caches.wrote(api, json) {
             tracing::warn!(kind = %api.kind, %error, "cannot read the object in an answer; the watch will deliver it");
         }

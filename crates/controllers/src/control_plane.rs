@@ -228,7 +228,7 @@ impl Manager {
     }
 
     /// The context of the controller of this name.
-    pub fn context(&self, name: &'static str) -> ControllerContext {
+    pub(crate) fn context(&self, name: &'static str) -> ControllerContext {
         let (ctx, recording) = ControllerContext::new(self, name);
         let recorder = ctx.recorder().clone();
         self.health.add_check(name, move || recorder.liveness());

@@ -40,7 +40,7 @@ pub(crate) fn definitions() -> Target {
 
 impl Kinds {
     /// The kinds of the server of a client.
-    pub fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         Self(Arc::new(Inner {
             client,
             known: tokio::sync::Mutex::default(),
@@ -50,7 +50,7 @@ impl Kinds {
     }
 
     /// The kinds that can be listed, watched and deleted, as of now.
-    pub async fn get(&self, caches: &Caches) -> Result<Arc<Vec<Kind>>> {
+    pub(crate) async fn get(&self, caches: &Caches) -> Result<Arc<Vec<Kind>>> {
         self.watch(caches);
         let mut known = self.0.known.lock().await;
         // Cleared before asking: what changes meanwhile is asked for again.
@@ -61,7 +61,7 @@ impl Kinds {
     }
 
     /// What is known is old.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.0.stale.store(true, Ordering::Release);
     }
 

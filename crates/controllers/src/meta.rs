@@ -52,32 +52,32 @@ pub(crate) trait HasMeta {
 
 impl Meta {
     /// Its namespace and name.
-    pub fn key(&self) -> ObjectKey {
+    pub(crate) fn key(&self) -> ObjectKey {
         ObjectKey::new(Some(self.namespace.as_str()).filter(|namespace| !namespace.is_empty()), &self.name)
     }
 
     /// The owner that manages it.
-    pub fn controller(&self) -> Option<&OwnerReference> {
+    pub(crate) fn controller(&self) -> Option<&OwnerReference> {
         self.owner_references.iter().find(|owner| owner.controller)
     }
 
     /// Whether it is being deleted.
-    pub fn is_terminating(&self) -> bool {
+    pub(crate) fn is_terminating(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
 
     /// When it was created.
-    pub fn created(&self) -> Option<Timestamp> {
+    pub(crate) fn created(&self) -> Option<Timestamp> {
         self.creation_timestamp.as_ref().map(|time| time.0)
     }
 
     /// As what an event is about.
-    pub fn subject(&self, api: &ApiResource) -> Subject {
+    pub(crate) fn subject(&self, api: &ApiResource) -> Subject {
         Subject { api_version: api.api_version.clone(), kind: api.kind.clone(), key: self.key(), uid: self.uid.clone() }
     }
 
     /// The reference of a child to this object as the one that manages it.
-    pub fn as_controller(&self, api: &ApiResource) -> Value {
+    pub(crate) fn as_controller(&self, api: &ApiResource) -> Value {
         json!({
             "apiVersion": api.api_version,
             "kind": api.kind,
@@ -89,7 +89,7 @@ impl Meta {
     }
 
     /// The first operation of every patch: it is for this object, not for another one of its name.
-    pub fn uid_test(&self) -> Value {
+    pub(crate) fn uid_test(&self) -> Value {
         json!({"op": "test", "path": "/metadata/uid", "value": self.uid})
     }
 }
@@ -116,7 +116,7 @@ pub(crate) struct Condition {
 
 impl Condition {
     /// A condition that came about now.
-    pub fn new(type_: &str, status: &str, reason: &str, message: impl Into<String>, now: Timestamp) -> Self {
+    pub(crate) fn new(type_: &str, status: &str, reason: &str, message: impl Into<String>, now: Timestamp) -> Self {
         Self {
             type_: type_.into(),
             status: status.into(),

@@ -122,32 +122,32 @@ impl HasMeta for Pod {
 
 impl Pod {
     /// Whether it has come to its end.
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
 
     /// Whether it counts as a replica: it has not come to its end and is not being deleted.
-    pub fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         !self.is_finished() && !self.metadata.is_terminating()
     }
 
     /// Whether it says it is ready.
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.ready().is_some()
     }
 
     /// When it became ready, if it is.
-    pub fn ready_since(&self) -> Option<Timestamp> {
+    pub(crate) fn ready_since(&self) -> Option<Timestamp> {
         self.ready().and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0)
     }
 
     /// Whether it has been ready for so many seconds.
-    pub fn is_available(&self, min_ready_seconds: i32, now: Timestamp) -> bool {
+    pub(crate) fn is_available(&self, min_ready_seconds: i32, now: Timestamp) -> bool {
         self.is_ready() && self.available_in(min_ready_seconds, now).is_none_or(|wait| wait.is_zero())
     }
 
     /// How long it takes until it is available, if it is ready and stays so; nothing if its time of readiness is unknown.
-    pub fn available_in(&self, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
+    pub(crate) fn available_in(&self, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
         if !self.is_ready() || min_ready_seconds <= 0 {
             return None;
         }
@@ -159,12 +159,12 @@ impl Pod {
     }
 
     /// Whether it is on its way out and has not come to its end.
-    pub fn is_leaving(&self) -> bool {
+    pub(crate) fn is_leaving(&self) -> bool {
         self.metadata.is_terminating() && !self.is_finished()
     }
 
     /// The most restarts of one of its containers.
-    pub fn restarts(&self) -> i32 {
+    pub(crate) fn restarts(&self) -> i32 {
         self.status.container_statuses.iter().map(|container| container.restart_count).max().unwrap_or_default()
     }
 
@@ -203,7 +203,7 @@ pub(crate) enum Created {
 
 impl Maker<'_> {
     /// Creates a pod for the owner, which tells of it. That owner or namespace are going is fine: nothing is needed then.
-    pub async fn create(&self, pod: &Value) -> Result<Created> {
+    pub(crate) async fn create(&self, pod: &Value) -> Result<Created> {
         match self.creator.create(self.owner, self.selector, &api(), pod).await {
             Ok(Creation::Created(pod)) => {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
@@ -247,19 +247,19 @@ pub(crate) struct Pods(CacheOf<Pod>);
 
 impl Pods {
     /// The pods a context sees; watched from now on.
-    pub fn new(ctx: &ControllerContext) -> Self {
+    pub(crate) fn new(ctx: &ControllerContext) -> Self {
         let cache = ctx.cache(target());
         crate::controller_ref::index_orphans(&cache);
         Self(CacheOf::keeping(cache, KEPT))
     }
 
     /// The cache behind it.
-    pub fn cache(&self) -> &Cache {
+    pub(crate) fn cache(&self) -> &Cache {
         self.0.cache()
     }
 
     /// Objects as pods. One that does not read as a pod is nobody's replica, and is reported.
-    pub fn decoded(&self, objects: &[Arc<Object>]) -> Vec<Arc<Pod>> {
+    pub(crate) fn decoded(&self, objects: &[Arc<Object>]) -> Vec<Arc<Pod>> {
         let decode = |object: &Arc<Object>| {
             let decoded = self.0.decoded(object);
             decoded.inspect_err(|error| tracing::warn!(%error, "a pod cannot be read and is left out")).ok()
@@ -268,14 +268,14 @@ impl Pods {
     }
 
     /// The pods of a namespace that a selector selects, by name. Only those are decoded.
-    pub fn selected(&self, namespace: &str, selector: &LabelSelector) -> Vec<Arc<Pod>> {
+    pub(crate) fn selected(&self, namespace: &str, selector: &LabelSelector) -> Vec<Arc<Pod>> {
         let mut pods = self.decoded(&self.cache().list(Some(namespace), selector));
         pods.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
         pods
     }
 
     /// The pods a controller manages.
-    pub fn managed_by(&self, uid: &str) -> Vec<Arc<Pod>> {
+    pub(crate) fn managed_by(&self, uid: &str) -> Vec<Arc<Pod>> {
         let mut pods = self.decoded(&self.cache().by_owner(uid));
         pods.retain(|pod| pod.metadata.controller().is_some_and(|controller| controller.uid == uid));
         pods

@@ -24,7 +24,7 @@ pub(crate) enum Round {
 
 impl Share {
     /// How many of a total. A text that is no percentage is none: the API server lets only percentages through.
-    pub fn of(&self, total: i32, round: Round) -> i32 {
+    pub(crate) fn of(&self, total: i32, round: Round) -> i32 {
         match self {
             Self::Count(count) => *count,
             Self::Text(text) => {

@@ -59,7 +59,7 @@ impl HasMeta for Revision {
 
 impl Revision {
     /// The template it is of.
-    pub fn template(&self) -> Value {
+    pub(crate) fn template(&self) -> Value {
         let mut template = self.data["spec"]["template"].clone();
         if let Value::Object(fields) = &mut template {
             fields.remove("$patch");
@@ -80,7 +80,7 @@ pub(crate) struct RevisionHistory {
 
 impl RevisionHistory {
     /// The revisions of the sets of kind `K`. A changed revision wakes the controller.
-    pub fn new<K>(ctx: &ControllerContext, controller: &Controller, label: &'static str) -> Self
+    pub(crate) fn new<K>(ctx: &ControllerContext, controller: &Controller, label: &'static str) -> Self
     where
         K: kube::Resource<DynamicType = ()> + k8s_openapi::Resource,
     {
@@ -97,7 +97,7 @@ impl RevisionHistory {
     }
 
     /// The revisions of a set, the oldest first, after it took those nobody had.
-    pub async fn of(&self, owner: &Meta, selector: &LabelSelector) -> Result<Vec<Arc<Revision>>> {
+    pub(crate) async fn of(&self, owner: &Meta, selector: &LabelSelector) -> Result<Vec<Arc<Revision>>> {
         let candidates = controller_ref::candidates(self.revisions.cache(), owner);
         let candidates = candidates.iter().filter_map(|revision| self.revisions.decoded(revision).ok()).collect();
         let sorted = controller_ref::sort(owner, selector, candidates);
@@ -108,7 +108,7 @@ impl RevisionHistory {
 
     /// The revision of the present template, and how many names were taken until now. `revisions` is as [`RevisionHistory::of`]
     /// says, and knows of it afterwards. Nothing if the namespace is going.
-    pub async fn present(
+    pub(crate) async fn present(
         &self,
         owner: &Meta,
         template: &Value,
@@ -150,7 +150,7 @@ impl RevisionHistory {
     }
 
     /// Deletes revisions.
-    pub async fn forget(&self, revisions: &[Arc<Revision>]) -> Result<()> {
+    pub(crate) async fn forget(&self, revisions: &[Arc<Revision>]) -> Result<()> {
         let deletes = revisions.iter().map(|revision| async move {
             let options = DeleteOptions { uid: &revision.metadata.uid, ..DeleteOptions::default() };
             self.ctx.delete(&self.api, &revision.metadata.key(), &options).await
@@ -159,7 +159,7 @@ impl RevisionHistory {
     }
 
     /// Wakes the sets whose selector matches orphaned revisions.
-    pub fn offer_orphans<'s>(
+    pub(crate) fn offer_orphans<'s>(
         &self,
         controller: &Controller,
         namespace: &str,

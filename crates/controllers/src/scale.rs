@@ -57,19 +57,19 @@ pub(crate) struct Scales {
 
 impl Scale {
     /// Which pods are its.
-    pub fn selector(&self) -> Option<LabelSelector> {
+    pub(crate) fn selector(&self) -> Option<LabelSelector> {
         LabelSelector::parse(&self.status.selector).ok().filter(|selector| !selector.is_everything())
     }
 }
 
 impl Scales {
     /// Those a context sees.
-    pub fn new(ctx: ControllerContext) -> Self {
+    pub(crate) fn new(ctx: ControllerContext) -> Self {
         Self { ctx, kinds: Mutex::default() }
     }
 
     /// The scale of an object. That there is no such object, kind or scale is an error with the server's words.
-    pub async fn get(&self, namespace: &str, target: &ScaleTarget) -> Result<Scale> {
+    pub(crate) async fn get(&self, namespace: &str, target: &ScaleTarget) -> Result<Scale> {
         let api = self.api(target).await?;
         let path = format!("{}/scale", requests::path(&api, Some(namespace), &target.name));
         let answer = requests::send(&self.ctx.client, Method::GET, &path, None).await?;
@@ -77,7 +77,7 @@ impl Scales {
     }
 
     /// Makes an object so large, if it still is as it was.
-    pub async fn set(&self, target: &ScaleTarget, scale: &Scale, replicas: i32) -> Result<()> {
+    pub(crate) async fn set(&self, target: &ScaleTarget, scale: &Scale, replicas: i32) -> Result<()> {
         let api = self.api(target).await?;
         let patch = json!([
             {"op": "test", "path": "/spec/replicas", "value": scale.spec.replicas},

@@ -75,34 +75,34 @@ impl HasMeta for Service {
 
 impl Family {
     /// The family of an address.
-    pub fn of(address: &str) -> Self {
+    pub(crate) fn of(address: &str) -> Self {
         if address.contains(':') { Self::IPv6 } else { Self::IPv4 }
     }
 }
 
 impl Service {
     /// Whether its endpoints are ours to find: it says whom it selects, and stands for no name elsewhere.
-    pub fn has_endpoints(&self) -> bool {
+    pub(crate) fn has_endpoints(&self) -> bool {
         !self.spec.selector.is_empty() && self.spec.type_ != "ExternalName" && !self.metadata.is_terminating()
     }
 
     /// Whether it selects what has these labels.
-    pub fn selects(&self, labels: &StringMap) -> bool {
+    pub(crate) fn selects(&self, labels: &StringMap) -> bool {
         !self.spec.selector.is_empty() && self.spec.selector.iter().all(|(name, value)| labels.get(name) == Some(value))
     }
 
     /// Selects its pods. One of a Service that has endpoints names at least one label.
-    pub fn selector(&self) -> LabelSelector {
+    pub(crate) fn selector(&self) -> LabelSelector {
         LabelSelector::of_labels(&self.spec.selector)
     }
 
     /// Whether it has no address of its own.
-    pub fn is_headless(&self) -> bool {
+    pub(crate) fn is_headless(&self) -> bool {
         self.spec.cluster_ip == "None"
     }
 
     /// The families of addresses its endpoints have.
-    pub fn families(&self) -> Vec<Family> {
+    pub(crate) fn families(&self) -> Vec<Family> {
         match self.spec.ip_families.is_empty() {
             true => vec![Family::of(&self.spec.cluster_ip)],
             false => self.spec.ip_families.clone(),
@@ -110,7 +110,7 @@ impl Service {
     }
 
     /// The ports under which a pod is reached: those it has, in order.
-    pub fn ports(&self, pod: &Pod) -> Vec<EndpointPort> {
+    pub(crate) fn ports(&self, pod: &Pod) -> Vec<EndpointPort> {
         let port = |port: &ServicePort| {
             let protocol = port.protocol.as_deref().unwrap_or("TCP");
             let number = match &port.target_port {
@@ -132,13 +132,13 @@ impl Service {
     }
 
     /// The name a pod has under it, if it is one of those it gives names.
-    pub fn hostname(&self, pod: &Pod) -> Option<String> {
+    pub(crate) fn hostname(&self, pod: &Pod) -> Option<String> {
         let named = !pod.spec.hostname.is_empty() && pod.spec.subdomain == self.metadata.name;
         named.then(|| pod.spec.hostname.clone())
     }
 
     /// The labels of its endpoints: its own and those that say whose they are.
-    pub fn endpoint_labels(&self, more: &[(&str, &str)]) -> StringMap {
+    pub(crate) fn endpoint_labels(&self, more: &[(&str, &str)]) -> StringMap {
         let mut labels = self.metadata.labels.clone();
         labels.remove(HEADLESS);
         if self.is_headless() {

@@ -7,7 +7,7 @@ use syn::punctuated::Punctuated;
 use syn::{Attribute, Data, DeriveInput, Error, Fields, LitStr, Meta, Result, Token, parse_quote};
 
 /// A copy of a type for one derive.
-pub struct Copy {
+pub(crate) struct Copy {
     /// The copy, named [`Copy::name`].
     pub item: DeriveInput,
     /// What the copy is called.
@@ -18,7 +18,7 @@ pub struct Copy {
 
 impl Copy {
     /// Copies `input` with the attributes named in `keep`.
-    pub fn new(input: &DeriveInput, keep: &[&str]) -> Result<Self> {
+    pub(crate) fn new(input: &DeriveInput, keep: &[&str]) -> Result<Self> {
         let original = input.ident.clone();
         let name = format_ident!("__{}Copy", original);
         let mut item = input.clone();
@@ -47,14 +47,14 @@ impl Copy {
     }
 
     /// The name under which the type is known in its format or schema: its own, unless an attribute says otherwise.
-    pub fn rename(&self) -> Option<Meta> {
+    pub(crate) fn rename(&self) -> Option<Meta> {
         let given = self.item.attrs.iter().any(|attribute| has(attribute, "rename"));
         let name = self.original.to_string();
         (!given).then(|| parse_quote!(rename = #name))
     }
 
     /// `Default` for the copy by way of the type's own, if the container says `#[serde(default)]`.
-    pub fn default_impl(&self) -> Option<TokenStream> {
+    pub(crate) fn default_impl(&self) -> Option<TokenStream> {
         let Data::Struct(data) = &self.item.data else { return None };
         // With a path (`default = "path"`) the derive calls that function and needs nothing from the copy.
         let says_default = |attribute: &Attribute| {

@@ -11,7 +11,7 @@ use self::settings::{Column, Scale, SchemaMode, Settings};
 use crate::rule;
 
 /// The derive `CustomResource`.
-pub fn derive(input: DeriveInput) -> Result<TokenStream> {
+pub(crate) fn derive(input: DeriveInput) -> Result<TokenStream> {
     if let syn::Data::Union(_) = input.data {
         return Err(Error::new_spanned(&input.ident, "a union has no JSON form: derive `CustomResource` on a struct"));
     }

@@ -9,7 +9,7 @@ use crate::copy::Copy;
 use crate::rule;
 
 /// `Serialize` for `input`.
-pub fn serialize(input: DeriveInput) -> Result<TokenStream> {
+pub(crate) fn serialize(input: DeriveInput) -> Result<TokenStream> {
     let serialize = quote!(::konverge::__private::serde::Serialize);
     let copy = Copy::new(&input, &["serde"])?;
     let definition = remote(&copy, &serialize);
@@ -31,7 +31,7 @@ pub fn serialize(input: DeriveInput) -> Result<TokenStream> {
 }
 
 /// `Deserialize` for `input`.
-pub fn deserialize(input: DeriveInput) -> Result<TokenStream> {
+pub(crate) fn deserialize(input: DeriveInput) -> Result<TokenStream> {
     let copy = Copy::new(&input, &["serde"])?;
     let definition = remote(&copy, &quote!(::konverge::__private::serde::Deserialize));
     let default = copy.default_impl();
@@ -58,7 +58,7 @@ pub fn deserialize(input: DeriveInput) -> Result<TokenStream> {
 }
 
 /// `JsonSchema` for `input`.
-pub fn json_schema(mut input: DeriveInput) -> Result<TokenStream> {
+pub(crate) fn json_schema(mut input: DeriveInput) -> Result<TokenStream> {
     rule::translate(&mut input)?;
     let trait_ = quote!(::konverge::__private::schemars::JsonSchema);
     let copy = Copy::new(&input, &["serde", "schemars", "validate", "doc", "deprecated"])?;
@@ -118,7 +118,16 @@ fn bounded(mut generics: Generics, bound: &TokenStream) -> Generics {
 fn hidden(items: TokenStream) -> TokenStream {
     quote! {
         #[doc(hidden)]
-        #[allow(unused, deprecated, missing_docs, non_camel_case_types, clippy::all, clippy::pedantic)]
+        #[allow(
+            unused,
+            deprecated,
+            missing_docs,
+            non_camel_case_types,
+            unreachable_pub,
+            clippy::all,
+            clippy::pedantic,
+            reason = "generated code"
+        )]
         const _: () = { #items };
     }
 }

@@ -6,7 +6,7 @@ use quote::quote;
 use syn::{Attribute, Data, DeriveInput, Expr, Result, parse_quote};
 
 /// Puts schemars' words beside every `x_kube` attribute of `input`.
-pub fn translate(input: &mut DeriveInput) -> Result<()> {
+pub(crate) fn translate(input: &mut DeriveInput) -> Result<()> {
     translate_all(&mut input.attrs)?;
     match &mut input.data {
         Data::Struct(data) => data.fields.iter_mut().try_for_each(|field| translate_all(&mut field.attrs))?,
@@ -22,15 +22,15 @@ pub fn translate(input: &mut DeriveInput) -> Result<()> {
 }
 
 /// Statements that write a rule into `schema`.
-pub fn validation(rule: &Expr) -> TokenStream {
+pub(crate) fn validation(rule: &Expr) -> TokenStream {
     quote!(::konverge::__private::validation(schema, #rule);)
 }
 
 /// Code with `statements` that change the variable `schema`, and the names rules are written with.
-pub fn with_names(statements: impl IntoIterator<Item = TokenStream>) -> TokenStream {
+pub(crate) fn with_names(statements: impl IntoIterator<Item = TokenStream>) -> TokenStream {
     let statements = statements.into_iter();
     quote! {{
-        #[allow(unused_imports)]
+        #[allow(unused_imports, reason = "generated code")]
         use ::konverge::__private::kube::core::{ListMerge, MapMerge, Message, Reason, Rule, StructMerge};
         #(#statements)*
     }}

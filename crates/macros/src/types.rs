@@ -7,7 +7,7 @@ use syn::punctuated::Punctuated;
 use syn::{Attribute, Error, Item, Path, Result, Token, parse_quote};
 
 /// The attribute `#[types]`.
-pub fn attribute(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
+pub(crate) fn attribute(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
     if !args.is_empty() {
         return Err(Error::new_spanned(args, "`#[konverge::types]` takes no settings"));
     }

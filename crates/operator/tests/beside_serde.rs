@@ -10,12 +10,12 @@ mod theirs {
 
     #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
     #[kube(group = "example.com", version = "v1", kind = "Theirs", status = "Status")]
-    pub struct TheirsSpec {
+    pub(crate) struct TheirsSpec {
         pub ours: super::Ours,
     }
 
     #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-    pub struct Status {}
+    pub(crate) struct Status {}
 }
 
 /// With our derives, inside a spec with theirs.
@@ -31,7 +31,7 @@ mod kubes {
 
     #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
     #[kube(group = "example.com", version = "v1", kind = "Kubes", namespaced)]
-    pub struct KubesSpec {
+    pub(crate) struct KubesSpec {
         pub ours: super::Ours,
     }
 

@@ -32,15 +32,15 @@ pub(crate) struct Topic {
 }
 
 impl Topic {
-    pub fn newest(&self) -> Revision {
+    pub(crate) fn newest(&self) -> Revision {
         Revision(self.newest.load(Relaxed))
     }
 
-    pub fn lost(&self) -> Revision {
+    pub(crate) fn lost(&self) -> Revision {
         Revision(self.lost.load(Relaxed))
     }
 
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.wake.send_replace(());
     }
 }
@@ -81,7 +81,7 @@ pub(crate) struct Hub {
 
 impl Hub {
     /// Call with the index locked, so that no commit falls between reading `newest` and the topic being there.
-    pub fn subscribe(&self, prefix: &str, newest: Revision) -> Subscription {
+    pub(crate) fn subscribe(&self, prefix: &str, newest: Revision) -> Subscription {
         let mut topics = self.topics.lock();
         let topic = match topics.get(prefix) {
             Some(topic) => topic.clone(),
@@ -103,7 +103,7 @@ impl Hub {
     }
 
     /// Notes that the rows of one commit are about to be visible. Gives the topics to wake once they are.
-    pub fn committed(&self, rows: &[Row]) -> Vec<Arc<Topic>> {
+    pub(crate) fn committed(&self, rows: &[Row]) -> Vec<Arc<Topic>> {
         let topics = self.topics.lock();
         let mut touched = Vec::new();
         for row in rows {
@@ -116,7 +116,7 @@ impl Hub {
     }
 
     /// Notes that these rows left the history.
-    pub fn compacted(&self, rows: &[Row]) {
+    pub(crate) fn compacted(&self, rows: &[Row]) {
         let topics = self.topics.lock();
         for row in rows {
             for topic in topics_of(&topics, &row.key) {
@@ -126,7 +126,7 @@ impl Hub {
     }
 
     #[cfg(test)]
-    pub fn topics(&self) -> usize {
+    pub(crate) fn topics(&self) -> usize {
         self.topics.lock().len()
     }
 }
@@ -139,21 +139,21 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    pub fn topic(&self) -> &Topic {
+    pub(crate) fn topic(&self) -> &Topic {
         &self.topic
     }
 
-    pub fn prefix(&self) -> &str {
+    pub(crate) fn prefix(&self) -> &str {
         &self.topic.prefix
     }
 
     /// Forget wakeups so far. Call before looking: a commit after the look then wakes, and none is missed.
-    pub fn resolve_in_doubt(&mut self) {
+    pub(crate) fn resolve_in_doubt(&mut self) {
         self.woken.borrow_and_update();
     }
 
     /// Wait for a wakeup since [`Subscription::resolve_in_doubt`].
-    pub async fn woken(&mut self) {
+    pub(crate) async fn woken(&mut self) {
         self.woken.changed().await.expect("the topic that holds the sender is held by this subscription");
     }
 }

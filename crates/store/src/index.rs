@@ -50,20 +50,20 @@ pub(crate) struct Index {
 
 impl Index {
     /// An index that goes on after a revision whose history is gone: where a loaded store begins.
-    pub fn resume(compacted: Revision) -> Index {
+    pub(crate) fn resume(compacted: Revision) -> Index {
         Index { newest: compacted, compacted, ..Index::default() }
     }
 
-    pub fn newest(&self) -> Revision {
+    pub(crate) fn newest(&self) -> Revision {
         self.newest
     }
 
-    pub fn compacted(&self) -> Revision {
+    pub(crate) fn compacted(&self) -> Revision {
         self.compacted
     }
 
     /// The revision a read is answered at, if that can be done.
-    pub fn readable(&self, at: Option<Revision>) -> Result<Revision, ReadError> {
+    pub(crate) fn readable(&self, at: Option<Revision>) -> Result<Revision, ReadError> {
         match at {
             None => Ok(self.newest),
             Some(asked) if asked < self.compacted => Err(ReadError::Compacted { asked, oldest: self.compacted }),
@@ -72,7 +72,7 @@ impl Index {
         }
     }
 
-    pub fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Entry>, ReadError> {
+    pub(crate) fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Entry>, ReadError> {
         let at = self.readable(at)?;
         Ok(self.keys.get_key_value(key).and_then(|(key, chain)| chain.at(at)?.entry(key)))
     }
@@ -80,7 +80,7 @@ impl Index {
     /// Hands the entries under `prefix` after `after` to `visit` until it has looked at `budget` keys or `visit` says
     /// `false`. Gives the key to go on after when the budget ran out, so that nobody needs to hold a lock over a
     /// hundred thousand keys.
-    pub fn walk(
+    pub(crate) fn walk(
         &self,
         prefix: &str,
         after: Option<&str>,
@@ -112,12 +112,12 @@ impl Index {
 
     /// The changes under `prefix` after `after`, and the revision up to which the history was looked through: at most
     /// `max` changes and about `budget` rows. A commit is never split, so one commit alone may exceed either.
-    pub fn changes(&self, prefix: &str, after: Revision, max: usize, budget: usize) -> (Vec<Change>, Revision) {
+    pub(crate) fn changes(&self, prefix: &str, after: Revision, max: usize, budget: usize) -> (Vec<Change>, Revision) {
         self.history.changes(prefix, after, max, budget, self.newest)
     }
 
     /// Makes a decided commit the newest state.
-    pub fn apply(&mut self, decided: Decided, now: Instant) {
+    pub(crate) fn apply(&mut self, decided: Decided, now: Instant) {
         debug_assert!(decided.rows.is_empty() || decided.revision == self.newest.next(), "commits apply in order");
         self.newest = decided.revision;
         for row in decided.rows {
@@ -128,7 +128,7 @@ impl Index {
 
     /// Adds a version without history: what a loaded store finds at or before its compacted revision. Gives the
     /// version it replaces.
-    pub fn load(&mut self, key: &Arc<str>, version: Version) -> Option<RecordId> {
+    pub(crate) fn load(&mut self, key: &Arc<str>, version: Version) -> Option<RecordId> {
         match self.keys.get_mut(&**key) {
             Some(chain) => {
                 let replaced = chain.newest().id();
@@ -143,12 +143,12 @@ impl Index {
     }
 
     /// The key as it is stored, with its newest version, also if that is a deletion.
-    pub fn newest_of(&self, key: &str) -> Option<(&Arc<str>, &Arc<Version>)> {
+    pub(crate) fn newest_of(&self, key: &str) -> Option<(&Arc<str>, &Arc<Version>)> {
         self.keys.get_key_value(key).map(|(key, chain)| (key, chain.newest()))
     }
 
     /// Forgets what was before `before`. Costs as much as there is to forget, never a walk over all keys.
-    pub fn compact(&mut self, before: Revision) -> Forgotten {
+    pub(crate) fn compact(&mut self, before: Revision) -> Forgotten {
         let through = before.min(self.newest);
         let mut forgotten = Forgotten::default();
         if through <= self.compacted {
@@ -168,14 +168,14 @@ impl Index {
 
     /// Forgets what the retention does not keep, about `budget` changes of it, so that nobody holds a lock for as long as
     /// a whole history takes. The newest commit always stays, or no watch could ever see it.
-    pub fn trim(&mut self, retention: &Retention, now: Instant, budget: usize) -> Forgotten {
+    pub(crate) fn trim(&mut self, retention: &Retention, now: Instant, budget: usize) -> Forgotten {
         let before = self.history.surplus(retention, now).min(self.newest.previous());
         self.compact(self.history.within(before, budget))
     }
 
     /// Keys that are there or were within the history, versions of them, and changes in the history.
     #[cfg(test)]
-    pub fn sizes(&self) -> (usize, usize, usize) {
+    pub(crate) fn sizes(&self) -> (usize, usize, usize) {
         let versions = self.keys.values().map(|chain| match chain {
             Chain::One(_) => 1,
             Chain::Many(versions) => versions.len(),
@@ -184,7 +184,7 @@ impl Index {
     }
 
     /// Drops the deletions that [`Index::load`] brought in, and names their records: nobody can read back to them.
-    pub fn drop_loaded_deletions(&mut self) -> Vec<RecordId> {
+    pub(crate) fn drop_loaded_deletions(&mut self) -> Vec<RecordId> {
         let mut dropped = Vec::new();
         self.keys.retain(|_, chain| {
             let newest = chain.newest();

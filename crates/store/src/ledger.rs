@@ -22,31 +22,31 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub fn new(index: Index, retention: Retention) -> Arc<Self> {
+    pub(crate) fn new(index: Index, retention: Retention) -> Arc<Self> {
         Arc::new(Ledger { index: RwLock::new(index), hub: Hub::default(), retention })
     }
 
-    pub fn read(&self) -> RwLockReadGuard<'_, Index> {
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Index> {
         self.index.read()
     }
 
-    pub fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Entry>, ReadError> {
+    pub(crate) fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Entry>, ReadError> {
         self.read().get(key, at)
     }
 
-    pub fn range(&self, range: Range<'_>) -> Result<Page, ReadError> {
+    pub(crate) fn range(&self, range: Range<'_>) -> Result<Page, ReadError> {
         let limit = range.limit.unwrap_or(usize::MAX);
         let (entries, revision, more) =
             self.collect(range, limit, |key, version| version.entry(key).expect("a walk shows what can be read"))?;
         Ok(Page { entries, revision, more })
     }
 
-    pub fn count(&self, range: Range<'_>) -> Result<usize, ReadError> {
+    pub(crate) fn count(&self, range: Range<'_>) -> Result<usize, ReadError> {
         let (units, _, _) = self.collect(range, usize::MAX, |_, _| ())?;
         Ok(units.len())
     }
 
-    pub fn watch(self: &Arc<Self>, prefix: &str, after: Revision) -> Result<Watch, ReadError> {
+    pub(crate) fn watch(self: &Arc<Self>, prefix: &str, after: Revision) -> Result<Watch, ReadError> {
         let index = self.read();
         index.readable(Some(after))?;
         let subscription = self.hub.subscribe(prefix, index.newest());
@@ -55,7 +55,7 @@ impl Ledger {
     }
 
     /// Decides and publishes in one step, for a backend that has nothing to wait for in between.
-    pub fn commit(&self, commit: Commit, now: Instant) -> Result<Revision, CommitError> {
+    pub(crate) fn commit(&self, commit: Commit, now: Instant) -> Result<Revision, CommitError> {
         let index = self.index.write();
         let decided = Batch::new(&index).decide(commit)?;
         let revision = decided.revision;
@@ -64,12 +64,12 @@ impl Ledger {
     }
 
     /// Makes a durable commit visible and wakes whom it concerns. Tells `retire` what nobody can read any more.
-    pub fn publish(&self, decided: Decided, now: Instant, retire: impl FnOnce(Vec<RecordId>, Revision)) {
+    pub(crate) fn publish(&self, decided: Decided, now: Instant, retire: impl FnOnce(Vec<RecordId>, Revision)) {
         self.apply(self.index.write(), decided, now, retire);
     }
 
     /// Forgets what was before `before`. Tells `retire` what nobody can read any more.
-    pub fn compact(&self, before: Revision, retire: impl FnOnce(Vec<RecordId>, Revision)) {
+    pub(crate) fn compact(&self, before: Revision, retire: impl FnOnce(Vec<RecordId>, Revision)) {
         let mut index = self.index.write();
         let mut forgotten = index.compact(before);
         self.forget(&mut forgotten, index.compacted(), retire);
@@ -79,7 +79,7 @@ impl Ledger {
 
     /// Forgets what the retention does not keep at this time, slice by slice. Tells `retire` what nobody can read any
     /// more.
-    pub fn trim(&self, now: Instant, mut retire: impl FnMut(Vec<RecordId>, Revision)) {
+    pub(crate) fn trim(&self, now: Instant, mut retire: impl FnMut(Vec<RecordId>, Revision)) {
         loop {
             let mut index = self.index.write();
             let mut forgotten = index.trim(&self.retention, now, SLICE);
@@ -92,7 +92,7 @@ impl Ledger {
     }
 
     /// Everything as of now, for a copy.
-    pub fn snapshot(&self) -> Page {
+    pub(crate) fn snapshot(&self) -> Page {
         self.range(Range::default()).expect("the newest revision is always readable")
     }
 

@@ -1,5 +1,7 @@
 //! Reconciles that block their threads, in a program that has one thread: the operator works on.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics where it is")]
+
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! The operator against an API server in the same process. No kubelet is here: the tests say what Deployments do.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics where it is")]
+
 use std::time::Duration;
 
 use application::{Application, Phase};

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 /// The published values of enumerated fields of `io.k8s.api` types.
 #[derive(Debug, Default)]
-pub struct Enums(BTreeMap<(String, String), Vec<String>>);
+pub(super) struct Enums(BTreeMap<(String, String), Vec<String>>);
 
 impl Enums {
     /// Scans the Go file.
-    pub fn read(go: &str) -> Result<Self, String> {
+    pub(super) fn read(go: &str) -> Result<Self, String> {
         let mut found = BTreeMap::new();
         let (mut ty, mut field) = (None, None);
         for (number, line) in go.lines().enumerate() {
@@ -40,12 +40,12 @@ impl Enums {
     }
 
     /// The values of a field of a type.
-    pub fn of(&self, ty: &str, field: &str) -> Option<&[String]> {
+    pub(super) fn of(&self, ty: &str, field: &str) -> Option<&[String]> {
         self.0.get(&(ty.to_owned(), field.to_owned())).map(Vec::as_slice)
     }
 
     /// Every type and field with values.
-    pub fn keys(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.keys().map(|(ty, field)| (ty.as_str(), field.as_str()))
     }
 }

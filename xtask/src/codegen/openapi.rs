@@ -42,7 +42,7 @@ const FORMAT: &str = "\
 ";
 
 /// Writes the table of `schemas`, which are OpenAPI components by name.
-pub fn table(source: &str, schemas: &BTreeMap<String, Value>, enums: &Enums) -> Result<String, String> {
+pub(super) fn table(source: &str, schemas: &BTreeMap<String, Value>, enums: &Enums) -> Result<String, String> {
     let special: BTreeMap<&str, &str> = SPECIAL.into();
     let mut writer = Writer { special, aliases: BTreeMap::new(), enums, claimed: BTreeSet::new() };
     let mut blocks = String::new();

@@ -29,7 +29,12 @@ const FORMAT: &str = "\
 ";
 
 /// Writes the table. `core` is the legacy resource list of the core group, `groups` the aggregated document.
-pub fn table(source: &str, core: &Value, groups: &Value, schemas: &BTreeMap<String, Value>) -> Result<String, String> {
+pub(super) fn table(
+    source: &str,
+    core: &Value,
+    groups: &Value,
+    schemas: &BTreeMap<String, Value>,
+) -> Result<String, String> {
     let types = types_by_kind(schemas);
     let mut out = format!("# Resources of {source}\n{FORMAT}");
     let core = json!({"metadata": {"name": ""}, "versions": [aggregated(core)?]});

@@ -9,18 +9,18 @@ use serde_json::Value;
 
 /// The sources of one Kubernetes release.
 #[derive(Debug)]
-pub struct Source {
+pub(super) struct Source {
     root: PathBuf,
 }
 
 impl Source {
     /// Those in a folder.
-    pub fn at(root: PathBuf) -> Self {
+    pub(super) fn at(root: PathBuf) -> Self {
         Self { root }
     }
 
     /// Those that the Go proxy publishes, from the module cache when they are there already.
-    pub fn download(version: &str) -> Result<Self, String> {
+    pub(super) fn download(version: &str) -> Result<Self, String> {
         let module = format!("k8s.io/kubernetes@{version}");
         let output = Command::new("go")
             .args(["mod", "download", "-json", &module])
@@ -37,7 +37,7 @@ impl Source {
     }
 
     /// The components of every OpenAPI v3 document of a stable group and version.
-    pub fn schemas(&self) -> Result<BTreeMap<String, Value>, String> {
+    pub(super) fn schemas(&self) -> Result<BTreeMap<String, Value>, String> {
         let folder = self.root.join("api/openapi-spec/v3");
         let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let mut schemas = BTreeMap::new();
@@ -58,23 +58,23 @@ impl Source {
     }
 
     /// The Go file that lists the values of enumerated fields.
-    pub fn openapi_go(&self) -> Result<String, String> {
+    pub(super) fn openapi_go(&self) -> Result<String, String> {
         read(&self.root.join("pkg/generated/openapi/zz_generated.openapi.go"))
     }
 
     /// The discovery document of every group.
-    pub fn groups(&self) -> Result<Value, String> {
+    pub(super) fn groups(&self) -> Result<Value, String> {
         json(&self.root.join("api/discovery/aggregated_v2.json"))
     }
 
     /// The discovery document of the core group, which the other one leaves out.
-    pub fn core(&self) -> Result<Value, String> {
+    pub(super) fn core(&self) -> Result<Value, String> {
         json(&self.root.join("api/discovery/api__v1.json"))
     }
 }
 
 /// Whether a version is on by default: `v1`, `v2`, but not `v1beta1`.
-pub fn is_stable(version: &str) -> bool {
+pub(super) fn is_stable(version: &str) -> bool {
     version.strip_prefix('v').is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
 }
 

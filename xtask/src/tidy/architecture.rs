@@ -9,7 +9,7 @@ use super::tree::Tree;
 const PAGE: &str = "ARCHITECTURE.md";
 
 /// Crates that the page does not name.
-pub fn crates(tree: &Tree) -> Vec<String> {
+pub(super) fn crates(tree: &Tree) -> Vec<String> {
     let Some(page) = tree.text(PAGE) else { return missing() };
     let spans = code_spans(page);
     let named = |name: &str| {
@@ -25,7 +25,7 @@ pub fn crates(tree: &Tree) -> Vec<String> {
 
 /// Rows of the page's table of crates (the one with the headings `crate` and `depends on`) that differ from the
 /// edges that are checked, or that name a crate which is not there.
-pub fn edges(tree: &Tree) -> Vec<String> {
+pub(super) fn edges(tree: &Tree) -> Vec<String> {
     let Some(page) = tree.text(PAGE) else { return missing() };
     let Some(rows) = table(page) else {
         return vec![format!("{PAGE}: has no table with the headings `crate` and `depends on`")];
@@ -50,7 +50,7 @@ pub fn edges(tree: &Tree) -> Vec<String> {
 }
 
 /// Paths of this repository that the page names and that are not there.
-pub fn paths(tree: &Tree) -> Vec<String> {
+pub(super) fn paths(tree: &Tree) -> Vec<String> {
     let Some(page) = tree.text(PAGE) else { return missing() };
     let ours = ["crates/", "xtask/", "bench/", "docs/", "examples/", ".ci/", ".cargo/"];
     let pattern = |span: &str| span.contains(['*', '<', '{', ' ', '…']);

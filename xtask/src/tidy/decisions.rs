@@ -6,12 +6,12 @@ use super::tree::Tree;
 const FOLDER: &str = "docs/decisions";
 
 /// A missing changelog.
-pub fn changelog(tree: &Tree) -> Vec<String> {
+pub(super) fn changelog(tree: &Tree) -> Vec<String> {
     if tree.has("CHANGELOG.md") { Vec::new() } else { vec!["CHANGELOG.md: is missing".into()] }
 }
 
 /// Pages of decisions that `README.md` there does not link, and links of it to pages that are not there.
-pub fn linked(tree: &Tree) -> Vec<String> {
+pub(super) fn linked(tree: &Tree) -> Vec<String> {
     let index = format!("{FOLDER}/README.md");
     let Some(list) = tree.text(&index) else { return vec![format!("{index}: is missing")] };
     let links: Vec<&str> = list.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()).collect();

@@ -5,7 +5,7 @@ use super::tree::Tree;
 
 /// Every crate with the crates of this repository it may depend on. ARCHITECTURE.md shows the same table, and a
 /// check of its own compares the two.
-pub const EDGES: [(&str, &[&str]); 11] = [
+pub(super) const EDGES: [(&str, &[&str]); 11] = [
     ("core", &[]),
     ("schema", &["core"]),
     ("store", &[]),
@@ -26,7 +26,7 @@ const PREFIX: &str = "konverge-";
 const FACADE: (&str, &str) = ("operator", "konverge");
 
 /// Edges that are not in [`EDGES`], and crates without a row there.
-pub fn check(tree: &Tree) -> Vec<String> {
+pub(super) fn check(tree: &Tree) -> Vec<String> {
     let mut problems = Vec::new();
     for name in tree.crates() {
         let path = format!("crates/{name}/Cargo.toml");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::tree::Tree;
 
 /// Rust files that no crate root reaches through `mod`: the compiler never sees them.
-pub fn orphans(tree: &Tree) -> Vec<String> {
+pub(super) fn orphans(tree: &Tree) -> Vec<String> {
     let files: BTreeSet<&str> = tree.rust().map(|(path, _)| path).collect();
     let mut pending: Vec<&str> = files.iter().copied().filter(|path| is_root(tree, path)).collect();
     let mut reached: BTreeSet<&str> = pending.iter().copied().collect();
@@ -21,7 +21,7 @@ pub fn orphans(tree: &Tree) -> Vec<String> {
 }
 
 /// Rust files that do not open with a header.
-pub fn headers(tree: &Tree) -> Vec<String> {
+pub(super) fn headers(tree: &Tree) -> Vec<String> {
     let bare = tree.rust().filter(|(_, text)| !text.starts_with("//!"));
     bare.map(|(path, _)| format!("{path}: does not open with a //! header that says what it is")).collect()
 }

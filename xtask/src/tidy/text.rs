@@ -7,7 +7,7 @@ use super::tree::Tree;
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Code that is not there yet, and tests that do not run.
-pub fn unfinished(tree: &Tree) -> Vec<String> {
+pub(super) fn unfinished(tree: &Tree) -> Vec<String> {
     let banned = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("#[", "ignore")];
     let mut problems = Vec::new();
     for (path, text) in tree.rust() {
@@ -26,7 +26,7 @@ pub fn unfinished(tree: &Tree) -> Vec<String> {
 }
 
 /// Absolute paths into somebody's home or workspace.
-pub fn machine_paths(tree: &Tree) -> Vec<String> {
+pub(super) fn machine_paths(tree: &Tree) -> Vec<String> {
     let homes = [concat!("/", "root/"), concat!("/", "home/"), concat!("/", "Users/"), concat!("/", "work/")];
     let mut problems = Vec::new();
     for (path, text) in tree.texts() {
@@ -46,7 +46,7 @@ fn starts(line: &str, at: usize) -> bool {
 }
 
 /// Files too large to read.
-pub fn huge(tree: &Tree) -> Vec<String> {
+pub(super) fn huge(tree: &Tree) -> Vec<String> {
     let huge = tree.sizes().filter(|(_, bytes)| *bytes > MAX_BYTES);
     huge.map(|(path, bytes)| format!("{path}: {bytes} bytes; the most is {MAX_BYTES}")).collect()
 }

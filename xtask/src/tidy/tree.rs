@@ -9,7 +9,7 @@ const TEXT_MAX_BYTES: u64 = 1 << 20;
 
 /// The files of a repository, by path with `/` between folders.
 #[derive(Debug, Default)]
-pub struct Tree(BTreeMap<String, File>);
+pub(super) struct Tree(BTreeMap<String, File>);
 
 #[derive(Debug)]
 struct File {
@@ -19,7 +19,7 @@ struct File {
 
 impl Tree {
     /// What git tracks, and what it would track: also files not yet added, never ignored ones.
-    pub fn of_repository(root: &Path) -> Result<Self, String> {
+    pub(super) fn of_repository(root: &Path) -> Result<Self, String> {
         let output = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
             .current_dir(root)
@@ -41,32 +41,32 @@ impl Tree {
     }
 
     /// How many files there are.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Every path with its size.
-    pub fn sizes(&self) -> impl Iterator<Item = (&str, u64)> {
+    pub(super) fn sizes(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(path, file)| (path.as_str(), file.bytes))
     }
 
     /// Every text file with its text.
-    pub fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(super) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().filter_map(|(path, file)| Some((path.as_str(), file.text.as_deref()?)))
     }
 
     /// Every Rust file with its text.
-    pub fn rust(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(super) fn rust(&self) -> impl Iterator<Item = (&str, &str)> {
         self.texts().filter(|(path, _)| path.ends_with(".rs"))
     }
 
     /// The text of one file.
-    pub fn text(&self, path: &str) -> Option<&str> {
+    pub(super) fn text(&self, path: &str) -> Option<&str> {
         self.0.get(path)?.text.as_deref()
     }
 
     /// Whether there is a file or a folder of this path.
-    pub fn has(&self, path: &str) -> bool {
+    pub(super) fn has(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         let folder = format!("{path}/");
         self.0.contains_key(path)
@@ -74,7 +74,7 @@ impl Tree {
     }
 
     /// The names of the folders of `crates/` that are packages.
-    pub fn crates(&self) -> BTreeSet<&str> {
+    pub(super) fn crates(&self) -> BTreeSet<&str> {
         let manifests = self.0.keys().filter_map(|path| path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml"));
         manifests.filter(|name| !name.contains('/')).collect()
     }
@@ -83,7 +83,7 @@ impl Tree {
 #[cfg(test)]
 impl Tree {
     /// A made-up tree.
-    pub fn of(files: &[(&str, &str)]) -> Self {
+    pub(super) fn of(files: &[(&str, &str)]) -> Self {
         let file = |text: &str| File { bytes: text.len() as u64, text: Some(text.to_owned()) };
         Self(files.iter().map(|(path, text)| ((*path).to_owned(), file(text))).collect())
     }

@@ -54,7 +54,7 @@ macro_rules! flows {
 pub(crate) use flows;
 
 /// A server and a client that reaches it.
-pub struct Setup {
+pub(crate) struct Setup {
     pub server: ApiServer,
     pub client: Client,
     way: Way,
@@ -66,14 +66,14 @@ enum Way {
 }
 
 impl Setup {
-    pub async fn in_process(collector: Collector) -> Self {
+    pub(crate) async fn in_process(collector: Collector) -> Self {
         let server = ApiServer::open(Options { collector, ..Options::default() }).await.unwrap();
         let cut = Arc::new(Notify::new());
         let client = Client::new(Fragile { server: server.clone(), cut: cut.clone() }, "default");
         Self { server, client, way: Way::Process(cut) }
     }
 
-    pub async fn over_network(collector: Collector) -> Self {
+    pub(crate) async fn over_network(collector: Collector) -> Self {
         let server = ApiServer::open(Options { collector, ..Options::default() }).await.unwrap();
         let network = Network::listen(server.clone()).await;
         let config = Config::new(format!("http://{}", network.address).parse().unwrap());
@@ -81,26 +81,26 @@ impl Setup {
     }
 
     /// A client beside the one that is tested, which no cut concerns.
-    pub fn aside(&self) -> Client {
+    pub(crate) fn aside(&self) -> Client {
         Client::new(self.server.clone(), "default")
     }
 
     /// Ends every answer that is still under way.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         match &self.way {
             Way::Process(cut) => cut.notify_waiters(),
             Way::Network(network) => network.cut(),
         }
     }
 
-    pub fn api<K>(&self) -> Api<K>
+    pub(crate) fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
     {
         Api::default_namespaced(self.client.clone())
     }
 
-    pub fn cluster_api<K>(&self) -> Api<K>
+    pub(crate) fn cluster_api<K>(&self) -> Api<K>
     where
         K: kube::Resource<DynamicType = ()>,
     {
@@ -108,7 +108,7 @@ impl Setup {
     }
 
     /// Objects of `example.com/v1 Widget`, whose definition is there.
-    pub async fn widgets(&self) -> (Api<DynamicObject>, ApiResource) {
+    pub(crate) async fn widgets(&self) -> (Api<DynamicObject>, ApiResource) {
         let definitions = self.cluster_api();
         definitions.create(&PostParams::default(), &definition(&crate::cluster::widgets())).await.unwrap();
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
@@ -116,21 +116,22 @@ impl Setup {
     }
 }
 
-pub type Definition = k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+pub(crate) type Definition =
+    k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-pub fn definition(json: &Value) -> Definition {
+pub(crate) fn definition(json: &Value) -> Definition {
     typed(json)
 }
 
 /// JSON as a type of the client.
 #[track_caller]
-pub fn typed<K: DeserializeOwned>(json: &Value) -> K {
+pub(crate) fn typed<K: DeserializeOwned>(json: &Value) -> K {
     serde_json::from_value(json.clone()).unwrap()
 }
 
 /// The status of a request that was refused with this code.
 #[track_caller]
-pub fn refused<T: Debug>(outcome: kube::Result<T>, code: u16) -> Box<Status> {
+pub(crate) fn refused<T: Debug>(outcome: kube::Result<T>, code: u16) -> Box<Status> {
     match outcome {
         Err(kube::Error::Api(status)) if status.code == code => status,
         other => panic!("expected {code}, got {other:?}"),

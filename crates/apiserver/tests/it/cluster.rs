@@ -16,33 +16,33 @@ use tower_service::Service;
 use konverge_apiserver::{ApiServer, Body, Collector, Environment, Options, RequestLimits, Storage};
 
 /// Longer than anything takes that is going to happen at all.
-pub const AT_MOST: Duration = Duration::from_secs(20);
+pub(crate) const AT_MOST: Duration = Duration::from_secs(20);
 
-pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-pub const PODS: &str = "/api/v1/namespaces/default/pods";
-pub const SECRETS: &str = "/api/v1/namespaces/default/secrets";
-pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
-pub const NAMESPACES: &str = "/api/v1/namespaces";
-pub const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-pub const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(crate) const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+pub(crate) const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";
+pub(crate) const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub(crate) const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
-pub const MERGE: &str = "application/merge-patch+json";
-pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
-pub const JSON_PATCH: &str = "application/json-patch+json";
-pub const APPLY: &str = "application/apply-patch+yaml";
-pub const AS_TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-pub const AS_METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
-pub const AS_METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+pub(crate) const MERGE: &str = "application/merge-patch+json";
+pub(crate) const STRATEGIC: &str = "application/strategic-merge-patch+json";
+pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
+pub(crate) const APPLY: &str = "application/apply-patch+yaml";
+pub(crate) const AS_TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+pub(crate) const AS_METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+pub(crate) const AS_METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 
 /// A server, in memory, at a time and with dice that the test decides.
-pub struct Cluster {
+pub(crate) struct Cluster {
     pub server: ApiServer,
     pub world: Arc<World>,
 }
 
 /// The time and the dice.
-pub struct World {
+pub(crate) struct World {
     now: Mutex<Timestamp>,
     /// Thrown first, in this order; after that every throw is another one.
     loaded: Mutex<VecDeque<u128>>,
@@ -64,25 +64,25 @@ impl Environment for World {
 }
 
 impl World {
-    pub fn pass(&self, time: Duration) {
+    pub(crate) fn pass(&self, time: Duration) {
         let mut now = self.now.lock().unwrap();
         *now = now.checked_add(time).unwrap();
     }
 
     /// Decides the next throws.
-    pub fn load(&self, throws: impl IntoIterator<Item = u128>) {
+    pub(crate) fn load(&self, throws: impl IntoIterator<Item = u128>) {
         self.loaded.lock().unwrap().extend(throws);
     }
 }
 
 impl Cluster {
     /// Nothing happens by itself on this one.
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(|options| options).await
     }
 
     /// The same with other options.
-    pub async fn with(change: impl FnOnce(Options) -> Options) -> Self {
+    pub(crate) async fn with(change: impl FnOnce(Options) -> Options) -> Self {
         let world = Arc::new(World {
             now: Mutex::new("2026-01-02T03:04:05Z".parse().unwrap()),
             loaded: Mutex::default(),
@@ -93,18 +93,24 @@ impl Cluster {
     }
 
     /// One whose objects are kept elsewhere, or that comes after another one in the same world.
-    pub async fn open(world: Arc<World>, storage: Storage) -> Self {
+    pub(crate) async fn open(world: Arc<World>, storage: Storage) -> Self {
         Self { server: ApiServer::open(options(world.clone(), storage)).await.unwrap(), world }
     }
 
     /// A server that knows widgets.
-    pub async fn with_widgets() -> Self {
+    pub(crate) async fn with_widgets() -> Self {
         let cluster = Self::new().await;
         cluster.post(CRDS, &widgets()).await.expect(201);
         cluster
     }
 
-    pub async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
+    pub(crate) async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -116,7 +122,7 @@ impl Cluster {
         Answer { what, code: parts.status.as_u16(), headers: parts.headers, body }
     }
 
-    pub async fn send<B>(&self, request: Request<B>) -> http::Response<Body>
+    pub(crate) async fn send<B>(&self, request: Request<B>) -> http::Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -124,40 +130,40 @@ impl Cluster {
         self.server.clone().call(request).await.unwrap()
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         self.ask("GET", path, &[], Bytes::new()).await
     }
 
-    pub async fn accept(&self, path: &str, accept: &str) -> Answer {
+    pub(crate) async fn accept(&self, path: &str, accept: &str) -> Answer {
         self.ask("GET", path, &[("accept", accept)], Bytes::new()).await
     }
 
-    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
         self.ask("POST", path, &[("content-type", "application/json")], body.to_string()).await
     }
 
-    pub async fn put(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Answer {
         self.ask("PUT", path, &[("content-type", "application/json")], body.to_string()).await
     }
 
-    pub async fn patch(&self, path: &str, kind: &str, body: &Value) -> Answer {
+    pub(crate) async fn patch(&self, path: &str, kind: &str, body: &Value) -> Answer {
         self.ask("PATCH", path, &[("content-type", kind)], body.to_string()).await
     }
 
-    pub async fn delete(&self, path: &str) -> Answer {
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
         self.ask("DELETE", path, &[], Bytes::new()).await
     }
 
-    pub async fn delete_with(&self, path: &str, options: &Value) -> Answer {
+    pub(crate) async fn delete_with(&self, path: &str, options: &Value) -> Answer {
         self.ask("DELETE", path, &[("content-type", "application/json")], options.to_string()).await
     }
 
     /// Starts a watch.
-    pub async fn watch(&self, path: &str) -> Lines {
+    pub(crate) async fn watch(&self, path: &str) -> Lines {
         self.watch_as(path, "application/json").await
     }
 
-    pub async fn watch_as(&self, path: &str, accept: &str) -> Lines {
+    pub(crate) async fn watch_as(&self, path: &str, accept: &str) -> Lines {
         let request = Request::get(path).header("accept", accept).body(Full::new(Bytes::new())).unwrap();
         let response = self.send(request).await;
         assert_eq!(response.status().as_u16(), 200, "{path}");
@@ -165,12 +171,12 @@ impl Cluster {
     }
 
     /// The newest revision.
-    pub fn revision(&self) -> u64 {
+    pub(crate) fn revision(&self) -> u64 {
         self.server.store().revision().0
     }
 
     /// Forgets everything that was before the newest revision.
-    pub fn compact(&self) {
+    pub(crate) fn compact(&self) {
         let store = self.server.store();
         store.compact(store.revision());
     }
@@ -184,7 +190,7 @@ fn options(env: Arc<World>, storage: Storage) -> Options {
 
 /// What was answered.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// Method and path, for messages.
     pub what: String,
     pub code: u16,
@@ -195,20 +201,20 @@ pub struct Answer {
 impl Answer {
     /// The JSON of an answer that has this code.
     #[track_caller]
-    pub fn expect(&self, code: u16) -> Value {
+    pub(crate) fn expect(&self, code: u16) -> Value {
         assert_eq!(self.code, code, "{}: {}", self.what, String::from_utf8_lossy(&self.body));
         self.json()
     }
 
     #[track_caller]
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let text = || String::from_utf8_lossy(&self.body).into_owned();
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{}: {error}: {}", self.what, text()))
     }
 
     /// The message of a failure that has this code and reason.
     #[track_caller]
-    pub fn fails(&self, code: u16, reason: &str) -> String {
+    pub(crate) fn fails(&self, code: u16, reason: &str) -> String {
         let status = self.expect(code);
         assert_eq!(status["reason"], reason, "{}: {status}", self.what);
         self.check_failure();
@@ -217,7 +223,7 @@ impl Answer {
 
     /// Every failure is a whole `Status`, but for the page about paths where nothing is.
     #[track_caller]
-    pub fn check_failure(&self) {
+    pub(crate) fn check_failure(&self) {
         let content_type = self.header("content-type");
         if self.code == 404 && content_type.starts_with("text/plain") {
             assert_eq!(self.body, "404 page not found\n", "{}", self.what);
@@ -233,43 +239,43 @@ impl Answer {
         assert!(status["message"].as_str().is_some_and(|text| !text.is_empty()), "{}: {status}", self.what);
     }
 
-    pub fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
     /// The texts of `Warning` headers.
-    pub fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let all = self.headers.get_all("warning").iter();
         all.map(|value| value.to_str().unwrap().trim_start_matches("299 - ").to_owned()).collect()
     }
 
     /// The object's resource version.
     #[track_caller]
-    pub fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         version(&self.json())
     }
 }
 
 /// An object's resource version.
 #[track_caller]
-pub fn version(object: &Value) -> u64 {
+pub(crate) fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap_or_else(|| panic!("no version: {object}")).parse().unwrap()
 }
 
 /// The names of a list's items.
-pub fn names(list: &Value) -> Vec<&str> {
+pub(crate) fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
 }
 
 /// The events of a watch.
-pub struct Lines {
+pub(crate) struct Lines {
     body: std::pin::Pin<Box<Body>>,
     buffer: Vec<u8>,
 }
 
 impl Lines {
     /// The next event; nothing when the watch is over. Waits as long as that takes: for tests whose time is paused.
-    pub async fn next_ever(&mut self) -> Option<Value> {
+    pub(crate) async fn next_ever(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
@@ -286,23 +292,23 @@ impl Lines {
     }
 
     /// The next event.
-    pub async fn next(&mut self) -> Value {
+    pub(crate) async fn next(&mut self) -> Value {
         let next = tokio::time::timeout(AT_MOST, self.next_ever()).await;
         next.expect("an event should come").expect("the watch should go on")
     }
 
     /// Nothing more comes, and that at once.
-    pub async fn end(&mut self) {
+    pub(crate) async fn end(&mut self) {
         let next = tokio::time::timeout(AT_MOST, self.next_ever()).await;
         assert_eq!(next.expect("the watch should end"), None);
     }
 
     /// The next event in short: `ADDED name`.
-    pub async fn next_brief(&mut self) -> String {
+    pub(crate) async fn next_brief(&mut self) -> String {
         brief(&self.next().await)
     }
 
-    pub async fn next_briefs(&mut self, count: usize) -> Vec<String> {
+    pub(crate) async fn next_briefs(&mut self, count: usize) -> Vec<String> {
         let mut all = Vec::new();
         for _ in 0..count {
             all.push(self.next_brief().await);
@@ -312,23 +318,23 @@ impl Lines {
 }
 
 /// An event in short: `ADDED name`.
-pub fn brief(event: &Value) -> String {
+pub(crate) fn brief(event: &Value) -> String {
     let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
     format!("{} {name}", event["type"].as_str().unwrap())
 }
 
-pub fn config_map(name: &str) -> Value {
+pub(crate) fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}})
 }
 
-pub fn pod(name: &str) -> Value {
+pub(crate) fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
         "spec": {"containers": [{"name": "main", "image": "busybox"}]},
     })
 }
 
-pub fn deployment(name: &str) -> Value {
+pub(crate) fn deployment(name: &str) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "labels": {"app": name}},
         "spec": {
@@ -342,12 +348,12 @@ pub fn deployment(name: &str) -> Value {
     })
 }
 
-pub fn widget(name: &str) -> Value {
+pub(crate) fn widget(name: &str) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": 1}})
 }
 
 /// A definition with one version, status, scale, a default, printer columns and a selectable field.
-pub fn widgets() -> Value {
+pub(crate) fn widgets() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.com"},

@@ -1,6 +1,8 @@
 //! The API server as its clients see it. `client` drives it with the `kube` client, in process and over the network;
 //! the rest sends raw requests to the service and holds the answers against what kube-apiserver 1.36 says.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics where it is")]
+
 mod cluster;
 mod network;
 

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use konverge_apiserver::ApiServer;
 
 /// A listener; it closes with its owner.
-pub struct Network {
+pub(crate) struct Network {
     pub address: SocketAddr,
     accepting: JoinHandle<()>,
     connections: Connections,
@@ -21,11 +21,11 @@ pub struct Network {
 type Connections = Arc<Mutex<Vec<JoinHandle<()>>>>;
 
 impl Network {
-    pub async fn listen(server: ApiServer) -> Self {
+    pub(crate) async fn listen(server: ApiServer) -> Self {
         Self::listen_at(server, ([127, 0, 0, 1], 0).into()).await
     }
 
-    pub async fn listen_at(server: ApiServer, address: SocketAddr) -> Self {
+    pub(crate) async fn listen_at(server: ApiServer, address: SocketAddr) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Connections::default();
@@ -46,7 +46,7 @@ impl Network {
     }
 
     /// Ends every connection in the middle of whatever it carries.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         for connection in self.connections.lock().unwrap().drain(..) {
             connection.abort();
         }

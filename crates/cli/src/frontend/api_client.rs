@@ -10,7 +10,7 @@ use konverge_apiserver::{ApiServer, Body};
 use konverge_core::Status;
 
 /// Hands a request over.
-pub async fn send<B>(api: &ApiServer, request: Request<B>) -> Response<Body>
+pub(super) async fn send<B>(api: &ApiServer, request: Request<B>) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -22,19 +22,19 @@ where
 }
 
 /// Reads a path.
-pub async fn get(api: &ApiServer, path: &str, accept: &'static str) -> Result<Response<Body>, Status> {
+pub(super) async fn get(api: &ApiServer, path: &str, accept: &'static str) -> Result<Response<Body>, Status> {
     let request = Request::get(path).header(http::header::ACCEPT, accept).body(Full::new(Bytes::new()));
     let request = request.map_err(|why| Status::bad_request(format!("{path:?} is no path: {why}")))?;
     Ok(send(api, request).await)
 }
 
 /// Reads the JSON at a path.
-pub async fn json(api: &ApiServer, path: &str) -> Result<Value, Status> {
+pub(super) async fn json(api: &ApiServer, path: &str) -> Result<Value, Status> {
     json_as(api, path, "application/json").await
 }
 
 /// Reads the JSON at a path, in this form of it.
-pub async fn json_as(api: &ApiServer, path: &str, accept: &'static str) -> Result<Value, Status> {
+pub(super) async fn json_as(api: &ApiServer, path: &str, accept: &'static str) -> Result<Value, Status> {
     let response = get(api, path, accept).await?;
     let succeeded = response.status().is_success();
     let body = whole(response.into_body()).await;
@@ -45,7 +45,7 @@ pub async fn json_as(api: &ApiServer, path: &str, accept: &'static str) -> Resul
 }
 
 /// All of an answer.
-pub async fn whole(body: Body) -> Bytes {
+pub(super) async fn whole(body: Body) -> Bytes {
     match body.collect().await {
         Ok(collected) => collected.to_bytes(),
         Err(never) => match never {},
@@ -53,6 +53,6 @@ pub async fn whole(body: Body) -> Bytes {
 }
 
 /// The `Status` that a failed request answered with.
-pub fn status(body: &[u8]) -> Status {
+pub(super) fn status(body: &[u8]) -> Status {
     serde_json::from_slice(body).unwrap_or_else(|_| Status::internal(String::from_utf8_lossy(body)))
 }

@@ -11,7 +11,7 @@ use super::api_client;
 use super::query::{self, Query};
 
 /// What may be asked for.
-pub const PARAMETERS: [&str; 6] = ["namespace", "object", "type", "severity", "since", "limit"];
+pub(super) const PARAMETERS: [&str; 6] = ["namespace", "object", "type", "severity", "since", "limit"];
 
 const TYPES: [&str; 2] = ["Normal", "Warning"];
 const SEVERITIES: [&str; 4] = ["Info", "Warning", "Error", "Critical"];
@@ -24,7 +24,7 @@ const MAX_LIMIT: usize = 1000;
 
 /// Which events are wanted.
 #[derive(Debug, PartialEq)]
-pub struct Filter {
+pub(super) struct Filter {
     namespace: Option<String>,
     /// The kind, if it is said, and the name.
     object: Option<(Option<String>, String)>,
@@ -36,7 +36,7 @@ pub struct Filter {
 
 impl Filter {
     /// Reads the parameters of a request; `since` may be a time or how long before `now`.
-    pub fn parse(query: &Query, now: Timestamp) -> Result<Self, Status> {
+    pub(super) fn parse(query: &Query, now: Timestamp) -> Result<Self, Status> {
         let object = query.get("object").map(|text| match text.split_once('/') {
             Some((kind, name)) => (Some(kind.to_owned()), name.to_owned()),
             None => (None, text.to_owned()),
@@ -58,7 +58,7 @@ impl Filter {
     }
 
     /// The events that fit.
-    pub async fn answer(&self, api: &ApiServer) -> Result<Value, Status> {
+    pub(super) async fn answer(&self, api: &ApiServer) -> Result<Value, Status> {
         let path = match &self.namespace {
             Some(namespace) => format!("/api/v1/namespaces/{namespace}/events"),
             None => "/api/v1/events".to_owned(),

@@ -19,7 +19,7 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
                       img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Something to ask for.
-pub struct Page {
+pub(super) struct Page {
     pub path: &'static str,
     pub what: &'static str,
     /// What comes after the address in an example.
@@ -31,7 +31,7 @@ const fn page(path: &'static str, what: &'static str, example: &'static str) -> 
 }
 
 /// The pages beside the API.
-pub const PAGES: [Page; 8] = [
+pub(super) const PAGES: [Page; 8] = [
     page("/", "What there is: JSON, or in a browser a page, on which ?kind= chooses what is listed", "/"),
     page("/readyz", "Whether the server and the operators work; also /healthz and /livez", "/readyz?verbose"),
     page("/crd", "The definition of what the operators at work are for, as kubectl apply takes it", "/crd"),
@@ -65,7 +65,7 @@ const OPERATIONS: [(&str, &str, &str); 6] = [
 
 /// What this server is.
 #[derive(Clone, Debug)]
-pub struct About {
+pub(crate) struct About {
     /// `http://127.0.0.1:3000`
     pub url: String,
     /// `memory`, or where on disk.
@@ -82,7 +82,7 @@ pub struct About {
 
 impl About {
     /// Who leads, in the words of a Lease.
-    pub fn leader(&self) -> Value {
+    pub(crate) fn leader(&self) -> Value {
         json!({
             "leader": true,
             "holderIdentity": format!("konverge-dev_{}", std::process::id()),
@@ -119,7 +119,7 @@ impl About {
 }
 
 /// Answers a request for `/crd`.
-pub fn definition(about: &About) -> Result<Response<Body>, Status> {
+pub(super) fn definition(about: &About) -> Result<Response<Body>, Status> {
     let manifest = about.definitions.manifest().ok_or_else(|| {
         let why = match &about.project {
             Some(binary) => format!("{binary} has not been built yet, or has no definitions of its own"),
@@ -131,7 +131,7 @@ pub fn definition(about: &About) -> Result<Response<Body>, Status> {
 }
 
 /// Answers a request for `/`.
-pub async fn answer(
+pub(super) async fn answer(
     api: &ApiServer,
     about: &About,
     wanted: &Query,

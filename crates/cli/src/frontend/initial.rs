@@ -21,7 +21,7 @@ const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s
 
 /// The objects that a client has not been told of.
 #[derive(Debug, Default)]
-pub struct Initial {
+pub(super) struct Initial {
     /// Their versions and paths, the oldest change first.
     left: VecDeque<(u64, String)>,
     /// Those that have changed since: the watch tells what became of them.
@@ -30,7 +30,7 @@ pub struct Initial {
 
 impl Initial {
     /// Lists the names, and tells at which version.
-    pub async fn list(api: &ApiServer, path: &str) -> Result<(Self, u64), Status> {
+    pub(super) async fn list(api: &ApiServer, path: &str) -> Result<(Self, u64), Status> {
         let (mut left, mut token) = (Vec::new(), String::new());
         loop {
             let page = format!("{path}?limit={PAGE}&continue={}", utf8_percent_encode(&token, NON_ALPHANUMERIC));
@@ -49,12 +49,12 @@ impl Initial {
     }
 
     /// Whether all of them have been told.
-    pub fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         self.left.is_empty()
     }
 
     /// The next one that is still as it was, with its version.
-    pub async fn next(&mut self, api: &ApiServer) -> Option<(u64, Bytes)> {
+    pub(super) async fn next(&mut self, api: &ApiServer) -> Option<(u64, Bytes)> {
         while let Some((listed, path)) = self.left.pop_front() {
             if let Ok(response) = api_client::get(api, &path, "application/json").await
                 && response.status().is_success()
@@ -71,7 +71,7 @@ impl Initial {
     }
 
     /// How a change is to be told: one of an object that the client has not been told of makes it known, or is none.
-    pub fn kind_of<'k>(&mut self, kind: &'k str, path: &str, of: &Metadata) -> Option<&'k str> {
+    pub(super) fn kind_of<'k>(&mut self, kind: &'k str, path: &str, of: &Metadata) -> Option<&'k str> {
         if self.changed.is_empty() || !self.changed.remove(&object_path(path, of.namespace.as_deref(), &of.name)) {
             return Some(kind);
         }

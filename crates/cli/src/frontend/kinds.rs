@@ -12,7 +12,7 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 
 /// A kind that can be watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Watchable {
+pub(super) struct Watchable {
     group: String,
     version: String,
     plural: String,
@@ -23,12 +23,12 @@ pub struct Watchable {
 
 impl Watchable {
     /// `Pod`
-    pub fn kind(&self) -> &str {
+    pub(super) fn kind(&self) -> &str {
         &self.kind
     }
 
     /// Where its objects are, in one namespace or in all.
-    pub fn path(&self, namespace: Option<&str>) -> Result<String, Status> {
+    pub(super) fn path(&self, namespace: Option<&str>) -> Result<String, Status> {
         let Watchable { group, version, plural, kind, .. } = self;
         let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
         match namespace {
@@ -46,7 +46,7 @@ impl Watchable {
 }
 
 /// The kind that `word` means; the first in the order clients prefer.
-pub async fn find(api: &ApiServer, word: &str) -> Result<Watchable, Status> {
+pub(super) async fn find(api: &ApiServer, word: &str) -> Result<Watchable, Status> {
     let mut known = Vec::new();
     for path in ["/api", "/apis"] {
         known.extend(watchable(&api_client::json_as(api, path, AGGREGATED).await?));

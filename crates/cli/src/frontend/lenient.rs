@@ -15,7 +15,7 @@ use super::{api_client, failure};
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
 /// Hands a request over; if a custom resource lacks its namespace, makes that and tries again.
-pub async fn forward<B>(api: &ApiServer, request: Request<B>) -> Response<Body>
+pub(super) async fn forward<B>(api: &ApiServer, request: Request<B>) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

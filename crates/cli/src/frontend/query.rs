@@ -7,11 +7,11 @@ use konverge_core::Status;
 
 /// The parameters of one request.
 #[derive(Debug, Default)]
-pub struct Query(Vec<(String, String)>);
+pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
     /// Reads them; every name must be one of `known`, and given once.
-    pub fn parse(page: &str, text: Option<&str>, known: &[&str]) -> Result<Self, Status> {
+    pub(super) fn parse(page: &str, text: Option<&str>, known: &[&str]) -> Result<Self, Status> {
         let mut found: Vec<(String, String)> = Vec::new();
         for pair in text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -29,7 +29,7 @@ impl Query {
     }
 
     /// The value of a parameter; an empty one is the same as none.
-    pub fn get(&self, name: &str) -> Option<&str> {
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0
             .iter()
             .find(|(given, _)| given == name)
@@ -39,7 +39,7 @@ impl Query {
 }
 
 /// A name of an object or a namespace, which may become part of a path.
-pub fn name<'q>(query: &'q Query, parameter: &str) -> Result<Option<&'q str>, Status> {
+pub(super) fn name<'q>(query: &'q Query, parameter: &str) -> Result<Option<&'q str>, Status> {
     let fits = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':'));
     match query.get(parameter) {
         Some(text) if !fits(text) => Err(Status::bad_request(format!(

@@ -33,7 +33,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const FOREVER_SECONDS: u32 = 365 * 24 * 3600;
 
 /// What is watched: what was asked for, else what the operators at work are for.
-pub fn kind(wanted: &Query, definitions: &Definitions) -> Result<String, Status> {
+pub(super) fn kind(wanted: &Query, definitions: &Definitions) -> Result<String, Status> {
     if let Some(word) = wanted.get("kind") {
         return Ok(word.to_owned());
     }
@@ -42,7 +42,7 @@ pub fn kind(wanted: &Query, definitions: &Definitions) -> Result<String, Status>
 }
 
 /// Starts a stream.
-pub async fn answer(
+pub(super) async fn answer(
     api: &ApiServer,
     kind: &str,
     wanted: &Query,
@@ -199,14 +199,14 @@ struct Event<'l> {
 /// What has to be known of an object, or of a `Status`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct About {
+pub(super) struct About {
     pub metadata: Metadata,
     code: u16,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Metadata {
+pub(super) struct Metadata {
     pub resource_version: String,
     pub name: String,
     pub namespace: Option<String>,

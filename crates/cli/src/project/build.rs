@@ -14,19 +14,19 @@ use super::lines::{LineSource, Lines};
 
 /// What came out of a build.
 #[derive(Debug)]
-pub struct Built {
+pub(super) struct Built {
     pub executable: PathBuf,
     /// Everything that was compiled, and the manifests.
     pub files: Vec<PathBuf>,
 }
 
 /// The cargo that runs us, if one does; else the one on the path.
-pub fn cargo() -> OsString {
+pub(super) fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
 /// Builds the binary of a project.
-pub async fn build(project: &Project, lines: &Lines) -> Result<Built, String> {
+pub(super) async fn build(project: &Project, lines: &Lines) -> Result<Built, String> {
     let mut command = Command::new(cargo());
     command
         .args(["build", "--message-format=json-render-diagnostics", "--bin", project.binary()])

@@ -50,7 +50,7 @@ fn defaults(mut said: BTreeMap<OsString, OsString>, directory: &Path) -> Vec<(&'
 }
 
 /// An operator's executable, and its process while it runs.
-pub struct Child {
+pub(super) struct Child {
     executable: PathBuf,
     /// Where it runs.
     directory: PathBuf,
@@ -65,18 +65,18 @@ pub struct Child {
 
 impl Child {
     /// Not running yet.
-    pub fn new(executable: PathBuf, directory: &Path, kubeconfig: &Path) -> Self {
+    pub(super) fn new(executable: PathBuf, directory: &Path, kubeconfig: &Path) -> Self {
         let (stamp, directory, kubeconfig) = (Stamp::of(&executable), directory.to_owned(), kubeconfig.to_owned());
         Self { executable, directory, stamp, kubeconfig, process: None, lifeline: None, readers: JoinSet::new() }
     }
 
     /// Whether a build left it what it is.
-    pub fn is_of(&self, executable: &Path) -> bool {
+    pub(super) fn is_of(&self, executable: &Path) -> bool {
         self.executable == executable && self.stamp.is_some() && self.stamp == Stamp::of(executable)
     }
 
     /// Runs it until it ends, or goes on with the one that runs; says how it ended. May be dropped and called again.
-    pub async fn run(&mut self, lines: &Lines) -> String {
+    pub(super) async fn run(&mut self, lines: &Lines) -> String {
         let process = match &mut self.process {
             Some(process) => process,
             None => match self.spawn(lines) {
@@ -117,7 +117,7 @@ impl Child {
     }
 
     /// Asks it to stop, and makes it if it does not; says how it ended, if it ran. May be dropped and called again.
-    pub async fn end(&mut self) -> Option<String> {
+    pub(super) async fn end(&mut self) -> Option<String> {
         let process = self.process.as_mut()?;
         self.lifeline = None;
         let began = tokio::time::Instant::now();
@@ -145,7 +145,7 @@ impl Child {
 }
 
 /// The CRDs an operator prints, one document each.
-pub async fn crds(executable: &Path, directory: &Path) -> Result<Vec<String>, String> {
+pub(super) async fn crds(executable: &Path, directory: &Path) -> Result<Vec<String>, String> {
     let mut command = Command::new(executable);
     command.arg("--print-crds").current_dir(directory).stdin(Stdio::null()).kill_on_drop(true);
     let output = match tokio::time::timeout(PRINT_WITHIN, command.output()).await {
@@ -184,7 +184,7 @@ fn said(status: std::io::Result<ExitStatus>) -> String {
 }
 
 #[cfg(unix)]
-pub fn ask_to_stop(process: &process::Child) {
+pub(super) fn ask_to_stop(process: &process::Child) {
     use rustix::process::{Pid, Signal, kill_process};
     let pid = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     if let Some(pid) = pid {

@@ -14,7 +14,7 @@ const REST: Duration = Duration::from_millis(150);
 
 /// Files as they were when last looked at.
 #[derive(Debug)]
-pub struct Files {
+pub(super) struct Files {
     directory: PathBuf,
     seen: BTreeMap<PathBuf, Option<Stamp>>,
     /// Whether new sources below the directory count: as long as it is not known what a build is made of.
@@ -23,14 +23,14 @@ pub struct Files {
 
 /// What tells two states of a file apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub(super) struct Stamp {
     changed: Option<SystemTime>,
     length: u64,
 }
 
 impl Stamp {
     /// A file as it is now; nothing if there is none.
-    pub fn of(path: &Path) -> Option<Self> {
+    pub(super) fn of(path: &Path) -> Option<Self> {
         let metadata = std::fs::metadata(path).ok()?;
         Some(Stamp { changed: metadata.modified().ok(), length: metadata.len() })
     }
@@ -38,27 +38,27 @@ impl Stamp {
 
 impl Files {
     /// All sources and manifests below a directory; what is built or hidden is no source.
-    pub fn below(directory: &Path) -> Self {
+    pub(super) fn below(directory: &Path) -> Self {
         let mut files = Self { directory: directory.to_owned(), seen: BTreeMap::new(), new_ones: true };
         files.look();
         files
     }
 
     /// A build begins: whatever is saved from now on, in any source there is, has changed.
-    pub fn mark(&mut self) {
+    pub(super) fn mark(&mut self) {
         self.new_ones = true;
         self.look();
     }
 
     /// What the build was made of, instead of all there is. What was saved while it ran has still changed.
-    pub fn follow(&mut self, paths: &[PathBuf]) {
+    pub(super) fn follow(&mut self, paths: &[PathBuf]) {
         let seen = |path: &PathBuf| self.seen.get(path).copied().unwrap_or_else(|| Stamp::of(path));
         self.seen = paths.iter().map(|path| (path.clone(), seen(path))).collect();
         self.new_ones = false;
     }
 
     /// Waits until one of them is another than it was.
-    pub async fn changed(&mut self) {
+    pub(super) async fn changed(&mut self) {
         loop {
             tokio::time::sleep(LOOK).await;
             if self.look() {

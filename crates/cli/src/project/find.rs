@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// An operator's project: a package that depends on `konverge` and has a binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Project {
+pub(crate) struct Project {
     directory: PathBuf,
     /// Where its lock file is, and the manifest it may share settings with.
     workspace: PathBuf,
@@ -17,7 +17,7 @@ pub struct Project {
 
 /// What a directory is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub(crate) enum Found {
     /// Part of an operator's project.
     Operator(Project),
     /// Part of a package that does not depend on `konverge`.
@@ -28,7 +28,7 @@ pub enum Found {
 
 /// Why a project cannot be built.
 #[derive(Debug, thiserror::Error)]
-pub enum FindError {
+pub(crate) enum FindError {
     #[error("cargo cannot be started to look at this project; is Rust installed?")]
     NoCargo(#[source] std::io::Error),
     #[error("cargo does not understand {}:\n{words}", manifest.display())]
@@ -51,7 +51,7 @@ pub enum FindError {
 impl Project {
     /// The project that a directory belongs to: its package, or that of the nearest directory above it, as cargo has it.
     /// `bin` chooses among several binaries.
-    pub fn find(directory: &Path, bin: Option<&str>) -> Result<Found, FindError> {
+    pub(crate) fn find(directory: &Path, bin: Option<&str>) -> Result<Found, FindError> {
         let with_manifest = directory.ancestors().find(|above| above.join("Cargo.toml").is_file());
         let Some(directory) = with_manifest else { return Ok(Found::Nothing) };
         let manifest = directory.join("Cargo.toml");
@@ -76,12 +76,12 @@ impl Project {
     }
 
     /// Where it is.
-    pub fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// The files that say what it is made of.
-    pub fn manifests(&self) -> Vec<PathBuf> {
+    pub(crate) fn manifests(&self) -> Vec<PathBuf> {
         let (own, shared) = (self.directory.join("Cargo.toml"), self.workspace.join("Cargo.toml"));
         let mut manifests = vec![own, shared, self.workspace.join("Cargo.lock")];
         manifests.dedup();
@@ -89,7 +89,7 @@ impl Project {
     }
 
     /// The binary that is the operator.
-    pub fn binary(&self) -> &str {
+    pub(crate) fn binary(&self) -> &str {
         &self.binary
     }
 }

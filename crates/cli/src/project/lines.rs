@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
 /// Who says a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LineSource {
+pub(super) enum LineSource {
     /// The operator under development.
     Operator,
     /// Cargo.
@@ -17,7 +17,7 @@ pub enum LineSource {
 
 /// Where lines go. Clones are the same.
 #[derive(Clone, Debug)]
-pub struct Lines {
+pub(super) struct Lines {
     coloured: bool,
 }
 
@@ -34,18 +34,18 @@ impl LineSource {
 
 impl Lines {
     /// Lines on stdout, coloured if a person looks.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         Self { coloured }
     }
 
     /// Whether a person looks.
-    pub fn are_coloured(&self) -> bool {
+    pub(super) fn are_coloured(&self) -> bool {
         self.coloured
     }
 
     /// Says a line.
-    pub fn say(&self, who: LineSource, line: &str) {
+    pub(super) fn say(&self, who: LineSource, line: &str) {
         let (word, colour) = who.mark();
         // A whole line under one lock: those of two speakers are not mixed.
         let mut stdout = std::io::stdout().lock();
@@ -57,7 +57,7 @@ impl Lines {
     }
 
     /// Says every line of a pipe until it is closed, whatever bytes it has: who writes must not be stopped by who reads.
-    pub async fn repeat(self, who: LineSource, pipe: impl AsyncRead + Unpin) {
+    pub(super) async fn repeat(self, who: LineSource, pipe: impl AsyncRead + Unpin) {
         let mut reader = BufReader::new(pipe);
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {

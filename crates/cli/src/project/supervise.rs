@@ -22,17 +22,17 @@ use tokio::process::{Child, Command};
 use super::child::ask_to_stop;
 
 /// How long an operator may take to stop; a little longer than it gives its own reconciles.
-pub const STOP_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const STOP_WITHIN: Duration = Duration::from_secs(30);
 
 /// What is added to a signal's number to make an exit code.
-pub const BY_SIGNAL: i32 = 128;
+pub(super) const BY_SIGNAL: i32 = 128;
 
 /// The subcommand, which people do not need to know.
-pub const NAME: &str = "supervise";
+pub(super) const NAME: &str = "supervise";
 
 /// Arguments of `konverge supervise`.
 #[derive(Debug, clap::Args)]
-pub struct SuperviseArgs {
+pub(crate) struct SuperviseArgs {
     /// Become the operator, which ends with the process of this id
     #[arg(long, value_name = "PID")]
     become_child_of: Option<u32>,
@@ -42,13 +42,13 @@ pub struct SuperviseArgs {
 
 impl SuperviseArgs {
     /// The operator.
-    pub fn executable(&self) -> &Path {
+    pub(crate) fn executable(&self) -> &Path {
         &self.executable
     }
 }
 
 /// The command that runs an operator under supervision; its standard input must be a pipe.
-pub fn command(executable: &Path) -> io::Result<Command> {
+pub(super) fn command(executable: &Path) -> io::Result<Command> {
     let mut command = this_program()?;
     command.arg(NAME).arg(executable);
     #[cfg(unix)]
@@ -70,7 +70,7 @@ fn this_program() -> io::Result<Command> {
 }
 
 /// `konverge supervise`: ends as the operator ended.
-pub fn supervise(args: &SuperviseArgs) -> io::Result<Infallible> {
+pub(crate) fn supervise(args: &SuperviseArgs) -> io::Result<Infallible> {
     if let Some(parent) = args.become_child_of {
         return become_operator(&args.executable, parent);
     }

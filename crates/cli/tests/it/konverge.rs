@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Far longer than anything takes, even beside a build.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 fn command(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_konverge"));
@@ -24,7 +24,7 @@ fn command(directory: &Path, arguments: &[&str]) -> Command {
 }
 
 /// Runs it to a good end; returns what it said.
-pub fn runs(directory: &Path, arguments: &[&str]) -> String {
+pub(crate) fn runs(directory: &Path, arguments: &[&str]) -> String {
     let output = command(directory, arguments).output().expect("it starts");
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?} failed: {error}");
@@ -32,7 +32,7 @@ pub fn runs(directory: &Path, arguments: &[&str]) -> String {
 }
 
 /// Runs it to a bad end; returns why.
-pub fn fails(directory: &Path, arguments: &[&str]) -> String {
+pub(crate) fn fails(directory: &Path, arguments: &[&str]) -> String {
     let output = command(directory, arguments).output().expect("it starts");
     assert_eq!(output.status.code(), Some(1), "{arguments:?}");
     assert!(output.stdout.is_empty(), "{arguments:?} said something");
@@ -40,7 +40,7 @@ pub fn fails(directory: &Path, arguments: &[&str]) -> String {
 }
 
 /// A server that runs; killed if the test fails.
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     out: Receiver<String>,
     /// The line it printed when ready.
@@ -48,7 +48,7 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn start(directory: &Path, arguments: &[&str]) -> Self {
+    pub(crate) fn start(directory: &Path, arguments: &[&str]) -> Self {
         let mut child = command(directory, arguments).stdout(Stdio::piped()).spawn().expect("it starts");
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let (tell, out) = mpsc::channel();
@@ -60,7 +60,7 @@ impl Running {
 
     /// What it says up to a line with this in it.
     #[track_caller]
-    pub fn says(&self, part: &str) -> Vec<String> {
+    pub(crate) fn says(&self, part: &str) -> Vec<String> {
         let mut said = Vec::new();
         loop {
             match self.out.recv_timeout(PATIENCE) {
@@ -73,28 +73,28 @@ impl Running {
         }
     }
 
-    pub fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         self.ready.split_whitespace().find(|word| word.starts_with("http")).expect("an address")
     }
 
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.url().rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// A request whose answer is not read yet.
-    pub fn open(&self, path: &str) -> TcpStream {
+    pub(crate) fn open(&self, path: &str) -> TcpStream {
         self.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
     }
 
-    pub fn get(&self, path: &str) -> String {
+    pub(crate) fn get(&self, path: &str) -> String {
         answer(self.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")))
     }
 
-    pub fn post(&self, path: &str, body: &str) -> String {
+    pub(crate) fn post(&self, path: &str, body: &str) -> String {
         let length = body.len();
         answer(self.send(&format!(
             "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
@@ -103,7 +103,7 @@ impl Running {
     }
 
     /// A request as `curl` makes it; the code, and the JSON or text that came back.
-    pub fn curl(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, Value) {
+    pub(crate) fn curl(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, Value) {
         let text = answer(self.send(&self.request(method, path, headers, body, "connection: close\r\n")));
         let (head, body) = text.split_once("\r\n\r\n").expect("a head");
         let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a code");
@@ -113,7 +113,7 @@ impl Running {
     }
 
     /// Server-Sent Events, as `curl -N` reads them.
-    pub fn stream(&self, path: &str, headers: &[(&str, &str)]) -> Events {
+    pub(crate) fn stream(&self, path: &str, headers: &[(&str, &str)]) -> Events {
         let stream = self.send(&self.request("GET", path, headers, "", ""));
         Events { lines: BufReader::new(stream), last_id: String::new() }
     }
@@ -136,24 +136,24 @@ impl Running {
     }
 
     /// Ends it without a word.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
     }
 
     /// Asks it to stop; returns its exit code and what it said after the first line.
-    pub fn stop(self) -> (Option<i32>, String) {
+    pub(crate) fn stop(self) -> (Option<i32>, String) {
         self.ask_to_stop();
         self.ends()
     }
 
-    pub fn ask_to_stop(&self) {
+    pub(crate) fn ask_to_stop(&self) {
         let process = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(process, rustix::process::Signal::TERM).expect("it runs");
     }
 
     /// Waits for its end; returns its exit code and what it said.
-    pub fn ends(mut self) -> (Option<i32>, String) {
+    pub(crate) fn ends(mut self) -> (Option<i32>, String) {
         let rest: String = self.out.iter().map(|line| line + "\n").collect();
         (self.child.wait().expect("it ends").code(), rest)
     }
@@ -168,7 +168,7 @@ impl Drop for Running {
 }
 
 /// Server-Sent Events as they come.
-pub struct Events {
+pub(crate) struct Events {
     lines: BufReader<TcpStream>,
     /// The id that came last.
     pub last_id: String,
@@ -176,7 +176,7 @@ pub struct Events {
 
 impl Events {
     /// The next event in short: `ADDED name`. Chunks of the transfer are between lines, and are none of them.
-    pub fn event(&mut self) -> String {
+    pub(crate) fn event(&mut self) -> String {
         loop {
             let mut line = String::new();
             let read = self.lines.read_line(&mut line).expect("a line");

@@ -20,7 +20,7 @@ use crate::kubectl::Kubectl;
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// A running server with a home of its own.
-pub struct Cluster {
+pub(crate) struct Cluster {
     server: Child,
     folder: TempDir,
     kubectl: PathBuf,
@@ -28,17 +28,17 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts one; nothing when there is no `kubectl` to drive, which is then said.
-    pub fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         Self::start_with(&[])
     }
 
     /// Starts one with more options.
-    pub fn start_with(options: &[&str]) -> Option<Self> {
+    pub(crate) fn start_with(options: &[&str]) -> Option<Self> {
         Self::launch("apiserver", options)
     }
 
     /// Starts one on which controllers are at work and pods are simulated.
-    pub fn develop(options: &[&str]) -> Option<Self> {
+    pub(crate) fn develop(options: &[&str]) -> Option<Self> {
         Self::launch("dev", options)
     }
 
@@ -82,7 +82,7 @@ impl Cluster {
     }
 
     /// A `kubectl` command, written as in a shell: words, and quotes around words with spaces.
-    pub fn kubectl(&self, command: &str) -> Kubectl {
+    pub(crate) fn kubectl(&self, command: &str) -> Kubectl {
         let mut process = Command::new(&self.kubectl);
         process
             .env_clear()
@@ -98,19 +98,19 @@ impl Cluster {
 
     /// Creates objects that a scenario starts from.
     #[track_caller]
-    pub fn create(&self, manifest: &str) {
+    pub(crate) fn create(&self, manifest: &str) {
         self.kubectl("create -f -").input(manifest).succeeds();
     }
 
     /// What a workload should be is what it is.
     #[track_caller]
-    pub fn rolled_out(&self, what: &str) {
+    pub(crate) fn rolled_out(&self, what: &str) {
         self.kubectl(&format!("rollout status {what} --timeout=60s")).succeeds();
     }
 
     /// Asks again and again until the answer is this; for what `kubectl wait` cannot say.
     #[track_caller]
-    pub fn until(&self, command: &str, is_so: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn until(&self, command: &str, is_so: impl Fn(&str) -> bool) -> String {
         let end = Instant::now() + READY_WITHIN;
         loop {
             let said = self.kubectl(command).text();
@@ -124,19 +124,19 @@ impl Cluster {
 
     /// An object as it is kept; `what` is as in `kubectl get`.
     #[track_caller]
-    pub fn object(&self, what: &str) -> Value {
+    pub(crate) fn object(&self, what: &str) -> Value {
         self.kubectl(&format!("get {what} -o json --show-managed-fields")).json()
     }
 
     /// A file in the scenario's folder, where `kubectl` runs.
-    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path().join(name);
         fs::write(&path, text).expect("a file can be written");
         path
     }
 
     /// An executable in the scenario's folder.
-    pub fn script(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn script(&self, name: &str, text: &str) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
         let path = self.file(name, text);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a script can be made executable");
@@ -144,7 +144,7 @@ impl Cluster {
     }
 
     /// The scenario's folder.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 }

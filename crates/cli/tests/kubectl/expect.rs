@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// The command ended as expected.
 #[track_caller]
-pub fn code(line: &str, expect: i32, got: Option<i32>, stderr: &str) {
+pub(crate) fn code(line: &str, expect: i32, got: Option<i32>, stderr: &str) {
     if got != Some(expect) {
         panic!("kubectl {line}: ended with {got:?} instead of {expect}\n{stderr}");
     }
@@ -14,7 +14,7 @@ pub fn code(line: &str, expect: i32, got: Option<i32>, stderr: &str) {
 
 /// The command said what was expected.
 #[track_caller]
-pub fn text(line: &str, expect: &str, got: &str) {
+pub(crate) fn text(line: &str, expect: &str, got: &str) {
     if !lines(expect).fit(&lines(got)) {
         panic!("kubectl {line}\nsaid:\n{got}\nexpected:\n{expect}\n");
     }
@@ -22,7 +22,7 @@ pub fn text(line: &str, expect: &str, got: &str) {
 
 /// The object has these fields, whatever else it has; `null` stands for a field that is absent.
 #[track_caller]
-pub fn has(object: &Value, expect: &Value) {
+pub(crate) fn has(object: &Value, expect: &Value) {
     if let Err(why) = find(object, expect, String::new()) {
         panic!("{why}\nin {object:#}");
     }

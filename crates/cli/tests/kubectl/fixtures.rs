@@ -2,7 +2,7 @@
 
 /// A definition with everything a definition can have: columns, both subresources, two versions, short names,
 /// categories, selectable fields, defaults and value checks.
-pub const WIDGETS: &str = r#"---
+pub(crate) const WIDGETS: &str = r#"---
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: widgets.example.com}
@@ -80,7 +80,7 @@ spec:
 "#;
 
 /// A definition without namespaces, subresources and columns.
-pub const REGIONS: &str = r#"---
+pub(crate) const REGIONS: &str = r#"---
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: regions.example.com}
@@ -101,7 +101,7 @@ spec:
 "#;
 
 /// A Deployment of two containers.
-pub const WEB: &str = r#"---
+pub(crate) const WEB: &str = r#"---
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web, labels: {app: web}}
@@ -120,11 +120,11 @@ spec:
 "#;
 
 /// A ConfigMap with one entry.
-pub fn config_map(name: &str, key: &str, value: &str) -> String {
+pub(crate) fn config_map(name: &str, key: &str, value: &str) -> String {
     format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{{key}: {value:?}}}\n")
 }
 
 /// A Widget with fields of its `spec`, as flow YAML: `size: small, color: red`.
-pub fn widget(name: &str, spec: &str) -> String {
+pub(crate) fn widget(name: &str, spec: &str) -> String {
     format!("---\napiVersion: example.com/v1\nkind: Widget\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n")
 }

@@ -15,7 +15,7 @@ use crate::expect;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A command that is about to run.
-pub struct Kubectl {
+pub(crate) struct Kubectl {
     process: Command,
     line: String,
     input: String,
@@ -29,32 +29,32 @@ struct Ended {
 }
 
 impl Kubectl {
-    pub fn new(mut process: Command, line: &str, cache: &Path) -> Self {
+    pub(crate) fn new(mut process: Command, line: &str, cache: &Path) -> Self {
         process.args(words(line)).arg("--cache-dir").arg(cache);
         Self { process, line: line.to_owned(), input: String::new() }
     }
 
     /// What it reads.
-    pub fn input(mut self, text: &str) -> Self {
+    pub(crate) fn input(mut self, text: &str) -> Self {
         text.clone_into(&mut self.input);
         self
     }
 
     /// A variable of its environment.
-    pub fn env(mut self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Self {
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Self {
         self.process.env(name, value);
         self
     }
 
     /// It succeeds, and says exactly this, and nothing on the side.
     #[track_caller]
-    pub fn prints(self, expect: &str) {
+    pub(crate) fn prints(self, expect: &str) {
         self.warns(expect, "");
     }
 
     /// It succeeds, and says this, and that on the side.
     #[track_caller]
-    pub fn warns(self, expect: &str, aside: &str) {
+    pub(crate) fn warns(self, expect: &str, aside: &str) {
         let (line, ended) = self.end();
         expect::code(&line, 0, ended.status.code(), &ended.stderr);
         expect::text(&line, expect, &ended.stdout);
@@ -63,19 +63,19 @@ impl Kubectl {
 
     /// It succeeds, whatever it says.
     #[track_caller]
-    pub fn succeeds(self) {
+    pub(crate) fn succeeds(self) {
         self.text();
     }
 
     /// It fails with code 1, and says why.
     #[track_caller]
-    pub fn fails(self, why: &str) {
+    pub(crate) fn fails(self, why: &str) {
         self.ends(1, "", why);
     }
 
     /// It ends with this code, and says this, and that on the side.
     #[track_caller]
-    pub fn ends(self, code: i32, expect: &str, aside: &str) {
+    pub(crate) fn ends(self, code: i32, expect: &str, aside: &str) {
         let (line, ended) = self.end();
         expect::code(&line, code, ended.status.code(), &ended.stderr);
         expect::text(&line, expect, &ended.stdout);
@@ -84,7 +84,7 @@ impl Kubectl {
 
     /// It succeeds; what it says.
     #[track_caller]
-    pub fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         let (line, ended) = self.end();
         expect::code(&line, 0, ended.status.code(), &ended.stderr);
         ended.stdout
@@ -92,7 +92,7 @@ impl Kubectl {
 
     /// It succeeds, and all of this is somewhere in what it says.
     #[track_caller]
-    pub fn mentions(self, parts: &[&str]) {
+    pub(crate) fn mentions(self, parts: &[&str]) {
         let line = self.line.clone();
         let said = self.text();
         let said: Vec<String> =
@@ -108,7 +108,7 @@ impl Kubectl {
 
     /// It ends with this code; what it says, and what on the side.
     #[track_caller]
-    pub fn says(self, code: i32) -> (String, String) {
+    pub(crate) fn says(self, code: i32) -> (String, String) {
         let (line, ended) = self.end();
         expect::code(&line, code, ended.status.code(), &ended.stderr);
         (ended.stdout, ended.stderr)
@@ -116,14 +116,14 @@ impl Kubectl {
 
     /// It succeeds; what it says, as JSON.
     #[track_caller]
-    pub fn json(self) -> Value {
+    pub(crate) fn json(self) -> Value {
         let line = self.line.clone();
         let text = self.text();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("kubectl {line}: not JSON: {error}\n{text}"))
     }
 
     /// Lets it run, to see line by line what it says.
-    pub fn follow(self) -> Follow {
+    pub(crate) fn follow(self) -> Follow {
         let (line, mut child) = self.spawn();
         let stdout = child.stdout.take().expect("stdout is piped");
         let stderr = drain(child.stderr.take().expect("stderr is piped"));
@@ -158,7 +158,7 @@ impl Kubectl {
 }
 
 /// A command that runs on; killed when it is dropped.
-pub struct Follow {
+pub(crate) struct Follow {
     line: String,
     child: Child,
     said: Receiver<String>,
@@ -168,7 +168,7 @@ pub struct Follow {
 impl Follow {
     /// The next line is this one.
     #[track_caller]
-    pub fn next(&mut self, expect: &str) {
+    pub(crate) fn next(&mut self, expect: &str) {
         match self.said.recv_timeout(DEADLINE) {
             Ok(line) => expect::text(&self.line, expect, &line),
             Err(_) => {
@@ -181,7 +181,7 @@ impl Follow {
 
     /// It ends by itself and succeeds.
     #[track_caller]
-    pub fn ends(mut self) {
+    pub(crate) fn ends(mut self) {
         let status = finish(&self.line, &mut self.child);
         let stderr = self.stderr.take().map(|reader| reader.join().unwrap_or_default()).unwrap_or_default();
         expect::code(&self.line, 0, status.code(), &stderr);

@@ -117,12 +117,12 @@ impl HasMeta for Autoscaler {
 
 impl Autoscaler {
     /// The fewest replicas.
-    pub fn min(&self) -> i32 {
+    pub(super) fn min(&self) -> i32 {
         self.spec.min_replicas.unwrap_or(1)
     }
 
     /// What it looks at: how much of the cpu they asked for pods use, if it does not say.
-    pub fn metrics(&self) -> Vec<Metric> {
+    pub(super) fn metrics(&self) -> Vec<Metric> {
         if !self.spec.metrics.is_empty() {
             return self.spec.metrics.clone();
         }

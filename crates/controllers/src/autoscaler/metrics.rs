@@ -59,7 +59,7 @@ struct Usage {
 
 impl Measured<'_> {
     /// The spec of a metric.
-    pub fn propose(&self, metric: &Metric) -> Result<Proposal, Unknown> {
+    pub(super) fn propose(&self, metric: &Metric) -> Result<Proposal, Unknown> {
         let absent = |reason| Unknown { reason, message: format!("metric source {:?} is not set", metric.type_) };
         match metric.type_.as_str() {
             "Resource" => {

@@ -30,14 +30,14 @@ pub(super) struct Stabilized {
 
 impl ScalingHistory {
     /// Notes what metrics ask for, and forgets what nobody will ask for.
-    pub fn recommend(&mut self, autoscaler: &Autoscaler, replicas: i32, now: Timestamp) {
+    pub(super) fn recommend(&mut self, autoscaler: &Autoscaler, replicas: i32, now: Timestamp) {
         let longest = up(autoscaler).window(0).max(down(autoscaler).window(DOWN_WINDOW));
         self.recommendations.retain(|(at, _)| is_within(*at, longest, now));
         self.recommendations.push((now, replicas));
     }
 
     /// Notes that the size was changed.
-    pub fn changed(&mut self, autoscaler: &Autoscaler, from: i32, to: i32, now: Timestamp) {
+    pub(super) fn changed(&mut self, autoscaler: &Autoscaler, from: i32, to: i32, now: Timestamp) {
         let (list, rules) = match to > from {
             true => (&mut self.ups, up(autoscaler)),
             false => (&mut self.downs, down(autoscaler)),

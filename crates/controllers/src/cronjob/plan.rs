@@ -160,7 +160,7 @@ pub(crate) fn job_name(cron: &CronJob, scheduled: Timestamp) -> String {
 
 impl CronJobStatus {
     /// A Job for a time runs.
-    pub fn started(&mut self, job: &Meta, scheduled: Timestamp) {
+    pub(super) fn started(&mut self, job: &Meta, scheduled: Timestamp) {
         if !self.active.iter().any(|active| active.uid == job.uid) {
             self.active.push(Reference {
                 api_version: "batch/v1".into(),

@@ -44,7 +44,7 @@ struct Field {
 
 impl Schedule {
     /// Reads a schedule, or says what is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if let Some(word) = text.strip_prefix('@') {
             return named(word, text);
@@ -69,7 +69,7 @@ impl Schedule {
     }
 
     /// The next time after a time; none if there never is one.
-    pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+    pub(super) fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         match self {
             Self::Every(pause) => {
                 let whole = Timestamp::from_second(after.as_second()).ok()?;

@@ -71,17 +71,17 @@ impl HasMeta for DaemonSet {
 
 impl DaemonSet {
     /// Whether the strategy is a rolling update.
-    pub fn is_rolling(&self) -> bool {
+    pub(super) fn is_rolling(&self) -> bool {
         self.spec.update_strategy.type_ != "OnDelete"
     }
 
     /// Whether a node may have two pods while one takes the other's place.
-    pub fn surges(&self) -> bool {
+    pub(super) fn surges(&self) -> bool {
         self.fenceposts(1).0 > 0
     }
 
     /// How many of so many nodes may have two pods, and how many none. If both were zero, the update could not proceed.
-    pub fn fenceposts(&self, nodes: i32) -> (i32, i32) {
+    pub(super) fn fenceposts(&self, nodes: i32) -> (i32, i32) {
         if !self.is_rolling() {
             return (0, 0);
         }

@@ -86,32 +86,32 @@ impl HasMeta for Deployment {
 
 impl Deployment {
     /// The desired number of replicas.
-    pub fn replicas(&self) -> i32 {
+    pub(super) fn replicas(&self) -> i32 {
         self.spec.replicas.unwrap_or(1)
     }
 
     /// Whether pods are replaced a few at a time.
-    pub fn is_rolling(&self) -> bool {
+    pub(super) fn is_rolling(&self) -> bool {
         self.spec.strategy.type_ != "Recreate"
     }
 
     /// How many pods more than asked for there may be.
-    pub fn max_surge(&self) -> i32 {
+    pub(super) fn max_surge(&self) -> i32 {
         if self.is_rolling() { self.fenceposts().0 } else { 0 }
     }
 
     /// How many pods fewer than asked for may be available.
-    pub fn max_unavailable(&self) -> i32 {
+    pub(super) fn max_unavailable(&self) -> i32 {
         if !self.is_rolling() || self.replicas() == 0 { 0 } else { self.fenceposts().1.min(self.replicas()) }
     }
 
     /// How long it may go without progress.
-    pub fn progress_deadline(&self) -> Option<i32> {
+    pub(super) fn progress_deadline(&self) -> Option<i32> {
         Some(self.spec.progress_deadline_seconds.unwrap_or(PROGRESS_DEADLINE)).filter(|limit| *limit != NO_LIMIT)
     }
 
     /// How many old ReplicaSets are kept for a rollback.
-    pub fn history_limit(&self) -> Option<usize> {
+    pub(super) fn history_limit(&self) -> Option<usize> {
         let limit = Some(self.spec.revision_history_limit.unwrap_or(HISTORY)).filter(|limit| *limit != NO_LIMIT)?;
         Some(usize::try_from(limit).unwrap_or_default())
     }

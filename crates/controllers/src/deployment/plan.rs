@@ -157,17 +157,17 @@ impl<'a> Draft<'a> {
     }
 
     /// All ReplicaSets.
-    pub fn all(&self) -> impl Iterator<Item = &Set> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Set> {
         self.old.iter().chain(&self.new)
     }
 
     /// How many replicas all ReplicaSets ask for.
-    pub fn asked_for(&self) -> i32 {
+    pub(super) fn asked_for(&self) -> i32 {
         self.all().map(|set| set.replicas).sum()
     }
 
     /// Sets a condition of the Deployment.
-    pub fn set_condition(&mut self, type_: &str, status: &str, reason: &str, message: String) {
+    pub(super) fn set_condition(&mut self, type_: &str, status: &str, reason: &str, message: String) {
         set_condition(&mut self.status.conditions, progress::condition(type_, status, reason, message, self.now));
     }
 
@@ -187,7 +187,7 @@ impl<'a> Draft<'a> {
     }
 
     /// There is a ReplicaSet of the present template; one is planned if there is none.
-    pub fn need_new(&mut self) {
+    pub(super) fn need_new(&mut self) {
         if self.new.is_some() {
             return;
         }
@@ -234,13 +234,13 @@ impl<'a> Draft<'a> {
     }
 
     /// Tells that a ReplicaSet is scaled.
-    pub fn tell_scaled(&mut self, name: &str, from: i32, to: i32) {
+    pub(super) fn tell_scaled(&mut self, name: &str, from: i32, to: i32) {
         let way = if from < to { "up" } else { "down" };
         self.events.push(("ScalingReplicaSet", format!("Scaled {way} replica set {name} from {from} to {to}")));
     }
 
     /// Old ReplicaSets beyond the history go, the oldest revisions first, as far as nothing of them is left.
-    pub fn clean_up(&mut self) {
+    pub(super) fn clean_up(&mut self) {
         let Some(limit) = self.deployment.history_limit() else { return };
         let mut old: Vec<&Set> = self.old.iter().filter(|set| !set.is_terminating()).collect();
         let Some(surplus) = old.len().checked_sub(limit) else { return };
@@ -306,7 +306,12 @@ impl Set {
 
 impl Plan {
     /// The status if the new ReplicaSet could not be created.
-    pub fn failed(deployment: &Deployment, new: &NewSet, error: &str, now: Timestamp) -> (DeploymentStatus, String) {
+    pub(super) fn failed(
+        deployment: &Deployment,
+        new: &NewSet,
+        error: &str,
+        now: Timestamp,
+    ) -> (DeploymentStatus, String) {
         let mut status = deployment.status.clone();
         let message = format!("Failed to create new replica set \"{}\": {error}", new.name);
         if new.tells_progress {

@@ -76,7 +76,7 @@ impl HasMeta for Budget {
 
 impl Budget {
     /// Whether it has to know how many pods there should be, not only how many there are.
-    pub fn needs_scale(&self) -> bool {
+    pub(super) fn needs_scale(&self) -> bool {
         self.spec.max_unavailable.is_some() || matches!(self.spec.min_available, Some(Share::Text(_)))
     }
 }

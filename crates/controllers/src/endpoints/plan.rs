@@ -81,12 +81,12 @@ impl HasMeta for Endpoints {
 
 impl Endpoints {
     /// Whether they are ours to delete.
-    pub fn is_ours(&self) -> bool {
+    pub(super) fn is_ours(&self) -> bool {
         self.metadata.labels.get(MANAGED_BY).is_some_and(|owner| owner == OURS)
     }
 
     /// Whether they say just that.
-    pub fn say(&self, content: &Content) -> bool {
+    pub(super) fn say(&self, content: &Content) -> bool {
         self.metadata.labels == content.labels
             && self.subsets.as_deref().unwrap_or_default() == content.subsets
             && self.metadata.annotations.contains_key(OVER_CAPACITY) == content.truncated

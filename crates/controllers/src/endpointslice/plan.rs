@@ -81,7 +81,7 @@ impl HasMeta for Slice {
 
 impl Slice {
     /// Whether it is ours to change.
-    pub fn is_ours(&self) -> bool {
+    pub(super) fn is_ours(&self) -> bool {
         self.metadata.labels.get(MANAGED_BY).is_some_and(|owner| owner == OURS) && !self.metadata.is_terminating()
     }
 
@@ -97,7 +97,7 @@ impl Slice {
 
 impl Content {
     /// A new slice with this in it, without the reference to its owner and without a name.
-    pub fn object(&self, service: &Service) -> Value {
+    pub(super) fn object(&self, service: &Service) -> Value {
         json!({
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",

@@ -16,7 +16,7 @@ const MAX_ENTRIES: usize = 10_000;
 pub(super) struct AbsentOwners(Mutex<HashSet<ObjectKey>>);
 
 impl AbsentOwners {
-    pub fn insert(&self, reference: &ObjectReference) {
+    pub(super) fn insert(&self, reference: &ObjectReference) {
         let mut absent = self.0.lock();
         if absent.len() >= MAX_ENTRIES {
             absent.clear();
@@ -24,7 +24,7 @@ impl AbsentOwners {
         absent.insert(reference.key());
     }
 
-    pub fn contains(&self, reference: &ObjectReference) -> bool {
+    pub(super) fn contains(&self, reference: &ObjectReference) -> bool {
         self.0.lock().contains(&reference.key())
     }
 }

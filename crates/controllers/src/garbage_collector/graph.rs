@@ -39,12 +39,12 @@ struct WithMeta {
 
 impl GraphNode {
     /// Its metadata.
-    pub fn meta(&self) -> Result<Meta> {
+    pub(super) fn meta(&self) -> Result<Meta> {
         Ok(self.object.decode::<WithMeta>()?.metadata)
     }
 
     /// Its owners as they are written.
-    pub fn owners(&self) -> Vec<Value> {
+    pub(super) fn owners(&self) -> Vec<Value> {
         let text = self.object.pointer("/metadata/ownerReferences").unwrap_or("[]");
         serde_json::from_str(text).unwrap_or_default()
     }
@@ -52,7 +52,7 @@ impl GraphNode {
 
 impl Graph {
     /// Watches these kinds and no others. `on_change` is called with every change and its kind.
-    pub fn update(
+    pub(super) fn update(
         &self,
         caches: &Caches,
         kinds: &[Kind],
@@ -75,13 +75,13 @@ impl Graph {
     }
 
     /// The kind that an owner reference names. The version does not matter: all versions of a kind show the same objects.
-    pub fn kind(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
+    pub(super) fn kind(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
         let id = (group(api_version).to_owned(), kind.to_owned());
         self.0.read().get(&id).map(|entry| entry.kind.clone())
     }
 
     /// The object of a reference, unless another object has the name by now.
-    pub fn find(&self, reference: &ObjectReference) -> Option<GraphNode> {
+    pub(super) fn find(&self, reference: &ObjectReference) -> Option<GraphNode> {
         let entries = self.0.read();
         let entry = entries.get(&(reference.group.clone(), reference.kind.clone()))?;
         let object = entry.cache.get(&reference.object).filter(|object| object.uid() == reference.uid)?;
@@ -89,7 +89,7 @@ impl Graph {
     }
 
     /// The dependents of an owner.
-    pub fn dependents(&self, uid: &str) -> Vec<GraphNode> {
+    pub(super) fn dependents(&self, uid: &str) -> Vec<GraphNode> {
         let entries = self.0.read();
         let of = |entry: &Entry| {
             let objects = entry.cache.by_owner(uid).into_iter();
@@ -99,7 +99,7 @@ impl Graph {
     }
 
     /// Whether every cache has listed its objects. A kind that is not installed any more has none.
-    pub fn is_synced(&self) -> bool {
+    pub(super) fn is_synced(&self) -> bool {
         let entries = self.0.read();
         entries
             .values()

@@ -16,24 +16,24 @@ pub(super) struct ObjectReference {
 
 impl ObjectReference {
     /// The reference to an object.
-    pub fn of(api: &ApiResource, object: &Object) -> Self {
+    pub(super) fn of(api: &ApiResource, object: &Object) -> Self {
         Self { uid: object.uid().into(), group: api.group.clone(), kind: api.kind.clone(), object: object.key() }
     }
 
     /// The reference to an owner: in the namespace of its dependent, or in none.
-    pub fn of_owner(owner: &OwnerReference, namespace: Option<&str>) -> Self {
+    pub(super) fn of_owner(owner: &OwnerReference, namespace: Option<&str>) -> Self {
         let group = group(&owner.api_version).to_owned();
         let object = ObjectKey::new(namespace, &owner.name);
         Self { uid: owner.uid.clone(), group, kind: owner.kind.clone(), object }
     }
 
     /// The reference as a key. No uid, group or kind contains a slash or a bar.
-    pub fn key(&self) -> ObjectKey {
+    pub(super) fn key(&self) -> ObjectKey {
         ObjectKey::new(Some(&self.uid), &format!("{}|{}|{}", self.group, self.kind, self.object))
     }
 
     /// The reference of a key; `None` for the name of a CustomResourceDefinition.
-    pub fn from_key(key: &ObjectKey) -> Option<Self> {
+    pub(super) fn from_key(key: &ObjectKey) -> Option<Self> {
         let mut words = key.name().splitn(3, '|');
         let (group, kind, object) = (words.next()?, words.next()?, words.next()?);
         let object = match object.split_once('/') {

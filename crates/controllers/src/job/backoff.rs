@@ -22,7 +22,7 @@ pub(crate) struct Failures {
 
 impl Failures {
     /// With pods that have ended since. A success wipes out the failures before it.
-    pub fn with(self, succeeded: &[Arc<Pod>], failed: &[Arc<Pod>]) -> Self {
+    pub(super) fn with(self, succeeded: &[Arc<Pod>], failed: &[Arc<Pod>]) -> Self {
         let success = succeeded.iter().filter_map(|pod| ended(pod)).max();
         let failures = failed.iter().filter_map(|pod| ended(pod)).filter(|end| success.is_none_or(|past| *end > past));
         let failures: Vec<Timestamp> = failures.collect();
@@ -32,7 +32,7 @@ impl Failures {
     }
 
     /// How long no pod is created. `first` is the wait after one failure.
-    pub fn wait(&self, first: Duration, now: Timestamp) -> Option<Duration> {
+    pub(super) fn wait(&self, first: Duration, now: Timestamp) -> Option<Duration> {
         let last = self.last.filter(|_| self.many > 0)?;
         let doubled = first.saturating_mul(1_u32.checked_shl(self.many - 1).unwrap_or(u32::MAX));
         let wait = SignedDuration::try_from(doubled.min(LONGEST)).ok()? - now.duration_since(last);

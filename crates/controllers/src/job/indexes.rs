@@ -9,7 +9,7 @@ pub(crate) struct Indexes(Vec<(u32, u32)>);
 
 impl Indexes {
     /// Reads a text, as far as it is below `limit`. What cannot be read is left out.
-    pub fn parse(text: &str, limit: u32) -> Self {
+    pub(crate) fn parse(text: &str, limit: u32) -> Self {
         let run = |text: &str| {
             let (first, last) = text.split_once('-').unwrap_or((text, text));
             let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
@@ -19,17 +19,17 @@ impl Indexes {
     }
 
     /// These and those.
-    pub fn with(&self, more: impl IntoIterator<Item = u32>) -> Self {
+    pub(crate) fn with(&self, more: impl IntoIterator<Item = u32>) -> Self {
         Self::of(self.0.iter().copied().chain(more.into_iter().map(|index| (index, index))).collect())
     }
 
     /// How many there are.
-    pub fn total(&self) -> u32 {
+    pub(crate) fn total(&self) -> u32 {
         self.0.iter().map(|(first, last)| last - first + 1).sum()
     }
 
     /// The first `many` indexes below `limit` that are not here.
-    pub fn missing(&self, many: usize, limit: u32) -> Vec<u32> {
+    pub(crate) fn missing(&self, many: usize, limit: u32) -> Vec<u32> {
         let mut gaps = Vec::new();
         let mut next = 0;
         for (first, last) in &self.0 {
@@ -41,7 +41,7 @@ impl Indexes {
     }
 
     /// How many are in both.
-    pub fn common(&self, other: &Self) -> u32 {
+    pub(crate) fn common(&self, other: &Self) -> u32 {
         let overlap = |a: &(u32, u32), b: &(u32, u32)| (a.1.min(b.1) + 1).saturating_sub(a.0.max(b.0));
         self.0.iter().map(|a| other.0.iter().map(|b| overlap(a, b)).sum::<u32>()).sum()
     }

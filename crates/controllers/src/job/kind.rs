@@ -111,66 +111,66 @@ impl HasMeta for Job {
 
 impl Uncounted {
     /// How many they are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.succeeded.len() + self.failed.len()
     }
 }
 
 impl Job {
     /// How many pods may run at once.
-    pub fn parallelism(&self) -> i32 {
+    pub(crate) fn parallelism(&self) -> i32 {
         self.spec.parallelism.unwrap_or(1)
     }
 
     /// How many pods have to succeed; if nothing is said, one of them says when all is done.
-    pub fn completions(&self) -> Option<i32> {
+    pub(crate) fn completions(&self) -> Option<i32> {
         self.spec.completions.or_else(|| self.spec.parallelism.is_none().then_some(1))
     }
 
     /// How many pods may fail.
-    pub fn backoff_limit(&self) -> i32 {
+    pub(crate) fn backoff_limit(&self) -> i32 {
         self.spec.backoff_limit.unwrap_or(BACKOFF_LIMIT)
     }
 
     /// How many indexes there are, if each completion has one of its own.
-    pub fn indexes(&self) -> Option<u32> {
+    pub(crate) fn indexes(&self) -> Option<u32> {
         let indexed = self.spec.completion_mode.as_deref() == Some("Indexed");
         indexed.then(|| u32::try_from(self.completions().unwrap_or_default()).unwrap_or_default())
     }
 
     /// Whether it is suspended: none of its pods are to run.
-    pub fn is_suspended(&self) -> bool {
+    pub(crate) fn is_suspended(&self) -> bool {
         self.spec.suspend.unwrap_or_default()
     }
 
     /// Whether another controller does its work.
-    pub fn is_managed_elsewhere(&self) -> bool {
+    pub(crate) fn is_managed_elsewhere(&self) -> bool {
         self.spec.managed_by.as_deref().is_some_and(|name| name != "kubernetes.io/job-controller")
     }
 
     /// Whether a pod is replaced only when it has come to its end, not when it is told to.
-    pub fn waits_for_the_end(&self) -> bool {
+    pub(crate) fn waits_for_the_end(&self) -> bool {
         self.spec.pod_replacement_policy.as_deref() == Some("Failed") || self.spec.pod_failure_policy.is_some()
     }
 
     /// Whether its containers are restarted in place.
-    pub fn restarts_in_place(&self) -> bool {
+    pub(crate) fn restarts_in_place(&self) -> bool {
         self.spec.template["spec"]["restartPolicy"] == "OnFailure"
     }
 
     /// The condition that says that it has come to its end.
-    pub fn end(&self) -> Option<&Condition> {
+    pub(crate) fn end(&self) -> Option<&Condition> {
         let end = |type_| condition(&self.status.conditions, type_).filter(|end| end.status == "True");
         end(COMPLETE).or_else(|| end(FAILED))
     }
 
     /// How it has come to its end, if it has.
-    pub fn ending(&self) -> Option<Ending> {
+    pub(crate) fn ending(&self) -> Option<Ending> {
         self.end().map(|end| if end.type_ == COMPLETE { Ending::Complete } else { Ending::Failed })
     }
 
     /// Whether a pod counts as failed.
-    pub fn is_failed(&self, pod: &Pod) -> bool {
+    pub(crate) fn is_failed(&self, pod: &Pod) -> bool {
         match pod.status.phase.as_str() {
             "Failed" => true,
             "Succeeded" => false,
@@ -180,12 +180,12 @@ impl Job {
     }
 
     /// What its pods are known by.
-    pub fn selector(&self) -> Result<LabelSelector, SelectorError> {
+    pub(crate) fn selector(&self) -> Result<LabelSelector, SelectorError> {
         LabelSelector::from_object(&self.selector_object())
     }
 
     /// What it says its pods are known by, or else its uid. API servers usually write that into it.
-    pub fn selector_object(&self) -> Value {
+    pub(crate) fn selector_object(&self) -> Value {
         match &self.spec.selector {
             Some(selector) if !crate::template::is_empty(selector) => selector.clone(),
             _ => json!({"matchLabels": {CONTROLLER_UID[0]: self.metadata.uid}}),
@@ -193,7 +193,7 @@ impl Job {
     }
 
     /// The template of its pods, with the labels it knows them by.
-    pub fn template(&self) -> Value {
+    pub(crate) fn template(&self) -> Value {
         let mut template = self.spec.template.clone();
         if self.spec.selector.as_ref().is_none_or(crate::template::is_empty) {
             let labels = CONTROLLER_UID.map(|label| (label, &self.metadata.uid));

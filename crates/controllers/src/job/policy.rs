@@ -53,7 +53,7 @@ pub(crate) enum Verdict {
 
 impl FailurePolicy {
     /// What the first rule that is about a failed pod says.
-    pub fn judge(&self, pod: &Pod) -> Verdict {
+    pub(crate) fn judge(&self, pod: &Pod) -> Verdict {
         let matching = self.rules.iter().enumerate().find_map(|(at, rule)| Some((at, rule, rule.matches(pod)?)));
         match matching {
             Some((at, rule, what)) if rule.action == "FailJob" => {
@@ -111,7 +111,7 @@ pub(crate) struct SuccessRule {
 
 impl SuccessPolicy {
     /// Why these successes are enough, if they are.
-    pub fn met(&self, succeeded: &Indexes, limit: u32) -> Option<String> {
+    pub(crate) fn met(&self, succeeded: &Indexes, limit: u32) -> Option<String> {
         let enough = |rule: &SuccessRule| match &rule.succeeded_indexes {
             Some(needed) => {
                 let needed = Indexes::parse(needed, limit);

@@ -25,7 +25,7 @@ pub(super) struct Left {
 
 impl Left {
     /// Adds what became of a kind: the finalizers of each object that is left.
-    pub fn add(&mut self, api: &ApiResource, found: Result<Vec<Vec<String>>>) {
+    pub(super) fn add(&mut self, api: &ApiResource, found: Result<Vec<Vec<String>>>) {
         match found {
             Ok(objects) if objects.is_empty() => {}
             Ok(objects) => {
@@ -39,7 +39,7 @@ impl Left {
     }
 
     /// Whether all is gone.
-    pub fn is_nothing(&self) -> bool {
+    pub(super) fn is_nothing(&self) -> bool {
         self.objects.is_empty() && self.failures.is_empty()
     }
 

@@ -80,7 +80,7 @@ pub(crate) struct Failure {
 
 impl ReplicaSet {
     /// The desired number of replicas.
-    pub fn replicas(&self) -> i32 {
+    pub(crate) fn replicas(&self) -> i32 {
         self.spec.replicas.unwrap_or(1)
     }
 }

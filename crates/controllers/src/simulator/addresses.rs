@@ -23,7 +23,7 @@ pub(super) struct Addresses {
 
 impl Addresses {
     /// The address of a pod. The pod keeps it until [`Addresses::release`].
-    pub fn of(&mut self, uid: &str, pods: &Cache) -> String {
+    pub(super) fn of(&mut self, uid: &str, pods: &Cache) -> String {
         if !self.is_loaded {
             self.is_loaded = true;
             for pod in pods.list(None, &LabelSelector::default()) {
@@ -45,7 +45,7 @@ impl Addresses {
     }
 
     /// Frees the address of a deleted pod.
-    pub fn release(&mut self, uid: &str) {
+    pub(super) fn release(&mut self, uid: &str) {
         if let Some(address) = self.by_uid.remove(uid) {
             self.taken.remove(&address);
         }

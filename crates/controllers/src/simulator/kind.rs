@@ -145,42 +145,42 @@ pub(crate) struct Address {
 
 impl Pod {
     /// The phase; empty if the status has none.
-    pub fn phase(&self) -> &str {
+    pub(super) fn phase(&self) -> &str {
         self.status["phase"].as_str().unwrap_or_default()
     }
 
     /// Whether the phase is `Succeeded` or `Failed`.
-    pub fn is_finished(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         matches!(self.phase(), "Succeeded" | "Failed")
     }
 
     /// Whether the simulator has to schedule the pod: it names no other scheduler and has no scheduling gate.
-    pub fn needs_scheduling(&self) -> bool {
+    pub(super) fn needs_scheduling(&self) -> bool {
         matches!(self.spec.scheduler_name.as_str(), "" | "default-scheduler") && self.spec.scheduling_gates.is_empty()
     }
 }
 
 impl Container {
     /// Whether it is a sidecar: an init container that keeps running.
-    pub fn is_sidecar(&self) -> bool {
+    pub(crate) fn is_sidecar(&self) -> bool {
         self.restart_policy.as_deref() == Some("Always")
     }
 }
 
 impl Node {
     /// Whether the node is simulated.
-    pub fn is_simulated(&self) -> bool {
+    pub(crate) fn is_simulated(&self) -> bool {
         self.metadata.labels.get(SIMULATED).is_some_and(|value| value == "true")
     }
 
     /// The node's internal IP.
-    pub fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         let internal = self.status.addresses.iter().find(|address| address.type_ == "InternalIP");
         internal.map(|address| address.address.as_str()).unwrap_or_default()
     }
 
     /// How many pods the node may have; unlimited if it does not say.
-    pub fn pod_capacity(&self) -> usize {
+    pub(crate) fn pod_capacity(&self) -> usize {
         let text = |value: &Value| value.as_str().map(str::to_owned).unwrap_or_else(|| value.to_string());
         self.status.allocatable.get("pods").and_then(|pods| text(pods).parse().ok()).unwrap_or(usize::MAX)
     }
@@ -188,7 +188,7 @@ impl Node {
 
 impl Toleration {
     /// Whether it tolerates a taint.
-    pub fn tolerates(&self, taint: &Taint) -> bool {
+    pub(crate) fn tolerates(&self, taint: &Taint) -> bool {
         (self.effect.is_empty() || self.effect == taint.effect)
             && (self.key.is_empty() || self.key == taint.key)
             && match self.operator.as_str() {

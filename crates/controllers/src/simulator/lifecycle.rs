@@ -109,13 +109,13 @@ enum StartTime {
 
 impl PodState {
     /// The state of a pod that a node accepts now.
-    pub fn new(containers: usize, now: Timestamp) -> Self {
+    pub(super) fn new(containers: usize, now: Timestamp) -> Self {
         let fresh = Container { state: State::Waiting, last: None, restarts: 0, ready: false };
         Self { started: now, containers: vec![fresh; containers], stop_requested: None }
     }
 
     /// Does everything that is due. `grace` is the grace period of a pod that is being deleted.
-    pub fn step(&mut self, plan: &PodPlan, grace: Option<Duration>, now: Timestamp) -> Step {
+    pub(super) fn step(&mut self, plan: &PodPlan, grace: Option<Duration>, now: Timestamp) -> Step {
         let mut step = Step::default();
         match grace {
             Some(grace) => self.stop(plan, grace, now, &mut step),
@@ -125,7 +125,7 @@ impl PodState {
     }
 
     /// The phase of the pod.
-    pub fn phase(&self, plan: &PodPlan) -> Phase {
+    pub(super) fn phase(&self, plan: &PodPlan) -> Phase {
         let ended_for_good = |(container, container_plan): (&Container, &ContainerPlan)| match &container.state {
             State::Terminated(ended)
                 if !restarts(plan, container_plan, ended.code) || self.stop_requested.is_some() =>
@@ -156,7 +156,7 @@ impl PodState {
     }
 
     /// Whether all init containers have succeeded and all sidecars run.
-    pub fn is_initialized(&self, plan: &PodPlan) -> bool {
+    pub(super) fn is_initialized(&self, plan: &PodPlan) -> bool {
         self.containers
             .iter()
             .zip(&plan.containers)

@@ -93,44 +93,44 @@ impl HasMeta for StatefulSet {
 
 impl StatefulSet {
     /// The desired number of replicas.
-    pub fn replicas(&self) -> i32 {
+    pub(super) fn replicas(&self) -> i32 {
         self.spec.replicas.unwrap_or(1)
     }
 
     /// Whether its pods come and go one after the other.
-    pub fn is_ordered(&self) -> bool {
+    pub(super) fn is_ordered(&self) -> bool {
         self.spec.pod_management_policy != "Parallel"
     }
 
     /// Whether the strategy is a rolling update.
-    pub fn is_rolling(&self) -> bool {
+    pub(super) fn is_rolling(&self) -> bool {
         self.spec.update_strategy.type_ != "OnDelete"
     }
 
     /// Below which ordinal pods are left as they are.
-    pub fn partition(&self) -> i64 {
+    pub(super) fn partition(&self) -> i64 {
         let rolling = self.spec.update_strategy.rolling_update.as_ref();
         self.first() + rolling.map_or(0, |rolling| rolling.partition)
     }
 
     /// How many pods may be missing while others are replaced; nothing if it does not say.
-    pub fn max_unavailable(&self) -> Option<usize> {
+    pub(super) fn max_unavailable(&self) -> Option<usize> {
         let share = self.spec.update_strategy.rolling_update.as_ref()?.max_unavailable.as_ref()?;
         Some(usize::try_from(share.of(self.replicas(), Round::Down)).unwrap_or_default().max(1))
     }
 
     /// The first ordinal.
-    pub fn first(&self) -> i64 {
+    pub(super) fn first(&self) -> i64 {
         self.spec.ordinals.start
     }
 
     /// The ordinals of its replicas.
-    pub fn ordinals(&self) -> std::ops::Range<i64> {
+    pub(super) fn ordinals(&self) -> std::ops::Range<i64> {
         self.first()..self.first() + i64::from(self.replicas())
     }
 
     /// The ordinal of a pod of this name, if it is one of this StatefulSet.
-    pub fn ordinal(&self, pod: &str) -> Option<i64> {
+    pub(super) fn ordinal(&self, pod: &str) -> Option<i64> {
         let digits = pod.strip_prefix(self.metadata.name.as_str())?.strip_prefix('-')?;
         digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())?
     }

@@ -73,12 +73,12 @@ impl HasMeta for Volume {
 
 impl ClaimRef {
     /// The claim it names.
-    pub fn key(&self) -> ObjectKey {
+    pub(super) fn key(&self) -> ObjectKey {
         ObjectKey::new(Some(&self.namespace), &self.name)
     }
 
     /// Whether it means this claim, by its uid if it says one.
-    pub fn is(&self, claim: &Claim) -> bool {
+    pub(super) fn is(&self, claim: &Claim) -> bool {
         let meta = &claim.metadata;
         self.namespace == meta.namespace && self.name == meta.name && (self.uid.is_empty() || self.uid == meta.uid)
     }
@@ -86,13 +86,13 @@ impl ClaimRef {
 
 impl Class {
     /// Whether it is for claims that name none.
-    pub fn is_default(&self) -> bool {
+    pub(super) fn is_default(&self) -> bool {
         let beta = "storageclass.beta.kubernetes.io/is-default-class";
         [IS_DEFAULT, beta].iter().any(|name| self.metadata.annotations.get(*name).is_some_and(|text| text == "true"))
     }
 
     /// Whether claims wait for a pod.
-    pub fn waits(&self) -> bool {
+    pub(super) fn waits(&self) -> bool {
         self.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
     }
 }

@@ -1,5 +1,7 @@
 //! The control plane against the API server of this project, in one process: what a user of the cluster sees.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics where it is")]
+
 mod autoscalers;
 mod budgets;
 mod collecting;

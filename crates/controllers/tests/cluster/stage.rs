@@ -7,7 +7,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use konverge_apiserver::{ApiServer, Collector};
 use konverge_controllers::{ControlPlane, Options};
-pub use konverge_schema::merge_patch;
+pub(crate) use konverge_schema::merge_patch;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster.
-pub struct Stage {
+pub(crate) struct Stage {
     pub client: Client,
     stop: Option<oneshot::Sender<()>>,
     running: JoinHandle<()>,
@@ -27,17 +27,17 @@ pub struct Stage {
 
 impl Stage {
     /// A new cluster whose control plane has these options. The server collects nothing itself.
-    pub async fn with(options: Options) -> Self {
+    pub(crate) async fn with(options: Options) -> Self {
         Self::on(server().await, options)
     }
 
     /// A control plane on a server that is there.
-    pub fn on(server: ApiServer, options: Options) -> Self {
+    pub(crate) fn on(server: ApiServer, options: Options) -> Self {
         Self::of(Client::new(server, "default"), options)
     }
 
     /// A control plane on what a client talks to.
-    pub fn of(client: Client, options: Options) -> Self {
+    pub(crate) fn of(client: Client, options: Options) -> Self {
         let manager = ControlPlane::new(client.clone(), options).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let running = tokio::spawn(manager.run_until(async move { drop(stopped.await) }));
@@ -45,28 +45,28 @@ impl Stage {
     }
 
     /// A new cluster as it comes.
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(Options::default()).await
     }
 
     /// Stops the control plane and waits until it has stopped.
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         drop(self.stop.take());
         tokio::time::timeout(PATIENCE, &mut self.running).await.expect("it stops in time").unwrap();
     }
 
     /// All objects of a kind, given as `apps/v1 Deployment deployments`.
-    pub fn all(&self, kind: &str) -> Api<DynamicObject> {
+    pub(crate) fn all(&self, kind: &str) -> Api<DynamicObject> {
         Api::all_with(self.client.clone(), &resource(kind))
     }
 
     /// The objects of a kind in `default`.
-    pub fn some(&self, kind: &str) -> Api<DynamicObject> {
+    pub(crate) fn some(&self, kind: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), "default", &resource(kind))
     }
 
     /// Creates an object.
-    pub async fn create(&self, kind: &str, mut object: Value) -> Value {
+    pub(crate) async fn create(&self, kind: &str, mut object: Value) -> Value {
         let api = resource(kind);
         object["apiVersion"] = api.api_version.clone().into();
         object["kind"] = api.kind.clone().into();
@@ -80,7 +80,7 @@ impl Stage {
     }
 
     /// Patches an object in `default`.
-    pub async fn patch(&self, kind: &str, name: &str, patch: Value) -> Value {
+    pub(crate) async fn patch(&self, kind: &str, name: &str, patch: Value) -> Value {
         let api = self.place(kind);
         let patched = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
         serde_json::to_value(patched).unwrap()
@@ -93,19 +93,19 @@ impl Stage {
     }
 
     /// The objects of a kind in `default` now.
-    pub async fn list(&self, kind: &str) -> Vec<Value> {
+    pub(crate) async fn list(&self, kind: &str) -> Vec<Value> {
         let list = self.some(kind).list(&ListParams::default()).await.unwrap();
         list.items.into_iter().map(|object| serde_json::to_value(object).unwrap()).collect()
     }
 
     /// An object of this name in `default`.
-    pub async fn get(&self, kind: &str, name: &str) -> Option<Value> {
+    pub(crate) async fn get(&self, kind: &str, name: &str) -> Option<Value> {
         let found = self.place(kind).get_opt(name).await.unwrap();
         found.map(|object| serde_json::to_value(object).unwrap())
     }
 
     /// Waits until an object of a kind in `default` is so, and answers with it.
-    pub async fn until(&self, kind: &str, name: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn until(&self, kind: &str, name: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         self.until_all(kind, |objects| {
             let found = objects.iter().find(|object| object["metadata"]["name"] == name);
             found.filter(|object| is_so(object)).cloned()
@@ -114,7 +114,7 @@ impl Stage {
     }
 
     /// Waits until all objects of a kind, in all namespaces, give an answer.
-    pub async fn until_all<T>(&self, kind: &str, answer: impl Fn(&[Value]) -> Option<T>) -> T {
+    pub(crate) async fn until_all<T>(&self, kind: &str, answer: impl Fn(&[Value]) -> Option<T>) -> T {
         let mut seen: Vec<Value> = Vec::new();
         let api = self.all(kind);
         let look = async {
@@ -156,7 +156,7 @@ impl Stage {
     }
 
     /// Waits until there is no object of a kind in `default`.
-    pub async fn until_none(&self, kind: &str) {
+    pub(crate) async fn until_none(&self, kind: &str) {
         self.until_all(kind, |objects| {
             objects.iter().all(|object| object["metadata"]["namespace"] != "default").then_some(())
         })
@@ -164,7 +164,7 @@ impl Stage {
     }
 
     /// The reasons of all events about an object, once a reason is among them.
-    pub async fn events(&self, name: &str, reason: &str) -> Vec<(String, String)> {
+    pub(crate) async fn events(&self, name: &str, reason: &str) -> Vec<(String, String)> {
         self.until_all(EVENTS, |events| {
             let about = events.iter().filter(|event| event["regarding"]["name"] == name);
             let told: Vec<(String, String)> = about.map(|event| (text(event, "reason"), text(event, "note"))).collect();
@@ -174,7 +174,7 @@ impl Stage {
     }
 
     /// The names of pods in `default` that are not on their way out.
-    pub async fn pods(&self) -> Vec<Pod> {
+    pub(crate) async fn pods(&self) -> Vec<Pod> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), "default");
         let mut pods = api.list(&ListParams::default()).await.unwrap().items;
         pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
@@ -184,33 +184,33 @@ impl Stage {
 }
 
 /// A server that collects nothing itself.
-pub async fn server() -> ApiServer {
+pub(crate) async fn server() -> ApiServer {
     let options = konverge_apiserver::Options { collector: Collector::Elsewhere, ..Default::default() };
     ApiServer::open(options).await.unwrap()
 }
 
-pub const CONFIG_MAPS: &str = "v1 ConfigMap configmaps";
-pub const DEFINITIONS: &str = "apiextensions.k8s.io/v1 CustomResourceDefinition customresourcedefinitions";
-pub const SERVICE_ACCOUNTS: &str = "v1 ServiceAccount serviceaccounts";
-pub const DEPLOYMENTS: &str = "apps/v1 Deployment deployments";
-pub const REPLICA_SETS: &str = "apps/v1 ReplicaSet replicasets";
-pub const DAEMON_SETS: &str = "apps/v1 DaemonSet daemonsets";
-pub const STATEFUL_SETS: &str = "apps/v1 StatefulSet statefulsets";
-pub const CONTROLLER_REVISIONS: &str = "apps/v1 ControllerRevision controllerrevisions";
-pub const CLAIMS: &str = "v1 PersistentVolumeClaim persistentvolumeclaims";
-pub const VOLUMES: &str = "v1 PersistentVolume persistentvolumes";
-pub const CLASSES: &str = "storage.k8s.io/v1 StorageClass storageclasses";
-pub const JOBS: &str = "batch/v1 Job jobs";
-pub const CRON_JOBS: &str = "batch/v1 CronJob cronjobs";
-pub const SERVICES: &str = "v1 Service services";
-pub const ENDPOINTS: &str = "v1 Endpoints endpoints";
-pub const ENDPOINT_SLICES: &str = "discovery.k8s.io/v1 EndpointSlice endpointslices";
-pub const BUDGETS: &str = "policy/v1 PodDisruptionBudget poddisruptionbudgets";
-pub const AUTOSCALERS: &str = "autoscaling/v2 HorizontalPodAutoscaler horizontalpodautoscalers";
-pub const PODS: &str = "v1 Pod pods";
-pub const NODES: &str = "v1 Node nodes";
-pub const NAMESPACES: &str = "v1 Namespace namespaces";
-pub const EVENTS: &str = "events.k8s.io/v1 Event events";
+pub(crate) const CONFIG_MAPS: &str = "v1 ConfigMap configmaps";
+pub(crate) const DEFINITIONS: &str = "apiextensions.k8s.io/v1 CustomResourceDefinition customresourcedefinitions";
+pub(crate) const SERVICE_ACCOUNTS: &str = "v1 ServiceAccount serviceaccounts";
+pub(crate) const DEPLOYMENTS: &str = "apps/v1 Deployment deployments";
+pub(crate) const REPLICA_SETS: &str = "apps/v1 ReplicaSet replicasets";
+pub(crate) const DAEMON_SETS: &str = "apps/v1 DaemonSet daemonsets";
+pub(crate) const STATEFUL_SETS: &str = "apps/v1 StatefulSet statefulsets";
+pub(crate) const CONTROLLER_REVISIONS: &str = "apps/v1 ControllerRevision controllerrevisions";
+pub(crate) const CLAIMS: &str = "v1 PersistentVolumeClaim persistentvolumeclaims";
+pub(crate) const VOLUMES: &str = "v1 PersistentVolume persistentvolumes";
+pub(crate) const CLASSES: &str = "storage.k8s.io/v1 StorageClass storageclasses";
+pub(crate) const JOBS: &str = "batch/v1 Job jobs";
+pub(crate) const CRON_JOBS: &str = "batch/v1 CronJob cronjobs";
+pub(crate) const SERVICES: &str = "v1 Service services";
+pub(crate) const ENDPOINTS: &str = "v1 Endpoints endpoints";
+pub(crate) const ENDPOINT_SLICES: &str = "discovery.k8s.io/v1 EndpointSlice endpointslices";
+pub(crate) const BUDGETS: &str = "policy/v1 PodDisruptionBudget poddisruptionbudgets";
+pub(crate) const AUTOSCALERS: &str = "autoscaling/v2 HorizontalPodAutoscaler horizontalpodautoscalers";
+pub(crate) const PODS: &str = "v1 Pod pods";
+pub(crate) const NODES: &str = "v1 Node nodes";
+pub(crate) const NAMESPACES: &str = "v1 Namespace namespaces";
+pub(crate) const EVENTS: &str = "events.k8s.io/v1 Event events";
 
 fn resource(kind: &str) -> ApiResource {
     let mut words = kind.split(' ');
@@ -230,7 +230,7 @@ fn text(object: &Value, field: &str) -> String {
 }
 
 /// A Deployment of this image.
-pub fn deployment(name: &str, replicas: i32, image: &str, more: Value) -> Value {
+pub(crate) fn deployment(name: &str, replicas: i32, image: &str, more: Value) -> Value {
     let mut object = json!({
         "metadata": {"name": name},
         "spec": {
@@ -247,7 +247,7 @@ pub fn deployment(name: &str, replicas: i32, image: &str, more: Value) -> Value 
 }
 
 /// Whether `kubectl rollout status` would say that a Deployment is rolled out, with this many replicas.
-pub fn is_rolled_out(deployment: &Value, replicas: i64) -> bool {
+pub(crate) fn is_rolled_out(deployment: &Value, replicas: i64) -> bool {
     let status = |field: &str| deployment["status"][field].as_i64().unwrap_or_default();
     status("observedGeneration") >= deployment["metadata"]["generation"].as_i64().unwrap()
         && status("updatedReplicas") == replicas
@@ -256,12 +256,12 @@ pub fn is_rolled_out(deployment: &Value, replicas: i64) -> bool {
 }
 
 /// A status and a reason, as [`condition`] gives them.
-pub fn is(status: &str, reason: &str) -> (String, String) {
+pub(crate) fn is(status: &str, reason: &str) -> (String, String) {
     (status.to_owned(), reason.to_owned())
 }
 
 /// The status and the reason of a condition.
-pub fn condition(object: &Value, type_: &str) -> (String, String) {
+pub(crate) fn condition(object: &Value, type_: &str) -> (String, String) {
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     let found = conditions.into_iter().find(|condition| condition["type"] == type_);
     found.map(|condition| (text(condition, "status"), text(condition, "reason"))).unwrap_or_default()

@@ -9,7 +9,7 @@ use syn::{Attribute, Error, Expr, ExprLit, Lit, LitBool, LitStr, Meta, Path, Res
 
 /// What `#[kube(..)]` says.
 #[derive(Default)]
-pub struct Settings {
+pub(super) struct Settings {
     pub group: String,
     pub version: String,
     pub kind: String,
@@ -38,7 +38,7 @@ pub struct Settings {
 
 /// Where the schema of the CRD comes from.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub enum SchemaMode {
+pub(super) enum SchemaMode {
     /// From the types.
     #[default]
     Derived,
@@ -50,7 +50,7 @@ pub enum SchemaMode {
 
 /// A column of `kubectl get`.
 #[derive(Default)]
-pub struct Column {
+pub(super) struct Column {
     pub name: String,
     pub type_: String,
     pub json_path: String,
@@ -61,7 +61,7 @@ pub struct Column {
 
 /// Where the scale subresource reads and writes.
 #[derive(Default)]
-pub struct Scale {
+pub(super) struct Scale {
     pub spec_replicas_path: String,
     pub status_replicas_path: String,
     pub label_selector_path: Option<String>,
@@ -73,7 +73,7 @@ const KNOWN: &str = "group, version, kind, plural, singular, root, namespaced, d
 
 impl Settings {
     /// Reads all `#[kube(..)]` of `attributes`.
-    pub fn read(attributes: &[Attribute]) -> Result<Self> {
+    pub(super) fn read(attributes: &[Attribute]) -> Result<Self> {
         let mut settings = Self::default();
         for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("kube")) {
             attribute.parse_nested_meta(|meta| settings.one(&meta))?;

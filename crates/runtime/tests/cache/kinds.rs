@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 /// A config map with a label.
-pub fn config_map(name: &str, app: &str, owner: Option<&str>) -> ConfigMap {
+pub(crate) fn config_map(name: &str, app: &str, owner: Option<&str>) -> ConfigMap {
     let owners: Vec<Value> = owner
         .map(|uid| json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": uid, "controller": true}))
         .into_iter()
@@ -19,20 +19,20 @@ pub fn config_map(name: &str, app: &str, owner: Option<&str>) -> ConfigMap {
     .unwrap()
 }
 
-pub fn config_maps(client: &Client) -> Api<ConfigMap> {
+pub(crate) fn config_maps(client: &Client) -> Api<ConfigMap> {
     Api::namespaced(client.clone(), "default")
 }
 
-pub async fn create(client: &Client, name: &str, app: &str) -> ConfigMap {
+pub(crate) async fn create(client: &Client, name: &str, app: &str) -> ConfigMap {
     config_maps(client).create(&PostParams::default(), &config_map(name, app, None)).await.unwrap()
 }
 
-pub fn key(name: &str) -> ObjectKey {
+pub(crate) fn key(name: &str) -> ObjectKey {
     ObjectKey::new(Some("default"), name)
 }
 
 /// A kind of our own that takes any spec.
-pub fn widgets() -> ApiResource {
+pub(crate) fn widgets() -> ApiResource {
     ApiResource {
         group: "example.org".into(),
         version: "v1".into(),
@@ -42,7 +42,7 @@ pub fn widgets() -> ApiResource {
     }
 }
 
-pub async fn install_widgets(client: &Client) {
+pub(crate) async fn install_widgets(client: &Client) {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let crd: CustomResourceDefinition = serde_json::from_value(json!({
         "metadata": {"name": "widgets.example.org"},
@@ -56,7 +56,7 @@ pub async fn install_widgets(client: &Client) {
     Api::all(client.clone()).create(&PostParams::default(), &crd).await.unwrap();
 }
 
-pub async fn create_widget(client: &Client, name: &str, spec: Value) {
+pub(crate) async fn create_widget(client: &Client, name: &str, spec: Value) {
     let widgets: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &widgets());
     let widget = json!({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec});
     widgets.create(&PostParams::default(), &serde_json::from_value(widget).unwrap()).await.unwrap();

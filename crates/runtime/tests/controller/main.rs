@@ -1,5 +1,7 @@
 //! The engine as a whole, against an API server in the same process: what bad reconcilers do to others, which is nothing.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics where it is")]
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

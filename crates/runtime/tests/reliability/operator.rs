@@ -18,21 +18,21 @@ use tokio::task::JoinHandle;
 
 use crate::faults::Faults;
 
-pub fn key(name: &str) -> ObjectKey {
+pub(crate) fn key(name: &str) -> ObjectKey {
     ObjectKey::new(Some("default"), name)
 }
 
-pub fn parents() -> ApiResource {
+pub(crate) fn parents() -> ApiResource {
     ApiResource::erase::<ConfigMap>(&())
 }
 
-pub fn children() -> ApiResource {
+pub(crate) fn children() -> ApiResource {
     ApiResource::erase::<Secret>(&())
 }
 
 /// Everything a reconcile works with. Clones are the same.
 #[derive(Clone)]
-pub struct Small {
+pub(crate) struct Small {
     pub caches: Caches,
     pub writer: Writer,
     pub controller: Arc<Controller>,
@@ -40,7 +40,7 @@ pub struct Small {
 }
 
 impl Small {
-    pub fn new(faults: &Faults, options: ControllerOptions) -> Self {
+    pub(crate) fn new(faults: &Faults, options: ControllerOptions) -> Self {
         let caches = faults.caches(WatchSettings::default());
         let writer = Writer::new(faults.faulty_client(), FieldManager::new("small"), WriterOptions::default());
         let controller = Controller::new("parents", Target::of::<ConfigMap>(), caches.clone(), options);
@@ -49,12 +49,12 @@ impl Small {
     }
 
     /// Runs until the answer is told to stop.
-    pub fn run(&self, reconciler: impl Reconciler) -> Running {
+    pub(crate) fn run(&self, reconciler: impl Reconciler) -> Running {
         Running::of(&self.controller, reconciler)
     }
 
     /// What an operator does for each parent.
-    pub fn mirror(&self) -> impl Reconciler + use<> {
+    pub(crate) fn mirror(&self) -> impl Reconciler + use<> {
         let small = self.clone();
         move |run: Run| -> BoxFuture<Result<Action, Error>> {
             let small = small.clone();
@@ -90,19 +90,19 @@ impl Small {
         Ok(Action::await_change())
     }
 
-    pub fn wrote(&self, object: &Value) -> Result<(), Error> {
+    pub(crate) fn wrote(&self, object: &Value) -> Result<(), Error> {
         Ok(self.caches.wrote(&children(), &object.to_string())?)
     }
 }
 
 /// A controller at work.
-pub struct Running {
+pub(crate) struct Running {
     stop: tokio::sync::oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
 impl Running {
-    pub fn of(controller: &Arc<Controller>, reconciler: impl Reconciler) -> Self {
+    pub(crate) fn of(controller: &Arc<Controller>, reconciler: impl Reconciler) -> Self {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let controller = controller.clone();
         let task = tokio::spawn(async move {
@@ -111,25 +111,25 @@ impl Running {
         Self { stop, task }
     }
 
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.stop.send(()).expect("it runs");
         self.task.await.expect("a controller does not panic");
     }
 }
 
 /// Somebody who writes parents, past all faults.
-pub struct Hand {
+pub(crate) struct Hand {
     maps: Api<ConfigMap>,
     secrets: Api<Secret>,
 }
 
 impl Hand {
-    pub fn new(client: &Client) -> Self {
+    pub(crate) fn new(client: &Client) -> Self {
         Self { maps: Api::default_namespaced(client.clone()), secrets: Api::default_namespaced(client.clone()) }
     }
 
     /// Creates a parent or changes it.
-    pub async fn set(&self, name: &str, value: &str) -> String {
+    pub(crate) async fn set(&self, name: &str, value: &str) -> String {
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"value": value},
         });
@@ -138,7 +138,7 @@ impl Hand {
         map.resource_version().unwrap()
     }
 
-    pub async fn create_child(&self, name: &str, owner: Option<&ConfigMap>) {
+    pub(crate) async fn create_child(&self, name: &str, owner: Option<&ConfigMap>) {
         let owner = owner.map(|owner| {
             json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": owner.name_any(), "uid": owner.uid(),
                 "controller": true}])
@@ -147,38 +147,38 @@ impl Hand {
         self.secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
     }
 
-    pub async fn get(&self, name: &str) -> Option<ConfigMap> {
+    pub(crate) async fn get(&self, name: &str) -> Option<ConfigMap> {
         self.maps.get_opt(name).await.unwrap()
     }
 
-    pub async fn delete(&self, name: &str) {
+    pub(crate) async fn delete(&self, name: &str) {
         self.maps.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    pub async fn delete_child(&self, name: &str) {
+    pub(crate) async fn delete_child(&self, name: &str) {
         self.secrets.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
     /// The values of the parents by name.
-    pub async fn wanted(&self) -> BTreeMap<String, String> {
+    pub(crate) async fn wanted(&self) -> BTreeMap<String, String> {
         let maps = self.maps.list(&ListParams::default()).await.unwrap();
         maps.into_iter().map(|map| (map.name_any(), map.data.unwrap_or_default()["value"].clone())).collect()
     }
 
     /// The values of the children by name.
-    pub async fn there(&self) -> BTreeMap<String, String> {
+    pub(crate) async fn there(&self) -> BTreeMap<String, String> {
         let secrets = self.secrets.list(&ListParams::default()).await.unwrap();
         let value = |secret: &Secret| String::from_utf8(secret.data.as_ref().unwrap()["value"].0.clone()).unwrap();
         secrets.into_iter().map(|secret| (secret.name_any(), value(&secret))).collect()
     }
 
-    pub async fn secrets(&self) -> Vec<Secret> {
+    pub(crate) async fn secrets(&self) -> Vec<Secret> {
         self.secrets.list(&ListParams::default()).await.unwrap().items
     }
 }
 
 /// Waits until it is so. Far longer than it takes: who waits in vain is told what for.
-pub async fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let wait = async {
         while !so() {
             tokio::time::sleep(Duration::from_millis(2)).await;

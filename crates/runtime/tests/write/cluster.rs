@@ -25,7 +25,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What happens to one request.
-pub enum Fault {
+pub(crate) enum Fault {
     /// It is answered with this code, headers and body, and never arrives.
     Answer(u16, &'static [(&'static str, &'static str)], Value),
     /// It never arrives and nobody says so.
@@ -42,7 +42,7 @@ pub enum Fault {
 
 /// One request as it was sent.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub(crate) struct Sent {
     pub method: Method,
     pub path: String,
     pub query: String,
@@ -57,7 +57,7 @@ struct Wire {
 }
 
 /// A server, a writer that goes over the wire, and a client that does not.
-pub struct Cluster {
+pub(crate) struct Cluster {
     pub server: ApiServer,
     /// For somebody else.
     pub client: Client,
@@ -66,7 +66,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let server = ApiServer::open(Options::default()).await.expect("memory can be opened");
         let wire = Arc::new(Mutex::new(Wire::default()));
         let client = Client::new(server.clone(), "default");
@@ -76,39 +76,39 @@ impl Cluster {
     }
 
     /// A client whose requests are logged and may break.
-    pub fn wired_client(&self) -> Client {
+    pub(crate) fn wired_client(&self) -> Client {
         Client::new(Wired { server: self.server.clone(), wire: self.wire.clone() }, "default")
     }
 
     /// A writer as it is after a restart: the same name, no memory.
-    pub fn writer_with(&self, options: WriterOptions) -> Writer {
+    pub(crate) fn writer_with(&self, options: WriterOptions) -> Writer {
         writer_over(&self.server, &self.wire, options)
     }
 
     /// A writer that waits no longer than this.
-    pub fn hasty_writer(&self, timeout: Duration) -> Writer {
+    pub(crate) fn hasty_writer(&self, timeout: Duration) -> Writer {
         self.writer_with(WriterOptions { timeout, ..WriterOptions::default() })
     }
 
     /// The next requests break in this order.
-    pub fn break_next(&self, faults: impl IntoIterator<Item = Fault>) {
+    pub(crate) fn break_next(&self, faults: impl IntoIterator<Item = Fault>) {
         self.wire.lock().unwrap().faults.extend(faults);
     }
 
     /// What was sent since the last look.
-    pub fn sent(&self) -> Vec<Sent> {
+    pub(crate) fn sent(&self) -> Vec<Sent> {
         let wire = &mut *self.wire.lock().unwrap();
         assert!(wire.faults.is_empty(), "a fault was never met");
         std::mem::take(&mut wire.log)
     }
 
     /// The methods of what was sent since the last look: `PATCH PATCH GET`.
-    pub fn methods(&self) -> String {
+    pub(crate) fn methods(&self) -> String {
         self.sent().iter().map(|sent| sent.method.as_str()).collect::<Vec<_>>().join(" ")
     }
 
     /// The object as the server has it, as a cache keeps it: without managedFields.
-    pub async fn see(&self, api: &ApiResource, name: &str) -> Option<Value> {
+    pub(crate) async fn see(&self, api: &ApiResource, name: &str) -> Option<Value> {
         let key = key(api, name);
         let other = Writer::new(self.client.clone(), FieldManager::new("reader"), WriterOptions::default());
         let mut object = other.get(api, &key).await.expect("the server answers")?;
@@ -117,12 +117,12 @@ impl Cluster {
     }
 
     /// Somebody else patches an object.
-    pub async fn meddle(&self, api: &ApiResource, name: &str, patch: Value) -> Value {
+    pub(crate) async fn meddle(&self, api: &ApiResource, name: &str, patch: Value) -> Value {
         meddle(self.client.clone(), api.clone(), name.to_owned(), patch).await
     }
 
     /// Somebody else creates an object.
-    pub async fn create(&self, api: &ApiResource, object: Value) -> Value {
+    pub(crate) async fn create(&self, api: &ApiResource, object: Value) -> Value {
         let other = Writer::new(self.client.clone(), FieldManager::new("somebody"), WriterOptions::default());
         other.create(api, &object).await.expect("it can be created")
     }
@@ -146,7 +146,7 @@ impl Cluster {
 }
 
 /// Somebody else patches an object.
-pub async fn meddle(client: Client, api: ApiResource, name: String, patch: Value) -> Value {
+pub(crate) async fn meddle(client: Client, api: ApiResource, name: String, patch: Value) -> Value {
     let other = Writer::new(client, FieldManager::new("somebody"), WriterOptions::default());
     let key = key(&api, &name);
     let live = other.get(&api, &key).await.expect("the server answers").expect("it is there");
@@ -161,20 +161,20 @@ fn writer_over(server: &ApiServer, wire: &Arc<Mutex<Wire>>, options: WriterOptio
     Writer::new(client, FieldManager::new("webapp-operator"), options)
 }
 
-pub fn kind(group: &str, version: &str, kind: &str) -> ApiResource {
+pub(crate) fn kind(group: &str, version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
-pub fn config_map() -> ApiResource {
+pub(crate) fn config_map() -> ApiResource {
     kind("", "v1", "ConfigMap")
 }
 
-pub fn webapp() -> ApiResource {
+pub(crate) fn webapp() -> ApiResource {
     kind("example.com", "v1", "WebApp")
 }
 
 /// The schema in the CRD of web apps.
-pub fn webapp_schema() -> Value {
+pub(crate) fn webapp_schema() -> Value {
     let host = json!({"type": "object", "properties": {
         "name": {"type": "string"},
         "tls": {"type": "boolean", "default": true},
@@ -193,12 +193,12 @@ pub fn webapp_schema() -> Value {
 }
 
 /// An object as a cache keeps it.
-pub fn cached(api: &ApiResource, object: &Value) -> Arc<Object> {
+pub(crate) fn cached(api: &ApiResource, object: &Value) -> Arc<Object> {
     Arc::new(Object::parse(api, &object.to_string(), Mode::Full).unwrap())
 }
 
 /// Sets a status; objects are trees, which are easier to look into.
-pub async fn set_status(
+pub(crate) async fn set_status(
     writer: &Writer,
     api: &ApiResource,
     live: &Value,
@@ -210,7 +210,7 @@ pub async fn set_status(
 }
 
 /// The key of an object in the namespace of the tests.
-pub fn key(api: &ApiResource, name: &str) -> ObjectKey {
+pub(crate) fn key(api: &ApiResource, name: &str) -> ObjectKey {
     let cluster_wide = ["Namespace", "ClusterRole", "CustomResourceDefinition"].contains(&api.kind.as_str());
     ObjectKey::new((!cluster_wide).then_some("default"), name)
 }

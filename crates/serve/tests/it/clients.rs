@@ -15,12 +15,12 @@ use tokio::time::timeout;
 /// Far longer than anything here takes; a test that reaches it has found a hang.
 const SOON: Duration = Duration::from_secs(30);
 
-pub async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     timeout(SOON, future).await.unwrap_or_else(|_| panic!("did not happen: {what}"))
 }
 
 /// Waits until it is so.
-pub async fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
     soon(what, async {
         while !so() {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -29,25 +29,25 @@ pub async fn until(what: &str, mut so: impl FnMut() -> bool) {
     .await;
 }
 
-pub async fn connect(address: SocketAddr) -> TcpStream {
+pub(crate) async fn connect(address: SocketAddr) -> TcpStream {
     soon("a connection", TcpStream::connect(address)).await.expect("the listener accepts")
 }
 
 /// A client whose kernel takes in as little as it can.
-pub async fn connect_narrow(address: SocketAddr) -> TcpStream {
+pub(crate) async fn connect_narrow(address: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(4096).expect("a small buffer");
     soon("a connection", socket.connect(address)).await.expect("the listener accepts")
 }
 
 /// Sends these bytes and reads until the server closes.
-pub async fn send_and_read(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), bytes: &[u8]) -> String {
+pub(crate) async fn send_and_read(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), bytes: &[u8]) -> String {
     // The server may close before it has read all, and then the rest, or the end, is an error.
     let _ = stream.write_all(bytes).await;
     read_to_close(stream).await
 }
 
-pub async fn read_to_close(stream: &mut (impl AsyncRead + Unpin)) -> String {
+pub(crate) async fn read_to_close(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut answer = Vec::new();
     soon("the server's close", async {
         let mut chunk = [0; 4096];
@@ -60,7 +60,7 @@ pub async fn read_to_close(stream: &mut (impl AsyncRead + Unpin)) -> String {
 }
 
 /// Reads one HTTP/1.1 answer with a content-length and leaves the connection open.
-pub async fn read_answer(stream: &mut (impl AsyncRead + Unpin)) -> String {
+pub(crate) async fn read_answer(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut answer = Vec::new();
     soon("an answer", async {
         let mut byte = [0; 1];
@@ -79,14 +79,14 @@ pub async fn read_answer(stream: &mut (impl AsyncRead + Unpin)) -> String {
 }
 
 /// A client that behaves must be served.
-pub async fn good_client(address: SocketAddr) {
+pub(crate) async fn good_client(address: SocketAddr) {
     let mut stream = connect(address).await;
     let answer = send_and_read(&mut stream, b"GET /ok HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "a good client got {answer:?}");
 }
 
 /// An HTTP/2 client. Its task ends with the connection.
-pub async fn http2<T>(io: T) -> SendRequest<Empty<Bytes>>
+pub(crate) async fn http2<T>(io: T) -> SendRequest<Empty<Bytes>>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -99,7 +99,7 @@ where
     client
 }
 
-pub async fn http2_get(
+pub(crate) async fn http2_get(
     client: &mut SendRequest<Empty<Bytes>>,
     path: &str,
 ) -> hyper::Result<hyper::Response<hyper::body::Incoming>> {
@@ -107,7 +107,7 @@ pub async fn http2_get(
     soon("an answer", client.send_request(request)).await
 }
 
-pub async fn http2_text(client: &mut SendRequest<Empty<Bytes>>, path: &str) -> String {
+pub(crate) async fn http2_text(client: &mut SendRequest<Empty<Bytes>>, path: &str) -> String {
     let answer = http2_get(client, path).await.expect("an answer");
     let body = soon("a body", answer.into_body().collect()).await.expect("a body").to_bytes();
     String::from_utf8_lossy(&body).into_owned()

@@ -18,9 +18,9 @@ use konverge_serve::{BindOptions, BodyError, Limits, Listener, RequestBody, Serv
 use tokio::sync::Semaphore;
 
 #[derive(Clone, Default)]
-pub struct Paths(pub Arc<State>);
+pub(crate) struct Paths(pub Arc<State>);
 
-pub struct State {
+pub(crate) struct State {
     /// Bytes that `/endless` has handed out.
     pub handed_out: AtomicUsize,
     /// Responses of `/endless` and `/silent` that exist.
@@ -45,7 +45,7 @@ impl Default for State {
 struct Live(Arc<State>);
 
 /// An answer that counts as live while any of its bytes is held.
-struct Whole(Vec<u8>, #[allow(dead_code)] Live);
+struct Whole(Vec<u8>, #[allow(dead_code, reason = "it is counted until it is dropped")] Live);
 
 impl AsRef<[u8]> for Whole {
     fn as_ref(&self) -> &[u8] {
@@ -167,11 +167,11 @@ fn text(status: StatusCode, text: &str) -> Response<AnyBody> {
 }
 
 /// A server on loopback, and what its service sees.
-pub fn serve(limits: Limits) -> (Server, Arc<State>) {
+pub(crate) fn serve(limits: Limits) -> (Server, Arc<State>) {
     serve_with(BindOptions { limits, ..BindOptions::default() })
 }
 
-pub fn serve_with(options: BindOptions) -> (Server, Arc<State>) {
+pub(crate) fn serve_with(options: BindOptions) -> (Server, Arc<State>) {
     let paths = Paths::default();
     let state = paths.0.clone();
     (Listener::bind(options).expect("loopback has free ports").serve(paths), state)

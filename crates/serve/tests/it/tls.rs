@@ -16,13 +16,13 @@ use crate::clients::{connect, http2, http2_text, send_and_read, soon};
 use crate::service::serve_with;
 
 /// Certificates and a client that trusts them.
-pub fn trusted() -> (Certificates, ClientConfig) {
+pub(crate) fn trusted() -> (Certificates, ClientConfig) {
     let certificates = Certificates::in_memory(&[], SystemTime::now()).expect("certificates");
     let config = trusting(&certificates);
     (certificates, config)
 }
 
-pub fn trusting(certificates: &Certificates) -> ClientConfig {
+pub(crate) fn trusting(certificates: &Certificates) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(certificates.ca_pem().as_bytes()).expect("PEM")).expect("a CA");
     ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -32,7 +32,7 @@ pub fn trusting(certificates: &Certificates) -> ClientConfig {
         .with_no_client_auth()
 }
 
-pub async fn handshake(config: &ClientConfig, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+pub(crate) async fn handshake(config: &ClientConfig, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from("localhost").expect("a name");
     soon("a handshake", TlsConnector::from(Arc::new(config.clone())).connect(name, stream)).await
 }

@@ -68,12 +68,12 @@ type Identity = (u64, u64);
 type Identity = ();
 
 impl FileIdentities {
-    pub fn of(paths: [&Path; 2]) -> io::Result<FileIdentities> {
+    pub(super) fn of(paths: [&Path; 2]) -> io::Result<FileIdentities> {
         Ok(FileIdentities(paths.into_iter().map(|path| Ok((path.into(), identity(path)?))).collect::<io::Result<_>>()?))
     }
 
     /// The first path that names another file now.
-    pub fn replaced(&self) -> Option<&Path> {
+    pub(super) fn replaced(&self) -> Option<&Path> {
         let gone = |(path, expected): &&(PathBuf, Identity)| identity(path).ok().as_ref() != Some(expected);
         self.0.iter().find(gone).map(|(path, _)| &**path)
     }
@@ -99,7 +99,7 @@ pub(super) struct Reserve(pub PathBuf);
 
 impl Reserve {
     /// Writes the file if it is missing. An error means that the disk has no space for it or refuses writes.
-    pub fn hold(&self) -> io::Result<()> {
+    pub(super) fn hold(&self) -> io::Result<()> {
         if fs::metadata(&self.0).is_ok_and(|found| found.len() == RESERVED as u64) {
             return Ok(());
         }
@@ -112,7 +112,7 @@ impl Reserve {
 
     /// Makes it if there is room for twice as much. The room that giving it up has made is no sign that there is more: taking
     /// that again would leave nothing for deletions.
-    pub fn hold_with_headroom(&self) -> io::Result<()> {
+    pub(super) fn hold_with_headroom(&self) -> io::Result<()> {
         self.release();
         let headroom = Reserve(self.0.with_extension("headroom"));
         let held = self.hold().and_then(|()| headroom.hold());
@@ -120,7 +120,7 @@ impl Reserve {
         held.inspect_err(|_| self.release())
     }
 
-    pub fn release(&self) {
+    pub(super) fn release(&self) {
         // Without it there is nothing to release; nobody else can do more.
         let _ = fs::remove_file(&self.0);
     }

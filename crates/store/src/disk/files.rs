@@ -24,7 +24,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    pub fn of(dir: &Path) -> Files {
+    pub(crate) fn of(dir: &Path) -> Files {
         Files {
             store: dir.join("store.redb"),
             high_water_mark: dir.join("store.mark"),

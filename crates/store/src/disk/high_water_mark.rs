@@ -22,7 +22,7 @@ pub(crate) struct HighWaterMark {
 
 impl HighWaterMark {
     /// Creates the file of a store that reached `durable`. The content is on disk before the file has its name.
-    pub fn create(path: &Path, durable: Revision) -> Result<HighWaterMark, OpenError> {
+    pub(crate) fn create(path: &Path, durable: Revision) -> Result<HighWaterMark, OpenError> {
         let fail = OpenError::io(path);
         let new = path.with_extension("mark.new");
         let mut file = files::private().truncate(true).create(true).open(&new).map_err(&fail)?;
@@ -34,7 +34,7 @@ impl HighWaterMark {
     }
 
     /// Opens an existing file and reads its revision; `None` if there is no file.
-    pub fn open(path: &Path) -> Result<Option<(HighWaterMark, Revision)>, OpenError> {
+    pub(crate) fn open(path: &Path) -> Result<Option<(HighWaterMark, Revision)>, OpenError> {
         let fail = OpenError::io(path);
         let mut file = match files::private().open(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -55,12 +55,12 @@ impl HighWaterMark {
     }
 
     /// Call when, and only when, everything up to `durable` is on disk.
-    pub fn advance(&mut self, durable: Revision) -> std::io::Result<()> {
+    pub(crate) fn advance(&mut self, durable: Revision) -> std::io::Result<()> {
         self.file.seek(SeekFrom::Start(0))?;
         self.file.write_all(line(FORMAT, durable).as_bytes())
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }

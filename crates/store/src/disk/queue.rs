@@ -39,7 +39,7 @@ struct State {
 }
 
 impl Queue {
-    pub fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::new(Queue {
             state: Mutex::default(),
             arrived: Condvar::new(),
@@ -48,7 +48,7 @@ impl Queue {
     }
 
     /// Puts a commit in, at once if there is room. `None`: the queue is closed.
-    pub fn push(self: &Arc<Self>, commit: Commit) -> impl Future<Output = Option<Answer>> + Send + use<> {
+    pub(super) fn push(self: &Arc<Self>, commit: Commit) -> impl Future<Output = Option<Answer>> + Send + use<> {
         let weight = u32::try_from(commit.size() >> 10).unwrap_or(PERMITS).saturating_add(LEAST).min(PERMITS);
         let (answer, answered) = oneshot::channel();
         // The common case needs no waiting, and the commit is on its way even if the future is never polled.
@@ -70,7 +70,7 @@ impl Queue {
 
     /// Moves everything that waits into `jobs`. Waits for a commit, a nudge or until patience ends; then `jobs` may
     /// stay empty. False: closed, and nothing waits any more.
-    pub fn take(&self, jobs: &mut Vec<Job>, wait_timeout: Option<Duration>) -> bool {
+    pub(super) fn take(&self, jobs: &mut Vec<Job>, wait_timeout: Option<Duration>) -> bool {
         let mut state = self.state.lock();
         if state.jobs.is_empty() && !state.closed && !state.nudged {
             match wait_timeout {
@@ -84,20 +84,20 @@ impl Queue {
     }
 
     /// Wakes the writer although no commit waits.
-    pub fn nudge(&self) {
+    pub(super) fn nudge(&self) {
         self.state.lock().nudged = true;
         self.arrived.notify_one();
     }
 
     /// Lets nothing more in. What waits already is still taken.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.state.lock().closed = true;
         self.room.close();
         self.arrived.notify_one();
     }
 
     /// Closes, and tells everyone who waits that nobody will answer: for a writer that ends before its time.
-    pub fn abandon(&self) {
+    pub(super) fn abandon(&self) {
         self.close();
         self.state.lock().jobs.clear();
     }

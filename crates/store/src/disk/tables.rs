@@ -55,7 +55,7 @@ pub(super) struct Meta {
 }
 
 impl Meta {
-    pub fn add(&mut self, checksum: u32, bytes: usize) {
+    pub(super) fn add(&mut self, checksum: u32, bytes: usize) {
         self.records += 1;
         self.sum = self.sum.wrapping_add(checksum.into());
         self.bytes += bytes as u64;
@@ -136,7 +136,7 @@ impl Tables {
     }
 
     /// Fills a new, empty file with these entries, without history. It is complete and synced when this returns.
-    pub fn create(path: &Path, page: &Page, begin: Revision) -> Result<(), redb::Error> {
+    pub(crate) fn create(path: &Path, page: &Page, begin: Revision) -> Result<(), redb::Error> {
         let file = File::options().read(true).write(true).open(path)?;
         let whole = file.try_clone()?;
         let backend = Unnamed(FileBackend::new(file)?);
@@ -158,7 +158,7 @@ impl Tables {
     }
 
     /// Makes commits durable and removes records, in one transaction with one fsync.
-    pub fn write<'a>(
+    pub(crate) fn write<'a>(
         &mut self,
         commits: impl Iterator<Item = &'a Decided>,
         retired: &[RecordId],
@@ -211,20 +211,20 @@ impl Tables {
     ///
     /// A record can take a page of almost twice its size, so half of such a file or more can be given back. A file that
     /// was shrunk is looked at again when it has doubled: it may have become as small as redb can make it.
-    pub fn mostly_free(&self, at_most: u64) -> io::Result<bool> {
+    pub(crate) fn mostly_free(&self, at_most: u64) -> io::Result<bool> {
         let length = std::fs::metadata(&self.path)?.len();
         let bytes = self.meta.bytes;
         Ok(length >= WORTH_SHRINKING.max(2 * self.shrunk_to) && bytes < length / 4 && bytes <= at_most)
     }
 
     /// How many bytes of records went since the file was last shrunk.
-    pub fn freed(&self) -> u64 {
+    pub(crate) fn freed(&self) -> u64 {
         self.most.saturating_sub(self.meta.bytes)
     }
 
     /// Gives free pages back to the file system: moves records to the front of the file, in transactions of its own, and
     /// cuts the file. What the file says stays the same, however far this comes.
-    pub fn shrink(&mut self) -> Result<(), redb::Error> {
+    pub(crate) fn shrink(&mut self) -> Result<(), redb::Error> {
         // Set before, too: an attempt that failed is not made again at once.
         self.most = self.meta.bytes;
         self.shrunk_to = std::fs::metadata(&self.path)?.len();
@@ -234,21 +234,21 @@ impl Tables {
     }
 
     /// Goes on at `newest`, as if everything before it had been compacted. For a store that nobody has open yet.
-    pub fn skip_to(&mut self, newest: Revision) -> Result<(), redb::Error> {
+    pub(crate) fn skip_to(&mut self, newest: Revision) -> Result<(), redb::Error> {
         self.transact(std::iter::empty::<(&str, Version)>(), &[], Meta { newest, compacted: newest, ..self.meta })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Where the store began, empty.
-    pub fn begin(&self) -> Revision {
+    pub(crate) fn begin(&self) -> Revision {
         self.meta.begin
     }
 
     /// The newest revision that is durable.
-    pub fn newest(&self) -> Revision {
+    pub(crate) fn newest(&self) -> Revision {
         self.meta.newest
     }
 

@@ -65,7 +65,7 @@ pub(super) struct Retired {
 }
 
 impl WriterShared {
-    pub fn new(compacted: Revision, leftover: Vec<RecordId>) -> Arc<WriterShared> {
+    pub(super) fn new(compacted: Revision, leftover: Vec<RecordId>) -> Arc<WriterShared> {
         Arc::new(WriterShared {
             queue: Queue::new(),
             retired: Mutex::new(Retired { compacted, records: leftover.into() }),
@@ -75,7 +75,7 @@ impl WriterShared {
         })
     }
 
-    pub fn retire(&self, records: Vec<RecordId>, compacted: Revision) {
+    pub(super) fn retire(&self, records: Vec<RecordId>, compacted: Revision) {
         let mut retired = self.retired.lock();
         retired.compacted = compacted;
         retired.records.extend(records);
@@ -122,7 +122,7 @@ struct InDoubt {
 }
 
 impl Repair {
-    pub fn new(opener: Opener, file_identities: FileIdentities, reserve: Reserve) -> Repair {
+    pub(super) fn new(opener: Opener, file_identities: FileIdentities, reserve: Reserve) -> Repair {
         let sync_failed = Arc::new(AtomicBool::new(false));
         Repair { opener, file_identities, reserve, sync_failed, full: false, in_doubt: None, retry: None }
     }
@@ -150,12 +150,12 @@ impl Failure {
 
 impl Writer {
     /// Reopens the verified file through the opener that tracks failures.
-    pub fn begin(&mut self) -> io::Result<()> {
+    pub(super) fn begin(&mut self) -> io::Result<()> {
         let Repair { opener, sync_failed, .. } = &self.repair;
         self.tables.reopen(opener, sync_failed).map(drop).map_err(io::Error::other)
     }
 
-    pub fn run(mut self) {
+    pub(super) fn run(mut self) {
         let _abandon = AbandonOnDrop(self.shared.queue.clone());
         self.shrink_if_worth(u64::MAX, Instant::now());
         let mut jobs = Vec::new();

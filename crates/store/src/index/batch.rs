@@ -25,11 +25,11 @@ pub(crate) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub fn new(index: &'a Index) -> Self {
+    pub(crate) fn new(index: &'a Index) -> Self {
         Batch { index, newest: index.newest(), written: HashMap::new() }
     }
 
-    pub fn decide(&mut self, commit: Commit) -> Result<Decided, CommitError> {
+    pub(crate) fn decide(&mut self, commit: Commit) -> Result<Decided, CommitError> {
         let mut keys = HashSet::with_capacity(commit.writes.len());
         if let Some(twice) = commit.writes.iter().find(|write| !keys.insert(write.key())) {
             return Err(CommitError::WrittenTwice(twice.key().clone()));

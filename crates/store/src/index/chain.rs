@@ -19,17 +19,17 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    pub fn id(&self) -> RecordId {
+    pub(crate) fn id(&self) -> RecordId {
         (self.revision, self.place)
     }
 
     /// This version as readers see it; a deletion is nothing.
-    pub fn entry(&self, key: &Arc<str>) -> Option<Entry> {
+    pub(crate) fn entry(&self, key: &Arc<str>) -> Option<Entry> {
         let value = self.value.clone()?;
         Some(Entry { key: key.clone(), value, revision: self.revision, created: self.created })
     }
 
-    pub fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.value.as_ref().map_or(0, Bytes::len)
     }
 }
@@ -42,7 +42,7 @@ pub(super) enum Chain {
 }
 
 impl Chain {
-    pub fn newest(&self) -> &Arc<Version> {
+    pub(super) fn newest(&self) -> &Arc<Version> {
         match self {
             Chain::One(version) => version,
             Chain::Many(versions) => versions.back().expect("a chain is never empty"),
@@ -50,7 +50,7 @@ impl Chain {
     }
 
     /// What was newest at a revision; `None`: the key was not yet written.
-    pub fn at(&self, at: Revision) -> Option<&Arc<Version>> {
+    pub(super) fn at(&self, at: Revision) -> Option<&Arc<Version>> {
         match self {
             Chain::One(version) => (version.revision <= at).then_some(version),
             Chain::Many(versions) => {
@@ -60,7 +60,7 @@ impl Chain {
         }
     }
 
-    pub fn push(&mut self, version: Arc<Version>) {
+    pub(super) fn push(&mut self, version: Arc<Version>) {
         match self {
             Chain::One(first) => *self = Chain::Many(Box::new(VecDeque::from([first.clone(), version]))),
             Chain::Many(versions) => versions.push_back(version),
@@ -70,7 +70,7 @@ impl Chain {
     /// Drops every version that no read at `through` or later can see, and names them in `dropped`, oldest first.
     /// True if nothing is left: the key was deleted. Costs as much as is dropped: a key that changes all the time has a
     /// history's worth of versions, and each commit drops one.
-    pub fn forget(&mut self, through: Revision, dropped: &mut Vec<RecordId>) -> bool {
+    pub(super) fn forget(&mut self, through: Revision, dropped: &mut Vec<RecordId>) -> bool {
         let versions = match self {
             Chain::One(version) => {
                 let gone = version.revision <= through && version.value.is_none();

@@ -41,7 +41,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub fn revision(&self) -> Revision {
+    pub(crate) fn revision(&self) -> Revision {
         self.after.revision
     }
 
@@ -73,7 +73,7 @@ pub(super) struct History {
 }
 
 impl History {
-    pub fn push(&mut self, row: Row, now: Instant) {
+    pub(super) fn push(&mut self, row: Row, now: Instant) {
         let revision = row.revision();
         match self.marks.back_mut() {
             Some((since, through)) if now.saturating_duration_since(*since) < MARK_EVERY => *through = revision,
@@ -83,7 +83,7 @@ impl History {
         self.rows.push_back(row);
     }
 
-    pub fn pop_through(&mut self, through: Revision) -> Vec<Row> {
+    pub(super) fn pop_through(&mut self, through: Revision) -> Vec<Row> {
         let gone = self.rows.partition_point(|row| row.revision() <= through);
         let rows: Vec<Row> = self.rows.drain(..gone).collect();
         self.superseded -= rows.iter().map(Row::superseded).sum::<usize>();
@@ -94,17 +94,17 @@ impl History {
     }
 
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
 
     /// The revision through which `budget` rows go, if that is before `through`. A commit is never split.
-    pub fn within(&self, through: Revision, budget: usize) -> Revision {
+    pub(super) fn within(&self, through: Revision, budget: usize) -> Revision {
         self.rows.get(budget.saturating_sub(1)).map_or(through, |row| row.revision().min(through))
     }
 
     /// The revision through which history exceeds the retention; zero: it does not.
-    pub fn surplus(&self, retention: &Retention, now: Instant) -> Revision {
+    pub(super) fn surplus(&self, retention: &Retention, now: Instant) -> Revision {
         let too_many = match self.rows.len().saturating_sub(retention.changes) {
             0 => Revision::ZERO,
             excess => self.rows[excess - 1].revision(),
@@ -124,7 +124,7 @@ impl History {
         too_many.max(too_heavy).max(too_old)
     }
 
-    pub fn changes(
+    pub(super) fn changes(
         &self,
         prefix: &str,
         after: Revision,

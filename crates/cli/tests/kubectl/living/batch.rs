@@ -4,7 +4,7 @@ use crate::cluster::Cluster;
 use crate::expect;
 
 /// A Job of three pods, two at a time.
-pub const GOOD: &str = r#"---
+pub(super) const GOOD: &str = r#"---
 apiVersion: batch/v1
 kind: Job
 metadata: {name: good}
@@ -29,7 +29,7 @@ spec:
 "#;
 
 /// A CronJob whose time does not come.
-pub const TICK: &str = r#"---
+pub(super) const TICK: &str = r#"---
 apiVersion: batch/v1
 kind: CronJob
 metadata: {name: tick}

@@ -3,7 +3,7 @@
 use crate::cluster::Cluster;
 
 /// A StatefulSet whose pods have a disk each.
-pub const DB: &str = r#"---
+pub(super) const DB: &str = r#"---
 apiVersion: apps/v1
 kind: StatefulSet
 metadata: {name: db}

@@ -7,18 +7,18 @@ use konverge::serde_json::Value;
 use konverge_apiserver::{ApiServer, Options};
 
 /// A client of an empty cluster.
-pub async fn client() -> Client {
+pub(crate) async fn client() -> Client {
     Client::new(ApiServer::open(Options::default()).await.unwrap(), "default")
 }
 
 /// Applies `object` as an operator does, with unknown fields refused.
-pub async fn apply<K: Kind>(client: &Client, object: &K) -> Result<K, String> {
+pub(crate) async fn apply<K: Kind>(client: &Client, object: &K) -> Result<K, String> {
     let applied = apply_value::<K>(client, konverge::serde_json::to_value(object).unwrap()).await?;
     konverge::serde_json::from_value(applied).map_err(|error| error.to_string())
 }
 
 /// The same for JSON that should be an object of the kind `K`.
-pub async fn apply_value<K: Kind>(client: &Client, object: Value) -> Result<Value, String> {
+pub(crate) async fn apply_value<K: Kind>(client: &Client, object: Value) -> Result<Value, String> {
     let resource = K::resource();
     let api: Api<DynamicObject> = match K::scope() {
         konverge::Scope::Namespaced => Api::namespaced_with(client.clone(), "default", &resource),

@@ -43,7 +43,7 @@ use crate::cluster::{apply, apply_value, client};
 #[kube(annotation("example.com/team", "shops"), label("team", "shops"), deprecated = "shops close")]
 #[kube(attr = "allow(clippy::derive_partial_eq_without_eq)")]
 #[serde(rename_all = "camelCase")]
-pub struct ShopSpec {
+pub(crate) struct ShopSpec {
     /// Where it is.
     #[schemars(length(min = 2))]
     #[x_kube(validation = ("self == oldSelf", "shops do not move"))]
@@ -53,7 +53,7 @@ pub struct ShopSpec {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ShopStatus {
+pub(crate) struct ShopStatus {
     tills: i32,
     selector: Option<String>,
     #[serde(default)]

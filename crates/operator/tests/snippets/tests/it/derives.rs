@@ -98,26 +98,26 @@ mod private {
     use konverge::prelude::*;
 
     #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-    pub struct Private {
+    pub(super) struct Private {
         hidden: i32,
     }
 
     #[derive(Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-    pub struct Wrapper(Vec<i32>);
+    pub(super) struct Wrapper(Vec<i32>);
 
     #[derive(Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-    pub struct Pair(i32, String);
+    pub(super) struct Pair(i32, String);
 
     #[derive(Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-    pub struct Unit;
+    pub(super) struct Unit;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
     #[serde(transparent)]
-    pub struct Transparent {
+    pub(super) struct Transparent {
         inner: String,
     }
 
-    pub fn all() -> (Private, Wrapper, Pair, Unit, Transparent) {
+    pub(super) fn all() -> (Private, Wrapper, Pair, Unit, Transparent) {
         let transparent = Transparent { inner: "t".to_owned() };
         (Private { hidden: 1 }, Wrapper(vec![1, 2]), Pair(1, "b".to_owned()), Unit, transparent)
     }
@@ -255,11 +255,11 @@ struct With {
 mod as_text {
     use konverge::serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub fn serialize<S: Serializer>(number: &u32, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(number: &u32, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&number.to_string())
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
@@ -280,22 +280,22 @@ mod own_derives {
 
     #[konverge::types]
     #[derive(Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-    pub struct One<T> {
+    pub(super) struct One<T> {
         pub value: T,
     }
 
     #[konverge::types]
-    pub mod several {
+    pub(super) mod several {
         use konverge::prelude::*;
 
         /// With our derives it changes nothing.
         #[derive(Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-        pub struct Two {
+        pub(crate) struct Two {
             pub value: i32,
         }
 
         #[derive(Debug, PartialEq, konverge::serde::Serialize, konverge::serde::Deserialize)]
-        pub enum Three {
+        pub(crate) enum Three {
             A,
         }
     }

@@ -1,5 +1,7 @@
 //! Everything here compiles with `konverge` and `tokio` alone, and is accepted by an API server.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics where it is")]
+
 mod cluster;
 
 mod builders;
