@@ -30,7 +30,7 @@ pub(crate) async fn assign<'s>(
         (Some(Assigns::Job), Subresource::Main) => job::assign(old, new),
         (Some(Assigns::Service), Subresource::Main) => {
             if let Some(old) = old {
-                service::keep(old, new);
+                service::carry_over(old, new);
                 if old["spec"] == new["spec"] {
                     return Ok(None);
                 }

@@ -12,8 +12,8 @@ use konverge_core::Status;
 
 use crate::context::RequestContext;
 use crate::request::{self, Endpoint, ObjectPath, Query};
-use crate::resource::Verb;
 use crate::user::UserInfo;
+use crate::verb::Verb;
 
 /// Decides whether requests are allowed.
 ///

@@ -319,7 +319,8 @@ mod tests {
 
     use super::*;
     use crate::builtin::builtin;
-    use crate::resource::{Resource, Verb};
+    use crate::resource::Resource;
+    use crate::verb::Verb;
 
     /// Everything in which a row differs from a plain kind, in words.
     fn differs(row: &Behaviour) -> Vec<String> {

@@ -8,8 +8,9 @@ use konverge_schema::{Arena, blank, kubernetes};
 use konverge_store::Revision;
 
 use crate::behaviour::{StorageRule, behaviour};
-use crate::resource::{Resource, ResourceSchema, ResourceStorage, ScalePaths, SubresourceInfo, Verb, Verbs};
+use crate::resource::{Resource, ResourceSchema, ResourceStorage, ScalePaths, SubresourceInfo};
 use crate::subresource::Subresource;
+use crate::verb::{Verb, Verbs};
 
 /// Every built-in resource of Kubernetes in its stable version, the core group first.
 pub fn builtin() -> Vec<Arc<Resource>> {

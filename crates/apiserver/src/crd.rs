@@ -32,7 +32,7 @@ use crate::server::Server;
 use follow::Follower;
 use lifecycle::Progress;
 
-pub(crate) use follow::{catch_up, learn};
+pub(crate) use follow::{catch_up, load};
 pub(crate) use guard::{is_outdated, must_accept, must_be_current, terminating};
 pub(crate) use lifecycle::{run, settle};
 pub(crate) use status::{prepare, terminate};

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::digest::Digest;
 use crate::negotiate::DiscoveryVersion;
 use crate::partial;
-use crate::resource::{Resource, SubresourceInfo, Verbs};
+use crate::resource::{Resource, SubresourceInfo};
+use crate::verb::Verbs;
 
 /// A document and the short name of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -82,7 +82,7 @@ impl Documents {
         if let Some(document) = cache.documents.get(&name) {
             return document.clone();
         }
-        cache.keep(name, make())
+        cache.insert(name, make())
     }
 }
 
@@ -93,7 +93,7 @@ impl Cache {
         }
     }
 
-    fn keep(&mut self, name: Name, Document { body: plain, hash }: Document) -> Arc<CachedDocument> {
+    fn insert(&mut self, name: Name, Document { body: plain, hash }: Document) -> Arc<CachedDocument> {
         let gzip = (plain.len() >= GZIP_FROM).then(|| compress(&plain));
         let document = Arc::new(CachedDocument { plain, gzip, hash });
         let bytes = document.plain.len() + document.gzip.as_ref().map_or(0, Bytes::len);
@@ -208,7 +208,7 @@ fn openapi(
         let Some(piece) = pieces.next() else {
             let mut cache = documents.cache.lock();
             cache.at(snapshot.generation);
-            let document = cache.keep(name, Document { body: begun.into(), hash });
+            let document = cache.insert(name, Document { body: begun.into(), hash });
             drop(cache);
             return send(parts, &document, JSON);
         };

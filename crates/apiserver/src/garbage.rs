@@ -27,7 +27,7 @@ use crate::user::SystemUser;
 use crate::write::WriteOutcome;
 
 use graph::Graph;
-use step::look;
+use step::process;
 
 /// How many changes are processed together.
 const BATCH: usize = 256;
@@ -38,9 +38,9 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 
 /// Follows the server's changes until it closes or is gone.
 pub(crate) async fn run(server: Weak<Server>, mut closing: tokio::sync::watch::Receiver<bool>) {
-    let Some((mut graph, mut watch)) = server.upgrade().map(|server| Graph::learn(&server)) else { return };
+    let Some((mut graph, mut watch)) = server.upgrade().map(|server| Graph::load(&server)) else { return };
     // What happened before this task started.
-    let Some(mut pending) = server.upgrade().map(|server| Graph::everything(&server)) else { return };
+    let Some(mut pending) = server.upgrade().map(|server| Graph::all_pending(&server)) else { return };
     let mut retries = Retries::default();
     loop {
         {
@@ -54,8 +54,8 @@ pub(crate) async fn run(server: Weak<Server>, mut closing: tokio::sync::watch::R
                 pending = match batch {
                     Ok(batch) => graph.follow(&server, &batch),
                     Err(ReadError::Compacted { .. } | ReadError::Future { .. }) => {
-                        (graph, watch) = Graph::learn(&server);
-                        Graph::everything(&server)
+                        (graph, watch) = Graph::load(&server);
+                        Graph::all_pending(&server)
                     }
                 };
             }
@@ -118,12 +118,12 @@ async fn work(graph: &Graph, server: &Arc<Server>, pending: &Pending) -> Pending
     let mut failed = Pending::default();
     let context = &server.task_context(SystemUser::GarbageCollector);
     let namespaces = &server.task_context(SystemUser::NamespaceController);
-    let mut looks: Vec<TaskStep<'_, _>> = Vec::with_capacity(pending.objects.len());
+    let mut steps: Vec<TaskStep<'_, _>> = Vec::with_capacity(pending.objects.len());
     for key in &pending.objects {
-        looks.push(Box::pin(async move { (key, look(graph, server, context, namespaces, key).await) }));
+        steps.push(Box::pin(async move { (key, process(graph, server, context, namespaces, key).await) }));
     }
-    for (key, looked) in run_concurrently(looks).await {
-        if is_failure(looked) {
+    for (key, processed) in run_concurrently(steps).await {
+        if is_failure(processed) {
             failed.objects.insert(key.clone());
         }
     }

@@ -22,11 +22,12 @@ use crate::patch::Patch;
 use crate::read::{self, ListOptions};
 use crate::render::Representation;
 use crate::request::{self, ObjectPath, Query};
-use crate::resource::{Resource, Verb};
+use crate::resource::Resource;
 use crate::response::{encode, no_such_resource, typed, warn};
 use crate::server::Server;
 use crate::subresource::Subresource;
 use crate::table::{IncludeObject, TablePrinter};
+use crate::verb::Verb;
 use crate::watch::{self, WatchOptions};
 use crate::write::{WriteOutcome, WriteRequest};
 use crate::{crd, meta, pod, scale, websocket};
@@ -70,7 +71,9 @@ impl Handler {
         }
         let answer = match (verb, subresource) {
             (Verb::Get, Subresource::Log) => self.log().await,
-            (Verb::Create, Subresource::Binding | Subresource::Eviction) => self.act(subresource, budget).await,
+            (Verb::Create, Subresource::Binding | Subresource::Eviction) => {
+                self.create_subresource(subresource, budget).await
+            }
             (Verb::Get, _) => self.get(subresource).await,
             (Verb::List, _) => self.list().await,
             (Verb::Watch, _) => self.watch(),
@@ -173,11 +176,11 @@ impl Handler {
         self.request.query.check_write("CreateOptions", false)?;
         let mut warnings = Vec::new();
         let done = self.write_request(Subresource::Main, budget).create(self.decode(budget)?, &mut warnings).await?;
-        self.done(201, &accepted, Subresource::Main, done, &warnings).await
+        self.respond_with(201, &accepted, Subresource::Main, done, &warnings).await
     }
 
     /// Handles a create that acts on a pod instead of storing an object: a binding or an eviction.
-    async fn act(&self, subresource: Subresource, budget: &Budget) -> Result<Response<Body>, Status> {
+    async fn create_subresource(&self, subresource: Subresource, budget: &Budget) -> Result<Response<Body>, Status> {
         let accepted = self.accepted(ResponseKind::Object)?;
         self.request.query.check_write("CreateOptions", false)?;
         let (write, sent) = (self.write_request(subresource, budget), self.decode(budget)?);
@@ -205,11 +208,11 @@ impl Handler {
         let done = match (&self.resource.scale, subresource) {
             (Some(paths), Subresource::Scale) => {
                 let set = |object: &Value| scale::set(object, &sent.value, &self.resource, paths);
-                write.alter(self.name(), &mut warnings, set).await?
+                write.modify(self.name(), &mut warnings, set).await?
             }
             _ => write.replace(self.name(), sent, &mut warnings).await?,
         };
-        self.settled(before, &accepted, subresource, done, &warnings).await
+        self.respond_to_update(before, &accepted, subresource, done, &warnings).await
     }
 
     async fn patch(&self, subresource: Subresource, budget: &Budget) -> Result<Response<Body>, Status> {
@@ -235,7 +238,7 @@ impl Handler {
                 let sent = decode::yaml(&self.request.body, budget)?;
                 let force = self.request.query.flag("force");
                 let done = write.apply(self.name(), force, sent, &mut warnings).await?;
-                return self.settled(before, &accepted, subresource, done, &warnings).await;
+                return self.respond_to_update(before, &accepted, subresource, done, &warnings).await;
             }
         };
         let done = match (&self.resource.scale, subresource) {
@@ -244,14 +247,14 @@ impl Handler {
                     let patched = patch.apply(&self.resource, &scale::of(object, paths), budget)?;
                     scale::set(object, &patched, &self.resource, paths)
                 };
-                write.alter(self.name(), &mut warnings, set).await?
+                write.modify(self.name(), &mut warnings, set).await?
             }
             _ => {
                 let patched = |object: &Value| patch.apply(&self.resource, object, budget);
                 write.patch(self.name(), &mut warnings, patched).await?
             }
         };
-        self.settled(before, &accepted, subresource, done, &warnings).await
+        self.respond_to_update(before, &accepted, subresource, done, &warnings).await
     }
 
     async fn delete(&self) -> Result<Response<Body>, Status> {
@@ -276,7 +279,7 @@ impl Handler {
                 let bytes = serde_json::to_vec(&status).expect("writing to memory does not fail");
                 Ok(self.respond(200, &accepted, bytes, &[]).await)
             }
-            done => self.done(200, &accepted, Subresource::Main, done, &[]).await,
+            done => self.respond_with(200, &accepted, Subresource::Main, done, &[]).await,
         }
     }
 
@@ -304,7 +307,7 @@ impl Handler {
     }
 
     /// The answer to an update: 201 if it created the object.
-    async fn settled(
+    async fn respond_to_update(
         &self,
         before: konverge_store::Revision,
         accepted: &MediaTypeOptions,
@@ -318,10 +321,10 @@ impl Handler {
             WriteOutcome::DryRun(object) if meta::text(object, "resourceVersion").is_empty() => 201,
             _ => 200,
         };
-        self.done(code, accepted, subresource, done, warnings).await
+        self.respond_with(code, accepted, subresource, done, warnings).await
     }
 
-    async fn done(
+    async fn respond_with(
         &self,
         code: u16,
         accepted: &MediaTypeOptions,

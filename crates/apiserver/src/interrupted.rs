@@ -36,7 +36,7 @@ const LONG: usize = 200;
 /// A store whose commits happen when the test says so, as those of a disk happen when its fsync is done.
 #[derive(Clone)]
 struct Slow {
-    kept: Arc<Memory>,
+    memory: Arc<Memory>,
     queued: Arc<Mutex<VecDeque<Queued>>>,
     /// Whether commits wait to be released.
     holds: Arc<AtomicBool>,
@@ -46,42 +46,42 @@ type Queued = (Commit, oneshot::Sender<Result<Revision, CommitError>>);
 
 impl Slow {
     fn new() -> Self {
-        Self { kept: Arc::default(), queued: Arc::default(), holds: Arc::default() }
+        Self { memory: Arc::default(), queued: Arc::default(), holds: Arc::default() }
     }
 
     /// Lets the oldest queued commit happen.
     fn release(&self) -> bool {
         let Some((commit, answer)) = self.queued.lock().pop_front() else { return false };
         // The request that waited may be dropped.
-        let _ = answer.send(self.kept.commit(commit).now_or_never().expect("memory commits at once"));
+        let _ = answer.send(self.memory.commit(commit).now_or_never().expect("memory commits at once"));
         true
     }
 }
 
 impl Store for Slow {
     fn revision(&self) -> Revision {
-        self.kept.revision()
+        self.memory.revision()
     }
 
     fn oldest(&self) -> Revision {
-        self.kept.oldest()
+        self.memory.oldest()
     }
 
     fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Entry>, ReadError> {
-        self.kept.get(key, at)
+        self.memory.get(key, at)
     }
 
     fn range(&self, range: Range<'_>) -> Result<Page, ReadError> {
-        self.kept.range(range)
+        self.memory.range(range)
     }
 
     fn count(&self, range: Range<'_>) -> Result<usize, ReadError> {
-        self.kept.count(range)
+        self.memory.count(range)
     }
 
     fn commit(&self, commit: Commit) -> BoxFuture<'static, Result<Revision, CommitError>> {
         if !self.holds.load(Ordering::Relaxed) {
-            return self.kept.commit(commit);
+            return self.memory.commit(commit);
         }
         let (answer, answered) = oneshot::channel();
         self.queued.lock().push_back((commit, answer));
@@ -89,23 +89,23 @@ impl Store for Slow {
     }
 
     fn watch(&self, prefix: &str, after: Revision) -> Result<Watch, ReadError> {
-        self.kept.watch(prefix, after)
+        self.memory.watch(prefix, after)
     }
 
     fn compact(&self, before: Revision) {
-        self.kept.compact(before);
+        self.memory.compact(before);
     }
 
     fn maintain(&self, now: Instant) {
-        self.kept.maintain(now);
+        self.memory.maintain(now);
     }
 
     fn health(&self) -> watch::Receiver<Health> {
-        self.kept.health()
+        self.memory.health()
     }
 
     fn backup(&self, to: &Path) -> Result<Revision, BackupError> {
-        self.kept.backup(to)
+        self.memory.backup(to)
     }
 }
 
@@ -263,27 +263,27 @@ macro_rules! dropped_anywhere {
 }
 
 /// Whether the definition is there is also whether its kind is served.
-async fn served_as_kept(scene: &Scene, steps: usize, answered: bool) {
+async fn served_as_stored(scene: &Scene, steps: usize, answered: bool) {
     scene.rest().await;
-    let (kept, _) = scene.ask("GET", &format!("{CRDS}/widgets.example.com"), Value::Null).await;
+    let (stored, _) = scene.ask("GET", &format!("{CRDS}/widgets.example.com"), Value::Null).await;
     let (served, _) = scene.ask("GET", WIDGETS, Value::Null).await;
-    assert_eq!(kept, served, "dropped after {steps} steps");
-    assert!(!answered || kept == 200);
+    assert_eq!(stored, served, "dropped after {steps} steps");
+    assert!(!answered || stored == 200);
 }
 
 dropped_anywhere!(
-    a_definition_that_is_kept_is_served,
+    a_definition_that_is_stored_is_served,
     Vec::new,
     ("POST", CRDS.to_owned(), definition("widgets", "Widget", "red")),
-    served_as_kept
+    served_as_stored
 );
 
 /// New objects have what the definition in the store says.
-async fn shown_as_kept(scene: &Scene, steps: usize, answered: bool) {
+async fn shown_as_stored(scene: &Scene, steps: usize, answered: bool) {
     scene.rest().await;
-    let kept = scene.expect("GET", &format!("{CRDS}/widgets.example.com"), Value::Null, 200).await;
+    let stored = scene.expect("GET", &format!("{CRDS}/widgets.example.com"), Value::Null, 200).await;
     let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/color/default";
-    let color = kept.pointer(schema).unwrap();
+    let color = stored.pointer(schema).unwrap();
     assert!(!answered || color == "blue");
     let made = scene.expect("POST", &format!("{WIDGETS}?dryRun=All"), widget("w"), 201).await;
     assert_eq!(&made["spec"]["color"], color, "dropped after {steps} steps");
@@ -297,14 +297,14 @@ dropped_anywhere!(
         format!("{CRDS}/widgets.example.com"),
         json!({"spec": {"versions": definition("widgets", "Widget", "blue")["spec"]["versions"]}})
     ),
-    shown_as_kept
+    shown_as_stored
 );
 
 /// A deletion that has begun is completed, and a definition that waited for the names has them.
 async fn gone_or_untouched(scene: &Scene, steps: usize, answered: bool) {
     scene.rest().await;
-    let (kept, object) = scene.ask("GET", &format!("{CRDS}/widgets.example.com"), Value::Null).await;
-    if kept == 200 {
+    let (stored, object) = scene.ask("GET", &format!("{CRDS}/widgets.example.com"), Value::Null).await;
+    if stored == 200 {
         assert!(!answered, "the deletion was answered");
         assert_eq!(object["metadata"].get("deletionTimestamp"), None, "dropped after {steps} steps: {object}");
         return;
@@ -349,12 +349,12 @@ async fn the_last_object_takes_its_definition_along() {
         let answered = scene.drop_after(steps, "PATCH", &format!("{WIDGETS}/held"), free).await;
         scene.rest().await;
         let expect = if scene.ask("GET", WIDGETS, Value::Null).await.0 == 200 { 200 } else { 404 };
-        let (kept, definition) = scene.ask("GET", &path, Value::Null).await;
-        assert_eq!(kept, expect, "dropped after {steps} steps: {definition}");
+        let (stored, definition) = scene.ask("GET", &path, Value::Null).await;
+        assert_eq!(stored, expect, "dropped after {steps} steps: {definition}");
         let objects = scene.store.range(Range { prefix: "/registry/example.com/widgets/", ..Range::default() });
-        assert_eq!(objects.unwrap().entries.len(), usize::from(kept == 200), "dropped after {steps} steps");
+        assert_eq!(objects.unwrap().entries.len(), usize::from(stored == 200), "dropped after {steps} steps");
         if answered {
-            assert_eq!(kept, 404);
+            assert_eq!(stored, 404);
             return;
         }
     }

@@ -31,6 +31,7 @@ mod builtin;
 mod lifetime;
 mod registry;
 mod resource;
+mod verb;
 
 mod assign;
 mod commit;

@@ -114,8 +114,8 @@ fn is_going(namespace: &Entry) -> bool {
     struct Metadata {
         deletion_timestamp: Option<IgnoredAny>,
     }
-    let kept: Namespace = serde_json::from_slice(&namespace.value).expect("the store holds only what encode wrote");
-    kept.metadata.deletion_timestamp.is_some()
+    let stored: Namespace = serde_json::from_slice(&namespace.value).expect("the store holds only what encode wrote");
+    stored.metadata.deletion_timestamp.is_some()
 }
 
 #[cfg(test)]

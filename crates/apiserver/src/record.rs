@@ -22,8 +22,8 @@ pub(crate) fn encode(object: &Value) -> Bytes {
     }
     out.extend_from_slice(METADATA);
     let metadata = fields.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
-    let kept = metadata.iter().filter(|(name, _)| *name != "resourceVersion");
-    for (at, (name, value)) in kept.enumerate() {
+    let stored = metadata.iter().filter(|(name, _)| *name != "resourceVersion");
+    for (at, (name, value)) in stored.enumerate() {
         if at > 0 {
             out.push(b',');
         }
@@ -48,21 +48,21 @@ pub(crate) fn decode(entry: &Entry) -> Value {
 }
 
 /// Appends the object's JSON, with `revision` as its resourceVersion.
-pub(crate) fn splice(kept: &[u8], revision: Revision, out: &mut Vec<u8>) {
-    let at = hole(kept);
-    out.extend_from_slice(&kept[..at]);
+pub(crate) fn splice(stored: &[u8], revision: Revision, out: &mut Vec<u8>) {
+    let at = insertion_point(stored);
+    out.extend_from_slice(&stored[..at]);
     out.extend_from_slice(b"\"resourceVersion\":\"");
     let mut digits = [0; 20];
     out.extend_from_slice(decimal(revision.0, &mut digits));
     out.push(b'"');
-    if kept.get(at) != Some(&b'}') {
+    if stored.get(at) != Some(&b'}') {
         out.push(b',');
     }
-    out.extend_from_slice(&kept[at..]);
+    out.extend_from_slice(&stored[at..]);
 }
 
-fn hole(kept: &[u8]) -> usize {
-    let at = kept.windows(METADATA.len()).position(|window| window == METADATA);
+fn insertion_point(stored: &[u8]) -> usize {
+    let at = stored.windows(METADATA.len()).position(|window| window == METADATA);
     at.expect("encode writes metadata into every record") + METADATA.len()
 }
 

@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 
 use konverge_core::{FieldError, FieldPath, FieldSelector, LabelSelector, Status};
 
-use crate::resource::Verb;
+use crate::verb::Verb;
 
 /// Where a path leads.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use crate::behaviour::Behaviour;
 use crate::conversion::Converter;
 use crate::digest::Digest;
 use crate::lifetime::Lifetime;
+use crate::verb::Verbs;
 
 /// A resource in one version, as discovery lists it and requests name it.
 #[derive(Clone, Debug)]
@@ -132,80 +133,6 @@ pub struct Column {
     pub priority: i32,
     /// Where the value is: the JSONPath subset of CRDs.
     pub json_path: Box<str>,
-}
-
-/// What a request does with a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// POST
-    Create,
-    /// DELETE of one
-    Delete,
-    /// DELETE of many
-    DeleteCollection,
-    /// GET of one
-    Get,
-    /// GET of many
-    List,
-    /// PATCH
-    Patch,
-    /// PUT
-    Update,
-    /// GET of many that goes on
-    Watch,
-}
-
-impl Verb {
-    /// Every verb, in the order discovery lists them.
-    pub const ALL: [Verb; 8] = [
-        Verb::Create,
-        Verb::Delete,
-        Verb::DeleteCollection,
-        Verb::Get,
-        Verb::List,
-        Verb::Patch,
-        Verb::Update,
-        Verb::Watch,
-    ];
-
-    /// As discovery and RBAC write it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Verb::Create => "create",
-            Verb::Delete => "delete",
-            Verb::DeleteCollection => "deletecollection",
-            Verb::Get => "get",
-            Verb::List => "list",
-            Verb::Patch => "patch",
-            Verb::Update => "update",
-            Verb::Watch => "watch",
-        }
-    }
-}
-
-/// A set of verbs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verbs(u8);
-
-impl Verbs {
-    /// All eight, as CRDs have them.
-    pub const ALL: Verbs = Verbs(u8::MAX);
-
-    /// Whether `verb` is among them.
-    pub fn contains(self, verb: Verb) -> bool {
-        self.0 & (1 << verb as u8) != 0
-    }
-
-    /// Those of the set, in discovery's order.
-    pub fn iter(self) -> impl Iterator<Item = Verb> {
-        Verb::ALL.into_iter().filter(move |verb| self.contains(*verb))
-    }
-}
-
-impl FromIterator<Verb> for Verbs {
-    fn from_iter<I: IntoIterator<Item = Verb>>(verbs: I) -> Self {
-        Verbs(verbs.into_iter().fold(0, |set, verb| set | (1 << verb as u8)))
-    }
 }
 
 impl Resource {

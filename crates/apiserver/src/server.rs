@@ -196,7 +196,7 @@ impl ApiServer {
             closing: watch::Sender::new(false),
         });
         namespace::create_initial(&server).await?;
-        crd::learn(&server)?;
+        crd::load(&server)?;
         server.begin_tasks(options.collector);
         Ok(Self(server))
     }

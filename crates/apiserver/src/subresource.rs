@@ -101,18 +101,18 @@ impl Resource {
         match subresource {
             Subresource::Main if apart => copy_field(old, new, "status"),
             Subresource::Status => {
-                let mut kept = old.clone();
-                copy_field(new, &mut kept, "status");
-                kept["metadata"] = new["metadata"].take();
+                let mut isolated = old.clone();
+                copy_field(new, &mut isolated, "status");
+                isolated["metadata"] = new["metadata"].take();
                 for field in &self.behaviour.status_holds {
-                    copy_field(&old["metadata"], &mut kept["metadata"], field);
+                    copy_field(&old["metadata"], &mut isolated["metadata"], field);
                 }
-                *new = kept;
+                *new = isolated;
             }
             Subresource::Finalize => {
-                let mut kept = old.clone();
-                copy_field(&new["spec"], &mut kept["spec"], "finalizers");
-                *new = kept;
+                let mut isolated = old.clone();
+                copy_field(&new["spec"], &mut isolated["spec"], "finalizers");
+                *new = isolated;
             }
             Subresource::Main
             | Subresource::Scale

@@ -135,7 +135,7 @@ impl WriteRequest<'_> {
     }
 
     /// Changes an object to what `produce` makes of the current one.
-    pub async fn alter(
+    pub async fn modify(
         &self,
         name: &str,
         warnings: &mut Vec<String>,
@@ -145,7 +145,7 @@ impl WriteRequest<'_> {
     }
 
     /// The same, without recording a field manager.
-    pub async fn amend(
+    pub async fn modify_unmanaged(
         &self,
         name: &str,
         produce: impl Fn(&Value) -> Result<Value, Status>,
@@ -227,7 +227,7 @@ impl WriteRequest<'_> {
             conditions.extend(namespace::must_accept(self.server, resource, self.namespace, &fresh)?);
             conditions.extend(crd::must_accept(self.server, resource)?);
             let guard = crd::lock(self.server, resource).await;
-            self.prepare(None, &mut fresh)?;
+            self.prepare(None, &mut fresh);
             defaults::fill(resource, &mut fresh, self.budget).map_err(over_budget)?;
             self.track_managers(&ownership, None, &mut fresh);
             let guard = assign::assign(self, None, &mut fresh).await?.or(guard);
@@ -293,7 +293,7 @@ impl WriteRequest<'_> {
             meta::carry_over(&old, &mut new);
             meta::drop_empty(&mut new);
             let guard = crd::lock(self.server, resource).await;
-            self.prepare(Some(&old), &mut new)?;
+            self.prepare(Some(&old), &mut new);
             defaults::fill(resource, &mut new, self.budget).map_err(over_budget)?;
             self.track_managers(&ownership, Some(&old), &mut new);
             let guard = assign::assign(self, Some(&old), &mut new).await?.or(guard);
@@ -336,10 +336,10 @@ impl WriteRequest<'_> {
     }
 
     /// Fills in what some kinds need before defaulting.
-    fn prepare(&self, old: Option<&Value>, new: &mut Value) -> Result<(), Status> {
+    fn prepare(&self, old: Option<&Value>, new: &mut Value) {
         write_only::merge(self.resource.behaviour, new);
         namespace::prepare(self.resource, new);
-        crd::prepare(self.server, self.resource, self.subresource, old, new)
+        crd::prepare(self.server, self.resource, self.subresource, old, new);
     }
 
     /// Records the manager of the fields that the write changes.

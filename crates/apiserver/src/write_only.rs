@@ -18,12 +18,12 @@ pub(crate) fn merge(behaviour: &Behaviour, object: &mut Value) {
 fn move_texts(object: &mut Value, from: &str, into: &str) {
     let Some(fields) = object.as_object_mut() else { return };
     let Some(Value::Object(texts)) = fields.remove(from) else { return };
-    let kept = fields.entry(into).or_insert_with(|| Value::Object(Map::new()));
-    if !kept.is_object() {
-        *kept = Value::Object(Map::new());
+    let stored = fields.entry(into).or_insert_with(|| Value::Object(Map::new()));
+    if !stored.is_object() {
+        *stored = Value::Object(Map::new());
     }
     for (name, text) in texts {
-        kept[&name] = STANDARD.encode(text.as_str().unwrap_or_default()).into();
+        stored[&name] = STANDARD.encode(text.as_str().unwrap_or_default()).into();
     }
 }
 

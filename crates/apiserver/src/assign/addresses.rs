@@ -64,7 +64,7 @@ impl Addresses {
     fn catch_up(&mut self, store: &dyn Store, prefix: &str) -> Result<(), ReadError> {
         loop {
             let Some(changes) = &mut self.changes else {
-                self.learn(store, prefix)?;
+                self.load(store, prefix)?;
                 continue;
             };
             match changes.take(BATCH) {
@@ -81,7 +81,7 @@ impl Addresses {
         }
     }
 
-    fn learn(&mut self, store: &dyn Store, prefix: &str) -> Result<(), ReadError> {
+    fn load(&mut self, store: &dyn Store, prefix: &str) -> Result<(), ReadError> {
         let page = store.range(Range { prefix, ..Range::default() })?;
         *self = Self::default();
         page.entries.iter().for_each(|entry| self.set(&entry.key, read(entry)));

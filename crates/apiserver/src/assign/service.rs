@@ -42,7 +42,7 @@ impl Refused {
 }
 
 /// Drops what the new type of a service does not have, and carries over what the writer left out.
-pub(super) fn keep(old: &Value, new: &mut Value) {
+pub(super) fn carry_over(old: &Value, new: &mut Value) {
     let before = &old["spec"];
     let after = &mut new["spec"];
     let same = |after: &Value, field: &str| non_empty(&after[field]) == non_empty(&before[field]);
@@ -84,8 +84,10 @@ pub(super) fn keep(old: &Value, new: &mut Value) {
         let asked = node_ports(after);
         for port in ports_mut(after).filter(|port| non_empty(&port["nodePort"]).is_none()) {
             let had = ports(before).find(|had| non_empty(&had["name"]) == non_empty(&port["name"]));
-            if let Some(kept) = had.and_then(|had| non_empty(&had["nodePort"])).filter(|kept| !asked.contains(kept)) {
-                port["nodePort"] = kept.clone();
+            if let Some(had_ports) =
+                had.and_then(|had| non_empty(&had["nodePort"])).filter(|had_ports| !asked.contains(had_ports))
+            {
+                port["nodePort"] = had_ports.clone();
             }
         }
     }
@@ -213,7 +215,7 @@ fn choose_address(taken: &Taken<'_>, random: u128, spec: &mut Value) -> Result<(
 
 fn choose_ports(taken: &Taken<'_>, random: u128, spec: &mut Value, before: Option<&Value>) -> Result<(), Refused> {
     let unasked = spec["allocateLoadBalancerNodePorts"] != false || !is_balanced(spec);
-    let kept: Vec<u16> =
+    let had_ports: Vec<u16> =
         before.map(|before| node_ports(before).iter().filter_map(number).collect()).unwrap_or_default();
     // A port of two protocols has one node port, wherever in the list it was asked for.
     let mut given: HashMap<u64, u16> = HashMap::new();
@@ -224,7 +226,7 @@ fn choose_ports(taken: &Taken<'_>, random: u128, spec: &mut Value, before: Optio
         let service_port = port["port"].as_u64().unwrap_or_default();
         let twice = number.is_some_and(|number| ours.contains(&number) && given.get(&service_port) != Some(&number));
         let why = match number {
-            Some(number) if kept.contains(&number) => None,
+            Some(number) if had_ports.contains(&number) => None,
             Some(number) if !(FIRST_PORT..FIRST_PORT + PORTS).contains(&number) => Some(out_of_range()),
             Some(number) if taken.has_port(&number) || twice => Some("provided port is already allocated".into()),
             Some(_) => None,

@@ -154,7 +154,7 @@ fn versions(
                 let formats = unknown_formats(schema, &own_path).into_iter();
                 warnings.extend(formats.map(|(path, format)| format!("unrecognized format {format:?} at {path}")));
                 if has_rules(schema) {
-                    warnings.push(format!("{own_path}: x-kubernetes-validations are kept but not enforced yet"));
+                    warnings.push(format!("{own_path}: x-kubernetes-validations are stored but not enforced yet"));
                 }
             }
             (_, None) => {}

@@ -32,9 +32,9 @@ pub(crate) struct Follower {
 }
 
 /// Reads the stored definitions.
-pub(crate) fn learn(server: &Server) -> Result<(), OpenError> {
+pub(crate) fn load(server: &Server) -> Result<(), OpenError> {
     let mut follower = server.definitions.follower.lock();
-    follower.learn(server, |name, source| Err(OpenError::Definition { name: name.to_owned(), source }))
+    follower.load(server, |name, source| Err(OpenError::Definition { name: name.to_owned(), source }))
 }
 
 /// Brings the registry up to what is committed. Gives the revision of the newest change in it.
@@ -56,7 +56,7 @@ pub(super) fn waiting_groups(server: &Server) -> BTreeSet<String> {
 }
 
 impl Follower {
-    fn learn(
+    fn load(
         &mut self,
         server: &Server,
         failed: impl Fn(&str, CompileError) -> Result<(), OpenError>,
@@ -88,7 +88,7 @@ impl Follower {
         };
         loop {
             let Some(changes) = &mut self.changes else {
-                self.learn(server, report).expect("failures are reported");
+                self.load(server, report).expect("failures are reported");
                 return;
             };
             let batch = match changes.take(BATCH) {

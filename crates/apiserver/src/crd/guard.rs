@@ -4,8 +4,9 @@
 use konverge_core::Status;
 use konverge_store::Condition;
 
-use crate::resource::{Resource, Verb};
+use crate::resource::Resource;
 use crate::server::Server;
+use crate::verb::Verb;
 
 use super::{catch_up, definitions};
 

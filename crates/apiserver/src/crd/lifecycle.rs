@@ -98,7 +98,7 @@ impl Lifecycle {
                 batch = changes.next(BATCH) => {
                     let Some(server) = server.upgrade() else { return };
                     match batch {
-                        Ok(batch) => self.look(&server, &batch).await,
+                        Ok(batch) => self.process(&server, &batch).await,
                         // The changes were compacted: everything is read again.
                         Err(_) => changes = self.begin(&server).await,
                     }
@@ -117,7 +117,7 @@ impl Lifecycle {
                             self.clean_up(&server, again.into_iter().collect(), Revision(0));
                             // First process what follows from the deletion, then wake those who wait for it.
                             while let Ok(batch) = changes.take(BATCH) && !batch.is_empty() {
-                                self.look(&server, &batch).await;
+                                self.process(&server, &batch).await;
                             }
                             if !self.terminating.contains(&name) {
                                 server.definitions.progress.send_if_modified(|progress| progress.busy.remove(&name));
@@ -145,7 +145,7 @@ impl Lifecycle {
         }
     }
 
-    async fn look(&mut self, server: &Arc<Server>, batch: &[Change]) {
+    async fn process(&mut self, server: &Arc<Server>, batch: &[Change]) {
         catch_up(server);
         let mut groups = BTreeSet::new();
         let mut terminating = BTreeSet::new();
@@ -174,7 +174,7 @@ impl Lifecycle {
     async fn names_free(&mut self, server: &Arc<Server>, groups: BTreeSet<String>) {
         for group in groups {
             for name in follow::waiting(server, &group) {
-                if let Err(status) = judge(server, &name).await {
+                if let Err(status) = check_names(server, &name).await {
                     tracing::warn!(%status, name, "cannot update the names of a custom resource definition; trying again");
                     let group = group.clone();
                     self.steps.spawn(tokio::time::sleep(RETRY).map(move |()| Ended::Names(group)));
@@ -202,7 +202,7 @@ fn freed(change: &Change) -> Option<String> {
 }
 
 /// Writes a definition again as it is, which checks its names again.
-async fn judge(server: &Arc<Server>, name: &str) -> Result<(), Status> {
+async fn check_names(server: &Arc<Server>, name: &str) -> Result<(), Status> {
     let definitions = definitions(server);
     let context = server.task_context(SystemUser::ApiServer);
     let write = server.internal_write(&context, &definitions);

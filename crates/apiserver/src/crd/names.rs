@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::registry::{NameScope, Registry};
 
 /// Which names of a definition are accepted.
-pub(super) struct Judged {
+pub(super) struct NameDecision {
     /// The accepted names. For each that is refused, the one from before, if any.
     pub accepted: Value,
     /// Reason and message of a conflict. Of several, Kubernetes reports the last one.
@@ -14,7 +14,7 @@ pub(super) struct Judged {
 }
 
 /// Decides which names of a definition are accepted, given those that it had before.
-pub(super) fn judge(registry: &Registry, definition: &Value, before: Option<&Value>) -> Judged {
+pub(super) fn decide(registry: &Registry, definition: &Value, before: Option<&Value>) -> NameDecision {
     let spec = &definition["spec"];
     let group = spec["group"].as_str().unwrap_or_default();
     let plural = spec["names"]["plural"].as_str().unwrap_or_default();
@@ -24,8 +24,8 @@ pub(super) fn judge(registry: &Registry, definition: &Value, before: Option<&Val
     };
     // Kubernetes shows these two fields even when they are empty.
     let none = json!({"plural": "", "kind": ""});
-    let mut judged =
-        Judged { accepted: before.filter(|before| before.is_object()).cloned().unwrap_or(none), refused: None };
+    let mut decision =
+        NameDecision { accepted: before.filter(|before| before.is_object()).cloned().unwrap_or(none), refused: None };
     for (field, named, reason) in [
         ("plural", NameScope::Resource, "PluralConflict"),
         ("singular", NameScope::Resource, "SingularConflict"),
@@ -34,22 +34,22 @@ pub(super) fn judge(registry: &Registry, definition: &Value, before: Option<&Val
         ("listKind", NameScope::Kind, "ListKindConflict"),
     ] {
         let wanted = &spec["names"][field];
-        let has = texts(&judged.accepted[field]);
+        let has = texts(&decision.accepted[field]);
         let taken: Vec<String> = texts(wanted)
             .into_iter()
             .filter(|name| !has.contains(name) && registry.is_taken(group, named, name, plural))
             .map(|name| format!("{name:?} is already in use"))
             .collect();
         match &*taken {
-            [] if wanted.is_null() => drop(judged.accepted.as_object_mut().and_then(|names| names.remove(field))),
-            [] => judged.accepted[field] = wanted.clone(),
-            [one] => judged.refused = Some((reason, one.clone())),
-            several => judged.refused = Some((reason, format!("[{}]", several.join(", ")))),
+            [] if wanted.is_null() => drop(decision.accepted.as_object_mut().and_then(|names| names.remove(field))),
+            [] => decision.accepted[field] = wanted.clone(),
+            [one] => decision.refused = Some((reason, one.clone())),
+            several => decision.refused = Some((reason, format!("[{}]", several.join(", ")))),
         }
     }
     match spec["names"].get("categories") {
-        Some(categories) => judged.accepted["categories"] = categories.clone(),
-        None => drop(judged.accepted.as_object_mut().and_then(|names| names.remove("categories"))),
+        Some(categories) => decision.accepted["categories"] = categories.clone(),
+        None => drop(decision.accepted.as_object_mut().and_then(|names| names.remove("categories"))),
     }
-    judged
+    decision
 }

@@ -14,7 +14,8 @@ use crate::conversion::Converters;
 use crate::digest::Digest;
 use crate::discovery::compare_versions;
 use crate::meta;
-use crate::resource::{Column, Resource, ResourceSchema, ResourceStorage, ScalePaths, SubresourceInfo, Verb, Verbs};
+use crate::resource::{Column, Resource, ResourceSchema, ResourceStorage, ScalePaths, SubresourceInfo};
+use crate::verb::{Verb, Verbs};
 
 /// The resources of a definition: one for each version that is served.
 pub(super) fn resources(
@@ -176,22 +177,22 @@ fn deprecation(spec: &Value, version: &Value) -> Option<Box<str>> {
 
 /// A schema with nothing but its descriptions left, and the fields on the way to them.
 fn descriptions(schema: &Value) -> Option<Value> {
-    let mut kept = Map::new();
+    let mut described = Map::new();
     if let Some(text) = schema["description"].as_str().filter(|text| !text.is_empty()) {
-        kept.insert("description".into(), text.into());
+        described.insert("description".into(), text.into());
     }
     let fields = schema["properties"].as_object().into_iter().flatten();
     let fields: Map<String, Value> =
         fields.filter_map(|(name, field)| Some((name.clone(), descriptions(field)?))).collect();
     if !fields.is_empty() {
-        kept.insert("properties".into(), fields.into());
+        described.insert("properties".into(), fields.into());
     }
     for below in ["items", "additionalProperties"] {
         if let Some(found) = schema.get(below).filter(|below| below.is_object()).and_then(descriptions) {
-            kept.insert(below.into(), found);
+            described.insert(below.into(), found);
         }
     }
-    (!kept.is_empty()).then(|| kept.into())
+    (!described.is_empty()).then(|| described.into())
 }
 
 fn columns(version: &Value) -> Arc<[Column]> {

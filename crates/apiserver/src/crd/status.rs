@@ -3,8 +3,6 @@
 
 use serde_json::{Value, json};
 
-use konverge_core::Status;
-
 use crate::conditions;
 use crate::env::rfc3339;
 use crate::meta;
@@ -21,9 +19,9 @@ pub(crate) fn prepare(
     subresource: Subresource,
     old: Option<&Value>,
     new: &mut Value,
-) -> Result<(), Status> {
+) {
     if !is_definition(resource) || subresource == Subresource::Status {
-        return Ok(());
+        return;
     }
     let names = &mut new["spec"]["names"];
     let kind = names["kind"].as_str().unwrap_or_default().to_owned();
@@ -46,7 +44,7 @@ pub(crate) fn prepare(
     // The registry has to know all earlier definitions. The caller holds the lock, so no other write is in progress.
     catch_up(server);
     let before = old.map(|old| &old["status"]["acceptedNames"]);
-    let names::Judged { accepted, refused } = names::judge(&server.registry, new, before);
+    let names::NameDecision { accepted, refused } = names::decide(&server.registry, new, before);
     let names = match &refused {
         None => ("True", "NoConflicts", "no conflicts found"),
         Some((reason, message)) => ("False", *reason, &**message),
@@ -63,7 +61,6 @@ pub(crate) fn prepare(
         set_condition(&mut conditions, "Established", established.0, established.1, established.2, &now);
     }
     new["status"] = json!({"conditions": conditions, "acceptedNames": accepted, "storedVersions": stored});
-    Ok(())
 }
 
 /// Marks a definition whose deletion has begun. It stays until its objects are deleted. Objects can be created until it is

@@ -120,13 +120,13 @@ impl Rule {
                 if entries.is_empty() {
                     return;
                 }
-                let kept = fields.entry(name).or_insert(Value::Null);
-                if kept.is_null() {
-                    *kept = Value::Object(Map::new());
+                let target = fields.entry(name).or_insert(Value::Null);
+                if target.is_null() {
+                    *target = Value::Object(Map::new());
                 }
-                if let Some(kept) = kept.as_object_mut() {
+                if let Some(target) = target.as_object_mut() {
                     entries.into_iter().for_each(|(key, value)| {
-                        kept.entry(key).or_insert(value);
+                        target.entry(key).or_insert(value);
                     });
                 }
                 return;

@@ -1,7 +1,7 @@
 //! Tables of cases for `discovery.rs`: order, both forms, hashes.
 
 use super::*;
-use crate::resource::Verb;
+use crate::verb::Verb;
 use konverge_core::GroupVersionKind;
 
 fn resource(group: &str, version: &str, kind: &str, custom: bool) -> Resource {

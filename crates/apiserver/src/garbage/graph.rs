@@ -16,7 +16,7 @@ use crate::server::Server;
 /// The prefix of all keys.
 const ALL: &str = "/registry/";
 
-/// How many deleted objects are remembered. Others are looked up in the store.
+/// How many deleted objects are remembered. Others are processed up in the store.
 const REMEMBERED: usize = 10_000;
 
 /// Who depends on whom.
@@ -38,7 +38,7 @@ pub(super) enum Found {
 
 impl Graph {
     /// Reads all objects, and watches from then on.
-    pub fn learn(server: &Server) -> (Self, Watch) {
+    pub fn load(server: &Server) -> (Self, Watch) {
         loop {
             let page = server.store.range(Range { prefix: ALL, ..Range::default() });
             let page = page.expect("the newest revision can always be read");
@@ -53,10 +53,10 @@ impl Graph {
     }
 
     /// All objects that may need a step.
-    pub fn everything(server: &Server) -> Pending {
+    pub fn all_pending(server: &Server) -> Pending {
         let page = server.store.range(Range { prefix: ALL, ..Range::default() });
         let page = page.expect("the newest revision can always be read");
-        let concerned = page.entries.into_iter().filter(takes_part).map(|entry| entry.key);
+        let concerned = page.entries.into_iter().filter(is_relevant).map(|entry| entry.key);
         Pending { objects: concerned.collect(), ..Pending::default() }
     }
 
@@ -65,7 +65,7 @@ impl Graph {
         let mut pending = Pending::default();
         for Change { before, after, .. } in batch {
             // Most objects have no owner and are not deleted; they are skipped. Every removed object counts.
-            if after.is_some() && !before.iter().chain(after).any(takes_part) {
+            if after.is_some() && !before.iter().chain(after).any(is_relevant) {
                 continue;
             }
             let Some(key) = after.as_ref().or(before.as_ref()).map(|entry| entry.key.clone()) else { continue };
@@ -183,7 +183,7 @@ fn namespace_of(entry: &Entry) -> Option<String> {
 }
 
 /// Whether a record may have owners or be marked as deleted: cheap, with false positives only.
-fn takes_part(entry: &Entry) -> bool {
+fn is_relevant(entry: &Entry) -> bool {
     mentions(entry, "ownerReferences") || mentions(entry, "deletionTimestamp")
 }
 

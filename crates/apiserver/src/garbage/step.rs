@@ -22,7 +22,7 @@ use crate::tasks::{TaskStep, run_concurrently};
 use crate::write::{WriteOutcome, WriteRequest};
 
 /// Does the next step for one object.
-pub(super) async fn look(
+pub(super) async fn process(
     graph: &Graph,
     server: &Arc<Server>,
     context: &RequestContext,
@@ -40,13 +40,13 @@ pub(super) async fn look(
         _ => Ok(()),
     };
     // A namespace waits for its content and for objects that have it as an owner.
-    let looked = match deletion {
+    let processed = match deletion {
         Deletion::None => this.owned(graph).await,
         Deletion::Under => Ok(()),
         Deletion::Foreground => this.foreground(graph).await,
         Deletion::Orphan => this.orphan(graph).await,
     };
-    emptied.and(looked)
+    emptied.and(processed)
 }
 
 /// An object that is processed.
@@ -76,7 +76,7 @@ impl Object<'_> {
         };
         match self.ownership.decide(&owners, dependents) {
             Decision::Keep => Ok(()),
-            Decision::Forget(uids) => self.change(|object| forget(object, &uids)).await,
+            Decision::Forget(uids) => self.change(|object| remove_owners(object, &uids)).await,
             Decision::Delete { propagation, unblock } => {
                 let mut options = DeleteOptions::of(&self.ownership.uid, propagation);
                 match unblock {
@@ -97,15 +97,15 @@ impl Object<'_> {
         }
         let mut outcome = Ok(());
         let staying = dependents.iter().filter(|(_, dependent)| !dependent.is_terminating);
-        let mut looks: Vec<TaskStep<'_, _>> = Vec::new();
+        let mut steps: Vec<TaskStep<'_, _>> = Vec::new();
         for (key, _) in staying {
-            looks.push(Box::pin(async move {
+            steps.push(Box::pin(async move {
                 let Some((resource, entry)) = graph::read(self.server, key) else { return Ok(()) };
                 self.other(&resource, &entry).owned(graph).await
             }));
         }
-        for looked in run_concurrently(looks).await {
-            outcome = outcome.and(looked);
+        for processed in run_concurrently(steps).await {
+            outcome = outcome.and(processed);
         }
         // When a dependent is deleted or changes its owner, that change leads back to this object.
         outcome
@@ -119,7 +119,7 @@ impl Object<'_> {
         for key in dependents.keys() {
             releases.push(Box::pin(async {
                 let Some((resource, entry)) = graph::read(self.server, key) else { return Ok(()) };
-                self.other(&resource, &entry).change(|object| forget(object, &uid)).await
+                self.other(&resource, &entry).change(|object| remove_owners(object, &uid)).await
             }));
         }
         for released in run_concurrently(releases).await {
@@ -128,7 +128,7 @@ impl Object<'_> {
         self.change(|object| drop_finalizer(object, ORPHAN_FINALIZER)).await
     }
 
-    /// Another object, looked at by the same collector.
+    /// Another object, processed at by the same collector.
     fn other<'o>(&'o self, resource: &'o Arc<Resource>, entry: &'o Entry) -> Object<'o> {
         Object { server: self.server, context: self.context, resource, entry, ownership: ownership(entry) }
     }
@@ -154,7 +154,7 @@ impl Object<'_> {
 }
 
 /// Removes the references to these owners.
-fn forget(object: &mut Value, uids: &[String]) {
+fn remove_owners(object: &mut Value, uids: &[String]) {
     let metadata = meta::of_mut(object);
     let Some(owners) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut) else { return };
     owners.retain(|owner| !uids.iter().any(|uid| owner["uid"] == uid.as_str()));

@@ -6,7 +6,8 @@ use konverge_core::GroupVersionKind;
 use serde_json::{Map, Value, json};
 
 use super::schema::list_name;
-use crate::resource::{Resource, SubresourceInfo, Verb};
+use crate::resource::{Resource, SubresourceInfo};
+use crate::verb::Verb;
 
 const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";

@@ -8,7 +8,8 @@ use konverge_core::GroupVersionKind;
 use konverge_schema::{Arena, Checks, Clause, Field, ListKind, Node, Patch, Scalar, Shape, TypeId};
 use serde_json::{Map, Value, json};
 
-use crate::resource::{Resource, Verb};
+use crate::resource::Resource;
+use crate::verb::Verb;
 
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 

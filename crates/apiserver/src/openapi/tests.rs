@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::builtin::builtin;
-use crate::resource::{ResourceSchema, SubresourceInfo, Verb, Verbs};
+use crate::resource::{ResourceSchema, SubresourceInfo};
+use crate::verb::{Verb, Verbs};
 use konverge_core::GroupVersionKind;
 use konverge_schema::{OBJECT_META, compile, kubernetes};
 use serde_json::Value;

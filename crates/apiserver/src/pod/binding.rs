@@ -31,7 +31,7 @@ pub(crate) async fn bind(write: &WriteRequest<'_>, name: &str, sent: Decoded) ->
     let sent = receive::<Binding>(write, name, sent)?;
     check(&sent.rest.target)?;
     let now = rfc3339(write.server.env.now());
-    write.amend(name, |pod| bound(pod, &sent.metadata, &sent.rest.target.name, &now)).await?;
+    write.modify_unmanaged(name, |pod| bound(pod, &sent.metadata, &sent.rest.target.name, &now)).await?;
     Ok(())
 }
 

@@ -96,7 +96,7 @@ async fn remove(
         let now = rfc3339(server.env.now());
         let marking =
             WriteRequest { subresource: Subresource::Status, namespace, ..server.internal_write(context, resource) };
-        let marked = marking.amend(name, |pod| {
+        let marked = marking.modify_unmanaged(name, |pod| {
             options.check(resource, pod)?;
             let mut pod = pod.clone();
             let target = json!({
@@ -161,7 +161,7 @@ async fn charge(write: &WriteRequest<'_>, context: &RequestContext, budget: &str
     let now = rfc3339(write.server.env.now());
     let internal = write.server.internal_write(context, &budgets);
     let charging = WriteRequest { subresource: Subresource::Status, namespace: write.namespace, ..internal };
-    charging.alter(budget, &mut Vec::new(), |budget| charged(budget, pod, &now)).await?;
+    charging.modify(budget, &mut Vec::new(), |budget| charged(budget, pod, &now)).await?;
     Ok(())
 }
 

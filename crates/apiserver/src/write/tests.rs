@@ -34,7 +34,7 @@ async fn conflicts_end_in_a_409() {
         new["data"] = json!({"mine": "yes"});
         Ok(new)
     };
-    let refused = write.alter("hot", &mut Vec::new(), touch).await.expect_err("is always too late");
+    let refused = write.modify("hot", &mut Vec::new(), touch).await.expect_err("is always too late");
     assert_eq!((refused.code, refused.reason.as_str()), (409, "Conflict"));
     assert_eq!(tries.load(Ordering::Relaxed), MAX_CONFLICTS);
 }

@@ -1,5 +1,5 @@
 //! A server in the test's own process and the words to talk to it. In: method, path, headers, body. Out: code, headers
-//! and JSON, or the lines of a watch. Time and dice are the test's to decide.
+//! and JSON, or the lines of a watch. The test decides the time and the random numbers.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,18 +35,18 @@ pub(crate) const AS_TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io"
 pub(crate) const AS_METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 pub(crate) const AS_METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 
-/// A server, in memory, at a time and with dice that the test decides.
+/// A server in memory, whose time and random numbers the test decides.
 pub(crate) struct Cluster {
     pub server: ApiServer,
     pub world: Arc<World>,
 }
 
-/// The time and the dice.
+/// The time and the random numbers.
 pub(crate) struct World {
     now: Mutex<Timestamp>,
-    /// Thrown first, in this order; after that every throw is another one.
+    /// Given first, in this order; after that every number is another one.
     loaded: Mutex<VecDeque<u128>>,
-    throws: AtomicU64,
+    numbers: AtomicU64,
 }
 
 impl Environment for World {
@@ -58,8 +58,8 @@ impl Environment for World {
         if let Some(loaded) = self.loaded.lock().unwrap().pop_front() {
             return loaded;
         }
-        let throw = u128::from(self.throws.fetch_add(1, Ordering::Relaxed));
-        (throw + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
+        let number = u128::from(self.numbers.fetch_add(1, Ordering::Relaxed));
+        (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
     }
 }
 
@@ -69,9 +69,9 @@ impl World {
         *now = now.checked_add(time).unwrap();
     }
 
-    /// Decides the next throws.
-    pub(crate) fn load(&self, throws: impl IntoIterator<Item = u128>) {
-        self.loaded.lock().unwrap().extend(throws);
+    /// Decides the next random numbers.
+    pub(crate) fn load(&self, numbers: impl IntoIterator<Item = u128>) {
+        self.loaded.lock().unwrap().extend(numbers);
     }
 }
 
@@ -86,7 +86,7 @@ impl Cluster {
         let world = Arc::new(World {
             now: Mutex::new("2026-01-02T03:04:05Z".parse().unwrap()),
             loaded: Mutex::default(),
-            throws: AtomicU64::new(0),
+            numbers: AtomicU64::new(0),
         });
         let options = change(options(world.clone(), Storage::Memory));
         Self { server: ApiServer::open(options).await.unwrap(), world }

@@ -93,7 +93,7 @@ async fn names_the_server_makes_up() {
 async fn made_up_names_that_are_taken() {
     let cluster = Cluster::new().await;
     let object = json!({"metadata": {"generateName": "job-"}});
-    // The first throw is for the request's audit id, then each attempt throws for the name and for the uid.
+    // The first random number is for the request's audit id; then each attempt takes one for the name and one for the uid.
     cluster.world.load([1, 7, 1]);
     let first = cluster.post(CONFIG_MAPS, &object).await.expect(201);
     cluster.world.load([5, 7, 2, 7, 3, 8, 4]);

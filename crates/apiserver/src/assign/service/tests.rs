@@ -11,7 +11,7 @@ fn given(taken: &[&str], ports: &[u16], old: Option<Value>, spec: Value) -> Resu
     let old = old.map(|spec| json!({"spec": spec}));
     let mut new = json!({"spec": spec});
     if let Some(old) = &old {
-        keep(old, &mut new);
+        carry_over(old, &mut new);
     }
     match assign(&addresses.but("this"), 0, old.as_ref(), &mut new) {
         Ok(()) => Ok(new["spec"].take()),
