@@ -184,24 +184,20 @@ impl WriteRequest<'_> {
                 })
                 .map_err(|error| error.status().about(&self.resource.group, &self.resource.plural, name))
         };
-        // The object may be created or deleted between the read and the write: then the other way is tried.
+        // The object may be created or deleted in between: then the other way is tried.
         for _ in 0..MAX_CONFLICTS {
-            let exists = self.current(name)?.is_some();
-            let done = if exists {
-                self.update(name, FieldOwnership::Decided, warnings, |current, _| applied(Some(current))).await
-            } else if self.subresource != Subresource::Main {
-                return Err(self.not_found(name));
-            } else if !meta::text(&config, "resourceVersion").is_empty() || !meta::text(&config, "uid").is_empty() {
+            match self.update(name, FieldOwnership::Decided, warnings, |current, _| applied(Some(current))).await {
+                Err(status) if status.reason == "NotFound" && self.subresource == Subresource::Main => {}
+                outcome => return outcome,
+            }
+            if !meta::text(&config, "resourceVersion").is_empty() || !meta::text(&config, "uid").is_empty() {
                 let why = "the object is absent, and its resourceVersion or uid is given; remove them to create it";
                 return Err(Status::conflict(&self.resource.group, &self.resource.plural, name, why));
-            } else {
-                self.same_name(name, &config)?;
-                self.insert(applied(None)?, FieldOwnership::Decided, warnings).await
-            };
-            match done {
-                Err(status) if exists && status.reason == "NotFound" => {}
-                Err(status) if !exists && status.reason == "AlreadyExists" && !self.context.dry_run => {}
-                done => return done,
+            }
+            self.same_name(name, &config)?;
+            match self.insert(applied(None)?, FieldOwnership::Decided, warnings).await {
+                Err(status) if status.reason == "AlreadyExists" && !self.context.dry_run => {}
+                outcome => return outcome,
             }
         }
         Err(self.modified(name))
