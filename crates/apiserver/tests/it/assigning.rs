@@ -1,4 +1,4 @@
-//! What the server gives objects that no writer can know: addresses, ports, selectors, classes.
+//! Values that only the server can give: addresses, ports, selectors, QoS classes.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ fn text(value: &Value) -> String {
 #[tokio::test]
 async fn no_address_and_no_port_is_given_twice() {
     let cluster = Cluster::new().await;
-    // Everybody throws the same, and at the same time.
+    // All requests get the same random number, at the same time.
     cluster.world.load(std::iter::repeat_n(7, 1000));
     let spec = json!({"type": "NodePort", "ports": [{"port": 80}]});
     let asked = (0..40).map(|at| {
@@ -33,7 +33,7 @@ async fn no_address_and_no_port_is_given_twice() {
     let ports: HashSet<u64> =
         made.iter().map(|service| service["spec"]["ports"][0]["nodePort"].as_u64().unwrap()).collect();
     assert_eq!((addresses.len(), ports.len()), (40, 40));
-    // Once it is free, it can be had again.
+    // An address that became free can be allocated again.
     let first = text(&made[0]["spec"]["clusterIP"]);
     let wanted = service("wanted", json!({"clusterIP": first, "ports": [{"port": 80}]}));
     let refused = cluster.post(SERVICES, &wanted).await;

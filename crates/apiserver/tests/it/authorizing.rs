@@ -106,7 +106,7 @@ async fn each_request_is_asked_about_once() {
             403,
             "system:anonymous patch /v1 pods/status default/p",
         ),
-        // What is not served is asked about, too: nobody learns from an answer what there is.
+        // A resource that is not served is authorized, too, so that an answer does not reveal what exists.
         (
             None,
             "POST",

@@ -1,5 +1,5 @@
-//! Input that nobody should send. Whatever comes, the answer is a clear refusal, nothing panics, nothing that was there
-//! changes, no key is ever outside the registry, and the next client is served as if nothing had happened.
+//! Invalid input. Whatever a client sends, the answer is a clear refusal, nothing panics, no stored object changes, no key is
+//! outside of `/registry/`, and the next client is served as before.
 
 mod mutants;
 mod names;
@@ -21,7 +21,7 @@ use crate::cluster::{APPLY, Answer, CONFIG_MAPS, Cluster, JSON_PATCH, MERGE, STR
 
 const LIMIT: usize = 3 * 1024 * 1024;
 
-/// An answer that is no accident: a well-formed failure that is the client's fault, or a success.
+/// Checks that an answer is a success, or a well-formed failure that blames the client.
 #[track_caller]
 fn check_sane(answer: &Answer) {
     if answer.code < 400 {
@@ -47,7 +47,7 @@ fn keys(cluster: &Cluster) -> Vec<String> {
     page.entries.iter().map(|entry| entry.key.to_string()).collect()
 }
 
-/// A key names a kind, perhaps a namespace, and a name: no more, and nothing in it climbs.
+/// A key has a kind, perhaps a namespace, and a name: nothing else, and no `..`.
 #[track_caller]
 fn check_keys(cluster: &Cluster) {
     for key in keys(cluster) {
@@ -147,7 +147,7 @@ async fn bodies_that_are_too_large() {
     let mut fits = config_map("b").to_string();
     fits.push_str(&" ".repeat(LIMIT - fits.len()));
     assert_eq!(send(&cluster, "application/json", fits).await.code, 201);
-    // A client that goes away in the middle is told so, should it still listen.
+    // A body that ends too early is a 400.
     let torn = stream::iter([Ok(Frame::data(Bytes::from_static(b"{\"meta"))), Err(std::io::Error::other("cut"))]);
     let request = Request::post(CONFIG_MAPS).header("content-type", "application/json");
     let response = cluster.send(request.body(StreamBody::new(torn)).unwrap()).await;

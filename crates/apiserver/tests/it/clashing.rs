@@ -1,10 +1,10 @@
-//! Names that a kind which is served asks for in vain.
+//! Name conflicts of definitions that are already served.
 
 use serde_json::{Value, json};
 
 use crate::cluster::{AT_MOST, CRDS, Cluster, MERGE, WIDGETS, widgets};
 
-/// A kind that is served keeps the names it has, as on a cluster, and gets the new one when it is free.
+/// A kind that is served stays served under its names, as on a cluster, and gets the new name when it is free.
 #[tokio::test]
 async fn a_clash_in_an_update_takes_no_kind_away() {
     let cluster = Cluster::with_widgets().await;

@@ -31,7 +31,7 @@ use konverge_apiserver::{ApiServer, Collector, Options};
 
 use crate::network::Network;
 
-/// Runs flows in process and over the network. What goes with an owner stays, unless the collector is wanted.
+/// Runs flows in process and over the network. Nothing collects garbage, unless the flow asks for the collector.
 macro_rules! flows {
     ($($flow:ident),* $(,)?) => {
         $crate::client::flows![Elsewhere: $($flow),*];
@@ -80,12 +80,12 @@ impl Setup {
         Self { server, client: Client::try_from(config).unwrap(), way: Way::Network(network) }
     }
 
-    /// A client beside the one that is tested, which no cut concerns.
+    /// Another client, whose connections are not cut.
     pub(crate) fn aside(&self) -> Client {
         Client::new(self.server.clone(), "default")
     }
 
-    /// Ends every answer that is still under way.
+    /// Cuts every answer that is not complete.
     pub(crate) fn cut(&self) {
         match &self.way {
             Way::Process(cut) => cut.notify_waiters(),

@@ -1,4 +1,4 @@
-//! A server in the test's own process and the words to talk to it. In: method, path, headers, body. Out: code, headers
+//! A server in the process of the test, and how to send requests to it. In: method, path, headers, body. Out: code, headers
 //! and JSON, or the lines of a watch. The test decides the time and the random numbers.
 
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use tower_service::Service;
 
 use konverge_apiserver::{ApiServer, Body, Collector, Environment, Options, RequestLimits, Storage};
 
-/// Longer than anything takes that is going to happen at all.
+/// A timeout for events that must happen: longer than any of them takes.
 pub(crate) const AT_MOST: Duration = Duration::from_secs(20);
 
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -76,7 +76,7 @@ impl World {
 }
 
 impl Cluster {
-    /// Nothing happens by itself on this one.
+    /// A server without a garbage collector, so that nothing happens by itself.
     pub(crate) async fn new() -> Self {
         Self::with(|options| options).await
     }
@@ -92,7 +92,7 @@ impl Cluster {
         Self { server: ApiServer::open(options).await.unwrap(), world }
     }
 
-    /// One whose objects are kept elsewhere, or that comes after another one in the same world.
+    /// A server with this storage and this time, such as one that is started again.
     pub(crate) async fn open(world: Arc<World>, storage: Storage) -> Self {
         Self { server: ApiServer::open(options(world.clone(), storage)).await.unwrap(), world }
     }
@@ -175,7 +175,7 @@ impl Cluster {
         self.server.store().revision().0
     }
 
-    /// Forgets everything that was before the newest revision.
+    /// Compacts everything before the newest revision.
     pub(crate) fn compact(&self) {
         let store = self.server.store();
         store.compact(store.revision());
@@ -183,7 +183,7 @@ impl Cluster {
 }
 
 fn options(env: Arc<World>, storage: Storage) -> Options {
-    // An unoptimised build on a busy machine takes its time over large bodies; work that is not stopped still ends.
+    // An unoptimised build on a busy machine needs long for large bodies.
     let request_limits = RequestLimits { timeout: Duration::from_secs(600), ..RequestLimits::default() };
     Options { storage, env, collector: Collector::Elsewhere, request_limits, ..Options::default() }
 }
@@ -221,7 +221,7 @@ impl Answer {
         status["message"].as_str().unwrap().to_owned()
     }
 
-    /// Every failure is a whole `Status`, but for the page about paths where nothing is.
+    /// Every failure is a complete `Status`, except for the page for paths that are not served.
     #[track_caller]
     pub(crate) fn check_failure(&self) {
         let content_type = self.header("content-type");
@@ -297,7 +297,7 @@ impl Lines {
         next.expect("an event should come").expect("the watch should go on")
     }
 
-    /// Nothing more comes, and that at once.
+    /// The watch ends without another event.
     pub(crate) async fn end(&mut self) {
         let next = tokio::time::timeout(AT_MOST, self.next_ever()).await;
         assert_eq!(next.expect("the watch should end"), None);

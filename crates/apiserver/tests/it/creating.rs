@@ -1,4 +1,4 @@
-//! Creating: what the server sets, what it refuses, names it makes up, and PUT where it creates.
+//! Creating: what the server sets, what it refuses, generated names, and PUT that creates.
 
 use std::time::Duration;
 
@@ -204,7 +204,7 @@ async fn put_creates_some_kinds() {
     for (path, object) in [(CONFIG_MAPS, config_map("x")), (DEPLOYMENTS, deployment("x")), (WIDGETS, widget("x"))] {
         cluster.put(&format!("{path}/x"), &object).await.fails(404, "NotFound");
     }
-    // Who means a certain object does not make another.
+    // A PUT with a uid means an existing object, so it creates none.
     let meant = json!({"metadata": {"name": "m", "uid": "5a1c7f0e-0000-4000-8000-000000000000"}});
     cluster.put(&format!("{LEASES}/m"), &meant).await.fails(409, "Conflict");
     let nowhere = "/apis/coordination.k8s.io/v1/namespaces/nowhere/leases/l";

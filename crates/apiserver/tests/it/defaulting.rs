@@ -1,5 +1,4 @@
-//! What objects have without being told: on every way in, in nobody's charge who did not say it, and without a write
-//! that changes nothing becoming one that does.
+//! Defaults: every way to write an object sets them, they have no field manager, and adding them is not a change.
 
 use serde_json::{Value, json};
 
@@ -99,7 +98,7 @@ async fn they_are_in_the_charge_of_who_creates_and_not_of_who_applies() {
     for absent in ["f:strategy", "f:dnsPolicy", "f:imagePullPolicy", "f:replicas"] {
         assert!(!fields_of(&applied, "me").contains(absent), "{absent}");
     }
-    // So another may decide them, without force.
+    // So another manager can set them without force.
     let mut other = bare("a");
     other["spec"] = json!({"strategy": {"type": "Recreate", "rollingUpdate": null}});
     let other = cluster.patch(&format!("{DEPLOYMENTS}/a?fieldManager=you"), APPLY, &other).await;

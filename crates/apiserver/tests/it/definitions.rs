@@ -1,4 +1,4 @@
-//! Custom resource definitions: what is refused, what they make of objects, several versions, names that clash, the end.
+//! Custom resource definitions: validation, how they change objects, several versions, name conflicts, deletion.
 
 use serde_json::{Value, json};
 
@@ -382,7 +382,7 @@ async fn the_version_objects_are_kept_in_can_change() {
         message.contains("status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions"),
         "{message}"
     );
-    // Once the old ones are written anew, the old version may go.
+    // Once the old objects are written again, the old version can be removed.
     let unserve = json!([{"op": "replace", "path": "/spec/versions/0/served", "value": false}]);
     cluster.patch(&path, crate::cluster::JSON_PATCH, &unserve).await.expect(200);
     assert_eq!(cluster.get(WIDGETS).await.code, 404);
@@ -400,7 +400,7 @@ async fn names_that_clash() {
         (json!({"plural": "gadgets", "kind": "Gadget", "shortNames": ["wg"]}), "ShortNamesConflict"),
         (json!({"plural": "gadgets", "kind": "Gadget", "singular": "widget"}), "SingularConflict"),
         (json!({"plural": "gadgets", "kind": "Gadget", "listKind": "WidgetList"}), "ListKindConflict"),
-        // Of several, the last one is told.
+        // Of several conflicts, the last one is reported.
         (json!({"plural": "gadgets", "kind": "Widget"}), "ListKindConflict"),
     ] {
         let definition = with(|it| {
@@ -416,7 +416,7 @@ async fn names_that_clash() {
         assert_eq!(cluster.get(&WIDGETS.replace("widgets", "gadgets")).await.code, 404, "{names}");
         cluster.delete(&path).await.expect(200);
     }
-    // Names that are given up go to who waits for them.
+    // Names that become free go to the definition that waits for them.
     let waiting = with(|it| {
         it["metadata"]["name"] = "gadgets.example.com".into();
         it["spec"]["names"] = json!({"plural": "gadgets", "kind": "Widget"});
@@ -430,7 +430,7 @@ async fn names_that_clash() {
     assert_eq!(condition(&cluster.get(&path).await.json(), "Established")["status"], "True");
     cluster.delete(&path).await.expect(200);
     cluster.post(CRDS, &widgets()).await.expect(201);
-    // The same names in another group are nobody's business.
+    // The same names in another group are no conflict.
     let elsewhere = with(|it| {
         it["metadata"]["name"] = "widgets.example.org".into();
         it["spec"]["group"] = "example.org".into();
@@ -497,7 +497,7 @@ async fn the_end_of_a_definition() {
     assert!(keys.unwrap().entries.is_empty(), "nothing is left in the store");
 }
 
-/// Also what nobody can ask for any more goes with its definition.
+/// Objects in versions that are no longer served are deleted with their definition, too.
 #[tokio::test]
 async fn the_end_of_a_definition_that_is_not_served() {
     let cluster = Cluster::with_widgets().await;
@@ -553,8 +553,8 @@ async fn printer_columns() {
     assert_eq!(table["rows"][1]["cells"], json!(["b", null, null, null, "90s"]));
 }
 
-/// Whoever creates while the definition goes is either cleaned up after or refused: nothing waits in the store for a
-/// definition of the same name to come back.
+/// An object that is created while its definition is deleted is either deleted or refused: no object is left in the store for
+/// another definition of the same name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn nothing_outlives_its_definition() {
     let cluster = std::sync::Arc::new(Cluster::new().await);

@@ -1,4 +1,4 @@
-//! Deleting: at once, with grace, with finalizers, of one and of many, and what is answered.
+//! Deleting: at once, with a grace period, with finalizers, one object and collections, and the answers.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ async fn propagation_policies() {
         match expect {
             Some(expect) => {
                 assert_eq!(answer["metadata"]["finalizers"], json!([expect]), "{options}");
-                // Another policy replaces the first, and this one waits for nobody.
+                // Another policy replaces the first; with this one the object is removed at once.
                 cluster.delete_with(&path, &json!({"propagationPolicy": "Background"})).await.expect(200);
             }
             None => assert_eq!(answer["status"], "Success", "{options}"),
@@ -145,7 +145,7 @@ async fn pods_that_run_take_their_time() {
         }
         cluster.get(&path).await.fails(404, "NotFound");
     }
-    // A pod that has ended waits for nothing.
+    // A pod that has ended has no grace period.
     cluster.post(PODS, &running(None)).await.expect(201);
     cluster.patch(&format!("{path}/status"), MERGE, &json!({"status": {"phase": "Succeeded"}})).await.expect(200);
     cluster.delete(&path).await.expect(200);
@@ -255,9 +255,9 @@ async fn options_that_are_none() {
     cluster.delete_with(&path, &kind).await.expect(200);
 }
 
-/// Options that are sent in a form which is not read must not be taken for others.
+/// Options in an unknown format are refused, not replaced by defaults.
 #[tokio::test]
-async fn options_come_in_the_form_that_is_said() {
+async fn options_are_read_by_their_content_type() {
     let cluster = Cluster::new().await;
     let path = format!("{}/a", crate::cluster::CONFIG_MAPS);
     let json = r#"{"dryRun": ["All"]}"#;

@@ -1,4 +1,4 @@
-//! Fields nobody knows, fields given twice, and requests that only ask what would be: strictness and dry runs.
+//! Unknown fields, duplicate fields, and dry runs.
 
 use serde_json::{Value, json};
 

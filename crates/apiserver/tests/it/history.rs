@@ -1,6 +1,6 @@
-//! A history check in the small: writers at the same time on a few keys, each noting what it asked and what it was told.
-//! Every write that was acknowledged has a version of its own, in an order that fits what the writers saw, and whoever
-//! watches from the start sees exactly that history.
+//! A small linearizability check: concurrent writers on a few keys, which record their requests and answers. Every acknowledged
+//! write has a version of its own, in an order that fits what the writers saw, and a watch from the start sees exactly that
+//! history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,15 +13,15 @@ const WRITERS: u64 = 4;
 const WRITES: u64 = 150;
 const KEYS: u64 = 3;
 
-/// What a writer asked for, and what it knows about it.
+/// One request of a writer, and its answer.
 #[derive(Clone, Debug)]
 struct Noted {
     name: String,
     what: &'static str,
-    /// The newest revision there was before it asked, and after it was told.
+    /// The newest revision before the request, and after the answer.
     before: u64,
     after: u64,
-    /// The version and the value it was told, if it was told that it succeeded.
+    /// The version and the value in the answer, if the request succeeded.
     told: Option<(u64, Option<Value>)>,
 }
 
@@ -84,7 +84,7 @@ async fn acknowledged_writes_are_the_history() {
     }
     let end = cluster.revision();
 
-    // The history, as a watcher from the start is told.
+    // The history, as a watch from the start sees it.
     let mut history: BTreeMap<u64, (String, String, Option<Value>)> = BTreeMap::new();
     let mut present: BTreeSet<String> = BTreeSet::new();
     while history.last_key_value().is_none_or(|(newest, _)| *newest < end) {
@@ -104,7 +104,7 @@ async fn acknowledged_writes_are_the_history() {
     }
     assert_eq!(history.len() as u64, end - begin, "every revision is somebody's change");
 
-    // Each acknowledged write is in it, at the version that was told, within the time it took.
+    // Each acknowledged write is in it, at the version in its answer, within the time it took.
     let mut accounted = BTreeSet::new();
     for note in notes.iter().flatten() {
         if let Some((revision, Some(data))) = &note.told {
@@ -112,7 +112,7 @@ async fn acknowledged_writes_are_the_history() {
             assert_eq!((name, kept.as_ref()), (&note.name, Some(data)), "{note:?}");
             assert_eq!(kind == "ADDED", note.what == "create", "{note:?} was {kind}");
             assert!(note.before < *revision && *revision <= note.after, "{note:?}");
-            assert!(accounted.insert(*revision), "two writes were told one version: {note:?}");
+            assert!(accounted.insert(*revision), "two writes have one version: {note:?}");
         }
     }
     // And each deletion that was acknowledged is one of the history's, within the time it took: matched greedily by the
@@ -129,7 +129,7 @@ async fn acknowledged_writes_are_the_history() {
     }
     assert_eq!(accounted, history.keys().copied().collect(), "nothing is in the history that nobody was told");
 
-    // What one writer is told only ever grows.
+    // The versions in the answers to one writer only grow.
     for notes in &notes {
         let versions: Vec<u64> =
             notes.iter().filter_map(|note| note.told.as_ref()).map(|told| told.0).filter(|it| *it > 0).collect();

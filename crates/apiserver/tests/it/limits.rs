@@ -112,7 +112,7 @@ async fn objects_do_not_outgrow_what_a_cluster_keeps() {
         let message = answer.fails(413, "RequestEntityTooLarge");
         assert!(message.starts_with("etcdserver: request is too large"), "{kind}: {message}");
     }
-    // Whoever patches with more than a body may have is refused before.
+    // A patch that is larger than a body may be is refused before.
     let body = json!({"a": "z".repeat(3 * 1024 * 1024)});
     for kind in [MERGE, STRATEGIC, JSON_PATCH, APPLY] {
         cluster.patch(&path, kind, &body).await.fails(413, "RequestEntityTooLarge");
@@ -196,7 +196,7 @@ async fn a_request_that_takes_too_long_is_ended() {
     while watch.next_ever().await.expect("a watch goes on")["type"] != "ADDED" {}
 }
 
-/// On a runtime with one thread: how often others get a turn while a long answer is made.
+/// On a runtime with one thread: how often another task runs while a long answer is made.
 #[tokio::test(flavor = "current_thread")]
 async fn long_reads_let_others_go_between() {
     let cluster = Cluster::new().await;
@@ -247,7 +247,7 @@ async fn long_reads_let_others_go_between() {
     others.abort();
 }
 
-/// Those who wait for a text have nothing of it in memory, and go on when those who have one let it go.
+/// Requests that wait for memory hold no text, and continue when another answer is dropped.
 #[tokio::test]
 async fn texts_that_nobody_reads_do_not_pile_up() {
     let cluster = Cluster::new().await;

@@ -1,4 +1,4 @@
-//! Lists: which version they show, which combinations of parameters are refused, pages, tokens that are too old.
+//! Lists: which version they show, which combinations of parameters are refused, pages, continue tokens that are too old.
 
 use serde_json::{Value, json};
 

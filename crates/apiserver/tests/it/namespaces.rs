@@ -1,4 +1,4 @@
-//! Namespaces: what is in them, what may not be created in them, and how they end.
+//! Namespaces: their content, what cannot be created in them, and their deletion.
 
 use serde_json::json;
 
@@ -71,7 +71,7 @@ async fn a_namespace_that_goes() {
     cluster.get(&format!("{NAMESPACES}/team")).await.fails(404, "NotFound");
 }
 
-/// Between the look at the namespace and the commit, the namespace may go: then nothing is left behind in it.
+/// If the namespace is deleted between the check and the commit, no object is left behind in it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_left_behind_in_a_namespace_that_went() {
     let options = Options { collector: Collector::Inside, ..Options::default() };
@@ -108,7 +108,7 @@ async fn nothing_is_left_behind_in_a_namespace_that_went() {
     cluster.post(CONFIG_MAPS, &config_map("elsewhere")).await.expect(201);
 }
 
-/// Whatever is to become of what the namespace owns, it goes with its content.
+/// With any propagation policy, a namespace is deleted with its content.
 #[tokio::test]
 async fn a_namespace_goes_by_every_policy() {
     let server = ApiServer::open(Options::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Forms of requests and answers: JSON and YAML, tables, metadata alone; and the documents that describe the API.
+//! Media types of requests and answers: JSON and YAML, tables, metadata alone; and the documents that describe the API.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The four kinds of patches, and what is wrong with some.
+//! The kinds of patches, and invalid ones.
 
 use serde_json::{Value, json};
 
@@ -116,7 +116,7 @@ async fn json_patches_have_a_size() {
     answer.fails(413, "RequestEntityTooLarge");
 }
 
-/// What is kept must stay readable, however it grew.
+/// A stored object must stay readable, however it grew.
 #[tokio::test]
 async fn objects_have_a_depth() {
     let cluster = Cluster::with_widgets().await;

@@ -1,4 +1,4 @@
-//! The endpoints of pods that do more than keep what is sent: binding, eviction, log.
+//! The subresources of pods that do more than store what is sent: binding, eviction, log.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Servers that end and begin again: clients remember resource versions for longer than that, and must not be led on in
-//! another history.
+//! Servers that are started again: clients remember resource versions for longer than that, and must not resume in another
+//! history.
 
 use std::time::Duration;
 
@@ -9,8 +9,7 @@ use konverge_apiserver::Storage;
 
 use crate::cluster::{CONFIG_MAPS, Cluster, config_map, names};
 
-/// What a client is told that comes to a server with a version of another one, which had the same objects up to some
-/// moment, and went on differently.
+/// The answer to a client with a version of another server, which had the same objects up to some moment and then others.
 async fn check_foreign_version(server: &Cluster, foreign: u64) {
     let begin = server.revision();
     assert!(begin > foreign, "{begin} is after whatever the other server handed out");
@@ -28,7 +27,7 @@ async fn check_foreign_version(server: &Cluster, foreign: u64) {
     replaced["metadata"]["resourceVersion"] = json!(foreign.to_string());
     server.put(&format!("{CONFIG_MAPS}/other"), &replaced).await.fails(409, "Conflict");
 
-    // Who asks for something at least as new as that gets the present, and can go on from there.
+    // A client that asks for a version that is at least as new gets the current objects, and can resume from there.
     let listed = server.get(&format!("{CONFIG_MAPS}?resourceVersion={foreign}")).await.expect(200);
     assert!(names(&listed).contains(&"other"));
     let version = listed["metadata"]["resourceVersion"].as_str().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! Replacing and patching what is there: versions, generations, isolation of status, and writes that change nothing.
+//! Replacing and patching objects: versions, generations, isolation of the status, and writes that change nothing.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ async fn generations() {
         (WIDGETS, json!({"status": {"phase": "x"}}), Some(1)),
         (WIDGETS, json!({"spec": {"size": 2}}), Some(2)),
         (WIDGETS, json!({"spec": {"size": 2}}), Some(2)),
-        // Without an endpoint of its own, a status is wanted like everything else.
+        // Without a status subresource, the status counts for the generation like every other field.
         (&gadgets, json!({"status": {"phase": "x"}}), Some(2)),
         (&gadgets, json!({"metadata": {"labels": {"x": "y"}}}), Some(2)),
         (CONFIG_MAPS, json!({"data": {"k": "w"}}), None),
@@ -155,7 +155,7 @@ async fn status_and_the_rest_do_not_touch_each_other() {
     cluster.delete(&format!("{WIDGETS}/a/status")).await.fails(405, "MethodNotAllowed");
 }
 
-/// Writes that change nothing keep the version and tell nobody, however they are made.
+/// Writes that change nothing keep the version and send no event, however they are made.
 #[tokio::test]
 async fn writes_that_change_nothing() {
     let cluster = Cluster::with_widgets().await;
@@ -170,7 +170,7 @@ async fn writes_that_change_nothing() {
         }
         let now = cluster.get(&one).await.expect(200);
         let mut lines = cluster.watch(&format!("{path}?watch=true&resourceVersion={}", version(&now))).await;
-        // Time goes on, and that alone is no change.
+        // A later time alone is not a change.
         cluster.world.pass(Duration::from_secs(3600));
         let unchanged = |answer: crate::cluster::Answer| {
             assert_eq!(answer.expect(200), now, "{}", answer.what);

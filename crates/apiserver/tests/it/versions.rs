@@ -1,5 +1,5 @@
-//! Objects of a kind with several versions: whichever they were written through, and whenever, each version shows them as
-//! its own, with its defaults.
+//! Objects of a kind with several versions: whichever version they were written through, each version shows them with its own
+//! fields and defaults.
 
 use bytes::Bytes;
 use futures_util::{poll, stream};
@@ -20,7 +20,7 @@ fn version(name: &str, storage: bool, properties: Value) -> Value {
            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}})
 }
 
-/// Objects are kept in `v1`, or in `v2`, which has a default and lacks a field.
+/// Objects are stored in `v1`, or in `v2`, which has a default and lacks a field.
 fn versions(kept_in: &str) -> Value {
     let one = json!({"color": {"type": "string"}, "old": {"type": "string"}, "size": {"type": "integer"}});
     let two = json!({"color": {"type": "string"}, "size": {"type": "integer", "default": 3}});
@@ -65,7 +65,7 @@ async fn a_version_shows_its_defaults_whichever_an_object_was_written_through() 
     assert_eq!(shown(&cluster, "made").await, json!(["example.com/v2", {"color": "blue", "size": 3}]));
 }
 
-/// A request that has found its row and still sends its body when objects begin to be kept in another version.
+/// A request that has looked up its resource and still sends its body when the storage version changes.
 #[tokio::test]
 async fn a_slow_write_is_kept_as_its_kind_is_by_then() {
     let cluster = Cluster::new().await;

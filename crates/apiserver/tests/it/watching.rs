@@ -1,5 +1,5 @@
-//! Watches: where they begin, what they say, in which order, and how they end. Where time matters it is paused, so that
-//! an hour takes no time and nothing depends on luck.
+//! Watches: where they begin, which events they send, in which order, and how they end. Where time matters it is paused, so that
+//! an hour takes no time and nothing depends on timing.
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ async fn what_is_too_old_is_said_inside_the_stream() {
         );
         assert_eq!(lines.next_ever().await, None, "and that is the end of it");
     }
-    // What was forgotten is no loss to who did not want it.
+    // A compaction does not affect a watch that starts after it.
     cluster.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={newest}")).await;
     let mut unknown = cluster.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={}", newest + 7)).await;
     let event = unknown.next().await;
@@ -151,7 +151,7 @@ async fn initial_events_end_with_a_mark() {
     assert_eq!(lines.next_briefs(2).await, ["ADDED b", "BOOKMARK "]);
     let mut nothing = cluster.watch(&format!("{PODS}?{initial}&allowWatchBookmarks=true")).await;
     assert_eq!(nothing.next().await["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
-    // Who takes no bookmarks gets no mark.
+    // A client that does not accept bookmarks gets none.
     let mut unmarked = cluster.watch(&format!("{CONFIG_MAPS}?{initial}&timeoutSeconds=5")).await;
     assert_eq!(unmarked.next_briefs(2).await, ["ADDED a", "ADDED b"]);
     assert_eq!(unmarked.next_ever().await, None);
@@ -329,7 +329,7 @@ async fn watches_of_one_object_and_of_all_namespaces() {
     assert_eq!(all.next_briefs(3).await, ["ADDED ab", "ADDED a", "ADDED a"]);
 }
 
-/// A watch that nobody reads keeps nobody else waiting, and itself loses nothing it can still be told.
+/// A watch that nobody reads delays no other, and loses no event that is still in the history.
 #[tokio::test]
 async fn a_watch_that_nobody_reads() {
     let cluster = Cluster::new().await;
@@ -344,7 +344,7 @@ async fn a_watch_that_nobody_reads() {
     }
 }
 
-/// Who watches a kind whose definition changes asks again, and learns then what it is now, or that it is gone.
+/// A watch ends when the definition of its kind changes; the next request shows the new kind, or 404.
 #[tokio::test]
 async fn watches_end_when_their_kind_is_another() {
     let gadgets = WIDGETS.replace("widgets", "gadgets");
@@ -375,7 +375,7 @@ async fn watches_end_when_their_kind_is_another() {
             assert_eq!(lines.next_brief().await, "ADDED b", "{patch}");
         }
         assert_eq!(cluster.get(WIDGETS).await.code, code, "{patch}");
-        // All of this is nothing to those who watch something else.
+        // Watches of other kinds go on.
         let mut gadget = widget("g");
         gadget["kind"] = "Gadget".into();
         cluster.post(&gadgets, &gadget).await.expect(201);
@@ -384,12 +384,12 @@ async fn watches_end_when_their_kind_is_another() {
     }
 }
 
-/// However late somebody reads: everything that became of the objects, and nothing of those that a definition of the
-/// same name brings.
+/// However late the client reads, it sees every change of the objects, and none of those of another definition of the same
+/// name.
 #[tokio::test]
 async fn watches_end_with_their_kind() {
     let cluster = Cluster::with_widgets().await;
-    // More than are taken at a time.
+    // More changes than are read at a time.
     let count = 300;
     for at in 0..count {
         cluster.post(WIDGETS, &widget(&format!("w{at:03}"))).await.expect(201);
@@ -428,7 +428,7 @@ async fn a_watch_over_a_websocket_sends_one_event_in_each_message() {
     }
     let upgrade = [("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
     let path = format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=1");
-    // The protocols that are asked for, the code, and the one that is told.
+    // The requested subprotocols, the code, and the subprotocol in the answer.
     for (asked, code, told) in [
         (&[][..], 101, ""),
         (&[("sec-websocket-protocol", "base64.binary.k8s.io")], 101, "base64.binary.k8s.io"),
@@ -450,7 +450,7 @@ async fn a_watch_over_a_websocket_sends_one_event_in_each_message() {
         for name in ["a", "b", "c"] {
             let frame = http_body_util::BodyExt::frame(&mut body).await.unwrap().unwrap();
             let message = frame.into_data().unwrap();
-            // A part of something larger would keep all of that for a client that does not read.
+            // A slice of a larger buffer would hold the whole buffer for a client that does not read.
             assert!(message.is_unique(), "{name}");
             let event: Value = serde_json::from_slice(&message).unwrap();
             assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&json!("ADDED"), &json!(name)));

@@ -1,4 +1,4 @@
-//! Workloads: what makes pods from a template must select the pods it makes. The texts are those of kube-apiserver 1.36.
+//! Workloads: a workload must select the pods that it makes. The texts are those of kube-apiserver 1.36.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn workload(api_version: &str, kind: &str, spec: Value) -> Value {
     json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "w"}, "spec": spec})
 }
 
-/// What a refusal says, field by field.
+/// The errors of a refusal, field by field.
 #[track_caller]
 fn causes(answer: crate::cluster::Answer) -> Vec<String> {
     answer.fails(422, "Invalid");
@@ -138,7 +138,7 @@ async fn an_update_cannot_part_a_workload_from_its_pods() {
     }
 }
 
-/// What an older release kept, or what got into the store in another way.
+/// An object that an older release stored, or that got into the store in another way.
 #[tokio::test]
 async fn what_was_kept_before_can_be_changed_elsewhere_and_deleted() {
     let cluster = Cluster::new().await;

@@ -45,9 +45,9 @@ async fn conflict_and_force(setup: Setup) {
 
     let forced = maps.patch("a", &PatchParams::apply("you").force(), &map(json!({"k": "2"}))).await.unwrap();
     assert_eq!(forced.data.as_ref().unwrap()["k"], "2");
-    // Who lost a field does not get it back by asking for the same as before.
+    // A manager that lost a field does not get it back by applying the same as before.
     refused(maps.patch("a", &PatchParams::apply("me"), &map(json!({"k": "1", "l": "1"}))).await, 409);
-    // Two who want the same share it.
+    // Two managers that apply the same value share the field.
     maps.patch("a", &PatchParams::apply("me"), &map(json!({"k": "2", "l": "1"}))).await.unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! What goes with its owner or its namespace, as a client sees it happen.
+//! Garbage collection of owners and namespaces, as a client sees it.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -51,7 +51,7 @@ async fn dependents_go_with_their_owner(setup: Setup) {
     }
 }
 
-/// When anybody looks for the owner there is no such kind any more, which alone would say nothing.
+/// The kind of the owner does not exist any more when the owner is looked up, which alone would prove nothing.
 async fn dependents_go_with_the_kind_of_their_owner(setup: Setup) {
     let (widgets, resource) = setup.widgets().await;
     let maps: Api<ConfigMap> = setup.api();

@@ -46,7 +46,7 @@ async fn gone_with_its_objects(setup: Setup) {
     let gone = await_condition(definitions.clone(), "widgets.example.com", conditions::is_deleted(&uid));
     timeout(AT_MOST, gone).await.expect("it should go").unwrap();
     refused(widgets.get("a").await, 404);
-    // Under the same name again, nothing is left of what was.
+    // A new definition of the same name has no objects.
     let (widgets, _) = setup.widgets().await;
     assert!(widgets.list(&ListParams::default()).await.unwrap().items.is_empty());
 }
@@ -57,7 +57,7 @@ async fn watches_end_with_it(setup: Setup) {
     let events = widgets.watch(&WatchParams::default(), "0").await.unwrap();
     let definitions: Api<Definition> = setup.cluster_api();
     definitions.delete("widgets.example.com", &DeleteParams::default()).await.unwrap();
-    // An end that is not clean would be an error here.
+    // A watch that does not end cleanly would be an error here.
     let events: Vec<_> = timeout(AT_MOST, events.try_collect()).await.expect("the watch should end").unwrap();
     assert!(matches!(&events[..], [WatchEvent::Added(_), WatchEvent::Deleted(_)]), "{events:?}");
     refused(widgets.watch(&WatchParams::default(), "0").await.map(drop), 404);

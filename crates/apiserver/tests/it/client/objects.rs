@@ -1,4 +1,4 @@
-//! Creating, reading, listing, replacing: the plain life of objects.
+//! Creating, reading, listing and replacing objects.
 
 use std::collections::BTreeMap;
 

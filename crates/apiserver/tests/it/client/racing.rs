@@ -1,4 +1,4 @@
-//! Writers at the same time: of those who mean the same version exactly one wins, and nobody's patch is lost.
+//! Concurrent writers: of those with the same version exactly one wins, and no patch is lost.
 
 use std::collections::BTreeSet;
 
@@ -71,7 +71,7 @@ async fn no_patch_is_lost(setup: Setup) {
     assert_eq!(maps.get("a").await.unwrap().data.unwrap().len(), 61);
 }
 
-/// What every client does: read, change, replace, and again when somebody was faster.
+/// What every client does: read, change, replace, and again after a conflict.
 async fn counting_with_retries(setup: Setup) {
     let maps: Api<ConfigMap> = setup.api();
     let mut object = config_map("a");

@@ -1,4 +1,4 @@
-//! Watches, by hand and by `kube`'s watcher: what was there, what changes, resumption after a cut, relisting after 410.
+//! Watches, by hand and by `kube`'s watcher: initial objects, changes, resuming after a cut, relisting after 410.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -58,7 +58,7 @@ fn told(event: &WatchEvent<ConfigMap>) -> String {
     }
 }
 
-/// A watcher that met a cut tries again at once here: nothing is gained by waiting.
+/// A watcher without backoff: after a cut it tries again at once.
 struct Soon;
 
 impl Iterator for Soon {
@@ -231,8 +231,8 @@ async fn watcher_follows_a_selector(setup: Setup) {
     }
 }
 
-/// Many writers, one reflector that begins in the middle of it and is cut again and again: in the end it has what the
-/// server has.
+/// Many writers, and one reflector that starts in the middle and is cut again and again: in the end it has the same objects as
+/// the server.
 async fn reflector_sees_everything(setup: Setup) {
     const WRITERS: usize = 4;
     const WRITES: usize = 60;
@@ -283,8 +283,8 @@ async fn reflector_sees_everything(setup: Setup) {
     }
 }
 
-/// A server that keeps nothing comes back with lower versions than its clients know. They have to learn that, and list
-/// again, or they would wait forever for what has been.
+/// A server without storage starts again with lower versions than its clients know. They have to notice and list again, or they
+/// would wait forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watcher_recovers_when_the_server_begins_anew() {
     let first = ApiServer::open(Options::default()).await.unwrap();
