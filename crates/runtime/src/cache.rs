@@ -299,8 +299,8 @@ impl Cache {
         }
     }
 
-    /// Tells `handler` of every change from now on, beginning with all objects that are here. In order for each object;
-    /// a handler that is slow is told the sum of what it missed. It runs on a task of its own, so it may take its time,
+    /// Tells `handler` of every change from now on, beginning with all objects that are here: of each change once, of our own
+    /// writes when they are made. In order for each object; a handler that is slow is told the sum of what it missed. It runs on a task of its own, so it may take its time,
     /// and if it panics it loses that change only. Needs to be called within a tokio runtime.
     pub fn subscribe(&self, mut handler: impl FnMut(Change) + Send + 'static) -> Subscription {
         let core = &self.0.core;
@@ -308,7 +308,7 @@ impl Cache {
         {
             // Under the lock the watch writes with: nothing comes between what is here and what is told.
             let state = core.state.write();
-            let here = state.watched().map(|object| Change::created(object.clone(), Origin::Initial));
+            let here = state.iter().map(|object| Change::created(object.clone(), Origin::Initial));
             subscriber.mailbox.push(here);
             core.subscribers.lock().push(Arc::downgrade(&subscriber));
         }
@@ -334,7 +334,7 @@ impl Cache {
 
     /// We deleted the object with this uid, and it is gone at once: reads no longer see it.
     pub fn removed(&self, key: &ObjectKey, uid: &str) {
-        self.0.core.state.write().removed(key, uid, Instant::now());
+        self.0.core.change(|state, changes| state.removed(key, uid, Instant::now(), changes));
     }
 
     /// Waits until the watch has brought this version of an object, or something newer.
@@ -484,11 +484,11 @@ impl Core {
             serde_json::from_str::<String>(text).unwrap_or_else(|_| text.to_owned()).into()
         };
         if whole.matches(&self.labels) && self.fields.matches(field) {
-            let (mut state, indexed) = self.lock_for(&kept);
-            state.wrote(kept, indexed);
+            let (state, indexed) = self.lock_for(&kept);
+            self.change_locked(state, |state, changes| state.wrote(kept, indexed, Instant::now(), changes));
         } else {
-            // It has left what is selected; the watch will tell of that as of a deletion.
-            self.state.write().left(whole, Instant::now());
+            // It has left what is selected; for whoever looks here it is gone.
+            self.change(|state, changes| state.left(whole, Instant::now(), changes));
         }
     }
 }

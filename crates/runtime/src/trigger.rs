@@ -130,8 +130,8 @@ impl Trigger {
             // The first list brings objects by the thousand; what changes meanwhile goes first.
             Origin::Initial => Priority::Resync,
             // A list after an interruption tells only of what differs from what was known: that did change.
-            Origin::Watch | Origin::Relist if urgent() => Priority::Urgent,
-            Origin::Watch | Origin::Relist => Priority::Change,
+            Origin::Watch | Origin::Relist | Origin::Own if urgent() => Priority::Urgent,
+            Origin::Watch | Origin::Relist | Origin::Own => Priority::Change,
         };
         keys.into_iter().map(|key| (key, Wakeup::new(priority, cause.clone()))).collect()
     }

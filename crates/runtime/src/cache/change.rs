@@ -23,6 +23,8 @@ pub enum Origin {
     Relist,
     /// The watch brought it as it happened.
     Watch,
+    /// We made it ourselves. The watch has not brought it yet, and nothing is told when it does.
+    Own,
 }
 
 impl Change {

@@ -98,7 +98,7 @@ impl Pending {
         let after = change.object().clone();
         // The freshest origin counts: who is told of a change of now must not take it for an old one.
         let origin = match (latest.origin(), change.origin()) {
-            (Origin::Initial, _) if latest.before().is_none() && change.origin() != Origin::Watch => Origin::Initial,
+            (Origin::Initial, Origin::Initial | Origin::Relist) if latest.before().is_none() => Origin::Initial,
             (_, origin) => origin,
         };
         self.latest = Some(match latest.before() {

@@ -2,8 +2,10 @@
 //! before. Pure; never waits.
 //!
 //! There are two layers: what the watch has brought, and what we have written and the watch has not brought yet. Readers
-//! see the second above the first; changes come from the first alone, so that everybody is told of each change once and in
-//! the server's order, whoever made it.
+//! see the second above the first, and subscribers are told whenever what readers see changes. So a write of ours is told
+//! when it is made, and when the watch brings just that resource version nothing is told: whoever was woken by the write has
+//! seen it. What others change is told when the watch brings it, unless a later write of ours, which includes it, was told
+//! already.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -115,12 +117,13 @@ impl State {
     /// asked for and before the server took it, and no watch will tell of that.
     pub fn list_done(&mut self, version: Option<u64>, changes: &mut Vec<Change>) {
         for key in self.watched.untouched(self.round) {
-            let before = self.watched.remove(&key).expect("the key was just found");
+            let before = self.seen_now(&key);
+            let removed = self.watched.remove(&key).expect("the key was just found");
             // An object that was there and is not in the list is gone, also if we wrote to it after the list was asked for.
-            if self.ahead.get(&key).is_some_and(|ahead| ahead.uid() == before.uid()) {
+            if self.ahead.get(&key).is_some_and(|ahead| ahead.uid() == removed.uid()) {
                 self.forget(&key);
             }
-            changes.push(Change::deleted(before, Origin::Relist));
+            self.tell(&key, before, Origin::Relist, changes);
         }
         // A complete list is at least as new as the newest object in it.
         let newest = self.watched.iter().filter_map(|object| object.revision()).max().unwrap_or_default();
@@ -131,17 +134,12 @@ impl State {
         };
         let covered: Vec<ObjectKey> = self.noted.iter().filter(is_covered).map(|(key, _)| key.clone()).collect();
         for key in covered {
-            let written = self.forget(&key);
-            // Written by us and deleted by somebody else while nobody looked: that deletion has to be told, too.
-            if let Some(written) = written
-                && self.watched.get(&key).is_none()
-                && !changes.iter().any(|change| change.is_delete() && change.object().uid() == written.uid())
-            {
-                missed(written, changes);
-            }
+            let before = self.seen_now(&key);
+            self.forget(&key);
+            self.tell(&key, before, Origin::Relist, changes);
         }
         let covers = self.list_covers;
-        self.retain_gone(|gone| gone.note > covers);
+        self.retain_gone(|gone| gone.note > covers, Origin::Relist, changes);
         self.listing = false;
         self.synced = true;
     }
@@ -150,24 +148,26 @@ impl State {
     pub fn applied(&mut self, object: Arc<Object>, indexed: Indexed, changes: &mut Vec<Change>) {
         let revision = object.revision();
         self.put(object, indexed, Origin::Watch, changes);
-        self.reached(revision);
+        self.reached(revision, changes);
     }
 
     /// An object is gone.
     pub fn deleted(&mut self, object: &Object, now: Instant, changes: &mut Vec<Change>) {
-        // Of an object nobody knew nobody has to be told; that happens when a watch resumes a little before it ended.
+        self.sweep(now, changes);
+        let key = object.key();
+        let before = self.seen_now(&key);
+        // It may be unknown: that happens when a watch resumes a little before it ended.
         if self.watched.like(object).is_some_and(|known| known.uid() == object.uid()) {
-            let before = self.watched.remove(&object.key()).expect("the key was just found");
-            changes.push(Change::deleted(before, Origin::Watch));
+            self.watched.remove(&key);
         }
-        self.sweep(now);
-        self.retain_gone_of(&object.key(), |gone| gone.uid != object.uid());
+        self.retain_gone_of(&key, |gone| gone.uid != object.uid());
         self.caught_up(object);
-        self.reached(object.revision());
+        self.tell(&key, before, Origin::Watch, changes);
+        self.reached(object.revision(), changes);
     }
 
     /// We wrote this object, and this is what the server answered.
-    pub fn wrote(&mut self, object: Arc<Object>, indexed: Indexed) {
+    pub fn wrote(&mut self, object: Arc<Object>, indexed: Indexed, now: Instant, changes: &mut Vec<Change>) {
         let key = object.key();
         let Some(revision) = object.revision() else { return };
         if self.has_seen(&key, object.resource_version()) {
@@ -177,39 +177,72 @@ impl State {
         if newer {
             return;
         }
+        let before = self.seen_now(&key);
+        // Other objects that had this name are gone, though the watch has not told of that.
+        for layer in [&self.watched, &self.ahead] {
+            if let Some(former) = layer.get(&key).filter(|former| former.uid() != object.uid()) {
+                let gone =
+                    Gone { uid: former.uid().to_owned(), below: None, note: self.notes + 1, until: now + HIDDEN };
+                self.gone.entry(key.clone()).or_default().push(gone);
+            }
+        }
         self.forget(&key);
         self.notes += 1;
         self.ahead.put(object, 0, indexed);
         self.awaited.insert((revision, key.clone()));
-        self.noted.insert(key, self.notes);
+        self.noted.insert(key.clone(), self.notes);
+        self.tell(&key, before, Origin::Own, changes);
     }
 
     /// We deleted the object with this uid, and it is gone.
-    pub fn removed(&mut self, key: &ObjectKey, uid: &str, now: Instant) {
+    pub fn removed(&mut self, key: &ObjectKey, uid: &str, now: Instant, changes: &mut Vec<Change>) {
         // Noted even if the watch shows nothing to hide: it may be so far behind that the object is yet to come.
-        self.hide(key, uid, None, now);
+        self.hide(key, uid, None, now, changes);
     }
 
     /// We wrote this object, and it does not belong here any more.
-    pub fn left(&mut self, object: &Object, now: Instant) {
+    pub fn left(&mut self, object: &Object, now: Instant, changes: &mut Vec<Change>) {
         let known = self.ahead.like(object).or_else(|| self.watched.like(object));
         if known.is_some_and(|known| known.uid() == object.uid() && known.revision() < object.revision()) {
-            self.hide(&object.key(), object.uid(), object.revision(), now);
+            self.hide(&object.key(), object.uid(), object.revision(), now, changes);
         }
     }
 
-    fn hide(&mut self, key: &ObjectKey, uid: &str, below: Option<u64>, now: Instant) {
+    fn hide(&mut self, key: &ObjectKey, uid: &str, below: Option<u64>, now: Instant, changes: &mut Vec<Change>) {
+        self.sweep(now, changes);
+        let before = self.seen_now(key);
         let seen = [&self.watched, &self.ahead].iter().any(|layer| layer.get(key).is_some_and(|one| one.uid() == uid));
         if self.ahead.get(key).is_some_and(|ahead| ahead.uid() == uid) {
             self.forget(key);
         }
-        self.sweep(now);
         self.retain_gone_of(key, |gone| gone.uid != uid);
         self.notes += 1;
         let until = now + if seen { HIDDEN } else { HIDDEN_UNSEEN };
         let gone = Gone { uid: uid.to_owned(), below, note: self.notes, until };
         self.gone_below.extend(below.map(|below| (below, key.clone())));
         self.gone.entry(key.clone()).or_default().push(gone);
+        self.tell(key, before, Origin::Own, changes);
+    }
+
+    /// What readers see of a key now, to be compared by [`State::tell`] after a step.
+    fn seen_now(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+        self.get(key).cloned()
+    }
+
+    /// Tells how what readers see of a key has changed, if it has.
+    fn tell(&self, key: &ObjectKey, before: Option<Arc<Object>>, origin: Origin, changes: &mut Vec<Change>) {
+        let after = self.get(key).cloned();
+        if let (Some(before), Some(after)) = (&before, &after)
+            && before.uid() == after.uid()
+        {
+            if before.resource_version() != after.resource_version() {
+                changes.push(Change::updated(before.clone(), after.clone(), origin));
+            }
+            return;
+        }
+        // Another object under the same name is told as a deletion and a creation.
+        changes.extend(before.map(|before| Change::deleted(before, origin)));
+        changes.extend(after.map(|after| Change::created(after, origin)));
     }
 
     pub fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
@@ -275,11 +308,6 @@ impl State {
         self.watched.like(object).is_some_and(same)
     }
 
-    /// What the watch has brought, for somebody who begins to look.
-    pub fn watched(&self) -> impl Iterator<Item = &Arc<Object>> {
-        self.watched.iter()
-    }
-
     /// Whether the watch has brought this version of an object, or one after it.
     pub fn has_seen(&self, key: &ObjectKey, resource_version: &str) -> bool {
         let known = self.watched.get(key);
@@ -317,30 +345,35 @@ impl State {
     fn put(&mut self, object: Arc<Object>, indexed: Indexed, origin: Origin, changes: &mut Vec<Change>) {
         if self.is_known(&object) {
             self.watched.touch(&object, self.round);
-            self.caught_up(&object);
+            // A relist brings every object again, and mostly there is no write of ours.
+            if !self.ahead.is_empty() {
+                let key = object.key();
+                let before = self.seen_now(&key);
+                self.caught_up(&object);
+                self.tell(&key, before, origin, changes);
+            }
             return;
         }
-        // Ours may have been replaced before the watch brought it; a watch brings everything, a list does not.
-        let ours = self.ahead.like(&object).filter(|ours| ours.uid() != object.uid()).cloned();
-        let ours = ours.filter(|ours| origin != Origin::Watch && ours.revision() < object.revision());
-        match self.watched.put(object.clone(), self.round, indexed) {
-            Some(before) if before.uid() == object.uid() => {
-                changes.push(Change::updated(before, object.clone(), origin));
-            }
-            former => {
-                let ours = ours.filter(|ours| former.as_ref().is_none_or(|former| former.uid() != ours.uid()));
-                // Another object under the same name: the deletion of the first was missed, and is told now.
-                if let Some(former) = former {
-                    self.retain_gone_of(&former.key(), |gone| gone.uid != former.uid());
-                    changes.push(Change::deleted(former, origin));
+        // Without writes of ours readers see what the watch brings, and nothing has to be looked up.
+        if self.ahead.is_empty() && self.gone.is_empty() {
+            let before = self.watched.put(object.clone(), self.round, indexed);
+            match before {
+                Some(before) if before.uid() == object.uid() => changes.push(Change::updated(before, object, origin)),
+                former => {
+                    changes.extend(former.map(|former| Change::deleted(former, origin)));
+                    changes.push(Change::created(object, origin));
                 }
-                if let Some(ours) = ours {
-                    missed(ours, changes);
-                }
-                changes.push(Change::created(object.clone(), origin));
             }
+            return;
+        }
+        let key = object.key();
+        let before = self.seen_now(&key);
+        let former = self.watched.put(object.clone(), self.round, indexed);
+        if let Some(former) = former.filter(|former| former.uid() != object.uid()) {
+            self.retain_gone_of(&key, |gone| gone.uid != former.uid());
         }
         self.caught_up(&object);
+        self.tell(&key, before, origin, changes);
     }
 
     /// The watch has brought this version of an object: our own writes up to it are no longer ahead.
@@ -357,12 +390,13 @@ impl State {
     }
 
     /// Looks at all of our deletions. There may be many, so this is not for every change.
-    fn retain_gone(&mut self, keep: impl Fn(&Gone) -> bool) {
-        if !self.gone.is_empty() {
-            self.gone.retain(|_, gone| {
-                gone.retain(&keep);
-                !gone.is_empty()
-            });
+    fn retain_gone(&mut self, keep: impl Fn(&Gone) -> bool, origin: Origin, changes: &mut Vec<Change>) {
+        let over = |(_, gone): &(&ObjectKey, &Vec<Gone>)| !gone.iter().all(&keep);
+        let keys: Vec<ObjectKey> = self.gone.iter().filter(over).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            let before = self.seen_now(&key);
+            self.retain_gone_of(&key, &keep);
+            self.tell(&key, before, origin, changes);
         }
     }
 
@@ -377,28 +411,32 @@ impl State {
     }
 
     /// Forgets, now and then, the deletions that have hidden long enough.
-    fn sweep(&mut self, now: Instant) {
+    fn sweep(&mut self, now: Instant, changes: &mut Vec<Change>) {
         if self.swept.is_some_and(|swept| now < swept + SWEEP_EVERY) {
             return;
         }
         self.swept = Some(now);
-        self.retain_gone(|gone| gone.until > now);
+        self.retain_gone(|gone| gone.until > now, Origin::Own, changes);
     }
 
     /// The watch has come so far, and with it every write up to there: changes of a kind come in order.
-    fn reached(&mut self, revision: Option<u64>) {
+    fn reached(&mut self, revision: Option<u64>, changes: &mut Vec<Change>) {
         let Some(revision) = revision else { return };
         self.position = self.position.max(revision);
         while self.gone_below.first().is_some_and(|(below, _)| *below <= revision)
             && let Some((below, key)) = self.gone_below.pop_first()
         {
+            let before = self.seen_now(&key);
             self.retain_gone_of(&key, |gone| gone.below != Some(below));
+            self.tell(&key, before, Origin::Watch, changes);
         }
         while let Some((first, key)) = self.awaited.first()
             && *first <= revision
         {
             let key = key.clone();
+            let before = self.seen_now(&key);
             self.forget(&key);
+            self.tell(&key, before, Origin::Watch, changes);
         }
     }
 
@@ -420,12 +458,6 @@ impl State {
             |gone: &Gone| gone.uid == object.uid() && gone.below.is_none_or(|below| object.revision() < Some(below));
         !self.gone.is_empty() && self.gone.get(&object.key()).is_some_and(|gone| gone.iter().any(hides))
     }
-}
-
-/// Nobody was told of an object while it was there: whoever it concerned is told now that it was, and is gone.
-fn missed(object: Arc<Object>, changes: &mut Vec<Change>) {
-    changes.push(Change::created(object.clone(), Origin::Relist));
-    changes.push(Change::deleted(object, Origin::Relist));
 }
 
 #[cfg(test)]

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Secret;
 use konverge_core::LabelSelector;
-use konverge_runtime::{Action, BoxFuture, ControllerOptions, Deleted, Error, Owner, Patch, Run};
+use konverge_runtime::{Action, BoxFuture, ControllerOptions, Deleted, Error, Owner, Patch, Reconciler, Run};
 use kube::ResourceExt;
+use kube::api::{Api, Patch as MergePatch, PatchParams};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
@@ -104,6 +106,69 @@ async fn reconcile(small: &Small, book: &Book, run: Run, roll: u64) -> Result<Ac
         Some(_) => {}
     }
     Ok(Action::requeue(Duration::from_millis(roll % 3000)))
+}
+
+/// A write wakes its owner when it is made. The watch brings it five seconds later, which wakes nobody: the reconcile that
+/// the write has caused saw it. What somebody else changes is told, also while an own write is on its way.
+#[tokio::test(start_paused = true)]
+async fn the_echo_of_a_write_wakes_nobody_and_what_others_change_does() {
+    let faults = Faults::new().await;
+    let hand = Hand::new(&faults.client());
+    hand.set("p", "x").await;
+    faults.plan(|asked, _| match asked {
+        Asked::Streamed | Asked::Watch => {
+            let mut listed = asked == Asked::Watch;
+            Verdict::Lines(Box::new(move |line| match std::mem::replace(&mut listed, true) {
+                true => Line::Late(Duration::from_secs(5)),
+                false => {
+                    listed = line.windows(18).any(|part| part == b"initial-events-end");
+                    Line::Pass
+                }
+            }))
+        }
+        _ => Verdict::Pass,
+    });
+    let small = Small::new(&faults, ControllerOptions::default());
+    let runs = Arc::new(AtomicUsize::new(0));
+    let running = small.run({
+        let (runs, small, mirror) = (runs.clone(), small.clone(), Arc::new(small.mirror()));
+        move |run: Run| -> BoxFuture<Result<Action, Error>> {
+            let (runs, small, mirror) = (runs.clone(), small.clone(), mirror.clone());
+            Box::pin(async move {
+                runs.fetch_add(1, SeqCst);
+                mirror.reconcile(run.clone()).await?;
+                // Two more writes, whose echoes come one after the other.
+                for step in ["first", "second"] {
+                    let child = small.children.get(&run.key).expect("it was just made");
+                    if child.annotation(step).is_none() {
+                        let patch = json!({"metadata": {"annotations": {step: "done"}}});
+                        let patch = Patch::Merge { patch, resource_version: child.resource_version().to_owned() };
+                        let written = small.writer.patch(&children(), &run.key, "", patch).await?;
+                        small.wrote(&written)?;
+                    }
+                }
+                Ok(Action::await_change())
+            })
+        }
+    });
+    let child: Api<Secret> = Api::namespaced(faults.client(), "default");
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(child.get("p").await.unwrap().data.is_some());
+    assert_eq!(runs.load(SeqCst), 2, "one that writes, and one that the writes caused");
+    // The spec changes, and before the watch has brought what we write then, somebody else writes to the same child.
+    hand.set("p", "y").await;
+    let began = Instant::now();
+    while runs.load(SeqCst) < 4 && began.elapsed() < Duration::from_secs(600) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(runs.load(SeqCst), 4);
+    let meddle = json!({"data": {"value": null}});
+    child.patch("p", &PatchParams::default(), &MergePatch::Merge(meddle)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(runs.load(SeqCst), 6, "one that puts it back, and one that this caused");
+    assert_eq!(child.get("p").await.unwrap().data.unwrap()["value"].0, b"y");
+    running.stop().await;
+    small.caches.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -37,9 +37,9 @@ fn applied(state: &mut State, object: Arc<Object>, changes: &mut Vec<Change>) {
     state.applied(object, indexed, changes);
 }
 
-fn wrote(state: &mut State, object: Arc<Object>) {
+fn wrote(state: &mut State, object: Arc<Object>, changes: &mut Vec<Change>) {
     let indexed = indexed(state, &object);
-    state.wrote(object, indexed);
+    state.wrote(object, indexed, Instant::now(), changes);
 }
 
 /// A server: what is there, and what happened, of which the watch may be behind.
@@ -209,9 +209,9 @@ fn check(state: &State, model: &Model, own: &Own, told: &Told) {
     assert_eq!(state.bytes(), sizes);
     assert_eq!(state.watched.places(), 2 * state.watched.len(), "an index keeps what is gone");
     assert_eq!(state.ahead.places(), 2 * state.ahead.len());
-    // Who is told sees what the watch sees.
-    let watched: BTreeMap<_, _> = state.watched().map(|object| (object.key(), object.clone())).collect();
-    assert_eq!(format!("{watched:?}"), format!("{:?}", told.objects));
+    // Subscribers were told of what readers see.
+    let seen: BTreeMap<_, _> = state.iter().map(|object| (object.key(), object.clone())).collect();
+    assert_eq!(format!("{seen:?}"), format!("{:?}", told.objects));
 }
 
 fn run(steps: Vec<Step>) {
@@ -223,14 +223,14 @@ fn run(steps: Vec<Step>) {
     let mut changes = Vec::new();
     let relist = |state: &mut State, model: &mut Model, own: &mut Own, listing: &Listing| {
         let mut changes = Vec::new();
-        let ours = |state: &mut State, model: &mut Model, own: &mut Own, at: u8| {
+        let ours = |state: &mut State, model: &mut Model, own: &mut Own, at: u8, changes: &mut Vec<Change>| {
             let written = model.write(&name(at), 1);
-            wrote(state, written.clone());
+            wrote(state, written.clone(), changes);
             own.insert(name(at), Did::Wrote(written));
         };
         state.list_sent();
         if let Some((at, theirs_gone)) = listing.before {
-            ours(state, model, own, at);
+            ours(state, model, own, at, &mut changes);
             if theirs_gone {
                 model.delete(&name(at));
             }
@@ -245,7 +245,7 @@ fn run(steps: Vec<Step>) {
             }
             listed(state, object.clone(), &mut changes);
             if let (0, Some(amid)) = (at, listing.amid) {
-                ours(state, model, own, amid);
+                ours(state, model, own, amid, &mut changes);
             }
         }
         state.list_done(listing.tells_version.then_some(version), &mut changes);
@@ -266,12 +266,12 @@ fn run(steps: Vec<Step>) {
             }
             Step::Ours(at, color) => {
                 let written = model.write(&name(at), color);
-                wrote(&mut state, written.clone());
+                wrote(&mut state, written.clone(), &mut changes);
                 own.insert(name(at), Did::Wrote(written));
             }
             Step::OursGone(at) => {
                 if let Some(deleted) = model.delete(&name(at)) {
-                    state.removed(&deleted.key(), deleted.uid(), now);
+                    state.removed(&deleted.key(), deleted.uid(), now, &mut changes);
                     own.insert(name(at), Did::Removed(deleted.uid().to_owned()));
                 }
             }
@@ -326,9 +326,11 @@ fn a_late_note_changes_nothing() {
     state.deleted(&object("a", 1, 6, 0), now, &mut changes);
     let key = ObjectKey::new(Some("default"), "a");
     // The answer to our write comes when the watch has long told of it, and of its end.
-    wrote(&mut state, object("a", 1, 5, 0));
+    changes.clear();
+    wrote(&mut state, object("a", 1, 5, 0), &mut changes);
     assert!(state.get(&key).is_none() && state.is_caught_up(&key));
-    state.removed(&key, "1", now);
+    state.removed(&key, "1", now, &mut changes);
+    assert!(changes.is_empty(), "{changes:?}");
     applied(&mut state, object("a", 2, 7, 0), &mut changes);
     assert_eq!(state.get(&key).unwrap().uid(), "2");
     assert!(state.is_caught_up(&key));
@@ -342,15 +344,62 @@ fn what_leaves_the_selection_is_hidden_until_it_comes_back() {
     listed(&mut state, object("a", 1, 5, 0), &mut changes);
     state.list_done(None, &mut changes);
     let key = ObjectKey::new(Some("default"), "a");
-    state.left(&object("a", 1, 6, 9), now);
+    state.left(&object("a", 1, 6, 9), now, &mut changes);
     assert!(state.get(&key).is_none());
     // Somebody else brings it back before the watch has told of anything.
     applied(&mut state, object("a", 1, 7, 0), &mut changes);
     assert!(state.get(&key).is_some());
     // One that was never here is not hidden when it comes.
-    state.left(&object("b", 2, 8, 9), now);
+    state.left(&object("b", 2, 8, 9), now, &mut changes);
     applied(&mut state, object("b", 2, 9, 0), &mut changes);
     assert!(state.get(&ObjectKey::new(Some("default"), "b")).is_some());
+}
+
+/// Each change as what happened, to which uid, and the version after it.
+fn words(changes: &[Change]) -> Vec<String> {
+    let word = |change: &Change| {
+        let sign = match (change.before(), change.after()) {
+            (None, _) => '+',
+            (_, None) => '-',
+            _ => '~',
+        };
+        format!("{sign}{}.{}", change.object().uid(), change.object().resource_version())
+    };
+    changes.iter().map(word).collect()
+}
+
+/// A write of ours wakes whom it concerns when it is made. The watch brings the same version later, which is nothing new:
+/// whoever was woken has seen it. Anything else that it brings is.
+#[test]
+fn the_echo_of_a_write_is_not_told() {
+    let now = Instant::now();
+    let (mut state, mut changes) = (State::new(), Vec::new());
+    state.list_began();
+    listed(&mut state, object("a", 1, 5, 0), &mut changes);
+    state.list_done(None, &mut changes);
+    let told = |state: &mut State, act: &mut dyn FnMut(&mut State, &mut Vec<Change>)| {
+        let mut changes = Vec::new();
+        act(state, &mut changes);
+        words(&changes)
+    };
+    assert_eq!(told(&mut state, &mut |state, changes| wrote(state, object("a", 1, 8, 1), changes)), ["~1.8"]);
+    // Somebody else wrote before us; our write has what that changed.
+    assert_eq!(told(&mut state, &mut |state, changes| applied(state, object("a", 1, 7, 2), changes)), [""; 0]);
+    assert_eq!(told(&mut state, &mut |state, changes| applied(state, object("a", 1, 8, 1), changes)), [""; 0]);
+    // Somebody else wrote after us.
+    assert_eq!(told(&mut state, &mut |state, changes| applied(state, object("a", 1, 9, 2), changes)), ["~1.9"]);
+    // The same for what we make, and for what we delete.
+    assert_eq!(told(&mut state, &mut |state, changes| wrote(state, object("b", 2, 10, 1), changes)), ["+2.10"]);
+    assert_eq!(told(&mut state, &mut |state, changes| applied(state, object("b", 2, 10, 1), changes)), [""; 0]);
+    let key = ObjectKey::new(Some("default"), "b");
+    assert_eq!(told(&mut state, &mut |state, changes| state.removed(&key, "2", now, changes)), ["-2.10"]);
+    assert_eq!(told(&mut state, &mut |state, changes| state.deleted(&object("b", 2, 11, 1), now, changes)), [""; 0]);
+    // A write that the watch passes without bringing it was undone meanwhile: that is told.
+    assert_eq!(told(&mut state, &mut |state, changes| wrote(state, object("c", 3, 12, 1), changes)), ["+3.12"]);
+    assert_eq!(
+        told(&mut state, &mut |state, changes| applied(state, object("a", 1, 14, 2), changes)),
+        ["~1.14", "-3.12"]
+    );
 }
 
 /// Whoever owned the first has to know that it is gone, also if the watch never brought it.
@@ -359,15 +408,13 @@ fn our_object_that_somebody_replaced_while_nobody_looked_is_told() {
     let (mut state, mut changes) = (State::new(), Vec::new());
     state.list_began();
     state.list_done(None, &mut changes);
-    wrote(&mut state, object("a", 1, 5, 0));
-    wrote(&mut state, object("b", 2, 6, 0));
+    wrote(&mut state, object("a", 1, 5, 0), &mut changes);
+    wrote(&mut state, object("b", 2, 6, 0), &mut changes);
     state.list_sent();
     state.list_began();
     listed(&mut state, object("a", 3, 9, 1), &mut changes);
     state.list_done(None, &mut changes);
-    let words =
-        changes.iter().map(|change| format!("{}{}", if change.is_delete() { '-' } else { '+' }, change.object().uid()));
-    assert_eq!(words.collect::<Vec<_>>(), ["+1", "-1", "+3", "+2", "-2"]);
+    assert_eq!(words(&changes), ["+1.5", "+2.6", "-1.5", "+3.9", "-2.6"]);
 }
 
 /// A deletion that the watch told of before we noted it leaves something behind, but not for long.
@@ -381,15 +428,15 @@ fn deletions_that_were_noted_late_are_forgotten() {
         let name = format!("o{at}");
         applied(&mut state, object(&name, at, 10 * at, 0), &mut changes);
         state.deleted(&object(&name, at, 10 * at + 1, 0), now, &mut changes);
-        state.removed(&ObjectKey::new(Some("default"), &name), &at.to_string(), now);
+        state.removed(&ObjectKey::new(Some("default"), &name), &at.to_string(), now, &mut changes);
     }
     assert_eq!(state.ahead(), 1000);
     let later = now + HIDDEN_UNSEEN + SWEEP_EVERY;
-    state.removed(&ObjectKey::new(Some("default"), "last"), "last", later);
+    state.removed(&ObjectKey::new(Some("default"), "last"), "last", later, &mut changes);
     assert_eq!(state.ahead(), 1);
     // What has left the selection is forgotten when the watch has come so far.
     applied(&mut state, object("a", 5000, 20_000, 0), &mut changes);
-    state.left(&object("a", 5000, 20_005, 9), later);
+    state.left(&object("a", 5000, 20_005, 9), later, &mut changes);
     assert_eq!((state.ahead(), state.gone_below.len()), (2, 1));
     applied(&mut state, object("b", 5001, 20_006, 0), &mut changes);
     assert_eq!((state.ahead(), state.gone_below.len()), (1, 0));
