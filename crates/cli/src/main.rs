@@ -18,6 +18,7 @@ mod operators;
 mod port_holder;
 mod project;
 mod run;
+mod variables;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -36,6 +37,9 @@ fn main() -> ExitCode {
     let args = Args::parse();
     log::start(args.log_format, args.verbose);
     huge_pages::avoid();
+    if !matches!(args.command, Command::Supervise(_)) {
+        variables::warn_about_unknown();
+    }
     let outcome: Result<(), Box<dyn Error>> = match args.command {
         Command::Apiserver(options) => run::apiserver(options).map_err(Into::into),
         Command::Dev(options) => dev::dev(options).map_err(Into::into),

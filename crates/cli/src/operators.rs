@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use konverge::k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge::kube::api::{Patch, PatchParams};
 use konverge::kube::{Api, Client, CustomResourceExt};
-use konverge::{Kind, Metrics, Operator, Settings};
+use konverge::{Health, Kind, Metrics, Operator, Settings};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -44,16 +44,17 @@ struct HostProcess {
     name: &'static str,
     client: Client,
     metrics: Metrics,
+    health: Health,
     stop: watch::Receiver<bool>,
 }
 
 fn run<R: Kind>(operator: Operator<R>, host: HostProcess) -> BoxFuture<'static, konverge::Result<()>> {
-    let HostProcess { name, client, metrics, mut stop } = host;
+    let HostProcess { name, client, metrics, health, mut stop } = host;
     let mut settings = Settings { name: name.into(), graceful_shutdown_timeout: DRAIN, ..Settings::default() };
     // `konverge dev` serves metrics and health itself.
     settings.metrics.enabled = false;
     settings.health.enabled = false;
-    let operator = operator.client(client).settings(settings).metrics(metrics);
+    let operator = operator.client(client).settings(settings).metrics(metrics).health(health);
     Box::pin(operator.run_until(async move { drop(stop.wait_for(|stop| *stop).await) }))
 }
 
@@ -127,6 +128,8 @@ pub(crate) struct Operators {
     tasks: JoinSet<()>,
     /// Operators that ended by themselves, as lines for the health pages.
     ended: Arc<Mutex<Vec<String>>>,
+    /// The checks of each operator.
+    health: Vec<(&'static str, Health)>,
 }
 
 impl Operators {
@@ -138,14 +141,18 @@ impl Operators {
         definitions: &Definitions,
     ) -> Result<Self, OperatorError> {
         let (stop, stopped) = watch::channel(false);
-        let mut operators = Self { names: Vec::new(), stop, tasks: JoinSet::new(), ended: Arc::default() };
+        let mut operators =
+            Self { names: Vec::new(), stop, tasks: JoinSet::new(), ended: Arc::default(), health: Vec::new() };
         for bundled in BUNDLED.iter().filter(|one| choice.includes(one.name)) {
             let name = bundled.name;
             let failed = |source| OperatorError::Install { name, source: Box::new(source) };
             let definition = (bundled.definition)();
             install(client, &definition).await.map_err(failed)?;
             definitions.add(serde_json::to_value(definition).unwrap_or_default());
-            let host = HostProcess { name, client: client.clone(), metrics: metrics.clone(), stop: stopped.clone() };
+            let health = Health::new();
+            operators.health.push((name, health.clone()));
+            let host =
+                HostProcess { name, client: client.clone(), metrics: metrics.clone(), health, stop: stopped.clone() };
             let running = (bundled.run)(host).map_err(|source| OperatorError::Start { name, source })?;
             let (ended, stopped) = (operators.ended.clone(), stopped.clone());
             operators.names.push(name);
@@ -170,10 +177,10 @@ impl Operators {
         &self.names
     }
 
-    /// A function that returns the operators that do not run any more, with the reason.
+    /// A function that returns the operators that do not run any more and the liveness checks that fail, with the reason.
     pub(crate) fn failing(&self) -> Arc<dyn Fn() -> Vec<String> + Send + Sync> {
-        let ended = self.ended.clone();
-        Arc::new(move || ended.lock().clone())
+        let (ended, health) = (self.ended.clone(), self.health.clone());
+        Arc::new(move || [ended.lock().clone(), failing_liveness(&health)].concat())
     }
 
     /// Stops the operators and waits for running reconciles to finish.
@@ -181,6 +188,17 @@ impl Operators {
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
     }
+}
+
+/// The liveness checks of operators that fail now, as lines for the health pages.
+fn failing_liveness(operators: &[(&'static str, Health)]) -> Vec<String> {
+    let failing = operators.iter().flat_map(|(operator, health)| {
+        health
+            .failing_liveness()
+            .into_iter()
+            .map(move |(check, why)| format!("[-]operator {operator} failed: {check}: {why}"))
+    });
+    failing.collect()
 }
 
 /// Installs a CRD and returns its name.
@@ -197,6 +215,21 @@ pub(crate) async fn install(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failing_liveness_checks_are_reported_until_they_pass() {
+        let (sound, sick) = (Health::new(), Health::new());
+        let operators = [("webapp", sound.clone()), ("myapp", sick.clone())];
+        let _passes = sound.liveness("watches");
+        let watches = sick.liveness("watches");
+        // Readiness is no matter of liveness: an operator that still lists its objects is not broken.
+        let _not_ready = sick.readiness("cache");
+        assert_eq!(failing_liveness(&operators), Vec::<String>::new());
+        watches.fail("a watch is dead");
+        assert_eq!(failing_liveness(&operators), ["[-]operator myapp failed: watches: a watch is dead"]);
+        watches.pass();
+        assert_eq!(failing_liveness(&operators), Vec::<String>::new());
+    }
 
     #[test]
     fn choices() {

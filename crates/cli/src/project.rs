@@ -1,14 +1,14 @@
-//! One's own operator under `konverge dev`: built, run against the control plane, and built again when a file is saved.
-//! In: a project, a kubeconfig and a client. Out: a running operator and one stream of lines. A build that fails leaves
-//! the operator running that was there before; an operator that ends is said to have ended, and started again.
+//! The developer's own operator under `konverge dev`: built, run against the server, and rebuilt when a file is saved. In: a
+//! project, a kubeconfig and a client. Out: a running operator and one stream of lines. If a build fails, the previous
+//! operator keeps running; an operator that ends by itself is restarted.
 //!
 //! ```text
 //! find       is this directory an operator's project, and what is its binary called?
-//! build      cargo, with its own words → an executable and the files it was made of
+//! build      runs cargo → an executable and the files it was made of
 //! files      has one of them changed?
-//! child      the operator as a process: its lines, its end
-//! supervise  a process of its own, so that the operator never outlives this one
-//! lines      who says what
+//! child      the operator as a process: its output, its end
+//! supervise  the process in between, so that the operator never outlives this one
+//! lines      the output on the terminal
 //! ```
 
 mod build;
@@ -35,21 +35,21 @@ pub(crate) use find::{FindError, Found, Project};
 use lines::{LineSource, Lines};
 pub(crate) use supervise::{SuperviseArgs, supervise};
 
-/// How long an operator that ended by itself stays away at first; doubled each time it does so again.
+/// The first restart delay of an operator that ended by itself; it doubles each time.
 const REST: Duration = Duration::from_secs(1);
-/// And at most.
+/// The longest restart delay.
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
-/// What the operator works with.
+/// What a build is installed into.
 struct Cluster {
     client: Client,
     kubeconfig: PathBuf,
-    /// What the newest build has.
+    /// The CRDs of the newest build.
     definitions: Definitions,
 }
 
 impl Project {
-    /// Builds, runs and watches until `stop` is true.
+    /// Builds the operator, runs it, and watches its files until `stop` is true.
     pub(crate) async fn develop(
         self,
         client: Client,
@@ -68,7 +68,7 @@ impl Project {
         if let Some(child) = &mut running
             && let Some(ended) = child.end().await
         {
-            lines.say(LineSource::Dev, &format!("the operator ended ({ended})"));
+            lines.print(LineSource::Dev, &format!("the operator ended ({ended})"));
         }
     }
 
@@ -77,20 +77,20 @@ impl Project {
         let mut files = Files::below(self.directory());
         loop {
             files.mark();
-            lines.say(LineSource::Build, &format!("cargo build --bin {}", self.binary()));
+            lines.print(LineSource::Build, &format!("cargo build --bin {}", self.binary()));
             match build::build(self, lines).await {
                 Ok(built) => {
                     files.follow(&built.files);
                     self.replace(running, built, lines, cluster).await;
                 }
                 Err(why) => {
-                    let still = if running.is_some() { "; the operator of before still runs" } else { "" };
-                    lines.say(LineSource::Build, &format!("{why}{still}; waiting for a change"));
+                    let still = if running.is_some() { "; the previous operator still runs" } else { "" };
+                    lines.print(LineSource::Build, &format!("{why}{still}; waiting for a change"));
                 }
             }
             match running {
                 Some(child) => tokio::select! {
-                    () = keep(child, lines) => {}
+                    () = run_and_restart(child, lines) => {}
                     () = files.changed() => {}
                 },
                 None => files.changed().await,
@@ -98,24 +98,24 @@ impl Project {
         }
     }
 
-    /// The new operator in place of the one of before, which stays where it is until it has ended: a stop in between
-    /// finds it there.
+    /// Replaces the previous operator by the new one. The previous one stays in `running` until it has ended, so that a stop
+    /// in between ends it as well.
     async fn replace(&self, running: &mut Option<Child>, built: Built, lines: &Lines, cluster: &Cluster) {
         if running.as_ref().is_some_and(|old| old.is_of(&built.executable)) {
-            lines.say(LineSource::Dev, "nothing is new; the operator goes on");
+            lines.print(LineSource::Dev, "nothing has changed; the operator keeps running");
             return;
         }
         self.install(&built, cluster, lines).await;
         if let Some(old) = running
             && let Some(ended) = old.end().await
         {
-            lines.say(LineSource::Dev, &format!("the operator of before ended ({ended})"));
+            lines.print(LineSource::Dev, &format!("the previous operator ended ({ended})"));
         }
         *running = Some(Child::new(built.executable, self.directory(), &cluster.kubeconfig));
-        lines.say(LineSource::Dev, &format!("starting {}", self.binary()));
+        lines.print(LineSource::Dev, &format!("starting {}", self.binary()));
     }
 
-    /// Puts the operator's CRDs into the control plane: what it prints when it is asked for them.
+    /// Installs the CRDs that the operator prints with `--print-crds`.
     async fn install(&self, built: &Built, cluster: &Cluster, lines: &Lines) {
         match install(built, self.directory(), &cluster.client).await {
             Ok(definitions) => {
@@ -123,18 +123,21 @@ impl Project {
                 let kinds = cluster.definitions.kinds();
                 let names: Vec<&str> = kinds.iter().map(|kind| kind.name.as_str()).collect();
                 let Some(first) = kinds.first() else {
-                    lines.say(LineSource::Dev, "the operator has no CRDs of its own");
+                    lines.print(LineSource::Dev, "the operator has no CRDs of its own");
                     return;
                 };
-                lines.say(LineSource::Dev, &format!("installed {}: kubectl get {} -A", names.join(", "), first.plural));
+                lines.print(
+                    LineSource::Dev,
+                    &format!("installed {}: kubectl get {} -A", names.join(", "), first.plural),
+                );
             }
-            Err(why) => lines.say(LineSource::Dev, &format!("the operator's CRDs were not installed: {why}")),
+            Err(why) => lines.print(LineSource::Dev, &format!("the operator's CRDs were not installed: {why}")),
         }
     }
 }
 
-/// Starts the operator, and starts it again when it ends. Never ends.
-async fn keep(child: &mut Child, lines: &Lines) {
+/// Runs the operator, and restarts it when it ends. Never returns.
+async fn run_and_restart(child: &mut Child, lines: &Lines) {
     let mut rest = REST;
     loop {
         let began = tokio::time::Instant::now();
@@ -142,10 +145,7 @@ async fn keep(child: &mut Child, lines: &Lines) {
         if began.elapsed() > LONGEST_REST {
             rest = REST;
         }
-        lines.say(
-            LineSource::Dev,
-            &format!("the operator ended ({ended}); it is started again in {} s", rest.as_secs()),
-        );
+        lines.print(LineSource::Dev, &format!("the operator ended ({ended}); restarting it in {} s", rest.as_secs()));
         tokio::time::sleep(rest).await;
         rest = (rest * 2).min(LONGEST_REST);
     }

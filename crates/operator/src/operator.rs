@@ -27,6 +27,7 @@ use lifecycle::Workload;
 use crate::controller::{AnyController, Controller};
 use crate::log::start_logging;
 use crate::metrics::Metrics;
+use crate::probes::Health;
 use crate::rules::Rules;
 use crate::settings::{Print, Settings};
 use crate::signal::StopSignals;
@@ -77,6 +78,7 @@ pub struct Process {
     client: Option<Client>,
     layers: ClientLayers,
     metrics: Option<Metrics>,
+    health: Health,
     events: EventLog,
     controllers: Vec<Box<dyn AnyController>>,
     background: Vec<Background>,
@@ -205,6 +207,13 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         self
     }
 
+    /// Registers the operator's liveness and readiness checks here, to which the program may add its own. Use it to show the
+    /// health of an operator on a page of the program, as `konverge dev` does; the probes of the operator show it anyway.
+    pub fn health(mut self, health: Health) -> Self {
+        self.process.health = health;
+        self
+    }
+
     /// Keeps recorded events in this log, where the program can search and follow them, also outside of reconciles.
     ///
     /// ```
@@ -279,7 +288,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
             return self.print(print, &settings);
         }
         let Controller { spec, process } = self;
-        let Process { client, layers, metrics, events, controllers, background, .. } = process;
+        let Process { client, layers, metrics, health, events, controllers, background, .. } = process;
         let metrics = metrics.unwrap_or_default();
         let client = match client {
             Some(client) => layers.around(client),
@@ -291,7 +300,8 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         let workload = Workload { controllers, background, states };
         let (stopping, stopped) = oneshot::channel::<()>();
         let stopped = async { drop(stopped.await) };
-        let lifecycle = async move { lifecycle::run(workload, &settings, client, events, &metrics, stopped).await };
+        let lifecycle =
+            async move { lifecycle::run(workload, &settings, client, events, &metrics, health, stopped).await };
         let mut lifecycle = std::pin::pin!(threads::with_enough_threads(lifecycle));
         tokio::select! {
             // Before it is told to stop, it ends only with an error.

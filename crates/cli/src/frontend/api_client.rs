@@ -1,4 +1,4 @@
-//! Asking the API server in the same process, as any client would. In: a request or a path. Out: its answer.
+//! Requests to the API server in the same process. In: a request or a path. Out: the answer.
 
 use bytes::Bytes;
 use http::{Request, Response};

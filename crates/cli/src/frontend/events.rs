@@ -1,5 +1,5 @@
-//! `/events`: what happened lately, newest first. In: filters, which are checked, and the Events of the API server. Out:
-//! an `EventList` of those that fit.
+//! `/events`: recent Events, newest first. In: filters, which are validated, and the Events of the API server. Out: an
+//! `EventList` of the matching ones.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use konverge_core::Status;
 use super::api_client;
 use super::query::{self, Query};
 
-/// What may be asked for.
+/// The parameters of the page.
 pub(super) const PARAMETERS: [&str; 6] = ["namespace", "object", "type", "severity", "since", "limit"];
 
 const TYPES: [&str; 2] = ["Normal", "Warning"];

@@ -1,6 +1,6 @@
-//! What is there when a stream begins, in the order in which it last changed. In: the path of a kind. Out: one object at a
-//! time, read when the client has room for it. Only names and versions are kept, for a client that does not read would
-//! otherwise hold a copy of every object.
+//! The objects that exist when a stream begins, ordered by their last change. In: the path of a kind. Out: one object at a
+//! time, read when the client is ready for it. Only names and versions are kept in memory: otherwise a client that does not
+//! read would hold a copy of every object.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -12,24 +12,24 @@ use konverge_apiserver::ApiServer;
 use konverge_core::Status;
 
 use super::api_client;
-use super::watch::{About, Metadata};
+use super::watch::{Metadata, WatchedObject};
 
-/// How many names are asked for at a time: the pages of `kubectl`.
+/// The page size of lists, as in `kubectl`.
 const PAGE: usize = 500;
 
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// The objects that a client has not been told of.
+/// The objects that have not been sent yet.
 #[derive(Debug, Default)]
 pub(super) struct Initial {
     /// Their versions and paths, the oldest change first.
     left: VecDeque<(u64, String)>,
-    /// Those that have changed since: the watch tells what became of them.
+    /// Objects that have changed since the list. The watch delivers them.
     changed: HashSet<String>,
 }
 
 impl Initial {
-    /// Lists the names, and tells at which version.
+    /// Lists the names, and returns the resource version of the list.
     pub(super) async fn list(api: &ApiServer, path: &str) -> Result<(Self, u64), Status> {
         let (mut left, mut token) = (Vec::new(), String::new());
         loop {
@@ -48,20 +48,20 @@ impl Initial {
         }
     }
 
-    /// Whether all of them have been told.
+    /// Whether all objects have been sent.
     pub(super) fn is_done(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// The next one that is still as it was, with its version.
+    /// The next object that has not changed since the list, with its version.
     pub(super) async fn next(&mut self, api: &ApiServer) -> Option<(u64, Bytes)> {
         while let Some((listed, path)) = self.left.pop_front() {
             if let Ok(response) = api_client::get(api, &path, "application/json").await
                 && response.status().is_success()
             {
                 let object = api_client::whole(response.into_body()).await;
-                let about: About = serde_json::from_slice(&object).unwrap_or_default();
-                if about.metadata.resource_version == listed.to_string() {
+                let current: WatchedObject = serde_json::from_slice(&object).unwrap_or_default();
+                if current.metadata.resource_version == listed.to_string() {
                     return Some((listed, object));
                 }
             }
@@ -70,7 +70,8 @@ impl Initial {
         None
     }
 
-    /// How a change is to be told: one of an object that the client has not been told of makes it known, or is none.
+    /// The type of a watch event for the client: MODIFIED is ADDED for an object that has not been sent, and its DELETED is
+    /// dropped.
     pub(super) fn kind_of<'k>(&mut self, kind: &'k str, path: &str, of: &Metadata) -> Option<&'k str> {
         if self.changed.is_empty() || !self.changed.remove(&object_path(path, of.namespace.as_deref(), &of.name)) {
             return Some(kind);

@@ -1,5 +1,5 @@
-//! Which kind is meant. In: a word as people write it (`Pod`, `pods`, `po`, `applications.cloudnative.elide.dev`). Out:
-//! the path of its objects, or the 400 that lists what there is. The API server's discovery tells.
+//! Finds a kind by name. In: a name as people write it (`Pod`, `pods`, `po`, `applications.cloudnative.elide.dev`). Out: the
+//! path of its objects, or a 400 that lists all kinds. The names come from the API server's discovery.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! The one thing that a developer's server does differently on writes: a custom resource that is posted into a namespace
-//! which does not exist makes the namespace. In: a request. Out: the API server's answer.
+//! The lenient create of `konverge dev`: a custom resource that is posted into a namespace that does not exist creates the
+//! namespace. In: a request. Out: the API server's answer.
 
 use bytes::Bytes;
 use http::{Method, Request, Response, header};
@@ -69,7 +69,7 @@ async fn make(api: &ApiServer, name: &str) -> bool {
         .expect("a known path makes a request");
     let code = api_client::send(api, request).await.status().as_u16();
     if code == 201 {
-        tracing::info!(namespace = name, "made a namespace for what was posted into it");
+        tracing::info!(namespace = name, "created a namespace for an object that was posted into it");
     }
     matches!(code, 201 | 409)
 }

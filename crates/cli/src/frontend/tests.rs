@@ -146,7 +146,7 @@ async fn pages() {
         ("GET", "/watch?kind=Nothing", 400, "there is no kind \\\"Nothing\\\" to watch; there is: "),
         ("GET", "/watch?kind=node&namespace=default", 400, "a Node is in no namespace"),
         ("GET", "/watch?since=1", 400, "it has: kind, namespace"),
-        ("GET", "/nowhere", 404, "GET / tells what there is"),
+        ("GET", "/nowhere", 404, "GET / lists the pages"),
         ("GET", "/watch/x", 404, "there is no page"),
         ("POST", "/events", 405, "MethodNotAllowed"),
         ("GET", "/apis/nowhere.example/v1/things", 404, "404 page not found"),

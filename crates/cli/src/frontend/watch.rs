@@ -1,9 +1,8 @@
 //! `/watch`: objects of a kind as Server-Sent Events. In: a kind, a namespace, the last event that a client saw. Out: a
 //! stream of ADDED, MODIFIED and DELETED, each with the resource version as its id, and comments while nothing happens.
 //!
-//! It is a watch of the API server in other words, and lives exactly as long as its answer: a client that goes takes
-//! everything with it. What is there at the start is sent in the order in which it last changed, so that whichever id a
-//! client saw last, everything it has not seen comes after it.
+//! The stream is a watch of the API server in another format, and ends with its response. Existing objects are sent in the
+//! order of their last change, so that a client can resume after any id without missing an object.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -26,19 +25,19 @@ use super::query::{self, Query};
 use super::{answer_of, api_client, kinds};
 use crate::definitions::Definitions;
 
-/// How often a quiet stream shows that it is alive, which is also how soon a client that is gone is noticed.
+/// How often a quiet stream sends a comment. This is also how soon a lost client is noticed.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// Long enough that the stream ends when its reader does.
+/// The watch should not end before its client does.
 const FOREVER_SECONDS: u32 = 365 * 24 * 3600;
 
-/// What is watched: what was asked for, else what the operators at work are for.
+/// The kind to watch: the one in the query, else the first kind of the running operators.
 pub(super) fn kind(wanted: &Query, definitions: &Definitions) -> Result<String, Status> {
     if let Some(word) = wanted.get("kind") {
         return Ok(word.to_owned());
     }
     let first = definitions.kinds().into_iter().next().map(|kind| kind.name);
-    first.ok_or_else(|| Status::bad_request("no operator has a kind of its own here yet; say what with ?kind=pods"))
+    first.ok_or_else(|| Status::bad_request("no operator has a kind of its own here yet; choose one with ?kind=pods"))
 }
 
 /// Starts a stream.
@@ -62,7 +61,7 @@ pub(super) async fn answer(
     let (initial, lines) = begin(api, &path, last).await?;
     let mut heartbeat = interval(HEARTBEAT);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick is at once.
+    // The first tick comes at once.
     heartbeat.tick().await;
     let feed = Feed {
         api: api.clone(),
@@ -78,23 +77,26 @@ pub(super) async fn answer(
     Ok(response)
 }
 
-/// What is there, unless the client saw some of it, and the watch after it.
-async fn begin(api: &ApiServer, path: &str, last: Option<u64>) -> Result<(Beginning, Lines), Status> {
+/// The existing objects, unless the client resumes, and the watch after them.
+async fn begin(api: &ApiServer, path: &str, last: Option<u64>) -> Result<(InitialObjects, Lines), Status> {
     if let Some(last) = last {
-        return Ok((Beginning { objects: Initial::default(), revision: None }, Lines::open(api, path, last).await?));
+        return Ok((
+            InitialObjects { objects: Initial::default(), revision: None },
+            Lines::open(api, path, last).await?,
+        ));
     }
     let (objects, revision) = Initial::list(api, path).await?;
-    Ok((Beginning { objects, revision: Some(revision) }, Lines::open(api, path, revision).await?))
+    Ok((InitialObjects { objects, revision: Some(revision) }, Lines::open(api, path, revision).await?))
 }
 
-/// What is there at the start.
-struct Beginning {
+/// The existing objects at the start.
+struct InitialObjects {
     objects: Initial,
-    /// The version at which they were listed, until all of them have been told.
+    /// The resource version of the list, until all objects have been sent.
     revision: Option<u64>,
 }
 
-/// One who reads, counted as long as it lives.
+/// Counts a client of `/watch` until it is dropped.
 struct Reading(Gauge);
 
 impl Reading {
@@ -110,13 +112,13 @@ impl Drop for Reading {
     }
 }
 
-/// What one stream holds.
+/// The state of one stream.
 struct Feed {
     api: ApiServer,
     path: String,
     lines: Lines,
-    initial: Beginning,
-    /// What can be sent at once.
+    initial: InitialObjects,
+    /// Events that are ready to be sent.
     ready: VecDeque<Bytes>,
     heartbeat: Interval,
     _reading: Reading,
@@ -141,7 +143,7 @@ impl Feed {
         })
     }
 
-    /// Makes the next object of the beginning ready, or the end of it.
+    /// Queues the next existing object, or the end of them.
     async fn send_next(&mut self, revision: u64) {
         if let Some((version, object)) = self.initial.objects.next(&self.api).await {
             let object = String::from_utf8_lossy(&object);
@@ -149,33 +151,33 @@ impl Feed {
         }
         if self.initial.objects.is_done() {
             self.initial.revision = None;
-            // An event without data is not told to anybody, but its id is remembered.
+            // Clients do not report an event without data, but remember its id.
             self.ready.push_back(format!("id: {revision}\n\n").into());
         }
     }
 
-    /// Takes one line of the watch; nothing when the stream is over.
+    /// Handles one line of the watch; `None` when the stream is over.
     async fn take(&mut self, line: &[u8]) -> Option<()> {
-        let Ok(told) = serde_json::from_slice::<Event<'_>>(line) else {
+        let Ok(received) = serde_json::from_slice::<Event<'_>>(line) else {
             tracing::error!(path = self.path, "a watch sent a line that is no event");
             return None;
         };
-        let about: About = serde_json::from_str(told.object.get()).unwrap_or_default();
-        let version = &about.metadata.resource_version;
-        match told.kind {
+        let object: WatchedObject = serde_json::from_str(received.object.get()).unwrap_or_default();
+        let version = &object.metadata.resource_version;
+        match received.kind {
             "BOOKMARK" => self.ready.push_back(format!("id: {version}\n\n").into()),
-            // The history since the last event is gone: what is there now is told anew.
-            "ERROR" if about.code == 410 => {
+            // The history since the last event is gone: all objects are sent again.
+            "ERROR" if object.code == 410 => {
                 self.ready.push_back(Bytes::from_static(b"event: RESYNC\ndata: {\"type\":\"RESYNC\"}\n\n"));
                 (self.initial, self.lines) = begin(&self.api, &self.path, None).await.ok()?;
             }
             "ERROR" => {
-                tracing::warn!(path = self.path, status = told.object.get(), "a watch ended with an error");
+                tracing::warn!(path = self.path, status = received.object.get(), "a watch ended with an error");
                 return None;
             }
             kind => {
-                if let Some(kind) = self.initial.objects.kind_of(kind, &self.path, &about.metadata) {
-                    self.ready.push_back(event(version, kind, told.object.get()));
+                if let Some(kind) = self.initial.objects.kind_of(kind, &self.path, &object.metadata) {
+                    self.ready.push_back(event(version, kind, received.object.get()));
                 }
             }
         }
@@ -183,7 +185,7 @@ impl Feed {
     }
 }
 
-/// One event as it is sent.
+/// One Server-Sent Event.
 fn event(id: &str, kind: &str, object: &str) -> Bytes {
     format!("id: {id}\nevent: {kind}\ndata: {{\"type\":\"{kind}\",\"object\":{object}}}\n\n").into()
 }
@@ -196,10 +198,10 @@ struct Event<'l> {
     object: &'l RawValue,
 }
 
-/// What has to be known of an object, or of a `Status`.
+/// The fields of an object, or of a `Status`, that the stream reads.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct About {
+pub(super) struct WatchedObject {
     pub metadata: Metadata,
     code: u16,
 }
@@ -231,7 +233,7 @@ impl Lines {
         Ok(Self { body: Box::pin(response.into_body()), buffer: Vec::new() })
     }
 
-    /// The next one; nothing at the end. What has come is kept when this is dropped while it waits.
+    /// The next line; `None` at the end. The future may be dropped: what has arrived is kept.
     async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {

@@ -1,5 +1,5 @@
-//! One build. In: a project. Out: an executable and the files it was made of, or that it failed. Cargo's own words, its
-//! progress among them, are shown as they come.
+//! One build. In: a project. Out: an executable and the files it was made of, or why the build failed. The output of cargo is
+//! printed as it comes.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tokio::process::Command;
 use super::Project;
 use super::lines::{LineSource, Lines};
 
-/// What came out of a build.
+/// The result of a build.
 #[derive(Debug)]
 pub(super) struct Built {
     pub executable: PathBuf,
@@ -20,7 +20,7 @@ pub(super) struct Built {
     pub files: Vec<PathBuf>,
 }
 
-/// The cargo that runs us, if one does; else the one on the path.
+/// The cargo that started this process, if one did; else the one on the path.
 pub(super) fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
@@ -65,7 +65,7 @@ pub(super) async fn build(project: &Project, lines: &Lines) -> Result<Built, Str
     Ok(Built { executable, files })
 }
 
-/// Where cargo says that the binary is.
+/// The path of the binary in cargo's messages.
 fn executable(messages: &str, binary: &str) -> Option<PathBuf> {
     let of_binary = |line: &str| {
         let message: Value = serde_json::from_str(line).ok()?;
@@ -75,14 +75,14 @@ fn executable(messages: &str, binary: &str) -> Option<PathBuf> {
     messages.lines().filter_map(of_binary).next_back()
 }
 
-/// The files an executable was made of, which cargo writes beside it. Without that, none are known.
+/// The files that an executable was compiled from, as cargo lists them beside it; empty if there is no list.
 fn compiled(executable: &Path) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(executable.with_extension("d")).unwrap_or_default();
     let Some((_, files)) = text.split_once(": ") else { return Vec::new() };
     listed(files.lines().next().unwrap_or_default())
 }
 
-/// Names with spaces between them; a space in a name has a backslash before it.
+/// The names of such a list. They are separated by spaces; a space in a name is escaped with a backslash.
 fn listed(text: &str) -> Vec<PathBuf> {
     let mut names = vec![String::new()];
     let mut characters = text.chars();

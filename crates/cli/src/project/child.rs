@@ -1,5 +1,5 @@
-//! The operator as a process. In: an executable and a kubeconfig. Out: its lines, and how it ended. A supervisor runs it,
-//! asks it to stop before it makes it, and takes it along when this process ends; see `supervise`.
+//! The operator as a process. In: an executable and a kubeconfig. Out: its output, and how it ended. A supervisor process
+//! runs it, asks it to stop before it kills it, and stops it when this process ends; see `supervise`.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -15,35 +15,34 @@ use super::files::Stamp;
 use super::lines::{LineSource, Lines};
 use super::supervise::{self, BY_SIGNAL, STOP_WITHIN};
 
-/// How long the supervisor may take to see to the operator's end, beyond the time that the operator has.
+/// How long the supervisor may take to stop the operator, beyond the operator's own time.
 const SUPERVISOR_WITHIN: Duration = Duration::from_secs(5);
-/// How long it may take to print its CRDs, which needs no cluster.
+/// How long the operator may take to print its CRDs, which needs no cluster.
 const PRINT_WITHIN: Duration = Duration::from_secs(10);
-/// How long its last words are waited for: what it started itself may hold its pipes open for ever.
+/// How long to wait for the rest of the operator's output: a process that the operator has started may keep its pipes open.
 const LAST_WORDS_WITHIN: Duration = Duration::from_secs(5);
 
-/// What an operator is told where the developer says nothing, neither by a variable nor in a file: a person reads its log,
-/// although that is a pipe, and the ports of its metrics and probes are free ones of this machine, because several operators
-/// and `konverge dev` share it. A setting, its variable and the value.
+/// Defaults for settings that the developer sets neither by a variable nor in a file: the log is text, because a person reads
+/// it although it goes to a pipe, and metrics and probes use free ports, because several operators and `konverge dev` share
+/// this machine. Each row is a setting, its variable and the value.
 const DEFAULTS: [(&str, &str, &str); 3] = [
     ("logging.format", "KONVERGE_LOG_FORMAT", "text"),
     ("metrics.bindAddress", "KONVERGE_METRICS_BIND_ADDRESS", "127.0.0.1:0"),
     ("health.bindAddress", "KONVERGE_HEALTH_PROBE_BIND_ADDRESS", "127.0.0.1:0"),
 ];
 
-/// The variable that names an operator's file of settings.
+/// The variable with the path of the operator's settings file.
 const CONFIG: &str = "KONVERGE_CONFIG";
 
-/// Those of [`DEFAULTS`] about which nothing is said, as variables. An operator with settings that cannot be read says so
-/// itself.
-fn defaults(mut said: BTreeMap<OsString, OsString>, directory: &Path) -> Vec<(&'static str, &'static str)> {
-    if let Some(file) = said.get_mut(OsStr::new(CONFIG)).filter(|file| !file.is_empty()) {
+/// The [`DEFAULTS`] that the developer has not set, as variables. If the settings file cannot be read, the operator reports it.
+fn defaults(mut environment: BTreeMap<OsString, OsString>, directory: &Path) -> Vec<(&'static str, &'static str)> {
+    if let Some(file) = environment.get_mut(OsStr::new(CONFIG)).filter(|file| !file.is_empty()) {
         *file = directory.join(&*file).into_os_string();
     }
-    let loaded = Settings::loader().environment(said.clone()).load();
+    let loaded = Settings::loader().environment(environment.clone()).load();
     let is_unsaid = |setting: &str, variable: &str| match &loaded {
         Ok(loaded) => loaded.source(setting) == Some(&Source::Default),
-        Err(_) => !said.contains_key(OsStr::new(variable)),
+        Err(_) => !environment.contains_key(OsStr::new(variable)),
     };
     let unsaid = DEFAULTS.into_iter().filter(|(setting, variable, _)| is_unsaid(setting, variable));
     unsaid.map(|(_, variable, value)| (variable, value)).collect()
@@ -52,30 +51,31 @@ fn defaults(mut said: BTreeMap<OsString, OsString>, directory: &Path) -> Vec<(&'
 /// An operator's executable, and its process while it runs.
 pub(super) struct Child {
     executable: PathBuf,
-    /// Where it runs.
+    /// Its working directory.
     directory: PathBuf,
     stamp: Option<Stamp>,
     kubeconfig: PathBuf,
     process: Option<process::Child>,
-    /// As long as this is open, the supervisor lets the operator run.
+    /// The supervisor stops the operator when this pipe is closed.
     lifeline: Option<process::ChildStdin>,
-    /// Who reads its pipes. Ends with this.
+    /// The tasks that read its output. They end with this value.
     readers: JoinSet<()>,
 }
 
 impl Child {
-    /// Not running yet.
+    /// An operator that is not started yet.
     pub(super) fn new(executable: PathBuf, directory: &Path, kubeconfig: &Path) -> Self {
         let (stamp, directory, kubeconfig) = (Stamp::of(&executable), directory.to_owned(), kubeconfig.to_owned());
         Self { executable, directory, stamp, kubeconfig, process: None, lifeline: None, readers: JoinSet::new() }
     }
 
-    /// Whether a build left it what it is.
+    /// Whether this is the executable of a build.
     pub(super) fn is_of(&self, executable: &Path) -> bool {
         self.executable == executable && self.stamp.is_some() && self.stamp == Stamp::of(executable)
     }
 
-    /// Runs it until it ends, or goes on with the one that runs; says how it ended. May be dropped and called again.
+    /// Starts the operator unless it runs, and waits until it ends. Returns how it ended. The future may be dropped, and `run`
+    /// called again.
     pub(super) async fn run(&mut self, lines: &Lines) -> String {
         let process = match &mut self.process {
             Some(process) => process,
@@ -87,7 +87,7 @@ impl Child {
         let status = process.wait().await;
         self.process = None;
         self.drain_output().await;
-        said(status)
+        describe_exit(status)
     }
 
     fn spawn(&mut self, lines: &Lines) -> std::io::Result<process::Child> {
@@ -96,16 +96,16 @@ impl Child {
             .envs(defaults(std::env::vars_os().collect(), &self.directory))
             .current_dir(&self.directory)
             .env("KUBECONFIG", &self.kubeconfig)
-            // It is the port of `konverge dev`; operators often read a variable of this name, too.
+            // `PORT` is the port of `konverge dev`. Operators often read a variable of this name, too.
             .env_remove("PORT")
-            // Shells and CI systems set it for purposes of their own, and the operator would look at nothing else.
+            // Shells and CI systems set `NAMESPACE` for their own purposes, and the operator would watch only that namespace.
             .env_remove("NAMESPACE")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
-        // Taken, because waiting for a process closes what it has.
+        // The pipe is taken out of the process, because waiting for a process closes its pipes.
         self.lifeline = process.stdin.take();
         if let Some(stdout) = process.stdout.take() {
             self.readers.spawn(lines.clone().repeat(LineSource::Operator, stdout));
@@ -116,17 +116,18 @@ impl Child {
         Ok(process)
     }
 
-    /// Asks it to stop, and makes it if it does not; says how it ended, if it ran. May be dropped and called again.
+    /// Asks the operator to stop, and kills it if it does not. Returns how it ended, if it ran. The future may be dropped, and
+    /// `end` called again.
     pub(super) async fn end(&mut self) -> Option<String> {
         let process = self.process.as_mut()?;
         self.lifeline = None;
         let began = tokio::time::Instant::now();
         let status = tokio::time::timeout(STOP_WITHIN + SUPERVISOR_WITHIN, process.wait()).await;
         let ended = match status {
-            Ok(status) if began.elapsed() < STOP_WITHIN => said(status),
+            Ok(status) if began.elapsed() < STOP_WITHIN => describe_exit(status),
             Ok(_) => format!("it did not stop within {} s and was killed", STOP_WITHIN.as_secs()),
             Err(_) => {
-                // That it is gone already is as good.
+                // The process may be gone already.
                 let _ = process.kill().await;
                 "its supervisor did not answer and was killed".to_owned()
             }
@@ -136,10 +137,10 @@ impl Child {
         Some(ended)
     }
 
-    /// Waits until everything it said has been repeated.
+    /// Waits until the rest of the operator's output is printed, at most for a while.
     async fn drain_output(&mut self) {
         let all = async { while self.readers.join_next().await.is_some() {} };
-        // What comes later than that is not waited for.
+        // Output that comes later is lost.
         let _ = tokio::time::timeout(LAST_WORDS_WITHIN, all).await;
     }
 }
@@ -173,7 +174,7 @@ fn documents(text: &str) -> Vec<String> {
     documents
 }
 
-fn said(status: std::io::Result<ExitStatus>) -> String {
+fn describe_exit(status: std::io::Result<ExitStatus>) -> String {
     match status {
         Ok(status) => match status.code() {
             Some(code @ 129..=192) => format!("killed by signal {}", code - BY_SIGNAL),
@@ -188,7 +189,7 @@ pub(super) fn ask_to_stop(process: &process::Child) {
     use rustix::process::{Pid, Signal, kill_process};
     let pid = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     if let Some(pid) = pid {
-        // That it is gone already is what is wanted.
+        // The process may be gone already.
         let _ = kill_process(pid, Signal::TERM);
     }
 }
@@ -207,7 +208,7 @@ mod tests {
         std::fs::write(directory.path().join("bad.yaml"), "metrics: {bindAddress: nowhere}").unwrap();
         let (log, metrics) = ("KONVERGE_LOG_FORMAT", "KONVERGE_METRICS_BIND_ADDRESS");
         let health = "KONVERGE_HEALTH_PROBE_BIND_ADDRESS";
-        for (said, expect) in [
+        for (environment, expect) in [
             (&[][..], &[log, metrics, health][..]),
             (&[(metrics, ":9000")], &[log, health]),
             (&[(log, "json"), (health, "0")], &[metrics]),
@@ -218,9 +219,9 @@ mod tests {
             (&[(CONFIG, "bad.yaml")], &[log, metrics, health]),
             (&[(CONFIG, "none.yaml"), (log, "json")], &[metrics, health]),
         ] {
-            let variables = said.iter().map(|(name, value)| (name.into(), value.into())).collect();
+            let variables = environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
             let given: Vec<&str> = defaults(variables, directory.path()).into_iter().map(|(name, _)| name).collect();
-            assert_eq!(given, expect, "{said:?}");
+            assert_eq!(given, expect, "{environment:?}");
         }
     }
 

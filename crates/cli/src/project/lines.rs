@@ -1,21 +1,21 @@
-//! One stream of lines, each with who says it.
+//! The terminal output of `konverge dev` in a project: one stream of lines, each with its source.
 
 use std::io::{IsTerminal, Write};
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-/// Who says a line.
+/// The source of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineSource {
     /// The operator under development.
     Operator,
     /// Cargo.
     Build,
-    /// `konverge dev` about both.
+    /// `konverge dev` itself.
     Dev,
 }
 
-/// Where lines go. Clones are the same.
+/// Prints lines. Clones print to the same stream.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     coloured: bool,
@@ -23,7 +23,7 @@ pub(super) struct Lines {
 
 impl LineSource {
     /// The word before a line and its colour.
-    fn mark(self) -> (&'static str, &'static str) {
+    fn label(self) -> (&'static str, &'static str) {
         match self {
             LineSource::Operator => ("operator", "36"),
             LineSource::Build => ("build", "33"),
@@ -33,35 +33,35 @@ impl LineSource {
 }
 
 impl Lines {
-    /// Lines on stdout, coloured if a person looks.
+    /// Prints to stdout, in colour if it is a terminal.
     pub(super) fn new() -> Self {
         let coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         Self { coloured }
     }
 
-    /// Whether a person looks.
+    /// Whether lines are printed in colour.
     pub(super) fn are_coloured(&self) -> bool {
         self.coloured
     }
 
-    /// Says a line.
-    pub(super) fn say(&self, who: LineSource, line: &str) {
-        let (word, colour) = who.mark();
-        // A whole line under one lock: those of two speakers are not mixed.
+    /// Prints a line.
+    pub(super) fn print(&self, source: LineSource, line: &str) {
+        let (word, colour) = source.label();
+        // One lock for the whole line, so that lines of two sources are not mixed.
         let mut stdout = std::io::stdout().lock();
-        // Nobody is left to be told that nobody listens.
+        // There is no other place to report that stdout is closed.
         let _ = match self.coloured {
             true => writeln!(stdout, "\x1b[{colour}m{word:>8} │\x1b[0m {line}"),
             false => writeln!(stdout, "{word:>8} │ {line}"),
         };
     }
 
-    /// Says every line of a pipe until it is closed, whatever bytes it has: who writes must not be stopped by who reads.
-    pub(super) async fn repeat(self, who: LineSource, pipe: impl AsyncRead + Unpin) {
+    /// Prints every line of a pipe until it is closed, whatever bytes it has, so that a full pipe never blocks the writer.
+    pub(super) async fn repeat(self, source: LineSource, pipe: impl AsyncRead + Unpin) {
         let mut reader = BufReader::new(pipe);
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {
-            self.say(who, String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']));
+            self.print(source, String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']));
             line.clear();
         }
     }

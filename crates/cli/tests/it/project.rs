@@ -156,14 +156,14 @@ fn built_run_and_replaced() {
             "Finished",
             "operator │ first is asked to stop",
             "operator │ first says good bye",
-            "dev │ the operator of before ended (exit status: 0)",
+            "dev │ the previous operator ended (exit status: 0)",
             "dev │ starting shop",
         ],
     );
 
     // What does not compile is shown, and changes nothing.
     shop.save("third", "BROKEN");
-    let said = server.says("the build failed; the operator of before still runs; waiting for a change");
+    let said = server.says("the build failed; the previous operator still runs; waiting for a change");
     in_order(&said, &["build │ error: this is BROKEN, \u{fffd} and all"]);
     assert!(!said.iter().any(|line| line.contains("second")), "{said:?}");
     // What is missing may be a file that was not there before.
@@ -171,7 +171,7 @@ fn built_run_and_replaced() {
     server.says("the build failed");
     // What compiles to the same leaves the operator alone.
     shop.save("second", "");
-    server.says("dev │ nothing is new; the operator goes on");
+    server.says("dev │ nothing has changed; the operator keeps running");
     shop.save("fourth", "");
     in_order(&server.says("fourth uses"), &["second is asked to stop", "second says good bye"]);
 
@@ -221,7 +221,7 @@ fn who_ends_by_itself_is_started_again() {
     shop.write("crd.yaml", "");
     shop.save("first", "if [ -e mended ]; then echo all is well; else echo oh no >&2; exit 3; fi");
     let server = shop.start(&[]);
-    let said = server.says("the operator ended (exit status: 3); it is started again in 1 s");
+    let said = server.says("the operator ended (exit status: 3); restarting it in 1 s");
     in_order(&said, &["dev │ the operator has no CRDs of its own", "first uses"]);
     // It comes from another pipe, so nobody knows which of the two was said first.
     in_order(&said, &["dev │ the operator has no CRDs of its own", "operator │ oh no"]);

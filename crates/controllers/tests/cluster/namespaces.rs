@@ -74,7 +74,8 @@ async fn controllers_can_be_switched_off() {
     let error = ControlPlane::new(stage.client.clone(), off(&["replicaset"])).err().expect("there is no such name");
     let text = error.to_string();
     assert!(
-        text.starts_with("there is no controller \"replicaset\"; there are ") && text.contains("namespace-controller"),
+        text.starts_with("there is no controller \"replicaset\"; the controllers are ")
+            && text.contains("namespace-controller"),
         "{text}"
     );
     stage.stop().await;

@@ -47,11 +47,11 @@ pub(super) async fn run(
     client: Client,
     log: EventLog,
     metrics: &Metrics,
+    health: Health,
     stop: impl Future<Output = ()> + Send,
 ) -> Result<()> {
     let Workload { controllers, background, states } = workload;
     check_names(&controllers)?;
-    let health = Health::default();
     let probes = Probes::start(settings, metrics, &health)?;
     log_addresses(&probes);
     let (manager, mut recording) = Manager::start(settings, client, log, metrics, health, states);
@@ -172,7 +172,10 @@ mod tests {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let (client, log, metrics) = (Client::try_from(config).unwrap(), EventLog::default(), Metrics::default());
         let workload = Workload { controllers, background: Vec::new(), states: States::default() };
-        run(workload, &settings, client, log, &metrics, std::future::pending()).await.unwrap_err().to_string()
+        run(workload, &settings, client, log, &metrics, Health::default(), std::future::pending())
+            .await
+            .unwrap_err()
+            .to_string()
     }
 
     #[tokio::test]

@@ -80,6 +80,13 @@ impl Health {
         self.answer(Probe::Ready, "", "", "").passed
     }
 
+    /// The liveness checks that fail now, each with its reason.
+    pub fn failing_liveness(&self) -> Vec<(String, String)> {
+        // A copy, so that no lock is held while the checks run.
+        let checks = self.checks(Probe::Live).read().clone();
+        checks.into_iter().filter_map(|(name, check)| Some((name, ask(&check).err()?))).collect()
+    }
+
     fn register(&self, probe: Probe, name: &str, state: Result<(), String>) -> HealthCheck {
         let state = Arc::new(Mutex::new(state));
         let asked = state.clone();
