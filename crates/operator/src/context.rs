@@ -11,7 +11,6 @@ use konverge_runtime::{
 use kube::Client;
 use kube::core::DynamicObject;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::api_kind::ApiKind;
 use crate::builders::Selector;
@@ -33,19 +32,21 @@ use crate::reconciliation::Reconciliation;
 pub struct Context<R>(Arc<Inner<R>>);
 
 struct Inner<R> {
-    resource: R,
+    resource: Arc<R>,
     reconciliation: Reconciliation,
 }
 
-impl<R: DeserializeOwned> Context<R> {
-    /// The context of an object; an object that does not read as `R` is an error.
-    pub(crate) fn new(cached: Arc<CachedClient>, object: Arc<Object>, causes: Arc<[Arc<Cause>]>) -> Result<Self> {
-        let resource: R = object.decode()?;
-        Ok(Self(Arc::new(Inner { resource, reconciliation: Reconciliation::new(cached, object, causes) })))
-    }
-}
-
 impl<R> Context<R> {
+    /// The context of an object, which is `resource` as a Rust type.
+    pub(crate) fn new(
+        cached: Arc<CachedClient>,
+        object: Arc<Object>,
+        resource: Arc<R>,
+        causes: Arc<[Arc<Cause>]>,
+    ) -> Self {
+        Self(Arc::new(Inner { resource, reconciliation: Reconciliation::new(cached, object, causes) }))
+    }
+
     pub(crate) fn reconciliation(&self) -> &Reconciliation {
         &self.0.reconciliation
     }

@@ -3,6 +3,7 @@
 //! never makes a watch wait for a reader.
 
 mod change;
+mod decode_cache;
 mod index;
 mod layer;
 mod mailbox;
@@ -30,6 +31,7 @@ use crate::object::{Mode, Object, ParseError};
 use crate::watch::{self, Sink, Target, WatchSettings, WatchState};
 
 pub use change::{Change, Origin};
+pub use decode_cache::DecodeCache;
 pub use typed::CacheOf;
 
 use index::{Function, Indexed, Sums};

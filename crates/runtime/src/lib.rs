@@ -58,7 +58,7 @@ mod recorder;
 mod status;
 mod write;
 
-pub use cache::{Cache, CacheFigures, CacheOf, Caches, Change, NotCaughtUp, Origin, Subscription};
+pub use cache::{Cache, CacheFigures, CacheOf, Caches, Change, DecodeCache, NotCaughtUp, Origin, Subscription};
 pub use client::{ClientLayers, RequestMeter};
 pub use connect::connect;
 pub use controller::{Controller, ControllerOptions};

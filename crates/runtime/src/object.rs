@@ -9,6 +9,7 @@ mod wire;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use konverge_core::{LabelSelector, ObjectKey};
 use kube::api::ApiResource;
@@ -35,6 +36,8 @@ pub struct Object {
     json: Box<str>,
     marks: Marks,
     decoded: Decoded,
+    /// Whether somebody has decoded it to keep the value, see [`Object::was_decoded`].
+    decoded_before: AtomicBool,
 }
 
 /// How much of an object is fetched and kept.
@@ -243,6 +246,11 @@ impl Object {
     /// Keeps what was decoded of it, for everybody who reads it as `K`.
     pub(crate) fn keep_decoded<K: Send + Sync + 'static>(&self, decoded: Arc<K>) {
         self.decoded.put(decoded);
+    }
+
+    /// Whether this was asked before: an object that is decoded once is mostly not decoded again.
+    pub(crate) fn was_decoded(&self) -> bool {
+        self.decoded_before.swap(true, Ordering::Relaxed)
     }
 
     /// Keeps only the text, as far as `K` is concerned.

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
+use std::sync::atomic::AtomicBool;
 
 use kube::Resource;
 use kube::api::{ApiResource, ObjectMeta};
@@ -198,7 +199,12 @@ impl Draft {
         let mut json = String::with_capacity(head + self.rest.len());
         parts.iter().for_each(|part| json.push_str(part));
         json.push_str(&self.rest);
-        Object { json: json.into_boxed_str(), marks: self.marks.moved(head), decoded: Decoded::default() }
+        Object {
+            json: json.into_boxed_str(),
+            marks: self.marks.moved(head),
+            decoded: Decoded::default(),
+            decoded_before: AtomicBool::new(false),
+        }
     }
 }
 
