@@ -1,6 +1,8 @@
 //! Watching: changes as they are committed. In: a resource, a namespace, a revision to start after. Out: a stream of events as
 //! JSON lines. Each watch reads the shared history at its own pace, so a slow one delays no other.
 
+mod options;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,25 +12,22 @@ use futures_util::{FutureExt, Stream, StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep};
 
-use konverge_core::{FieldError, FieldPath, Status};
+use konverge_core::Status;
 use konverge_store::{Change, Entry, Page, Range, ReadError, Revision, Store, Watch};
 
 use crate::context::RequestContext;
 use crate::conversion::{Readable, ReadableChange};
 use crate::event_cache::{EventCache, EventKey};
 use crate::filter::Filter;
-use crate::read::{not_from_the_future, parse_version};
+use crate::read::not_from_the_future;
 use crate::render::Representation;
-use crate::request::{Query, invalid_options};
 use crate::resource::Resource;
 use crate::server::Server;
 
+pub(crate) use options::WatchOptions;
+
 /// How many changes are read from the history at a time. They share the store's bytes.
 const BATCH: usize = 256;
-
-/// A piece of the answer ends with the event that passes this size, so a client that does not read holds this much and one
-/// object.
-const PIECE_BYTES: usize = 128 * 1024;
 
 /// How many bytes of initial objects are parsed for one piece: a millisecond or so.
 const LOOK_BYTES: usize = 256 * 1024;
@@ -38,64 +37,6 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// How long before its end a watch sends a last bookmark, so that its client resumes there.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-
-/// What a watch asks for.
-#[derive(Debug)]
-pub(crate) struct WatchOptions {
-    after: Option<Revision>,
-    initial: bool,
-    initial_ends: bool,
-    bookmarks: bool,
-    timeout: Option<Duration>,
-    piece_bytes: usize,
-}
-
-impl WatchOptions {
-    /// Reads and checks the parameters.
-    pub fn parse(query: &Query, resource: &Resource) -> Result<Self, Status> {
-        let mut errors = Vec::new();
-        let matching = query.get("resourceVersionMatch");
-        let send_initial = query.switch("sendInitialEvents");
-        let path = || FieldPath::new("resourceVersionMatch");
-        if send_initial.is_some() && matching != Some("NotOlderThan") {
-            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            errors.push(FieldError::forbidden(path(), why));
-        }
-        if let Some(matching) = matching {
-            if send_initial.is_none() {
-                let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-                errors.push(FieldError::forbidden(path(), why));
-            }
-            if matching != "NotOlderThan" {
-                errors.push(FieldError::not_supported(path(), matching.into(), ["NotOlderThan"]));
-            }
-            if query.get("continue").is_some() {
-                let why = "resourceVersionMatch is forbidden when continue is provided";
-                errors.push(FieldError::forbidden(path(), why));
-            }
-        }
-        invalid_options("ListOptions", &errors)?;
-        let asked =
-            parse_version(query).map_err(|error| Status::invalid(&resource.group, &resource.plural, "", &[error]))?;
-        let after = asked.filter(|revision| revision.0 > 0);
-        let bookmarks = query.flag("allowWatchBookmarks");
-        let timeout = query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
-        Ok(Self {
-            after,
-            // Without a version, or from "0", a watch begins with the objects that exist.
-            initial: send_initial.unwrap_or(after.is_none()),
-            initial_ends: send_initial == Some(true) && bookmarks,
-            bookmarks,
-            timeout: timeout.map(|seconds| Duration::from_secs(seconds.unsigned_abs())),
-            piece_bytes: PIECE_BYTES,
-        })
-    }
-
-    /// Each piece of the answer is one event.
-    pub fn event_by_event(self) -> Self {
-        Self { piece_bytes: 1, ..self }
-    }
-}
 
 /// Everything a running watch needs.
 struct Watching {
@@ -473,8 +414,10 @@ fn next_bookmark(now: Instant, ends: Instant) -> Instant {
 mod tests {
     use konverge_store::Commit;
 
+    use super::options::PIECE_BYTES;
     use super::*;
     use crate::record;
+    use crate::request::Query;
     use crate::server::{ApiServer, Options};
     use crate::user::SystemUser;
 
