@@ -230,7 +230,9 @@ impl CachedClient {
         if let Some(namespace) = namespace {
             config["metadata"]["namespace"] = namespace.into();
         }
-        owner.put_into(&mut config)?;
+        // A generated name is not known yet, and only the namespace decides whether there can be an owner reference.
+        let name = config["metadata"]["name"].as_str().unwrap_or_default();
+        owner.put_into(&ObjectKey::new(namespace, name), &mut config)?;
         let created = self.writer.create(api, &config).await?;
         self.caches.wrote(api, &created.to_string())?;
         Ok(serde_json::from_value(created)?)

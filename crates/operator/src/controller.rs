@@ -496,7 +496,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static, P> Controller<R, P> {
     /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
     /// # #[kube(group = "example.com", version = "v1", kind = "Shop", namespaced)]
     /// # pub struct ShopSpec { image: String }
-    /// Operator::<Shop>::new().when(Predicate::new(|old, new| old.spec.image != new.spec.image));
+    /// Operator::<Shop>::new().when(Predicate::new(|old: &Shop, new: &Shop| old.spec.image != new.spec.image));
     /// Operator::<Shop>::new().when(Predicate::generation_changed());
     /// ```
     pub fn when(mut self, predicate: Predicate<R>) -> Self {

@@ -8,7 +8,7 @@ use kube::core::ApiResource;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::config::Config;
+use super::config::{Config, key_of};
 use super::digest::{Digest, digest_of};
 use super::memory::Slot;
 use super::send::{Call, Operation};
@@ -70,12 +70,13 @@ impl Writer {
         config: &C,
         options: ApplyOptions<'_>,
     ) -> Result<Applied, WriteError> {
+        let text = serde_json::to_string(config).map_err(unwritable)?;
         // What the server showed of the object, once it had to be looked at.
         let mut fresh: Option<Option<Arc<Object>>> = None;
         let mut looks = 0;
         loop {
             let now = fresh.as_ref().map_or(live, Option::as_deref);
-            match self.apply_to(api, now, config, options).await {
+            match self.apply_to(api, now, &text, options).await {
                 Err(WriteError::Conflict { fields, .. })
                     if fields.is_empty() && looks < LOOKS && options.expects(now).is_some() => {}
                 applied => {
@@ -93,11 +94,11 @@ impl Writer {
     }
 
     /// Applies to an object that is, as far as the caller knows, as in `live`.
-    async fn apply_to<C: Serialize + Sync + ?Sized>(
+    async fn apply_to(
         &self,
         api: &ApiResource,
         live: Option<&Object>,
-        config: &C,
+        config: &str,
         options: ApplyOptions<'_>,
     ) -> Result<Applied, WriteError> {
         let (adopts, expected, owner) = (options.adopts(live), options.expects(live), options.owner);
@@ -105,18 +106,19 @@ impl Writer {
             Adopt::Never if adopts => ApplyOptions { owner: None, ..options },
             _ => options,
         };
-        let given = given(api, config, options)?;
+        let given = given(api, config, options);
         if live.is_some_and(|live| self.0.memory.is_known(given, live)) {
             return Ok(Applied::Unchanged);
         }
-        let mut config = serde_json::to_value(config).map_err(unwritable)?;
+        let mut config: Value = serde_json::from_str(config).map_err(unwritable)?;
         if let Some(namespace) = options.namespace {
             place(&mut config, namespace);
         }
+        let key = key_of(&config)?;
         if let Some(owner) = options.owner {
-            owner.put_into(&mut config)?;
+            owner.put_into(&key, &mut config)?;
         }
-        let mut config = Config::new(api, config, &self.0.manager)?;
+        let mut config = Config::new(api, key, config, &self.0.manager)?;
         if let (Some(owner), Some(live)) = (owner, live) {
             owner.may_take(&config.key, live)?;
         }
@@ -156,18 +158,13 @@ impl Writer {
 }
 
 /// The sum of all that decides what an apply makes of an object.
-fn given<C: Serialize + ?Sized>(
-    api: &ApiResource,
-    config: &C,
-    options: ApplyOptions<'_>,
-) -> Result<Digest, WriteError> {
-    let text = serde_json::to_string(config).map_err(unwritable)?;
-    let mut given = digest_of(&[&api.api_version, options.namespace.unwrap_or_default(), &text]);
+fn given(api: &ApiResource, config: &str, options: ApplyOptions<'_>) -> Digest {
+    let mut given = digest_of(&[&api.api_version, options.namespace.unwrap_or_default(), config]);
     if let Some(Owner { api_version, kind, key, uid }) = options.owner {
         let namespace = key.namespace().unwrap_or_default();
         [api_version, kind, namespace, key.name(), uid].iter().for_each(|text| given.text(text));
     }
-    Ok(given)
+    given
 }
 
 /// Puts an object into a namespace, unless it says where it belongs.

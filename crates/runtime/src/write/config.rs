@@ -49,8 +49,12 @@ impl Config {
     }
 
     /// Makes an object ready. The kind of `api` goes in, the status and the server's fields go out.
-    pub fn new(api: &ApiResource, mut object: Value, manager: &FieldManager) -> Result<Self, WriteError> {
-        let key = key_of(&object)?;
+    pub fn new(
+        api: &ApiResource,
+        key: ObjectKey,
+        mut object: Value,
+        manager: &FieldManager,
+    ) -> Result<Self, WriteError> {
         let Value::Object(fields) = &mut object else { return Err(no_object()) };
         fields.insert("apiVersion".into(), api.api_version.clone().into());
         fields.insert("kind".into(), api.kind.clone().into());

@@ -7,7 +7,7 @@ use konverge_core::{FieldError, FieldPath, ObjectKey};
 use kube::core::ApiResource;
 use serde_json::{Map, Value, json};
 
-use super::config::{key_of, key_to_create};
+use super::config::key_of;
 use crate::error::{FieldErrors, WriteError};
 use crate::object::Object;
 
@@ -65,9 +65,8 @@ impl Owner {
 
     /// Says in a child that is to be applied whom it belongs to: by a reference, or by an annotation where the API knows
     /// no such reference, into another namespace or out of one.
-    pub fn put_into(&self, config: &mut Value) -> Result<(), WriteError> {
-        let child = key_to_create(config)?;
-        if !self.may_own(&child) {
+    pub fn put_into(&self, child: &ObjectKey, config: &mut Value) -> Result<(), WriteError> {
+        if !self.may_own(child) {
             self.annotate(config);
             return Ok(());
         }

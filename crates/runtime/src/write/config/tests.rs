@@ -8,8 +8,12 @@ fn api(group: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(group, "v1", kind))
 }
 
+fn config(api: &ApiResource, object: Value, manager: &str) -> Result<Config, WriteError> {
+    Config::new(api, key_of(&object)?, object, &FieldManager::new(manager))
+}
+
 fn ready(api: &ApiResource, object: Value) -> Config {
-    Config::new(api, object, &FieldManager::new("m")).expect("it has a name")
+    config(api, object, "m").expect("it has a name")
 }
 
 #[test]
@@ -43,7 +47,7 @@ fn another_configuration_or_manager_has_another_digest() {
     let first = ready(&api("", "ConfigMap"), object(json!({"a": "1"})));
     assert_ne!(ready(&api("", "ConfigMap"), object(json!({"a": "2"}))).digest, first.digest);
     assert_ne!(ready(&api("", "ConfigMap"), object(json!({}))).digest, first.digest);
-    let other = Config::new(&api("", "ConfigMap"), object(json!({"a": "1"})), &FieldManager::new("n")).unwrap();
+    let other = config(&api("", "ConfigMap"), object(json!({"a": "1"})), "n").unwrap();
     assert_ne!(other.digest, first.digest);
     assert_ne!(other.mark, first.mark);
 }
@@ -73,9 +77,9 @@ fn texts_of_a_secret_are_applied_as_the_server_shows_them() {
 fn an_object_without_a_name_is_refused() {
     let api = api("", "ConfigMap");
     for object in [json!(null), json!({}), json!({"metadata": {}}), json!({"metadata": {"name": ""}}), json!([])] {
-        let error = Config::new(&api, object.clone(), &FieldManager::new("m")).expect_err("it has no name");
+        let error = config(&api, object.clone(), "m").expect_err("it has no name");
         assert_eq!(error.to_string(), "metadata.name: an object to be written needs a name", "{object}");
     }
     let odd = json!({"metadata": {"name": "c", "annotations": "none"}});
-    assert!(matches!(Config::new(&api, odd, &FieldManager::new("m")), Err(WriteError::Invalid { .. })));
+    assert!(matches!(config(&api, odd, "m"), Err(WriteError::Invalid { .. })));
 }

@@ -20,7 +20,8 @@ fn cached(object: &Value) -> Object {
 /// The references of a child after the owner's was put in, by uid, or why it was not.
 fn check(owner: &Owner, mut config: Value, live: Option<&Value>, expect: Result<&[&str], &str>) {
     let taken = live.map_or(Ok(()), |live| owner.may_take(&key_of(live).unwrap(), &cached(live)));
-    let outcome = taken.and_then(|()| owner.put_into(&mut config)).map_err(|error| error.to_string());
+    let key = key_of(&config).unwrap();
+    let outcome = taken.and_then(|()| owner.put_into(&key, &mut config)).map_err(|error| error.to_string());
     let uids = references(&config).map(|reference| text(reference, "uid")).collect::<Vec<_>>();
     match expect {
         Ok(expect) => {
@@ -39,7 +40,7 @@ fn an_owner_in_a_namespace_owns_only_what_is_in_it() {
     // Where there can be no reference, an annotation says it.
     for namespace in [Some("b"), None] {
         let mut config = child(namespace, Value::Null);
-        namespaced.put_into(&mut config).unwrap();
+        namespaced.put_into(&key_of(&config).unwrap(), &mut config).unwrap();
         assert_eq!(config["metadata"]["annotations"][OWNER_ANNOTATION], "WebApp.example.com/a/web");
         assert_eq!(references(&config).count(), 0);
         let other = json!({"metadata": {"name": "c", "annotations": {OWNER_ANNOTATION: "WebApp.example.com/c/web"}}});

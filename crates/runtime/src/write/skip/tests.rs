@@ -1,5 +1,6 @@
 //! Tests of `skip`, as tables.
 
+use konverge_core::ObjectKey;
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::json;
 
@@ -211,7 +212,7 @@ fn decisions() {
     let ty = Types::default().of(&kind);
     let config = |data: Value| {
         let object = json!({"metadata": {"name": "c"}, "data": data});
-        Config::new(&kind, object, &FieldManager::new("m")).unwrap()
+        Config::new(&kind, ObjectKey::new(None, "c"), object, &FieldManager::new("m")).unwrap()
     };
     let wanted = config(json!({"a": "1"}));
     let live = |data: Value, mark: &str| json!({"metadata": {"name": "c", "annotations": {&*wanted.mark: mark}}, "data": data});
