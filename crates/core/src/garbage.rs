@@ -1,39 +1,39 @@
-//! Who goes when an owner goes. In: what an object's metadata says of its deletion and its owners, how those owners stand,
-//! and what depends on it. Out: what to do about the object. Pure: the API server's own collector and the garbage collector
-//! of the control plane both ask here, and differ only in where they read and write.
+//! The decisions of garbage collection. In: the fields of an object's metadata about its deletion and its owners, the state
+//! of those owners, and the object's dependents. Out: what to do with the object. Pure: the API server's own collector and
+//! the garbage collector of the control plane use the same decisions, and differ only in where they read and write.
 //!
 //! ```text
-//! an object with owners            stays while one of them does, and forgets those that are gone or wait for it;
-//!                                  goes when none stays
-//! deleted with foregroundDeletion  goes after all dependents that block it
-//! deleted with orphan              its dependents forget it, then it goes
+//! an object with owners            is kept while one of them exists, and loses the references to absent or waiting owners;
+//!                                  is deleted when none is left
+//! deleted with foregroundDeletion  is removed after all dependents that block it
+//! deleted with orphan              is removed after its dependents have lost their reference to it
 //! ```
 
 use serde::{Deserialize, Deserializer};
 
-/// The finalizer of an object that goes after what depends on it.
+/// The finalizer of an object that is deleted in the foreground: its dependents are deleted first.
 pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 
-/// The finalizer of an object that goes and leaves what depends on it.
+/// The finalizer of an object whose dependents are orphaned before it is deleted.
 pub const ORPHAN_FINALIZER: &str = "orphan";
 
-/// The entry of a namespace's `spec.finalizers` that stands for its content. Whoever empties the namespace removes this one
-/// and no other.
+/// The entry in a namespace's `spec.finalizers` for its content. The namespace controller removes this entry and no other,
+/// when the namespace is empty.
 pub const NAMESPACE_CONTENT_FINALIZER: &str = "kubernetes";
 
-/// What becomes of the dependents of an object that is deleted.
+/// What happens to the dependents of a deleted object: the propagation policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// They go after it.
+    /// They are deleted after the object.
     Background,
-    /// They go before it.
+    /// They are deleted before the object.
     Foreground,
-    /// They stay.
+    /// They are kept, without the reference to the object.
     Orphan,
 }
 
 impl Propagation {
-    /// As `DeleteOptions` spell it.
+    /// The value of `propagationPolicy` in `DeleteOptions`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Background => "Background",
@@ -53,7 +53,7 @@ pub struct OwnerReference {
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// Which object of that name.
+    /// Its uid: another object of the same name is not the owner.
     pub uid: String,
     /// Whether the owner, deleted in the foreground, waits for this object.
     #[serde(deserialize_with = "or_default")]
@@ -76,7 +76,7 @@ pub struct Ownership {
     /// Whether its deletion has begun.
     #[serde(rename = "deletionTimestamp", deserialize_with = "is_set")]
     pub is_terminating: bool,
-    /// What holds its deletion up.
+    /// Its finalizers.
     #[serde(deserialize_with = "or_default")]
     pub finalizers: Vec<String>,
     /// Its owners.
@@ -84,70 +84,70 @@ pub struct Ownership {
     pub owners: Vec<OwnerReference>,
 }
 
-/// What the deletion of an object asks for.
+/// Whether and how an object is being deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
     /// It is not being deleted.
     None,
-    /// It goes, and waits for nothing that garbage collection does.
+    /// It is being deleted, and does not wait for garbage collection.
     Under,
-    /// It goes after what depends on it.
+    /// It is deleted in the foreground: after its dependents.
     Foreground,
-    /// It goes after what depends on it has forgotten it.
+    /// It is deleted after its dependents have lost their reference to it.
     Orphan,
 }
 
-/// How an owner stands.
+/// The state of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnerState {
-    /// It is there and keeps what it owns, or nobody can tell.
+    /// It exists and keeps its dependents, or its state cannot be known.
     Solid,
-    /// It is gone.
+    /// It does not exist.
     Absent,
-    /// It is deleted in the foreground, and waits for what depends on it.
+    /// It is deleted in the foreground, and waits for its dependents.
     Waiting,
 }
 
-/// What depends on an object.
+/// The dependents of an object, as far as decisions need them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dependents {
-    /// Nothing.
+    /// There are none.
     None,
-    /// Something.
+    /// There are some.
     Some,
-    /// One of them waits in turn for what depends on it: who waits for whom may be a circle.
+    /// One of them waits for its own dependents, so the references may be a cycle.
     Waiting,
 }
 
-/// What to do with an object that has owners.
+/// What to do with an object that is not being deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing: it has an owner that stays, or never had one.
+    /// Nothing: it has an existing owner, or never had one.
     Keep,
-    /// It has an owner that stays; the references to the owners of these uids are removed.
+    /// Remove the references to the owners with these uids; another owner exists.
     Forget(Vec<String>),
-    /// No owner stays: it is deleted.
+    /// Delete it: no owner is left.
     Delete {
-        /// How.
+        /// The propagation policy of the delete.
         propagation: Propagation,
-        /// Whether it has to stop blocking its owners first, because a circle would never end.
+        /// Whether `blockOwnerDeletion` has to be removed first, because a cycle of references would never end.
         unblock: bool,
     },
 }
 
-/// Who has to be looked at because an object has changed.
+/// Which objects have to be processed because an object has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Concerned {
     /// The object itself.
     pub itself: bool,
     /// Owners that may wait for it.
     pub owners: Vec<OwnerReference>,
-    /// What depends on it.
+    /// Its dependents.
     pub dependents: bool,
 }
 
 impl Ownership {
-    /// What its deletion asks for.
+    /// Whether and how it is being deleted.
     pub fn deletion(&self) -> Deletion {
         let has = |finalizer: &str| self.finalizers.iter().any(|there| there == finalizer);
         match self.is_terminating {
@@ -158,7 +158,7 @@ impl Ownership {
         }
     }
 
-    /// How it stands for what it owns.
+    /// Its state as an owner.
     pub fn as_owner(&self) -> OwnerState {
         match self.deletion() {
             Deletion::Foreground => OwnerState::Waiting,
@@ -166,18 +166,18 @@ impl Ownership {
         }
     }
 
-    /// Whether an owner, deleted in the foreground, has to wait for it.
+    /// Whether an owner that is deleted in the foreground has to wait for this object.
     pub fn blocks(&self, owner_uid: &str) -> bool {
         self.owners.iter().any(|owner| owner.uid == owner_uid && owner.block_owner_deletion)
     }
 
-    /// Whether an object that goes after what depends on it may go: none of its dependents blocks it. As long as one does,
-    /// the dependents that are not being deleted have to be looked at, because their owner has begun to wait.
+    /// Whether an object that is deleted in the foreground may be removed: none of its dependents blocks it. As long as one
+    /// does, the dependents that are not being deleted have to be processed, because their owner has begun to wait.
     pub fn may_go<'o>(&self, dependents: impl IntoIterator<Item = &'o Ownership>) -> bool {
         !dependents.into_iter().any(|dependent| dependent.blocks(&self.uid))
     }
 
-    /// Decides about an object that is not being deleted. `owners` says how each of its owners stands, in their order.
+    /// Decides about an object that is not being deleted. `owners` has the state of each owner, in the order of the references.
     pub fn decide(&self, owners: &[OwnerState], dependents: Dependents) -> Decision {
         if owners.is_empty() {
             return Decision::Keep;
@@ -192,7 +192,7 @@ impl Ownership {
             let unblock = dependents == Dependents::Waiting;
             return Decision::Delete { propagation: Propagation::Foreground, unblock };
         }
-        // What was asked of it before it lost its owners still counts.
+        // A propagation policy that was requested before it lost its owners still counts.
         let has = |finalizer: &str| self.finalizers.iter().any(|there| there == finalizer);
         let propagation = match (has(ORPHAN_FINALIZER), has(FOREGROUND_FINALIZER)) {
             (true, _) => Propagation::Orphan,
@@ -204,7 +204,7 @@ impl Ownership {
 }
 
 impl Dependents {
-    /// What these are, taken together.
+    /// Summarizes dependents.
     pub fn of<'o>(dependents: impl IntoIterator<Item = &'o Ownership>) -> Self {
         let mut found = Self::None;
         for dependent in dependents {
@@ -218,7 +218,7 @@ impl Dependents {
 }
 
 impl Concerned {
-    /// Who has to be looked at because an object was created (no `before`), changed, or went (no `after`).
+    /// Which objects have to be processed because an object was created (no `before`), changed, or deleted (no `after`).
     pub fn by(before: Option<&Ownership>, after: Option<&Ownership>) -> Self {
         match (before, after) {
             (None, None) => Self::default(),

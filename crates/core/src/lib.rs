@@ -1,18 +1,18 @@
-//! The words both paths of Konverge share. No I/O, no clock, no async.
+//! Types that both paths of Konverge share, the API server and operators. No I/O, no clock, no async.
 //!
 //! ```text
-//! key       which object: namespace and name
-//! kind      group, version, kind and resource names
-//! name      which strings may name an object, a label, a namespace
-//! selector  label and field selectors: parse, match
-//! garbage   who goes when an owner goes
-//! field     a problem with one field of an object, in Kubernetes' words
-//! status    the `Status` every failed request answers with
-//! kubernetes  the Kubernetes release that the product is made for
-//! error_chain   an error with its causes, on one line
+//! key          the key of an object: namespace and name
+//! kind         group, version, kind and resource names
+//! name         which strings may name an object, a label, a namespace
+//! selector     label and field selectors: parse, match
+//! garbage      the decisions of garbage collection
+//! field        an error about one field of an object, in Kubernetes' words
+//! status       the `Status` that answers every failed request
+//! kubernetes   the Kubernetes release that the product is made for
+//! error_chain  an error with its causes, on one line
 //! ```
 //!
-//! This crate never knows who asks: neither the API server nor an operator.
+//! This crate never knows its callers: neither the API server nor an operator.
 
 mod error_chain;
 mod field;

@@ -42,6 +42,8 @@
 //! }
 //! ```
 
+#![allow(unreachable_pub, reason = "private modules of this crate still say pub; other crates do not")]
+
 // The derives name this crate `::konverge`, also where this crate uses them itself.
 extern crate self as konverge;
 

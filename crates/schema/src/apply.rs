@@ -17,9 +17,9 @@ mod conflict;
 mod last_applied;
 mod merge;
 mod own;
-mod place;
 mod prune;
 mod remove;
+mod type_ref;
 
 use std::sync::LazyLock;
 
@@ -28,7 +28,7 @@ use serde_json::{Map, Value};
 pub use blank::blank;
 pub use compare::Changes;
 pub use conflict::{ApplyError, Conflict, Conflicts};
-use place::Place;
+use type_ref::TypeRef;
 
 use crate::arena::{Arena, TypeId};
 use crate::field_set::{FieldSet, equal_values};
@@ -112,33 +112,33 @@ const KUBECTL: &str = "kubectl";
 
 /// Every field and list item the object mentions, but for structs that other fields imply.
 pub fn to_field_set(arena: &Arena, ty: TypeId, object: &Value) -> FieldSet {
-    own::fields_of(Place::new(arena, ty), object)
+    own::fields_of(TypeRef::new(arena, ty), object)
 }
 
 /// What `new` changes in `old`.
 pub fn compare(arena: &Arena, ty: TypeId, old: &Value, new: &Value) -> Changes {
-    compare::compare(Place::new(arena, ty), old, new)
+    compare::compare(TypeRef::new(arena, ty), old, new)
 }
 
 /// Merges a configuration into an object: lists of items told apart by key or value are merged item by
 /// item, atomic values are replaced, nothing is removed.
 pub fn merge(arena: &Arena, ty: TypeId, live: &mut Value, config: &Value) {
-    merge::merge(Place::new(arena, ty), live, config);
+    merge::merge(TypeRef::new(arena, ty), live, config);
 }
 
 /// The object without these fields.
 pub fn remove_fields(arena: &Arena, ty: TypeId, object: &Value, fields: &FieldSet) -> Value {
-    remove::remove(Place::new(arena, ty), object, fields)
+    remove::remove(TypeRef::new(arena, ty), object, fields)
 }
 
 /// The object with nothing but these fields.
 pub fn extract_fields(arena: &Arena, ty: TypeId, object: &Value, fields: &FieldSet) -> Value {
-    remove::extract(Place::new(arena, ty), object, fields)
+    remove::extract(TypeRef::new(arena, ty), object, fields)
 }
 
 /// Says what in the object does not fit its type, as a refused apply says it.
 pub fn check_applied(arena: &Arena, ty: TypeId, config: &Value) -> Result<(), String> {
-    place::check(Place::new(arena, ty), config)
+    type_ref::check(TypeRef::new(arena, ty), config)
 }
 
 impl<'a> Writer<'a> {
@@ -177,7 +177,8 @@ impl<'a> Writer<'a> {
         self.check_request(config)?;
         let mut managed = live.map_or(Ok(ManagedFields::default()), ManagedFields::of)?;
         let base = live.map_or_else(|| self.nothing(), without_managed_fields);
-        place::check(self.place(), config).map_err(|why| ApplyError::Typed { object: self.describe(config), why })?;
+        type_ref::check(self.type_ref(), config)
+            .map_err(|why| ApplyError::Typed { object: self.describe(config), why })?;
         if live.is_some() && managed.entries.is_empty() {
             let changes = self.changes(self.blank, &base);
             self.record_update(&mut managed, changes, BEFORE_FIRST_APPLY);
@@ -187,7 +188,7 @@ impl<'a> Writer<'a> {
         let again = (self.manager == KUBECTL && !force).then(|| managed.clone());
         let applied = match (self.merge_and_take(&base, config, managed, force), again) {
             (Err(conflicts), Some(managed)) => {
-                let allowed = last_applied::taken_over(self.place(), &base, self.api_version).unwrap_or_default();
+                let allowed = last_applied::taken_over(self.type_ref(), &base, self.api_version).unwrap_or_default();
                 let refused = conflicts.outside(&allowed);
                 if !refused.0.is_empty() {
                     return Err(ApplyError::Conflict(refused));
@@ -204,8 +205,8 @@ impl<'a> Writer<'a> {
         Ok(object)
     }
 
-    fn place(&self) -> Place<'a> {
-        Place::new(self.arena, self.ty)
+    fn type_ref(&self) -> TypeRef<'a> {
+        TypeRef::new(self.arena, self.ty)
     }
 
     fn nothing(&self) -> Value {
@@ -225,13 +226,13 @@ impl<'a> Writer<'a> {
 
     /// What changed that this endpoint writes and that can be owned.
     fn changes(&self, old: &Value, new: &Value) -> Changes {
-        compare::compare(self.place(), old, new).without(self.reset).except(&NOBODYS)
+        compare::compare(self.type_ref(), old, new).without(self.reset).except(&NOBODYS)
     }
 
     /// Brings sets that were written against an older type in line.
     fn reconcile(&self, managed: &mut ManagedFields) {
         for entry in &mut managed.entries {
-            if let Some(fields) = own::reconciled(self.place(), &entry.fields) {
+            if let Some(fields) = own::reconciled(self.type_ref(), &entry.fields) {
                 entry.fields = fields;
             }
         }
@@ -278,19 +279,19 @@ impl<'a> Writer<'a> {
         force: bool,
     ) -> Result<(Value, ManagedFields), Conflicts> {
         let mut object = base.clone();
-        merge::merge(self.place(), &mut object, config);
+        merge::merge(self.type_ref(), &mut object, config);
 
-        let mut set = own::fields_of(self.place(), config);
+        let mut set = own::fields_of(self.type_ref(), config);
         set.remove_all_below(self.reset);
         let this = self.entry(self.manager, Operation::Apply);
         let entry = managed.entry(this.clone());
         let last = std::mem::replace(&mut entry.fields, set);
         entry.api_version = self.api_version.into();
         if !last.difference(&entry.fields).is_empty() {
-            object = prune::prune(self.place(), &object, &managed, &last);
+            object = prune::prune(self.type_ref(), &object, &managed, &last);
         }
 
-        let changes = compare::compare(self.place(), base, &object).without(self.reset);
+        let changes = compare::compare(self.type_ref(), base, &object).without(self.reset);
         let Changes { added: mut taken, modified, removed } = changes;
         taken.add_all(modified);
         if !force {

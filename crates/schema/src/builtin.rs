@@ -12,26 +12,26 @@ use crate::validate::unique;
 /// Required fields and enumerations of a whole object. `status` is left out: controllers write it in parts, and Go
 /// fills in what they leave out.
 pub fn check_required(arena: &Arena, root: TypeId, object: &Value) -> Vec<FieldError> {
-    let mut walk = Walk { arena, errors: Vec::new(), lists: false };
-    walk.value(root, object, &Path::Root);
-    walk.errors
+    let mut validator = BuiltinValidator { arena, errors: Vec::new(), lists: false };
+    validator.value(root, object, &Path::Root);
+    validator.errors
 }
 
 /// Repeated entries of lists that are sets or maps. A separate question, because Kubernetes itself tolerates them in
 /// places, such as the environment variables and the ports of a container.
 pub fn check_lists(arena: &Arena, root: TypeId, object: &Value) -> Vec<FieldError> {
-    let mut walk = Walk { arena, errors: Vec::new(), lists: true };
-    walk.value(root, object, &Path::Root);
-    walk.errors
+    let mut validator = BuiltinValidator { arena, errors: Vec::new(), lists: true };
+    validator.value(root, object, &Path::Root);
+    validator.errors
 }
 
-struct Walk<'a> {
+struct BuiltinValidator<'a> {
     arena: &'a Arena,
     errors: Vec<FieldError>,
     lists: bool,
 }
 
-impl Walk<'_> {
+impl BuiltinValidator<'_> {
     fn value(&mut self, id: TypeId, value: &Value, path: &Path<'_>) {
         let node = self.arena.node(id);
         if let (false, Some(checks)) = (self.lists, &node.checks) {

@@ -30,18 +30,18 @@ pub struct DecodeError(String);
 /// assert_eq!(refused.to_string(), "json: cannot unmarshal string into Go value of type int32");
 /// ```
 pub fn check_types(arena: &Arena, root: TypeId, object: &Value) -> Result<(), DecodeError> {
-    Decoder { arena }.value(root, object, &Place { owner: None, above: None, name: "" }).map_err(DecodeError)
+    Decoder { arena }.value(root, object, &FieldChain { owner: None, above: None, name: "" }).map_err(DecodeError)
 }
 
 /// A chain of field names. Indexes and map keys are no part of it, as Go leaves them out.
-struct Place<'a> {
+struct FieldChain<'a> {
     /// The struct that declares the field.
     owner: Option<TypeId>,
-    above: Option<&'a Place<'a>>,
+    above: Option<&'a FieldChain<'a>>,
     name: &'a str,
 }
 
-impl Place<'_> {
+impl FieldChain<'_> {
     fn path(&self) -> String {
         match self.above {
             Some(above) if above.owner.is_some() => format!("{}.{}", above.path(), self.name),
@@ -55,7 +55,7 @@ struct Decoder<'a> {
 }
 
 impl Decoder<'_> {
-    fn value(&self, id: TypeId, value: &Value, place: &Place<'_>) -> Result<(), String> {
+    fn value(&self, id: TypeId, value: &Value, chain: &FieldChain<'_>) -> Result<(), String> {
         let node = self.arena.node(id);
         match (&node.shape, value) {
             // A null leaves whatever Go starts with; an undeclared value is kept as it came.
@@ -63,33 +63,33 @@ impl Decoder<'_> {
             (Shape::Struct { fields, .. }, Value::Object(map)) => {
                 for (name, value) in map {
                     if let Ok(at) = fields.binary_search_by(|field| (*field.name).cmp(name)) {
-                        self.value(fields[at].ty, value, &Place { owner: Some(id), above: Some(place), name })?;
+                        self.value(fields[at].ty, value, &FieldChain { owner: Some(id), above: Some(chain), name })?;
                     }
                 }
                 Ok(())
             }
             (Shape::Map { value: inner, .. }, Value::Object(map)) => {
-                map.values().try_for_each(|value| self.value(*inner, value, place))
+                map.values().try_for_each(|value| self.value(*inner, value, chain))
             }
             (Shape::List { item, .. }, Value::Array(items)) => {
-                items.iter().try_for_each(|value| self.value(*item, value, place))
+                items.iter().try_for_each(|value| self.value(*item, value, chain))
             }
-            (Shape::Scalar(scalar), value) => self.scalar(*scalar, id, value, place),
-            _ => Err(self.refusal(kind_of(value), place, &self.go_type(id))),
+            (Shape::Scalar(scalar), value) => self.scalar(*scalar, id, value, chain),
+            _ => Err(self.refusal(kind_of(value), chain, &self.go_type(id))),
         }
     }
 
-    fn scalar(&self, scalar: Scalar, id: TypeId, value: &Value, place: &Place<'_>) -> Result<(), String> {
+    fn scalar(&self, scalar: Scalar, id: TypeId, value: &Value, chain: &FieldChain<'_>) -> Result<(), String> {
         match (scalar, value) {
             (Scalar::String | Scalar::IntOrString, Value::String(_)) | (Scalar::Boolean, Value::Bool(_)) => Ok(()),
             (Scalar::Int32 | Scalar::IntOrString, Value::Number(number)) => {
                 let fits = number.as_i64().is_some_and(|integer| i32::try_from(integer).is_ok());
-                self.number(fits, number, place, "int32")
+                self.number(fits, number, chain, "int32")
             }
-            (Scalar::Int64, Value::Number(number)) => self.number(number.is_i64(), number, place, "int64"),
+            (Scalar::Int64, Value::Number(number)) => self.number(number.is_i64(), number, chain, "int64"),
             (Scalar::Number, Value::Number(_)) => Ok(()),
             (Scalar::Time, Value::String(text)) => moment::check(text),
-            (Scalar::Time, value) => Err(self.refusal(kind_of(value), place, "string")),
+            (Scalar::Time, value) => Err(self.refusal(kind_of(value), chain, "string")),
             (Scalar::Bytes, Value::String(text)) => base64::check(text),
             // Go decodes bytes from a list of small numbers too.
             (Scalar::Bytes, Value::Array(items)) if items.iter().all(|item| item.as_u64().is_some_and(|b| b < 256)) => {
@@ -97,22 +97,22 @@ impl Decoder<'_> {
             }
             (Scalar::Quantity, Value::String(text)) => quantity::check(text),
             (Scalar::Quantity, value) => quantity::check(&value.to_string()),
-            (_, value) => Err(self.refusal(kind_of(value), place, &self.go_type(id))),
+            (_, value) => Err(self.refusal(kind_of(value), chain, &self.go_type(id))),
         }
     }
 
-    fn number(&self, fits: bool, number: &Number, place: &Place<'_>, go_type: &str) -> Result<(), String> {
-        if fits { Ok(()) } else { Err(self.refusal(&format!("number {number}"), place, go_type)) }
+    fn number(&self, fits: bool, number: &Number, chain: &FieldChain<'_>, go_type: &str) -> Result<(), String> {
+        if fits { Ok(()) } else { Err(self.refusal(&format!("number {number}"), chain, go_type)) }
     }
 
-    fn refusal(&self, found: &str, place: &Place<'_>, go_type: &str) -> String {
-        match place.owner {
+    fn refusal(&self, found: &str, chain: &FieldChain<'_>, go_type: &str) -> String {
+        match chain.owner {
             None => format!("json: cannot unmarshal {found} into Go value of type {go_type}"),
             Some(owner) => {
                 let owner = self.name_of(owner).map_or("", |name| name.rsplit('.').next().unwrap_or(name));
                 format!(
                     "json: cannot unmarshal {found} into Go struct field {owner}.{} of type {go_type}",
-                    place.path()
+                    chain.path()
                 )
             }
         }

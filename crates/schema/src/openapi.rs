@@ -37,15 +37,15 @@ pub struct CompileError {
 pub fn compile(arena: &mut Arena, schema: Option<&Value>) -> Result<TypeId, CompileError> {
     let mut compiler = Compiler { arena };
     let root = match schema.and_then(Props::new) {
-        Some(props) => compiler.node(props, Place::Root)?,
+        Some(props) => compiler.node(props, Position::Root)?,
         None => compiler.node_of_nothing(),
     };
     Ok(root)
 }
 
-/// Where a schema stands.
+/// The position of a schema in the definition.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum Position {
     Root,
     Inside,
     /// The items of a list that preserves unknown fields: they do as well.
@@ -62,10 +62,10 @@ impl Compiler<'_> {
         self.arena.add(Node { shape: Shape::Struct { fields, open: true, atomic: false }, ..Node::default() })
     }
 
-    fn node(&mut self, props: Props<'_>, place: Place) -> Result<TypeId, CompileError> {
-        let open = props.preserves() || place == Place::Preserving;
+    fn node(&mut self, props: Props<'_>, position: Position) -> Result<TypeId, CompileError> {
+        let open = props.preserves() || position == Position::Preserving;
         let mut checks = self.checks(props)?;
-        let whole = place == Place::Root || props.embedded();
+        let whole = position == Position::Root || props.embedded();
         let shape = self.shape(props, open, whole, &mut checks)?;
         let node = Node {
             shape,
@@ -112,7 +112,7 @@ impl Compiler<'_> {
                 match props.additional() {
                     Some(additional) if fields.is_empty() => {
                         let value = match additional {
-                            Additional::Schema(value) => self.node(value, Place::Inside)?,
+                            Additional::Schema(value) => self.node(value, Position::Inside)?,
                             Additional::Bool(_) => {
                                 let sealed = Checks { sealed: true, ..Checks::default() };
                                 self.arena.add(Node { checks: Some(Box::new(sealed)), ..Node::default() })
@@ -128,9 +128,9 @@ impl Compiler<'_> {
                 }
             }
             "array" => {
-                let place = if open { Place::Preserving } else { Place::Inside };
+                let position = if open { Position::Preserving } else { Position::Inside };
                 let item = match props.item() {
-                    Some(item) => self.node(item, place)?,
+                    Some(item) => self.node(item, position)?,
                     None => self.arena.add(Node::default()),
                 };
                 let kind = match props.list_type() {
@@ -155,7 +155,7 @@ impl Compiler<'_> {
         for (name, property) in props.named("properties") {
             let ty = match (name, self.arena.named(OBJECT_META)) {
                 ("metadata", Some(meta)) if whole => self.metadata(property, meta)?,
-                _ => self.node(property, Place::Inside)?,
+                _ => self.node(property, Position::Inside)?,
             };
             fields.push(Field { name: name.into(), ty, required: required.contains(&name) });
         }
@@ -187,7 +187,7 @@ impl Compiler<'_> {
         if let Shape::Struct { fields, .. } = &mut node.shape {
             for (name, property) in &declared {
                 if let Ok(at) = fields.binary_search_by(|field| (*field.name).cmp(name)) {
-                    fields[at].ty = self.node(*property, Place::Inside)?;
+                    fields[at].ty = self.node(*property, Position::Inside)?;
                 }
             }
         }

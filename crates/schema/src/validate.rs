@@ -43,21 +43,21 @@ pub(crate) fn validate_below(
     budget: &Budget,
 ) -> Vec<FieldError> {
     let meta = arena.named(OBJECT_META);
-    let mut walk = Walk { arena, meta, prefix, budget, embedded: Vec::new(), lists: Vec::new() };
+    let mut validator = Validator { arena, meta, prefix, budget, embedded: Vec::new(), lists: Vec::new() };
     let mut report = Report::new(prefix, budget);
-    walk.value(View::Type(arena.node(id)), value, &Path::Root, &mut report);
+    validator.value(Constraint::Type(arena.node(id)), value, &Path::Root, &mut report);
     let mut errors = report.into_errors();
-    errors.append(&mut walk.embedded);
-    errors.append(&mut walk.lists);
+    errors.append(&mut validator.embedded);
+    errors.append(&mut validator.lists);
     errors
 }
 
 /// The length and the format of a text are found at so many bytes in the time of one step.
 const BYTES_PER_STEP: u64 = 8;
 
-/// Either a type or a member of a logical clause: both are walked alike.
+/// A type or a member of a logical clause (`allOf`, `anyOf`, …): both constrain a value in the same way.
 #[derive(Clone, Copy)]
-enum View<'a> {
+enum Constraint<'a> {
     Type(&'a Node),
     Clause(&'a Clause),
 }
@@ -66,10 +66,10 @@ enum View<'a> {
 enum Inside<'a> {
     Nothing,
     Fields,
-    Each(View<'a>),
+    Each(Constraint<'a>),
 }
 
-impl<'a> View<'a> {
+impl<'a> Constraint<'a> {
     fn checks(self) -> Option<&'a Checks> {
         match self {
             Self::Type(node) => node.checks.as_deref(),
@@ -120,7 +120,7 @@ fn type_of(value: &Value) -> (&'static str, &'static str) {
     }
 }
 
-struct Walk<'a> {
+struct Validator<'a> {
     arena: &'a Arena,
     meta: Option<TypeId>,
     prefix: &'a FieldPath,
@@ -129,16 +129,16 @@ struct Walk<'a> {
     lists: Vec<FieldError>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Validator<'a> {
     /// Reports what is wrong with a value and what is in it. Returns how many checks were made, by which the closest
     /// member of a failed `anyOf` or `oneOf` is chosen.
-    fn value(&mut self, view: View<'a>, value: &Value, path: &Path<'_>, report: &mut Report<'_>) -> usize {
+    fn value(&mut self, constraint: Constraint<'a>, value: &Value, path: &Path<'_>, report: &mut Report<'_>) -> usize {
         if !self.budget.spend(1) {
             return 0;
         }
-        let checks = view.checks();
+        let checks = constraint.checks();
         if value.is_null() {
-            let typed = check_type(view, value, path, report);
+            let typed = check_type(constraint, value, path, report);
             if let Some(checks) = checks {
                 self.enumeration(checks, value, path, report);
             }
@@ -147,8 +147,8 @@ impl<'a> Walk<'a> {
         let format = checks.and_then(|checks| checks.format.as_ref());
         // What applies to every value: the clauses, the enumeration, and the value itself.
         let mut count = 4;
-        if !view.type_names().is_empty() || format.is_some() {
-            count += 1 + check_type(view, value, path, report);
+        if !constraint.type_names().is_empty() || format.is_some() {
+            count += 1 + check_type(constraint, value, path, report);
         }
         if let Some(checks) = checks {
             count += self.logic(checks, value, path, report);
@@ -168,43 +168,43 @@ impl<'a> Walk<'a> {
             }
             Value::Number(number) => {
                 count += 2;
-                let kind = view.type_names();
+                let kind = constraint.type_names();
                 if checks.is_some() || kind == "integer" {
                     number::check(checks, kind, number, path, report);
                 }
             }
-            Value::Array(items) => count += 1 + self.list(view, items, path, report),
+            Value::Array(items) => count += 1 + self.list(constraint, items, path, report),
             _ => {}
         }
         if let Some(checks) = checks {
             self.enumeration(checks, value, path, report);
         }
         if let Value::Object(map) = value {
-            count += 1 + self.object(view, map, path, report);
+            count += 1 + self.object(constraint, map, path, report);
         }
         count
     }
 
-    fn list(&mut self, view: View<'a>, items: &[Value], path: &Path<'_>, report: &mut Report<'_>) -> usize {
+    fn list(&mut self, constraint: Constraint<'a>, items: &[Value], path: &Path<'_>, report: &mut Report<'_>) -> usize {
         let mut count = 1;
-        let each = match view {
-            View::Type(node) => match &node.shape {
+        let each = match constraint {
+            Constraint::Type(node) => match &node.shape {
                 Shape::List { item, kind } => {
                     if *kind != ListKind::Atomic {
                         unique::check(kind, items, path, self.prefix, self.budget, &mut self.lists);
                     }
-                    Some(View::Type(self.arena.node(*item)))
+                    Some(Constraint::Type(self.arena.node(*item)))
                 }
                 _ => None,
             },
-            View::Clause(clause) => clause.items.as_deref().map(View::Clause),
+            Constraint::Clause(clause) => clause.items.as_deref().map(Constraint::Clause),
         };
         if let Some(each) = each {
             for (at, item) in items.iter().enumerate() {
                 count += self.value(each, item, &Path::Index(path, at), report);
             }
         }
-        if let Some(checks) = view.checks() {
+        if let Some(checks) = constraint.checks() {
             let size = items.len() as u64;
             if let Some(least) = checks.min_items.filter(|least| size < *least) {
                 report.invalid(path, size.into(), format_args!("should have at least {least} items"));
@@ -219,9 +219,15 @@ impl<'a> Walk<'a> {
         count
     }
 
-    fn object(&mut self, view: View<'a>, map: &Map<String, Value>, path: &Path<'_>, report: &mut Report<'_>) -> usize {
+    fn object(
+        &mut self,
+        constraint: Constraint<'a>,
+        map: &Map<String, Value>,
+        path: &Path<'_>,
+        report: &mut Report<'_>,
+    ) -> usize {
         let mut count = 0;
-        let checks = view.checks();
+        let checks = constraint.checks();
         if let Some(checks) = checks {
             let size = map.len() as u64;
             if let Some(least) = checks.min_properties.filter(|least| size < *least) {
@@ -231,7 +237,7 @@ impl<'a> Walk<'a> {
                 report.too_many(path, size, most, "properties");
             }
         }
-        match self.inside(view) {
+        match self.inside(constraint) {
             Inside::Nothing => {}
             Inside::Each(each) => {
                 for (key, value) in map {
@@ -240,7 +246,7 @@ impl<'a> Walk<'a> {
             }
             Inside::Fields => {
                 for (name, value) in map {
-                    if let Some(field) = self.field(view, name) {
+                    if let Some(field) = self.field(constraint, name) {
                         count += self.value(field, value, &Path::Field(path, name), report);
                     }
                 }
@@ -255,35 +261,35 @@ impl<'a> Walk<'a> {
                 report.required(&Path::Field(path, name));
             }
         }
-        if let View::Type(Node { embedded: true, .. }) = view {
+        if let Constraint::Type(Node { embedded: true, .. }) = constraint {
             embedded::check(map, path, self.prefix, self.budget, &mut self.embedded);
         }
         count
     }
 
-    fn inside(&self, view: View<'a>) -> Inside<'a> {
-        match view {
-            View::Type(node) => match &node.shape {
-                Shape::Map { value, .. } => Inside::Each(View::Type(self.arena.node(*value))),
+    fn inside(&self, constraint: Constraint<'a>) -> Inside<'a> {
+        match constraint {
+            Constraint::Type(node) => match &node.shape {
+                Shape::Map { value, .. } => Inside::Each(Constraint::Type(self.arena.node(*value))),
                 Shape::Struct { .. } => Inside::Fields,
                 _ => Inside::Nothing,
             },
-            View::Clause(clause) if clause.properties.is_empty() => Inside::Nothing,
-            View::Clause(_) => Inside::Fields,
+            Constraint::Clause(clause) if clause.properties.is_empty() => Inside::Nothing,
+            Constraint::Clause(_) => Inside::Fields,
         }
     }
 
     /// What is declared for one field. ObjectMeta is not: it is decoded, and validated as metadata.
-    fn field(&self, view: View<'a>, name: &str) -> Option<View<'a>> {
-        match view {
-            View::Type(node) => {
+    fn field(&self, constraint: Constraint<'a>, name: &str) -> Option<Constraint<'a>> {
+        match constraint {
+            Constraint::Type(node) => {
                 let Shape::Struct { fields, .. } = &node.shape else { return None };
                 let at = fields.binary_search_by(|field| (*field.name).cmp(name)).ok()?;
-                (Some(fields[at].ty) != self.meta).then(|| View::Type(self.arena.node(fields[at].ty)))
+                (Some(fields[at].ty) != self.meta).then(|| Constraint::Type(self.arena.node(fields[at].ty)))
             }
-            View::Clause(clause) => {
+            Constraint::Clause(clause) => {
                 let at = clause.properties.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
-                Some(View::Clause(&clause.properties[at].1))
+                Some(Constraint::Clause(&clause.properties[at].1))
             }
         }
     }
@@ -381,21 +387,21 @@ impl<'a> Walk<'a> {
 
     fn attempt(&mut self, clause: &'a Clause, value: &Value, path: &Path<'_>) -> (usize, Report<'a>) {
         let mut failures = Report::new(self.prefix, self.budget);
-        let made = self.value(View::Clause(clause), value, path, &mut failures);
+        let made = self.value(Constraint::Clause(clause), value, path, &mut failures);
         (made, failures)
     }
 }
 
 /// Checks the JSON type. Returns 1 when it is right.
-fn check_type(view: View<'_>, value: &Value, path: &Path<'_>, report: &mut Report<'_>) -> usize {
-    let names = view.type_names();
+fn check_type(constraint: Constraint<'_>, value: &Value, path: &Path<'_>, report: &mut Report<'_>) -> usize {
+    let names = constraint.type_names();
     let (found, found_format) = type_of(value);
     if found == names {
         return 1;
     }
     let accepts = |name: &str| names.split(',').any(|known| known == name);
     if value.is_null() {
-        if names.is_empty() || view.nullable() {
+        if names.is_empty() || constraint.nullable() {
             return 1;
         }
         report.wrong_type(path, names, found);
@@ -408,7 +414,7 @@ fn check_type(view: View<'_>, value: &Value, path: &Path<'_>, report: &mut Repor
     if right {
         return 1;
     }
-    if let Some(format) = view.checks().and_then(|checks| checks.format.as_ref()) {
+    if let Some(format) = constraint.checks().and_then(|checks| checks.format.as_ref()) {
         match value {
             // Go's validator leaves strings and lists with a format to the check of the format.
             Value::String(_) | Value::Array(_) if !accepts("number") && !accepts("integer") => return 1,

@@ -1,6 +1,6 @@
-//! Who is to be woken. Each distinct prefix that is being watched is a topic; a commit wakes the topics it touches and
-//! no others. A topic also remembers two revisions, so that a watcher of a quiet prefix neither scans the history for
-//! nothing nor is told that it lost something when it did not. It never holds a change.
+//! Wakes watchers. Each distinct prefix that is watched is a topic; a commit wakes the topics that its keys belong to, and no
+//! others. A topic also remembers two revisions, so that a watcher of a quiet prefix neither scans the history in vain nor
+//! gets an error about compacted changes that did not concern it. A topic never holds a change.
 
 use std::{
     collections::BTreeMap,
@@ -48,7 +48,7 @@ impl Topic {
 /// By prefix, so that a commit finds those of its keys without looking at all others.
 type Topics = BTreeMap<Arc<str>, Arc<Topic>>;
 
-/// The topics a search for those of `key` looks at, longest first, and whether each is one.
+/// The topics that a search for the topics of `key` visits, longest first, and whether `key` belongs to each.
 ///
 /// All prefixes of a key sort before it. So the last topic up to the key either is one of them, or tells by what it has
 /// in common with the key how long the next one can be at most.

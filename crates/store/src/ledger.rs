@@ -1,6 +1,5 @@
-//! What every backend shows: the index and the hub behind one lock. Decided and durable commits come in; reads and
-//! watches go out. It never decides when something is durable, and never holds its lock for as long as a large list
-//! takes.
+//! The shared part of all backends: the index and the hub behind one lock. In: decided and durable commits. Out: reads and
+//! watches. It never decides when a commit is durable, and never holds its lock for the time of a large list.
 
 use std::{sync::Arc, time::Instant};
 
@@ -63,22 +62,22 @@ impl Ledger {
         Ok(revision)
     }
 
-    /// Makes a durable commit visible and wakes whom it concerns. Tells `retire` what nobody can read any more.
+    /// Makes a durable commit visible and wakes its watchers. Calls `retire` with the records that no read can reach any more.
     pub(crate) fn publish(&self, decided: Decided, now: Instant, retire: impl FnOnce(Vec<RecordId>, Revision)) {
         self.apply(self.index.write(), decided, now, retire);
     }
 
-    /// Forgets what was before `before`. Tells `retire` what nobody can read any more.
+    /// Compacts the history before `before`. Calls `retire` with the records that no read can reach any more.
     pub(crate) fn compact(&self, before: Revision, retire: impl FnOnce(Vec<RecordId>, Revision)) {
         let mut index = self.index.write();
         let mut forgotten = index.compact(before);
         self.forget(&mut forgotten, index.compacted(), retire);
-        // What is forgotten is freed outside of the lock.
+        // Memory is freed outside of the lock.
         drop(index);
     }
 
-    /// Forgets what the retention does not keep at this time, slice by slice. Tells `retire` what nobody can read any
-    /// more.
+    /// Compacts the history that the retention does not keep, slice by slice. Calls `retire` with the records that no read can
+    /// reach any more.
     pub(crate) fn trim(&self, now: Instant, mut retire: impl FnMut(Vec<RecordId>, Revision)) {
         loop {
             let mut index = self.index.write();
@@ -109,12 +108,12 @@ impl Ledger {
         index.apply(decided, now);
         let mut forgotten = index.trim(&self.retention, now, budget);
         self.forget(&mut forgotten, index.compacted(), retire);
-        // Woken only now, or they would all queue up for the lock; what is forgotten is freed after that.
+        // Watchers are woken after the lock is released, or all of them would wait for it. Memory is freed after that.
         drop(index);
         topics.iter().for_each(|topic| topic.wake());
     }
 
-    /// `retire` is called under the lock, so that it hears of records in the order in which they were forgotten.
+    /// `retire` is called under the lock, so that it gets records in the order in which they were compacted.
     fn forget(&self, forgotten: &mut Forgotten, compacted: Revision, retire: impl FnOnce(Vec<RecordId>, Revision)) {
         if !forgotten.rows.is_empty() {
             self.hub.compacted(&forgotten.rows);

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::own::{paths_of, sorted_items};
-use super::place::{Parts, Place};
+use super::type_ref::{Parts, TypeRef};
 use crate::arena::ListKind;
 use crate::field_set::{Entry, FieldSet, PathElement, equal_values};
 
@@ -41,9 +41,9 @@ impl Changes {
 }
 
 /// What `new` changes in `old`.
-pub(super) fn compare(place: Place<'_>, old: &Value, new: &Value) -> Changes {
+pub(super) fn compare(type_ref: TypeRef<'_>, old: &Value, new: &Value) -> Changes {
     let mut below = Level::default();
-    walk(place, old, new, &mut below);
+    walk(type_ref, old, new, &mut below);
     below.finish()
 }
 
@@ -65,18 +65,24 @@ impl Level {
     }
 
     /// Compares one part and records it under its path element.
-    fn visit(&mut self, place: Place<'_>, element: impl Fn() -> PathElement, old: Option<&Value>, new: Option<&Value>) {
+    fn visit(
+        &mut self,
+        type_ref: TypeRef<'_>,
+        element: impl Fn() -> PathElement,
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) {
         match (old, new) {
             (Some(old), Some(new)) => {
                 let mut below = Level::default();
-                let modified = walk(place, old, new, &mut below);
+                let modified = walk(type_ref, old, new, &mut below);
                 self.record(element, modified, below);
             }
             (None, Some(new)) => {
-                self.added.push(Entry { element: element(), member: true, children: paths_of(place, new) });
+                self.added.push(Entry { element: element(), member: true, children: paths_of(type_ref, new) });
             }
             (Some(old), None) => {
-                self.removed.push(Entry { element: element(), member: true, children: paths_of(place, old) });
+                self.removed.push(Entry { element: element(), member: true, children: paths_of(type_ref, old) });
             }
             (None, None) => {}
         }
@@ -95,37 +101,42 @@ impl Level {
 }
 
 /// Records what changed below a value that was and is there; answers whether the value itself was modified.
-fn walk(place: Place<'_>, old: &Value, new: &Value, below: &mut Level) -> bool {
-    let (before, after) = (place.parts(old), place.parts(new));
+fn walk(type_ref: TypeRef<'_>, old: &Value, new: &Value, below: &mut Level) -> bool {
+    let (before, after) = (type_ref.parts(old), type_ref.parts(new));
     // A deduced value that changed its kind is compared as both.
-    let first = before != after && walk_as(place, before, old, new, below);
-    walk_as(place, after, old, new, below) || first
+    let first = before != after && walk_as(type_ref, before, old, new, below);
+    walk_as(type_ref, after, old, new, below) || first
 }
 
-fn walk_as(place: Place<'_>, parts: Parts<'_>, old: &Value, new: &Value, below: &mut Level) -> bool {
+fn walk_as(type_ref: TypeRef<'_>, parts: Parts<'_>, old: &Value, new: &Value, below: &mut Level) -> bool {
     match parts {
         Parts::Whole => return !equal_values(old, new),
         Parts::Fields => match (filled_object(old), filled_object(new)) {
             // Both are empty: whether they are `{}` or `null` is what can differ.
             (None, None) => return !equal_values(old, new),
-            (before, after) => fields(place, before, after, below),
+            (before, after) => fields(type_ref, before, after, below),
         },
         Parts::Items(kind) => match (filled_list(old), filled_list(new)) {
             (None, None) => return !equal_values(old, new),
-            (before, after) => items(place, kind, before.unwrap_or_default(), after.unwrap_or_default(), below),
+            (before, after) => items(type_ref, kind, before.unwrap_or_default(), after.unwrap_or_default(), below),
         },
     }
     false
 }
 
-fn fields(place: Place<'_>, old: Option<&Map<String, Value>>, new: Option<&Map<String, Value>>, below: &mut Level) {
+fn fields(
+    type_ref: TypeRef<'_>,
+    old: Option<&Map<String, Value>>,
+    new: Option<&Map<String, Value>>,
+    below: &mut Level,
+) {
     for (name, before) in old.into_iter().flatten() {
         let after = new.and_then(|new| new.get(name));
-        below.visit(place.field(name).0, || PathElement::field(name), Some(before), after);
+        below.visit(type_ref.field(name).0, || PathElement::field(name), Some(before), after);
     }
     for (name, after) in new.into_iter().flatten() {
         if old.is_none_or(|old| !old.contains_key(name)) {
-            below.visit(place.field(name).0, || PathElement::field(name), None, Some(after));
+            below.visit(type_ref.field(name).0, || PathElement::field(name), None, Some(after));
         }
     }
 }
@@ -137,9 +148,9 @@ struct Slot<'v> {
     others: Vec<&'v Value>,
 }
 
-fn slots<'v>(place: Place<'_>, kind: &ListKind, items: &'v [Value]) -> Vec<Slot<'v>> {
+fn slots<'v>(type_ref: TypeRef<'_>, kind: &ListKind, items: &'v [Value]) -> Vec<Slot<'v>> {
     let mut slots: Vec<Slot<'v>> = Vec::with_capacity(items.len());
-    for (element, item) in sorted_items(place, kind, items) {
+    for (element, item) in sorted_items(type_ref, kind, items) {
         match slots.last_mut() {
             Some(last) if last.element == element => last.others.push(item),
             _ => slots.push(Slot { element, item, others: Vec::new() }),
@@ -148,8 +159,8 @@ fn slots<'v>(place: Place<'_>, kind: &ListKind, items: &'v [Value]) -> Vec<Slot<
     slots
 }
 
-fn items(place: Place<'_>, kind: &ListKind, old: &[Value], new: &[Value], below: &mut Level) {
-    let (old, new) = (slots(place, kind, old), slots(place, kind, new));
+fn items(type_ref: TypeRef<'_>, kind: &ListKind, old: &[Value], new: &[Value], below: &mut Level) {
+    let (old, new) = (slots(type_ref, kind, old), slots(type_ref, kind, new));
     let (mut old, mut new) = (old.into_iter().peekable(), new.into_iter().peekable());
     loop {
         let (before, after) = match (old.peek(), new.peek()) {
@@ -162,18 +173,18 @@ fn items(place: Place<'_>, kind: &ListKind, old: &[Value], new: &[Value], below:
                 std::cmp::Ordering::Equal => (old.next(), new.next()),
             },
         };
-        slot(place.item(), before, after, below);
+        slot(type_ref.item(), before, after, below);
     }
 }
 
-fn slot(place: Place<'_>, before: Option<Slot<'_>>, after: Option<Slot<'_>>, below: &mut Level) {
+fn slot(type_ref: TypeRef<'_>, before: Option<Slot<'_>>, after: Option<Slot<'_>>, below: &mut Level) {
     let single = |slot: &Option<Slot<'_>>| slot.as_ref().is_none_or(|slot| slot.others.is_empty());
     let marker = |element: PathElement| Entry { element, member: true, children: FieldSet::default() };
     let (old, new) = (before.as_ref().map(|slot| slot.item), after.as_ref().map(|slot| slot.item));
     match (single(&before), single(&after)) {
         (true, true) => {
             let Some(Slot { element, .. }) = before.as_ref().or(after.as_ref()) else { return };
-            below.visit(place, || element.clone(), old, new);
+            below.visit(type_ref, || element.clone(), old, new);
         }
         // Duplicates are owned together and compared as one value.
         (false, false) => {
@@ -186,13 +197,13 @@ fn slot(place: Place<'_>, before: Option<Slot<'_>>, after: Option<Slot<'_>>, bel
         }
         (false, true) => {
             if let Some(Slot { element, item, .. }) = after {
-                below.visit(place, || element.clone(), None, Some(item));
+                below.visit(type_ref, || element.clone(), None, Some(item));
             }
             below.removed.extend(before.map(|slot| marker(slot.element)));
         }
         (true, false) => {
             if let Some(Slot { element, item, .. }) = before {
-                below.visit(place, || element.clone(), Some(item), None);
+                below.visit(type_ref, || element.clone(), Some(item), None);
             }
             below.added.extend(after.map(|slot| marker(slot.element)));
         }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::compare::compare;
 use super::own::fields_of;
-use super::place::{Place, check};
+use super::type_ref::{TypeRef, check};
 use crate::field_set::FieldSet;
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -16,16 +16,16 @@ const MOST_ANNOTATION_BYTES: usize = 256 * 1024;
 
 /// What kubectl applied from the client and nobody changed since. Nothing if the annotation is missing or
 /// cannot be trusted.
-pub(super) fn taken_over(place: Place<'_>, live: &Value, api_version: &str) -> Option<FieldSet> {
+pub(super) fn taken_over(type_ref: TypeRef<'_>, live: &Value, api_version: &str) -> Option<FieldSet> {
     let text = annotations(live)?.get(ANNOTATION)?.as_str().filter(|text| !text.is_empty())?;
     let applied: Value = serde_json::from_str(text).ok()?;
     if applied.get("apiVersion").and_then(Value::as_str) != Some(api_version) {
         return None;
     }
-    check(place, live).ok()?;
-    check(place, &applied).ok()?;
-    let changes = compare(place, &applied, live);
-    let fields = fields_of(place, &applied);
+    check(type_ref, live).ok()?;
+    check(type_ref, &applied).ok()?;
+    let changes = compare(type_ref, &applied, live);
+    let fields = fields_of(type_ref, &applied);
     Some(fields.difference(&changes.modified).difference(&changes.added).difference(&changes.removed))
 }
 

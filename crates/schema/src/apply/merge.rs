@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::place::{Parts, Place};
+use super::type_ref::{Parts, TypeRef};
 use crate::arena::ListKind;
 use crate::field_set::PathElement;
 
 /// Takes over every value of `config`; the rest stays.
-pub(super) fn merge(place: Place<'_>, live: &mut Value, config: &Value) {
-    match place.parts(config) {
+pub(super) fn merge(type_ref: TypeRef<'_>, live: &mut Value, config: &Value) {
+    match type_ref.parts(config) {
         Parts::Whole => live.clone_from(config),
         Parts::Fields => {
             let given = config.as_object().filter(|fields| !fields.is_empty());
@@ -19,7 +19,7 @@ pub(super) fn merge(place: Place<'_>, live: &mut Value, config: &Value) {
             match (given, present) {
                 (None, true) => {}
                 (None, false) => live.clone_from(config),
-                (Some(given), _) => fields(place, live, given),
+                (Some(given), _) => fields(type_ref, live, given),
             }
         }
         Parts::Items(kind) => {
@@ -29,7 +29,7 @@ pub(super) fn merge(place: Place<'_>, live: &mut Value, config: &Value) {
                 (None, Some(_)) => {}
                 (_, None) => live.clone_from(config),
                 (Some(given), Some(present)) => {
-                    let merged = items(place, kind, std::mem::take(present), given);
+                    let merged = items(type_ref, kind, std::mem::take(present), given);
                     *present = merged;
                 }
             }
@@ -37,14 +37,14 @@ pub(super) fn merge(place: Place<'_>, live: &mut Value, config: &Value) {
     }
 }
 
-fn fields(place: Place<'_>, live: &mut Value, given: &Map<String, Value>) {
+fn fields(type_ref: TypeRef<'_>, live: &mut Value, given: &Map<String, Value>) {
     if !live.is_object() {
         *live = Value::Object(Map::new());
     }
     let Value::Object(live) = live else { return };
     for (name, config) in given {
         match live.get_mut(name) {
-            Some(live) => merge(place.field(name).0, live, config),
+            Some(live) => merge(type_ref.field(name).0, live, config),
             None => {
                 live.insert(name.clone(), config.clone());
             }
@@ -61,14 +61,14 @@ struct LiveItem {
 /// Merges two lists item by item. The order: items of the configuration keep their order among
 /// themselves, items only the live list has keep theirs, and an item both have is the point where the
 /// two orders meet.
-fn items(place: Place<'_>, kind: &ListKind, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
+fn items(type_ref: TypeRef<'_>, kind: &ListKind, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
     let length = live.len().max(config.len());
     let mut live: Vec<LiveItem> = live
         .into_iter()
-        .map(|value| LiveItem { element: place.element(kind, &value).ok(), value: Some(value) })
+        .map(|value| LiveItem { element: type_ref.element(kind, &value).ok(), value: Some(value) })
         .collect();
     let config: Vec<(PathElement, &Value)> =
-        config.iter().filter_map(|item| Some((place.element(kind, item).ok()?, item))).collect();
+        config.iter().filter_map(|item| Some((type_ref.element(kind, item).ok()?, item))).collect();
 
     let in_config: BTreeMap<&PathElement, usize> =
         config.iter().enumerate().map(|(at, (element, _))| (element, at)).collect();
@@ -94,7 +94,7 @@ fn items(place: Place<'_>, kind: &ListKind, live: Vec<Value>, config: &[Value]) 
         let given = config[r].1;
         match partner[r].and_then(|at| live[at].value.take()) {
             Some(mut value) => {
-                merge(place.item(), &mut value, given);
+                merge(type_ref.item(), &mut value, given);
                 value
             }
             None => given.clone(),

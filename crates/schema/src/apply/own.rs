@@ -3,49 +3,49 @@
 
 use serde_json::Value;
 
-use super::place::{Parts, Place};
+use super::type_ref::{Parts, TypeRef};
 use crate::arena::ListKind;
 use crate::field_set::{Entry, FieldSet, PathElement};
 
 /// Every field and item the object mentions.
-pub(super) fn fields_of(place: Place<'_>, object: &Value) -> FieldSet {
-    Walk { structs: false }.below(place, object)
+pub(super) fn fields_of(type_ref: TypeRef<'_>, object: &Value) -> FieldSet {
+    FieldCollector { structs: false }.below(type_ref, object)
 }
 
 /// Every path there is in a value, with the structs and lists on the way.
-pub(super) fn paths_of(place: Place<'_>, value: &Value) -> FieldSet {
-    Walk { structs: true }.below(place, value)
+pub(super) fn paths_of(type_ref: TypeRef<'_>, value: &Value) -> FieldSet {
+    FieldCollector { structs: true }.below(type_ref, value)
 }
 
-struct Walk {
+struct FieldCollector {
     /// Whether what is implied by its parts is in the set for itself, too.
     structs: bool,
 }
 
-impl Walk {
+impl FieldCollector {
     /// What is in the set below this value.
-    fn below(&self, place: Place<'_>, value: &Value) -> FieldSet {
-        match (place.parts(value), value) {
+    fn below(&self, type_ref: TypeRef<'_>, value: &Value) -> FieldSet {
+        match (type_ref.parts(value), value) {
             (Parts::Fields, Value::Object(fields)) => {
                 let mut entries = Vec::with_capacity(fields.len());
                 for (name, value) in fields {
-                    let (place, declared) = place.field(name);
-                    let member = self.structs || !declared || is_own(place, value);
+                    let (type_ref, declared) = type_ref.field(name);
+                    let member = self.structs || !declared || is_own(type_ref, value);
                     entries.push(Entry {
                         element: PathElement::field(name),
                         member,
-                        children: self.below(place, value),
+                        children: self.below(type_ref, value),
                     });
                 }
                 FieldSet::from_entries(entries)
             }
             (Parts::Items(kind), Value::Array(items)) => {
                 let mut entries: Vec<Entry> = Vec::with_capacity(items.len());
-                for (element, item) in sorted_items(place, kind, items) {
+                for (element, item) in sorted_items(type_ref, kind, items) {
                     match entries.last_mut() {
                         // Items that cannot be told apart are owned together.
                         Some(last) if last.element == element => last.children = FieldSet::default(),
-                        _ => entries.push(Entry { element, member: true, children: self.below(place.item(), item) }),
+                        _ => entries.push(Entry { element, member: true, children: self.below(type_ref.item(), item) }),
                     }
                 }
                 FieldSet::from_entries(entries)
@@ -56,8 +56,12 @@ impl Walk {
 }
 
 /// The items of a list with what tells them apart, in that order.
-pub(super) fn sorted_items<'v>(place: Place<'_>, kind: &ListKind, items: &'v [Value]) -> Vec<(PathElement, &'v Value)> {
-    let mut keyed: Vec<_> = items.iter().filter_map(|item| Some((place.element(kind, item).ok()?, item))).collect();
+pub(super) fn sorted_items<'v>(
+    type_ref: TypeRef<'_>,
+    kind: &ListKind,
+    items: &'v [Value],
+) -> Vec<(PathElement, &'v Value)> {
+    let mut keyed: Vec<_> = items.iter().filter_map(|item| Some((type_ref.element(kind, item).ok()?, item))).collect();
     if !keyed.is_sorted_by(|(a, _), (b, _)| a <= b) {
         keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
     }
@@ -65,8 +69,8 @@ pub(super) fn sorted_items<'v>(place: Place<'_>, kind: &ListKind, items: &'v [Va
 }
 
 /// Whether a value is owned for itself: as a whole, or because nothing below it could say that it is there.
-fn is_own(place: Place<'_>, value: &Value) -> bool {
-    match (place.parts(value), value) {
+fn is_own(type_ref: TypeRef<'_>, value: &Value) -> bool {
+    match (type_ref.parts(value), value) {
         (Parts::Whole, _) | (_, Value::Null) => true,
         (Parts::Fields, Value::Object(fields)) => fields.is_empty(),
         _ => false,
@@ -74,13 +78,13 @@ fn is_own(place: Place<'_>, value: &Value) -> bool {
 }
 
 /// Adds every named field on the way to a path of the set, so that a struct goes when all of it goes.
-pub(super) fn with_named_fields(place: Place<'_>, set: &FieldSet) -> FieldSet {
+pub(super) fn with_named_fields(type_ref: TypeRef<'_>, set: &FieldSet) -> FieldSet {
     let entries = set.entries().iter().map(|entry| {
-        let (place, named) = place.step(&entry.element);
+        let (type_ref, named) = type_ref.step(&entry.element);
         Entry {
             element: entry.element.clone(),
             member: entry.member || (named && !entry.children.is_empty()),
-            children: with_named_fields(place, &entry.children),
+            children: with_named_fields(type_ref, &entry.children),
         }
     });
     FieldSet::from_entries(entries.collect())
@@ -88,17 +92,17 @@ pub(super) fn with_named_fields(place: Place<'_>, set: &FieldSet) -> FieldSet {
 
 /// Brings a set in line with types that have become atomic since it was written: ownership of parts
 /// turns into ownership of the whole. `None` when the set is in line already.
-pub(super) fn reconciled(place: Place<'_>, set: &FieldSet) -> Option<FieldSet> {
+pub(super) fn reconciled(type_ref: TypeRef<'_>, set: &FieldSet) -> Option<FieldSet> {
     let mut changed = false;
     let mut entries = Vec::new();
     for (at, entry) in set.entries().iter().enumerate() {
-        let (place, _) = place.step(&entry.element);
+        let (type_ref, _) = type_ref.step(&entry.element);
         let children = if entry.children.is_empty() {
             None
-        } else if place.is_atomic() {
+        } else if type_ref.is_atomic() {
             Some(FieldSet::default())
         } else {
-            reconciled(place, &entry.children)
+            reconciled(type_ref, &entry.children)
         };
         match children {
             Some(children) => {

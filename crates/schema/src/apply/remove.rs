@@ -3,13 +3,13 @@
 
 use serde_json::{Map, Value};
 
-use super::place::{Parts, Place};
+use super::type_ref::{Parts, TypeRef};
 use crate::field_set::{FieldSet, PathElement};
 
 /// The object without these fields. An object or list that loses all it has becomes null, as in
 /// Kubernetes; one that goes as a whole must be in the set itself.
-pub(super) fn remove(place: Place<'_>, value: &Value, fields: &FieldSet) -> Value {
-    match place.parts(value) {
+pub(super) fn remove(type_ref: TypeRef<'_>, value: &Value, fields: &FieldSet) -> Value {
+    match type_ref.parts(value) {
         Parts::Whole => match value {
             // Paths below something owned whole have no meaning; nothing of it can be kept apart.
             Value::Array(_) | Value::Object(_) => Value::Null,
@@ -23,7 +23,7 @@ pub(super) fn remove(place: Place<'_>, value: &Value, fields: &FieldSet) -> Valu
                     continue;
                 }
                 let value = match fields.below(&element) {
-                    Some(below) => remove(place.field(name).0, value, below),
+                    Some(below) => remove(type_ref.field(name).0, value, below),
                     None => value.clone(),
                 };
                 out.insert(name.clone(), value);
@@ -33,7 +33,7 @@ pub(super) fn remove(place: Place<'_>, value: &Value, fields: &FieldSet) -> Valu
         Parts::Items(kind) => {
             let mut out = Vec::new();
             for item in value.as_array().into_iter().flatten() {
-                let Ok(element) = place.element(kind, item) else {
+                let Ok(element) = type_ref.element(kind, item) else {
                     out.push(item.clone());
                     continue;
                 };
@@ -41,7 +41,7 @@ pub(super) fn remove(place: Place<'_>, value: &Value, fields: &FieldSet) -> Valu
                     continue;
                 }
                 out.push(match fields.below(&element) {
-                    Some(below) => remove(place.item(), item, below),
+                    Some(below) => remove(type_ref.item(), item, below),
                     None => item.clone(),
                 });
             }
@@ -51,8 +51,8 @@ pub(super) fn remove(place: Place<'_>, value: &Value, fields: &FieldSet) -> Valu
 }
 
 /// The object with nothing but these fields.
-pub(super) fn extract(place: Place<'_>, value: &Value, fields: &FieldSet) -> Value {
-    match place.parts(value) {
+pub(super) fn extract(type_ref: TypeRef<'_>, value: &Value, fields: &FieldSet) -> Value {
+    match type_ref.parts(value) {
         Parts::Whole => value.clone(),
         Parts::Fields => {
             let Some(object) = value.as_object().filter(|object| !object.is_empty()) else { return value.clone() };
@@ -60,7 +60,7 @@ pub(super) fn extract(place: Place<'_>, value: &Value, fields: &FieldSet) -> Val
             for (name, value) in object {
                 let element = PathElement::field(name);
                 if let Some(below) = fields.below(&element) {
-                    out.insert(name.clone(), extract(place.field(name).0, value, below));
+                    out.insert(name.clone(), extract(type_ref.field(name).0, value, below));
                 } else if fields.member(&element) {
                     out.insert(name.clone(), value.clone());
                 }
@@ -70,9 +70,9 @@ pub(super) fn extract(place: Place<'_>, value: &Value, fields: &FieldSet) -> Val
         Parts::Items(kind) => {
             let Some(items) = value.as_array() else { return value.clone() };
             let kept = items.iter().filter_map(|item| {
-                let element = place.element(kind, item).ok()?;
+                let element = type_ref.element(kind, item).ok()?;
                 match fields.below(&element) {
-                    Some(below) => Some(extract(place.item(), item, below)),
+                    Some(below) => Some(extract(type_ref.item(), item, below)),
                     None => fields.member(&element).then(|| item.clone()),
                 }
             });

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use crate::props::{Additional, Items, Props};
 
-/// What is known from further up.
+/// What a schema inherits from the schemas around it.
 #[derive(Clone, Default)]
-struct Place {
+struct Inherited {
     root: bool,
     /// Inside apiVersion, kind or metadata of the object or of an embedded resource.
     in_meta: bool,
@@ -17,17 +17,17 @@ struct Place {
 
 pub(super) fn check(props: Props<'_>, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    walk(props, path, &Place { root: true, ..Place::default() }, &mut errors);
+    walk(props, path, &Inherited { root: true, ..Inherited::default() }, &mut errors);
     errors
 }
 
-fn walk(props: Props<'_>, path: &FieldPath, place: &Place, errors: &mut Vec<FieldError>) {
-    unsupported(props, path, place, errors);
+fn walk(props: Props<'_>, path: &FieldPath, inherited: &Inherited, errors: &mut Vec<FieldError>) {
+    unsupported(props, path, inherited, errors);
     if props.flag("uniqueItems") {
         let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
         errors.push(FieldError::forbidden(path.child("uniqueItems"), why));
     }
-    let inside = Place { root: false, ..place.clone() };
+    let inside = Inherited { root: false, ..inherited.clone() };
     let properties = props.named("properties");
     if let Some(additional) = props.additional() {
         let at = path.child("additionalProperties");
@@ -35,18 +35,18 @@ fn walk(props: Props<'_>, path: &FieldPath, place: &Place, errors: &mut Vec<Fiel
             errors.push(FieldError::forbidden(at.clone(), "additionalProperties and properties are mutual exclusive"));
         }
         if let Additional::Schema(value) = additional {
-            let mut place = inside.clone();
-            if place.in_meta {
-                place.no_defaults = Some("inside additionalProperties applying to object metadata".to_owned());
+            let mut inherited = inside.clone();
+            if inherited.in_meta {
+                inherited.no_defaults = Some("inside additionalProperties applying to object metadata".to_owned());
             }
-            walk(value, &at, &place, errors);
+            walk(value, &at, &inherited, errors);
         }
     }
     for (name, property) in &properties {
         let mut inner = inside.clone();
-        if (place.root || props.embedded()) && matches!(*name, "metadata" | "kind" | "apiVersion") {
+        if (inherited.root || props.embedded()) && matches!(*name, "metadata" | "kind" | "apiVersion") {
             inner.in_meta = true;
-            if place.root {
+            if inherited.root {
                 inner.no_defaults = Some(format!("in top-level {name}"));
             }
         }
@@ -85,13 +85,13 @@ fn walk(props: Props<'_>, path: &FieldPath, place: &Place, errors: &mut Vec<Fiel
     rules(props, path, errors);
 }
 
-fn unsupported(props: Props<'_>, path: &FieldPath, place: &Place, errors: &mut Vec<FieldError>) {
+fn unsupported(props: Props<'_>, path: &FieldPath, inherited: &Inherited, errors: &mut Vec<FieldError>) {
     const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
     let kind = props.type_name();
     if !kind.is_empty() && !TYPES.contains(&kind) {
         errors.push(FieldError::not_supported(path.child("type"), kind.into(), TYPES));
     }
-    if let (Some(reason), Some(_)) = (&place.no_defaults, props.get("default")) {
+    if let (Some(reason), Some(_)) = (&inherited.no_defaults, props.get("default")) {
         errors.push(FieldError::forbidden(path.child("default"), format!("must not be set {reason}")));
     }
     let filled = |keyword: &str| props.get(keyword).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
@@ -113,7 +113,7 @@ fn unsupported(props: Props<'_>, path: &FieldPath, place: &Place, errors: &mut V
     if let Some(Items::Many(_)) = props.items() {
         errors.push(FieldError::forbidden(path.child("items"), "items must be a schema object and not an array"));
     }
-    if place.in_meta && props.embedded() {
+    if inherited.in_meta && props.embedded() {
         let at = path.child("x-kubernetes-embedded-resource");
         errors.push(FieldError::forbidden(at, "must not be used inside of resource meta"));
     }

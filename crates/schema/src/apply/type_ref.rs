@@ -1,5 +1,5 @@
-//! A place in an object as server-side apply sees it: owned whole, field by field, or item by item.
-//! In: a type and a value. Out: how to take the value apart, and the places of its parts.
+//! A type as server-side apply sees it: a value of it is owned whole, field by field, or item by item. In: a type and a
+//! value. Out: how to take the value apart, and the types of its parts.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::go_format;
 /// A type in its arena. Without a type the structure is deduced from the value: objects part by part,
 /// lists whole.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct TypeRef<'a> {
     arena: &'a Arena,
     ty: Option<TypeId>,
 }
@@ -26,7 +26,7 @@ pub(super) enum Parts<'a> {
     Items(&'a ListKind),
 }
 
-impl<'a> Place<'a> {
+impl<'a> TypeRef<'a> {
     pub(super) fn new(arena: &'a Arena, ty: TypeId) -> Self {
         Self { arena, ty: Some(ty) }
     }
@@ -146,9 +146,9 @@ fn declared_parts(shape: &Shape) -> Parts<'_> {
 
 /// Says what in an applied configuration does not fit its type: fields that are not declared, values of
 /// another kind, list items without keys or twice.
-pub(super) fn check(place: Place<'_>, config: &Value) -> Result<(), String> {
+pub(super) fn check(type_ref: TypeRef<'_>, config: &Value) -> Result<(), String> {
     let mut problems = Vec::new();
-    check_at(place, config, &mut String::new(), &mut problems);
+    check_at(type_ref, config, &mut String::new(), &mut problems);
     match problems.as_slice() {
         [] => Ok(()),
         [one] => Err(one.clone()),
@@ -156,8 +156,8 @@ pub(super) fn check(place: Place<'_>, config: &Value) -> Result<(), String> {
     }
 }
 
-fn check_at(place: Place<'_>, value: &Value, path: &mut String, problems: &mut Vec<String>) {
-    match place.shape() {
+fn check_at(type_ref: TypeRef<'_>, value: &Value, path: &mut String, problems: &mut Vec<String>) {
+    match type_ref.shape() {
         _ if value.is_null() => {}
         Shape::Any | Shape::Opaque => {}
         Shape::Scalar(scalar) => {
@@ -165,19 +165,19 @@ fn check_at(place: Place<'_>, value: &Value, path: &mut String, problems: &mut V
                 problems.push(located(path, &why));
             }
         }
-        Shape::Struct { .. } | Shape::Map { .. } => check_fields(place, value, path, problems),
-        Shape::List { kind, .. } => check_items(place, kind, value, path, problems),
+        Shape::Struct { .. } | Shape::Map { .. } => check_fields(type_ref, value, path, problems),
+        Shape::List { kind, .. } => check_items(type_ref, kind, value, path, problems),
     }
 }
 
-fn check_fields(place: Place<'_>, value: &Value, path: &mut String, problems: &mut Vec<String>) {
+fn check_fields(type_ref: TypeRef<'_>, value: &Value, path: &mut String, problems: &mut Vec<String>) {
     let Value::Object(fields) = value else {
         return problems.push(located(path, &format!("expected map, got &{{{}}}", go_format::plain(value))));
     };
     // A struct that declares nothing takes anything.
-    let closed = matches!(place.shape(), Shape::Struct { fields, open: false, .. } if !fields.is_empty());
+    let closed = matches!(type_ref.shape(), Shape::Struct { fields, open: false, .. } if !fields.is_empty());
     for (name, value) in fields {
-        let (place, declared) = place.field(name);
+        let (type_ref, declared) = type_ref.field(name);
         let length = path.len();
         path.push('.');
         path.push_str(name);
@@ -186,12 +186,12 @@ fn check_fields(place: Place<'_>, value: &Value, path: &mut String, problems: &m
             path.truncate(length);
             return;
         }
-        check_at(place, value, path, problems);
+        check_at(type_ref, value, path, problems);
         path.truncate(length);
     }
 }
 
-fn check_items(place: Place<'_>, kind: &ListKind, value: &Value, path: &mut String, problems: &mut Vec<String>) {
+fn check_items(type_ref: TypeRef<'_>, kind: &ListKind, value: &Value, path: &mut String, problems: &mut Vec<String>) {
     let Value::Array(items) = value else {
         return problems.push(located(path, &format!("expected list, got &{{{}}}", go_format::plain(value))));
     };
@@ -199,7 +199,7 @@ fn check_items(place: Place<'_>, kind: &ListKind, value: &Value, path: &mut Stri
     for (at, item) in items.iter().enumerate() {
         let element = match kind {
             ListKind::Atomic => PathElement::Index(i64::try_from(at).unwrap_or(i64::MAX)),
-            _ => match place.element(kind, item) {
+            _ => match type_ref.element(kind, item) {
                 Ok(element) => element,
                 Err(why) => return problems.push(located(path, &format!("element {at}: {why}"))),
             },
@@ -210,7 +210,7 @@ fn check_items(place: Place<'_>, kind: &ListKind, value: &Value, path: &mut Stri
             let (list, key) = path.split_at(length);
             problems.push(located(list, &format!("duplicate entries for key {key}")));
         }
-        check_at(place.item(), item, path, problems);
+        check_at(type_ref.item(), item, path, problems);
         path.truncate(length);
     }
 }
