@@ -1,6 +1,6 @@
-//! Caches: what is known of the cluster without asking it. In: what watches bring, and our own writes. Out: objects by
-//! key, selector and index, and changes for whoever subscribes. Never asks the server anything that a watch answers, and
-//! never makes a watch wait for a reader.
+//! Caches of watched objects: informers and listers in client-go's words. In: what watches bring, and our own writes. Out:
+//! objects by key, selector and index, and changes for subscribers. Never asks the server what a watch answers, and never
+//! makes a watch wait for a reader.
 
 mod change;
 mod decode_cache;
@@ -38,7 +38,7 @@ use index::{Function, Indexed, Sums};
 use mailbox::Mailbox;
 use state::State;
 
-/// All caches of a process. Clones are the same. Whoever opens a target that is open already shares its watch.
+/// All caches of a process. Clones share them. A target that is opened twice is watched once.
 #[derive(Clone)]
 pub struct Caches(Arc<Registry>);
 
@@ -49,7 +49,7 @@ struct Registry {
     open: Mutex<HashMap<Target, Weak<Shared>>>,
 }
 
-/// What is known of one target. Clones are the same; the watch ends with the last of them.
+/// The objects of one target, kept up to date by a watch. Clones share it; the watch ends with the last of them.
 #[derive(Clone)]
 pub struct Cache(Arc<Shared>);
 
@@ -77,7 +77,7 @@ struct Subscriber {
     mailbox: Mailbox,
 }
 
-/// Changes are handed out as long as this is kept, and so long the watch goes on.
+/// A subscription to the changes of a cache. Changes are handed out, and the watch goes on, until this is dropped.
 #[must_use = "nobody is told of changes once this is dropped"]
 pub struct Subscription {
     _cache: Cache,

@@ -1,7 +1,7 @@
-//! Why reconciles ran: the newest runs of each key, for people who ask. In: a record of each run. Out: those that are
-//! kept. Bounded: so many runs a key, so many keys. The key that was kept first makes room for a new one, but not at once:
-//! a flood of keys, as of a mass resync, would wash away what people look for, and leave only its own end. All workers come
-//! by here with every reconcile, so the keys are spread over parts that are locked one by one.
+//! Why reconciles ran: the newest runs of each key, for people who ask. In: a record of each run. Out: the records that are
+//! kept. Bounded: a number of runs a key, and a number of keys. A new key takes the place of the key that was kept first, but
+//! not before that key was kept for a while: otherwise a mass resync would replace everything that people look for. Every
+//! worker records every reconcile here, so the keys are spread over parts with a lock each.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;

@@ -1,6 +1,6 @@
-//! Whether a loop of the engine still does its work. In: rounds that went through, and rounds that panicked. Out: how long
-//! the loop pauses before its next round, and what liveness says. A panic costs the round that it happened in, never the
-//! loop: a watch, a worker or a recorder that is gone would leave an operator that looks healthy and does nothing.
+//! Whether a loop of the engine still does its work. In: rounds that succeeded, and rounds that panicked. Out: how long the
+//! loop pauses before its next round, and the answer of the liveness probe. A panic ends the round that it happened in, never
+//! the loop: without its watch, a worker or the recorder an operator would look healthy and do nothing.
 //!
 //! Most panics here come from the program around the engine: a subscriber of `tracing` that cannot write its line, a
 //! [`Meter`](crate::Meter) of the program's own. They may pass, so the loop goes on; if they do not, the probe fails until

@@ -87,7 +87,7 @@ impl Cluster {
 
     /// A writer that waits no longer than this.
     pub(crate) fn hasty_writer(&self, timeout: Duration) -> Writer {
-        self.writer_with(WriterOptions { timeout, ..WriterOptions::default() })
+        self.writer_with(WriterOptions { timeout })
     }
 
     /// The next requests break in this order.

@@ -41,7 +41,7 @@ impl Office {
             clock,
             ..options
         };
-        let writer = cluster.writer_with(WriterOptions { timeout: Duration::from_secs(5), ..WriterOptions::default() });
+        let writer = cluster.writer_with(WriterOptions { timeout: Duration::from_secs(5) });
         let (recorder, task) = Recorder::new(writer, options);
         Self { cluster, recorder, task: tokio::spawn(task.run()), subject: Arc::new(subject) }
     }
