@@ -1,29 +1,24 @@
 //! In: the published sources of a Kubernetes release. Out: the tables that the schema and API server crates embed,
 //! written, or compared with the committed ones. `run` is the spine: find, read, derive, write or compare.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 
-use konverge_core::KUBERNETES_VERSION;
-
 mod enums;
+mod go_types;
 mod openapi;
+mod protobuf;
 mod resources;
-mod source;
 
+use crate::source::{Release, Source};
 use enums::Enums;
-use source::Source;
 
 /// Derives the tables of built-in kinds from the published Kubernetes sources.
 #[derive(Args, Debug)]
 pub(crate) struct Codegen {
-    /// Folder with the sources of Kubernetes; without it they come from the Go module cache or proxy
-    #[arg(long, value_name = "DIR")]
-    kubernetes: Option<PathBuf>,
-    /// Which release to ask the Go proxy for
-    #[arg(long, value_name = "VERSION", default_value_t = format!("v{KUBERNETES_VERSION}"))]
-    version: String,
+    #[command(flatten)]
+    release: Release,
     /// Write nothing; fail when a committed table differs from what would be written
     #[arg(long)]
     check: bool,
@@ -31,12 +26,9 @@ pub(crate) struct Codegen {
 
 /// Writes or compares every table below `root`.
 pub(crate) fn run(options: &Codegen, root: &Path) -> Result<(), String> {
-    let source = match &options.kubernetes {
-        Some(folder) => Source::at(folder.clone()),
-        None => Source::download(&options.version)?,
-    };
+    let (source, version) = (options.release.source()?, &options.release.version);
     let mut stale = Vec::new();
-    for (path, text) in tables(&source, &options.version)? {
+    for (path, text) in tables(&source, version)? {
         let file = root.join(path);
         if options.check {
             if std::fs::read_to_string(&file).ok().as_deref() != Some(&text) {
@@ -50,11 +42,7 @@ pub(crate) fn run(options: &Codegen, root: &Path) -> Result<(), String> {
     if stale.is_empty() {
         return Ok(());
     }
-    Err(format!(
-        "{} differs from what the sources of {} say; run `cargo xtask codegen`",
-        stale.join(", "),
-        options.version
-    ))
+    Err(format!("{} differs from what the sources of {version} say; run `cargo xtask codegen`", stale.join(", ")))
 }
 
 fn tables(source: &Source, version: &str) -> Result<Vec<(&'static str, String)>, String> {
@@ -64,6 +52,7 @@ fn tables(source: &Source, version: &str) -> Result<Vec<(&'static str, String)>,
     let (core, groups) = (source.core()?, source.groups()?);
     Ok(vec![
         ("crates/schema/data/kubernetes.types", openapi::table(&title, &schemas, &enums)?),
+        ("crates/schema/data/kubernetes.protobuf", protobuf::table(&title, &schemas, source)?),
         ("crates/apiserver/data/kubernetes.resources", resources::table(&title, &core, &groups, &schemas)?),
     ])
 }
@@ -85,15 +74,18 @@ mod tests {
         write("k8s/api/discovery/api__v1.json", r#"{"groupVersion": "v1", "resources": []}"#);
         write("k8s/pkg/generated/openapi/zz_generated.openapi.go", "package openapi\n");
         write("crates/schema/data/kubernetes.types", "");
+        write("crates/schema/data/kubernetes.protobuf", "");
         write("crates/apiserver/data/kubernetes.resources", "");
 
         let kubernetes = Some(folder.path().join("k8s"));
-        let options = |check| Codegen { kubernetes: kubernetes.clone(), version: "v1".into(), check };
+        let release = Release { kubernetes, version: "v1".into() };
+        let options = |check| Codegen { release: release.clone(), check };
         let stale =
             |tables: &str| Err(format!("{tables} differs from what the sources of v1 say; run `cargo xtask codegen`"));
-        let (types, resources) = ("crates/schema/data/kubernetes.types", "crates/apiserver/data/kubernetes.resources");
+        let (types, protobuf) = ("crates/schema/data/kubernetes.types", "crates/schema/data/kubernetes.protobuf");
+        let resources = "crates/apiserver/data/kubernetes.resources";
 
-        assert_eq!(run(&options(true), folder.path()), stale(&format!("{types}, {resources}")));
+        assert_eq!(run(&options(true), folder.path()), stale(&format!("{types}, {protobuf}, {resources}")));
         assert_eq!(run(&options(false), folder.path()), Ok(()));
         assert_eq!(run(&options(true), folder.path()), Ok(()));
         write(types, "# edited\n");

@@ -1,4 +1,4 @@
-//! Gates and generators of this repository: `cargo xtask codegen`, `cargo xtask tidy`. Nothing here is shipped.
+//! Gates and generators of this repository: `cargo xtask codegen`, `cargo xtask round-trip`, `cargo xtask tidy`. Nothing here is shipped.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use clap::Parser;
 
 mod codegen;
+mod round_trip;
+mod source;
 mod tidy;
 
 /// Gates and generators of this repository
@@ -13,6 +15,7 @@ mod tidy;
 #[command(name = "cargo xtask")]
 enum Task {
     Codegen(codegen::Codegen),
+    RoundTrip(round_trip::RoundTrip),
     /// Checks what no compiler checks: crate edges, lost files, headers, ARCHITECTURE.md, leftovers
     Tidy,
 }
@@ -21,6 +24,7 @@ fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace");
     let outcome = match Task::parse() {
         Task::Codegen(options) => codegen::run(&options, root),
+        Task::RoundTrip(options) => round_trip::run(&options),
         Task::Tidy => tidy::run(root),
     };
     match outcome {

@@ -25,6 +25,7 @@ mod table;
 mod builtin;
 mod decode;
 mod default;
+mod protobuf;
 mod prune;
 mod validate;
 
@@ -50,6 +51,7 @@ pub use managed_fields::{ManagedEntry, ManagedFields, ManagedFieldsError, Operat
 pub use merge_patch::merge_patch;
 pub use openapi::{CompileError, compile};
 pub use pattern::Pattern;
+pub use protobuf::{ProtobufError, ProtobufObject};
 pub use prune::{Flavour, prune};
 pub use strategic::{StrategicError, strategic_merge_patch};
 pub use structural::{check_schema, unknown_formats};

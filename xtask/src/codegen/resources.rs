@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::source::is_stable;
+use crate::source::is_stable;
 
 /// Rows left out: objects of these would need conversion between two versions of one kind.
 const LEFT_OUT: [(&str, &str, &str); 1] = [("autoscaling", "v1", "horizontalpodautoscalers")];

@@ -1,0 +1,285 @@
+//! In: the text table of protobuf messages that `cargo xtask codegen` derives. Out: messages with their fields, parsed at
+//! the first use. Never reads a file: the table is part of the program, and names point into it.
+//!
+//! The head of `data/kubernetes.protobuf` states the format.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+/// All messages.
+#[derive(Debug)]
+pub(super) struct Table {
+    messages: Vec<Message>,
+    /// apiVersion and kind to message; `*` for kinds of every version.
+    kinds: HashMap<(&'static str, &'static str), MessageId>,
+}
+
+/// The place of a message in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MessageId(u16);
+
+/// A message.
+#[derive(Debug)]
+pub(super) struct Message {
+    /// Without its package, as Go's errors have it.
+    pub name: &'static str,
+    /// Whether its JSON is that of the last field which is set.
+    pub transparent: bool,
+    /// In the order of numbers.
+    pub fields: Box<[Field]>,
+}
+
+/// A field of a message.
+#[derive(Debug)]
+pub(super) struct Field {
+    pub number: u32,
+    /// The field's name in JSON.
+    pub name: &'static str,
+    pub omit: Omit,
+    /// Whether Go's field is a pointer, which tells a value that was sent from one that was not.
+    pub pointer: bool,
+    pub shape: Shape,
+}
+
+/// When a field is left out of JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Omit {
+    /// Never.
+    Never,
+    /// `omitempty`: when it is an empty string, list or map, 0, false, or a pointer to nothing.
+    Empty,
+    /// `omitzero`: when it is a time that is not set.
+    Zero,
+}
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    One(Item),
+    List(Item),
+    /// With strings for keys.
+    Map(Item),
+    /// A message whose fields are written as fields of the message around it.
+    Inline(MessageId),
+}
+
+/// A single value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    String,
+    Bytes,
+    Bool,
+    Int32,
+    Int64,
+    Double,
+    Time,
+    MicroTime,
+    Quantity,
+    IntOrString,
+    Json,
+    Message(MessageId),
+}
+
+/// The messages of every built-in kind of Kubernetes.
+pub(super) fn kubernetes() -> &'static Table {
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let table = Table::parse(include_str!("../../data/kubernetes.protobuf"));
+        table.expect("the committed table is what the generator wrote, and a test reads it")
+    })
+}
+
+impl Table {
+    /// The message of a kind.
+    pub fn kind(&self, api_version: &str, kind: &str) -> Option<MessageId> {
+        self.kinds.get(&(api_version, kind)).or_else(|| self.kinds.get(&("*", kind))).copied()
+    }
+
+    pub fn message(&self, id: MessageId) -> &Message {
+        &self.messages[usize::from(id.0)]
+    }
+
+    pub fn parse(text: &'static str) -> Result<Self, String> {
+        let mut names = Names::default();
+        let mut kinds = HashMap::new();
+        for (line, text) in lines(text).filter(|(_, text)| !text.starts_with(' ')) {
+            names.declare(text, &mut kinds).map_err(|problem| format!("line {line}: {problem}"))?;
+        }
+        // Fields refer to messages further down, so they come after every message has its number.
+        let mut messages: Vec<Message> = Vec::new();
+        let mut open: Option<(&str, Message, Vec<Field>)> = None;
+        for (line, text) in lines(text) {
+            if let Some(field) = text.strip_prefix("  ") {
+                let (package, _, fields) =
+                    open.as_mut().ok_or_else(|| format!("line {line}: a field of no message"))?;
+                fields.push(names.field(package, field).map_err(|problem| format!("line {line}: {problem}"))?);
+            } else if !text.starts_with('@') {
+                messages.extend(open.take().map(|(_, message, fields)| Message { fields: fields.into(), ..message }));
+                let (full, word) = text.split_once(' ').unwrap_or((text, ""));
+                let (package, name) = full.rsplit_once('.').ok_or_else(|| format!("line {line}: no package"))?;
+                open =
+                    Some((package, Message { name, transparent: word == TRANSPARENT, fields: [].into() }, Vec::new()));
+            }
+        }
+        messages.extend(open.map(|(_, message, fields)| Message { fields: fields.into(), ..message }));
+        let table = Self { messages, kinds };
+        table.check()?;
+        Ok(table)
+    }
+
+    /// What the decoder relies on: fields are found by binary search, and a message never holds itself by value, so
+    /// that its zero value has an end.
+    fn check(&self) -> Result<(), String> {
+        for (at, message) in self.messages.iter().enumerate() {
+            if !message.fields.is_sorted_by(|a, b| a.number < b.number) {
+                return Err(format!("{}: fields are not in the order of numbers", message.name));
+            }
+            if self.depth(at, self.messages.len()).is_none() {
+                return Err(format!("{} holds itself", message.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// How deep the zero value of a message is nested, if that is less than so much.
+    fn depth(&self, message: usize, most: usize) -> Option<usize> {
+        let most = most.checked_sub(1)?;
+        let mut deepest = 0;
+        for field in &self.messages[message].fields {
+            if let Shape::One(Item::Message(id)) | Shape::Inline(id) = field.shape
+                && !field.pointer
+            {
+                deepest = deepest.max(1 + self.depth(id.0.into(), most)?);
+            }
+        }
+        Some(deepest)
+    }
+}
+
+const TRANSPARENT: &str = "transparent";
+
+/// Lines that say something, with their numbers.
+fn lines(text: &'static str) -> impl Iterator<Item = (usize, &'static str)> {
+    let numbered = text.lines().enumerate().map(|(at, line)| (at + 1, line));
+    numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// The names that fields use.
+#[derive(Default)]
+struct Names {
+    /// Alias to package.
+    aliases: HashMap<&'static str, &'static str>,
+    /// Package and name to message.
+    messages: HashMap<(&'static str, &'static str), MessageId>,
+}
+
+impl Names {
+    fn declare(
+        &mut self,
+        text: &'static str,
+        kinds: &mut HashMap<(&'static str, &'static str), MessageId>,
+    ) -> Result<(), String> {
+        if let Some(alias) = text.strip_prefix('@') {
+            let (alias, package) = alias.split_once(' ').ok_or("an alias without a package")?;
+            self.aliases.insert(alias, package);
+            return Ok(());
+        }
+        let (full, word) = text.split_once(' ').unwrap_or((text, ""));
+        let (package, name) = full.rsplit_once('.').ok_or("a message without a package")?;
+        let id = MessageId(u16::try_from(self.messages.len()).map_err(|_| "too many messages")?);
+        if self.messages.insert((package, name), id).is_some() {
+            return Err(format!("{full} is there twice"));
+        }
+        if !matches!(word, "" | TRANSPARENT) {
+            kinds.insert((word, name), id);
+        }
+        Ok(())
+    }
+
+    fn field(&self, package: &'static str, text: &'static str) -> Result<Field, String> {
+        let mut words = text.split(' ');
+        let (Some(number), Some(name), Some(shape), None) = (words.next(), words.next(), words.next(), words.next())
+        else {
+            return Err("a field is a number, a name and a shape".into());
+        };
+        let number = number.parse().map_err(|_| format!("{number} is no number"))?;
+        let (name, omit) = match (name.strip_suffix('?'), name.strip_suffix('~')) {
+            (Some(name), _) => (name, Omit::Empty),
+            (_, Some(name)) => (name, Omit::Zero),
+            (None, None) => (name, Omit::Never),
+        };
+        let (pointer, item) = shape.strip_prefix('*').map_or((false, shape), |item| (true, item));
+        let shape = match (name, item.split_at_checked(1)) {
+            (".", _) => match self.item(package, item)? {
+                Item::Message(id) if !pointer => Shape::Inline(id),
+                _ => return Err(format!("{shape} has no fields to write")),
+            },
+            (_, Some(("[", item))) => Shape::List(self.item(package, item)?),
+            (_, Some(("{", item))) => Shape::Map(self.item(package, item)?),
+            _ => Shape::One(self.item(package, item)?),
+        };
+        if pointer && !matches!(shape, Shape::One(_)) {
+            return Err(format!("{name} is a pointer to a list"));
+        }
+        Ok(Field { number, name, omit, pointer, shape })
+    }
+
+    fn item(&self, package: &'static str, text: &'static str) -> Result<Item, String> {
+        Ok(match text {
+            "string" => Item::String,
+            "bytes" => Item::Bytes,
+            "bool" => Item::Bool,
+            "int32" => Item::Int32,
+            "int64" => Item::Int64,
+            "double" => Item::Double,
+            "time" => Item::Time,
+            "micro-time" => Item::MicroTime,
+            "quantity" => Item::Quantity,
+            "int-or-string" => Item::IntOrString,
+            "json" => Item::Json,
+            _ => {
+                let key = match text.split_once('.') {
+                    Some((alias, name)) => (*self.aliases.get(alias).ok_or_else(|| format!("no alias {alias}"))?, name),
+                    None => (package, text),
+                };
+                Item::Message(*self.messages.get(&key).ok_or_else(|| format!("no message {text}"))?)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_table_is_readable() {
+        let table = kubernetes();
+        let pod = table.message(table.kind("v1", "Pod").unwrap());
+        let fields: Vec<_> = pod.fields.iter().map(|field| (field.number, field.name)).collect();
+        assert_eq!((pod.name, fields), ("Pod", vec![(1, "metadata"), (2, "spec"), (3, "status")]));
+        assert_eq!(table.kind("apps/v1", "DeleteOptions"), table.kind("v1", "DeleteOptions"));
+        assert!(table.kind("apps/v1", "Pod").is_none() && table.kind("v1", "PodSpec").is_none());
+    }
+
+    #[test]
+    fn refuses_tables_that_make_no_sense() {
+        for (text, expect) in [
+            ("  1 a string", "line 1: a field of no message"),
+            ("T", "line 1: a message without a package"),
+            ("@a", "line 1: an alias without a package"),
+            ("p.T\np.T", "line 2: p.T is there twice"),
+            ("p.T\n  1 a", "line 2: a field is a number, a name and a shape"),
+            ("p.T\n  x a string", "line 2: x is no number"),
+            ("p.T\n  1 a U", "line 2: no message U"),
+            ("p.T\n  1 a q/v1.U", "line 2: no alias q/v1"),
+            ("p.T\n  1 . string", "line 2: string has no fields to write"),
+            ("p.T\n  1 a *[string", "line 2: a is a pointer to a list"),
+            ("p.T\n  2 a string\n  1 b string", "T: fields are not in the order of numbers"),
+            ("p.T\n  1 u U\n\np.U\n  1 t T", "T holds itself"),
+        ] {
+            assert_eq!(Table::parse(text).unwrap_err(), expect, "{text}");
+        }
+        assert!(Table::parse("p.T\n  1 u? *U\n  2 us [U\n\np.U\n  1 t *T").is_ok());
+    }
+}
