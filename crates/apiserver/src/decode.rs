@@ -13,6 +13,10 @@ use konverge_schema::{Budget, OverBudget};
 
 use crate::work::over_budget;
 
+mod protobuf;
+
+pub(crate) use protobuf::{protobuf, protobuf_delete_options};
+
 /// How deep an object may be nested. The stored object is a little deeper, because of its managed fields, and must be readable
 /// for a parser that goes 128 levels deep.
 pub(crate) const MAX_DEPTH: usize = 120;

@@ -17,7 +17,7 @@ use crate::context::RequestContext;
 use crate::decode::{self, Decoded};
 use crate::delete::{self, DeleteOptions};
 use crate::filter::Filter;
-use crate::negotiate::{ConvertTo, Encoding, MediaTypeOptions, PatchKind, ResponseKind};
+use crate::negotiate::{BodyEncoding, ConvertTo, Encoding, MediaTypeOptions, PatchKind, ResponseKind};
 use crate::patch::Patch;
 use crate::read::{self, ListOptions};
 use crate::render::Representation;
@@ -379,18 +379,31 @@ impl Handler {
 
     /// The delete options, from the body or, without one, from the query.
     fn delete_options(&self) -> Result<(DeleteOptions, RequestContext), Status> {
-        let sent = if self.request.body.is_empty() {
-            Value::Null
-        } else {
-            self.decode(&Budget::new(delete::OPTIONS_STEPS, delete::OPTIONS_BYTES))?.value
-        };
+        let sent = if self.request.body.is_empty() { Value::Null } else { self.decode_delete_options()?.value };
         DeleteOptions::read(sent, &self.request.query, &self.request.context)
     }
 
+    /// Delete options are of a built-in kind whatever they delete.
+    fn decode_delete_options(&self) -> Result<Decoded, Status> {
+        let (body, budget) = (&self.request.body, Budget::new(delete::OPTIONS_STEPS, delete::OPTIONS_BYTES));
+        match BodyEncoding::of(self.header(header::CONTENT_TYPE), false)? {
+            BodyEncoding::Json => decode::json(body, &budget),
+            BodyEncoding::Yaml => decode::yaml(body, &budget),
+            BodyEncoding::Protobuf => decode::protobuf_delete_options(body, &budget),
+        }
+    }
+
+    /// The object in the body, which is of the kind that the endpoint expects, or says that it is of another one.
     fn decode(&self, budget: &Budget) -> Result<Decoded, Status> {
-        match Encoding::of_body(self.header(header::CONTENT_TYPE))? {
-            Encoding::Json => decode::json(&self.request.body, budget),
-            Encoding::Yaml => decode::yaml(&self.request.body, budget),
+        let subresource = self.request.target.subresource.as_deref().and_then(|name| self.resource.subresource(name));
+        let expect = subresource.map_or_else(|| self.resource.gvk(), |subresource| subresource.gvk.clone());
+        // The scale of a custom resource is of a built-in kind.
+        let custom = self.resource.custom && expect.group == *self.resource.group;
+        let body = &self.request.body;
+        match BodyEncoding::of(self.header(header::CONTENT_TYPE), custom)? {
+            BodyEncoding::Json => decode::json(body, budget),
+            BodyEncoding::Yaml => decode::yaml(body, budget),
+            BodyEncoding::Protobuf => decode::protobuf(body, &expect, budget),
         }
     }
 

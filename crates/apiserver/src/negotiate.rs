@@ -40,6 +40,17 @@ pub enum Encoding {
     Yaml,
 }
 
+/// The notation of a body that is an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyEncoding {
+    /// `application/json`
+    Json,
+    /// `application/yaml`
+    Yaml,
+    /// `application/vnd.kubernetes.protobuf`
+    Protobuf,
+}
+
 /// What an answer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseKind {
@@ -131,23 +142,18 @@ impl Encoding {
             Self::Yaml => "application/yaml",
         }
     }
+}
 
-    /// Reads the `Content-Type` of a body that is an object. Without one it is JSON.
-    pub fn of_body(content_type: Option<&str>) -> Result<Self, Status> {
+impl BodyEncoding {
+    /// Reads the `Content-Type` of a body that is an object. Without one it is JSON. Kinds that only a definition
+    /// describes have no protobuf messages.
+    pub fn of(content_type: Option<&str>, custom: bool) -> Result<Self, Status> {
         match media_type(content_type).as_str() {
             "" | "application/json" => Ok(Self::Json),
             "application/yaml" => Ok(Self::Yaml),
-            media_type => {
-                let mut status = unsupported("application/json, application/yaml");
-                if media_type == PROTOBUF {
-                    // kubectl's own generators send this, and have no option to send anything else.
-                    status.message.push_str(
-                        "; protobuf is not read yet: let kubectl write the object and send it as JSON, by adding \
-                         \"--dry-run=client -o yaml | kubectl create -f -\" to the command",
-                    );
-                }
-                Err(status)
-            }
+            PROTOBUF if !custom => Ok(Self::Protobuf),
+            _ if custom => Err(unsupported("application/json, application/yaml")),
+            _ => Err(unsupported("application/json, application/yaml, application/vnd.kubernetes.protobuf")),
         }
     }
 }
@@ -409,28 +415,27 @@ mod tests {
     #[test]
     fn bodies() {
         #[track_caller]
-        fn check(content_type: Option<&str>, expect: Result<Encoding, &str>) {
-            let got = Encoding::of_body(content_type).map_err(|status| {
+        fn check(content_type: Option<&str>, custom: bool, expect: Result<BodyEncoding, &str>) {
+            let got = BodyEncoding::of(content_type, custom).map_err(|status| {
                 assert_eq!((status.code, status.reason.as_str()), (415, "UnsupportedMediaType"));
                 status.message
             });
             assert_eq!(got, expect.map_err(str::to_owned));
         }
-        let refused = Err("the body of the request was in an unknown format - \
-                           accepted media types include: application/json, application/yaml");
-        check(None, Ok(Json));
-        check(Some("application/json"), Ok(Json));
-        check(Some("Application/JSON; charset=utf-8"), Ok(Json));
-        check(Some("application/yaml"), Ok(Yaml));
-        check(
-            Some("application/vnd.kubernetes.protobuf"),
-            Err("the body of the request was in an unknown format - \
-                 accepted media types include: application/json, application/yaml; \
-                 protobuf is not read yet: let kubectl write the object and send it as JSON, by adding \
-                 \"--dry-run=client -o yaml | kubectl create -f -\" to the command"),
-        );
-        check(Some("application/cbor"), refused);
-        check(Some("text/plain"), refused);
+        let for_custom = Err("the body of the request was in an unknown format - \
+                              accepted media types include: application/json, application/yaml");
+        let for_builtin = Err("the body of the request was in an unknown format - accepted media types include: \
+                               application/json, application/yaml, application/vnd.kubernetes.protobuf");
+        for (custom, refused) in [(false, for_builtin), (true, for_custom)] {
+            check(None, custom, Ok(BodyEncoding::Json));
+            check(Some("application/json"), custom, Ok(BodyEncoding::Json));
+            check(Some("Application/JSON; charset=utf-8"), custom, Ok(BodyEncoding::Json));
+            check(Some("application/yaml"), custom, Ok(BodyEncoding::Yaml));
+            check(Some("application/cbor"), custom, refused);
+            check(Some("text/plain"), custom, refused);
+        }
+        check(Some("application/vnd.kubernetes.protobuf"), false, Ok(BodyEncoding::Protobuf));
+        check(Some("application/vnd.kubernetes.protobuf"), true, for_custom);
     }
 
     #[test]

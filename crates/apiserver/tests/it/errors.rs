@@ -274,7 +274,7 @@ async fn every_kind_of_failure() {
             code: 415,
             reason: "UnsupportedMediaType",
             message: "the body of the request was in an unknown format - accepted media types include: \
-                      application/json, application/yaml",
+                      application/json, application/yaml, application/vnd.kubernetes.protobuf",
             details: Value::Null,
         },
         Row {

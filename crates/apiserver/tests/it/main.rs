@@ -24,6 +24,7 @@ mod workloads;
 mod fields;
 mod limits;
 mod negotiation;
+mod protobuf;
 
 mod clashing;
 mod definitions;
