@@ -36,6 +36,9 @@ const FILLED_WITHIN: Duration = Duration::from_secs(30);
 /// How many objects a page of a list has: as many as client-go asks for.
 const PAGE_SIZE: u32 = 500;
 
+/// The error of an apply that breaks its promise.
+const NO_CACHED_OBJECT: &str = "internal error: apply reported no change for an object that the cache does not have";
+
 /// One page of a list.
 #[derive(Deserialize)]
 struct Page {
@@ -190,7 +193,7 @@ impl CachedClient {
         };
         let options = ApplyOptions { namespace: key.namespace(), ..options };
         let object = match self.writer.apply(api, live.as_deref(), desired, options).await? {
-            Applied::Unchanged => live.ok_or_else(|| Error::new("nothing was there to be left unchanged"))?,
+            Applied::Unchanged => live.ok_or_else(|| Error::new(NO_CACHED_OBJECT))?,
             Applied::Created(object) | Applied::Updated(object) => {
                 self.wrote(api, &object)?;
                 object
@@ -200,7 +203,7 @@ impl CachedClient {
     }
 
     /// The child of this key, created if the cache has none. If another writer creates it meanwhile, the create is
-    /// refused, and the reconcile is retried at once with what is there then.
+    /// refused, and the reconcile is retried after a short pause with what is there then.
     pub async fn create_once<T: Serialize + DeserializeOwned>(
         &self,
         kind: &ApiKind,
@@ -216,7 +219,7 @@ impl CachedClient {
         }
     }
 
-    /// Creates a child in a namespace.
+    /// Creates a child in a namespace, and watches its kind from now on.
     pub async fn create<T: Serialize + DeserializeOwned>(
         &self,
         kind: &ApiKind,
@@ -224,6 +227,9 @@ impl CachedClient {
         namespace: Option<&str>,
         object: &T,
     ) -> Result<T, Error> {
+        // The kind is watched before there is a child of it, so that no change of the child is missed.
+        let cache = self.owned(kind, namespace);
+        self.synced(&cache).await?;
         let (api, mut config) = (kind.resource(), serde_json::to_value(object)?);
         config["apiVersion"] = api.api_version.as_str().into();
         config["kind"] = api.kind.as_str().into();

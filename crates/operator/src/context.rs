@@ -71,8 +71,11 @@ impl<R> Context<R> {
         &self.reconciliation().key
     }
 
-    /// A client for everything that this type has no method for: subresources, logs, reviews. Requests of it are counted
-    /// in the metrics. Reads here see what it wrote when the watch brings that, not before.
+    /// A client for everything that this type has no method for: subresources, logs, reviews. Reads here see what it wrote
+    /// when the watch brings that, not before.
+    ///
+    /// Its requests are counted in the metrics, unless the program made the client itself
+    /// ([`Operator::client`](crate::Operator::client)).
     pub fn client(&self) -> Client {
         self.reconciliation().cached.client.clone()
     }
@@ -139,6 +142,10 @@ impl<R> Context<R> {
     /// somebody else reconciles nobody: it is put back by the next reconcile, which
     /// [`Operator::watches`](crate::Operator::watches) can ask for.
     ///
+    /// All objects that a controller reconciles apply under one field manager. If two of them apply different fields to the
+    /// same shared object, each removes the fields of the other: let them apply the same fields, or an object each. Two
+    /// controllers have field managers of their own and do not disturb each other.
+    ///
     /// ```
     /// # use konverge::prelude::*;
     /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -154,8 +161,12 @@ impl<R> Context<R> {
         self.here().objects::<T>().apply_unowned(desired).await
     }
 
-    /// Creates a child that must not exist yet, and answers with it. If it exists, that is a conflict: the reconcile is
-    /// retried at once.
+    /// Creates a child that must not exist yet, and answers with it. Like [`Context::apply`] it watches the kind, so that a
+    /// change of the child reconciles its owner; the rules are those of [`Operator::owns`](crate::Operator::owns).
+    ///
+    /// If the object exists, that is a conflict: the reconcile is retried after a pause that grows to at most 30 seconds,
+    /// however often, and from the fifth time on the conflict is shown on the reconciled object. If the deletion of the
+    /// reconciled object began meanwhile, nothing is created, and that is a conflict, too.
     ///
     /// Use it for objects that cannot be changed afterwards, or with `generateName`, where the server makes up the name.
     /// For all others [`Context::apply`] and [`Context::create_once`] are safer, because a reconcile may run again at any
@@ -188,7 +199,10 @@ impl<R> Context<R> {
     /// - An object that was there before, such as a Secret that a user brings along, stays its creator's. It is not
     ///   deleted with the reconciled object, and its changes reconcile nobody, unless
     ///   [`Operator::refers_to`](crate::Operator::refers_to) names it.
-    /// - If two reconciles create it at the same time, the server takes one; the other is retried and reads that one.
+    /// - If two reconciles create it at the same time, the server takes one; the other is retried after about a second and
+    ///   reads that one.
+    /// - If the deletion of the reconciled object began meanwhile, nothing is created, and the reconcile is retried as after
+    ///   a conflict.
     ///
     /// Like [`Context::apply`] it watches the kind; the rules are those of [`Operator::owns`](crate::Operator::owns).
     ///
@@ -213,8 +227,9 @@ impl<R> Context<R> {
     ///
     /// A patch says what it expects to find, so that it cannot undo what somebody else wrote meanwhile:
     /// [`Patch::Merge`] names the resource version it was made for, [`Patch::Json`] brings `test` operations of its own. If
-    /// the object is different by now, that is a conflict, and the reconcile is retried with the object as it is then. An
-    /// object that is not there is an error. The operator needs the rule `patch`.
+    /// the object is different by now, that is a conflict, and the reconcile is retried with the object as it is then. A
+    /// merge patch without a resource version, or that is no JSON object, is refused before it is sent. An object that is
+    /// not there is an error. The operator needs the rule `patch`.
     ///
     /// For children [`Context::apply`] is better: it also removes what is no longer wanted.
     ///
@@ -227,8 +242,8 @@ impl<R> Context<R> {
     /// # pub struct PauseSpec { deployment: String }
     /// async fn reconcile(ctx: Context<Pause>) -> Result<Action> {
     ///     let name = &ctx.resource().spec.deployment;
-    ///     if let Some(found) = ctx.get::<Deployment>(name).await? {
-    ///         let resource_version = found.inner().metadata.resource_version.clone().unwrap_or_default();
+    ///     let found = ctx.get::<Deployment>(name).await?;
+    ///     if let Some(resource_version) = found.and_then(|found| found.inner().metadata.resource_version.clone()) {
     ///         let patch = Patch::Merge { patch: json!({"spec": {"paused": true}}), resource_version };
     ///         ctx.patch::<Deployment>(name, patch).await?;
     ///     }

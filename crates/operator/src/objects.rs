@@ -132,6 +132,7 @@ impl<T: Resource + Serialize + DeserializeOwned + Sync> Objects<'_, T> {
     pub async fn create_once(&self, object: T) -> Result<T> {
         let Self { reconciliation, kind, .. } = self;
         let key = reconciliation.key_of(kind, self.namespace, object.meta())?;
+        reconciliation.refuse_if_deleting()?;
         reconciliation.cached.create_once(kind, &reconciliation.owner(), &key, &object).await
     }
 }

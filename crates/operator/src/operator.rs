@@ -5,6 +5,7 @@
 mod background;
 mod lifecycle;
 mod manager;
+mod phase;
 mod threads;
 
 use std::future::Future;
@@ -20,6 +21,7 @@ use tokio::sync::oneshot;
 
 pub use background::BackgroundTask;
 pub(crate) use manager::Manager;
+pub(crate) use phase::Phase;
 
 use background::Background;
 use lifecycle::Workload;
@@ -104,6 +106,10 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
     /// Adds a controller of another kind, or of other objects of the same kind ([`Controller::named`]). It shares the client,
     /// the caches, the metrics and the settings of the operator, and sees the operator's state.
     ///
+    /// It owns the fields that it applies under a field manager of its own: the operator's field manager, a hyphen and the
+    /// controller's name. Two controllers of one kind need finalizers of different names ([`Controller::finalizer`]) if
+    /// both have one; otherwise the operator does not start.
+    ///
     /// ```
     /// # use konverge::prelude::*;
     /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -130,6 +136,8 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
     ///   Watches still run and events are still written then. A task that takes longer than the setting
     ///   `graceful_shutdown_timeout` is cut off at its next await.
     /// - An error or a panic ends the operator with that error. A task that returns `Ok` is done, and the operator goes on.
+    ///   An error after the operator was told to stop is logged, and the operator still ends with `Ok`.
+    /// - Keys that it sends to [`Controller::triggered_by`] are taken for as long as it runs.
     /// - Its rules are not known to the operator: declare them by [`Controller::needs`].
     ///
     /// There is no leader election yet, so every instance of the operator runs its background tasks.
@@ -194,8 +202,11 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
     }
 
     /// Asks this gate before each write of the operator: to its objects and their status, to children, of events, and with
-    /// [`Context::client`](crate::Context::client) and [`BackgroundTask::client`]. A refused write ends its reconcile without a
-    /// retry. See [`WriteGate`].
+    /// [`Context::client`](crate::Context::client) and [`BackgroundTask::client`]. See [`WriteGate`].
+    ///
+    /// A refused write ends its reconcile. Whatever the gate's reason was, the object is neither retried nor is the failure
+    /// shown on it: it is reconciled again when something changes, or by the instance that may write. The gate hears nothing
+    /// of an apply that would change nothing, because no request is sent for it.
     pub fn write_gate(mut self, gate: impl WriteGate) -> Self {
         self.process.layers = self.process.layers.gate(Arc::new(gate));
         self
@@ -241,10 +252,17 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         declared.allow::<Event>(EVENT_VERBS)
     }
 
-    /// The CRDs of its kinds, of those whose types know them.
+    /// The CRDs of its kinds, of those whose types know them. Each is there once, also if several controllers reconcile it.
     pub fn definitions(&self) -> Vec<CustomResourceDefinition> {
         let others = self.process.controllers.iter().filter_map(|other| other.definition());
-        self.spec.definition().into_iter().chain(others).collect()
+        let mut definitions: Vec<CustomResourceDefinition> = Vec::new();
+        for definition in self.spec.definition().into_iter().chain(others) {
+            // Several controllers may reconcile one kind.
+            if definitions.iter().all(|known| known.metadata.name != definition.metadata.name) {
+                definitions.push(definition);
+            }
+        }
+        definitions
     }
 
     /// Runs until the process is told to stop (Ctrl-C, SIGTERM). Running reconciles may finish, for as long as settings say;

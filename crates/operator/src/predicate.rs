@@ -27,12 +27,13 @@ pub struct Predicate<R> {
 
 impl<R: DeserializeOwned + 'static> Predicate<R> {
     /// Any function of the object as it was and as it is. Both are decoded for each change, which costs about as much as
-    /// a reconcile that does nothing; the ready-made predicates decode nothing. A change between states that do not decode
-    /// counts.
+    /// a reconcile that does nothing; the ready-made predicates decode nothing.
+    ///
+    /// A change from or to a state that does not decode is undecided, and counts: also after [`Predicate::not`], and if
+    /// nothing that it is combined with decides.
     pub fn new(counts: impl Fn(&R, &R) -> bool + Send + Sync + 'static) -> Self {
-        Self::over(EnginePredicate::new(move |old: &Object, new: &Object| match (old.decode(), new.decode()) {
-            (Ok(old), Ok(new)) => counts(&old, &new),
-            _ => true,
+        Self::over(EnginePredicate::undecided_if_none(move |old: &Object, new: &Object| {
+            Some(counts(&old.decode().ok()?, &new.decode().ok()?))
         }))
     }
 }
@@ -53,7 +54,8 @@ impl<R> Predicate<R> {
         Self::over(EnginePredicate::generation_changed())
     }
 
-    /// The spec changed, compared as JSON text: for kinds without generations.
+    /// The spec changed, compared as JSON text: for kinds without generations. Changes of objects without a spec always
+    /// count, and so do those that a watch of metadata sees.
     pub fn spec_changed() -> Self {
         Self::over(EnginePredicate::spec_changed())
     }
@@ -93,7 +95,8 @@ impl<R> Predicate<R> {
         Self::over(self.engine.or(other.engine))
     }
 
-    /// Changes that this predicate does not let through.
+    /// Changes that this predicate does not let through. A change that it cannot decide counts here, too: see
+    /// [`Predicate::new`].
     #[expect(clippy::should_implement_trait, reason = "it stands beside `and` and `or`")]
     pub fn not(self) -> Self {
         Self::over(self.engine.not())

@@ -36,42 +36,29 @@ struct Resource {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Allowed {
-    verbs: BTreeSet<Verb>,
+    verbs: BTreeSet<RbacVerb>,
     /// Whether only a ClusterRole can allow it: its objects are in no namespace, or in all.
     cluster: bool,
 }
 
-/// What can be done, in the order in which people write it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Verb {
-    Get,
-    List,
-    Watch,
-    Create,
-    Update,
-    Patch,
-    Delete,
-    DeleteCollection,
+/// A verb as RBAC spells it. The common ones are ordered as people write them; others (`bind`, `escalate`, `*`) follow.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RbacVerb {
+    /// The place among the common verbs.
+    rank: usize,
+    word: String,
 }
 
-impl Verb {
-    const ALL: [(Verb, &'static str); 8] = [
-        (Verb::Get, "get"),
-        (Verb::List, "list"),
-        (Verb::Watch, "watch"),
-        (Verb::Create, "create"),
-        (Verb::Update, "update"),
-        (Verb::Patch, "patch"),
-        (Verb::Delete, "delete"),
-        (Verb::DeleteCollection, "deletecollection"),
-    ];
+impl RbacVerb {
+    const COMMON: [&'static str; 8] =
+        ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
-    fn word(self) -> &'static str {
-        Self::ALL[self as usize].1
-    }
+    /// Allows every other verb.
+    const ALL: &'static str = "*";
 
-    fn parse(word: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, known)| *known == word).map(|(verb, _)| *verb)
+    fn new(word: &str) -> Self {
+        let rank = Self::COMMON.iter().position(|known| *known == word).unwrap_or(Self::COMMON.len());
+        Self { rank, word: word.to_owned() }
     }
 }
 
@@ -81,7 +68,7 @@ impl Rules {
         Self::default()
     }
 
-    /// Allows these verbs on objects of a kind, too. Words that are no verbs are left out.
+    /// Allows these verbs on objects of a kind, too. Every verb is kept as it is written, also `bind`, `impersonate` or `*`.
     pub fn allow<T: Kind>(self, verbs: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         self.allow_part::<T>("", verbs)
     }
@@ -100,7 +87,7 @@ impl Rules {
     ) -> Self {
         let ApiResource { group, plural, .. } = kind.resource();
         let name = if subresource.is_empty() { plural.clone() } else { format!("{plural}/{subresource}") };
-        let verbs = verbs.into_iter().filter_map(|verb| Verb::parse(verb.as_ref()));
+        let verbs = verbs.into_iter().map(|verb| RbacVerb::new(verb.as_ref()));
         self.put(Resource { group: group.clone(), name }, kind.scope() == Scope::Cluster, verbs);
         self
     }
@@ -130,7 +117,10 @@ impl Rules {
         let mut left = Rules::new();
         for (resource, allowed) in &self.0 {
             let there = other.0.get(resource).map(|allowed| &allowed.verbs);
-            let verbs = allowed.verbs.iter().copied().filter(|verb| !there.is_some_and(|there| there.contains(verb)));
+            let is_there = |verb: &RbacVerb| {
+                there.is_some_and(|there| there.contains(verb) || there.contains(&RbacVerb::new(RbacVerb::ALL)))
+            };
+            let verbs = allowed.verbs.iter().filter(|verb| !is_there(verb)).cloned();
             left.put(resource.clone(), allowed.cluster, verbs);
         }
         left
@@ -147,17 +137,17 @@ impl Rules {
     }
 
     fn gathered(&self, is_meant: impl Fn(&Allowed) -> bool) -> Vec<PolicyRule> {
-        let mut rules: BTreeMap<(&str, &BTreeSet<Verb>), Vec<&str>> = BTreeMap::new();
+        let mut rules: BTreeMap<(&str, &BTreeSet<RbacVerb>), Vec<&str>> = BTreeMap::new();
         for (resource, allowed) in self.0.iter().filter(|(_, allowed)| is_meant(allowed)) {
             rules.entry((&resource.group, &allowed.verbs)).or_default().push(&resource.name);
         }
-        let rule = |((group, verbs), names): ((&str, &BTreeSet<Verb>), Vec<&str>)| {
-            PolicyRule::new().api_groups([group]).resources(names).verbs(verbs.iter().map(|verb| verb.word()))
+        let rule = |((group, verbs), names): ((&str, &BTreeSet<RbacVerb>), Vec<&str>)| {
+            PolicyRule::new().api_groups([group]).resources(names).verbs(verbs.iter().map(|verb| verb.word.as_str()))
         };
         rules.into_iter().map(rule).collect()
     }
 
-    fn put(&mut self, resource: Resource, cluster: bool, verbs: impl IntoIterator<Item = Verb>) {
+    fn put(&mut self, resource: Resource, cluster: bool, verbs: impl IntoIterator<Item = RbacVerb>) {
         let mut verbs = verbs.into_iter().peekable();
         if verbs.peek().is_some() {
             let allowed = self.0.entry(resource).or_default();
@@ -171,7 +161,7 @@ impl Rules {
 impl fmt::Display for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (Resource { group, name }, allowed)) in self.0.iter().enumerate() {
-            let verbs: Vec<&str> = allowed.verbs.iter().map(|verb| verb.word()).collect();
+            let verbs: Vec<&str> = allowed.verbs.iter().map(|verb| verb.word.as_str()).collect();
             let (plural, part) =
                 name.split_once('/').map_or((name.as_str(), None), |(plural, part)| (plural, Some(part)));
             write!(f, "{}{} {plural}", if at == 0 { "" } else { "; " }, verbs.join(", "))?;

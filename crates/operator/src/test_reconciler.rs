@@ -75,7 +75,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> TestReconciler<'_, R> {
         let reconciled = async {
             let timeout = self.spec.overrides.over(&self.settings.controller).reconcile_timeout;
             let options = ControllerOptions { timeout, ..ControllerOptions::default() };
-            reconcile_once(&self.spec.reconciler(&manager, namespaces, options)?, key).await
+            reconcile_once(&self.spec.reconciler(&manager, manager.writer.clone(), namespaces, options)?, key).await
         };
         let reconciled = reconciled.await;
         manager.stop(recording).await;
@@ -108,7 +108,7 @@ where
         return Err(Error::permanent(format!("there is no {kind} {key} that could be reconciled")));
     };
     let cause = Arc::new(asked_for(&cached.kind, &object));
-    reconciler.reconcile(Run { causes: [cause].into(), key, attempt: 0, is_last: false }).await
+    reconciler.reconcile(Run { causes: [cause].into(), key, attempt: 1, is_last: false }).await
 }
 
 /// An operator waits for its kind to be installed, and for rules that allow to watch it; a test fails at once.

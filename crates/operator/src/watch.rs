@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use konverge_core::{FieldSelector, LabelSelector, ObjectKey};
 use konverge_runtime::{Error, Mode, Object, Result, Target, Trigger};
-use kube::core::DynamicObject;
+use kube::core::{DynamicObject, PartialObjectMeta};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -53,14 +53,25 @@ impl<T: Kind> Watch<T> {
     }
 
     /// The same for a kind of which only the metadata matters: the server sends no more than that, and no more is kept in
-    /// memory. A predicate that reads other fields lets every change through.
-    pub fn metadata(map: impl Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
+    /// memory. So a predicate sees the metadata only, as [`PartialObjectMeta`]:
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # use konverge::kube::core::PartialObjectMeta;
+    /// let labelled = Watch::<Secret>::metadata(|secret| vec![ObjectKey::new(secret.namespace.as_deref(), "shop")])
+    ///     .when(Predicate::labels_changed());
+    /// let annotated = Watch::<Secret>::metadata(|secret| vec![ObjectKey::new(secret.namespace.as_deref(), "shop")])
+    ///     .when(Predicate::new(|old: &PartialObjectMeta<Secret>, new| old.metadata.annotations != new.metadata.annotations));
+    /// ```
+    pub fn metadata(
+        map: impl Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Watch<PartialObjectMeta<T>> {
         #[derive(Deserialize)]
         struct Partial {
             metadata: ObjectMeta,
         }
         let map = move |object: &Object| object.decode::<Partial>().map(|part| map(&part.metadata)).unwrap_or_default();
-        Self::over(ApiKind::of::<T>(), Mode::Metadata, Arc::new(map))
+        Watch::over(ApiKind::of::<T>(), Mode::Metadata, Arc::new(map))
     }
 }
 

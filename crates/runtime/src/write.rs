@@ -172,7 +172,8 @@ impl Writer {
             .value()
     }
 
-    /// Patches an object, or one of its subresources (`"status"`, `"scale"`; `""` for the object itself).
+    /// Patches an object, or one of its subresources (`"status"`, `"scale"`; `""` for the object itself). A merge patch
+    /// without a resource version, or that is no JSON object, is refused as invalid.
     pub async fn patch(
         &self,
         api: &ApiResource,
@@ -182,6 +183,7 @@ impl Writer {
     ) -> Result<Value, WriteError> {
         let (operation, body) = match patch {
             Patch::Merge { mut patch, resource_version } => {
+                check_merge(&patch, &resource_version)?;
                 if !patch["metadata"].is_object() {
                     patch["metadata"] = json!({});
                 }
@@ -232,6 +234,19 @@ impl Writer {
             None => Ok(Deleted::Absent),
         }
     }
+}
+
+/// Refuses a merge patch that guards nothing, and one that is none.
+fn check_merge(patch: &Value, resource_version: &str) -> Result<(), WriteError> {
+    let path = FieldPath::new("metadata").child("resourceVersion");
+    let error = match patch {
+        Value::Object(_) if !resource_version.is_empty() => return Ok(()),
+        Value::Object(_) => FieldError::required(path, "a merge patch must name the version that it was made for"),
+        _ => {
+            FieldError::invalid(FieldPath::new("patch"), patch.clone(), "a merge patch of an object must be an object")
+        }
+    };
+    Err(WriteError::invalid(&FieldErrors::from(error)))
 }
 
 fn unwritable(error: serde_json::Error) -> WriteError {

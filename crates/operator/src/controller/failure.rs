@@ -7,6 +7,7 @@ mod mark;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -27,6 +28,17 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How much longer than its own limit a reconcile may take, for the hook and for the report that it was too late.
 pub(super) const REPORT_ALLOWANCE: Duration = Duration::from_secs(11);
+
+/// What became of a condition that was to be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ConditionWrite {
+    /// The object has it.
+    Done,
+    /// The kind has no status subresource, so there is no place for it.
+    NoStatus,
+    /// The server did not take it.
+    Failed,
+}
 
 /// Whether an error passes by itself soon, or is not shown because the server is away.
 fn is_passing(error: &Error, run: &Run) -> bool {
@@ -92,11 +104,11 @@ impl<R: Send + Sync + 'static> ObjectReconciler<R> {
         let is_set_by_operator = reconciliation.sets_ready() && !is_own_report;
         // One failure says little about an object that is ready.
         let is_first = !is_final && run.attempt <= 1 && conditions.is_true(READY);
-        let is_shown = self.has_conditions && !is_set_by_operator && !is_first;
+        let is_shown = self.has_conditions.load(Relaxed) && !is_set_by_operator && !is_first;
         if matches!(retry(error), Retry::Fresh | Retry::Outage) {
             // If the server does not take the condition, either, it is away for all objects. Then there is no event: events
             // on all of them would be written when the server is back.
-            if !is_shown || self.set_ready(context, condition).await {
+            if !is_shown || self.set_ready(context, condition).await != ConditionWrite::Failed {
                 self.warn(&current, error);
             }
             return;
@@ -114,9 +126,17 @@ impl<R: Send + Sync + 'static> ObjectReconciler<R> {
         }
     }
 
-    /// Sets the condition, and returns whether the object has it now.
-    async fn set_ready(&self, context: &Context<R>, condition: Condition) -> bool {
-        let Err(error) = context.reconciliation().set_framework_condition(condition).await else { return true };
+    /// Sets the condition.
+    async fn set_ready(&self, context: &Context<R>, condition: Condition) -> ConditionWrite {
+        let Err(error) = context.reconciliation().set_framework_condition(condition).await else {
+            return ConditionWrite::Done;
+        };
+        if matches!(error.find(), Some(WriteError::NotFound { missing: Missing::Kind, .. })) {
+            // Until the next start no further condition is tried: each would be a request for nothing.
+            self.has_conditions.store(false, Relaxed);
+            tracing::info!(%error, "failures of this kind are shown as events only");
+            return ConditionWrite::NoStatus;
+        }
         match error.get_reason() {
             "Invalid" => tracing::warn!(
                 %error,
@@ -124,13 +144,13 @@ impl<R: Send + Sync + 'static> ObjectReconciler<R> {
             ),
             _ => tracing::debug!(%error, "the condition could not be set"),
         }
-        false
+        ConditionWrite::Failed
     }
 
     /// Removes the report of an earlier failure, because a reconcile succeeded.
     pub(super) async fn clear_report(&self, context: &Context<R>) -> Result<()> {
         let reconciliation = context.reconciliation();
-        if !self.has_conditions || !self.mark.may_be_on(&reconciliation.object) {
+        if !self.has_conditions.load(Relaxed) || !self.mark.may_be_on(&reconciliation.object) {
             return Ok(());
         }
         if !self.mark.is_on(&reconciliation.current().value()) {

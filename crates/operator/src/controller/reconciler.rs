@@ -11,6 +11,7 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use futures_util::FutureExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge_runtime::{
     Action, Cause, Controller as EngineController, ControllerOptions, DecodeCache, Error, Finalized, Object, Predicate,
-    Result, Run, TimedOut, WriteError, panic_message,
+    Result, Run, TimedOut, WriteError, Writer, panic_message,
 };
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
@@ -42,6 +43,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> ControllerSpec<R> {
     pub(crate) fn reconciler(
         &self,
         manager: &Manager<'_>,
+        writer: Writer,
         namespaces: Vec<String>,
         options: ControllerOptions,
     ) -> Result<ObjectReconciler<R>> {
@@ -70,7 +72,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> ControllerSpec<R> {
         let cached = Arc::new(CachedClient {
             client: manager.client.clone(),
             caches: manager.caches.clone(),
-            writer: manager.writer.clone(),
+            writer,
             recorder: manager.recorder.clone(),
             controller: EngineController::over(&name, first, targets, manager.caches.clone(), options),
             namespaces,
@@ -93,7 +95,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> ControllerSpec<R> {
             on_error: self.on_error.clone(),
             limit,
             mark,
-            has_conditions: may_have_condition(&self.kind, definition.as_ref()),
+            has_conditions: AtomicBool::new(may_have_condition(&self.kind, definition.as_ref())),
             cached,
             decoded: DecodeCache::new(DECODED_BYTES),
         })
@@ -111,8 +113,8 @@ pub(crate) struct ObjectReconciler<R> {
     limit: Option<Duration>,
     /// What marks reports of failures as this controller's.
     pub(super) mark: FailureMark,
-    /// Whether failures are shown in the status, too.
-    pub(super) has_conditions: bool,
+    /// Whether failures are shown in the status, too. It becomes false when the server says that the kind has no status.
+    pub(super) has_conditions: AtomicBool,
     pub cached: Arc<CachedClient>,
     decoded: DecodeCache<R>,
 }
@@ -141,7 +143,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> ObjectReconciler<R> {
             }
             Ok(Err(error)) => Err(self.report(&context, error, &run).await),
             Ok(Ok(Action::Requeue(after))) => Ok(Action::Requeue(after.max(SHORTEST_REQUEUE))),
-            Ok(Ok(Action::Wait)) => Ok(Action::Wait),
+            Ok(Ok(action)) => Ok(action),
             Err(panic) => {
                 let message = format!("the reconcile panicked: {}", panic_message(&*panic));
                 self.report(&context, Error::new(message).reason("Panicked"), &run).await;

@@ -1,6 +1,7 @@
 //! From a builder to a running controller. In: what the controller was told, and what the process shares. Out: a future that
 //! works until it is told to stop.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge_runtime::{
     Action, Backoff, Change, Controller as EngineController, ControllerOptions, Error, Object, QueueOptions, Rate,
-    Result, Run, panic_message,
+    Result, Run, Writer, panic_message,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -17,10 +18,11 @@ use tokio::task::JoinSet;
 
 use super::ControllerSpec;
 use super::trigger::Source;
+use crate::api_kind::ApiKind;
 use crate::kind::Scope;
 use crate::meter::ControllerMeter;
 use crate::metrics::KindMetrics;
-use crate::operator::{EVENT_VERBS, Manager};
+use crate::operator::{EVENT_VERBS, Manager, Phase};
 use crate::rules::Rules;
 use crate::settings::{ControllerSettings, Settings};
 
@@ -29,11 +31,19 @@ pub(crate) trait AnyController: Send + Sync {
     /// Its name in the log and in metrics.
     fn name(&self) -> String;
 
-    /// Begins to watch, and returns the work: it ends after `stop` becomes true, or with an error before.
+    /// The kind of the objects that it reconciles.
+    fn kind(&self) -> &ApiKind;
+
+    /// The finalizer that it keeps on its objects, if it keeps one.
+    fn finalizer(&self) -> Option<&str>;
+
+    /// Begins to watch, and returns the work. It finishes its reconciles in the phase `Stopping`, takes keys from its trigger
+    /// streams until the background tasks have ended, and ends then; or with an error before.
     fn start(
         self: Box<Self>,
         manager: &Manager<'_>,
-        stop: watch::Receiver<bool>,
+        writer: Writer,
+        phase: watch::Receiver<Phase>,
     ) -> Result<BoxFuture<'static, Result<()>>>;
 
     /// The rules that it needs.
@@ -48,10 +58,19 @@ impl<R: DeserializeOwned + Send + Sync + 'static> AnyController for ControllerSp
         self.controller_name()
     }
 
+    fn kind(&self) -> &ApiKind {
+        &self.kind
+    }
+
+    fn finalizer(&self) -> Option<&str> {
+        self.finalizer.as_deref()
+    }
+
     fn start(
         mut self: Box<Self>,
         manager: &Manager<'_>,
-        mut stop: watch::Receiver<bool>,
+        writer: Writer,
+        mut phase: watch::Receiver<Phase>,
     ) -> Result<BoxFuture<'static, Result<()>>> {
         let (name, sources) = (self.controller_name(), std::mem::take(&mut self.sources));
         let settings = self.overrides.over(&manager.settings.controller);
@@ -75,11 +94,11 @@ impl<R: DeserializeOwned + Send + Sync + 'static> AnyController for ControllerSp
         // A namespace that the settings have twice is watched once.
         namespaces.sort();
         namespaces.dedup();
-        let reconciler = Arc::new(self.reconciler(manager, namespaces, options)?);
+        let reconciler = Arc::new(self.reconciler(manager, writer, namespaces, options)?);
         let controller = reconciler.cached.controller.clone();
         let api = self.kind.resource();
         let kind = manager.metrics.kind(&api.group, &api.kind);
-        let counting: Vec<_> = controller.primaries().iter().map(|cache| cache.subscribe(count(&kind))).collect();
+        controller.primaries().iter().for_each(|cache| manager.count_once(cache, count(&kind)));
         let reconcile = move |run: Run| -> BoxFuture<'static, Result<Action>> {
             let reconciler = reconciler.clone();
             Box::pin(async move { reconciler.reconcile(run).await })
@@ -90,15 +109,20 @@ impl<R: DeserializeOwned + Send + Sync + 'static> AnyController for ControllerSp
         });
         Ok(Box::pin(async move {
             let mut failed = None;
+            let mut feeding = pin!(feed(&name, &controller, sources));
             let stopped = async {
                 tokio::select! {
-                    () = async { drop(stop.wait_for(|stop| *stop).await) } => {}
-                    error = feed(&name, &controller, sources) => failed = Some(error),
+                    () = async { drop(phase.wait_for(|phase| *phase >= Phase::Stopping).await) } => {}
+                    error = &mut feeding => failed = Some(error),
                 }
             };
             controller.run(Arc::new(reconcile), stopped).await;
-            drop(counting);
-            failed.map_or(Ok(()), Err)
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            // A background task may be sending a key, and must not be refused because it is a moment late.
+            drop(phase.wait_for(|phase| *phase == Phase::BackgroundEnded).await);
+            Ok(())
         }))
     }
 

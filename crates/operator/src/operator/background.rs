@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use konverge_runtime::{Caches, Error, Result, panic_message};
+use konverge_runtime::{Cache, Error, Result, panic_message};
 use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
-use super::Manager;
+use super::{Manager, Phase};
 use crate::state::States;
 
 /// How long a task may take to come to an await, where it can be cut off.
@@ -44,7 +44,7 @@ pub struct BackgroundTask {
     name: Arc<str>,
     client: Client,
     states: States,
-    stop: watch::Receiver<bool>,
+    phase: watch::Receiver<Phase>,
 }
 
 impl BackgroundTask {
@@ -66,9 +66,9 @@ impl BackgroundTask {
 
     /// Resolves when the operator stops: the task should end soon after that. It may be awaited any number of times.
     pub async fn stopped(&self) {
-        let mut stop = self.stop.clone();
+        let mut phase = self.phase.clone();
         // The sender is gone only when the operator is, too.
-        let _ = stop.wait_for(|stop| *stop).await;
+        let _ = phase.wait_for(|phase| *phase >= Phase::Stopping).await;
     }
 }
 
@@ -86,13 +86,15 @@ pub(super) struct BackgroundTasks {
 
 impl BackgroundTasks {
     /// Starts all tasks. Each begins its work when the caches that are open now are filled.
-    pub fn start(tasks: Vec<Background>, manager: &Manager<'_>, stop: &watch::Receiver<bool>) -> Self {
+    pub fn start(tasks: Vec<Background>, manager: &Manager<'_>, phase: &watch::Receiver<Phase>) -> Self {
         let mut started = Self { running: JoinSet::new(), names: Vec::new() };
+        // Listed here and not in the tasks: reconciles open caches, too, and a task does not wait for those.
+        let caches = manager.caches.all();
         for Background { name, work } in tasks {
             let name: Arc<str> = name.into();
             let (client, states) = (manager.client.clone(), manager.states.clone());
-            let task = BackgroundTask { name: name.clone(), client, states, stop: stop.clone() };
-            let handle = started.running.spawn(run(task, work.into_inner(), manager.caches.clone()));
+            let task = BackgroundTask { name: name.clone(), client, states, phase: phase.clone() };
+            let handle = started.running.spawn(run(task, work.into_inner(), caches.clone()));
             started.names.push((handle.id(), name));
         }
         started
@@ -109,13 +111,13 @@ impl BackgroundTasks {
     }
 
     /// Waits until all tasks have ended after they were told to stop, and cuts off those that take longer than `drain`.
-    /// Returns the first error.
-    pub async fn stop(mut self, drain: Duration) -> Option<Error> {
-        let mut failed = None;
+    /// Returns the errors of those that failed.
+    pub async fn stop(mut self, drain: Duration) -> Vec<Error> {
+        let mut failed = Vec::new();
         for (limit, is_last) in [(drain, false), (CUT_WITHIN, true)] {
             let all = async {
                 while let Some(ended) = self.running.join_next_with_id().await {
-                    failed = failed.take().or(self.check(ended));
+                    failed.extend(self.check(ended));
                 }
             };
             if tokio::time::timeout(limit, all).await.is_ok() {
@@ -152,9 +154,9 @@ impl BackgroundTasks {
 }
 
 /// Waits for the caches, then does the work.
-async fn run(task: BackgroundTask, work: Work, caches: Caches) -> Result<()> {
+async fn run(task: BackgroundTask, work: Work, caches: Vec<Cache>) -> Result<()> {
     let filled = async {
-        for cache in caches.all() {
+        for cache in &caches {
             cache.synced().await;
         }
     };

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! start   metrics and probes → recorder → caches → workers of all controllers → background tasks
-//! stop    background tasks and workers finish → caches → recorder writes what is left → probes
+//! stop    background tasks and workers finish → trigger streams → caches → recorder writes what is left → probes
 //! ```
 //!
 //! Metrics and probes come first, so that a slow start is seen. Background tasks come last, because they may read and
 //! trigger what the controllers serve; they and the workers are told to stop at the same time, and while the last of them
-//! finishes, watches still bring changes and events are still written.
+//! finishes, watches still bring changes, keys that tasks send are still taken, and events are still written. An error of a
+//! background task that was told to stop is logged and changes nothing: the operator does what it was asked to do.
 //!
 //! Watches, workers and the recorder go on after a panic, and liveness fails until they work again. A controller that ends
 //! by itself, and a background task that fails, end the operator: whoever started the process restarts it.
@@ -23,6 +24,7 @@ use tokio::task::JoinError;
 
 use super::background::{Background, BackgroundTasks};
 use super::manager::Manager;
+use super::phase::Phase;
 use crate::controller::AnyController;
 use crate::metrics::Metrics;
 use crate::probes::{Health, Probes};
@@ -52,14 +54,16 @@ pub(super) async fn run(
 ) -> Result<()> {
     let Workload { controllers, background, states } = workload;
     check_names(&controllers)?;
+    check_finalizers(&controllers)?;
     let probes = Probes::start(settings, metrics, &health)?;
     log_addresses(&probes);
     let (manager, mut recording) = Manager::start(settings, client, log, metrics, health, states);
 
-    let (stopping, told) = watch::channel(false);
+    let (phase, told) = watch::channel(Phase::Running);
     let mut running = tokio::task::JoinSet::new();
-    for controller in controllers {
-        running.spawn(controller.start(&manager, told.clone())?);
+    for (at, controller) in controllers.into_iter().enumerate() {
+        let writer = if at == 0 { manager.writer.clone() } else { manager.writer_of(&controller.name()) };
+        running.spawn(controller.start(&manager, writer, told.clone())?);
     }
     let mut background = BackgroundTasks::start(background, &manager, &told);
 
@@ -73,12 +77,18 @@ pub(super) async fn run(
         tracing::error!(error = format!("{error:#}"), "the operator stops because of an error");
     }
     tracing::info!("stopping: waiting for running reconciles and background tasks to finish");
-    stopping.send_replace(true);
+    phase.send_replace(Phase::Stopping);
+    let background = async {
+        for error in background.stop(settings.graceful_shutdown_timeout).await {
+            tracing::error!(error = format!("{error:#}"), "a background task failed after it was told to stop");
+        }
+        phase.send_replace(Phase::BackgroundEnded);
+    };
     let finished = async { while running.join_next().await.is_some() {} };
-    let (failed, ()) = tokio::join!(background.stop(settings.graceful_shutdown_timeout), finished);
+    tokio::join!(background, finished);
     manager.stop(recording).await;
     probes.stop(PROBES_END_WITHIN).await;
-    ended.and(failed.map_or(Ok(()), Err))
+    ended
 }
 
 /// Controllers are told apart by their names in metrics, in readiness and in reports of failures.
@@ -86,12 +96,32 @@ fn check_names(controllers: &[Box<dyn AnyController>]) -> Result<()> {
     let names: Vec<String> = controllers.iter().map(|controller| controller.name()).collect();
     match (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
         Some(twice) => Err(Error::permanent(format!(
-            "two controllers of the operator are called {}; give one of them a name of its own with .named(…), and a \
-             finalizer if both have one",
+            "two controllers of the operator are called {}; give one of them a name of its own with .named(…)",
             names[twice]
         ))),
         None => Ok(()),
     }
+}
+
+/// Two controllers of one kind that keep the same finalizer would lose a cleanup: the first that is done releases the object.
+fn check_finalizers(controllers: &[Box<dyn AnyController>]) -> Result<()> {
+    let kept: Vec<_> = controllers
+        .iter()
+        .filter_map(|controller| {
+            let api = controller.kind().resource();
+            Some(((api.group.as_str(), api.kind.as_str(), controller.finalizer()?), controller.name()))
+        })
+        .collect();
+    for (at, (key, name)) in kept.iter().enumerate() {
+        if let Some((_, first)) = kept[..at].iter().find(|(known, _)| known == key) {
+            let (_, kind, finalizer) = key;
+            return Err(Error::permanent(format!(
+                "{first} and {name} both keep the finalizer {finalizer} on every {kind}, so that the first cleanup that is \
+                 done would release the object; give one of them a finalizer of its own with .finalizer(…)"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The error of a controller that ended before it was told to.
@@ -120,7 +150,11 @@ mod tests {
     use futures_util::future::BoxFuture;
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
+    use konverge_runtime::Writer;
+
     use super::*;
+    use crate::api_kind::ApiKind;
+    use crate::builders::ConfigMap;
     use crate::rules::Rules;
     use crate::settings::{BindAddress, HealthSettings, MetricsSettings};
 
@@ -128,6 +162,13 @@ mod tests {
     struct Brief {
         name: &'static str,
         panics: bool,
+        kind: ApiKind,
+    }
+
+    impl Brief {
+        fn new(name: &'static str, panics: bool) -> Box<dyn AnyController> {
+            Box::new(Self { name, panics, kind: ApiKind::of::<ConfigMap>() })
+        }
     }
 
     impl AnyController for Brief {
@@ -135,7 +176,20 @@ mod tests {
             self.name.to_owned()
         }
 
-        fn start(self: Box<Self>, _: &Manager<'_>, _: watch::Receiver<bool>) -> Result<BoxFuture<'static, Result<()>>> {
+        fn kind(&self) -> &ApiKind {
+            &self.kind
+        }
+
+        fn finalizer(&self) -> Option<&str> {
+            None
+        }
+
+        fn start(
+            self: Box<Self>,
+            _: &Manager<'_>,
+            _: Writer,
+            _: watch::Receiver<Phase>,
+        ) -> Result<BoxFuture<'static, Result<()>>> {
             Ok(Box::pin(async move {
                 assert!(!self.panics, "it is broken");
                 Ok(())
@@ -153,9 +207,7 @@ mod tests {
 
     /// An operator that is never told to stop, with these controllers.
     async fn run_until_error(controllers: &[(&'static str, bool)]) -> String {
-        let controllers = controllers
-            .iter()
-            .map(|(name, panics)| Box::new(Brief { name, panics: *panics }) as Box<dyn AnyController>);
+        let controllers = controllers.iter().map(|(name, panics)| Brief::new(name, *panics));
         run_with(controllers.collect(), quiet()).await
     }
 
@@ -189,21 +241,32 @@ mod tests {
     }
 
     /// A controller that does nothing, and takes it that nobody needs events any more.
-    struct Rude;
+    struct Rude {
+        kind: ApiKind,
+    }
 
     impl AnyController for Rude {
         fn name(&self) -> String {
             "rude".to_owned()
         }
 
+        fn kind(&self) -> &ApiKind {
+            &self.kind
+        }
+
+        fn finalizer(&self) -> Option<&str> {
+            None
+        }
+
         fn start(
             self: Box<Self>,
             manager: &Manager<'_>,
-            mut stop: watch::Receiver<bool>,
+            _: Writer,
+            mut phase: watch::Receiver<Phase>,
         ) -> Result<BoxFuture<'static, Result<()>>> {
             manager.recorder.close();
             Ok(Box::pin(async move {
-                drop(stop.wait_for(|stop| *stop).await);
+                drop(phase.wait_for(|phase| *phase >= Phase::Stopping).await);
                 Ok(())
             }))
         }
@@ -219,7 +282,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_operator_does_not_outlive_its_events() {
-        let ended = run_with(vec![Box::new(Rude)], quiet()).await;
+        let ended = run_with(vec![Box::new(Rude { kind: ApiKind::of::<ConfigMap>() })], quiet()).await;
         assert_eq!(ended, "the task that writes events ended by itself");
     }
 
@@ -251,7 +314,7 @@ mod tests {
             let writes = log.clone();
             let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writes.clone()).finish();
             let logging = tracing::subscriber::set_default(subscriber);
-            run_with(vec![Box::new(Brief { name: "a", panics: false })], settings).await;
+            run_with(vec![Brief::new("a", false)], settings).await;
             drop(logging);
             let text = String::from_utf8(log.0.lock().clone()).unwrap();
             for (what, is_on) in [("metrics", metrics), ("probes", health)] {

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use konverge_runtime::{
-    Caches, EventLog, FieldManager, Recorder, RecorderOptions, WatchSettings, Writer, WriterOptions,
+    Cache, Caches, Change, EventLog, FieldManager, Recorder, RecorderOptions, Subscription, Target, WatchSettings,
+    Writer, WriterOptions,
 };
 use kube::Client;
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::metrics::{Cached, Metrics};
@@ -30,6 +32,8 @@ pub(crate) struct Manager<'a> {
     pub health: Health,
     /// The state of the operator, which all its controllers see.
     pub states: States,
+    /// What counts the objects of reconciled kinds for the metrics: once for each watch, which several controllers may share.
+    counting: Mutex<Vec<(Target, Subscription)>>,
 }
 
 impl<'a> Manager<'a> {
@@ -61,7 +65,23 @@ impl<'a> Manager<'a> {
         health.liveness_from("watches", move || watched.liveness());
         let recorded = recorder.clone();
         health.liveness_from("events", move || recorded.liveness());
-        (Self { settings, client, caches, writer, recorder, metrics, health, states }, recording)
+        let counting = Mutex::default();
+        (Self { settings, client, caches, writer, recorder, metrics, health, states, counting }, recording)
+    }
+
+    /// The writer of a controller that was added to the operator. It has a field manager of its own, so that what it applies
+    /// to an object does not remove what another controller applied there. The first controller has the operator's.
+    pub fn writer_of(&self, controller: &str) -> Writer {
+        let manager = FieldManager::new(&format!("{}-{controller}", self.settings.field_manager()));
+        Writer::new(self.client.clone(), manager, WriterOptions::default())
+    }
+
+    /// Counts the objects of a cache by `count`, unless they are counted already.
+    pub fn count_once(&self, cache: &Cache, count: impl FnMut(Change) + Send + 'static) {
+        let mut counting = self.counting.lock();
+        if counting.iter().all(|(target, _)| target != cache.target()) {
+            counting.push((cache.target().clone(), cache.subscribe(count)));
+        }
     }
 
     /// Ends the watches, then writes the events that are left.

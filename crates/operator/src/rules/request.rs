@@ -3,7 +3,7 @@
 
 use konverge_runtime::RequestInfo;
 
-use super::{Resource, Rules, Verb};
+use super::{RbacVerb, Resource, Rules};
 
 impl Rules {
     /// The rule that a request needs. An apply is a patch; if it creates the object, it is a create as well, which the request
@@ -25,7 +25,7 @@ impl Rules {
             // A list over all namespaces looks like one of a kind without namespaces: who declared the kind knows better.
             let cluster = request.namespace.is_none() && request.name.is_some();
             let resource = Resource { group: request.group.clone(), name };
-            rules.put(resource, cluster, Verb::parse(request.verb.as_rbac()));
+            rules.put(resource, cluster, [RbacVerb::new(request.verb.as_rbac())]);
         }
         rules
     }

@@ -38,14 +38,22 @@ fn requests_as_the_rules_they_take() {
 #[test]
 fn the_same_verbs_in_one_group_are_one_rule() {
     let reads = ["get", "list", "watch"];
-    let rules =
-        Rules::new().allow::<ConfigMap>(reads).allow::<Secret>(reads).allow::<Deployment>(["patch", "nonsense"]);
+    let rules = Rules::new().allow::<ConfigMap>(reads).allow::<Secret>(reads).allow::<Deployment>(["patch"]);
     let rules = serde_json::to_value(rules.policy()).unwrap();
     let expect = serde_json::json!([
         {"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["get", "list", "watch"]},
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["patch"]},
     ]);
     assert_eq!(rules, expect);
+}
+
+/// A rule that is not printed is missed only in the cluster.
+#[test]
+fn no_verb_is_left_out() {
+    let rules = Rules::new().allow::<ClusterRole>(["escalate", "bind", "get"]).allow::<Secret>(["*"]);
+    assert_eq!(rules.to_string(), "* secrets; get, bind, escalate clusterroles.rbac.authorization.k8s.io");
+    let used = Rules::new().allow::<Secret>(["get", "patch"]).allow::<ClusterRole>(["get", "update"]);
+    assert_eq!(used.without(&rules).to_string(), "update clusterroles.rbac.authorization.k8s.io");
 }
 
 #[test]

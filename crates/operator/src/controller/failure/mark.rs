@@ -57,9 +57,10 @@ impl FailureMark {
         condition["message"].as_str().is_some_and(|message| message.starts_with(&self.text))
     }
 
-    /// Whether a report may be on an object. Most objects have none, and this tells without parsing them.
+    /// Whether a report may be on an object. Most objects have none, and this tells without parsing them. It looks for the
+    /// words that all reports share: JSON may escape the name of the controller in more than one way.
     pub fn may_be_on(&self, object: &Object) -> bool {
-        object.json().contains(&self.text)
+        object.json().contains(PREFIX)
     }
 
     /// Whether two states of an object differ only in a report that was added, changed or removed. Such a change does not
