@@ -129,6 +129,7 @@ impl Resource {
     /// Brings an object of this resource's version into the one it is stored in.
     pub(crate) async fn to_stored(&self, mut object: Value) -> Result<Value, Status> {
         if self.is_api_version(&self.storage.api_version) {
+            object["apiVersion"] = Value::String(self.storage.api_version.to_string());
             return Ok(object);
         }
         if let Some(converter) = self.storage_converter() {

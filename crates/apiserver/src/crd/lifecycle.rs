@@ -245,7 +245,8 @@ async fn clean_up_once(server: &Arc<Server>, name: &str, asked: &mut bool) -> Re
     let definition = record::decode(&entry);
     let prefix = resources::prefix(&definition);
     let context = server.task_context(SystemUser::ApiServer);
-    if !*asked && let Some(resource) = resources::any(&definition, &*server.converters) {
+    let since = server.registry.stored_since(name, resources::stored_as(&definition)).unwrap_or(entry.revision);
+    if !*asked && let Some(resource) = resources::any(&definition, since, &*server.converters) {
         delete_all(server, &context, &resource, &prefix).await?;
         // No more objects can be created: the definition is being deleted.
         *asked = true;

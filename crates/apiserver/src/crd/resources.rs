@@ -26,10 +26,11 @@ pub(super) fn resources(
     versions(definition, since, converters, |version| version["served"] == true)
 }
 
-/// A resource that every object of a definition can be read and written through, also if no version is served.
-pub(super) fn any(definition: &Value, converters: &Converters) -> Option<Arc<Resource>> {
-    // The version that objects are stored in, so that nothing has to be converted.
-    versions(definition, Revision(0), converters, |version| version["storage"] == true).ok()?.into_iter().next()
+/// A resource that every object of a definition can be read and written through, also if no version is served. Objects are
+/// stored like this since `since`.
+pub(super) fn any(definition: &Value, since: Revision, converters: &Converters) -> Option<Arc<Resource>> {
+    // The version that objects are stored in, so that only objects of an older storage version have to be converted.
+    versions(definition, since, converters, |version| version["storage"] == true).ok()?.into_iter().next()
 }
 
 /// The prefix of the keys of a definition's objects.

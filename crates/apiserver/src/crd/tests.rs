@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Request;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use konverge_store::Commit;
 use serde_json::{Value, json};
 use tower_service::Service;
@@ -16,12 +16,16 @@ use crate::tasks::tests::yields_during;
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-async fn ask(api: &ApiServer, method: &str, path: &str, body: Value) {
+async fn ask(api: &ApiServer, method: &str, path: &str, body: Value) -> Value {
     let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
     let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
     let request = Request::builder().method(method).uri(path).header("content-type", kind);
     let answer = api.clone().call(request.body(Full::new(body)).unwrap()).await.unwrap();
-    assert!(answer.status().is_success(), "{method} {path}: {}", answer.status());
+    let status = answer.status();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    assert!(status.is_success(), "{method} {path}: {status} {body}");
+    body
 }
 
 fn definition(plural: &str) -> Value {
@@ -138,4 +142,37 @@ async fn others_get_their_turn_while_the_objects_of_a_definition_go() {
     let turns = yields_during(ask(&api, "DELETE", &path, Value::Null)).await;
     assert!(api.0.registry.find("example.com", "v1", "widgets").is_none(), "all are deleted");
     assert!(turns >= 100, "{turns} turns");
+}
+
+/// The clean-up stores an object again that others hold by a finalizer. It must store it in the version it is stored in now.
+#[tokio::test]
+async fn objects_stored_in_an_older_version_can_be_changed_while_their_definition_is_deleted() {
+    let api = ApiServer::open(Options::default()).await.unwrap();
+    let version = |name: &str, storage: bool| {
+        json!({"name": name, "served": true, "storage": storage,
+               "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
+    };
+    let mut widgets = definition("widgets");
+    widgets["spec"]["versions"] = json!([version("v1", true), version("v2", false)]);
+    ask(&api, "POST", CRDS, widgets).await;
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "WIDGETS",
+                        "metadata": {"name": "a", "finalizers": ["example.com/hold"]}});
+    ask(&api, "POST", "/apis/example.com/v1/namespaces/default/widgets", widget).await;
+    let path = format!("{CRDS}/widgets.example.com");
+    let switch = json!({"spec": {"versions": [version("v1", false), version("v2", true)]}});
+    ask(&api, "PATCH", &path, switch).await;
+    ask(&api, "DELETE", &path, Value::Null).await;
+    let widget = "/apis/example.com/v2/namespaces/default/widgets/a";
+    let held = ask(&api, "GET", widget, Value::Null).await;
+    assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held}");
+    assert_eq!(held["apiVersion"], "example.com/v2");
+    let stored = api.0.store.get("/registry/example.com/widgets/default/a", None).unwrap().unwrap();
+    assert_eq!(record::decode(&stored)["apiVersion"], "example.com/v2");
+    ask(&api, "PATCH", widget, json!({"metadata": {"finalizers": null}})).await;
+    let gone = async {
+        while api.0.registry.find("example.com", "v2", "widgets").is_some() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), gone).await.expect("the definition should go");
 }
