@@ -8,7 +8,7 @@ use std::pin::Pin;
 
 use http::request::Parts;
 
-use konverge_core::Status;
+use konverge_core::{NameRule, Status, check_name};
 
 use crate::context::RequestContext;
 use crate::request::{self, Endpoint, ObjectPath, Query};
@@ -95,15 +95,22 @@ pub(crate) async fn authorize(
     query: &Query,
 ) -> Result<(), Status> {
     let (path, user) = (parts.uri.path(), &*context.user);
-    let selected = match endpoint {
-        Endpoint::Objects(target) if target.name.is_none() => query.fields().ok(),
+    let verb = match endpoint {
+        Endpoint::Objects(target) => request::verb(&parts.method, target, query),
+        _ => None,
+    };
+    // As in kube-apiserver, a field selector names the object of a list or watch only: a rule that allows to create one name
+    // must not allow to create any.
+    let selected = match verb {
+        Some(Verb::List | Verb::Watch) => query.fields().ok(),
         _ => None,
     };
     let method = parts.method.as_str().to_ascii_lowercase();
     let attributes = match endpoint {
         Endpoint::Objects(target) => {
-            let verb = request::verb(&parts.method, target, query).map_or("", Verb::as_str);
+            let verb = verb.map_or("", Verb::as_str);
             let name = selected.as_ref().and_then(|fields| fields.exact("metadata.name"));
+            let name = name.filter(|name| check_name(name, NameRule::PathSegment, false).is_empty());
             Attributes { user, verb, path, resource: Some(resource_attributes(target, name)) }
         }
         _ => Attributes { user, verb: &method, path, resource: None },
