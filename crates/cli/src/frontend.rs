@@ -122,8 +122,7 @@ impl Pages {
         let page = match path.split('/').nth(1).unwrap_or_default() {
             "api" | "apis" => return Ok(lenient::forward(api, request).await),
             "openapi" | "version" | "livez" => return Ok(api_client::send(api, request).await),
-            // The checks are those of the API server, unless a controller or an operator beside it fails.
-            "healthz" | "readyz" if (self.failing)().is_empty() => return Ok(api_client::send(api, request).await),
+            "healthz" | "readyz" => return Ok(self.check(api, request).await),
             _ => path.trim_end_matches('/').to_owned(),
         };
         if !index::PAGES.iter().any(|known| known.path.trim_end_matches('/') == page) {
@@ -142,10 +141,6 @@ impl Pages {
                 let wanted = query(&["kind"])?;
                 index::answer(api, &self.about, &wanted, head(header::ACCEPT).as_deref()).await
             }
-            check @ ("/healthz" | "/readyz") => {
-                let text = format!("{}\n{} check failed\n", (self.failing)().join("\n"), &check[1..]);
-                Ok(plain(500, "text/plain; charset=utf-8", text))
-            }
             "/crd" => index::definition(&self.about),
             "/crds" => {
                 Ok(json_page(&api_client::json(api, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await?))
@@ -163,6 +158,22 @@ impl Pages {
             "/leader" => Ok(json_page(&self.about.leader())),
             _ => Ok(plain(200, METRICS_CONTENT_TYPE, self.metrics.page())),
         }
+    }
+
+    /// Answers `/healthz` and `/readyz`. The checks are those of the API server, unless a controller or an operator beside it
+    /// fails. A single check below these paths is always one of the API server.
+    async fn check<B>(&self, api: &ApiServer, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let check = request.uri().path().trim_matches('/');
+        let failing = (self.failing)();
+        if failing.is_empty() || check.contains('/') || !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return api_client::send(api, request).await;
+        }
+        let text = format!("{}\n{check} check failed\n", failing.join("\n"));
+        plain(500, "text/plain; charset=utf-8", text)
     }
 }
 

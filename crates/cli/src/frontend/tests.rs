@@ -166,6 +166,10 @@ async fn pages() {
     assert_eq!(ill.get("/readyz").await, (500, json!("[-]operator x failed: why\nreadyz check failed\n")));
     assert_eq!(ill.get("/healthz").await, (500, json!("[-]operator x failed: why\nhealthz check failed\n")));
     assert_eq!(ill.get("/livez").await, (200, json!("ok")));
+    // Single checks are those of the API server, and no other method reads a check.
+    assert_eq!(ill.get("/healthz/ping").await, (200, json!("ok")));
+    assert_eq!(ill.get("/readyz/ping").await, (200, json!("ok")));
+    assert_eq!(ill.ask("POST", "/readyz", &Value::Null).await.0, world.ask("POST", "/readyz", &Value::Null).await.0);
 }
 
 #[tokio::test]
