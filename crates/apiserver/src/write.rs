@@ -185,7 +185,9 @@ impl WriteRequest<'_> {
                 .map_err(|error| error.status().about(&self.resource.group, &self.resource.plural, name))
         };
         // The object may be created or deleted in between: then the other way is tried.
+        let warned_before = warnings.len();
         for _ in 0..MAX_CONFLICTS {
+            warnings.truncate(warned_before);
             match self.update(name, FieldOwnership::Decided, warnings, |current, _| applied(Some(current))).await {
                 Err(status) if status.reason == "NotFound" && self.subresource == Subresource::Main => {}
                 outcome => return outcome,
@@ -215,7 +217,10 @@ impl WriteRequest<'_> {
         let generated = meta::text(&object, "name").is_empty() && !meta::text(&object, "generateName").is_empty();
         resource.initial_status(&mut object);
         let mut attempts = 0;
+        let warned_before = warnings.len();
         for _ in 0..MAX_CONFLICTS {
+            // Each attempt checks the object again, and gives the same warnings.
+            warnings.truncate(warned_before);
             let mut fresh = object.clone();
             meta::initialize(&mut fresh, resource, &*self.server.env);
             meta::drop_empty(&mut fresh);
@@ -273,7 +278,10 @@ impl WriteRequest<'_> {
         produce: impl Fn(&Value, &mut Vec<String>) -> Result<Value, Status>,
     ) -> Result<WriteOutcome, Status> {
         let resource = self.resource;
+        let warned_before = warnings.len();
         for _ in 0..MAX_CONFLICTS {
+            // Each attempt checks the object again, and gives the same warnings.
+            warnings.truncate(warned_before);
             let Some(entry) = self.current(name)? else { return Err(self.not_found(name)) };
             self.budget.spend((entry.value.len() / BYTES_PER_STEP) as u64);
             self.budget.check().map_err(over_budget)?;
@@ -324,7 +332,7 @@ impl WriteRequest<'_> {
             };
             match committed {
                 Ok(done) => return Ok(done),
-                Err(CommitError::Conflict { .. }) => warnings.clear(),
+                Err(CommitError::Conflict { .. }) => {}
                 Err(error) => return Err(unavailable(&error)),
             }
         }
