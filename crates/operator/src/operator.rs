@@ -384,3 +384,53 @@ async fn connect(settings: &Settings, metrics: &Metrics, layers: ClientLayers) -
     tracing::info!(name = settings.name, cluster = %config.cluster_url, namespaces, "the operator starts");
     Ok(layers.meter(metrics.request_meter(&host)).around(konverge_runtime::connect(config)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Requests of the client that settings describe pass the gate and are counted.
+    #[tokio::test]
+    async fn a_client_from_settings_has_its_gate_and_its_meter() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let host = server.local_addr().unwrap().to_string();
+        let answered = tokio::spawn(async move {
+            let (mut connection, _) = server.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(connection.read_u8().await.unwrap());
+            }
+            let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+            connection.write_all(answer.as_bytes()).await.unwrap();
+            connection.shutdown().await.unwrap();
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("kubeconfig");
+        let kubeconfig = format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, users: [{{name: c, user: {{}}}}],
+               clusters: [{{name: c, cluster: {{server: 'http://{host}'}}}}],
+               contexts: [{{name: c, context: {{cluster: c, user: c}}}}]}}"
+        );
+        std::fs::write(&file, kubeconfig).unwrap();
+        let settings = Settings { kubeconfig: vec![file], ..Settings::default() };
+        let refuse = |_: &konverge_runtime::RequestInfo| {
+            Err(konverge_runtime::WriteRefused::new("ReadOnly", "this operator only looks"))
+        };
+        let metrics = Metrics::default();
+        let client = connect(&settings, &metrics, ClientLayers::new().gate(Arc::new(refuse))).await.unwrap();
+
+        let request = |method: &str| {
+            let request = http::Request::builder().method(method).uri("/api/v1/namespaces/default/configmaps/c");
+            request.body(Vec::new()).unwrap()
+        };
+        assert!(client.request_text(request("DELETE")).await.is_err(), "the gate was not asked");
+        assert_eq!(client.request_text(request("GET")).await.unwrap(), "{}");
+        answered.await.unwrap();
+        let page = metrics.page();
+        let counted = format!("rest_client_requests_total{{code=\"200\",method=\"GET\",host=\"{host}\"}} 1");
+        assert!(page.contains(&counted), "{page}");
+    }
+}

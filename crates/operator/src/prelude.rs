@@ -16,10 +16,10 @@ pub use crate::builders::{
 };
 pub use crate::children::Children;
 pub use crate::context::Context;
-pub use crate::controller::Controller;
+pub use crate::controller::{Controller, key_channel};
 pub use crate::derives::{CustomResource, Deserialize, JsonSchema, Serialize};
 pub use crate::kind::Kind;
-pub use crate::operator::Operator;
+pub use crate::operator::{BackgroundTask, Operator};
 pub use crate::predicate::Predicate;
 pub use crate::watch::Watch;
 pub use crate::{

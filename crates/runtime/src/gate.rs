@@ -11,6 +11,8 @@ use crate::request::RequestInfo;
 /// watches and reviews do not pass it. A session that begins as a `GET`, as `exec` and `port-forward` over a WebSocket
 /// do, is a read here.
 ///
+/// An apply that would change nothing is not sent, so a gate hears nothing of it.
+///
 /// The check is not asynchronous on purpose. It answers from what this process knows now (an atomic, a deadline), so no
 /// time passes between the answer and the request, and a write costs no second request.
 ///

@@ -8,6 +8,7 @@ use percent_encoding::percent_decode_str;
 
 /// What a request asks for. Server-side apply is a verb of its own here; for RBAC it is a `patch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Verb {
     /// Reads one object.
     Get,

@@ -28,9 +28,13 @@ pub struct Call {
 }
 
 impl Call {
-    /// Whether the call asks for a change.
+    /// Whether the call asks for a change. A review, such as a `SelfSubjectAccessReview`, is sent as a create and changes
+    /// nothing.
     pub fn writes(&self) -> bool {
-        self.verb.writes()
+        let is_review = self.verb == Verb::Create
+            && self.kind.to_lowercase().trim_end_matches('s').ends_with("review")
+            && matches!(self.group.as_str(), "authorization.k8s.io" | "authentication.k8s.io");
+        self.verb.writes() && !is_review
     }
 
     /// Whether the call is about this kind, or about a subresource of it.
@@ -95,6 +99,22 @@ impl fmt::Display for Calls {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reviews_are_no_writes() {
+        for (verb, group, kind, expect) in [
+            (Verb::Create, "authorization.k8s.io", "SelfSubjectAccessReview", false),
+            (Verb::Create, "authentication.k8s.io", "tokenreviews", false),
+            (Verb::Create, "example.com", "Review", true),
+            (Verb::Create, "", "Pod", true),
+            (Verb::Get, "", "Pod", false),
+        ] {
+            let (group, kind) = (group.to_owned(), kind.to_owned());
+            let call =
+                Call { verb, group, kind, subresource: None, namespace: None, name: None, body: None, code: None };
+            assert_eq!(call.writes(), expect, "{call:?}");
+        }
+    }
 
     #[test]
     fn what_went_wrong_is_shown() {

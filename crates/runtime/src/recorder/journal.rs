@@ -14,6 +14,7 @@ use crate::write::{Digest, key_of, uid};
 
 /// How bad it is. Kubernetes knows two types of events: `Info` is `Normal`, all others are `Warning`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Severity {
     /// All is well.
     #[default]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::digest::digest_of;
 
-/// The name under which an operator owns fields: one for each controller, the same after every restart.
+/// The name under which a controller owns fields: each controller has its own, which is the same after every restart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldManager {
     name: Arc<str>,

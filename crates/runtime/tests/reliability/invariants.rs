@@ -433,9 +433,10 @@ async fn only_write_status_and_recorder_send_writes() {
     each_source(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut |path, text| {
         looked += 1;
         let part = path.split(['/', '.']).next().unwrap();
-        // `request` reads the head of a request that others send.
-        if !["write", "status", "recorder", "request"].contains(&part) {
-            wrong.extend(words.iter().filter(|word| text.contains(**word)).map(|word| format!("{path} says {word}")));
+        if !["write", "status", "recorder"].contains(&part) {
+            // `request` reads the head of a request that others send, and so it names methods.
+            let is_wrong = |word: &&&str| text.contains(**word) && !(part == "request" && **word == "Method::");
+            wrong.extend(words.iter().filter(is_wrong).map(|word| format!("{path} says {word}")));
         }
     });
     assert!(looked > 40, "only {looked} files were found");
