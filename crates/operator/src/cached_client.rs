@@ -460,15 +460,15 @@ impl CachedClient {
     /// Tells the caches how a delete ended, so that the next read sees it.
     fn deleted(&self, api: &ApiResource, live: &Value, deleted: &Deleted) -> Result<(), Error> {
         match deleted {
-            Deleted::Going(object) => Ok(self.caches.wrote(api, &object.to_string())?),
-            Deleted::Gone | Deleted::Absent => {
+            Deleted::Terminating(object) => Ok(self.caches.wrote(api, &object.to_string())?),
+            Deleted::Gone | Deleted::NotFound => {
                 let text = |path: &str| live.pointer(path).and_then(Value::as_str);
                 let name = text("/metadata/name").unwrap_or_default();
                 let key = ObjectKey::new(text("/metadata/namespace"), name);
                 self.caches.removed(api, &key, text("/metadata/uid").unwrap_or_default());
                 Ok(())
             }
-            Deleted::Leaving => Ok(()),
+            Deleted::AlreadyTerminating => Ok(()),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What a reconcile is given: the object, and what one does with a cluster. Every method is an edge: it names a Rust type,
-//! and [`Reconciliation`] and [`CachedClient`] do the work for any kind.
+//! The handle of a reconcile: the reconciled object, and methods that read and write the cluster. The methods name Rust types;
+//! [`Reconciliation`] and [`CachedClient`] do the work for any kind.
 
 use std::fmt;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use futures_util::Stream;
 use futures_util::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge_core::ObjectKey;
-use konverge_runtime::{Action, Error, Object, Result, Which};
+use konverge_runtime::{Action, Error, Object, ObjectFilter, Result};
 use kube::core::DynamicObject;
 use serde::de::DeserializeOwned;
 
@@ -86,7 +86,7 @@ pub(crate) struct ControllerSpec<R> {
     requeue_after: Option<Duration>,
     error_requeue: Option<Duration>,
     predicate: Predicate<R>,
-    urgent: Option<Which>,
+    urgent: Option<ObjectFilter>,
     selection: Selection,
     watches: Vec<BeginWatch>,
     sources: Vec<Source>,
@@ -238,7 +238,8 @@ impl<R: DeserializeOwned + Send + Sync + 'static, P> Controller<R, P> {
     ///
     /// It is called after every failure that does not pass by itself: an error, a panic, the time limit. After a conflict
     /// with another writer or an error of the server it is called if that comes five times in a row, and never while the
-    /// server is away. [`Error::get_reason`] has one word for the failure, the error itself the rest.
+    /// server is away. It is not called for an object that does not decode as `R`, because there is nothing to give it; an
+    /// event shows that. [`Error::get_reason`] has one word for the failure, the error itself the rest.
     ///
     /// Without a hook, a failure is an event and the condition `Ready=False` on the object, which is removed when a
     /// reconcile succeeds. A hook that sets `Ready` itself keeps it: the framework leaves a condition alone that the
@@ -280,7 +281,8 @@ impl<R: DeserializeOwned + Send + Sync + 'static, P> Controller<R, P> {
         self
     }
 
-    /// Keeps a finalizer of this name. Two operators for the same kind need finalizers of different names.
+    /// Keeps a finalizer of this name. Two operators for the same kind, and two controllers of one operator, need finalizers
+    /// of different names: otherwise the first cleanup that is done would release the object.
     pub fn finalizer(mut self, name: impl Into<String>) -> Self {
         self.spec.finalizer = Some(name.into());
         self

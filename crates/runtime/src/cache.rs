@@ -151,13 +151,13 @@ impl Caches {
         if caches.is_empty() {
             return Ok(());
         }
-        tell(&caches, &Arc::new(Object::parse(resource, json, Mode::Full)?), json)
+        notify_caches(&caches, &Arc::new(Object::parse(resource, json, Mode::Full)?), json)
     }
 
     /// The same for an answer that was read already. A cache with managedFields shows it without them until the watch
     /// brings them.
     pub fn wrote_object(&self, resource: &ApiResource, object: &Arc<Object>) -> Result<(), ParseError> {
-        tell(&self.of(resource), object, object.json())
+        notify_caches(&self.of(resource), object, object.json())
     }
 
     /// We deleted an object and it is gone at once: reads no longer see it. If it is still being deleted, because of
@@ -187,7 +187,7 @@ impl Caches {
 }
 
 /// Tells caches of one kind what was written: each keeps as much of it as it keeps of all.
-fn tell(caches: &[Cache], object: &Arc<Object>, json: &str) -> Result<(), ParseError> {
+fn notify_caches(caches: &[Cache], object: &Arc<Object>, json: &str) -> Result<(), ParseError> {
     for cache in caches {
         let Target { resource, mode, .. } = cache.target();
         match mode {

@@ -20,7 +20,7 @@ use kube::client::Body;
 use tokio::time::Instant;
 use tower_service::Service;
 
-use retry_after::{Noted, noted};
+use retry_after::{BodyWithRetryAfter, copy_retry_after_into_status};
 
 use crate::gate::{WriteGate, WriteOutcome, WriteRefused};
 use crate::request::RequestInfo;
@@ -51,8 +51,8 @@ pub struct ClientLayers {
 
 /// Told about each request of a client.
 pub trait RequestMeter: Send + Sync + 'static {
-    /// The head of an answer came with this code, or no answer at all, after this long. A watch is told about when it
-    /// begins. A request that its caller gives up before that is not told about.
+    /// Called after each request, with the code of the answer and how long it took; the code is none if no answer came. For
+    /// a watch it is called when the response begins. It is not called for a request that its caller gives up before that.
     fn requested(&self, method: &Method, code: Option<u16>, took: Duration);
 }
 
@@ -110,7 +110,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    type Response = Response<Noted<B>>;
+    type Response = Response<BodyWithRetryAfter<B>>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -140,7 +140,7 @@ where
             if let Some(meter) = &layers.meter {
                 meter.requested(&method, code, began.elapsed());
             }
-            noted(answer?).await
+            copy_retry_after_into_status(answer?).await
         })
     }
 }

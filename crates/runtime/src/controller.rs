@@ -19,7 +19,7 @@ use crate::liveness::Liveness;
 use crate::meter::Meter;
 use crate::queue::{Priority, Queue, QueueOptions, QueueStats, Wakeup};
 use crate::reconciler::Reconciler;
-use crate::trigger::{Cause, Predicate, Trigger, What, Which};
+use crate::trigger::{Cause, ObjectFilter, Predicate, Trigger, What};
 use crate::watch::Target;
 use crate::worker::Worker;
 
@@ -45,7 +45,7 @@ pub struct ControllerOptions {
     /// Which changes of the objects themselves count; deletions and the start of one always do.
     pub predicate: Predicate,
     /// The objects whose changes go before those of others.
-    pub urgent: Option<Which>,
+    pub urgent: Option<ObjectFilter>,
     /// Told about the work.
     pub meter: Arc<dyn Meter>,
     /// The newest runs of this many objects are kept for people who ask; each object takes a few kilobytes.

@@ -82,7 +82,7 @@ pub use retry::{Retry, retry};
 pub use status::{
     Condition, ConditionStatus, Conditions, DEGRADED, OtherFields, PROGRESSING, READY, StatusUpdate, is_true,
 };
-pub use trigger::{Cause, Predicate, Trigger, What, Which};
+pub use trigger::{Cause, ObjectFilter, Predicate, Trigger, What};
 pub use watch::{Lists, Target, WatchSettings, WatchState};
 pub use write::{
     Adopt, Applied, ApplyOptions, Child, Conflicts, Deleted, FieldManager, Finalized, Member, OWNER_ANNOTATION,

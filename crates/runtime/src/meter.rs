@@ -1,5 +1,5 @@
-//! Who is told about the work of a controller, for metrics and readiness. In: what the controller and its workers do. Out:
-//! calls; every method may be left as it is. Requests are told about elsewhere: see [`RequestMeter`](crate::RequestMeter).
+//! Hooks for metrics and readiness. In: what a controller and its workers do. Out: calls of the hooks, each of which does
+//! nothing by default. Requests have a hook of their own: [`RequestMeter`](crate::RequestMeter).
 
 use std::time::Duration;
 

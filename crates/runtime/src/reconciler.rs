@@ -61,8 +61,8 @@ pub struct Run {
 impl Run {
     /// Whether an error that usually passes by itself (another writer was faster, the server failed) has been in the way
     /// for so long that it does not pass.
-    pub fn lasts(&self) -> bool {
-        retry::lasts(self.attempt)
+    pub fn is_persistent(&self) -> bool {
+        retry::is_persistent(self.attempt)
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
 
 /// From this attempt on, an error that usually passes by itself counts as one that lasts. With the default backoff that is
 /// seven seconds after the first attempt.
-const LASTS_FROM: u32 = 5;
+const PERSISTENT_FROM: u32 = 5;
 
 /// What becomes of an object whose reconcile failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub enum Retry {
     Hold(Duration),
     /// Not before the object, or something it owns or watches, has changed: trying again would fail again.
     UntilChanged,
-    /// Not here: a gate refused the write, because another instance leads.
+    /// Not here: a gate refused the write, for example because another instance leads. The failure is not shown, either.
     Stop,
 }
 
@@ -94,7 +94,7 @@ impl Retry {
     pub(crate) fn requeue(self) -> Requeue {
         match self {
             Self::Backoff => Requeue::RateLimited,
-            Self::Fresh | Self::Outage => Requeue::Hindered,
+            Self::Fresh | Self::Outage => Requeue::AfterOutageOrConflict,
             Self::After(pause) => Requeue::After(pause.max(MIN_PAUSE)),
             Self::Hold(pause) => Requeue::NotBefore(pause),
             Self::UntilChanged => Requeue::GiveUp,
@@ -111,13 +111,13 @@ impl Retry {
     /// Whether this attempt failed as it is meant to happen now and then: another writer was faster, and the next attempt
     /// will see what it wrote. Not worth a warning.
     pub(crate) fn is_expected(self, attempt: u32) -> bool {
-        self == Self::Fresh && !lasts(attempt)
+        self == Self::Fresh && !is_persistent(attempt)
     }
 }
 
 /// Whether an error that usually passes by itself has been in the way for so long that it does not pass.
-pub(crate) fn lasts(attempt: u32) -> bool {
-    attempt >= LASTS_FROM
+pub(crate) fn is_persistent(attempt: u32) -> bool {
+    attempt >= PERSISTENT_FROM
 }
 
 /// How long a server asks to be left alone, in whole seconds. Dates are not read: API servers do not send them.

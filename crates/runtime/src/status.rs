@@ -91,13 +91,13 @@ impl Writer {
                 Err(WriteError::NotFound { missing: Missing::Kind, .. }) => return Err(no_subresource(api)),
                 // Of custom resources a server says so, too, if only their status is missing.
                 Err(WriteError::NotFound { missing: Missing::Object, message }) => {
-                    let is_there = self.see(api, &key).await?.is_some_and(|object| object.uid() == live.uid());
+                    let is_there = self.get_object(api, &key).await?.is_some_and(|object| object.uid() == live.uid());
                     let gone = WriteError::NotFound { missing: Missing::Object, message };
                     return Err(if is_there { no_subresource(api) } else { gone });
                 }
                 Err(error) => return Err(error),
             }
-            fresh = match self.see(api, &key).await? {
+            fresh = match self.get_object(api, &key).await? {
                 Some(object) if object.uid() == live.uid() => Some(object),
                 _ => {
                     let message = format!("{} {key} is gone, or another object has its name now", api.kind);

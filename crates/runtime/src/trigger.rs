@@ -60,18 +60,18 @@ pub enum What {
 #[derive(Clone)]
 pub struct Trigger {
     kind: Arc<str>,
-    whom: Whom,
+    target: EnqueueTarget,
     predicate: Predicate,
-    urgent: Option<Which>,
+    urgent: Option<ObjectFilter>,
 }
 
 /// Tells some objects from others.
-pub type Which = Arc<dyn Fn(&Object) -> bool + Send + Sync>;
+pub type ObjectFilter = Arc<dyn Fn(&Object) -> bool + Send + Sync>;
 
 type Map = Arc<dyn Fn(&Object) -> Vec<ObjectKey> + Send + Sync>;
 
 #[derive(Clone)]
-enum Whom {
+enum EnqueueTarget {
     Itself,
     /// The owner of that group and kind that manages it.
     Owner {
@@ -87,7 +87,7 @@ enum Whom {
 impl Trigger {
     /// An object of this kind wakes up itself.
     pub fn itself(kind: impl Into<Arc<str>>) -> Self {
-        Self { kind: kind.into(), whom: Whom::Itself, predicate: Predicate::always(), urgent: None }
+        Self { kind: kind.into(), target: EnqueueTarget::Itself, predicate: Predicate::always(), urgent: None }
     }
 
     /// An object of `kind` wakes up the owner that manages it, if that is of the group and kind given: by reference, or
@@ -95,14 +95,19 @@ impl Trigger {
     /// `namespaced` says whether owners live in namespaces.
     pub fn owner(kind: impl Into<Arc<str>>, group: &str, owner: &str, namespaced: bool) -> Self {
         let annotation = annotation_prefix(group, owner);
-        let whom = Whom::Owner { group: group.to_owned(), kind: owner.to_owned(), namespaced, annotation };
-        Self { kind: kind.into(), whom, predicate: Predicate::always(), urgent: None }
+        let target = EnqueueTarget::Owner { group: group.to_owned(), kind: owner.to_owned(), namespaced, annotation };
+        Self { kind: kind.into(), target, predicate: Predicate::always(), urgent: None }
     }
 
     /// An object of `kind` wakes up those that `map` names. Of a changed object it is asked twice, for what it was and
     /// for what it is: whoever it no longer leads to has to know, too.
     pub fn mapped(kind: impl Into<Arc<str>>, map: impl Fn(&Object) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
-        Self { kind: kind.into(), whom: Whom::Mapped(Arc::new(map)), predicate: Predicate::always(), urgent: None }
+        Self {
+            kind: kind.into(),
+            target: EnqueueTarget::Mapped(Arc::new(map)),
+            predicate: Predicate::always(),
+            urgent: None,
+        }
     }
 
     /// Only changes that a predicate lets through. Deletions always go through, and so does the start of one.
@@ -111,7 +116,7 @@ impl Trigger {
     }
 
     /// Changes of these objects go before those of others.
-    pub fn urgent(self, which: Option<Which>) -> Self {
+    pub fn urgent(self, which: Option<ObjectFilter>) -> Self {
         Self { urgent: which, ..self }
     }
 
@@ -141,7 +146,7 @@ impl Trigger {
         let objects = [change.before(), change.after()].into_iter().flatten();
         // A function that panics about one state may have an answer about the other.
         let named = |object: &Arc<Object>| {
-            guarded(|| self.whom.keys(object)).unwrap_or_else(|| {
+            guarded(|| self.target.keys(object)).unwrap_or_else(|| {
                 tracing::error!(kind = &*self.kind, key = %object.key(), "a mapping panicked; nobody is woken by it");
                 Vec::new()
             })
@@ -171,7 +176,7 @@ impl Trigger {
     }
 }
 
-impl Whom {
+impl EnqueueTarget {
     fn keys(&self, object: &Object) -> Vec<ObjectKey> {
         match self {
             Self::Itself => vec![object.key()],

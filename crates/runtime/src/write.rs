@@ -80,16 +80,17 @@ pub struct WriterOptions {
 pub enum Deleted {
     /// It is gone.
     Gone,
-    /// The server was told; this is the object until its finalizers are done.
-    Going(Value),
-    /// It was on its way already: nothing was sent.
-    Leaving,
-    /// It was gone already.
-    Absent,
+    /// The deletion has begun; this is the object until its finalizers are done.
+    Terminating(Value),
+    /// Its deletion had begun before: nothing was sent.
+    AlreadyTerminating,
+    /// There was no such object any more.
+    NotFound,
 }
 
 /// A patch, with what it expects to find.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Patch {
     /// RFC 7386, refused if the object is not of this resource version any more.
     Merge {
@@ -140,8 +141,12 @@ impl Writer {
         if_there(self.send(Call::get(api, key)).await)?.map(|answer| answer.value()).transpose()
     }
 
-    /// The same, as a cache would show it.
-    pub(crate) async fn see(&self, api: &ApiResource, key: &ObjectKey) -> Result<Option<Arc<Object>>, WriteError> {
+    /// Reads an object from the server, as a cache would show it.
+    pub(crate) async fn get_object(
+        &self,
+        api: &ApiResource,
+        key: &ObjectKey,
+    ) -> Result<Option<Arc<Object>>, WriteError> {
         if_there(self.send(Call::get(api, key)).await)?.map(|answer| answer.object()).transpose()
     }
 
@@ -205,7 +210,7 @@ impl Writer {
             return Err(WriteError::invalid(&FieldErrors::from(error)));
         }
         if is_deleting(live) {
-            return Ok(Deleted::Leaving);
+            return Ok(Deleted::AlreadyTerminating);
         }
         let body = json!({
             "apiVersion": "v1",
@@ -216,13 +221,13 @@ impl Writer {
         let call = Call { operation: Operation::Delete, api, key: &key, subresource: "", body: Some(&body) };
         match self.send(call).await {
             Ok(answer) => {
-                self.0.memory.settle(Slot::new(api, &key, false), None);
-                self.0.memory.settle(Slot::new(api, &key, true), None);
+                self.0.memory.remember_remaining_differences(Slot::new(api, &key, false), None);
+                self.0.memory.remember_remaining_differences(Slot::new(api, &key, true), None);
                 let answer = answer.value()?;
                 // Servers answer with the object as it was, or with a Status, when it is gone at once.
-                Ok(if is_deleting(&answer) { Deleted::Going(answer) } else { Deleted::Gone })
+                Ok(if is_deleting(&answer) { Deleted::Terminating(answer) } else { Deleted::Gone })
             }
-            Err(WriteError::NotFound { missing: Missing::Object | Missing::Namespace, .. }) => Ok(Deleted::Absent),
+            Err(WriteError::NotFound { missing: Missing::Object | Missing::Namespace, .. }) => Ok(Deleted::NotFound),
             Err(error) => Err(error),
         }
     }
@@ -231,7 +236,7 @@ impl Writer {
     pub async fn delete_named(&self, api: &ApiResource, key: &ObjectKey) -> Result<Deleted, WriteError> {
         match self.get(api, key).await? {
             Some(live) => self.delete(api, &live).await,
-            None => Ok(Deleted::Absent),
+            None => Ok(Deleted::NotFound),
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::seed::Seeded;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// The server, what it starts with, what was asked of it, and what happens to whom. Clones are the same.
+/// The server, the objects it starts with, the recorded calls, and the scripted failures. Clones share all of it.
 #[derive(Clone, Default)]
 pub(crate) struct Machine(Arc<Inner>);
 

@@ -34,7 +34,7 @@ pub struct When<'a> {
     rule: Rule,
 }
 
-/// Whom something happens to, and what.
+/// A scripted failure and the calls it applies to.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     verbs: Vec<Verb>,

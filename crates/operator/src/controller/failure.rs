@@ -44,7 +44,7 @@ enum ConditionWrite {
 fn is_passing(error: &Error, run: &Run) -> bool {
     match retry(error) {
         Retry::Hold(_) | Retry::Stop => true,
-        Retry::Fresh | Retry::Outage => !run.lasts() || error.is_unanswered(),
+        Retry::Fresh | Retry::Outage => !run.is_persistent() || error.is_unanswered(),
         Retry::Backoff | Retry::After(_) | Retry::UntilChanged => false,
     }
 }

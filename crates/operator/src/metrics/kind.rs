@@ -33,7 +33,7 @@ struct Counts {
     phases: Vec<String>,
 }
 
-/// A phase is a word of a few; who writes sentences into it must not fill Prometheus.
+/// Limits label values: a `status.phase` with free text would create a series per text.
 const PHASES: usize = 25;
 
 impl Counts {

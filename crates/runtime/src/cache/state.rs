@@ -123,7 +123,7 @@ impl State {
             if self.ahead.get(&key).is_some_and(|ahead| ahead.uid() == removed.uid()) {
                 self.forget(&key);
             }
-            self.tell(&key, before, Origin::Relist, changes);
+            self.record_change(&key, before, Origin::Relist, changes);
         }
         // A complete list is at least as new as the newest object in it.
         let newest = self.watched.iter().filter_map(|object| object.revision()).max().unwrap_or_default();
@@ -136,7 +136,7 @@ impl State {
         for key in covered {
             let before = self.seen_now(&key);
             self.forget(&key);
-            self.tell(&key, before, Origin::Relist, changes);
+            self.record_change(&key, before, Origin::Relist, changes);
         }
         let covers = self.list_covers;
         self.retain_gone(|gone| gone.note > covers, Origin::Relist, changes);
@@ -162,7 +162,7 @@ impl State {
         }
         self.retain_gone_of(&key, |gone| gone.uid != object.uid());
         self.caught_up(object);
-        self.tell(&key, before, Origin::Watch, changes);
+        self.record_change(&key, before, Origin::Watch, changes);
         self.reached(object.revision(), changes);
     }
 
@@ -191,7 +191,7 @@ impl State {
         self.ahead.put(object, 0, indexed);
         self.awaited.insert((revision, key.clone()));
         self.noted.insert(key.clone(), self.notes);
-        self.tell(&key, before, Origin::Own, changes);
+        self.record_change(&key, before, Origin::Own, changes);
     }
 
     /// We deleted the object with this uid, and it is gone.
@@ -221,16 +221,16 @@ impl State {
         let gone = Gone { uid: uid.to_owned(), below, note: self.notes, until };
         self.gone_below.extend(below.map(|below| (below, key.clone())));
         self.gone.entry(key.clone()).or_default().push(gone);
-        self.tell(key, before, Origin::Own, changes);
+        self.record_change(key, before, Origin::Own, changes);
     }
 
-    /// What readers see of a key now, to be compared by [`State::tell`] after a step.
+    /// What readers see of a key now, to be compared by [`State::record_change`] after a step.
     fn seen_now(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         self.get(key).cloned()
     }
 
     /// Tells how what readers see of a key has changed, if it has.
-    fn tell(&self, key: &ObjectKey, before: Option<Arc<Object>>, origin: Origin, changes: &mut Vec<Change>) {
+    fn record_change(&self, key: &ObjectKey, before: Option<Arc<Object>>, origin: Origin, changes: &mut Vec<Change>) {
         let after = self.get(key).cloned();
         if let (Some(before), Some(after)) = (&before, &after)
             && before.uid() == after.uid()
@@ -350,7 +350,7 @@ impl State {
                 let key = object.key();
                 let before = self.seen_now(&key);
                 self.caught_up(&object);
-                self.tell(&key, before, origin, changes);
+                self.record_change(&key, before, origin, changes);
             }
             return;
         }
@@ -373,7 +373,7 @@ impl State {
             self.retain_gone_of(&key, |gone| gone.uid != former.uid());
         }
         self.caught_up(&object);
-        self.tell(&key, before, origin, changes);
+        self.record_change(&key, before, origin, changes);
     }
 
     /// The watch has brought this version of an object: our own writes up to it are no longer ahead.
@@ -396,7 +396,7 @@ impl State {
         for key in keys {
             let before = self.seen_now(&key);
             self.retain_gone_of(&key, &keep);
-            self.tell(&key, before, origin, changes);
+            self.record_change(&key, before, origin, changes);
         }
     }
 
@@ -428,7 +428,7 @@ impl State {
         {
             let before = self.seen_now(&key);
             self.retain_gone_of(&key, |gone| gone.below != Some(below));
-            self.tell(&key, before, Origin::Watch, changes);
+            self.record_change(&key, before, Origin::Watch, changes);
         }
         while let Some((first, key)) = self.awaited.first()
             && *first <= revision
@@ -436,7 +436,7 @@ impl State {
             let key = key.clone();
             let before = self.seen_now(&key);
             self.forget(&key);
-            self.tell(&key, before, Origin::Watch, changes);
+            self.record_change(&key, before, Origin::Watch, changes);
         }
     }
 

@@ -12,10 +12,12 @@ use super::BoxError;
 use crate::retry::retry_after;
 
 /// A body as it came, or one that was written anew.
-pub(super) type Noted<B> = Either<B, Full<Bytes>>;
+pub(super) type BodyWithRetryAfter<B> = Either<B, Full<Bytes>>;
 
 /// The answer, with the pause in its `Status` if there is one.
-pub(super) async fn noted<B>(answer: Response<B>) -> Result<Response<Noted<B>>, BoxError>
+pub(super) async fn copy_retry_after_into_status<B>(
+    answer: Response<B>,
+) -> Result<Response<BodyWithRetryAfter<B>>, BoxError>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,

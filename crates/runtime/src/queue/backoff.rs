@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn dice_only_shorten() {
+    fn jitter_only_shortens() {
         let check = |jitter: f64, random: f64, millis: u64| {
             let backoff = Backoff { initial: Duration::from_secs(1), jitter, ..Backoff::default() };
             assert_eq!(backoff.jittered(1, random).as_millis() as u64, millis, "{jitter} {random}");

@@ -213,12 +213,12 @@ impl<C> Order<C> {
                     self.wait(slot, State::Backoff, now + ticks(delay), Priority::Retry);
                 }
             }
-            Requeue::Hindered => {
+            Requeue::AfterOutageOrConflict => {
                 entry.hindered = entry.hindered.saturating_add(1);
                 self.retries += 1;
                 let began = entry.at;
-                let delay = self.backoff.jittered(entry.bad_runs(), random).min(Requeue::MAX_HINDERED);
-                let least = self.backoff.jittered(1, random).min(Requeue::MAX_HINDERED);
+                let delay = self.backoff.jittered(entry.bad_runs(), random).min(Requeue::MAX_AFTER_OUTAGE_OR_CONFLICT);
+                let least = self.backoff.jittered(1, random).min(Requeue::MAX_AFTER_OUTAGE_OR_CONFLICT);
                 entry.floor = now + ticks(self.backoff.delay(u32::from(entry.early)));
                 entry.cut = false;
                 self.wait(slot, State::Backoff, (began + ticks(delay)).max(now + ticks(least)), Priority::Retry);

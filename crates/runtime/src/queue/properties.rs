@@ -62,7 +62,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let requeue = prop_oneof![
         4 => Just(Requeue::Forget),
         4 => Just(Requeue::RateLimited),
-        1 => Just(Requeue::Hindered),
+        1 => Just(Requeue::AfterOutageOrConflict),
         1 => millis().prop_map(|millis| Requeue::After(Duration::from_millis(millis))),
         1 => millis().prop_map(|millis| Requeue::NotBefore(Duration::from_millis(millis))),
         1 => Just(Requeue::GiveUp),
@@ -255,7 +255,7 @@ proptest! {
                     match requeue {
                         Requeue::Forget | Requeue::After(_) => (known.failures, known.hindered) = (0, 0),
                         Requeue::RateLimited | Requeue::GiveUp => known.failures += 1,
-                        Requeue::Hindered => known.hindered += 1,
+                        Requeue::AfterOutageOrConflict => known.hindered += 1,
                         Requeue::NotBefore(_) => {}
                     }
                     let rests = *requeue == Requeue::GiveUp || *requeue == Requeue::RateLimited && ends(known.failures);
@@ -269,7 +269,7 @@ proptest! {
                     let least = backoff.delay(known.failures).mul_f64(1.0 - backoff.jitter) - Duration::from_nanos(known.failures.min(1).into());
                     known.backoff = match requeue {
                         // Counted from the beginning of the run, which is never less than one step before its end.
-                        Requeue::Hindered => Some(*at + backoff.delay(1).mul_f64(1.0 - backoff.jitter) - Duration::from_nanos(1)),
+                        Requeue::AfterOutageOrConflict => Some(*at + backoff.delay(1).mul_f64(1.0 - backoff.jitter) - Duration::from_nanos(1)),
                         Requeue::RateLimited if !rests => Some(*at + least),
                         Requeue::NotBefore(span) => Some(*at + *span),
                         _ => None,
@@ -385,7 +385,7 @@ proptest! {
                 }
                 Fact::Finished { key, requeue: Requeue::After(span), .. } => _ = again.insert(*key, *at + *span),
                 // How long these wait at least is asked above.
-                Fact::Finished { key, requeue: Requeue::RateLimited | Requeue::Hindered | Requeue::NotBefore(_), .. } => _ = again.insert(*key, *at),
+                Fact::Finished { key, requeue: Requeue::RateLimited | Requeue::AfterOutageOrConflict | Requeue::NotBefore(_), .. } => _ = again.insert(*key, *at),
                 Fact::Finished { .. } => {}
             }
         }

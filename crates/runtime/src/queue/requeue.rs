@@ -15,9 +15,9 @@ pub enum Requeue {
     /// client-go's `AddRateLimited`.
     RateLimited,
     /// Others were in the way: the server was away, another writer was faster. Run again after the next delay of the
-    /// backoff, but at most [`Requeue::MAX_HINDERED`] after this run began. The key is not given up for it, however often
-    /// it happens, and its retries are left as they were.
-    Hindered,
+    /// backoff, but at most [`Requeue::MAX_AFTER_OUTAGE_OR_CONFLICT`] after this run began. The key is not given up for it,
+    /// however often it happens, and its retries are left as they were.
+    AfterOutageOrConflict,
     /// The server turned it away (HTTP 429 or 503 with `Retry-After`): run again after this long and not before that, not
     /// even for a change. This is no failure of the key: its count stays as it was. Shorter than the backoff's `initial`
     /// counts as that, so that a server which asks for no delay does not get a hot loop.
@@ -29,7 +29,7 @@ pub enum Requeue {
 impl Requeue {
     /// The longest a key waits because others were in its way. It is short because a server that was away comes back for
     /// all keys at once. It counts from the beginning of a run, or a server that hangs would be waited for twice.
-    pub const MAX_HINDERED: Duration = Duration::from_secs(30);
+    pub const MAX_AFTER_OUTAGE_OR_CONFLICT: Duration = Duration::from_secs(30);
 }
 
 /// What became of a key that was handed back.

@@ -151,7 +151,7 @@ fn only_what_was_there_at_the_start_is_no_change() {
 
 #[test]
 fn some_objects_are_urgent_when_they_change() {
-    let gold: Which = Arc::new(|object| object.label("tier").as_deref() == Some("gold"));
+    let gold: ObjectFilter = Arc::new(|object| object.label("tier").as_deref() == Some("gold"));
     let trigger = Trigger::itself("Deployment").urgent(Some(gold));
     let tier = |tier: &str| object(|json| json["metadata"]["labels"] = serde_json::json!({"tier": tier}));
     let urgency = |change| trigger.wakeups(&change).remove(0).1.priority;
@@ -161,7 +161,7 @@ fn some_objects_are_urgent_when_they_change() {
     assert_eq!(urgency(Change::created(tier("gold"), Origin::Relist)), Priority::Urgent);
     assert_eq!(urgency(Change::created(tier("gold"), Origin::Initial)), Priority::Resync);
     // One that panics is as good as none.
-    let broken: Which = Arc::new(|_| panic!("no idea"));
+    let broken: ObjectFilter = Arc::new(|_| panic!("no idea"));
     let change = Change::created(tier("gold"), Origin::Watch);
     assert_eq!(Trigger::itself("Deployment").urgent(Some(broken)).wakeups(&change)[0].1.priority, Priority::Change);
 }

@@ -43,27 +43,27 @@ impl Worker {
         // The cause is formatted only if somebody listens to this level.
         let cause = causes.last().map(tracing::field::display);
         let span = tracing::info_span!("reconcile", controller = &*self.controller, %key, attempt, cause);
-        let who = Who { controller: self.controller.clone(), key: key.clone(), attempt, span };
+        let id = ReconcileId { controller: self.controller.clone(), key: key.clone(), attempt, span };
         if !job.is_first() {
             yield_thread().await;
         }
         let mut run = Some(Run { key: key.clone(), causes, attempt, is_last: job.is_last() });
-        let begun = poll_fn(|cx| Poll::Ready(run.take().map(|run| begin(&*self.reconciler, run, &who, cx)))).await;
+        let begun = poll_fn(|cx| Poll::Ready(run.take().map(|run| begin(&*self.reconciler, run, &id, cx)))).await;
         match begun.expect("it is polled once, because it is ready then") {
             Ok(Begun::Ended(ended)) => ended,
             Ok(Begun::Waits(rest)) => {
-                let (it, span) = (who.clone(), who.span.clone());
+                let (it, span) = (id.clone(), id.span.clone());
                 let rest = tokio::spawn(async move { judged(rest.await, &it) }.instrument(span));
-                Running { rest, who }.ended(job, self.timeout, &mut self.cut).await
+                Running { rest, id }.ended(job, self.timeout, &mut self.cut).await
             }
-            Err(panic) => after_panic(&who, &*panic),
+            Err(panic) => after_panic(&id, &*panic),
         }
     }
 }
 
 /// Which reconcile it is.
 #[derive(Clone)]
-struct Who {
+struct ReconcileId {
     controller: Arc<str>,
     key: ObjectKey,
     attempt: u32,
@@ -71,7 +71,7 @@ struct Who {
     span: Span,
 }
 
-impl Who {
+impl ReconcileId {
     /// Writes a line about a reconcile that went wrong. Where the span is not shown, because only warnings are, the line
     /// names the controller and the object all the same.
     fn log(&self, line: impl FnOnce()) {
@@ -89,15 +89,20 @@ enum Begun {
 }
 
 /// The first part of a reconcile, which is all of it if it never waits; or what it panicked with.
-fn begin(reconciler: &dyn Reconciler, run: Run, who: &Who, cx: &mut Context<'_>) -> Result<Begun, Box<dyn Any + Send>> {
+fn begin(
+    reconciler: &dyn Reconciler,
+    run: Run,
+    id: &ReconcileId,
+    cx: &mut Context<'_>,
+) -> Result<Begun, Box<dyn Any + Send>> {
     // Whatever a panic leaves half done was the reconcile's own, and goes with it.
     catch_unwind(AssertUnwindSafe(|| {
-        who.span.in_scope(|| {
+        id.span.in_scope(|| {
             let mut rest = reconciler.reconcile(run);
             match rest.as_mut().poll(cx) {
                 Poll::Ready(result) => {
                     drop(rest);
-                    Begun::Ended(judged(result, who))
+                    Begun::Ended(judged(result, id))
                 }
                 Poll::Pending => Begun::Waits(rest),
             }
@@ -121,7 +126,7 @@ async fn yield_thread() {
 /// The rest of a reconcile on its task, which does not outlive this.
 struct Running {
     rest: JoinHandle<Ended>,
-    who: Who,
+    id: ReconcileId,
 }
 
 impl Running {
@@ -145,7 +150,7 @@ impl Running {
             // A reconcile that has ended counts as ended, also if it is late.
             biased;
             ended = &mut self.rest => return self.settled(ended, Verdict::Cut),
-            () = late => self.who.log(|| {
+            () = late => self.id.log(|| {
                 let seconds = timeout.unwrap_or_default().as_secs_f64();
                 tracing::warn!(timeout_seconds = seconds, "the reconcile took too long");
             }),
@@ -165,7 +170,7 @@ impl Running {
     fn settled(&self, ended: Result<Ended, JoinError>, cancelled: Verdict) -> Ended {
         match ended.map_err(JoinError::try_into_panic) {
             Ok(ended) => ended,
-            Err(Ok(panic)) => after_panic(&self.who, &*panic),
+            Err(Ok(panic)) => after_panic(&self.id, &*panic),
             // The queue is shut down by now and forgets the key anyway.
             Err(Err(_)) if cancelled == Verdict::Cut => (cancelled, Requeue::Forget),
             Err(Err(_)) => (cancelled, Requeue::RateLimited),
@@ -179,14 +184,14 @@ impl Drop for Running {
     }
 }
 
-fn after_panic(who: &Who, panic: &(dyn Any + Send)) -> Ended {
+fn after_panic(id: &ReconcileId, panic: &(dyn Any + Send)) -> Ended {
     let message = panic_message(panic);
-    who.log(|| tracing::error!(message, "the reconcile panicked"));
+    id.log(|| tracing::error!(message, "the reconcile panicked"));
     (Verdict::Panicked { message }, Requeue::RateLimited)
 }
 
 /// The result of a reconcile, as the queue and people read it.
-fn judged(result: Result<Action, Error>, who: &Who) -> Ended {
+fn judged(result: Result<Action, Error>, id: &ReconcileId) -> Ended {
     let error = match result {
         Ok(Action::Wait) => {
             tracing::debug!("reconciled");
@@ -200,10 +205,10 @@ fn judged(result: Result<Action, Error>, who: &Who) -> Ended {
     };
     let (retry, reason, message) = (retry(&error), error.get_reason(), format!("{error:#}"));
     let retried = retry.is_retried();
-    if retry.is_expected(who.attempt) {
+    if retry.is_expected(id.attempt) {
         tracing::debug!(%error, "another writer was faster; the reconcile starts over");
     } else {
-        who.log(|| tracing::warn!(reason, "error" = message, retried, "the reconcile failed"));
+        id.log(|| tracing::warn!(reason, "error" = message, retried, "the reconcile failed"));
     }
     let verdict = match error.find::<TimedOut>() {
         Some(_) => Verdict::TimedOut,
@@ -219,8 +224,8 @@ mod tests {
     use super::*;
     use crate::captured_log::CapturedLog;
 
-    fn nobody() -> Who {
-        Who { controller: "c".into(), key: ObjectKey::new(Some("a"), "b"), attempt: 1, span: Span::none() }
+    fn nobody() -> ReconcileId {
+        ReconcileId { controller: "c".into(), key: ObjectKey::new(Some("a"), "b"), attempt: 1, span: Span::none() }
     }
 
     #[test]
@@ -229,8 +234,8 @@ mod tests {
         tracing::subscriber::with_default(log.clone(), || {
             let span = tracing::info_span!("reconcile");
             let (controller, key) = ("disruption-controller".into(), ObjectKey::new(Some("shop"), "web"));
-            let who = Who { controller, key, attempt: 1, span };
-            judged(Err(Error::new("no luck")), &who);
+            let id = ReconcileId { controller, key, attempt: 1, span };
+            judged(Err(Error::new("no luck")), &id);
         });
         let text = log.lines().concat();
         for expect in ["disruption-controller", "shop/web", "no luck"] {
@@ -244,7 +249,7 @@ mod tests {
             let log = CapturedLog::at(Level::WARN);
             tracing::subscriber::with_default(log.clone(), || {
                 let conflict = crate::WriteError::Conflict { message: "too late".into(), fields: Vec::new() };
-                judged(Err(conflict.into()), &Who { attempt, ..nobody() });
+                judged(Err(conflict.into()), &ReconcileId { attempt, ..nobody() });
             });
             assert_eq!(log.lines().concat().contains("too late"), expect, "attempt {attempt}");
         }

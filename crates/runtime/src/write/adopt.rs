@@ -73,7 +73,7 @@ impl Writer {
         check: &OwnerCheck,
     ) -> Result<(), WriteError> {
         let ask = async || {
-            let Some(live) = self.see(api, &owner.key).await? else { return Ok(Standing::Leaving("is gone")) };
+            let Some(live) = self.get_object(api, &owner.key).await? else { return Ok(Standing::Leaving("is gone")) };
             Ok::<_, WriteError>(match live.uid() == owner.uid {
                 false => Standing::Leaving("was replaced by another object of its name"),
                 true if live.is_terminating() => Standing::Leaving("is being deleted"),

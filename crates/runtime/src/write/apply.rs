@@ -17,8 +17,8 @@ use super::{Adopt, Owner, Writer, unwritable};
 use crate::error::WriteError;
 use crate::object::Object;
 
-/// How often an object is looked at again that changes while it is to be written.
-const LOOKS: usize = 3;
+/// How often to re-read an object that changes during an apply.
+const MAX_REREADS: usize = 3;
 
 /// How to apply.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,12 +73,12 @@ impl Writer {
         let text = serde_json::to_string(config).map_err(unwritable)?;
         // What the server showed of the object, once it had to be looked at.
         let mut fresh: Option<Option<Arc<Object>>> = None;
-        let mut looks = 0;
+        let mut rereads = 0;
         loop {
             let now = fresh.as_ref().map_or(live, Option::as_deref);
             match self.apply_to(api, now, &text, options).await {
                 Err(WriteError::Conflict { fields, .. })
-                    if fields.is_empty() && looks < LOOKS && options.expects(now).is_some() => {}
+                    if fields.is_empty() && rereads < MAX_REREADS && options.expects(now).is_some() => {}
                 applied => {
                     return applied.map(|applied| match (applied, fresh.flatten()) {
                         // The caller has an older one, and nothing else tells it of this.
@@ -88,8 +88,8 @@ impl Writer {
                 }
             }
             let key = now.map(Object::key).expect("a version is only expected of an object that was seen");
-            fresh = Some(self.see(api, &key).await?);
-            looks += 1;
+            fresh = Some(self.get_object(api, &key).await?);
+            rereads += 1;
         }
     }
 
@@ -106,7 +106,7 @@ impl Writer {
             Adopt::Never if adopts => ApplyOptions { owner: None, ..options },
             _ => options,
         };
-        let given = given(api, config, options);
+        let given = digest_of_apply(api, config, options);
         if live.is_some_and(|live| self.0.memory.is_known(given, live)) {
             return Ok(Applied::Unchanged);
         }
@@ -124,7 +124,7 @@ impl Writer {
         }
         let ty = self.0.types.of(api);
         let slot = Slot::new(api, &config.key, false);
-        let settled = self.0.memory.settled(&slot);
+        let settled = self.0.memory.remaining_differences(&slot);
         match decide(&ty, live, &config, settled) {
             Decision::Skip => {
                 if let Some(live) = live {
@@ -146,7 +146,7 @@ impl Writer {
         let answer = self.send(call).await?;
         let (code, object) = (answer.code, answer.object()?);
         config.expect(None);
-        self.0.memory.settle(slot, differences(&ty, &object.value(), &config.object).sum);
+        self.0.memory.remember_remaining_differences(slot, differences(&ty, &object.value(), &config.object).sum);
         if config.is_mark_of(&object) {
             self.0.memory.know(given, &object);
         }
@@ -158,7 +158,7 @@ impl Writer {
 }
 
 /// The sum of all that decides what an apply makes of an object.
-fn given(api: &ApiResource, config: &str, options: ApplyOptions<'_>) -> Digest {
+fn digest_of_apply(api: &ApiResource, config: &str, options: ApplyOptions<'_>) -> Digest {
     let mut given = digest_of(&[&api.api_version, options.namespace.unwrap_or_default(), config]);
     if let Some(Owner { api_version, kind, key, uid }) = options.owner {
         let namespace = key.namespace().unwrap_or_default();

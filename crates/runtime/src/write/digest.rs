@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Odd, with its bits well mixed: 2^64 divided by the golden ratio.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A sum in the making.
+/// A 64-bit hash that is being computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Digest(u64);
 

@@ -33,7 +33,7 @@ enum Step {
     /// Nothing.
     Done,
     /// It cannot be reached: the object is being deleted.
-    Late,
+    ObjectIsTerminating,
     /// Send this patch.
     Patch(Value),
 }
@@ -73,7 +73,9 @@ impl Writer {
                 (Step::Patch(patch), _) => patch,
                 (Step::Done, None) => return Ok(Finalized::Unchanged),
                 (Step::Done, Some(fresh)) => return Ok(Finalized::Changed(fresh)),
-                (Step::Late, fresh) => return Ok(Finalized::Deleting(fresh.unwrap_or_else(|| live.clone()))),
+                (Step::ObjectIsTerminating, fresh) => {
+                    return Ok(Finalized::Deleting(fresh.unwrap_or_else(|| live.clone())));
+                }
             };
             let operation = Operation::Patch(JSON_PATCH);
             let refused =
@@ -84,7 +86,7 @@ impl Writer {
                     Err(refused @ (WriteError::Invalid { .. } | WriteError::Conflict { .. })) => refused,
                     Err(error) => return Err(error),
                 };
-            fresh = match self.see(api, &key).await? {
+            fresh = match self.get_object(api, &key).await? {
                 Some(object) if live.uid().is_empty() || object.uid() == live.uid() => {
                     let moved = object.resource_version() != seen.resource_version();
                     if !moved && matches!(refused, WriteError::Invalid { .. }) {
@@ -120,7 +122,7 @@ fn add(object: &Object, name: &str) -> Step {
         return Step::Done;
     }
     if object.is_terminating() {
-        return Step::Late;
+        return Step::ObjectIsTerminating;
     }
     let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": object.uid()})];
     if present.is_empty() {

@@ -56,7 +56,7 @@ impl Memory {
     }
 
     /// Remembers what is left of the differences after an apply.
-    pub(super) fn settle(&self, slot: Slot, left: Option<Digest>) {
+    pub(super) fn remember_remaining_differences(&self, slot: Slot, left: Option<Digest>) {
         let mut settled = self.settled.lock();
         match left {
             Some(left) => {
@@ -70,13 +70,13 @@ impl Memory {
     }
 
     /// What was left of the differences after the last apply.
-    pub(super) fn settled(&self, slot: &Slot) -> Option<Digest> {
+    pub(super) fn remaining_differences(&self, slot: &Slot) -> Option<Digest> {
         self.settled.lock().get(slot).copied()
     }
 
     /// Remembers what the server does not take of a status.
     pub fn settle_status(&self, api: &ApiResource, key: &ObjectKey, left: Option<Value>) {
-        self.settle(Slot::new(api, key, true), left.as_ref().map(Digest::of));
+        self.remember_remaining_differences(Slot::new(api, key, true), left.as_ref().map(Digest::of));
     }
 
     /// Whether the server did not take just this when it was last written.

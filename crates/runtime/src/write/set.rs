@@ -101,7 +101,7 @@ impl Writer {
         for member in unwanted(set, owner, &keys, members) {
             let deleted = self.delete(&member.api, &member.live).await?;
             told(SetStep::Pruned(member, &deleted));
-            if deleted != Deleted::Leaving {
+            if deleted != Deleted::AlreadyTerminating {
                 report.pruned.push((member.clone(), deleted));
             }
         }

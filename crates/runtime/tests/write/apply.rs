@@ -293,8 +293,8 @@ async fn a_delete_names_the_uid_and_may_come_late() {
     assert_eq!(cluster.writer.delete(&api, &first).await.unwrap(), Deleted::Gone);
     let sent = cluster.sent();
     assert_eq!((sent.len(), &sent[0].body["preconditions"]["uid"]), (1, &first["metadata"]["uid"]));
-    assert_eq!(cluster.writer.delete(&api, &first).await.unwrap(), Deleted::Absent);
-    assert_eq!(cluster.writer.delete_named(&api, &key(&api, "settings")).await.unwrap(), Deleted::Absent);
+    assert_eq!(cluster.writer.delete(&api, &first).await.unwrap(), Deleted::NotFound);
+    assert_eq!(cluster.writer.delete_named(&api, &key(&api, "settings")).await.unwrap(), Deleted::NotFound);
 
     // Another object of the name is left alone.
     let Applied::Created(second) = apply(&cluster, &api, settings(json!({}))).await else { panic!("it is new") };
@@ -306,9 +306,9 @@ async fn a_delete_names_the_uid_and_may_come_late() {
     cluster.meddle(&api, "settings", json!({"metadata": {"finalizers": ["example.com/wait"]}})).await;
     cluster.methods();
     let told = cluster.writer.delete_named(&api, &key(&api, "settings")).await.unwrap();
-    assert!(matches!(told, Deleted::Going(_)), "{told:?}");
+    assert!(matches!(told, Deleted::Terminating(_)), "{told:?}");
     let leaving = cluster.see(&api, "settings").await.unwrap();
-    assert_eq!(cluster.writer.delete(&api, &leaving).await.unwrap(), Deleted::Leaving);
+    assert_eq!(cluster.writer.delete(&api, &leaving).await.unwrap(), Deleted::AlreadyTerminating);
     assert_eq!(cluster.methods(), "GET DELETE");
     let no_uid = json!({"metadata": {"name": "settings", "namespace": "default"}});
     assert!(matches!(cluster.writer.delete(&api, &no_uid).await, Err(WriteError::Invalid { .. })));

@@ -136,5 +136,5 @@ async fn a_replace_or_delete_whose_answer_was_lost_does_no_harm() {
 
     cluster.break_next([Fault::ResetAfter]);
     assert!(matches!(cluster.writer.delete(&api, &live).await, Err(WriteError::Unknown { .. })));
-    assert_eq!(cluster.writer.delete(&api, &live).await.unwrap(), konverge_runtime::Deleted::Absent);
+    assert_eq!(cluster.writer.delete(&api, &live).await.unwrap(), konverge_runtime::Deleted::NotFound);
 }

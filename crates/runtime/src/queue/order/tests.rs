@@ -58,7 +58,7 @@ fn check(options: QueueOptions, script: &str) {
                     "done" => Requeue::Forget,
                     "again" => Requeue::After(millis(words[3])),
                     "fail" => Requeue::RateLimited,
-                    "hindered" => Requeue::Hindered,
+                    "hindered" => Requeue::AfterOutageOrConflict,
                     "hold" => Requeue::NotBefore(millis(words[3])),
                     "giveup" => Requeue::GiveUp,
                     verb => panic!("{line}: {verb}?"),

@@ -35,8 +35,8 @@ fn a_finalizer_is_added_only_to_what_was_seen() {
         (json!(["x"]), false, next),
         (json!(["me"]), false, Step::Done),
         (json!(["x", "me"]), true, Step::Done),
-        (json!(["x"]), true, Step::Late),
-        (json!(null), true, Step::Late),
+        (json!(["x"]), true, Step::ObjectIsTerminating),
+        (json!(null), true, Step::ObjectIsTerminating),
     ];
     for (finalizers, deleting, expect) in cases {
         assert_eq!(add(&object(finalizers.clone(), deleting), "me"), expect, "{finalizers} {deleting}");
