@@ -34,12 +34,12 @@ pub(super) struct Decoder<'a> {
 type Sent<'a> = (usize, Wire<'a>);
 
 impl<'a> Decoder<'a> {
-    pub fn new(table: &'a Table, budget: &'a Budget) -> Self {
+    pub(super) fn new(table: &'a Table, budget: &'a Budget) -> Self {
         Self { table, budget }
     }
 
     /// The fields of a whole object.
-    pub fn object(&self, id: MessageId, bytes: &[u8]) -> Result<Map<String, Value>, ProtobufError> {
+    pub(super) fn object(&self, id: MessageId, bytes: &[u8]) -> Result<Map<String, Value>, ProtobufError> {
         let mut fields = Map::new();
         self.fields(id, &[(0, Wire::Bytes(bytes))], &mut fields, 0)?;
         Ok(fields)

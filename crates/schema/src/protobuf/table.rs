@@ -22,23 +22,23 @@ pub(super) struct MessageId(u16);
 #[derive(Debug)]
 pub(super) struct Message {
     /// Without its package, as Go's errors have it.
-    pub name: &'static str,
+    pub(super) name: &'static str,
     /// Whether its JSON is that of the last field which is set.
-    pub transparent: bool,
+    pub(super) transparent: bool,
     /// In the order of numbers.
-    pub fields: Box<[Field]>,
+    pub(super) fields: Box<[Field]>,
 }
 
 /// A field of a message.
 #[derive(Debug)]
 pub(super) struct Field {
-    pub number: u32,
+    pub(super) number: u32,
     /// The field's name in JSON.
-    pub name: &'static str,
-    pub omit: Omit,
+    pub(super) name: &'static str,
+    pub(super) omit: Omit,
     /// Whether Go's field is a pointer, which tells a value that was sent from one that was not.
-    pub pointer: bool,
-    pub shape: Shape,
+    pub(super) pointer: bool,
+    pub(super) shape: Shape,
 }
 
 /// When a field is left out of JSON.
@@ -91,15 +91,15 @@ pub(super) fn kubernetes() -> &'static Table {
 
 impl Table {
     /// The message of a kind.
-    pub fn kind(&self, api_version: &str, kind: &str) -> Option<MessageId> {
+    pub(super) fn kind(&self, api_version: &str, kind: &str) -> Option<MessageId> {
         self.kinds.get(&(api_version, kind)).or_else(|| self.kinds.get(&("*", kind))).copied()
     }
 
-    pub fn message(&self, id: MessageId) -> &Message {
+    pub(super) fn message(&self, id: MessageId) -> &Message {
         &self.messages[usize::from(id.0)]
     }
 
-    pub fn parse(text: &'static str) -> Result<Self, String> {
+    pub(super) fn parse(text: &'static str) -> Result<Self, String> {
         let mut names = Names::default();
         let mut kinds = HashMap::new();
         for (line, text) in lines(text).filter(|(_, text)| !text.starts_with(' ')) {

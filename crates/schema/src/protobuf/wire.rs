@@ -24,7 +24,7 @@ pub(super) enum Wire<'a> {
 
 impl Wire<'_> {
     /// The error of a known field whose wire type is not the expected one.
-    pub fn unexpected(self, field: &str) -> ProtobufError {
+    pub(super) fn unexpected(self, field: &str) -> ProtobufError {
         let number = match self {
             Self::Varint(_) => 0,
             Self::Fixed64(_) => 1,
@@ -37,12 +37,12 @@ impl Wire<'_> {
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(message: &'a [u8], name: &'a str) -> Self {
+    pub(super) fn new(message: &'a [u8], name: &'a str) -> Self {
         Self { rest: message, name }
     }
 
     /// The next field, or `None` after the last one.
-    pub fn next(&mut self) -> Result<Option<(u32, Wire<'a>)>, ProtobufError> {
+    pub(super) fn next(&mut self) -> Result<Option<(u32, Wire<'a>)>, ProtobufError> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -58,7 +58,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A number of a packed list, or `None` after the last one.
-    pub fn packed(&mut self, fixed: bool) -> Result<Option<Wire<'a>>, ProtobufError> {
+    pub(super) fn packed(&mut self, fixed: bool) -> Result<Option<Wire<'a>>, ProtobufError> {
         match (self.rest.is_empty(), fixed) {
             (true, _) => Ok(None),
             (false, true) => self.value(FIXED64).map(Some),
