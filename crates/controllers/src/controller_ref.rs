@@ -2,6 +2,7 @@
 //! that the owner controls, and the patches that adopt matching orphans and release objects that do not match any more.
 //! Sorting the candidates is pure; the trigger reads only the changed object.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use konverge_core::{LabelSelector, ObjectKey};
@@ -57,21 +58,30 @@ pub(crate) async fn claim<T: HasMeta + Send + Sync>(
         sorted.adopt.clear();
     }
     let reference = owner.as_controller(owner_api);
-    let adoptions = sorted.adopt.iter().map(|object| (object.meta(), Some(adoption(object.meta(), &reference))));
-    let releases = sorted.release.iter().map(|object| (object.meta(), release(object.meta(), &owner.uid)));
-    let patches: Vec<(&Meta, Value)> =
-        adoptions.chain(releases).filter_map(|(meta, patch)| Some((meta, patch?))).collect();
-    let writes = patches.into_iter().map(|(meta, patch)| async move {
+    let reference = &reference;
+    let adoptions = sorted.adopt.iter().enumerate().map(|(at, object)| async move {
+        let patch = adoption(object.meta(), reference);
+        match ctx.patch(api, &object.meta().key(), "", Patch::Json(patch)).await {
+            Ok(_) => Ok(Some(at)),
+            Err(WriteError::NotFound { .. }) => Ok(None),
+            // After a conflict the object may still be an orphan or have another controller: the retry reads which.
+            Err(error) => Err(Error::from(error)),
+        }
+    });
+    let adopted = ctx.in_parallel(adoptions).await;
+    let releases =
+        sorted.release.iter().filter_map(|object| Some((object.meta(), release(object.meta(), &owner.uid)?)));
+    let releases = releases.map(|(meta, patch)| async move {
         match ctx.patch(api, &meta.key(), "", Patch::Json(patch)).await {
             // The object is gone, or another writer was faster: the next reconcile sees its new state.
             Ok(_) | Err(WriteError::NotFound { .. } | WriteError::Conflict { .. }) => Ok(()),
             Err(error) => Err(Error::from(error)),
         }
     });
-    for written in ctx.in_parallel(writes).await {
-        written?;
-    }
-    sorted.owned.append(&mut sorted.adopt);
+    ctx.in_parallel(releases).await.into_iter().collect::<Result<()>>()?;
+    let adopted: BTreeSet<usize> = adopted.into_iter().filter_map(Result::transpose).collect::<Result<_>>()?;
+    let adopted = sorted.adopt.into_iter().enumerate().filter(|(at, _)| adopted.contains(at));
+    sorted.owned.extend(adopted.map(|(_, object)| object));
     Ok(sorted.owned)
 }
 
@@ -83,18 +93,18 @@ pub(crate) async fn owner_exists(ctx: &ControllerContext, api: &ApiResource, own
     }))
 }
 
-/// The JSON patch that adds a controller reference to an object.
+/// The JSON patch that adds a controller reference to an object. It names the resource version, so that it fails if another
+/// controller has adopted the object meanwhile.
 fn adoption(object: &Meta, reference: &Value) -> Value {
-    match object.owner_references.is_empty() {
-        true => json!([
-            object.uid_test(),
-            {"op": "add", "path": "/metadata/ownerReferences", "value": [reference]},
-        ]),
-        false => json!([
-            object.uid_test(),
-            {"op": "add", "path": "/metadata/ownerReferences/-", "value": reference},
-        ]),
-    }
+    let (path, value) = match object.owner_references.is_empty() {
+        true => ("/metadata/ownerReferences", json!([reference])),
+        false => ("/metadata/ownerReferences/-", reference.clone()),
+    };
+    json!([
+        object.uid_test(),
+        {"op": "test", "path": "/metadata/resourceVersion", "value": object.resource_version},
+        {"op": "add", "path": path, "value": value},
+    ])
 }
 
 /// The JSON patch that removes the reference to an owner; `None` if the object has no such reference.
@@ -238,7 +248,20 @@ mod tests {
             ]))
         );
         assert_eq!(release(&mine, "other"), None);
-        assert_eq!(adoption(&mine, &json!({}))[1]["path"], "/metadata/ownerReferences/-");
-        assert_eq!(adoption(&thing("a", &[], ""), &json!({}))[1]["path"], "/metadata/ownerReferences");
+        let owned = Meta { uid: "u".into(), resource_version: "7".into(), ..thing("a", &[], "other") };
+        let orphan = Meta { owner_references: Vec::new(), ..owned.clone() };
+        for (object, path, value) in [
+            (orphan, "/metadata/ownerReferences", json!([{"uid": "me"}])),
+            (owned, "/metadata/ownerReferences/-", json!({"uid": "me"})),
+        ] {
+            assert_eq!(
+                adoption(&object, &json!({"uid": "me"})),
+                json!([
+                    {"op": "test", "path": "/metadata/uid", "value": "u"},
+                    {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
+                    {"op": "add", "path": path, "value": value},
+                ])
+            );
+        }
     }
 }
