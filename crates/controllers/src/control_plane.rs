@@ -6,8 +6,8 @@
 //! shutdown   controllers finish their reconciles → caches stop → recorders write the remaining events
 //! ```
 
-use std::collections::BTreeSet;
-use std::panic::AssertUnwindSafe;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use konverge_runtime::{BoxFuture, Caches, Clock, Meter, Recorder, WatchSettings}
 use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 
 use crate::context::ControllerContext;
 use crate::health::Health;
@@ -136,7 +136,14 @@ pub(crate) struct Manager {
     pub options: Options,
     pub stop: watch::Receiver<bool>,
     pub health: Health,
-    recorders: Mutex<Vec<(Recorder, JoinHandle<()>)>>,
+    recorders: Mutex<Recorders>,
+}
+
+/// The recorder of each controller, and the tasks that write their events.
+#[derive(Default)]
+struct Recorders {
+    by_controller: BTreeMap<&'static str, Recorder>,
+    tasks: JoinSet<()>,
 }
 
 impl ControlPlane {
@@ -165,17 +172,21 @@ impl ControlPlane {
         self.run(TABLE, stop).await;
     }
 
-    async fn run(self, rows: &[Row], stop: impl Future<Output = ()> + Send) {
-        let (stopping, stopped) = watch::channel(false);
-        let manager = Manager {
+    fn manager(self, stop: watch::Receiver<bool>) -> Manager {
+        Manager {
             caches: Caches::new(self.client.clone(), WatchSettings::default()),
             kinds: Kinds::new(self.client.clone()),
             client: self.client,
             options: self.options,
-            stop: stopped,
+            stop,
             health: self.health,
             recorders: Mutex::default(),
-        };
+        }
+    }
+
+    async fn run(self, rows: &[Row], stop: impl Future<Output = ()> + Send) {
+        let (stopping, stopped) = watch::channel(false);
+        let manager = self.manager(stopped);
         let caches = manager.caches.clone();
         manager.health.add_check("watches", move || caches.liveness());
         let mut running = JoinSet::new();
@@ -195,14 +206,10 @@ impl ControlPlane {
         stopping.send_replace(true);
         while running.join_next().await.is_some() {}
         manager.caches.shutdown().await;
-        let recorders = manager.recorders.into_inner();
-        recorders.iter().for_each(|(recorder, _)| recorder.close());
-        let written = async {
-            for (_, task) in recorders {
-                // A recorder that panicked has been reported; the others still have events to write.
-                let _ = task.await;
-            }
-        };
+        let Recorders { by_controller, mut tasks } = manager.recorders.into_inner();
+        by_controller.values().for_each(Recorder::close);
+        // A recorder that panicked has been reported; the others still have events to write.
+        let written = async { while tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(EVENT_FLUSH_TIMEOUT, written).await.is_err() {
             tracing::warn!("some events were not written before the shutdown timeout");
         }
@@ -213,9 +220,14 @@ impl Manager {
     /// Starts a controller. The future resolves with the controller's row when the controller has to be restarted.
     fn start(&self, row: Row) -> impl Future<Output = Row> + Send + 'static {
         self.health.started(row.name);
-        let (task, health, mut stop) = ((row.start)(self), self.health.clone(), self.stop.clone());
+        // A controller may also panic before its task exists.
+        let started = catch_unwind(AssertUnwindSafe(|| (row.start)(self)));
+        let (health, mut stop) = (self.health.clone(), self.stop.clone());
         async move {
-            let ended = AssertUnwindSafe(task).catch_unwind().await;
+            let ended = match started {
+                Ok(task) => AssertUnwindSafe(task).catch_unwind().await,
+                Err(panic) => Err(panic),
+            };
             if !*stop.borrow() {
                 let why = if ended.is_err() { "it panicked" } else { "it ended by itself" };
                 tracing::error!(controller = row.name, why, "a controller has stopped; restarting it");
@@ -227,12 +239,20 @@ impl Manager {
         }
     }
 
-    /// The context of the controller of this name.
+    /// The context of the controller of this name. If the controller is restarted, its old recorder writes the events that it
+    /// has and ends.
     pub(crate) fn context(&self, name: &'static str) -> ControllerContext {
         let (ctx, recording) = ControllerContext::new(self, name);
         let recorder = ctx.recorder().clone();
         self.health.add_check(name, move || recorder.liveness());
-        self.recorders.lock().push((ctx.recorder().clone(), tokio::spawn(recording.run())));
+        let mut recorders = self.recorders.lock();
+        if let Some(old) = recorders.by_controller.insert(name, ctx.recorder().clone()) {
+            old.close();
+        }
+        // Tasks of old recorders that have ended are forgotten.
+        while recorders.tasks.try_join_next().is_some() {}
+        recorders.tasks.spawn(recording.run());
+        drop(recorders);
         ctx
     }
 }
@@ -261,8 +281,7 @@ mod tests {
             let mut stop = manager.stop.clone();
             Box::pin(async move { drop(stop.wait_for(|stop| *stop).await) })
         }
-        let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-        let manager = ControlPlane::new(client, Options::default()).unwrap();
+        let manager = control_plane();
         let health = manager.health();
         let (stop, mut stopped) = watch::channel(false);
         let rows = [Row { name: "failing", start: failing }, Row { name: "steady", start: steady }];
@@ -277,6 +296,47 @@ mod tests {
         assert_eq!((health.failing(), STARTS.load(Ordering::SeqCst)), (vec![], 3));
         stop.send_replace(true);
         running.await.unwrap();
+    }
+
+    fn control_plane() -> ControlPlane {
+        let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        ControlPlane::new(client, Options::default()).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_controller_that_panics_before_its_task_exists_is_restarted() {
+        static STARTS: AtomicUsize = AtomicUsize::new(0);
+        fn failing(manager: &Manager) -> Task {
+            let mut stop = manager.stop.clone();
+            assert!(STARTS.fetch_add(1, Ordering::SeqCst) > 0, "on purpose");
+            Box::pin(async move { drop(stop.wait_for(|stop| *stop).await) })
+        }
+        let manager = control_plane();
+        let health = manager.health();
+        let (stop, mut stopped) = watch::channel(false);
+        let rows = [Row { name: "failing", start: failing }];
+        let running =
+            tokio::spawn(async move { manager.run(&rows, async { drop(stopped.wait_for(|stop| *stop).await) }).await });
+        tokio::time::sleep(RESTART_DELAY / 2).await;
+        assert_eq!(health.failing(), ["[-]failing failed: it panicked"]);
+        tokio::time::sleep(RESTART_DELAY).await;
+        assert_eq!((health.failing(), STARTS.load(Ordering::SeqCst)), (vec![], 2));
+        stop.send_replace(true);
+        running.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_restarted_controller_leaves_no_recorder_behind() {
+        let (_stopping, stop) = watch::channel(false);
+        let manager = control_plane().manager(stop);
+        for _ in 0..5 {
+            drop(manager.context("a"));
+            // The clock is paused: this returns once every task has nothing to do.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let mut recorders = manager.recorders.lock();
+        while recorders.tasks.try_join_next().is_some() {}
+        assert_eq!((recorders.by_controller.len(), recorders.tasks.len()), (1, 1));
     }
 
     #[test]
