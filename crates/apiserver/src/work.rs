@@ -4,13 +4,13 @@
 //! Every request first runs where it arrived, on a thread that serves connections, with a budget of about a millisecond. One
 //! that needs more is abandoned before it has committed anything, and runs again on a thread of its own with the full budget.
 //! Only a few of those run at a time, so that others are served beside them. When the client disconnects, the future is
-//! dropped, which cancels the budget, and the thread stops at its next step.
+//! dropped, which cancels the budget, and the thread stops at its next step, or at once if it waits.
 
 use std::sync::Arc;
 
 use konverge_core::Status;
 use konverge_schema::{Budget, OverBudget};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// What a request may compute on a thread that serves connections: about a millisecond. An ordinary object takes a tenth.
 const INLINE_STEPS: u64 = 20_000;
@@ -62,8 +62,9 @@ pub(crate) struct Workers {
     texts: Arc<Semaphore>,
 }
 
-/// Cancels the work when nobody waits for it any more.
-struct CancelOnDrop(Arc<Budget>);
+/// Cancels the work when nobody waits for it any more: the budget ends what computes, and the channel, which closes, ends
+/// what waits for something else.
+struct CancelOnDrop(Arc<Budget>, #[expect(dead_code, reason = "dropping it is the message")] oneshot::Sender<()>);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
@@ -107,8 +108,17 @@ impl Workers {
         };
         let slot = acquire(&self.slots).await;
         let budget = Arc::new(Budget::new(self.limits.steps, self.limits.bytes));
-        let _cancel = CancelOnDrop(budget.clone());
-        on_a_thread(slot, move |runtime| runtime.block_on(request(budget))).await
+        let (waits, gone) = oneshot::channel();
+        let _cancel = CancelOnDrop(budget.clone(), waits);
+        let answer = async move {
+            tokio::select! {
+                biased;
+                answer = request(budget) => answer,
+                // The client has disconnected, so the slot must not wait for a conversion webhook.
+                _ = gone => Err(timed_out()),
+            }
+        };
+        on_a_thread(slot, move |runtime| runtime.block_on(answer)).await
     }
 
     /// Waits for memory for a text of about this many bytes; a short text needs none. Must not be awaited while holding a slot:
@@ -264,6 +274,34 @@ mod tests {
         assert_eq!(ending.recv().await, Some(Err(OverBudget::Cancelled)));
         let slot = acquire(&workers.slots).await;
         drop(slot);
+    }
+
+    /// A request may wait for a conversion webhook while it has a slot.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_request_that_waits_gives_its_slot_back_when_its_client_goes() {
+        let workers = workers(1_000_000);
+        let (began, mut beginning) = tokio::sync::mpsc::channel(1);
+        let request = move |budget: Arc<Budget>| {
+            let began = began.clone();
+            async move {
+                if budget.spend(INLINE_STEPS + 1) {
+                    began.try_send(()).expect("is the first");
+                    std::future::pending::<()>().await;
+                }
+                budget.check().map_err(over_budget)
+            }
+        };
+        {
+            let running = workers.run(request);
+            tokio::pin!(running);
+            tokio::select! {
+                _ = &mut running => panic!("waits for ever"),
+                () = async { beginning.recv().await.expect("begins") } => {}
+            }
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let all = workers.slots.acquire_many((cores / 2).max(1) as u32);
+        drop(tokio::time::timeout(std::time::Duration::from_secs(20), all).await.expect("the slot is given back"));
     }
 
     #[tokio::test(flavor = "current_thread")]
