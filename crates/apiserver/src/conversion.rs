@@ -8,6 +8,8 @@
 //! 2. `object` and `write_object` take a [`Readable`] and neither wait nor fail. Where the stored bytes are what the
 //!    resource serves, they are copied and nothing is parsed.
 
+mod restore;
+
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,9 +20,9 @@ use konverge_core::Status;
 use konverge_schema::{Arena, Budget, Flavour, OverBudget, TypeId, default, prune};
 use konverge_store::{BoxFuture, Change, Entry, Revision};
 
-use crate::meta;
 use crate::record;
 use crate::resource::Resource;
+use restore::{Form, restored};
 
 /// What the defaults of one object may take when it is read: about as much as an object can be large.
 const DEFAULT_STEPS: u64 = 2_000_000;
@@ -78,14 +80,17 @@ impl Resource {
         if self.storage_converter().is_none() || self.is_stored_as_served(&entry) {
             return Ok(Readable(entry));
         }
-        let mut converted = self.read_all(vec![entry]).await?;
-        Ok(converted.pop().expect("as many come out as went in"))
+        let mut entry = entry;
+        if let Some(converter) = self.storage_converter() {
+            self.convert_records(&**converter, &mut [&mut entry], Form::One).await?;
+        }
+        Ok(Readable(entry))
     }
 
     /// Makes records readable, with one call of the converter for all of them.
     pub(crate) async fn read_all(&self, mut entries: Vec<Entry>) -> Result<Vec<Readable>, Status> {
         if let Some(converter) = self.storage_converter() {
-            self.convert_records(&**converter, &mut entries.iter_mut().collect::<Vec<_>>()).await?;
+            self.convert_records(&**converter, &mut entries.iter_mut().collect::<Vec<_>>(), Form::List).await?;
         }
         Ok(entries.into_iter().map(Readable).collect())
     }
@@ -94,7 +99,8 @@ impl Resource {
     pub(crate) async fn read_changes(&self, mut changes: Vec<Change>) -> Result<Vec<ReadableChange>, Status> {
         if let Some(converter) = self.storage_converter() {
             let entries = changes.iter_mut().flat_map(|change| change.before.iter_mut().chain(&mut change.after));
-            self.convert_records(&**converter, &mut entries.collect::<Vec<_>>()).await?;
+            // To a watcher each object comes alone.
+            self.convert_records(&**converter, &mut entries.collect::<Vec<_>>(), Form::One).await?;
         }
         let readable = |Change { revision, before, after, .. }| {
             let (before, after) = (before.map(Readable), after.map(Readable));
@@ -133,7 +139,7 @@ impl Resource {
             return Ok(object);
         }
         if let Some(converter) = self.storage_converter() {
-            let mut converted = call(&**converter, vec![object], &self.storage.api_version).await?;
+            let mut converted = call(&**converter, vec![object], &self.storage.api_version, Form::One).await?;
             object = converted.pop().expect("as many come out as went in");
         }
         object["apiVersion"] = Value::String(self.storage.api_version.to_string());
@@ -174,13 +180,18 @@ impl Resource {
     }
 
     /// Replaces the records that this resource does not serve as they are stored by what the converter makes of them.
-    async fn convert_records(&self, converter: &dyn Converter, entries: &mut [&mut Entry]) -> Result<(), Status> {
+    async fn convert_records(
+        &self,
+        converter: &dyn Converter,
+        entries: &mut [&mut Entry],
+        form: Form,
+    ) -> Result<(), Status> {
         let mut outdated: Vec<&mut Entry> = Vec::new();
         for entry in entries.iter_mut().filter(|entry| !self.is_stored_as_served(entry)) {
             outdated.push(entry);
         }
         let objects: Vec<Value> = outdated.iter().map(|entry| record::decode(entry)).collect();
-        let converted = call(converter, objects, &self.api_version()).await?;
+        let converted = call(converter, objects, &self.api_version(), form).await?;
         for (entry, mut object) in outdated.into_iter().zip(converted) {
             self.adapt(&mut object);
             let mut whole = object.clone();
@@ -232,7 +243,7 @@ impl Resource {
 
 /// Calls a converter for the objects that are not in the version `to`, and checks what it gives back. All failures have
 /// the words of kube-apiserver.
-async fn call(converter: &dyn Converter, mut objects: Vec<Value>, to: &str) -> Result<Vec<Value>, Status> {
+async fn call(converter: &dyn Converter, mut objects: Vec<Value>, to: &str, form: Form) -> Result<Vec<Value>, Status> {
     let others: Vec<usize> = (0..objects.len()).filter(|at| objects[*at]["apiVersion"] != to).collect();
     let Some(first) = others.first() else { return Ok(objects) };
     let kind = gvk(&objects[*first]);
@@ -242,42 +253,12 @@ async fn call(converter: &dyn Converter, mut objects: Vec<Value>, to: &str) -> R
     if converted.len() != others.len() {
         return Err(failed(format!("returned {} objects, expected {}", converted.len(), others.len())));
     }
-    for (at, object) in others.into_iter().zip(converted) {
+    // Objects that were not sent do not count in the index.
+    for (index, (at, object)) in others.into_iter().zip(converted).enumerate() {
         let restored = restored(&objects[at], object, to);
-        objects[at] =
-            restored.map_err(|why| failed(format!("returned invalid converted object at index {at}: {why}")))?;
+        objects[at] = restored.map_err(|invalid| failed(invalid.words(form, index)))?;
     }
     Ok(objects)
-}
-
-/// What a converter made of an object, with the metadata that a converter cannot change: all but labels and annotations.
-fn restored(before: &Value, mut converted: Value, to: &str) -> Result<Value, String> {
-    let text = |object: &Value, field: &str| object[field].as_str().unwrap_or_default().to_owned();
-    for (field, expect) in [("apiVersion", to.to_owned()), ("kind", text(before, "kind"))] {
-        let found = text(&converted, field);
-        if found != expect {
-            let what = if field == "kind" { "kind" } else { "groupVersion" };
-            return Err(format!("invalid {what} (expected {expect}, received {found})"));
-        }
-    }
-    if !converted["metadata"].is_object() {
-        return Err("invalid metadata: it is not an object".to_owned());
-    }
-    for (field, what) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
-        let (expect, found) = (meta::text(before, field), meta::text(&converted, field));
-        if found != expect {
-            return Err(format!("must have the same {what}: {found} != {expect}"));
-        }
-    }
-    let mut metadata = meta::of(before).clone();
-    for field in ["labels", "annotations"] {
-        match meta::of_mut(&mut converted).remove(field) {
-            Some(value) => metadata.insert(field.to_owned(), value),
-            None => metadata.remove(field),
-        };
-    }
-    converted["metadata"] = Value::Object(metadata);
-    Ok(converted)
 }
 
 /// `example.com/v1, Kind=Widget`

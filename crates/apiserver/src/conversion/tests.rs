@@ -24,7 +24,7 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 
 /// What a test does to the objects that a converter gives back.
-type Spoil = fn(&mut Vec<Value>);
+type Spoil = Box<dyn Fn(&mut Vec<Value>) + Send + Sync>;
 
 /// In v1 a widget has a `color` and `replicas`, in v2 `paint` and `size`.
 struct Renames {
@@ -42,7 +42,7 @@ impl Default for Renames {
             calls: AtomicUsize::default(),
             permits: Semaphore::new(1000),
             fails: AtomicBool::default(),
-            spoil: Mutex::new(|_| {}),
+            spoil: Mutex::new(Box::new(|_| {})),
         }
     }
 }
@@ -272,29 +272,72 @@ async fn a_failed_conversion_is_a_500_with_its_words() {
 async fn what_a_converter_gives_back_is_checked() {
     let scene = Scene::new(Collector::Elsewhere).await;
     scene.expect("POST", V1, v1("a", "red"), 201).await;
-    let invalid = "returned invalid converted object at index 0:";
-    let cases: [(Spoil, String); 6] = [
-        (|objects| drop(objects.pop()), "returned 0 objects, expected 1".into()),
+    let metadata = |field: &'static str, value: Value| -> Spoil {
+        Box::new(move |objects| objects[0]["metadata"][field] = value.clone())
+    };
+    let cases: Vec<(Spoil, &str, &str)> = vec![
+        (Box::new(|objects| drop(objects.pop())), "returned 0 objects, expected 1", "returned 0 objects, expected 1"),
         (
-            |objects| objects[0]["apiVersion"] = "example.com/v3".into(),
-            format!("{invalid} invalid groupVersion (expected example.com/v2, received example.com/v3)"),
+            Box::new(|objects| objects[0]["apiVersion"] = "example.com/v3".into()),
+            "returned invalid object at index 0: invalid groupVersion (expected example.com/v2, received example.com/v3)",
+            "returned invalid converted object at index 0: invalid groupVersion (expected example.com/v2, received \
+             example.com/v3)",
         ),
         (
-            |objects| objects[0]["kind"] = "Gadget".into(),
-            format!("{invalid} invalid kind (expected Widget, received Gadget)"),
+            Box::new(|objects| objects[0]["kind"] = "Gadget".into()),
+            "returned invalid object at index 0: invalid kind (expected Widget, received Gadget)",
+            "returned invalid converted object at index 0: invalid kind (expected Widget, received Gadget)",
         ),
-        (|objects| objects[0]["metadata"]["name"] = "b".into(), format!("{invalid} must have the same name: b != a")),
         (
-            |objects| objects[0]["metadata"]["namespace"] = "x".into(),
-            format!("{invalid} must have the same namespace: x != default"),
+            metadata("name", "b".into()),
+            "returned invalid object: must have the same name: a != b",
+            "returned invalid converted object at index 0: must have the same name: a != b",
         ),
-        (|objects| objects[0]["metadata"] = 7.into(), format!("{invalid} invalid metadata: it is not an object")),
+        (
+            metadata("namespace", "x".into()),
+            "returned invalid object: must have the same namespace: default != x",
+            "returned invalid converted object at index 0: must have the same namespace: default != x",
+        ),
+        (
+            Box::new(|objects| objects[0]["metadata"] = 7.into()),
+            "returned invalid object: must have the same name: a != ",
+            "returned invalid converted object at index 0: must have the same name: a != ",
+        ),
+        (
+            metadata("labels", json!(["a"])),
+            "returned invalid metadata: invalid metadata.labels of type []interface {} in converted object",
+            "returned invalid metadata in object at index 0: invalid metadata.labels of type []interface {} in \
+             converted object",
+        ),
+        (
+            metadata("annotations", json!({"a": 1})),
+            "returned invalid metadata: metadata.annotations[a] must be a string, but is int64 in converted object",
+            "returned invalid metadata in object at index 0: metadata.annotations[a] must be a string, but is int64 in \
+             converted object",
+        ),
+        (
+            metadata("labels", json!({"a": "-"})),
+            "returned invalid metadata: metadata.labels: Invalid value: \"-\": a valid label must be an empty string or \
+             consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character \
+             (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is \
+             '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
+            "returned invalid metadata in object at index 0: metadata.labels: Invalid value: \"-\": a valid label must be \
+             an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+             alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is \
+             '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
+        ),
     ];
-    for (spoil, expect) in cases {
+    for (spoil, one, list) in cases {
         *scene.converter.spoil.lock() = spoil;
-        let answer = scene.expect("GET", &format!("{V2}/a"), Value::Null, 500).await;
-        assert_eq!(answer["message"], format!("conversion webhook for example.com/v1, Kind=Widget {expect}"));
+        for (path, expect) in [(format!("{V2}/a"), one), (V2.to_owned(), list)] {
+            let answer = scene.expect("GET", &path, Value::Null, 500).await;
+            assert_eq!(answer["message"], format!("conversion webhook for example.com/v1, Kind=Widget {expect}"));
+        }
     }
+    // Null is no label.
+    *scene.converter.spoil.lock() = metadata("labels", Value::Null);
+    let shown = scene.expect("GET", &format!("{V2}/a"), Value::Null, 200).await;
+    assert_eq!(shown["metadata"].get("labels"), None);
 }
 
 /// The events of a watch, as far as they have come.
