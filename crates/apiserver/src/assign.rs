@@ -2,7 +2,7 @@
 //! object before and after a write, with its managed fields. Out: the object with these values, which have no field manager.
 //! The table of behaviour says which kinds get what.
 
-mod addresses;
+mod allocated;
 mod job;
 mod pod;
 mod service;
@@ -17,7 +17,7 @@ use crate::meta;
 use crate::subresource::Subresource;
 use crate::write::WriteRequest;
 
-pub(crate) use addresses::Addresses;
+pub(crate) use allocated::Allocated;
 
 /// Gives an object what it lacks. If this returns a guard, the object has to be committed under that lock.
 pub(crate) async fn assign<'s>(

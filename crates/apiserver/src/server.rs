@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use konverge_schema::{Budget, CompileError};
 use konverge_store::{CommitError, Disk, Memory, OpenError as StoreError, Retention, Revision, Store};
 
-use crate::assign::Addresses;
+use crate::assign::Allocated;
 use crate::authorize::{AlwaysAllow, Authorizer};
 use crate::commit_lock::CommitLock;
 use crate::context::RequestContext;
@@ -146,7 +146,7 @@ pub(crate) struct Server {
     pub converters: Arc<Converters>,
     /// Held to write a service that gets an address or a port, so that no other service gets the same.
     pub service_lock: CommitLock,
-    pub addresses: Mutex<Addresses>,
+    pub addresses: Mutex<Allocated>,
     closing: watch::Sender<bool>,
 }
 

@@ -387,7 +387,7 @@ impl<R> Context<R> {
     /// }
     /// ```
     pub async fn set_status<S: Serialize>(&self, status: S) -> Result<()> {
-        let fields = self.reconciliation().status_fields(status)?;
+        let fields = self.reconciliation().with_observed_generation(status)?;
         self.reconciliation().write_status(StatusUpdate::fields(fields, OtherFields::Go)).await
     }
 
@@ -428,7 +428,7 @@ impl<R> Context<R> {
         status: S,
         conditions: impl IntoIterator<Item = Condition>,
     ) -> Result<()> {
-        let fields = self.reconciliation().status_fields(status)?;
+        let fields = self.reconciliation().with_observed_generation(status)?;
         let conditions = conditions.into_iter().collect();
         let update = StatusUpdate { fields, conditions, others: OtherFields::Go, ..StatusUpdate::default() };
         self.reconciliation().write_status(update).await

@@ -114,7 +114,7 @@ impl Reconciliation {
     }
 
     /// A status as JSON, with the generation that it describes, if it has a field for that.
-    pub fn status_fields(&self, status: impl Serialize) -> Result<Value> {
+    pub fn with_observed_generation(&self, status: impl Serialize) -> Result<Value> {
         let mut fields = serde_json::to_value(status)?;
         if let (Some(generation), Some(all)) = (self.object.generation(), fields.as_object_mut()) {
             // A status that was read and changed brings the old generation along.

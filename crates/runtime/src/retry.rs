@@ -1,7 +1,8 @@
 //! The retry policy: what becomes of an object whose reconcile failed. In: an error, and how often in a row the object was
 //! tried. Out: when it is tried again, and how loud the failure is. All decisions are here; the queue only keeps the time
 //! ([`Backoff`](crate::Backoff) has the pauses) and counts the retries ([`QueueStats`](crate::QueueStats)), the worker only
-//! carries them out.
+//! carries them out. `status`, `write/finalizer` and `write/apply` read an object again and retry three to five times when
+//! another writer is faster; this policy is for what is left after that.
 //!
 //! | the error | [`Retry`] | the object is tried again |
 //! |---|---|---|

@@ -27,6 +27,7 @@ use serde_json::{Map, Value};
 
 pub use blank::blank;
 pub use compare::Changes;
+use conflict::find_conflicts;
 pub use conflict::{ApplyError, Conflict, Conflicts};
 use type_ref::TypeRef;
 
@@ -186,14 +187,14 @@ impl<'a> Writer<'a> {
         self.reconcile(&mut managed);
 
         let again = (self.manager == KUBECTL && !force).then(|| managed.clone());
-        let applied = match (self.merge_and_take(&base, config, managed, force), again) {
+        let applied = match (self.merge_and_own(&base, config, managed, force), again) {
             (Err(conflicts), Some(managed)) => {
                 let allowed = last_applied::taken_over(self.type_ref(), &base, self.api_version).unwrap_or_default();
                 let refused = conflicts.outside(&allowed);
                 if !refused.0.is_empty() {
                     return Err(ApplyError::Conflict(refused));
                 }
-                self.merge_and_take(&base, config, managed, true)
+                self.merge_and_own(&base, config, managed, true)
             }
             (other, _) => other,
         };
@@ -271,7 +272,7 @@ impl<'a> Writer<'a> {
         format!("{}/{}; {}", text("/metadata/namespace"), text("/metadata/name"), type_of(config))
     }
 
-    fn merge_and_take(
+    fn merge_and_own(
         &self,
         base: &Value,
         config: &Value,
@@ -295,14 +296,7 @@ impl<'a> Writer<'a> {
         let Changes { added: mut taken, modified, removed } = changes;
         taken.add_all(modified);
         if !force {
-            let conflicts: Vec<_> = (managed.entries.iter())
-                .filter(|entry| !entry.is_same_manager(&this))
-                .map(|entry| (entry, entry.fields.intersection(&taken)))
-                .filter(|(_, fields)| !fields.is_empty())
-                .collect();
-            if !conflicts.is_empty() {
-                return Err(Conflicts::new(conflicts));
-            }
+            find_conflicts(&managed, &this, &taken)?;
         }
         let changed = !equal_values(base, &object);
         for entry in &mut managed.entries {

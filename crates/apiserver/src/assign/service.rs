@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use konverge_core::{FieldError, FieldPath, Status};
 
-use super::addresses::Taken;
+use super::allocated::Taken;
 
 /// Cluster IPs are of 10.96.0.0/16, without the first and the last, and without that of the server itself.
 const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
@@ -113,7 +113,7 @@ pub(super) fn assign(taken: &Taken<'_>, random: u128, old: Option<&Value>, new: 
         choose_families(spec)?;
         let fresh = non_empty(&spec["clusterIP"]).is_none() || !before.is_some_and(needs_address);
         if fresh && spec["clusterIP"] != "None" {
-            choose_address(taken, random, spec)?;
+            allocate_cluster_ip(taken, random, spec)?;
         }
     }
     if needs_ports(spec) {
@@ -189,7 +189,7 @@ fn choose_families(spec: &mut Value) -> Result<(), Refused> {
     Ok(())
 }
 
-fn choose_address(taken: &Taken<'_>, random: u128, spec: &mut Value) -> Result<(), Refused> {
+fn allocate_cluster_ip(taken: &Taken<'_>, random: u128, spec: &mut Value) -> Result<(), Refused> {
     if let Some(asked) = non_empty(&spec["clusterIP"]).and_then(Value::as_str) {
         let parsed: Option<Ipv4Addr> = asked.parse().ok();
         let why = match parsed {

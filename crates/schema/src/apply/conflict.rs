@@ -1,12 +1,12 @@
-//! Why an apply was refused, in Kubernetes' words.
-//! In: the fields others own. Out: messages and the `Status` to answer with.
+//! Conflicts between field managers, and the other reasons for which an apply is refused.
+//! In: the fields that an apply would change and their owners. Out: the conflicts, and the `Status` to answer with.
 
 use std::fmt;
 
 use konverge_core::Status;
 
 use crate::field_set::{FieldSet, Path};
-use crate::managed_fields::{ManagedEntry, ManagedFieldsError};
+use crate::managed_fields::{ManagedEntry, ManagedFields, ManagedFieldsError};
 
 /// One field that another manager owns with another value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +60,19 @@ impl ApplyError {
     }
 }
 
+/// Refuses to change `fields` that other managers than `this` own.
+pub(super) fn find_conflicts(managed: &ManagedFields, this: &ManagedEntry, fields: &FieldSet) -> Result<(), Conflicts> {
+    let conflicts: Vec<_> = (managed.entries.iter())
+        .filter(|entry| !entry.is_same_manager(this))
+        .map(|entry| (entry, entry.fields.intersection(fields)))
+        .filter(|(_, fields)| !fields.is_empty())
+        .collect();
+    if conflicts.is_empty() { Ok(()) } else { Err(Conflicts::new(conflicts)) }
+}
+
 impl Conflicts {
     /// One conflict for each field, managers in Kubernetes' order.
-    pub(super) fn new(mut taken: Vec<(&ManagedEntry, FieldSet)>) -> Self {
+    fn new(mut taken: Vec<(&ManagedEntry, FieldSet)>) -> Self {
         taken.sort_by(|(a, _), (b, _)| a.by_identity(b));
         let each = taken.into_iter().flat_map(|(entry, fields)| {
             let manager = entry.describe();

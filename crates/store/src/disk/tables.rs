@@ -152,7 +152,7 @@ impl Tables {
             let value = Some(entry.value.clone());
             (&*entry.key, Version { revision: last.0, created: entry.created, place: last.1, value })
         });
-        tables.transact(versions, &[], meta)?;
+        tables.commit_durably(versions, &[], meta)?;
         drop(tables);
         Ok(whole.sync_all()?)
     }
@@ -169,10 +169,10 @@ impl Tables {
         if let Some(last) = rows.last() {
             meta.newest = last.revision();
         }
-        self.transact(rows.into_iter().map(|row| (&*row.key, &*row.after)), retired, meta)
+        self.commit_durably(rows.into_iter().map(|row| (&*row.key, &*row.after)), retired, meta)
     }
 
-    fn transact<'a, V: Borrow<Version>>(
+    fn commit_durably<'a, V: Borrow<Version>>(
         &mut self,
         versions: impl Iterator<Item = (&'a str, V)>,
         retired: &[RecordId],
@@ -201,6 +201,7 @@ impl Tables {
             meta.write(transaction.open_table(META)?)?;
         }
         self.attempted = meta;
+        // The fsync is in here.
         transaction.commit()?;
         self.meta = meta;
         self.most = self.most.max(meta.bytes);
@@ -235,7 +236,7 @@ impl Tables {
 
     /// Goes on at `newest`, as if everything before it had been compacted. For a store that nobody has open yet.
     pub(crate) fn skip_to(&mut self, newest: Revision) -> Result<(), redb::Error> {
-        self.transact(std::iter::empty::<(&str, Version)>(), &[], Meta { newest, compacted: newest, ..self.meta })
+        self.commit_durably(std::iter::empty::<(&str, Version)>(), &[], Meta { newest, compacted: newest, ..self.meta })
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -1,11 +1,11 @@
 //! Tests of `service`, as tables.
 
 use super::*;
-use crate::assign::addresses::{Addresses, Held};
+use crate::assign::allocated::{Allocated, Held};
 
 /// What becomes of the spec of a service where these are taken, or the complaint.
 fn given(taken: &[&str], ports: &[u16], old: Option<Value>, spec: Value) -> Result<Value, String> {
-    let mut addresses = Addresses::default();
+    let mut addresses = Allocated::default();
     let held = taken.iter().map(|text| text.parse().unwrap()).collect();
     addresses.set(&"other".into(), Held { addresses: held, ports: ports.iter().copied().collect() });
     let old = old.map(|spec| json!({"spec": spec}));
@@ -88,7 +88,7 @@ fn addresses() {
 
 #[test]
 fn every_address_is_given_once() {
-    let mut addresses = Addresses::default();
+    let mut addresses = Allocated::default();
     for random in 0..2000u128 {
         let mut service = json!({"spec": {"type": "NodePort", "ports": [{"port": 80}]}});
         let taken = addresses.but("this");

@@ -16,7 +16,7 @@ const BATCH: usize = 1024;
 
 /// The addresses and ports of all services.
 #[derive(Default)]
-pub(crate) struct Addresses {
+pub(crate) struct Allocated {
     /// The changes since the last time; none before the first.
     changes: Option<Watch>,
     services: HashMap<Arc<str>, Held>,
@@ -34,7 +34,7 @@ pub(super) struct Held {
 
 /// What all services but one have.
 pub(super) struct Taken<'a> {
-    all: &'a Addresses,
+    all: &'a Allocated,
     own: Option<&'a Held>,
 }
 
@@ -50,7 +50,7 @@ impl Taken<'_> {
     }
 }
 
-impl Addresses {
+impl Allocated {
     /// What all services but that of `key` have now.
     pub(super) fn taken(&mut self, store: &dyn Store, prefix: &str, key: &str) -> Result<Taken<'_>, Status> {
         self.catch_up(store, prefix).map_err(Status::internal)?;
@@ -167,7 +167,7 @@ mod tests {
     }
 
     /// Whether others than `name` have these.
-    fn check(addresses: &mut Addresses, store: &Memory, name: &str, address: &str, port: u16, expect: (bool, bool)) {
+    fn check(addresses: &mut Allocated, store: &Memory, name: &str, address: &str, port: u16, expect: (bool, bool)) {
         let taken = addresses.taken(store, SERVICES, &key(name)).unwrap();
         assert_eq!((taken.has_address(&address.parse().unwrap()), taken.has_port(&port)), expect, "{name} {address}");
     }
@@ -175,7 +175,7 @@ mod tests {
     #[tokio::test]
     async fn what_services_have_is_followed() {
         let store = Memory::default();
-        let mut addresses = Addresses::default();
+        let mut addresses = Allocated::default();
         put(&store, "a", "10.96.1.1", 30001).await;
         check(&mut addresses, &store, "b", "10.96.1.1", 30001, (true, true));
         check(&mut addresses, &store, "a", "10.96.1.1", 30001, (false, false));
