@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 /// Which request this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Asked {
+pub(crate) enum Asked {
     /// A list, or a page of one.
     List { continues: bool },
     /// A watch that begins with a list.
@@ -35,7 +35,7 @@ pub enum Asked {
 }
 
 /// What becomes of a request.
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// The server answers.
     Pass,
     /// This answer instead.
@@ -58,7 +58,7 @@ pub enum Verdict {
 
 /// One request as it was sent.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub(crate) struct Sent {
     pub at: Instant,
     pub asked: Asked,
     pub method: http::Method,
@@ -68,7 +68,7 @@ pub struct Sent {
 }
 
 /// What becomes of a line of a watch.
-pub enum Line {
+pub(crate) enum Line {
     Pass,
     Drop,
     /// This long later, and all after it, too.
@@ -93,7 +93,7 @@ type Lines = Box<dyn FnMut(Bytes) -> Line + Send>;
 type Plan = Arc<dyn Fn(&Sent, usize) -> Verdict + Send + Sync>;
 
 #[derive(Clone)]
-pub struct Faults {
+pub(crate) struct Faults {
     pub server: ApiServer,
     inner: Arc<Inner>,
 }
@@ -115,7 +115,7 @@ struct Log {
 type Answer = Response<http_body_util::combinators::UnsyncBoxBody<Bytes, io::Error>>;
 
 impl Faults {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         // Owners are made up in these tests, so nobody may collect what they own.
         let options = Options { collector: Collector::Elsewhere, ..Options::default() };
         let server = ApiServer::open(options).await.unwrap();
@@ -130,48 +130,48 @@ impl Faults {
     }
 
     /// From now on requests go by this plan; it is told what is asked, and how many of that came before since then.
-    pub fn plan(&self, plan: impl Fn(Asked, usize) -> Verdict + Send + Sync + 'static) {
+    pub(crate) fn plan(&self, plan: impl Fn(Asked, usize) -> Verdict + Send + Sync + 'static) {
         self.plan_each(move |sent, before| plan(sent.asked, before));
     }
 
     /// The same for a plan that looks at the whole request.
-    pub fn plan_each(&self, plan: impl Fn(&Sent, usize) -> Verdict + Send + Sync + 'static) {
+    pub(crate) fn plan_each(&self, plan: impl Fn(&Sent, usize) -> Verdict + Send + Sync + 'static) {
         *self.inner.sent.lock() = Log::default();
         *self.inner.plan.lock() = Arc::new(plan);
     }
 
     /// A client that no fault touches.
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::new(self.server.clone(), "default")
     }
 
     /// A client that every fault touches.
-    pub fn faulty_client(&self) -> Client {
+    pub(crate) fn faulty_client(&self) -> Client {
         Client::new(self.clone(), "default")
     }
 
     /// Caches behind the faults.
-    pub fn caches(&self, settings: WatchSettings) -> Caches {
+    pub(crate) fn caches(&self, settings: WatchSettings) -> Caches {
         Caches::new(self.faulty_client(), settings)
     }
 
     /// What was asked since the plan was made.
-    pub fn asked(&self) -> Vec<(Instant, Asked)> {
+    pub(crate) fn asked(&self) -> Vec<(Instant, Asked)> {
         self.inner.sent.lock().requests.iter().map(|sent| (sent.at, sent.asked)).collect()
     }
 
     /// What was sent since the plan was made.
-    pub fn sent(&self) -> Vec<Sent> {
+    pub(crate) fn sent(&self) -> Vec<Sent> {
         self.inner.sent.lock().requests.clone()
     }
 
     /// Breaks all watches that are open.
-    pub fn cut_watches(&self) {
+    pub(crate) fn cut_watches(&self) {
         self.inner.cuts.send_modify(|cuts| *cuts += 1);
     }
 
     /// How many watches are open.
-    pub fn open_watches(&self) -> usize {
+    pub(crate) fn open_watches(&self) -> usize {
         self.inner.open.load(Ordering::SeqCst)
     }
 }
@@ -257,16 +257,16 @@ impl Faults {
 }
 
 /// A small generator: the seed says it all.
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut random = Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         random.below(7);
         random
     }
 
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -275,7 +275,7 @@ impl Random {
 }
 
 /// How many times something is tried: a few in every run of the tests, all of it where `KONVERGE_FULL` is set.
-pub fn tries(few: usize, full: usize) -> usize {
+pub(crate) fn tries(few: usize, full: usize) -> usize {
     if std::env::var_os("KONVERGE_FULL").is_some() { full } else { few }
 }
 
