@@ -35,6 +35,8 @@ pub(crate) use wire::{Everything, Full, Keep, Metadata, Unreadable, Wire};
 pub struct Object {
     json: Box<str>,
     marks: Marks,
+    /// Whether it has a deletionTimestamp. Here and not among the marks: two flags side by side take no room of their own.
+    terminating: bool,
     decoded: Decoded,
     /// Whether somebody has decoded it to keep the value, see [`Object::was_decoded`].
     decoded_before: AtomicBool,
@@ -106,7 +108,6 @@ struct Marks {
     annotations: u32,
     owners: u32,
     finalizers: u32,
-    terminating: bool,
 }
 
 impl Object {
@@ -215,7 +216,7 @@ impl Object {
 
     /// Whether it is being deleted.
     pub fn is_terminating(&self) -> bool {
-        self.marks.terminating
+        self.terminating
     }
 
     /// Its JSON, with apiVersion, kind and metadata first.
@@ -317,7 +318,6 @@ impl Marks {
             annotations: moved(self.annotations),
             owners: moved(self.owners),
             finalizers: moved(self.finalizers),
-            terminating: self.terminating,
         }
     }
 }

@@ -69,6 +69,7 @@ pub(crate) struct Unreadable {
 pub(crate) struct Draft {
     rest: String,
     marks: Marks,
+    terminating: bool,
 }
 
 impl<'de, P: Keep> Deserialize<'de> for Wire<P> {
@@ -120,7 +121,7 @@ impl<P: Keep> Resource for Wire<P> {
 impl Draft {
     /// Takes from a whole object what is kept of it.
     pub fn read(text: &str, metadata_only: bool, managed_fields: bool) -> Result<Self, Unreadable> {
-        let mut draft = Self { rest: String::with_capacity(text.len()), marks: Marks::default() };
+        let mut draft = Self { rest: String::with_capacity(text.len()), marks: Marks::default(), terminating: false };
         let mut others = Vec::with_capacity(4);
         let mut members = scan::members(text);
         while let Some(key) = members.name() {
@@ -147,8 +148,8 @@ impl Draft {
 
     /// Takes the metadata, which is next; of several the last.
     fn metadata(&mut self, members: &mut scan::Members<'_>, managed_fields: bool) {
-        let Self { rest, marks } = self;
-        *marks = Marks::default();
+        let Self { rest, marks, terminating } = self;
+        (*marks, *terminating) = (Marks::default(), false);
         rest.clear();
         if !members.enter() {
             return;
@@ -182,7 +183,7 @@ impl Draft {
                 "annotations" => marks.annotations = at,
                 "ownerReferences" => marks.owners = at,
                 "finalizers" => marks.finalizers = at,
-                "deletionTimestamp" => marks.terminating = true,
+                "deletionTimestamp" => *terminating = true,
                 _ => {}
             }
         }
@@ -202,6 +203,7 @@ impl Draft {
         Object {
             json: json.into_boxed_str(),
             marks: self.marks.moved(head),
+            terminating: self.terminating,
             decoded: Decoded::default(),
             decoded_before: AtomicBool::new(false),
         }
