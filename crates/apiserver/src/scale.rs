@@ -31,6 +31,7 @@ pub(crate) fn of(object: &Value, paths: &ScalePaths) -> Value {
 
 /// The object with the number that `scale` asks for.
 pub(crate) fn set(object: &Value, scale: &Value, resource: &Resource, paths: &ScalePaths) -> Result<Value, Status> {
+    check_is_scale_of(object, scale)?;
     let replicas = match &scale["spec"]["replicas"] {
         Value::Null => 0,
         value => value.as_i64().ok_or_else(|| {
@@ -51,6 +52,29 @@ pub(crate) fn set(object: &Value, scale: &Value, resource: &Resource, paths: &Sc
         return Err(Status::modified(&resource.group, &resource.plural, meta::text(object, "name")));
     }
     Ok(scaled)
+}
+
+/// Refuses what is no Scale, or that of another object: its `spec.replicas` would say nothing about this one.
+fn check_is_scale_of(object: &Value, scale: &Value) -> Result<(), Status> {
+    let kind = scale["kind"].as_str().filter(|kind| !kind.is_empty() && *kind != "Scale");
+    if let Some(given) = kind {
+        return Err(Status::bad_request(format!(
+            "the kind in the data ({given}) does not match the expected kind (Scale)"
+        )));
+    }
+    let other = |field| {
+        let (given, expect) = (meta::text(scale, field), meta::text(object, field));
+        (!given.is_empty() && given != expect).then_some((given, expect))
+    };
+    if let Some((given, expect)) = other("name") {
+        let message = format!("the name of the object ({given}) does not match the name on the URL ({expect})");
+        return Err(Status::bad_request(message));
+    }
+    if other("namespace").is_some() {
+        let message = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Status::bad_request(message));
+    }
+    Ok(())
 }
 
 /// A selector as text, from text or from a LabelSelector object.

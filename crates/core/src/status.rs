@@ -1,9 +1,15 @@
 //! The `Status` object: what every failed request, and a finished delete, answers with.
 //! In: what happened. Out: code, reason, message and causes exactly as Kubernetes clients expect them.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::field::FieldError;
+
+/// How many field errors one answer names. A body of three megabytes can have a million of them, which nobody reads; without a
+/// limit the answer would take hundreds of megabytes.
+const MOST_FIELD_ERRORS: usize = 1000;
 
 /// A Kubernetes `Status`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
@@ -136,14 +142,21 @@ impl Status {
 
     /// 422: `Deployment.apps "x" is invalid: spec.selector: Required value`
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let (named, more) = errors.split_at(errors.len().min(MOST_FIELD_ERRORS));
+        let mut texts: Vec<String> = Vec::new();
+        let mut seen = HashSet::new();
+        // Like Kubernetes: each text once, however many fields it is about.
+        texts.extend(named.iter().map(ToString::to_string).filter(|text| seen.insert(text.clone())));
+        if !more.is_empty() {
+            texts.push(format!("and {} more errors", more.len()));
+        }
         let list = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
         let message = format!("{} {name:?} is invalid: {list}", qualified(kind, group));
         let mut status = Self::failure(422, "Invalid", message).about(group, kind, name);
-        status.details_mut().causes = errors.iter().map(FieldError::cause).collect();
+        status.details_mut().causes = named.iter().map(FieldError::cause).collect();
         status
     }
 
@@ -221,4 +234,23 @@ fn v1() -> String {
 
 fn is_zero(seconds: &u32) -> bool {
     *seconds == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::FieldPath;
+
+    #[test]
+    fn equal_texts_stand_once_and_many_errors_are_counted() {
+        let path = || FieldPath::new("metadata").child("finalizers");
+        let of = |errors: &[FieldError]| Status::invalid("", "ConfigMap", "c", errors);
+        let twice = of(&[FieldError::required(path(), ""), FieldError::required(path(), "")]);
+        assert_eq!(twice.message, "ConfigMap \"c\" is invalid: metadata.finalizers: Required value");
+        assert_eq!(twice.details.unwrap().causes.len(), 2);
+        let many: Vec<_> = (0..5000).map(|at| FieldError::required(path().index(at), "")).collect();
+        let many = of(&many);
+        assert!(many.message.ends_with(", and 4000 more errors]"), "{}", &many.message[many.message.len() - 100..]);
+        assert_eq!(many.details.unwrap().causes.len(), MOST_FIELD_ERRORS);
+    }
 }

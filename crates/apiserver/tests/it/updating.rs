@@ -227,6 +227,19 @@ async fn scale() {
         );
         cluster.patch(&one, MERGE, &json!({"spec": {"replicas": "many"}})).await.fails(400, "BadRequest");
         cluster.get(&format!("{path}/nobody/scale")).await.fails(404, "NotFound");
+        for (sent, expect) in [
+            (json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}}), "the kind in the data (Pod)"),
+            (json!({"kind": "Scale", "metadata": {"name": "b"}}), "the name of the object (b) does not match"),
+            (
+                json!({"kind": "Scale", "metadata": {"name": "a", "namespace": "b"}}),
+                "the namespace of the provided object",
+            ),
+        ] {
+            let refused = cluster.put(&one, &sent).await;
+            let message = refused.fails(400, "BadRequest");
+            assert!(message.starts_with(expect), "{message}");
+        }
+        assert_eq!(cluster.get(&one).await.json()["spec"]["replicas"], 7);
     }
     // A scale is checked like any change of the object.
     let large = cluster.patch(&format!("{WIDGETS}/a/scale"), MERGE, &json!({"spec": {"replicas": 1000}})).await;
