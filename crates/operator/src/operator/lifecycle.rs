@@ -166,7 +166,7 @@ mod tests {
     }
 
     impl Brief {
-        fn new(name: &'static str, panics: bool) -> Box<dyn AnyController> {
+        fn boxed(name: &'static str, panics: bool) -> Box<dyn AnyController> {
             Box::new(Self { name, panics, kind: ApiKind::of::<ConfigMap>() })
         }
     }
@@ -207,7 +207,7 @@ mod tests {
 
     /// An operator that is never told to stop, with these controllers.
     async fn run_until_error(controllers: &[(&'static str, bool)]) -> String {
-        let controllers = controllers.iter().map(|(name, panics)| Brief::new(name, *panics));
+        let controllers = controllers.iter().map(|(name, panics)| Brief::boxed(name, *panics));
         run_with(controllers.collect(), quiet()).await
     }
 
@@ -314,7 +314,7 @@ mod tests {
             let writes = log.clone();
             let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writes.clone()).finish();
             let logging = tracing::subscriber::set_default(subscriber);
-            run_with(vec![Brief::new("a", false)], settings).await;
+            run_with(vec![Brief::boxed("a", false)], settings).await;
             drop(logging);
             let text = String::from_utf8(log.0.lock().clone()).unwrap();
             for (what, is_on) in [("metrics", metrics), ("probes", health)] {
