@@ -34,7 +34,7 @@ pub(crate) enum FindError {
     #[error("cargo does not understand {}:\n{words}", manifest.display())]
     Manifest { manifest: PathBuf, words: String },
     #[error(
-        "{} is a workspace; start in the directory of the operator's package ({}), or print --operator NAME for one that \
+        "{} is a workspace; start in the directory of the operator's package ({}), or pass --operator NAME for one that \
          comes with this program",
         manifest.display(),
         packages.join(", ")
