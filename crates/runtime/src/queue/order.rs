@@ -57,6 +57,10 @@ pub(super) enum Next<C> {
     Over,
 }
 
+/// A key that fails at every change waits longer after each of them, so that a reconcile which causes its own changes is no
+/// hot loop. Longer than this it does not wait: the next change may be the one that repairs the object.
+const MAX_WAIT_AFTER_CHANGE: Duration = Duration::from_secs(10);
+
 /// A key that was handed out.
 #[derive(Debug)]
 pub(super) struct Taken<C> {
@@ -208,7 +212,7 @@ impl<C> Order<C> {
                 } else {
                     self.retries += 1;
                     let delay = self.backoff.jittered(entry.failures, random);
-                    entry.floor = now + ticks(self.backoff.delay(u32::from(entry.early)));
+                    entry.floor = now + ticks(self.backoff.delay(u32::from(entry.early)).min(MAX_WAIT_AFTER_CHANGE));
                     entry.cut = false;
                     self.wait(slot, State::Backoff, now + ticks(delay), Priority::Retry);
                 }
@@ -219,7 +223,7 @@ impl<C> Order<C> {
                 let began = entry.at;
                 let delay = self.backoff.jittered(entry.bad_runs(), random).min(Requeue::MAX_AFTER_OUTAGE_OR_CONFLICT);
                 let least = self.backoff.jittered(1, random).min(Requeue::MAX_AFTER_OUTAGE_OR_CONFLICT);
-                entry.floor = now + ticks(self.backoff.delay(u32::from(entry.early)));
+                entry.floor = now + ticks(self.backoff.delay(u32::from(entry.early)).min(MAX_WAIT_AFTER_CHANGE));
                 entry.cut = false;
                 self.wait(slot, State::Backoff, (began + ticks(delay)).max(now + ticks(least)), Priority::Retry);
             }
@@ -431,7 +435,7 @@ impl<C> Order<C> {
 
     fn rest(&mut self, slot: u32, now: u64) {
         let entry = self.entries.get_mut(slot);
-        entry.floor = now + ticks(self.backoff.delay(u32::from(entry.early)));
+        entry.floor = now + ticks(self.backoff.delay(u32::from(entry.early)).min(MAX_WAIT_AFTER_CHANGE));
         (entry.state, entry.at, entry.gave_up) = (State::Resting, now, true);
         self.entries.push_back(&mut self.resting, slot);
     }

@@ -224,3 +224,39 @@ fn what_was_given_up_rests_until_woken() {
          1000 fail a = waits 3000 #0",
     );
 }
+
+/// Somebody else keeps changing what a broken object depends on. The change that repairs it is not heard minutes later.
+#[test]
+fn a_change_is_waited_for_ten_seconds_at_most() {
+    check(
+        QueueOptions { backoff: Backoff { max: Duration::from_secs(300), ..options().backoff }, ..options() },
+        "0 add a change
+         0 next = a #1
+         0 giveup a = gave up #1
+         10 add a change
+         10 next = a #1
+         10 giveup a = gave up #1
+         20 add a change
+         20 next = wait 1010
+         1010 next = a #1
+         1010 giveup a = gave up #1
+         1020 add a change
+         1020 next = wait 3010
+         3010 next = a #1
+         3010 giveup a = gave up #1
+         3020 add a change
+         3020 next = wait 7010
+         7010 next = a #1
+         7010 giveup a = gave up #1
+         7020 add a change
+         7020 next = wait 15010
+         15010 next = a #1
+         15010 giveup a = gave up #1
+         15020 add a change
+         15020 next = wait 25010
+         25010 next = a #1
+         25010 giveup a = gave up #1
+         25020 add a change
+         25020 next = wait 35010",
+    );
+}
