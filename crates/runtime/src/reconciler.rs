@@ -84,9 +84,9 @@ where
 /// How a reconcile ended, for metrics and for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Done, nothing more to do for now.
+    /// It succeeded. The object is reconciled again when something changes.
     Success,
-    /// Done, and to be reconciled again after a while.
+    /// It succeeded and asked to be reconciled again after a while.
     Requeued,
     /// It failed.
     Failed {

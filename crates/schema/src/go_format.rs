@@ -56,8 +56,8 @@ pub(crate) fn quote(text: &str) -> String {
     out
 }
 
-/// `%T` of a decoded JSON value.
-pub(crate) fn type_name(value: &Value) -> &'static str {
+/// The name that Go has for the type of a decoded JSON value: its `%T`.
+pub fn go_type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",

@@ -47,6 +47,7 @@ pub use decode::{DecodeError, check_types, quantity};
 pub use default::default;
 pub use field_set::{FieldSet, FieldsV1Error, Path, PathElement};
 pub use format::Format;
+pub use go_format::go_type_name;
 pub use managed_fields::{ManagedEntry, ManagedFields, ManagedFieldsError, Operation};
 pub use merge_patch::merge_patch;
 pub use openapi::{CompileError, compile};

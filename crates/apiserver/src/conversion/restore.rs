@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use konverge_core::{FieldError, FieldPath, check_annotations, check_labels};
+use konverge_schema::go_type_name;
 
 use crate::meta;
 
@@ -68,7 +69,7 @@ fn restored_metadata(before: &Map<String, Value>, converted: &mut Value) -> Resu
     let received = match converted.get_mut("metadata") {
         None => return Err("missing metadata in converted object".to_owned()),
         Some(Value::Object(received)) => received,
-        Some(other) => return Err(format!("invalid metadata of type {} in converted object", go_type(other))),
+        Some(other) => return Err(format!("invalid metadata of type {} in converted object", go_type_name(other))),
     };
     let mut metadata = before.clone();
     for field in ["labels", "annotations"] {
@@ -80,12 +81,12 @@ fn restored_metadata(before: &Map<String, Value>, converted: &mut Value) -> Resu
             Some(value) => value,
         };
         let Value::Object(entries) = &value else {
-            return Err(format!("invalid metadata.{field} of type {} in converted object", go_type(&value)));
+            return Err(format!("invalid metadata.{field} of type {} in converted object", go_type_name(&value)));
         };
         let mut texts = BTreeMap::new();
         for (key, entry) in entries {
             let Some(text) = entry.as_str() else {
-                let ty = go_type(entry);
+                let ty = go_type_name(entry);
                 return Err(format!("metadata.{field}[{key}] must be a string, but is {ty} in converted object"));
             };
             texts.insert(key.clone(), text.to_owned());
@@ -111,18 +112,5 @@ fn check(field: &str, texts: &BTreeMap<String, String>) -> Result<(), String> {
         [] => Ok(()),
         [one] => Err(one.clone()),
         many => Err(format!("[{}]", many.join(", "))),
-    }
-}
-
-/// The name that Go has for the type of a JSON value.
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }

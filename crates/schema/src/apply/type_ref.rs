@@ -227,7 +227,7 @@ fn scalar_problem(scalar: Scalar, value: &Value) -> Option<String> {
             format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_format::source(value))
         }
         Scalar::Int32 | Scalar::Int64 | Scalar::Number => {
-            format!("expected numeric (int or float), got {}", go_format::type_name(value))
+            format!("expected numeric (int or float), got {}", go_format::go_type_name(value))
         }
         Scalar::Boolean => format!("expected boolean, got &{{{}}}", go_format::plain(value)),
         Scalar::Time | Scalar::Quantity | Scalar::IntOrString => {

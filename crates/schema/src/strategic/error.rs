@@ -69,7 +69,7 @@ impl StrategicError {
     pub(super) fn unknown_directive(directive: &Value, object: &Map<String, Value>) -> Self {
         let directive = match directive {
             Value::String(text) => text.clone(),
-            other => format!("%!s({}={})", go_format::type_name(other), go_format::plain(other)),
+            other => format!("%!s({}={})", go_format::go_type_name(other), go_format::plain(other)),
         };
         Self::UnknownDirective { directive, object: go_format::plain(&Value::Object(object.clone())) }
     }
@@ -85,7 +85,7 @@ impl StrategicError {
     fn expected(kind: &str, actual: &Value) -> Self {
         let actual = match actual {
             Value::Null => "%!s(<nil>)",
-            other => go_format::type_name(other),
+            other => go_format::go_type_name(other),
         };
         Self::Type(format!("expected a {kind}, but received a {actual}"))
     }

@@ -32,7 +32,7 @@ pub(super) fn element_kind(old: &[Value], new: &[Value]) -> Result<Option<Kind>,
     if first.is_array() {
         return Err(StrategicError::ListOfLists);
     }
-    if items.any(|item| go_format::type_name(item) != go_format::type_name(first)) {
+    if items.any(|item| go_format::go_type_name(item) != go_format::go_type_name(first)) {
         let lists = Value::Array(vec![Value::Array(old.to_vec()), Value::Array(new.to_vec())]);
         let lists = go_format::plain(&lists);
         return Err(StrategicError::Type(format!("list element types are not identical: {lists}")));
