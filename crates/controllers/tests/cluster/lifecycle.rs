@@ -123,13 +123,24 @@ async fn pods_wait_for_a_node_that_fits() {
     let stage = Stage::new().await;
     stage.until(NODES, "konverge-node-1", |node| condition(node, "Ready").0 == "True").await;
     stage.patch(NODES, "konverge-node-1", json!({"spec": {"unschedulable": true}})).await;
-    stage.create(PODS, pod("p", json!({}), json!({}))).await;
-    let p = stage.until(PODS, "p", |pod| condition(pod, "PodScheduled").1 == "Unschedulable").await;
+    // The scheduler reads the node from its cache, which hears of the patch when it hears: until then pods still fit.
+    let mut pods = 0;
+    let p = loop {
+        let name = format!("p-{pods}");
+        stage.create(PODS, pod(&name, json!({}), json!({}))).await;
+        let p = stage.until(PODS, &name, |pod| !condition(pod, "PodScheduled").0.is_empty()).await;
+        if condition(&p, "PodScheduled").1 == "Unschedulable" {
+            break p;
+        }
+        pods += 1;
+        assert!(pods < 100, "100 pods were put on a node that takes none");
+    };
+    let name = text(&p["metadata"], "name");
     assert_eq!(phase(&p), "Pending");
-    let told = stage.events("p", "FailedScheduling").await;
+    let told = stage.events(&name, "FailedScheduling").await;
     assert_eq!(told[0].1, "0/1 nodes are available: 1 node(s) were unschedulable.");
     stage.patch(NODES, "konverge-node-1", json!({"spec": {"unschedulable": null}})).await;
-    let p = stage.until(PODS, "p", is_ready).await;
+    let p = stage.until(PODS, &name, is_ready).await;
     assert_eq!(condition(&p, "PodScheduled").0, "True");
     stage.stop().await;
 }

@@ -225,7 +225,7 @@ fn resource(kind: &str) -> ApiResource {
     }
 }
 
-fn text(object: &Value, field: &str) -> String {
+pub(crate) fn text(object: &Value, field: &str) -> String {
     object[field].as_str().unwrap_or_default().to_owned()
 }
 
