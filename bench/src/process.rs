@@ -20,6 +20,9 @@ pub struct Memory {
     pub rss: u64,
     /// Resident, with shared pages counted in part.
     pub pss: u64,
+    /// Resident and of no file: what the process allocated. The rest is mostly pages of the program, which the kernel maps
+    /// in larger or smaller pieces from one machine to the next, and can take back.
+    pub anonymous: u64,
     /// The most that was ever resident.
     pub peak: u64,
 }
@@ -69,7 +72,12 @@ impl Process {
         let status = self.read("status")?;
         // Another user's smaps may not be read; then there is no proportional figure.
         let rollup = self.read("smaps_rollup").unwrap_or_default();
-        Ok(Memory { rss: field(&status, "VmRSS"), pss: field(&rollup, "Pss"), peak: field(&status, "VmHWM") })
+        Ok(Memory {
+            rss: field(&status, "VmRSS"),
+            pss: field(&rollup, "Pss"),
+            anonymous: field(&status, "RssAnon"),
+            peak: field(&status, "VmHWM"),
+        })
     }
 
     fn read(self, file: &str) -> Result<String, Void> {

@@ -56,6 +56,7 @@ async fn settled(server: &Server) -> Result<Memory, Void> {
 
 fn size(what: &str, memory: Memory) -> Figure {
     let mb = |bytes: u64| bytes as f64 / 1e6;
-    let note = format!("PSS {:.1} MB, peak {:.1} MB", mb(memory.pss), mb(memory.peak));
+    let [pss, anonymous, peak] = [memory.pss, memory.anonymous, memory.peak].map(mb);
+    let note = format!("allocated {anonymous:.1} MB, PSS {pss:.1} MB, peak {peak:.1} MB");
     Figure::cost(what, mb(memory.rss), "MB").noting(note)
 }
