@@ -1,5 +1,5 @@
-//! In: the published sources of a Kubernetes release. Out: the tables that the schema and API server crates embed,
-//! written, or compared with the committed ones. `run` is the spine: find, read, derive, write or compare.
+//! Generates the tables of built-in kinds. In: the published sources of a Kubernetes release. Out: the tables that the
+//! schema and API server crates embed, written to their files or compared with the committed ones.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ mod resources;
 use crate::source::{Release, Source};
 use enums::Enums;
 
-/// Derives the tables of built-in kinds from the published Kubernetes sources.
+/// Generates the tables of built-in kinds from the published Kubernetes sources.
 #[derive(Args, Debug)]
 pub(crate) struct Codegen {
     #[command(flatten)]

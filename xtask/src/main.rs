@@ -1,4 +1,5 @@
-//! Gates and generators of this repository: `cargo xtask codegen`, `cargo xtask round-trip`, `cargo xtask tidy`. Nothing here is shipped.
+//! Generators and checks of this repository: `cargo xtask codegen`, `cargo xtask round-trip`, `cargo xtask tidy`. Nothing here
+//! is shipped.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,24 +11,24 @@ mod round_trip;
 mod source;
 mod tidy;
 
-/// Gates and generators of this repository
+/// Generators and checks of this repository
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 enum Task {
     Codegen(codegen::Codegen),
     RoundTrip(round_trip::RoundTrip),
-    /// Checks what no compiler checks: crate edges, lost files, headers, ARCHITECTURE.md, leftovers
+    /// Checks what no compiler checks: dependencies between crates, unused files, headers, ARCHITECTURE.md, unfinished code
     Tidy,
 }
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace");
-    let outcome = match Task::parse() {
+    let result = match Task::parse() {
         Task::Codegen(options) => codegen::run(&options, root),
         Task::RoundTrip(options) => round_trip::run(&options),
         Task::Tidy => tidy::run(root),
     };
-    match outcome {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             eprintln!("error: {problem}");

@@ -1,5 +1,5 @@
-//! In: the objects that Kubernetes publishes to test its own serialization, each as protobuf and as JSON. Out: whether our
-//! protobuf decoder makes the same JSON of every one of a kind that is served.
+//! Tests the protobuf decoder. In: the objects that Kubernetes publishes to test its own serialization, each as protobuf and
+//! as JSON. Out: whether every object of a served kind decodes to the same JSON.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,8 +11,8 @@ use konverge_schema::{Budget, ProtobufError, ProtobufObject};
 
 use crate::source::{Release, is_stable};
 
-/// Kinds of stable versions that no body of a request to an API server has, so that the table leaves them out: options
-/// that are query parameters, documents that a server only answers with, and what webhooks and kubelets exchange.
+/// Kinds of stable versions that are never the body of a request to an API server, so the table leaves them out: options
+/// that are query parameters, documents that a server only sends, and messages of webhooks and kubelets.
 const NOT_SERVED: [&str; 20] = [
     "admission.k8s.io/v1 AdmissionReview",
     "apidiscovery.k8s.io/v2 APIGroupDiscovery",
@@ -56,7 +56,7 @@ pub(crate) fn run(options: &RoundTrip) -> Result<(), String> {
 struct Report {
     equal: usize,
     kinds: BTreeSet<String>,
-    /// Kinds of stable versions without a table.
+    /// Kinds of stable versions that the table does not have.
     unknown: BTreeSet<String>,
     problems: Vec<String>,
 }
@@ -68,7 +68,7 @@ impl Report {
         for entry in std::fs::read_dir(folder).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            // What Kubernetes itself makes of an object after it was read is not sent by anybody.
+            // These are what Kubernetes itself writes after it read an object; no client sends them.
             if name.ends_with(".pb") && !name.contains(".after_roundtrip") {
                 files.push(path);
             }

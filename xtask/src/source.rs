@@ -1,5 +1,5 @@
-//! In: a folder with the sources of Kubernetes, or a version to ask the Go proxy for. Out: the published documents in
-//! it that tables are derived from. Never writes.
+//! The sources of a Kubernetes release. In: a folder with the sources, or a version to download from the Go proxy. Out: the
+//! published documents from which the tables are generated.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,18 +44,18 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Those in a folder, which has the Go types where the repository of Kubernetes keeps them.
+    /// The sources in a folder, which has the Go types where the repository of Kubernetes has them.
     pub(crate) fn at(root: PathBuf) -> Self {
         let modules = MODULES.map(|module| (module, root.join("staging/src").join(module))).into();
         Self { root, modules }
     }
 
-    /// Those that the Go proxy publishes, from the module cache when they are there already.
+    /// The sources that the Go proxy publishes, from the module cache if they are there.
     pub(crate) fn download(version: &str) -> Result<Self, String> {
         let root = download("k8s.io/kubernetes", version)?;
-        // The libraries count the same releases from v0.
+        // The version of the libraries is v0.x for release v1.x.
         let library = version.strip_prefix("v1.").map(|release| format!("v0.{release}"));
-        let library = library.ok_or_else(|| format!("{version} is no release of Kubernetes"))?;
+        let library = library.ok_or_else(|| format!("{version} is not a release of Kubernetes"))?;
         let modules = MODULES.map(|module| download(module, &library).map(|folder| (module, folder)));
         Ok(Self { root, modules: modules.into_iter().collect::<Result<_, _>>()? })
     }
@@ -128,13 +128,13 @@ impl Source {
         json(&self.root.join("api/discovery/aggregated_v2.json"))
     }
 
-    /// The discovery document of the core group, which the other one leaves out.
+    /// The discovery document of the core group, which `groups` does not include.
     pub(crate) fn core(&self) -> Result<Value, String> {
         json(&self.root.join("api/discovery/api__v1.json"))
     }
 }
 
-/// Whether a version is on by default: `v1`, `v2`, but not `v1beta1`.
+/// Whether a version is stable, so that it is enabled by default: `v1`, `v2`, but not `v1beta1`.
 pub(crate) fn is_stable(version: &str) -> bool {
     version.strip_prefix('v').is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
 }
@@ -147,7 +147,7 @@ fn download(module: &str, version: &str) -> Result<PathBuf, String> {
         .current_dir(std::env::temp_dir())
         .output()
         .map_err(|error| format!("cannot run go: {error}; give the sources with --kubernetes DIR"))?;
-    // The answer is on stdout even when it tells of a failure.
+    // The answer is on stdout even if the download failed.
     let answer: Value = serde_json::from_slice(&output.stdout)
         .map_err(|_| format!("go mod download {module}: {}", String::from_utf8_lossy(&output.stderr).trim()))?;
     match (answer["Dir"].as_str(), answer["Error"].as_str()) {

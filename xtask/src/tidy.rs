@@ -1,5 +1,5 @@
-//! In: the files of this repository that git knows. Out: what is untidy, one line each, or nothing. Every check is a
-//! pure function of the tree, in a file of its own, with tests on made-up trees. Never changes a file.
+//! Checks of this repository that no compiler makes. In: the files that git tracks. Out: the problems, one line each. Every
+//! check is a pure function of the tree, with tests on made-up trees. It never changes a file.
 
 use std::path::Path;
 
@@ -7,13 +7,14 @@ mod architecture;
 mod decisions;
 mod edges;
 mod modules;
+mod rust_code;
 mod text;
 mod tree;
 mod walks;
 
 use tree::Tree;
 
-/// A check: what it looks at, and how it finds what is wrong.
+/// A check: the rule, and a function that finds violations of it.
 type Check = (&'static str, fn(&Tree) -> Vec<String>);
 
 const CHECKS: [Check; 12] = [
@@ -22,7 +23,7 @@ const CHECKS: [Check; 12] = [
     ("ARCHITECTURE.md names every crate", architecture::crates),
     ("ARCHITECTURE.md names only what exists", architecture::paths),
     ("the walks of ARCHITECTURE.md name functions that exist", walks::check),
-    ("every .rs file belongs to a program", modules::orphans),
+    ("every .rs file is part of a crate", modules::orphans),
     ("every .rs file opens with a //! header", modules::headers),
     ("nothing is unfinished or switched off", text::unfinished),
     ("no path of somebody's machine", text::machine_paths),

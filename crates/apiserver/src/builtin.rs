@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use konverge_core::GroupVersionKind;
-use konverge_schema::{Arena, blank, kubernetes};
+use konverge_schema::{Arena, empty_object, kubernetes};
 use konverge_store::Revision;
 
 use crate::behaviour::{StorageRule, behaviour};
@@ -84,7 +84,7 @@ fn resource((group, version): (&str, &str), line: &str, types: &Arc<Arena>) -> O
         selectable: Vec::new(),
         scale: None,
         behaviour: behaviour(group, plural),
-        blank: blank(types, root),
+        empty_object: empty_object(types, root),
         deprecation: None,
         descriptions: None,
         published: OnceLock::new(),

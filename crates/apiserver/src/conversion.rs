@@ -17,7 +17,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use konverge_core::Status;
-use konverge_schema::{Arena, Budget, Flavour, OverBudget, TypeId, default, prune};
+use konverge_schema::{Arena, Budget, NullRules, OverBudget, TypeId, default, prune};
 use konverge_store::{BoxFuture, Change, Entry, Revision};
 
 use crate::record;
@@ -151,7 +151,7 @@ impl Resource {
             }
         }
         if let Some((arena, root)) = self.stored_types() {
-            prune(arena, *root, &mut object, Flavour::Custom);
+            prune(arena, *root, &mut object, NullRules::Custom);
         }
         Ok(object)
     }
@@ -226,7 +226,7 @@ impl Resource {
             }
         }
         if self.custom {
-            prune(&self.schema.arena, self.schema.root, object, Flavour::Custom);
+            prune(&self.schema.arena, self.schema.root, object, NullRules::Custom);
         }
     }
 

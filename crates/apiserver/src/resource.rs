@@ -58,7 +58,7 @@ pub struct Resource {
     /// How this kind behaves differently from others.
     pub behaviour: &'static Behaviour,
     /// An object with nothing in it but the fields that are always there: what a new object is compared with.
-    pub blank: Value,
+    pub empty_object: Value,
     /// The warning for requests to a deprecated version.
     pub deprecation: Option<Box<str>>,
     /// What a CRD says about its fields, for people: its schema with nothing but descriptions left.
@@ -219,7 +219,7 @@ impl Resource {
             selectable: Vec::new(),
             scale: None,
             behaviour: crate::behaviour::behaviour(group, &plural),
-            blank: Value::Object(serde_json::Map::new()),
+            empty_object: Value::Object(serde_json::Map::new()),
             deprecation: None,
             descriptions: None,
             published: OnceLock::new(),

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use konverge_schema::{FieldSet, Flavour, Shape};
+use konverge_schema::{FieldSet, NullRules, Shape};
 
 use crate::behaviour::StatusOnCreate;
 use crate::resource::Resource;
@@ -59,8 +59,8 @@ impl Subresource {
 
 impl Resource {
     /// Whether the schema treats objects as custom resources.
-    pub(crate) fn flavour(&self) -> Flavour {
-        if self.custom { Flavour::Custom } else { Flavour::BuiltIn }
+    pub(crate) fn null_rules(&self) -> NullRules {
+        if self.custom { NullRules::Custom } else { NullRules::BuiltIn }
     }
 
     /// Drops, sets or leaves the status of a new object, as its kind does.

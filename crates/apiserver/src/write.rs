@@ -19,7 +19,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use konverge_core::{FieldError, FieldPath, Status};
-use konverge_schema::{Budget, FieldSet, OverBudget, Writer, check_required, validate};
+use konverge_schema::{Budget, FieldManager, FieldSet, OverBudget, check_required, validate};
 use konverge_store::{CommitError, Condition, Entry};
 
 use crate::commit::{Committer, MAX_CONFLICTS, unavailable};
@@ -354,8 +354,8 @@ impl WriteRequest<'_> {
         }
     }
 
-    fn field_manager<'w>(&'w self, now: &'w str, reset: &'w FieldSet) -> Writer<'w> {
-        Writer {
+    fn field_manager<'w>(&'w self, now: &'w str, reset: &'w FieldSet) -> FieldManager<'w> {
+        FieldManager {
             arena: &self.resource.schema.arena,
             ty: self.resource.schema.root,
             api_version: &self.api_version,
@@ -363,7 +363,7 @@ impl WriteRequest<'_> {
             subresource: self.subresource.name(),
             manager: &self.manager,
             reset,
-            blank: &self.resource.blank,
+            empty_object: &self.resource.empty_object,
             now,
         }
     }

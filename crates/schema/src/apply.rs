@@ -1,5 +1,5 @@
-//! Server-side apply, and the ownership every other write leaves behind.
-//! In: a live object, the written one or a configuration, and who writes. Out: the object with its
+//! Server-side apply, and the field ownership that other writes record.
+//! In: the live object, the new object or the applied configuration, and the field manager. Out: the object with its
 //! `metadata.managedFields`, or the conflicts.
 //!
 //! ```text
@@ -7,16 +7,16 @@
 //!  apply    check ─▶ merge ─▶ prune what is no longer applied ─▶ compare ─▶ conflicts or take ─▶ own
 //! ```
 //!
-//! It never knows defaults of a kind, admission or storage. Managers that wrote in other versions of a
-//! kind are taken to own the same paths in this one: built-in kinds and custom resources without
-//! conversion have the same fields in every version that is served.
+//! It knows nothing of defaults, admission or storage. A manager that wrote in another version of a kind owns the same
+//! paths in this version: built-in kinds, and custom resources without conversion, have the same fields in every served
+//! version.
 
-mod blank;
 mod compare;
 mod conflict;
+mod empty_object;
 mod last_applied;
 mod merge;
-mod own;
+mod owned_fields;
 mod prune;
 mod remove;
 mod type_ref;
@@ -25,10 +25,10 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-pub use blank::blank;
 pub use compare::Changes;
 use conflict::find_conflicts;
 pub use conflict::{ApplyError, Conflict, Conflicts};
+pub use empty_object::empty_object;
 use type_ref::TypeRef;
 
 use crate::arena::{Arena, TypeId};
@@ -37,15 +37,15 @@ use crate::managed_fields::{
     ManagedEntry, ManagedFields, Operation, is_reset, set_managed_fields, take_managed_fields,
 };
 
-/// Who writes an object of which kind, and when.
+/// A field manager that writes one object: who writes, which kind, through which endpoint, and when.
 ///
 /// ```
-/// use konverge_schema::{FieldSet, Writer, blank, kubernetes};
+/// use konverge_schema::{FieldSet, FieldManager, empty_object, kubernetes};
 /// use serde_json::json;
 ///
 /// let arena = kubernetes();
 /// let ty = arena.named("io.k8s.api.core.v1.ConfigMap").expect("is published");
-/// let a = Writer {
+/// let a = FieldManager {
 ///     arena,
 ///     ty,
 ///     api_version: "v1",
@@ -53,20 +53,20 @@ use crate::managed_fields::{
 ///     subresource: "",
 ///     manager: "a",
 ///     reset: &FieldSet::default(),
-///     blank: &blank(arena, ty),
+///     empty_object: &empty_object(arena, ty),
 ///     now: "2026-01-01T00:00:00Z",
 /// };
 /// let config = |value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": value}});
 /// let live = a.apply(None, &config("1"), false)?;
 ///
-/// let b = Writer { manager: "b", ..a };
+/// let b = FieldManager { manager: "b", ..a };
 /// let refused = b.apply(Some(&live), &config("2"), false).expect_err("a owns it");
 /// assert_eq!(refused.to_string(), r#"Apply failed with 1 conflict: conflict with "a": .data.k"#);
 /// assert_eq!(b.apply(Some(&live), &config("2"), true)?["data"]["k"], "2");
 /// # Ok::<(), konverge_schema::ApplyError>(())
 /// ```
 #[derive(Clone, Copy)]
-pub struct Writer<'a> {
+pub struct FieldManager<'a> {
     /// The types.
     pub arena: &'a Arena,
     /// The type of the object.
@@ -79,16 +79,16 @@ pub struct Writer<'a> {
     pub subresource: &'a str,
     /// The name of the field manager.
     pub manager: &'a str,
-    /// Fields this endpoint does not write, with all below them: `status` on the object itself.
+    /// Fields that this endpoint does not write, with everything below them: `status` for the object itself.
     pub reset: &'a FieldSet,
-    /// The empty object of the kind: [`blank`] for built-in kinds, `{}` for custom resources.
-    pub blank: &'a Value,
+    /// The empty object of the kind: [`empty_object`] for built-in kinds, `{}` for custom resources.
+    pub empty_object: &'a Value,
     /// The time, as RFC 3339 in UTC with whole seconds.
     pub now: &'a str,
 }
 
-/// What objects do not own, because every object has it and the server decides over it.
-static NOBODYS: LazyLock<FieldSet> = LazyLock::new(|| {
+/// Fields that no manager owns, because the server sets them on every object.
+static NEVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     let metadata = [
         "name",
         "namespace",
@@ -105,15 +105,15 @@ static NOBODYS: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of_fields(top.into_iter().chain(metadata.iter().map(|path| &path[..])))
 });
 
-/// The manager of whatever was there before anyone applied.
+/// The manager of the fields that existed before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// The only manager that client-side apply is migrated for.
+/// The only manager whose client-side apply is migrated to server-side apply.
 const KUBECTL: &str = "kubectl";
 
-/// Every field and list item the object mentions, but for structs that other fields imply.
+/// Every field and list item of the object, except for structs that are implied by their fields.
 pub fn to_field_set(arena: &Arena, ty: TypeId, object: &Value) -> FieldSet {
-    own::fields_of(TypeRef::new(arena, ty), object)
+    owned_fields::fields_of(TypeRef::new(arena, ty), object)
 }
 
 /// What `new` changes in `old`.
@@ -121,8 +121,8 @@ pub fn compare(arena: &Arena, ty: TypeId, old: &Value, new: &Value) -> Changes {
     compare::compare(TypeRef::new(arena, ty), old, new)
 }
 
-/// Merges a configuration into an object: lists of items told apart by key or value are merged item by
-/// item, atomic values are replaced, nothing is removed.
+/// Merges a configuration into an object: maps and lists of type map or set are merged entry by entry, atomic values are
+/// replaced, nothing is removed.
 pub fn merge(arena: &Arena, ty: TypeId, live: &mut Value, config: &Value) {
     merge::merge(TypeRef::new(arena, ty), live, config);
 }
@@ -137,22 +137,22 @@ pub fn extract_fields(arena: &Arena, ty: TypeId, object: &Value, fields: &FieldS
     remove::extract(TypeRef::new(arena, ty), object, fields)
 }
 
-/// Says what in the object does not fit its type, as a refused apply says it.
+/// Checks that a configuration fits its type. The error is the text that server-side apply answers with.
 pub fn check_applied(arena: &Arena, ty: TypeId, config: &Value) -> Result<(), String> {
     type_ref::check(TypeRef::new(arena, ty), config)
 }
 
-impl<'a> Writer<'a> {
+impl<'a> FieldManager<'a> {
     /// Brings `managedFields` of a created, replaced or patched object up to date; `live` is `None` for a
-    /// create. The object's own `managedFields` count only as far as a client may set them: valid ones
-    /// replace the live ones, `[]` and `[{}]` forget them. A write that changes no field changes no manager.
+    /// create. A client may set `managedFields` as well: a valid list replaces the live one, `[]` and `[{}]` reset it. A
+    /// write that changes no field changes no manager.
     pub fn update(&self, live: Option<&Value>, new: &mut Value) {
         let given = take_managed_fields(new);
         let kept = live.and_then(|live| live.pointer("/metadata/managedFields"));
         // Through a subresource managers cannot be set.
         let given = given.filter(|given| self.subresource.is_empty() && Some(given) != kept);
 
-        let changes = self.changes(live.unwrap_or(self.blank), new);
+        let changes = self.changes(live.unwrap_or(self.empty_object), new);
         if live.is_some() && given.is_none() && changes.is_empty() {
             return set_managed_fields(new, kept.cloned());
         }
@@ -162,7 +162,7 @@ impl<'a> Writer<'a> {
             Some(given) if is_reset(&given) => ManagedFields::default(),
             Some(given) => ManagedFields::decode(&given).ok().filter(|m| !m.entries.is_empty()).unwrap_or_else(kept),
         };
-        // An object that nobody owned anything of is tracked from its first apply on.
+        // An object without managers is tracked from its first apply on.
         if live.is_some() && managed.entries.is_empty() {
             return;
         }
@@ -171,9 +171,9 @@ impl<'a> Writer<'a> {
         managed.write_to(new);
     }
 
-    /// Merges an applied configuration into the live object, `None` if it is to be created. Fields the
-    /// manager applied before and does not apply now go, unless others own them too. Fields others own with
-    /// other values are conflicts, unless forced. The caller still defaults, resets and validates the result.
+    /// Merges an applied configuration into the live object, `None` if it is to be created. Fields that the
+    /// manager applied before and no longer applies are removed, unless other managers own them, too. A field that another
+    /// manager owns with another value is a conflict, unless forced. The caller defaults and validates the result.
     pub fn apply(&self, live: Option<&Value>, config: &Value, force: bool) -> Result<Value, ApplyError> {
         self.check_request(config)?;
         let mut managed = live.map_or(Ok(ManagedFields::default()), ManagedFields::of)?;
@@ -181,7 +181,7 @@ impl<'a> Writer<'a> {
         type_ref::check(self.type_ref(), config)
             .map_err(|why| ApplyError::Typed { object: self.describe(config), why })?;
         if live.is_some() && managed.entries.is_empty() {
-            let changes = self.changes(self.blank, &base);
+            let changes = self.changes(self.empty_object, &base);
             self.record_update(&mut managed, changes, BEFORE_FIRST_APPLY);
         }
         self.reconcile(&mut managed);
@@ -189,7 +189,8 @@ impl<'a> Writer<'a> {
         let again = (self.manager == KUBECTL && !force).then(|| managed.clone());
         let applied = match (self.merge_and_own(&base, config, managed, force), again) {
             (Err(conflicts), Some(managed)) => {
-                let allowed = last_applied::taken_over(self.type_ref(), &base, self.api_version).unwrap_or_default();
+                let allowed =
+                    last_applied::fields_to_take_over(self.type_ref(), &base, self.api_version).unwrap_or_default();
                 let refused = conflicts.outside(&allowed);
                 if !refused.0.is_empty() {
                     return Err(ApplyError::Conflict(refused));
@@ -225,21 +226,21 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// What changed that this endpoint writes and that can be owned.
+    /// The changes of fields that this endpoint writes and that can be owned.
     fn changes(&self, old: &Value, new: &Value) -> Changes {
-        compare::compare(self.type_ref(), old, new).without(self.reset).except(&NOBODYS)
+        compare::compare(self.type_ref(), old, new).without(self.reset).except(&NEVER_OWNED)
     }
 
-    /// Brings sets that were written against an older type in line.
+    /// Adapts field sets that were recorded for an older version of the type.
     fn reconcile(&self, managed: &mut ManagedFields) {
         for entry in &mut managed.entries {
-            if let Some(fields) = own::reconciled(self.type_ref(), &entry.fields) {
+            if let Some(fields) = owned_fields::reconciled(self.type_ref(), &entry.fields) {
                 entry.fields = fields;
             }
         }
     }
 
-    /// Hands the changed fields to a manager.
+    /// Makes a manager the owner of the changed fields.
     fn record_update(&self, managed: &mut ManagedFields, changes: Changes, manager: &str) {
         let Changes { added: mut taken, modified, removed } = changes;
         taken.add_all(modified);
@@ -259,7 +260,7 @@ impl<'a> Writer<'a> {
     fn check_request(&self, config: &Value) -> Result<(), ApplyError> {
         let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
         if text("apiVersion") != self.api_version || text("kind") != self.kind {
-            return Err(ApplyError::BadRequest(format!("invalid object type: {}", type_of(config))));
+            return Err(ApplyError::BadRequest(format!("invalid object type: {}", group_version_kind(config))));
         }
         match config.pointer("/metadata/managedFields") {
             None | Some(Value::Null) => Ok(()),
@@ -269,7 +270,7 @@ impl<'a> Writer<'a> {
 
     fn describe(&self, config: &Value) -> String {
         let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        format!("{}/{}; {}", text("/metadata/namespace"), text("/metadata/name"), type_of(config))
+        format!("{}/{}; {}", text("/metadata/namespace"), text("/metadata/name"), group_version_kind(config))
     }
 
     fn merge_and_own(
@@ -282,7 +283,7 @@ impl<'a> Writer<'a> {
         let mut object = base.clone();
         merge::merge(self.type_ref(), &mut object, config);
 
-        let mut set = own::fields_of(self.type_ref(), config);
+        let mut set = owned_fields::fields_of(self.type_ref(), config);
         set.remove_all_below(self.reset);
         let this = self.entry(self.manager, Operation::Apply);
         let entry = managed.entry(this.clone());
@@ -305,7 +306,7 @@ impl<'a> Writer<'a> {
                 entry.fields.remove_all(&removed);
                 continue;
             }
-            entry.fields.remove_all(&NOBODYS);
+            entry.fields.remove_all(&NEVER_OWNED);
             if changed {
                 entry.time = Some(self.now.into());
             }
@@ -316,13 +317,13 @@ impl<'a> Writer<'a> {
 }
 
 /// `apps/v1, Kind=Deployment`, and `/v1, Kind=Pod` for the core group.
-fn type_of(object: &Value) -> String {
+fn group_version_kind(object: &Value) -> String {
     let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
     let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
     format!("{group}/{version}, Kind={}", text("kind"))
 }
 
-/// A copy; the managers are most of many an object.
+/// A copy without `managedFields`, which are the larger part of many objects.
 fn without_managed_fields(object: &Value) -> Value {
     let Value::Object(fields) = object else { return object.clone() };
     let metadata = |value: &Value| {

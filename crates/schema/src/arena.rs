@@ -1,5 +1,5 @@
 //! The types of objects, compiled once: a flat vector of nodes that refer to each other by number.
-//! In: nodes, from a table or an OpenAPI document. Out: shapes to walk beside an object.
+//! In: nodes, from the table of built-in types or from the schema of a CRD. Out: types to walk beside an object.
 
 use std::collections::HashMap;
 
@@ -21,32 +21,32 @@ pub struct Arena {
     named: HashMap<Box<str>, TypeId>,
 }
 
-/// What is known of the value at one place in an object.
+/// The type of the value at one place in an object.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    /// Its JSON shape and how it merges.
+    /// The JSON type of the value, and how server-side apply merges it.
     pub shape: Shape,
-    /// Filled in when the value is absent.
+    /// The default: filled in when the value is absent.
     pub default: Option<Box<Value>>,
-    /// Whether `null` is a value here.
+    /// Whether `null` is a valid value.
     pub nullable: bool,
     /// Strategic merge patch directives of the published type.
     pub patch: Option<Box<Patch>>,
     /// `x-kubernetes-embedded-resource`: a whole object with apiVersion, kind and metadata.
     pub embedded: bool,
-    /// What the value must satisfy beyond its shape.
+    /// Validation beyond the JSON type.
     pub checks: Option<Box<Checks>>,
 }
 
-/// The shape of a value, and what server-side apply owns in it: a scalar or atomic value whole,
-/// anything else part by part.
+/// The JSON type of a value, and how server-side apply owns it: a scalar or an atomic value as a whole, anything else
+/// field by field or item by item.
 #[derive(Clone, Debug, Default)]
 pub enum Shape {
-    /// Nothing is declared: kept as it came. Server-side apply deduces the structure from the value
-    /// (objects part by part, lists whole).
+    /// Nothing is declared: any value is kept as it is. Server-side apply deduces the structure from the value: it owns
+    /// objects field by field and lists as a whole.
     #[default]
     Any,
-    /// Nothing is declared, and it is owned whole: RawExtension, FieldsV1, JSON.
+    /// Nothing is declared, and server-side apply owns the value as a whole: RawExtension, FieldsV1, JSON.
     Opaque,
     /// One JSON scalar.
     Scalar(Scalar),
@@ -70,7 +70,7 @@ pub enum Shape {
     List {
         /// The type of every item.
         item: TypeId,
-        /// How items are told apart.
+        /// What identifies an item.
         kind: ListKind,
     },
 }
@@ -109,14 +109,14 @@ pub struct Field {
     pub required: bool,
 }
 
-/// How the items of a list are told apart.
+/// What identifies the items of a list: `x-kubernetes-list-type`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListKind {
-    /// Not at all: the list is one value.
+    /// Nothing: the list is one value.
     Atomic,
-    /// By their value.
+    /// Their value.
     Set,
-    /// By these fields.
+    /// The values of these fields.
     Map(Box<[Box<str>]>),
 }
 
@@ -127,7 +127,7 @@ pub struct Patch {
     pub merge: bool,
     /// Structs: `$retainKeys` is honoured.
     pub retain_keys: bool,
-    /// What tells items of a merged list apart; absent for lists of scalars.
+    /// The field that identifies the items of a merged list; absent for lists of scalars.
     pub merge_key: Option<Box<str>>,
 }
 
@@ -139,7 +139,7 @@ impl Arena {
         id
     }
 
-    /// Gives a node another content, so that recursive types can refer to it before it is known.
+    /// Replaces a node. Recursive types refer to a node before its content is known.
     pub fn set(&mut self, id: TypeId, node: Node) {
         self.nodes[id.0 as usize] = node;
     }
@@ -159,7 +159,7 @@ impl Arena {
         self.named.iter().map(|(name, id)| (&**name, *id))
     }
 
-    /// What is known of this type.
+    /// The node of this type.
     pub fn node(&self, id: TypeId) -> &Node {
         &self.nodes[id.0 as usize]
     }
@@ -200,7 +200,7 @@ impl Arena {
         copied[&id]
     }
 
-    /// Whether some type has rules in CEL, which nothing here evaluates.
+    /// Whether some type has CEL rules (`x-kubernetes-validations`).
     pub fn has_rules(&self) -> bool {
         self.nodes.iter().any(|node| node.checks.as_ref().is_some_and(|checks| !checks.rules.is_empty()))
     }
@@ -217,7 +217,7 @@ impl Arena {
 }
 
 impl Shape {
-    /// Hands out every type this shape refers to.
+    /// Calls `visit` with every type that this shape refers to.
     pub fn each_type(&self, mut visit: impl FnMut(TypeId)) {
         match self {
             Self::Struct { fields, .. } => fields.iter().for_each(|field| visit(field.ty)),

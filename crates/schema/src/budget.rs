@@ -1,9 +1,9 @@
-//! What one request may cost. In: steps of a walk and bytes it produces, as they are spent. Out: whether to go on.
+//! What one request may cost. In: the steps that a walk takes and the bytes that it produces. Out: whether to go on.
 //!
 //! A schema can make a small object expensive: defaults multiply it, and nested `anyOf` and `allOf` walk each value again
-//! and again. So the walkers that can multiply work count it here. Counting costs a load, a comparison and a store. Once
-//! a budget is used up, or somebody cancels it, every walker returns at once and its public function answers
-//! [`OverBudget`]: half of an answer is never handed out.
+//! and again. So the functions that can multiply work count it here. Counting costs a load, a comparison and a store. Once
+//! a budget is used up or cancelled, every walk returns at once and its public function returns [`OverBudget`]: callers
+//! never see a partial result.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ pub struct Budget {
     steps: AtomicU64,
     bytes: AtomicU64,
     cancelled: AtomicBool,
-    /// What the counters were when somebody wanted more than was left; both are `false` until then.
+    /// Set when more was asked for than was left.
     out_of_steps: AtomicBool,
     out_of_bytes: AtomicBool,
 }
@@ -29,7 +29,7 @@ pub enum OverBudget {
     /// The object would become too large.
     #[error("the object grows larger than one request may make it")]
     Bytes,
-    /// Nobody waits for the answer any more.
+    /// The caller no longer waits for the result.
     #[error("the request was cancelled")]
     Cancelled,
 }
@@ -73,7 +73,8 @@ impl Budget {
         take(&self.bytes, bytes, &self.out_of_bytes) && self.spend(1 + bytes / BYTES_PER_STEP)
     }
 
-    /// Spends what a copy of this value takes. To measure the value is work, too, and is not done for nothing.
+    /// Spends what a copy of this value takes. Measuring the value takes time as well, so it is skipped when the budget is
+    /// already used up.
     pub(crate) fn copy(&self, value: &Value) -> bool {
         self.spend(0) && self.produce(size(value))
     }
@@ -83,7 +84,7 @@ impl Budget {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether everything up to here was within the budget.
+    /// Fails if the budget was used up or cancelled.
     pub fn check(&self) -> Result<(), OverBudget> {
         if self.cancelled.load(Ordering::Relaxed) {
             Err(OverBudget::Cancelled)
@@ -102,11 +103,11 @@ impl Budget {
     }
 }
 
-/// About as many bytes are copied in the time of one step.
+/// How many bytes are copied in about the time of one step.
 const BYTES_PER_STEP: u64 = 64;
 
-/// One thread spends, so a load and a store are enough; nothing is stored where there is no limit, because that counter
-/// is shared by all.
+/// Only one thread spends, so a load and a store are enough. Without a limit nothing is stored, because all threads share
+/// the unlimited budget.
 fn take(left: &AtomicU64, amount: u64, out: &AtomicBool) -> bool {
     let had = left.load(Ordering::Relaxed);
     if had == u64::MAX {

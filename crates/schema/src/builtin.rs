@@ -1,5 +1,5 @@
-//! Built-in objects against what their types require. In: a decoded object and its type. Out: field errors for absent
-//! fields, values outside enumerations and repeated list entries. What only one kind knows is not here.
+//! Validation of built-in objects that follows from their types. In: a decoded object and its type. Out: field errors for
+//! missing required fields, values outside of enumerations, and duplicates in lists. Rules of a single kind are not here.
 
 use konverge_core::{FieldError, FieldPath};
 use serde_json::Value;
@@ -9,16 +9,16 @@ use crate::budget::Budget;
 use crate::path::Path;
 use crate::validate::unique;
 
-/// Required fields and enumerations of a whole object. `status` is left out: controllers write it in parts, and Go
-/// fills in what they leave out.
+/// Checks the required fields and the enumerations of a whole object. `status` is not checked: controllers write it in
+/// parts, and Go fills in the zero values.
 pub fn check_required(arena: &Arena, root: TypeId, object: &Value) -> Vec<FieldError> {
     let mut validator = BuiltinValidator { arena, errors: Vec::new(), lists: false };
     validator.value(root, object, &Path::Root);
     validator.errors
 }
 
-/// Repeated entries of lists that are sets or maps. A separate question, because Kubernetes itself tolerates them in
-/// places, such as the environment variables and the ports of a container.
+/// Finds duplicates in lists that are sets or maps. This is a separate function because Kubernetes accepts duplicates in
+/// some lists, such as the environment variables and the ports of a container.
 pub fn check_lists(arena: &Arena, root: TypeId, object: &Value) -> Vec<FieldError> {
     let mut validator = BuiltinValidator { arena, errors: Vec::new(), lists: true };
     validator.value(root, object, &Path::Root);
@@ -35,7 +35,7 @@ impl BuiltinValidator<'_> {
     fn value(&mut self, id: TypeId, value: &Value, path: &Path<'_>) {
         let node = self.arena.node(id);
         if let (false, Some(checks)) = (self.lists, &node.checks) {
-            // An empty string is how Go spells a string that is not set.
+            // In Go a string that is not set is empty.
             let known = checks.enumeration.is_empty() || value == "" || checks.enumeration.contains(value);
             if !known {
                 let texts = checks.enumeration.iter().filter_map(Value::as_str);

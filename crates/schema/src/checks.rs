@@ -1,18 +1,17 @@
-//! What a value must satisfy beyond its shape. In: the validation keywords of a schema. Out: data that
-//! `validate` walks beside the shape. Nothing here decides.
+//! Validation keywords of a schema, as data: `minimum`, `pattern`, `enum` and others. `validate` evaluates them.
 
 use serde_json::Value;
 
 use crate::format::Format;
 use crate::pattern::Pattern;
 
-/// The value checks of one [`Node`](crate::Node).
+/// The validation keywords of one [`Node`](crate::Node).
 #[derive(Clone, Debug, Default)]
 pub struct Checks {
-    /// No `type` is declared: a value of any JSON type is accepted, the shape describes it only where it fits.
+    /// No `type` is declared: a value of any JSON type is valid, and the shape of the node applies only to values of its type.
     pub any_type: bool,
-    /// `additionalProperties: true`: undeclared fields are kept, but nothing that is nested in them.
-    pub sealed: bool,
+    /// `additionalProperties: true`: undeclared fields are kept, but objects nested in them are pruned to `{}`.
+    pub prunes_nested: bool,
     /// `format`, where it is known for the declared type.
     pub format: Option<Format>,
     /// `enum`; empty when every value is accepted.
@@ -49,7 +48,7 @@ pub struct Checks {
     pub one_of: Box<[Clause]>,
     /// `not`
     pub not: Option<Box<Clause>>,
-    /// `x-kubernetes-validations`, as written; not evaluated here.
+    /// `x-kubernetes-validations`, as written.
     pub rules: Box<[Value]>,
 }
 
@@ -58,7 +57,7 @@ pub struct Checks {
 pub struct Bound {
     /// The bound.
     pub value: f64,
-    /// Whether the bound itself is outside.
+    /// Whether the bound itself is invalid.
     pub exclusive: bool,
 }
 
@@ -80,7 +79,7 @@ impl Checks {
     /// Whether nothing is checked.
     pub fn is_empty(&self) -> bool {
         !self.any_type
-            && !self.sealed
+            && !self.prunes_nested
             && !self.unique_items
             && self.format.is_none()
             && self.pattern.is_none()

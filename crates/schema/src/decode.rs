@@ -1,6 +1,6 @@
-//! JSON types of built-in objects, checked where Go would decode them. In: an object and its type. Out: the first value
-//! that does not fit, in the words of Go's decoder, which the server answers with 400. Struct and field names are
-//! Go's where the table has them; a named string such as `v1.PullPolicy` is called `string`. Never changes the object.
+//! Checks the JSON types of a built-in object, as decoding it into Go structs does. In: an object and its type. Out: the
+//! first value that does not fit, with the error text of Go's decoder, which the server answers with 400. Struct and field
+//! names are those of Go where the table has them; a named string such as `v1.PullPolicy` is called `string`.
 //! JSON is parsed no deeper than 128 levels, so the walk recurses.
 
 use serde_json::{Number, Value};
@@ -8,8 +8,8 @@ use serde_json::{Number, Value};
 use crate::arena::{Arena, Scalar, Shape, TypeId};
 
 mod base64;
-mod moment;
 mod quantity;
+mod time;
 
 pub use quantity::quantity;
 
@@ -18,8 +18,7 @@ pub use quantity::quantity;
 #[error("{0}")]
 pub struct DecodeError(String);
 
-/// Checks that every value has the JSON type its place declares, and that integers, times, quantities and bytes
-/// can be read.
+/// Checks that every value has its declared JSON type, and that integers, times, quantities and bytes can be parsed.
 ///
 /// ```
 /// use konverge_schema::{Arena, Node, Scalar, Shape, check_types};
@@ -33,7 +32,7 @@ pub fn check_types(arena: &Arena, root: TypeId, object: &Value) -> Result<(), De
     Decoder { arena }.value(root, object, &FieldChain { owner: None, above: None, name: "" }).map_err(DecodeError)
 }
 
-/// A chain of field names. Indexes and map keys are no part of it, as Go leaves them out.
+/// A chain of field names. Go leaves out indexes and map keys.
 struct FieldChain<'a> {
     /// The struct that declares the field.
     owner: Option<TypeId>,
@@ -58,7 +57,7 @@ impl Decoder<'_> {
     fn value(&self, id: TypeId, value: &Value, chain: &FieldChain<'_>) -> Result<(), String> {
         let node = self.arena.node(id);
         match (&node.shape, value) {
-            // A null leaves whatever Go starts with; an undeclared value is kept as it came.
+            // Go ignores a null; a value without a declared type is kept as it is.
             (_, Value::Null) | (Shape::Any | Shape::Opaque, _) => Ok(()),
             (Shape::Struct { fields, .. }, Value::Object(map)) => {
                 for (name, value) in map {
@@ -88,10 +87,10 @@ impl Decoder<'_> {
             }
             (Scalar::Int64, Value::Number(number)) => self.number(number.is_i64(), number, chain, "int64"),
             (Scalar::Number, Value::Number(_)) => Ok(()),
-            (Scalar::Time, Value::String(text)) => moment::check(text),
+            (Scalar::Time, Value::String(text)) => time::check(text),
             (Scalar::Time, value) => Err(self.refusal(kind_of(value), chain, "string")),
             (Scalar::Bytes, Value::String(text)) => base64::check(text),
-            // Go decodes bytes from a list of small numbers too.
+            // Go also decodes bytes from a list of numbers below 256.
             (Scalar::Bytes, Value::Array(items)) if items.iter().all(|item| item.as_u64().is_some_and(|b| b < 256)) => {
                 Ok(())
             }
@@ -118,8 +117,8 @@ impl Decoder<'_> {
         }
     }
 
-    /// The name of a type; only asked when there is an error to write. A use that adds a default or a patch rule to a
-    /// named type has a node of its own, and is known by its fields.
+    /// The name of a type, for error messages. A use that adds a default or a patch rule to a named type has a node of its
+    /// own, which is found by its fields.
     fn name_of(&self, id: TypeId) -> Option<&str> {
         let fields = |id: TypeId| match &self.arena.node(id).shape {
             Shape::Struct { fields, .. } => Some(fields),
@@ -158,7 +157,7 @@ impl Decoder<'_> {
     }
 }
 
-/// What Go calls a JSON value in its complaints.
+/// The name of a JSON type in the errors of Go's decoder.
 fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -1,13 +1,13 @@
-//! Filling in what is absent. In: an object and its type. Out: the object with the defaults its type declares, also
-//! inside lists and maps. A null that is no value takes the default as well. Never removes, never judges.
+//! Defaulting of custom resources. In: an object and its type. Out: the object with the defaults that its type declares,
+//! also inside lists and maps. A null that is not valid is replaced by the default. It never removes or validates anything.
 
 use serde_json::{Map, Value};
 
 use crate::arena::{Arena, Node, Shape, TypeId};
 use crate::budget::{Budget, OverBudget};
 
-/// Applies defaults to `object` in place, as far as the budget goes: a long default in the items of a list makes much
-/// of a small object.
+/// Applies defaults to `object` in place. It spends from a budget, because a long default in the items of a list can make
+/// a small object large.
 ///
 /// ```
 /// use konverge_schema::{Arena, Budget, compile, default};
@@ -69,7 +69,7 @@ fn put(map: &mut Map<String, Value>, name: &str, node: &Node, default: &Value, b
     }
 }
 
-/// An item or map value: it exists, so only a null that is no value is filled.
+/// An item or map value: it is present, so only an invalid null is replaced.
 fn fill_item(arena: &Arena, node: &Node, value: &mut Value, budget: &Budget) {
     if !budget.spend(1) {
         return;

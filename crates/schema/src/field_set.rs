@@ -1,6 +1,6 @@
-//! A set of fields of an object: what server-side apply calls ownership.
-//! In: paths, an object, FieldsV1. Out: unions and differences, FieldsV1, paths as conflicts print them.
-//! It never looks at values, but for those that tell list items apart.
+//! A set of fields of an object, in which server-side apply records ownership.
+//! In: paths or FieldsV1. Out: unions and differences, FieldsV1, paths as conflicts print them.
+//! It holds no values, except for those that identify list items.
 
 mod codec;
 mod element;
@@ -13,11 +13,11 @@ pub use codec::FieldsV1Error;
 pub use element::PathElement;
 pub(crate) use element::equal_values;
 
-/// A set of paths, as a tree: each entry is one step, whether the path ending there is in the set,
-/// and what is in the set below it.
+/// A set of paths, as a tree: each entry has one path element, whether the path that ends there is in the set, and the
+/// set of the paths below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSet {
-    /// Sorted by element; no entry is both no member and without children.
+    /// Sorted by element. Every entry is a member or has children.
     entries: Vec<Entry>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Entry {
 
 /// A path, printed as Kubernetes prints it: `.spec.ports[port=80,protocol="TCP"].targetPort`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Path(pub Vec<PathElement>);
+pub struct FieldSetPath(pub Vec<PathElement>);
 
 impl FieldSet {
     /// The set of these paths of field names: `[&["spec"], &["metadata", "labels"]]`.
@@ -60,7 +60,7 @@ impl FieldSet {
                     _ => unique.push(entry),
                 }
             }
-            // Sorted once for all that share an element: to merge them one after the other is quadratic.
+            // The children of equal elements are sorted once for all: merging them one by one would be quadratic.
             joined.dedup();
             for at in joined {
                 let children = std::mem::take(&mut unique[at].children.entries);
@@ -93,7 +93,7 @@ impl FieldSet {
         }
     }
 
-    /// Whether this very path is in the set.
+    /// Whether this path itself is in the set.
     pub fn has(&self, path: &[PathElement]) -> bool {
         match path {
             [] => false,
@@ -107,12 +107,12 @@ impl FieldSet {
         self.entries.is_empty()
     }
 
-    /// Whether the path of this one step is in the set.
+    /// Whether the path of this one element is in the set.
     pub(crate) fn member(&self, element: &PathElement) -> bool {
         self.find(element).is_ok_and(|at| self.entries[at].member)
     }
 
-    /// What is in the set below this step.
+    /// The set of the paths below this element.
     pub(crate) fn below(&self, element: &PathElement) -> Option<&FieldSet> {
         self.find(element).ok().map(|at| &self.entries[at].children).filter(|set| !set.is_empty())
     }
@@ -121,7 +121,7 @@ impl FieldSet {
         self.entries.binary_search_by(|entry| entry.element.cmp(element))
     }
 
-    /// The same, where elements are asked for in their order: `from` is where the search begins and then ends.
+    /// Like `find`, for elements in ascending order: the search begins at `from`, which is moved behind the result.
     fn find_from(&self, from: &mut usize, element: &PathElement) -> Option<usize> {
         match self.entries[*from..].binary_search_by(|entry| entry.element.cmp(element)) {
             Ok(at) => {
@@ -142,7 +142,7 @@ impl FieldSet {
         all
     }
 
-    /// Paths in any of these sets, in one go: one union after the other copies the first set as often as there are others.
+    /// Paths in any of these sets. This is faster than one union after the other, which would copy the first set each time.
     pub fn union_all<'a>(sets: impl IntoIterator<Item = &'a Self>) -> Self {
         let entries: Vec<Entry> = sets.into_iter().flat_map(|set| &set.entries).cloned().collect();
         Self::from_entries(entries)
@@ -178,7 +178,7 @@ impl FieldSet {
 
     /// Paths in both sets.
     pub fn intersection(&self, other: &Self) -> Self {
-        // The smaller level is looked up in the larger one, so that many small sets against a large one stay cheap.
+        // Entries of the smaller set are looked up in the larger one, so that a small set against a large one stays cheap.
         let (few, many) = if self.entries.len() <= other.entries.len() { (self, other) } else { (other, self) };
         let mut entries = Vec::new();
         let mut from = 0;
@@ -190,14 +190,14 @@ impl FieldSet {
         Self { entries }
     }
 
-    /// Paths in this set and not in the other, each path for itself: taking `a` away leaves `a.b`.
+    /// Paths in this set that are not in the other. Each path counts by itself: removing `a` keeps `a.b`.
     pub fn difference(&self, other: &Self) -> Self {
         let mut rest = self.clone();
         rest.remove_all(other);
         rest
     }
 
-    /// Removes every path of the other set, each path for itself.
+    /// Removes every path of the other set. Each path counts by itself: removing `a` keeps `a.b`.
     pub fn remove_all(&mut self, other: &Self) {
         self.subtract(other, |mine, theirs| {
             mine.member &= !theirs.member;
@@ -205,15 +205,14 @@ impl FieldSet {
         });
     }
 
-    /// Paths in this set that are neither in the other nor below a path that is: taking `a` away takes
-    /// `a.b` too.
+    /// Paths in this set that are neither in the other nor below one of its paths: removing `a` removes `a.b`, too.
     pub fn recursive_difference(&self, other: &Self) -> Self {
         let mut rest = self.clone();
         rest.remove_all_below(other);
         rest
     }
 
-    /// Removes every path of the other set with all below it.
+    /// Removes every path of the other set and everything below it.
     pub fn remove_all_below(&mut self, other: &Self) {
         self.subtract(other, |mine, theirs| {
             if theirs.member {
@@ -225,7 +224,7 @@ impl FieldSet {
         });
     }
 
-    /// Lets `subtract` work on every entry both sets have, and drops those left with nothing to say.
+    /// Calls `subtract` with every entry that both sets have, and drops the entries that become empty.
     fn subtract(&mut self, other: &Self, mut subtract: impl FnMut(&mut Entry, &Entry)) {
         let mut emptied = false;
         let mut from = 0;
@@ -251,7 +250,7 @@ impl FieldSet {
         }
     }
 
-    /// The paths in the set that have no path below them in it.
+    /// The paths that have no other path of the set below them.
     pub fn leaves(&self) -> Self {
         let leaf = |entry: &Entry| Entry {
             element: entry.element.clone(),
@@ -261,19 +260,19 @@ impl FieldSet {
         Self { entries: self.entries.iter().map(leaf).collect() }
     }
 
-    /// Every path in the set, in the order Kubernetes reports them: at each level first what is owned
-    /// there, then what is owned deeper.
-    pub fn paths(&self) -> Vec<Path> {
+    /// Every path in the set, in the order in which Kubernetes reports them: at each level first the paths that end there,
+    /// then the longer ones.
+    pub fn paths(&self) -> Vec<FieldSetPath> {
         let mut out = Vec::new();
         self.collect(&mut Vec::new(), &mut out);
         out
     }
 
-    fn collect(&self, prefix: &mut Vec<PathElement>, out: &mut Vec<Path>) {
+    fn collect(&self, prefix: &mut Vec<PathElement>, out: &mut Vec<FieldSetPath>) {
         for entry in self.entries.iter().filter(|entry| entry.member) {
             let mut path = prefix.clone();
             path.push(entry.element.clone());
-            out.push(Path(path));
+            out.push(FieldSetPath(path));
         }
         for entry in &self.entries {
             prefix.push(entry.element.clone());
@@ -283,13 +282,13 @@ impl FieldSet {
     }
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for FieldSetPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|element| element.fmt(f))
     }
 }
 
-/// One path a line.
+/// One path per line.
 impl fmt::Display for FieldSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, path) in self.paths().iter().enumerate() {
@@ -308,7 +307,7 @@ impl TryFrom<&Value> for FieldSet {
     }
 }
 
-/// Adds an entry unless it would say nothing.
+/// Adds an entry unless it is empty.
 fn push(entries: &mut Vec<Entry>, element: &PathElement, member: bool, children: FieldSet) {
     if member || !children.is_empty() {
         entries.push(Entry { element: element.clone(), member, children });

@@ -1,5 +1,5 @@
 //! String formats of custom resources. In: a `format` keyword, later a string. Out: whether the string has that
-//! format, decided as Kubernetes 1.36 decides it. A format nobody knows checks nothing.
+//! format, decided as Kubernetes 1.36 decides it. An unknown format accepts every string.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use regex::Regex;
 mod net;
 mod time;
 
-/// A format that is known for the type it is declared on.
+/// A known format, on a type that it applies to.
 #[derive(Clone, Debug)]
 pub struct Format {
     name: Box<str>,
@@ -48,7 +48,7 @@ const STRINGS: [(&str, Test); 26] = [
 ];
 
 impl Format {
-    /// The format `name` on a value of `types`; `None` where it is not known there, which checks nothing.
+    /// The format `name` on a value of `types`; `None` if it is unknown for these types, which accepts every value.
     ///
     /// ```
     /// use konverge_schema::Format;
@@ -60,7 +60,7 @@ impl Format {
         match types {
             ["integer"] if matches!(name, "int32" | "int64") => known(None),
             ["number"] if matches!(name, "float" | "double") => known(None),
-            // No single type, as in int-or-string: formats of strings are meant.
+            // Several types, as in int-or-string: the format applies to strings.
             [] | ["string"] | [_, _, ..] => {
                 let plain = name.replace('-', "");
                 STRINGS.iter().find(|(known, _)| *known == plain).and_then(|(_, test)| known(Some(*test)))
@@ -69,12 +69,12 @@ impl Format {
         }
     }
 
-    /// Its name as the schema has it.
+    /// The name as it stands in the schema.
     pub fn as_str(&self) -> &str {
         &self.name
     }
 
-    /// Whether it says something about strings.
+    /// Whether the format restricts strings.
     pub fn is_textual(&self) -> bool {
         self.test.is_some()
     }

@@ -1,5 +1,5 @@
 //! JSON values as the Go programs around Kubernetes print them in messages.
-//! In: a value. Out: its text under one of Go's formatting verbs. Never JSON; serde_json writes that.
+//! In: a value. Out: its text under one of Go's formatting verbs.
 
 use std::fmt::Write;
 
@@ -56,7 +56,7 @@ pub(crate) fn quote(text: &str) -> String {
     out
 }
 
-/// The name that Go has for the type of a decoded JSON value: its `%T`.
+/// `%T`: the name of the Go type of a decoded JSON value.
 pub fn go_type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",

@@ -6,8 +6,8 @@
 //!  a CRD's schema  ─┘
 //! ```
 //!
-//! One [`Arena`] of types serves every question asked about an object. Built-in kinds and custom
-//! resources differ only in where their types come from. This crate never knows which server asks.
+//! Every operation on an object walks the object beside its type in one [`Arena`]. Built-in kinds and custom resources
+//! differ only in where their types come from. This crate depends on no server.
 
 mod arena;
 mod budget;
@@ -20,9 +20,9 @@ mod pattern;
 mod openapi;
 mod props;
 mod structural;
-mod table;
 
 mod builtin;
+mod builtin_types;
 mod decode;
 mod default;
 mod protobuf;
@@ -36,16 +36,17 @@ mod merge_patch;
 mod strategic;
 
 pub use apply::{
-    ApplyError, Changes, Conflict, Conflicts, Writer, blank, check_applied, compare, extract_fields, merge,
-    remove_fields, to_field_set,
+    ApplyError, Changes, Conflict, Conflicts, FieldManager, check_applied, compare, empty_object, extract_fields,
+    merge, remove_fields, to_field_set,
 };
 pub use arena::{Arena, Field, ListKind, Node, OBJECT_META, Patch, Scalar, Shape, TypeId};
 pub use budget::{Budget, OverBudget, size};
 pub use builtin::{check_lists, check_required};
+pub use builtin_types::kubernetes;
 pub use checks::{Bound, Checks, Clause};
 pub use decode::{DecodeError, check_types, quantity};
 pub use default::default;
-pub use field_set::{FieldSet, FieldsV1Error, Path, PathElement};
+pub use field_set::{FieldSet, FieldSetPath, FieldsV1Error, PathElement};
 pub use format::Format;
 pub use go_format::go_type_name;
 pub use managed_fields::{ManagedEntry, ManagedFields, ManagedFieldsError, Operation};
@@ -53,8 +54,7 @@ pub use merge_patch::merge_patch;
 pub use openapi::{CompileError, compile};
 pub use pattern::Pattern;
 pub use protobuf::{ProtobufError, ProtobufObject};
-pub use prune::{Flavour, prune};
+pub use prune::{NullRules, prune};
 pub use strategic::{StrategicError, strategic_merge_patch};
 pub use structural::{check_schema, unknown_formats};
-pub use table::kubernetes;
 pub use validate::validate;

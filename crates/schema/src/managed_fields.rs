@@ -1,6 +1,5 @@
-//! `metadata.managedFields`: who owns which fields of an object.
-//! In and out: the list as objects carry it, in Kubernetes' order. It never decides who owns what;
-//! `apply` does.
+//! `metadata.managedFields`: which manager owns which fields of an object.
+//! In and out: the list as objects carry it, in Kubernetes' order. `apply` decides about ownership, not this file.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -46,7 +45,7 @@ pub struct ManagedFields {
 /// `managedFields` that cannot be read.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ManagedFieldsError {
-    /// The list is not a list, or an entry no object.
+    /// `managedFields` is not a list, or an entry is not an object.
     #[error("managedFields must be a list of objects")]
     Shape,
     /// Neither `Apply` nor `Update`.
@@ -66,9 +65,9 @@ pub enum ManagedFieldsError {
     Fields(String, FieldsV1Error),
 }
 
-/// More managers by update than this are merged, oldest first, so that an object cannot grow without
-/// end under clients that use a new name each time.
-const MOST_UPDATERS: usize = 10;
+/// The limit of managers with the operation Update. Beyond it the oldest are merged, so that clients that use a new name
+/// each time do not let an object grow forever.
+const MAX_UPDATERS: usize = 10;
 
 /// The manager they are merged into.
 const ANCIENT: &str = "ancient-changes";
@@ -89,7 +88,7 @@ impl ManagedEntry {
         self.by_identity(other).is_eq()
     }
 
-    /// The order in which Kubernetes lists managers where time says nothing.
+    /// The order in which Kubernetes lists managers with the same time.
     pub(crate) fn by_identity(&self, other: &Self) -> Ordering {
         // An entry with a subresource comes before the one without.
         fn key<'a>((manager, operation, version, subresource): Identity<'a>) -> (Identity<'a>, bool, &'a str) {
@@ -98,13 +97,13 @@ impl ManagedEntry {
         key(self.identity()).cmp(&key(other.identity()))
     }
 
-    /// What tells managers apart. Appliers have no version.
+    /// What identifies a manager. Appliers have no version.
     fn identity(&self) -> Identity<'_> {
         identity(&self.manager, self.operation, &self.api_version, &self.subresource)
     }
 
-    /// As conflicts print it: `"kubectl" with subresource "status" using apps/v1`. Never with a time:
-    /// the time is no part of who the manager is.
+    /// As conflicts print it: `"kubectl" with subresource "status" using apps/v1`. The time is not
+    /// part of the identity.
     pub(crate) fn describe(&self) -> String {
         let mut out = crate::go_format::quote(&self.manager);
         if !self.subresource.is_empty() {
@@ -217,7 +216,7 @@ impl ManagedFields {
         set_managed_fields(object, self.encode());
     }
 
-    /// The entry of the same manager, which is this one if there was none.
+    /// The entry of the same manager; adds this one if there is none.
     pub(crate) fn entry(&mut self, entry: ManagedEntry) -> &mut ManagedEntry {
         let at = match self.entries.iter().position(|known| known.is_same_manager(&entry)) {
             Some(at) => at,
@@ -229,21 +228,21 @@ impl ManagedFields {
         &mut self.entries[at]
     }
 
-    /// Merges the oldest managers by update until there are few enough.
+    /// Merges the oldest updaters until at most [`MAX_UPDATERS`] are left.
     pub(crate) fn cap_updaters(&mut self) {
-        if self.entries.iter().filter(|entry| entry.operation == Operation::Update).count() <= MOST_UPDATERS {
+        if self.entries.iter().filter(|entry| entry.operation == Operation::Update).count() <= MAX_UPDATERS {
             return;
         }
         let mut updaters: Vec<ManagedEntry> =
             self.entries.extract_if(.., |entry| entry.operation == Operation::Update).collect();
         updaters.sort_by(|a, b| a.time.cmp(&b.time).then_with(|| a.by_identity(b)));
-        // One bucket for each version; the first manager of a version stays itself until a second one joins it.
+        // One bucket for each version: the first manager of a version keeps its name until a second one is merged into it.
         let mut left = updaters.len();
         let mut kept: Vec<ManagedEntry> = Vec::new();
         let mut joined: Vec<Vec<FieldSet>> = Vec::new();
         let mut first_of_version: HashMap<Box<str>, usize> = HashMap::new();
         for updater in updaters {
-            let first = first_of_version.get(&updater.api_version).filter(|_| left > MOST_UPDATERS);
+            let first = first_of_version.get(&updater.api_version).filter(|_| left > MAX_UPDATERS);
             if let Some(first) = first {
                 let bucket = &mut kept[*first];
                 bucket.manager = ANCIENT.into();
@@ -257,7 +256,7 @@ impl ManagedFields {
                 joined.push(Vec::new());
             }
         }
-        // A bucket may have been there already, younger than what was merged.
+        // There may be an older `ancient-changes` entry of the same version.
         let mut buckets: HashMap<Box<str>, usize> = HashMap::new();
         for (mut updater, others) in kept.into_iter().zip(joined) {
             if !others.is_empty() {
@@ -286,7 +285,7 @@ fn identity<'a>(manager: &'a str, operation: Operation, api_version: &'a str, su
     (manager, operation, if operation == Operation::Apply { "" } else { api_version }, subresource)
 }
 
-/// Whether a client asks to forget all managers: `[]` or `[{}]`.
+/// Whether a client resets the managers: `[]` or `[{}]`.
 pub(crate) fn is_reset(list: &Value) -> bool {
     match list.as_array().map(Vec::as_slice) {
         Some([]) => true,

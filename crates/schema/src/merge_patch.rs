@@ -1,5 +1,5 @@
 //! JSON merge patch, RFC 7386.
-//! In: a document and a patch. Out: the document changed in place. It knows no types.
+//! In: a document and a patch. Out: the document changed in place. It works without types.
 
 use serde_json::{Map, Value};
 

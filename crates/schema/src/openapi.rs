@@ -1,6 +1,6 @@
 //! From the `openAPIV3Schema` of a CRD to types in an arena. In: the schema as JSON, in an arena that knows
-//! ObjectMeta. Out: the type of whole objects, with apiVersion, kind and metadata. Never judges the schema: that
-//! is `structural`; what it would refuse is compiled as well as it can be.
+//! ObjectMeta. Out: the type of whole objects, with apiVersion, kind and metadata. It never validates the schema:
+//! `structural` does, and a schema that is not structural is compiled as far as possible.
 
 use serde_json::Value;
 
@@ -20,10 +20,10 @@ pub struct CompileError {
     pub reason: String,
 }
 
-/// Compiles the schema of one version of a CRD; without one, anything is kept.
+/// Compiles the schema of one version of a CRD. Without a schema, unknown fields are kept.
 ///
-/// `metadata` has the type named [`OBJECT_META`] in `arena`, so import it first; in an arena without it, anything
-/// is kept there.
+/// `metadata` has the type named [`OBJECT_META`] in `arena`, so import it first; in an arena without it, unknown
+/// fields of the metadata are kept.
 ///
 /// ```
 /// use konverge_schema::{Arena, compile};
@@ -38,7 +38,7 @@ pub fn compile(arena: &mut Arena, schema: Option<&Value>) -> Result<TypeId, Comp
     let mut compiler = Compiler { arena };
     let root = match schema.and_then(Props::new) {
         Some(props) => compiler.node(props, Position::Root)?,
-        None => compiler.node_of_nothing(),
+        None => compiler.node_without_schema(),
     };
     Ok(root)
 }
@@ -48,7 +48,7 @@ pub fn compile(arena: &mut Arena, schema: Option<&Value>) -> Result<TypeId, Comp
 enum Position {
     Root,
     Inside,
-    /// The items of a list that preserves unknown fields: they do as well.
+    /// The items of a list that preserves unknown fields, and so preserve them as well.
     Preserving,
 }
 
@@ -57,7 +57,7 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    fn node_of_nothing(&mut self) -> TypeId {
+    fn node_without_schema(&mut self) -> TypeId {
         let fields = self.with_meta(Vec::new());
         self.arena.add(Node { shape: Shape::Struct { fields, open: true, atomic: false }, ..Node::default() })
     }
@@ -90,7 +90,7 @@ impl Compiler<'_> {
         }
         let atomic = props.map_type() == Some("atomic");
         let kind = match props.type_name() {
-            // Without a type the keywords say what the value may look like.
+            // Without `type`, other keywords imply the type.
             "" => {
                 let guess = if props.get("properties").is_some() || whole {
                     "object"
@@ -114,14 +114,14 @@ impl Compiler<'_> {
                         let value = match additional {
                             Additional::Schema(value) => self.node(value, Position::Inside)?,
                             Additional::Bool(_) => {
-                                let sealed = Checks { sealed: true, ..Checks::default() };
-                                self.arena.add(Node { checks: Some(Box::new(sealed)), ..Node::default() })
+                                let prunes_nested = Checks { prunes_nested: true, ..Checks::default() };
+                                self.arena.add(Node { checks: Some(Box::new(prunes_nested)), ..Node::default() })
                             }
                         };
                         Shape::Map { value, atomic }
                     }
                     Some(Additional::Bool(true)) => {
-                        checks.get_or_insert_default().sealed = !open;
+                        checks.get_or_insert_default().prunes_nested = !open;
                         Shape::Struct { fields, open: true, atomic }
                     }
                     _ => Shape::Struct { fields, open, atomic },
@@ -162,7 +162,7 @@ impl Compiler<'_> {
         Ok(if whole { self.with_meta(fields) } else { fields.into() })
     }
 
-    /// Adds what every object has and the schema has left out.
+    /// Adds apiVersion, kind and metadata where the schema does not declare them.
     fn with_meta(&mut self, mut fields: Vec<Field>) -> Box<[Field]> {
         for name in ["apiVersion", "kind", "metadata"] {
             if fields.iter().any(|field| &*field.name == name) {
@@ -179,7 +179,7 @@ impl Compiler<'_> {
         fields.into()
     }
 
-    /// ObjectMeta with the restrictions a schema puts on some of its fields.
+    /// ObjectMeta, with the schema's own restrictions of some of its fields.
     fn metadata(&mut self, props: Props<'_>, meta: TypeId) -> Result<TypeId, CompileError> {
         let checks = self.checks(props)?;
         let declared = props.named("properties");
@@ -198,7 +198,7 @@ impl Compiler<'_> {
         Ok(self.arena.add(node))
     }
 
-    /// The value checks of a schema, if it has any.
+    /// The validation keywords of a schema, if it has any.
     fn checks(&mut self, props: Props<'_>) -> Result<Option<Checks>, CompileError> {
         let types = match (props.int_or_string(), props.type_name()) {
             (true, _) => vec!["integer", "string"],
@@ -214,7 +214,7 @@ impl Compiler<'_> {
         };
         let checks = Checks {
             any_type: false,
-            sealed: false,
+            prunes_nested: false,
             format: Format::new(props.text("format"), &types),
             enumeration: props.values("enum").into(),
             minimum: bound("minimum", "exclusiveMinimum"),

@@ -1,5 +1,5 @@
-//! Where a walk is in an object, without allocating: a chain of borrowed steps on the stack. In: steps. Out: text,
-//! only when there is something to say. JSON is parsed no deeper than 128 levels, so walks recurse.
+//! The path of the value that a walk is at, without allocating: a linked list of borrowed steps on the stack. It becomes
+//! text only when there is an error to report. JSON is parsed no deeper than 128 levels, so walks recurse.
 
 use konverge_core::FieldPath;
 
@@ -13,14 +13,14 @@ pub(crate) enum Path<'a> {
 }
 
 impl Path<'_> {
-    /// `spec.labels.app`: map keys written like fields, as schema validation and strict decoding write them.
+    /// `spec.labels.app`: map keys written like fields, as errors of schema validation and strict decoding show them.
     pub(crate) fn dotted(&self) -> String {
         let mut text = String::new();
         self.write(&mut text, false);
         text
     }
 
-    /// `spec.labels[app]`: map keys in brackets, as other validation writes them, below `prefix`.
+    /// `spec.labels[app]`: map keys in brackets, as errors of other validation show them, below `prefix`.
     pub(crate) fn keyed(&self, prefix: &FieldPath) -> FieldPath {
         let mut text = prefix.as_str().to_owned();
         self.write(&mut text, true);

@@ -1,11 +1,11 @@
 //! Regular expressions as Go reads them. In: the `pattern` of a schema. Out: a compiled matcher, or the
-//! complaint of Go's parser. The text is rewritten for the `regex` crates because the two dialects differ: `\d` is
-//! ASCII in Go, `[` and `&&` are plain characters inside its classes, `{` may stand alone. A pattern too big to compile is
-//! refused.
+//! error of Go's parser. The text is rewritten for the `regex` crates because the two dialects differ: `\d` is
+//! ASCII in Go, `[` and `&&` are plain characters inside its classes, `{` may stand alone. A pattern that is too large is
+//! rejected.
 //!
-//! To match takes time in proportion to the text, but for a large pattern each byte of it can be expensive: a lazy DFA
-//! computes the states that it has not met before from all states of the pattern. Those are paid for one by one; the
-//! states that are known, which are nearly all for patterns and texts that people write, cost next to nothing.
+//! Matching takes time in proportion to the text, but for a large pattern each byte can be expensive: a lazy DFA computes
+//! a new state from all states of the pattern. Matching spends the budget for each new state; known states, which are
+//! nearly all in practice, cost next to nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,17 +20,16 @@ use crate::budget::Budget;
 
 mod translate;
 
-/// What one compiled pattern may weigh: Go's own limit is of this order.
+/// The limit of the size of a compiled pattern, in bytes. Go's own limit is of this order.
 const SIZE_LIMIT: usize = 4 << 20;
 
-/// What the states that were computed may take, for each thread that matches.
+/// The limit of the cache of DFA states, in bytes, for each thread that matches.
 const CACHE_BYTES: usize = 1 << 20;
 
-/// So many bytes are matched in the time of one step where all states are known.
+/// How many bytes are matched in about the time of one step while all states are known.
 const BYTES_PER_STEP: usize = 8;
 
-/// So many states of the pattern are looked at in the time of one step: once for the byte that leads to a new state of the
-/// DFA, and once for the end of a text there.
+/// How many states of the pattern are visited in about the time of one step, when a new state of the DFA is computed.
 const STATES_PER_STEP: usize = 8;
 
 /// A regular expression with the text it was made from.
@@ -57,13 +56,13 @@ impl Pattern {
     /// ```
     pub fn new(text: &str) -> Result<Self, String> {
         let translated = translate::translate(text).map_err(|why| format!("error parsing regexp: {why}"))?;
-        // Whether something matches is asked, never where: so no match is preferred to another. A cache that is too small
-        // for the pattern gets what it needs.
+        // Only whether the pattern matches is asked, not where, so all matches are equal. A cache that is too small for the
+        // pattern grows to what it needs.
         let settings =
             DFA::config().match_kind(MatchKind::All).cache_capacity(CACHE_BYTES).skip_cache_capacity_check(true);
         let dfa = DFA::builder()
             .configure(settings)
-            // `\B` matches between the bytes of a character; the search leaves that out.
+            // `\B` can match between the bytes of a character; the search skips such matches.
             .syntax(syntax::Config::new().utf8(false))
             .thompson(thompson::Config::new().nfa_size_limit(Some(SIZE_LIMIT)))
             .build(&translated)
@@ -73,12 +72,12 @@ impl Pattern {
         Ok(Self { text: text.into(), compiled: Arc::new(Compiled { dfa, caches }) })
     }
 
-    /// The expression as the schema has it.
+    /// The expression as it stands in the schema.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether some part of `text` matches. A budget that is used up ends the search without a match.
+    /// Whether some part of `text` matches. If the budget is used up, the search ends without a match.
     pub fn matches(&self, text: &str, budget: &Budget) -> bool {
         self.compiled.search(text, budget).unwrap_or_default()
     }
@@ -100,7 +99,7 @@ impl Compiled {
                 pay(unknown)?;
             }
             state = dfa.next_state(cache, state, byte).expect(never);
-            // The DFA tells of a match one byte late. One that ends inside a character is none.
+            // The DFA reports a match one byte late. A match that ends inside a character does not count.
             if state.is_match() && text.is_char_boundary(at) {
                 return Some(true);
             }

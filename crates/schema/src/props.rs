@@ -1,5 +1,5 @@
-//! A CRD's schema as it was written: one JSON object with keywords. In: JSON. Out: its keywords with the types they
-//! must have; a keyword of another type reads as absent, because decoding the CRD has refused it already.
+//! Access to the keywords of a CRD's schema (`JSONSchemaProps`) as it was written. In: JSON. Out: keywords with the types
+//! they must have. A keyword of another type reads as absent, because decoding the CRD has rejected it already.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Props<'a>(&'a Map<String, Value>);
 
-/// `items`: one schema, or a list of them that Kubernetes refuses.
+/// `items`: one schema, or a list of schemas, which Kubernetes rejects.
 pub(crate) enum Items<'a> {
     One(Props<'a>),
     Many(Vec<Props<'a>>),

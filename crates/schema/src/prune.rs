@@ -1,30 +1,30 @@
-//! Removal of what a type does not declare. In: an object and its type. Out: the object without undeclared fields and
-//! meaningless nulls, and the paths of the fields removed, as strict decoding reports them. Ignore, warn and strict
-//! field validation differ only in what the caller does with those paths.
+//! Pruning of unknown fields. In: an object and its type. Out: the object without undeclared fields and without nulls that
+//! are not values, and the paths of the removed fields as strict decoding reports them. The field validation modes Ignore,
+//! Warn and Strict differ only in what the caller does with those paths.
 
 use serde_json::{Map, Value};
 
 use crate::arena::{Arena, Node, Scalar, Shape, TypeId};
 use crate::path::Path;
 
-/// Whose rules for `null` apply.
+/// Which rules for `null` apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flavour {
-    /// Objects decode into Go structs: a null field is an absent one, a null item or map value is the zero value.
+pub enum NullRules {
+    /// Those of decoding into Go structs: a null field is absent, a null item or map value becomes the zero value.
     BuiltIn,
-    /// A null field stays where it is nullable or undeclared, waits for its default where it has one, and is absent
-    /// otherwise; a null item stays and is judged by validation. Metadata follows the rules of built-in types.
+    /// Those of custom resources: a null field is kept if it is nullable or undeclared, replaced by its default if it has
+    /// one, and absent otherwise. A null item is kept, and validation decides about it. Metadata follows `BuiltIn`.
     Custom,
 }
 
-/// Prunes `object` in place and returns the path of every field removed because nothing declares it.
+/// Prunes `object` in place and returns the path of every unknown field that was removed.
 ///
 /// Paths below the root's metadata come first, the others in the order of their names.
-pub fn prune(arena: &Arena, root: TypeId, object: &mut Value, flavour: Flavour) -> Vec<String> {
+pub fn prune(arena: &Arena, root: TypeId, object: &mut Value, null_rules: NullRules) -> Vec<String> {
     let mut pruner = Pruner { arena, unknown: Vec::new() };
-    pruner.value(root, object, &Path::Root, flavour);
+    pruner.value(root, object, &Path::Root, null_rules);
     let mut unknown = pruner.unknown;
-    if flavour == Flavour::Custom {
+    if null_rules == NullRules::Custom {
         unknown.sort_by(|a, b| (!a.starts_with("metadata."), a).cmp(&(!b.starts_with("metadata."), b)));
     }
     unknown
@@ -36,7 +36,7 @@ struct Pruner<'a> {
 }
 
 impl Pruner<'_> {
-    fn value(&mut self, id: TypeId, value: &mut Value, path: &Path<'_>, flavour: Flavour) {
+    fn value(&mut self, id: TypeId, value: &mut Value, path: &Path<'_>, null_rules: NullRules) {
         let node = self.arena.node(id);
         match (&node.shape, value) {
             (Shape::Struct { fields, open, .. }, Value::Object(map)) => {
@@ -45,15 +45,15 @@ impl Pruner<'_> {
                     Ok(at) => {
                         let ty = fields[at].ty;
                         // Metadata is decoded like any built-in type, in custom resources too.
-                        let flavour = if whole && name == "metadata" { Flavour::BuiltIn } else { flavour };
+                        let null_rules = if whole && name == "metadata" { NullRules::BuiltIn } else { null_rules };
                         if value.is_null() {
-                            return self.keeps_null(ty, flavour);
+                            return self.keeps_null(ty, null_rules);
                         }
-                        self.value(ty, value, &Path::Field(path, name), flavour);
+                        self.value(ty, value, &Path::Field(path, name), null_rules);
                         true
                     }
                     Err(_) if *open => {
-                        if sealed(node) {
+                        if prunes_nested(node) {
                             self.undeclared(value, &Path::Field(path, name));
                         }
                         true
@@ -67,32 +67,32 @@ impl Pruner<'_> {
             (Shape::Map { value: ty, .. }, Value::Object(map)) => {
                 map.retain(|name, value| {
                     if !value.is_null() {
-                        self.value(*ty, value, &Path::Key(path, name), flavour);
+                        self.value(*ty, value, &Path::Key(path, name), null_rules);
                         return true;
                     }
-                    if flavour == Flavour::BuiltIn {
+                    if null_rules == NullRules::BuiltIn {
                         zero(self.arena.node(*ty), value);
                     }
-                    flavour == Flavour::BuiltIn || self.keeps_null(*ty, flavour)
+                    null_rules == NullRules::BuiltIn || self.keeps_null(*ty, null_rules)
                 });
             }
             (Shape::List { item, .. }, Value::Array(items)) => {
                 for (at, value) in items.iter_mut().enumerate() {
                     if !value.is_null() {
-                        self.value(*item, value, &Path::Index(path, at), flavour);
-                    } else if flavour == Flavour::BuiltIn {
+                        self.value(*item, value, &Path::Index(path, at), null_rules);
+                    } else if null_rules == NullRules::BuiltIn {
                         zero(self.arena.node(*item), value);
                     }
                 }
             }
-            (Shape::Any | Shape::Opaque, value) if sealed(node) => {
+            (Shape::Any | Shape::Opaque, value) if prunes_nested(node) => {
                 self.undeclared(value, path);
             }
-            (Shape::Struct { open: true, .. }, _) if !sealed(node) => {}
-            // The JSON type is wrong, which validation will say; nothing inside is declared.
+            (Shape::Struct { open: true, .. }, _) if !prunes_nested(node) => {}
+            // The JSON type is wrong, and validation reports that; nothing inside of the value is declared.
             (Shape::Scalar(_) | Shape::List { .. }, value @ Value::Object(_))
             | (Shape::Scalar(_) | Shape::Struct { .. } | Shape::Map { .. }, value @ Value::Array(_))
-                if flavour == Flavour::Custom =>
+                if null_rules == NullRules::Custom =>
             {
                 self.undeclared(value, path);
             }
@@ -100,12 +100,12 @@ impl Pruner<'_> {
         }
     }
 
-    fn keeps_null(&self, ty: TypeId, flavour: Flavour) -> bool {
+    fn keeps_null(&self, ty: TypeId, null_rules: NullRules) -> bool {
         let node = self.arena.node(ty);
-        match flavour {
-            Flavour::BuiltIn => node.nullable,
-            Flavour::Custom => {
-                node.nullable || node.default.is_some() || (matches!(node.shape, Shape::Any) && sealed(node))
+        match null_rules {
+            NullRules::BuiltIn => node.nullable,
+            NullRules::Custom => {
+                node.nullable || node.default.is_some() || (matches!(node.shape, Shape::Any) && prunes_nested(node))
             }
         }
     }
@@ -129,12 +129,12 @@ impl Pruner<'_> {
     }
 }
 
-/// Whether undeclared fields stay without what is nested in them.
-fn sealed(node: &Node) -> bool {
-    node.checks.as_ref().is_some_and(|checks| checks.sealed)
+/// Whether undeclared fields are kept while objects nested in them are emptied.
+fn prunes_nested(node: &Node) -> bool {
+    node.checks.as_ref().is_some_and(|checks| checks.prunes_nested)
 }
 
-/// What a null becomes where Go has no null: inside lists and maps of built-in types.
+/// Replaces a null by Go's zero value, as decoding into lists and maps of built-in types does.
 fn zero(node: &Node, value: &mut Value) {
     if node.nullable {
         return;

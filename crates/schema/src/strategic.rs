@@ -1,6 +1,6 @@
-//! Strategic merge patch: a merge patch that knows which lists merge, and by which key.
+//! Strategic merge patch: a merge patch that knows which lists are merged, and by which key.
 //! In: an object, a patch with its `$` directives, their type. Out: the patched object.
-//! It never validates the result; a patch can make anything of an object.
+//! It never validates the result.
 
 mod error;
 mod list;
@@ -42,7 +42,7 @@ struct Patcher<'a> {
 }
 
 impl<'a> Patcher<'a> {
-    /// Merges two objects. Both are used up: what the directives ask for is taken out of them first.
+    /// Merges two objects, after carrying out the directives of the patch.
     fn object(self, ty: Option<TypeId>, mut original: Object, mut patch: Object) -> Result<Object, StrategicError> {
         match patch.get(DIRECTIVE) {
             None => {}
@@ -55,7 +55,7 @@ impl<'a> Patcher<'a> {
         }
         retain_keys(&mut original, &mut patch)?;
         self.ordered_lists(ty, &mut original, &mut patch)?;
-        // Deletes go first: what the patch sets is there afterwards.
+        // Deletions come first, so that they do not remove what the patch sets.
         let (deletes, fields): (Vec<_>, Vec<_>) =
             patch.into_iter().partition(|(name, _)| name.starts_with(DELETE_FROM));
         for (name, value) in deletes {
@@ -81,12 +81,12 @@ impl<'a> Patcher<'a> {
         }
         let merged = match (original.get_mut(&name), patch) {
             (Some(Value::Object(old)), Value::Object(new)) => {
-                let ty = self.lookup(ty, &name)?;
+                let ty = self.field_type(ty, &name)?;
                 Some(Value::Object(self.object(ty, std::mem::take(old), new)?))
             }
             (Some(Value::Array(old)), Value::Array(new)) => {
-                let (item, merge) = self.list(ty, &name)?;
-                Some(Value::Array(self.lists(item, merge, std::mem::take(old), new)?))
+                let (item, merge) = self.list_type(ty, &name)?;
+                Some(Value::Array(self.merge_list(item, merge, std::mem::take(old), new)?))
             }
             (old, new) => {
                 patch = new;
@@ -116,8 +116,8 @@ impl<'a> Patcher<'a> {
             return Ok(());
         }
         let (Some(Value::Array(old)), Value::Array(delete)) = (original.get_mut(name), delete) else { return Ok(()) };
-        let (item, patch) = self.list(ty, name)?;
-        if list::element_kind(old, &delete)? == Some(list::Kind::Object) {
+        let (item, patch) = self.list_type(ty, name)?;
+        if list::item_kind(old, &delete)? == Some(list::ItemKind::Object) {
             let items = std::mem::take(old);
             *old = list::merge(self, item, patch.and_then(merge_key), items, delete)?;
         } else {
@@ -142,7 +142,7 @@ impl<'a> Patcher<'a> {
             let old = old.map_err(StrategicError::expected_list)?.cloned();
             let new = patch.get(name).map(|list| list.as_array().ok_or(list)).transpose();
             let new = new.map_err(StrategicError::expected_list)?.cloned();
-            let (item, merge) = self.list(ty, name)?;
+            let (item, merge) = self.list_type(ty, name)?;
             let key = merge.and_then(merge_key);
             list::check_order(new.as_deref().unwrap_or_default(), &order, key)?;
             let merges = merge.is_some_and(|patch| patch.merge);
@@ -154,7 +154,7 @@ impl<'a> Patcher<'a> {
                 (None, None) => continue,
                 (Some(old), None) => old,
                 (None, Some(new)) => new.into_iter().filter_map(without_directives).collect(),
-                (Some(old), Some(new)) => self.lists(item, merge, old, new)?,
+                (Some(old), Some(new)) => self.merge_list(item, merge, old, new)?,
             };
             let ordered = list::in_order(merged, &order, &live, key)?;
             original.insert(name.into(), Value::Array(ordered));
@@ -164,7 +164,7 @@ impl<'a> Patcher<'a> {
     }
 
     /// Merges or replaces a list, as its type says.
-    fn lists(
+    fn merge_list(
         self,
         item: Option<TypeId>,
         patch: Option<&Patch>,
@@ -178,7 +178,7 @@ impl<'a> Patcher<'a> {
     }
 
     /// The type of a field that holds an object in both the object and the patch.
-    fn lookup(self, ty: Option<TypeId>, name: &str) -> Result<Option<TypeId>, StrategicError> {
+    fn field_type(self, ty: Option<TypeId>, name: &str) -> Result<Option<TypeId>, StrategicError> {
         let Some(ty) = ty else { return Ok(None) };
         match &self.arena.node(ty).shape {
             Shape::Struct { open, .. } => match self.arena.field(ty, name) {
@@ -195,8 +195,8 @@ impl<'a> Patcher<'a> {
     }
 
     /// The type of the items of a list field, and how the list merges.
-    fn list(self, ty: Option<TypeId>, name: &str) -> Result<(Option<TypeId>, Option<&'a Patch>), StrategicError> {
-        let Some(field) = self.lookup(ty, name)? else { return Ok((None, None)) };
+    fn list_type(self, ty: Option<TypeId>, name: &str) -> Result<(Option<TypeId>, Option<&'a Patch>), StrategicError> {
+        let Some(field) = self.field_type(ty, name)? else { return Ok((None, None)) };
         let node = self.arena.node(field);
         match &node.shape {
             Shape::List { item, .. } => Ok((Some(*item), node.patch.as_deref())),
@@ -210,7 +210,7 @@ fn merge_key(patch: &Patch) -> Option<&str> {
     patch.merge_key.as_deref()
 }
 
-/// `$retainKeys`: the object keeps these fields only, and the patch may set no others.
+/// `$retainKeys`: only these fields of the object are kept, and the patch may set no others.
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), StrategicError> {
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let keys = keys.as_array().ok_or(StrategicError::RetainKeysFormat)?;
@@ -224,8 +224,8 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), Strategi
     Ok(())
 }
 
-/// A value that is new to the object: directives in it have nothing to act on, and an object that is
-/// nothing but a directive does not come into being.
+/// Removes the directives from a value that is new to the object: there is nothing to merge with, and an object with a
+/// `$patch` directive is left out.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,
@@ -238,7 +238,7 @@ fn without_directives(value: Value) -> Option<Value> {
     }
 }
 
-/// A null in a value that is new to the object removes nothing.
+/// Removes nulls from a value that is new to the object: there is nothing for them to delete.
 fn discard_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -1,5 +1,5 @@
-//! The schema of a CRD, judged when the CRD is written. In: `openAPIV3Schema` and where it stands. Out: everything a
-//! cluster refuses in it, as field errors with its texts. Rules in CEL are checked for their form only. Unknown formats
+//! Validation of the schema of a CRD, when the CRD is written. In: `openAPIV3Schema` and its path. Out: every problem as a
+//! field error, with the texts of kube-apiserver. Rules in CEL are checked for their form only. Unknown formats
 //! pass: `unknown_formats` names them so that the writer can be warned.
 
 use konverge_core::{FieldError, FieldErrorKind, FieldPath};
@@ -13,10 +13,10 @@ mod defaults;
 mod keywords;
 mod shape;
 
-/// Judges the schema of one version. Its defaults are validated by it, which costs what validating objects costs.
+/// Validates the schema of one version, and its defaults against the schema, which costs as much as validating objects.
 ///
-/// `path` is where the field with the schema stands: `spec.validation.openAPIV3Schema` when all versions have the same
-/// schema, `spec.versions[i].schema.openAPIV3Schema` otherwise. `status` says whether the status subresource is on.
+/// `path` is the path of the field with the schema: `spec.validation.openAPIV3Schema` when all versions have the same
+/// schema, `spec.versions[i].schema.openAPIV3Schema` otherwise. `status` tells whether the status subresource is enabled.
 ///
 /// ```
 /// use konverge_core::FieldPath;
@@ -43,8 +43,8 @@ pub fn check_schema(
     if props.nullable() {
         errors.push(FieldError::forbidden(path.child("nullable"), "nullable cannot be true at the root"));
     }
-    let unreadable = shape::unreadable(props);
-    if unreadable.is_none() {
+    let unsupported = shape::unsupported_keyword(props);
+    if unsupported.is_none() {
         let structural = shape::check(props, path);
         if structural.is_empty() {
             errors.extend(defaults::check(schema, path, budget));
@@ -53,13 +53,13 @@ pub fn check_schema(
         }
     }
     errors.extend(keywords::check(props, path));
-    if let (true, Some(why)) = (errors.is_empty(), unreadable) {
+    if let (true, Some(why)) = (errors.is_empty(), unsupported) {
         errors.push(FieldError::invalid(path.clone(), "".into(), why));
     }
     budget.check().map(|()| errors)
 }
 
-/// The formats of a schema that nobody knows, with the path of each: a cluster warns of them and checks nothing.
+/// The unknown formats of a schema, with the path of each: kube-apiserver warns about them and checks nothing.
 pub fn unknown_formats(schema: &Value, path: &FieldPath) -> Vec<(FieldPath, String)> {
     let mut found = Vec::new();
     if let Some(props) = Props::new(schema) {
@@ -83,7 +83,7 @@ fn collect_formats(props: Props<'_>, path: &FieldPath, found: &mut Vec<(FieldPat
     }
 }
 
-/// With a status subresource only some keywords make sense at the root, because `status` is validated alone.
+/// With the status subresource only some keywords are allowed at the root, because `status` is validated separately.
 fn status_at_root(props: Props<'_>, path: &FieldPath) -> Option<FieldError> {
     const ALLOWED: [(&str, &str); 22] = [
         ("Description", "description"),

@@ -1,5 +1,5 @@
-//! Custom resources against their types. In: a pruned and defaulted object and its type. Out: every problem as a
-//! field error, in the words a cluster uses. Rules in CEL are data here and are not evaluated; nothing compares with an
+//! Validation of custom resources by their schema. In: a pruned and defaulted object and its type. Out: every problem as a
+//! field error, with the texts of kube-apiserver. Rules in CEL are data here and are not evaluated; nothing compares with an
 //! older version of the object. JSON is parsed no deeper than 128 levels, so the walk recurses.
 
 use konverge_core::{FieldError, FieldPath};
@@ -17,8 +17,8 @@ pub(crate) mod unique;
 
 use report::Report;
 
-/// Checks a whole custom resource: schema, then embedded resources, then lists that are sets or maps. Nested `anyOf` and
-/// its like can ask for more checks than anybody waits for, so the checks are paid for.
+/// Checks a whole custom resource: schema, then embedded resources, then lists that are sets or maps. Nested `anyOf`,
+/// `oneOf` and `allOf` can multiply the checks, so they are counted by the budget.
 ///
 /// ```
 /// use konverge_schema::{Arena, Budget, compile, validate};
@@ -34,7 +34,7 @@ pub fn validate(arena: &Arena, root: TypeId, object: &Value, budget: &Budget) ->
     budget.check().map(|()| errors)
 }
 
-/// The same for a value that stands at `prefix`. Whoever calls it looks whether the budget was enough.
+/// The same for a value at `prefix`. The caller checks whether the budget was exceeded.
 pub(crate) fn validate_below(
     arena: &Arena,
     id: TypeId,
@@ -52,7 +52,7 @@ pub(crate) fn validate_below(
     errors
 }
 
-/// The length and the format of a text are found at so many bytes in the time of one step.
+/// For how many bytes of a text its length and format are checked in about the time of one step.
 const BYTES_PER_STEP: u64 = 8;
 
 /// A type or a member of a logical clause (`allOf`, `anyOf`, …): both constrain a value in the same way.
@@ -62,7 +62,7 @@ enum Constraint<'a> {
     Clause(&'a Clause),
 }
 
-/// What is known about the keys of an object or the items of a list.
+/// What is declared for the fields of an object.
 enum Inside<'a> {
     Nothing,
     Fields,
@@ -279,7 +279,7 @@ impl<'a> Validator<'a> {
         }
     }
 
-    /// What is declared for one field. ObjectMeta is not: it is decoded, and validated as metadata.
+    /// The constraint of one field. ObjectMeta has none: it is decoded, and validated as metadata.
     fn field(&self, constraint: Constraint<'a>, name: &str) -> Option<Constraint<'a>> {
         match constraint {
             Constraint::Type(node) => {

@@ -2,8 +2,8 @@
 
 use konverge_core::FieldPath;
 use konverge_schema::{
-    Arena, Budget, FieldSet, ManagedFields, OverBudget, TypeId, Writer, blank, check_schema, compile, default,
-    kubernetes, merge, size, validate,
+    Arena, Budget, FieldManager, FieldSet, ManagedFields, OverBudget, TypeId, check_schema, compile, default,
+    empty_object, kubernetes, merge, size, validate,
 };
 use serde_json::{Value, json};
 
@@ -134,11 +134,11 @@ fn unique_items_are_compared_once() {
     }
 }
 
-fn writer<'a>(manager: &'a str, reset: &'a FieldSet, blank: &'a Value) -> Writer<'a> {
+fn writer<'a>(manager: &'a str, reset: &'a FieldSet, empty_object: &'a Value) -> FieldManager<'a> {
     let arena = kubernetes();
     let ty = arena.named("io.k8s.api.core.v1.ConfigMap").expect("is published");
     let now = "2026-01-01T00:00:00Z";
-    Writer { arena, ty, api_version: "v1", kind: "ConfigMap", subresource: "", manager, reset, blank, now }
+    FieldManager { arena, ty, api_version: "v1", kind: "ConfigMap", subresource: "", manager, reset, empty_object, now }
 }
 
 /// Quadratic work over so many managers takes minutes in a test build.
@@ -146,7 +146,7 @@ fn writer<'a>(manager: &'a str, reset: &'a FieldSet, blank: &'a Value) -> Writer
 fn many_managers_take_time_in_proportion() {
     let arena = kubernetes();
     let ty = arena.named("io.k8s.api.core.v1.ConfigMap").expect("is published");
-    let (reset, blank) = (FieldSet::default(), blank(arena, ty));
+    let (reset, empty_object) = (FieldSet::default(), empty_object(arena, ty));
     let manager = |at: usize, operation: &str| {
         json!({"manager": format!("m{at}"), "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1",
                "fieldsV1": {"f:data": {format!("f:k{at}"): {}}}})
@@ -160,7 +160,7 @@ fn many_managers_take_time_in_proportion() {
         let live = object(operation, 25_000);
         let mut new = live.clone();
         new["data"]["another"] = "v".into();
-        writer("writer", &reset, &blank).update(Some(&live), &mut new);
+        writer("writer", &reset, &empty_object).update(Some(&live), &mut new);
         let managed = ManagedFields::of(&new).expect("was just written");
         assert_eq!(managed.entries.len(), expect, "{operation}");
         let owned = FieldSet::union_all(managed.entries.iter().map(|entry| &entry.fields));
@@ -169,7 +169,7 @@ fn many_managers_take_time_in_proportion() {
     let live = object("Apply", 25_000);
     let mut config = live.clone();
     config["metadata"] = json!({"name": "c"});
-    let applied = writer("m0", &reset, &blank).apply(Some(&live), &config, true).expect("is forced");
+    let applied = writer("m0", &reset, &empty_object).apply(Some(&live), &config, true).expect("is forced");
     assert_eq!(ManagedFields::of(&applied).expect("was just written").entries.len(), 25_000);
 }
 

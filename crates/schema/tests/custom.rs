@@ -3,7 +3,7 @@
 //! `errors`, each as `reason|text`. The expectations are what Kubernetes 1.36 says.
 
 use konverge_schema::{
-    Arena, Budget, Field, Flavour, Node, OBJECT_META, Scalar, Shape, TypeId, compile, default, prune, validate,
+    Arena, Budget, Field, Node, NullRules, OBJECT_META, Scalar, Shape, TypeId, compile, default, prune, validate,
 };
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ fn check(name: &str, schema: &Value, case: &Value) -> Result<(), String> {
     object_meta(&mut arena);
     let root = compile(&mut arena, Some(schema)).map_err(|why| format!("{name}: {why}"))?;
     let mut object = case["given"].clone();
-    let unknown = prune(&arena, root, &mut object, Flavour::Custom);
+    let unknown = prune(&arena, root, &mut object, NullRules::Custom);
     let budget = Budget::new(10_000, 10_000);
     default(&arena, root, &mut object, &budget).map_err(|why| format!("{name}: {why}"))?;
     let errors = validate(&arena, root, &object, &budget).map_err(|why| format!("{name}: {why}"))?;
@@ -65,7 +65,7 @@ fn without_a_schema_everything_is_kept() {
     let given =
         serde_json::json!({"apiVersion": "a/v1", "kind": "A", "metadata": {"name": "a", "odd": 1}, "x": {"y": null}});
     let mut object = given.clone();
-    assert_eq!(prune(&arena, root, &mut object, Flavour::Custom), ["metadata.odd"]);
+    assert_eq!(prune(&arena, root, &mut object, NullRules::Custom), ["metadata.odd"]);
     assert_eq!(object["x"], given["x"]);
     assert_eq!(validate(&arena, root, &object, Budget::unlimited()), Ok(Vec::new()));
 }

@@ -1,5 +1,5 @@
 //! In: `zz_generated.openapi.go`, the one published place that lists the values of enumerated fields. Out: values by
-//! type and field. Reads only the three kinds of lines it needs and trusts gofmt's indentation; it is no Go parser.
+//! type and field. It reads only three kinds of lines and relies on gofmt's indentation; it is not a Go parser.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ impl Enums {
                 // Properties of the type itself; a nested object would sit deeper.
                 5 => {
                     if let Some(name) = text.strip_suffix(": {") {
-                        field = Some(string(name).ok_or_else(|| at("an odd property name"))?);
+                        field = Some(string(name).ok_or_else(|| at("a property name that cannot be read"))?);
                     }
                 }
                 // The field's own values, or those of its items.
@@ -50,8 +50,8 @@ impl Enums {
     }
 }
 
-/// `func schema_k8sio_api_core_v1_Pod(` is `io.k8s.api.core.v1.Pod`. Functions of other packages carry no values
-/// that we publish.
+/// `func schema_k8sio_api_core_v1_Pod(` is `io.k8s.api.core.v1.Pod`. Functions of other packages have no values
+/// that the tables use.
 fn type_of(line: &str) -> Option<String> {
     let name = line.strip_prefix("func schema_k8sio_api_")?.split_once('(')?.0;
     Some(format!("io.k8s.api.{}", name.replace('_', ".")))

@@ -1,12 +1,12 @@
-//! In: Go files of one package. Out: the types that they declare, with the tags of their fields. Reads type declarations
-//! at the start of a line and trusts gofmt for the rest; it is no Go parser.
+//! In: Go files of one package. Out: the types that they declare, with the tags of their fields. It reads type
+//! declarations at the start of a line and relies on gofmt for the rest; it is not a Go parser.
 
 use std::collections::BTreeMap;
 
 /// The types of a package, by name.
 pub(crate) type Declarations = BTreeMap<String, Declaration>;
 
-/// What a name stands for.
+/// What a type name is declared as.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Declaration {
     /// `type Pod struct { … }`
@@ -15,7 +15,7 @@ pub(crate) enum Declaration {
     Alias(GoType),
 }
 
-/// A type as it is written where it is used.
+/// A type expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum GoType {
     /// `string`, or a type of the same package.
@@ -35,15 +35,15 @@ pub(crate) enum GoType {
 /// A field of a struct.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GoField {
-    /// The field's name; an embedded type gives its own.
+    /// The field's name; that of the type for an embedded type.
     pub(crate) name: String,
     /// Whether the field is an embedded type.
     pub(crate) embedded: bool,
     /// The field's type.
     pub(crate) ty: GoType,
-    /// What the tag `json` says.
+    /// The value of the tag `json`.
     pub(crate) json: Option<String>,
-    /// What the tag `protobuf` says.
+    /// The value of the tag `protobuf`.
     pub(crate) protobuf: Option<String>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn declarations(go: &str) -> Result<Declarations, String> {
     Ok(found)
 }
 
-/// The packages that a file imports, by the name it has for them.
+/// The packages that a file imports, by their names in the file.
 fn imports(go: &str) -> BTreeMap<&str, &str> {
     let block =
         go.split_once("\nimport (\n").and_then(|(_, rest)| rest.split_once("\n)")).map_or("", |(block, _)| block);
@@ -84,7 +84,7 @@ fn import(line: &str) -> Option<(&str, &str)> {
     Some((if alias.is_empty() { path.rsplit('/').next()? } else { alias }, path))
 }
 
-/// A line of a struct, if it declares a field with tags. Fields without tags are not sent.
+/// A line of a struct, if it declares a field with tags. Fields without tags are not serialised.
 fn field(line: &str, imports: &BTreeMap<&str, &str>) -> Result<Option<GoField>, String> {
     let line = line.trim();
     if line.starts_with("//") {

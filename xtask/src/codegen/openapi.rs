@@ -1,5 +1,5 @@
 //! In: the schemas of OpenAPI v3 documents and the enums of the Go sources. Out: the text of the type table that
-//! `konverge_schema::kubernetes` reads. Only derived facts leave here: names, shapes, merge rules; never a description.
+//! `konverge_schema::kubernetes` reads. The table has names, types and merge rules, but no descriptions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::enums::Enums;
 
-/// Types that Go marshals by hand: their published schema says less than the code does.
+/// Types with their own marshalling code in Go, which their published schema does not describe.
 const SPECIAL: [(&str, &str); 11] = [
     ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON", "any"),
     ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray", "any"),
@@ -23,10 +23,10 @@ const SPECIAL: [(&str, &str); 11] = [
     ("io.k8s.apimachinery.pkg.util.intstr.IntOrString", "int-or-string"),
 ];
 
-/// What the generated file says about itself, after the line that names its source.
+/// The comment at the head of the generated file, after the line that names its source.
 const FORMAT: &str = "\
 #
-# Written by `cargo xtask codegen`; do not edit. Read by crates/schema/src/table.rs.
+# Written by `cargo xtask codegen`; do not edit. Read by crates/schema/src/builtin_types.rs.
 #
 #   @ALIAS PACKAGE                  a short word for a package, for types named from outside of it
 #   PACKAGE.TYPE [atomic]           a struct; `atomic` is x-kubernetes-map-type
@@ -44,36 +44,36 @@ const FORMAT: &str = "\
 /// Writes the table of `schemas`, which are OpenAPI components by name.
 pub(super) fn table(source: &str, schemas: &BTreeMap<String, Value>, enums: &Enums) -> Result<String, String> {
     let special: BTreeMap<&str, &str> = SPECIAL.into();
-    let mut writer = Writer { special, aliases: BTreeMap::new(), enums, claimed: BTreeSet::new() };
+    let mut table = TypeTable { special, aliases: BTreeMap::new(), enums, used_enums: BTreeSet::new() };
     let mut blocks = String::new();
     for (name, schema) in schemas {
-        if !writer.special.contains_key(name.as_str()) {
-            writer.block(&mut blocks, name, schema).map_err(|problem| format!("{name}: {problem}"))?;
+        if !table.special.contains_key(name.as_str()) {
+            table.block(&mut blocks, name, schema).map_err(|problem| format!("{name}: {problem}"))?;
         }
     }
-    writer.all_enums_used(schemas)?;
+    table.all_enums_used(schemas)?;
 
     let mut out = format!("# Types of {source}\n{FORMAT}\n");
-    for (alias, package) in &writer.aliases {
+    for (alias, package) in &table.aliases {
         let _ = writeln!(out, "@{alias} {package}");
     }
     out.push_str(&blocks);
     Ok(out)
 }
 
-struct Writer<'a> {
+struct TypeTable<'a> {
     special: BTreeMap<&'a str, &'a str>,
     /// Alias to package, of every package referred to from another one.
     aliases: BTreeMap<String, String>,
     enums: &'a Enums,
-    claimed: BTreeSet<(String, String)>,
+    used_enums: BTreeSet<(String, String)>,
 }
 
-impl Writer<'_> {
+impl TypeTable<'_> {
     fn block(&mut self, out: &mut String, name: &str, schema: &Value) -> Result<(), String> {
         let (package, _) = split(name)?;
         if schema["type"] != "object" || !schema["additionalProperties"].is_null() {
-            return Err("a named type that is no struct needs a row in SPECIAL".into());
+            return Err("a named type that is not a struct needs a row in SPECIAL".into());
         }
         let atomic = if schema["x-kubernetes-map-type"] == "atomic" { " atomic" } else { "" };
         let _ = writeln!(out, "\n{name}{atomic}");
@@ -155,7 +155,7 @@ impl Writer<'_> {
         }
         for strategy in schema["x-kubernetes-patch-strategy"].as_str().unwrap_or_default().split(',') {
             match strategy {
-                // Replacing is what happens without a word.
+                // Without a word the value is replaced.
                 "" | "replace" => {}
                 "merge" => match schema["x-kubernetes-patch-merge-key"].as_str() {
                     Some(key) => words.push(format!("merge {key}")),
@@ -173,15 +173,15 @@ impl Writer<'_> {
                 return Err(format!("{field}: enum values {values:?} cannot be written in one line"));
             }
             words.push(format!("enum {}", values.join("|")));
-            self.claimed.insert((name.to_owned(), field.to_owned()));
+            self.used_enums.insert((name.to_owned(), field.to_owned()));
         }
         Ok(words)
     }
 
-    /// A misread Go file would show as an enum of a type that we have, on a field that it has not.
+    /// Finds a misread Go file: it would give values to a field that its type does not have.
     fn all_enums_used(&self, schemas: &BTreeMap<String, Value>) -> Result<(), String> {
         for (name, field) in self.enums.keys() {
-            if schemas.contains_key(name) && !self.claimed.contains(&(name.to_owned(), field.to_owned())) {
+            if schemas.contains_key(name) && !self.used_enums.contains(&(name.to_owned(), field.to_owned())) {
                 return Err(format!("{name} has no field {field}, yet the Go sources list its values"));
             }
         }
@@ -193,7 +193,7 @@ fn split(name: &str) -> Result<(&str, &str), String> {
     name.rsplit_once('.').ok_or_else(|| format!("{name:?} has no package"))
 }
 
-/// The component a property refers to, directly or through the `allOf` that lets it carry a default.
+/// The component that a property refers to, directly or in an `allOf`, which allows a default beside it.
 fn reference(schema: &Value) -> Option<&str> {
     let direct = schema.get("$ref").or_else(|| match schema["allOf"].as_array().map(Vec::as_slice) {
         Some([only]) => only.get("$ref"),
@@ -206,7 +206,7 @@ fn strings(list: &Value) -> Vec<&str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Zero defaults only say that the Go field is no pointer.
+/// A zero default only means that the Go field is not a pointer.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::go_types::{self, Declaration, Declarations, GoField, GoType};
 use crate::source::Source;
 
-/// Types whose JSON is not that of their fields, and the scalar that stands for them.
+/// Types with their own JSON form, and the scalar that the table has for them.
 const SPECIAL: [(&str, &str); 7] = [
     ("k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSON", "json"),
     ("k8s.io/apimachinery/pkg/api/resource.Quantity", "quantity"),
@@ -26,14 +26,14 @@ const SPECIAL: [(&str, &str); 7] = [
     ("k8s.io/apimachinery/pkg/util/intstr.IntOrString", "int-or-string"),
 ];
 
-/// Structs that write the one field that is set as their JSON. Named lists, which are messages too, do the same.
+/// Structs whose JSON is that of the one field that is set. The same holds for named lists, which are messages, too.
 const TRANSPARENT: [&str; 3] = [
     "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSONSchemaPropsOrArray",
     "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSONSchemaPropsOrBool",
     "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSONSchemaPropsOrStringArray",
 ];
 
-/// What the generated file says about itself, after the line that names its source.
+/// The comment at the head of the generated file, after the line that names its source.
 const FORMAT: &str = "\
 #
 # Written by `cargo xtask codegen`; do not edit. Read by crates/schema/src/protobuf/table.rs.
@@ -54,22 +54,23 @@ const FORMAT: &str = "\
 
 /// Writes the table of every kind in `schemas`, which are OpenAPI components by name, and of all types they reach.
 pub(crate) fn table(title: &str, schemas: &BTreeMap<String, Value>, source: &Source) -> Result<String, String> {
-    let mut writer = Writer { source, packages: BTreeMap::new(), aliases: BTreeMap::new(), waiting: BTreeSet::new() };
+    let mut table =
+        MessageTable { source, packages: BTreeMap::new(), aliases: BTreeMap::new(), pending: BTreeSet::new() };
     let mut blocks = BTreeMap::new();
     let kinds = kinds(schemas)?;
     for (path, name) in kinds.keys() {
-        writer.waiting.insert((path.clone(), name.clone()));
+        table.pending.insert((path.clone(), name.clone()));
     }
-    while let Some(key) = writer.waiting.pop_first() {
+    while let Some(key) = table.pending.pop_first() {
         if let Entry::Vacant(place) = blocks.entry(key) {
             let (path, name) = place.key();
             let kind = kinds.get(place.key()).map(String::as_str);
-            let block = writer.block(path, name, kind).map_err(|problem| format!("{path}.{name}: {problem}"))?;
+            let block = table.block(path, name, kind).map_err(|problem| format!("{path}.{name}: {problem}"))?;
             place.insert(block);
         }
     }
     let mut out = format!("# Protobuf messages of {title}\n{FORMAT}\n");
-    for (alias, path) in &writer.aliases {
+    for (alias, path) in &table.aliases {
         let _ = writeln!(out, "@{alias} {}", dotted(path));
     }
     out.extend(blocks.into_values());
@@ -84,9 +85,9 @@ fn kinds(schemas: &BTreeMap<String, Value>) -> Result<BTreeMap<Key, String>, Str
     let mut kinds = BTreeMap::new();
     for (component, schema) in schemas {
         let Some(versions) = schema["x-kubernetes-group-version-kind"].as_array() else { continue };
-        let odd = || format!("{component}: not the name of a kind: {versions:?}");
+        let invalid = || format!("{component}: not the name of a kind: {versions:?}");
         let (package, name) =
-            component.strip_prefix("io.k8s.").and_then(|rest| rest.rsplit_once('.')).ok_or_else(odd)?;
+            component.strip_prefix("io.k8s.").and_then(|rest| rest.rsplit_once('.')).ok_or_else(invalid)?;
         let word = match versions.as_slice() {
             [only] => {
                 let text = |key: &str| only[key].as_str().unwrap_or_default();
@@ -98,24 +99,24 @@ fn kinds(schemas: &BTreeMap<String, Value>) -> Result<BTreeMap<Key, String>, Str
             _ => "*".to_owned(),
         };
         if versions.iter().any(|version| version["kind"] != name) {
-            return Err(odd());
+            return Err(invalid());
         }
         kinds.insert((format!("k8s.io/{}", package.replace('.', "/")), name.to_owned()), word);
     }
     Ok(kinds)
 }
 
-struct Writer<'a> {
+struct MessageTable<'a> {
     source: &'a Source,
     /// The declarations of packages that were read, by import path.
     packages: BTreeMap<String, Declarations>,
     /// Alias to import path, of every package referred to from another one.
     aliases: BTreeMap<String, String>,
-    /// Types that are referred to.
-    waiting: BTreeSet<Key>,
+    /// Types that are referred to and not written yet.
+    pending: BTreeSet<Key>,
 }
 
-impl Writer<'_> {
+impl MessageTable<'_> {
     fn block(&mut self, path: &str, name: &str, kind: Option<&str>) -> Result<String, String> {
         let full = format!("{path}.{name}");
         let transparent = TRANSPARENT.contains(&full.as_str());
@@ -126,7 +127,7 @@ impl Writer<'_> {
                 lines.insert(1, format!("items {}", self.shape(path, path, &ty)?));
                 Some("transparent")
             }
-            Declaration::Alias(ty) => return Err(format!("{ty:?} is no message")),
+            Declaration::Alias(ty) => return Err(format!("{ty:?} is not a message")),
             Declaration::Struct(fields) => {
                 for field in &fields {
                     let line = self.field(path, field, transparent);
@@ -150,15 +151,17 @@ impl Writer<'_> {
         Ok(out)
     }
 
-    /// The number and the rest of a field's line; nothing for a field that protobuf leaves out.
+    /// The number and the rest of a field's line; `None` for a field that protobuf leaves out.
     fn field(&mut self, path: &str, field: &GoField, transparent: bool) -> Result<Option<(u32, String)>, String> {
         let Some(protobuf) = &field.protobuf else {
             // apiVersion and kind are in the envelope.
             return if field.name == "TypeMeta" { Ok(None) } else { Err("no protobuf tag".into()) };
         };
         let words: Vec<&str> = protobuf.split(',').collect();
-        let [_, number, label, ..] = words.as_slice() else { return Err(format!("an odd tag {protobuf:?}")) };
-        let number: u32 = number.parse().map_err(|_| format!("an odd number in {protobuf:?}"))?;
+        let [_, number, label, ..] = words.as_slice() else {
+            return Err(format!("a tag that cannot be read: {protobuf:?}"));
+        };
+        let number: u32 = number.parse().map_err(|_| format!("a field number that cannot be read: {protobuf:?}"))?;
         let mut json = field.json.as_deref().unwrap_or_default().split(',');
         let given = json.next().unwrap_or_default();
         let options: Vec<&str> = json.collect();
@@ -214,7 +217,7 @@ impl Writer<'_> {
         match self.declaration(of, name)? {
             Declaration::Alias(target) if !matches!(target, GoType::List(_)) => self.shape(home, of, &target),
             _ => {
-                self.waiting.insert((of.to_owned(), name.clone()));
+                self.pending.insert((of.to_owned(), name.clone()));
                 if of == home { Ok(name.clone()) } else { Ok(format!("{}.{name}", self.alias(of)?)) }
             }
         }

@@ -1,5 +1,5 @@
 //! In: the discovery documents and the OpenAPI schemas of a release. Out: the text of the table of resources that
-//! `konverge_apiserver` serves. Only stable versions, in the order of the documents: clients prefer what comes first.
+//! `konverge_apiserver` serves. It has only stable versions, in the order of the documents: clients prefer the first.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use crate::source::is_stable;
 
-/// Rows left out: objects of these would need conversion between two versions of one kind.
+/// Resources that are left out, because their objects would need conversion between two versions of one kind.
 const LEFT_OUT: [(&str, &str, &str); 1] = [("autoscaling", "v1", "horizontalpodautoscalers")];
 
 const ALL_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// What the generated file says about itself, after the line that names its source.
+/// The comment at the head of the generated file, after the line that names its source.
 const FORMAT: &str = "\
 #
 # Written by `cargo xtask codegen`; do not edit. Read by crates/apiserver/src/builtin.rs.
@@ -97,7 +97,7 @@ type Types = BTreeMap<(String, String, String), String>;
 fn types_by_kind(schemas: &BTreeMap<String, Value>) -> Types {
     let mut types = Types::new();
     for (name, schema) in schemas {
-        // Options that every group takes list one kind a group; they are no resource's type.
+        // Options that every group has, such as DeleteOptions, list several kinds; they are not the type of a resource.
         if let [gvk] = list(&schema["x-kubernetes-group-version-kind"]) {
             let part = |key: &str| gvk[key].as_str().unwrap_or_default().to_owned();
             types.insert((part("group"), part("version"), part("kind")), name.clone());
@@ -106,7 +106,7 @@ fn types_by_kind(schemas: &BTreeMap<String, Value>) -> Types {
     types
 }
 
-/// The legacy list in the shape of the aggregated document: subresources below their resource.
+/// The legacy list in the form of the aggregated document, with subresources below their resource.
 fn aggregated(legacy: &Value) -> Result<Value, String> {
     let mut resources: Vec<Value> = Vec::new();
     for entry in list(&legacy["resources"]) {
@@ -133,7 +133,7 @@ fn aggregated(legacy: &Value) -> Result<Value, String> {
     Ok(json!({"version": legacy["groupVersion"], "resources": resources}))
 }
 
-/// The kind an endpoint speaks; group and version are those of the document unless it says otherwise.
+/// The kind of an endpoint; its group and version are those of the document unless they are given.
 fn response_kind<'a>(
     group: &'a str,
     version: &'a str,
@@ -161,7 +161,7 @@ fn list(value: &Value) -> &[Value] {
 }
 
 fn text(value: &Value) -> Result<&str, String> {
-    value.as_str().ok_or_else(|| format!("{value} is no name"))
+    value.as_str().ok_or_else(|| format!("{value} is not a name"))
 }
 
 #[cfg(test)]

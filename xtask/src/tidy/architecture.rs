@@ -1,5 +1,5 @@
-//! Whether ARCHITECTURE.md tells the truth. In: the page and the tree. Out: crates it does not name, edges it shows
-//! differently from the checked ones, and paths it names that are not there. A missing page fails every check.
+//! Checks that ARCHITECTURE.md is true. In: the page and the tree. Out: crates that it does not name, dependencies that
+//! differ from the checked ones, and paths that do not exist. If the page is missing, every check fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,8 +55,8 @@ pub(super) fn paths(tree: &Tree) -> Vec<String> {
     let ours = ["crates/", "xtask/", "bench/", "docs/", "examples/", ".ci/", ".cargo/"];
     let pattern = |span: &str| span.contains(['*', '<', '{', ' ', '…']);
     let is_path = |span: &str| ours.iter().any(|folder| span.starts_with(folder)) && !pattern(span);
-    let gone = code_spans(page).into_iter().filter(|span| is_path(span) && !tree.has(span));
-    gone.map(|span| format!("{PAGE}: names {span}, which is not there")).collect()
+    let missing = code_spans(page).into_iter().filter(|span| is_path(span) && !tree.has(span));
+    missing.map(|span| format!("{PAGE}: names {span}, which is not there")).collect()
 }
 
 fn missing() -> Vec<String> {
@@ -92,7 +92,7 @@ fn table(page: &str) -> Option<BTreeMap<&str, &str>> {
     Some(rows.collect())
 }
 
-/// The cells of a line of a table; none when it is no such line.
+/// The cells of a line of a table; empty for other lines.
 fn row(line: &str) -> Vec<&str> {
     match line.trim().strip_prefix('|') {
         Some(rest) => rest.trim_end_matches('|').split('|').map(str::trim).collect(),

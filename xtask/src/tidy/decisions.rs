@@ -1,5 +1,5 @@
-//! Whether what changes is written down. In: the tree. Out: a missing changelog, and decisions that the list of
-//! decisions does not link, or links that lead nowhere.
+//! Checks the changelog and the list of decisions. In: the tree. Out: a missing changelog, decisions that the list does not
+//! link, and links to pages that do not exist.
 
 use super::tree::Tree;
 

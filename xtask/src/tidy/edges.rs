@@ -1,5 +1,5 @@
-//! Which crate may depend on which. In: the manifests below `crates/`. Out: edges that are not allowed. Dependencies
-//! of tests are free: a test may bring anything to try its crate with.
+//! Checks which crate depends on which. In: the manifests below `crates/`. Out: dependencies that are not allowed.
+//! Dev-dependencies are not restricted.
 
 use super::tree::Tree;
 
@@ -19,10 +19,10 @@ pub(super) const EDGES: [(&str, &[&str]); 11] = [
     ("cli", &["core", "schema", "store", "serve", "apiserver", "controllers", "operator"]),
 ];
 
-/// What packages are called: this and the name of their folder.
+/// The name of a package is this and the name of its folder.
 const PREFIX: &str = "konverge-";
 
-/// What users depend on has the plain name.
+/// The crate that users depend on has a name without a suffix.
 const FACADE: (&str, &str) = ("operator", "konverge");
 
 /// Edges that are not in [`EDGES`], and crates without a row there.
@@ -49,7 +49,7 @@ pub(super) fn check(tree: &Tree) -> Vec<String> {
     problems
 }
 
-/// The packages a manifest depends on, except for tests.
+/// The packages that a manifest depends on, without dev-dependencies.
 fn dependencies(manifest: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut inside = false;

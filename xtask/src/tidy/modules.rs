@@ -1,5 +1,5 @@
-//! Whether every Rust file is part of a program and says what it is. In: the tree. Out: files that no `mod` names,
-//! and files without a `//!` header.
+//! Checks that every Rust file is part of a crate and begins with a header. In: the tree. Out: files that no `mod` names, and
+//! files without a `//!` header.
 
 use std::collections::BTreeSet;
 
@@ -20,20 +20,20 @@ pub(super) fn orphans(tree: &Tree) -> Vec<String> {
     files.difference(&reached).map(|path| format!("{path}: no `mod` names this file")).collect()
 }
 
-/// Rust files that do not open with a header.
+/// Rust files that do not begin with a header.
 pub(super) fn headers(tree: &Tree) -> Vec<String> {
     let bare = tree.rust().filter(|(_, text)| !text.starts_with("//!"));
     bare.map(|(path, _)| format!("{path}: does not open with a //! header that says what it is")).collect()
 }
 
-/// Whether cargo compiles this file by itself: by where it is, or because the manifest says so.
+/// Whether this file is the root of a crate, by its path or by the manifest.
 fn is_root(tree: &Tree, path: &str) -> bool {
     // The innermost package around the file.
     let mut folders = path.rmatch_indices('/').map(|(at, _)| &path[..at]);
     let Some(package) = folders.find(|folder| tree.has(&format!("{folder}/Cargo.toml"))) else { return false };
     let inside = &path[package.len() + 1..];
     let segments: Vec<&str> = inside.split('/').collect();
-    let by_place = matches!(
+    let by_path = matches!(
         segments[..],
         ["build.rs"]
             | ["src", "lib.rs" | "main.rs"]
@@ -43,10 +43,10 @@ fn is_root(tree: &Tree, path: &str) -> bool {
             | ["tests" | "examples" | "benches", _, "main.rs"]
     );
     let manifest = tree.text(&format!("{package}/Cargo.toml")).unwrap_or_default();
-    by_place || manifest.lines().any(|line| line.trim() == format!("path = \"{inside}\""))
+    by_path || manifest.lines().any(|line| line.trim() == format!("path = \"{inside}\""))
 }
 
-/// Where the modules that a file declares may be.
+/// The paths at which the modules that a file declares may be.
 fn children(path: &str, root: bool, text: &str) -> Vec<String> {
     let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
     let own = if root || file == "mod.rs" {
@@ -69,7 +69,7 @@ fn children(path: &str, root: bool, text: &str) -> Vec<String> {
     found
 }
 
-/// The name in `mod name;`, whoever may see it.
+/// The name in `mod name;`, with any visibility.
 fn declared(line: &str) -> Option<&str> {
     let line = match line.strip_prefix("pub") {
         Some(rest) if rest.starts_with('(') => rest.split_once(')')?.1,

@@ -1,12 +1,12 @@
-//! What must not be written in any file. In: the tree. Out: lines that are unfinished, switched off or true on one
-//! machine only, and files too large to read. Patterns are put together here so that this file does not match itself.
+//! Checks for text that no file may have. In: the tree. Out: unfinished code, disabled tests, paths of one machine, and
+//! files that are too large. The patterns are concatenated so that this file does not match itself.
 
 use super::tree::Tree;
 
-/// The largest file we keep: a repository is for reading.
+/// The size limit of a file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Code that is not there yet, and tests that do not run.
+/// Unfinished code, and tests that do not run.
 pub(super) fn unfinished(tree: &Tree) -> Vec<String> {
     let banned = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("#[", "ignore")];
     let mut problems = Vec::new();
@@ -39,13 +39,13 @@ pub(super) fn machine_paths(tree: &Tree) -> Vec<String> {
     problems
 }
 
-/// Whether an absolute path starts here: after `docs` a slash goes on, after `=` it starts one.
+/// Whether an absolute path begins here: a slash after `docs` continues a path, a slash after `=` begins one.
 fn starts(line: &str, at: usize) -> bool {
     let goes_on = |before: char| before.is_alphanumeric() || "./_-}~*$".contains(before);
     !line[..at].ends_with(goes_on)
 }
 
-/// Files too large to read.
+/// Files that are too large.
 pub(super) fn huge(tree: &Tree) -> Vec<String> {
     let huge = tree.sizes().filter(|(_, bytes)| *bytes > MAX_BYTES);
     huge.map(|(path, bytes)| format!("{path}: {bytes} bytes; the most is {MAX_BYTES}")).collect()

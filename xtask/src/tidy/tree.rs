@@ -1,10 +1,10 @@
-//! In: a repository, or a made-up list of files. Out: paths with sizes and texts, for checks to look at.
+//! The files that checks look at. In: a repository, or a made-up list of files. Out: paths with sizes and texts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-/// Text is kept up to this size; larger files are untidy anyway.
+/// Larger files are not read; another check reports them.
 const TEXT_MAX_BYTES: u64 = 1 << 20;
 
 /// The files of a repository, by path with `/` between folders.
@@ -18,7 +18,7 @@ struct File {
 }
 
 impl Tree {
-    /// What git tracks, and what it would track: also files not yet added, never ignored ones.
+    /// The files that git tracks or would track: also files that are not added yet, but no ignored ones.
     pub(super) fn of_repository(root: &Path) -> Result<Self, String> {
         let output = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])

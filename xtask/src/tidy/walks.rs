@@ -1,13 +1,14 @@
-//! Whether the walks of ARCHITECTURE.md lead through code that exists. In: the page and the tree. Out: items in
-//! another form than `` 1. `path/of/file.rs`: `function` ``, items out of count, files that are not there, and functions
-//! that their file does not have. Text around the lists is free.
+//! Checks that the walks of ARCHITECTURE.md name code that exists. In: the page and the tree. Out: steps in another form
+//! than `` 1. `path/of/file.rs`: `function` ``, steps with a wrong number, files that do not exist or are tests, and
+//! functions that are not in their file. Text around the steps is not checked.
 
+use super::rust_code::without_tests_and_literals;
 use super::tree::Tree;
 
 const PAGE: &str = "ARCHITECTURE.md";
 const SECTION: &str = "## Walks";
 
-/// What is wrong in the section `## Walks`: it is missing, it has no walk, or a step of a walk is not true.
+/// The problems of the section `## Walks`: it is missing, it has no walk, or a step of a walk is not true.
 pub(super) fn check(tree: &Tree) -> Vec<String> {
     let Some(page) = tree.text(PAGE) else { return vec![format!("{PAGE}: is missing")] };
     let mut lines = page.lines().enumerate().skip_while(|(_, line)| line.trim_end() != SECTION);
@@ -52,17 +53,21 @@ fn numbered(line: &str) -> Option<(usize, &str)> {
     Some((number.parse().ok()?, rest))
 }
 
-/// What is wrong with one step.
+/// The problems of one step.
 fn step(tree: &Tree, item: &str) -> Vec<String> {
     let Some((path, names)) = parse(item) else {
         return vec!["a step begins with a file and its functions: `path/of/file.rs`: `function`".into()];
     };
     let Some(text) = tree.text(path) else { return vec![format!("names {path}, which is not there")] };
-    let lacking = names.iter().filter(|name| !has_function(text, name));
+    if path.ends_with("/tests.rs") || path.contains("/tests/") {
+        return vec![format!("names {path}, which is a test")];
+    }
+    let code = without_tests_and_literals(text);
+    let lacking = names.iter().filter(|name| !has_function(&code, name));
     lacking.map(|name| format!("{path} has no function {name}")).collect()
 }
 
-/// The file and the functions that a step names. Whatever follows them is for readers.
+/// The file and the functions that a step names. The text after them is not checked.
 fn parse(item: &str) -> Option<(&str, Vec<&str>)> {
     let (path, mut rest) = item.strip_prefix('`')?.split_once("`: ")?;
     let mut names = Vec::new();
@@ -81,15 +86,11 @@ fn is_identifier(name: &str) -> bool {
     name.starts_with(first) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Whether a line outside of comments declares a function of this name, also one of a trait.
-fn has_function(text: &str, name: &str) -> bool {
-    let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
-    code.into_iter().any(|line| {
-        let mut declared = line.match_indices("fn ").filter(|(at, _)| !line[..*at].ends_with(is_word));
-        declared.any(|(at, _)| {
-            line[at + 3..].trim_start().strip_prefix(name).is_some_and(|rest| !rest.starts_with(is_word))
-        })
-    })
+/// Whether code without comments and literals declares a function of this name, also one of a trait.
+fn has_function(code: &str, name: &str) -> bool {
+    let mut declared = code.match_indices("fn ").filter(|(at, _)| !code[..*at].ends_with(is_word));
+    declared
+        .any(|(at, _)| code[at + 3..].trim_start().strip_prefix(name).is_some_and(|rest| !rest.starts_with(is_word)))
 }
 
 fn is_word(c: char) -> bool {
@@ -100,12 +101,13 @@ fn is_word(c: char) -> bool {
 mod tests {
     use super::*;
 
-    const CODE: &str =
-        "// fn commented()\npub(crate) async fn run<T>() {\ntrait Sink {\n    fn send(&self);\n}\nlet my_fn = 1;\n";
+    const CODE: &str = "// fn commented()\npub(crate) async fn run<T>() {}\ntrait Sink {\n    fn send(&self);\n}\n\
+                        let my_fn = 1;\nlet text = \"fn quoted()\";\n\
+                        #[cfg(test)]\nmod tests {\n    fn only_in_tests() {}\n}\n";
 
     fn check_walks(section: &str, expect: &[&str]) {
         let page = format!("# Shape\n1. not a step\n{section}\n## Words\n1. not a step either\n");
-        let tree = Tree::of(&[(PAGE, &page), ("crates/a/src/b.rs", CODE)]);
+        let tree = Tree::of(&[(PAGE, &page), ("crates/a/src/b.rs", CODE), ("crates/a/src/b/tests.rs", CODE)]);
         assert_eq!(check(&tree), expect, "{section}");
     }
 
@@ -132,7 +134,11 @@ mod tests {
         check_step("`crates/a/src/b.rs`: `gone`", &["crates/a/src/b.rs has no function gone"]);
         check_step("`crates/a/src/b.rs`: `run`, `gone` — x", &["crates/a/src/b.rs has no function gone"]);
         check_step("`crates/a/src/b.rs`: `ru`", &["crates/a/src/b.rs has no function ru"]);
-        check_step("`crates/a/src/b.rs`: `commented`", &["crates/a/src/b.rs has no function commented"]);
+        for name in ["commented", "quoted", "only_in_tests"] {
+            let problem = format!("crates/a/src/b.rs has no function {name}");
+            check_step(&format!("`crates/a/src/b.rs`: `{name}`"), &[&problem]);
+        }
+        check_step("`crates/a/src/b/tests.rs`: `run`", &["names crates/a/src/b/tests.rs, which is a test"]);
     }
 
     #[test]

@@ -122,7 +122,7 @@ fn versions(
                 .collect(),
             scale,
             behaviour: behaviour(&group, &text(&names["plural"])),
-            blank: json!({}),
+            empty_object: json!({}),
             deprecation: deprecation(spec, version),
             descriptions: descriptions(&version["schema"]["openAPIV3Schema"]).map(Arc::new),
             published: OnceLock::new(),

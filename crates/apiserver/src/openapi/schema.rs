@@ -164,7 +164,7 @@ impl<'a> Schemas<'a> {
         let mut schema = Map::new();
         match &node.shape {
             Shape::Any if self.custom => {
-                if !node.checks.as_ref().is_some_and(|checks| checks.sealed) {
+                if !node.checks.as_ref().is_some_and(|checks| checks.prunes_nested) {
                     schema.insert("x-kubernetes-preserve-unknown-fields".into(), true.into());
                 }
             }

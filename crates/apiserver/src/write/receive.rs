@@ -76,7 +76,7 @@ impl WriteRequest<'_> {
     /// Removes fields that the schema does not know, and names them.
     pub(super) fn prune(&self, object: &mut Value) -> Vec<String> {
         let schema = &self.resource.schema;
-        prune(&schema.arena, schema.root, object, self.resource.flavour())
+        prune(&schema.arena, schema.root, object, self.resource.null_rules())
     }
 
     /// Refuses, warns about or ignores what strict decoding found, by the request's `fieldValidation`.

@@ -1,9 +1,9 @@
-//! What changed between two versions of an object, as sets of fields.
+//! The changes between two versions of an object, as sets of fields.
 //! In: a type and two values. Out: the paths added, modified and removed; a path is in one of them only.
 
 use serde_json::{Map, Value};
 
-use super::own::{paths_of, sorted_items};
+use super::owned_fields::{paths_of, sorted_items};
 use super::type_ref::{Parts, TypeRef};
 use crate::arena::ListKind;
 use crate::field_set::{Entry, FieldSet, PathElement, equal_values};
@@ -11,11 +11,11 @@ use crate::field_set::{Entry, FieldSet, PathElement, equal_values};
 /// The difference between two versions of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// In the new one only.
+    /// Only in the new object.
     pub added: FieldSet,
-    /// In both, with another value.
+    /// In both objects, with different values.
     pub modified: FieldSet,
-    /// In the old one only.
+    /// Only in the old object.
     pub removed: FieldSet,
 }
 
@@ -25,7 +25,7 @@ impl Changes {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
 
-    /// The changes outside of these fields and all below them.
+    /// The changes outside of these fields and everything below them.
     pub(super) fn without(mut self, fields: &FieldSet) -> Self {
         [&mut self.added, &mut self.modified, &mut self.removed]
             .into_iter()
@@ -33,7 +33,7 @@ impl Changes {
         self
     }
 
-    /// The changes of other paths than these.
+    /// The changes without these very paths.
     pub(super) fn except(mut self, paths: &FieldSet) -> Self {
         [&mut self.added, &mut self.modified, &mut self.removed].into_iter().for_each(|set| set.remove_all(paths));
         self
@@ -42,20 +42,20 @@ impl Changes {
 
 /// What `new` changes in `old`.
 pub(super) fn compare(type_ref: TypeRef<'_>, old: &Value, new: &Value) -> Changes {
-    let mut below = Level::default();
+    let mut below = ChangedEntries::default();
     walk(type_ref, old, new, &mut below);
     below.finish()
 }
 
 /// The entries of the three sets at one level of the tree, in any order.
 #[derive(Default)]
-struct Level {
+struct ChangedEntries {
     added: Vec<Entry>,
     modified: Vec<Entry>,
     removed: Vec<Entry>,
 }
 
-impl Level {
+impl ChangedEntries {
     fn finish(self) -> Changes {
         Changes {
             added: FieldSet::from_entries(self.added),
@@ -74,7 +74,7 @@ impl Level {
     ) {
         match (old, new) {
             (Some(old), Some(new)) => {
-                let mut below = Level::default();
+                let mut below = ChangedEntries::default();
                 let modified = walk(type_ref, old, new, &mut below);
                 self.record(element, modified, below);
             }
@@ -88,7 +88,7 @@ impl Level {
         }
     }
 
-    fn record(&mut self, element: impl Fn() -> PathElement, modified: bool, below: Level) {
+    fn record(&mut self, element: impl Fn() -> PathElement, modified: bool, below: ChangedEntries) {
         let push = |into: &mut Vec<Entry>, member: bool, children: Vec<Entry>| {
             if member || !children.is_empty() {
                 into.push(Entry { element: element(), member, children: FieldSet::from_entries(children) });
@@ -100,19 +100,19 @@ impl Level {
     }
 }
 
-/// Records what changed below a value that was and is there; answers whether the value itself was modified.
-fn walk(type_ref: TypeRef<'_>, old: &Value, new: &Value, below: &mut Level) -> bool {
+/// Records what changed below a value that is in both objects. Returns whether the value itself was modified.
+fn walk(type_ref: TypeRef<'_>, old: &Value, new: &Value, below: &mut ChangedEntries) -> bool {
     let (before, after) = (type_ref.parts(old), type_ref.parts(new));
-    // A deduced value that changed its kind is compared as both.
+    // A value without a declared type whose JSON type changed is compared as both types.
     let first = before != after && walk_as(type_ref, before, old, new, below);
     walk_as(type_ref, after, old, new, below) || first
 }
 
-fn walk_as(type_ref: TypeRef<'_>, parts: Parts<'_>, old: &Value, new: &Value, below: &mut Level) -> bool {
+fn walk_as(type_ref: TypeRef<'_>, parts: Parts<'_>, old: &Value, new: &Value, below: &mut ChangedEntries) -> bool {
     match parts {
         Parts::Whole => return !equal_values(old, new),
         Parts::Fields => match (filled_object(old), filled_object(new)) {
-            // Both are empty: whether they are `{}` or `null` is what can differ.
+            // Both are empty; one may be `{}` and the other `null`.
             (None, None) => return !equal_values(old, new),
             (before, after) => fields(type_ref, before, after, below),
         },
@@ -128,7 +128,7 @@ fn fields(
     type_ref: TypeRef<'_>,
     old: Option<&Map<String, Value>>,
     new: Option<&Map<String, Value>>,
-    below: &mut Level,
+    below: &mut ChangedEntries,
 ) {
     for (name, before) in old.into_iter().flatten() {
         let after = new.and_then(|new| new.get(name));
@@ -141,7 +141,7 @@ fn fields(
     }
 }
 
-/// The items of one side that share an element: others if the list holds duplicates.
+/// An item, and the other items with the same path element if the list has duplicates.
 struct Slot<'v> {
     element: PathElement,
     item: &'v Value,
@@ -159,7 +159,7 @@ fn slots<'v>(type_ref: TypeRef<'_>, kind: &ListKind, items: &'v [Value]) -> Vec<
     slots
 }
 
-fn items(type_ref: TypeRef<'_>, kind: &ListKind, old: &[Value], new: &[Value], below: &mut Level) {
+fn items(type_ref: TypeRef<'_>, kind: &ListKind, old: &[Value], new: &[Value], below: &mut ChangedEntries) {
     let (old, new) = (slots(type_ref, kind, old), slots(type_ref, kind, new));
     let (mut old, mut new) = (old.into_iter().peekable(), new.into_iter().peekable());
     loop {
@@ -177,7 +177,7 @@ fn items(type_ref: TypeRef<'_>, kind: &ListKind, old: &[Value], new: &[Value], b
     }
 }
 
-fn slot(type_ref: TypeRef<'_>, before: Option<Slot<'_>>, after: Option<Slot<'_>>, below: &mut Level) {
+fn slot(type_ref: TypeRef<'_>, before: Option<Slot<'_>>, after: Option<Slot<'_>>, below: &mut ChangedEntries) {
     let single = |slot: &Option<Slot<'_>>| slot.as_ref().is_none_or(|slot| slot.others.is_empty());
     let marker = |element: PathElement| Entry { element, member: true, children: FieldSet::default() };
     let (old, new) = (before.as_ref().map(|slot| slot.item), after.as_ref().map(|slot| slot.item));

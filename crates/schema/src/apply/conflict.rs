@@ -1,33 +1,33 @@
-//! Conflicts between field managers, and the other reasons for which an apply is refused.
+//! Conflicts between field managers, and the other errors of an apply.
 //! In: the fields that an apply would change and their owners. Out: the conflicts, and the `Status` to answer with.
 
 use std::fmt;
 
 use konverge_core::Status;
 
-use crate::field_set::{FieldSet, Path};
+use crate::field_set::{FieldSet, FieldSetPath};
 use crate::managed_fields::{ManagedEntry, ManagedFields, ManagedFieldsError};
 
 /// One field that another manager owns with another value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// Who owns it, as messages say it: `"kubectl" using apps/v1`.
+    /// The owner, as error messages name it: `"kubectl" using apps/v1`.
     pub manager: String,
     /// The field.
-    pub path: Path,
+    pub path: FieldSetPath,
 }
 
-/// Every field an apply would take from others; never empty.
+/// Every field that an apply would take from other managers; never empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conflicts(pub Vec<Conflict>);
 
-/// Why an apply was refused.
+/// Why an apply failed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ApplyError {
-    /// The request makes no sense: 400.
+    /// The request is invalid: 400.
     #[error("{0}")]
     BadRequest(String),
-    /// Others own the fields: 409, unless forced.
+    /// Other managers own the fields: 409, unless forced.
     #[error("{0}")]
     Conflict(Conflicts),
     /// The configuration does not fit its type: 500, as in Kubernetes.
@@ -35,7 +35,7 @@ pub enum ApplyError {
     Typed {
         /// Namespace, name, version and kind.
         object: String,
-        /// Which fields, and what about them.
+        /// The fields that do not fit, and why.
         why: String,
     },
     /// The object's managers cannot be read: 500.
@@ -60,7 +60,7 @@ impl ApplyError {
     }
 }
 
-/// Refuses to change `fields` that other managers than `this` own.
+/// Fails if managers other than `this` own some of the `fields`.
 pub(super) fn find_conflicts(managed: &ManagedFields, this: &ManagedEntry, fields: &FieldSet) -> Result<(), Conflicts> {
     let conflicts: Vec<_> = (managed.entries.iter())
         .filter(|entry| !entry.is_same_manager(this))
@@ -81,7 +81,7 @@ impl Conflicts {
         Self(each.collect())
     }
 
-    /// The conflicts over other fields than these.
+    /// The conflicts without those over these fields.
     pub(super) fn outside(self, fields: &FieldSet) -> Self {
         Self(self.0.into_iter().filter(|conflict| !fields.has(&conflict.path.0)).collect())
     }

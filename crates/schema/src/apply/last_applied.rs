@@ -1,22 +1,22 @@
-//! From client-side to server-side apply: the annotation in which `kubectl apply` keeps what it applied.
-//! In: the live object and its annotation. Out: the fields kubectl may take over without a conflict, and
-//! the annotation brought up to date.
+//! Migration from client-side to server-side apply, by the annotation in which `kubectl apply` stores what it applied.
+//! In: the live object and its annotation. Out: the fields that kubectl may take over without a conflict, and the updated
+//! annotation.
 
 use serde_json::{Map, Value};
 
 use super::compare::compare;
-use super::own::fields_of;
+use super::owned_fields::fields_of;
 use super::type_ref::{TypeRef, check};
 use crate::field_set::FieldSet;
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// All annotations of an object together may not be longer.
-const MOST_ANNOTATION_BYTES: usize = 256 * 1024;
+/// The limit of the total size of all annotations of an object.
+const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
-/// What kubectl applied from the client and nobody changed since. Nothing if the annotation is missing or
-/// cannot be trusted.
-pub(super) fn taken_over(type_ref: TypeRef<'_>, live: &Value, api_version: &str) -> Option<FieldSet> {
+/// The fields that kubectl applied client-side and that have not changed since. `None` if the annotation is missing or
+/// cannot be used.
+pub(super) fn fields_to_take_over(type_ref: TypeRef<'_>, live: &Value, api_version: &str) -> Option<FieldSet> {
     let text = annotations(live)?.get(ANNOTATION)?.as_str().filter(|text| !text.is_empty())?;
     let applied: Value = serde_json::from_str(text).ok()?;
     if applied.get("apiVersion").and_then(Value::as_str) != Some(api_version) {
@@ -29,7 +29,7 @@ pub(super) fn taken_over(type_ref: TypeRef<'_>, live: &Value, api_version: &str)
     Some(fields.difference(&changes.modified).difference(&changes.added).difference(&changes.removed))
 }
 
-/// Keeps the annotation of an object that has one in step with what kubectl applies from the server.
+/// Updates the annotation, if the object has one, to the configuration that kubectl applied server-side.
 pub(super) fn refresh(object: &mut Value, config: &Value) {
     let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else { return };
     if annotations.get(ANNOTATION).and_then(Value::as_str).is_none_or(str::is_empty) {
@@ -41,7 +41,7 @@ pub(super) fn refresh(object: &mut Value, config: &Value) {
     }
     annotations.insert(ANNOTATION.into(), go_json(&config).into());
     let length: usize = annotations.iter().map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
-    if length > MOST_ANNOTATION_BYTES {
+    if length > MAX_ANNOTATION_BYTES {
         annotations.remove(ANNOTATION);
     }
 }

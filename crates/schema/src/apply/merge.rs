@@ -1,4 +1,4 @@
-//! An applied configuration merged into a live object.
+//! Merges an applied configuration into the live object.
 //! In: a type, the object, the configuration. Out: the object changed in place. It never removes anything.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use super::type_ref::{Parts, TypeRef};
 use crate::arena::ListKind;
 use crate::field_set::PathElement;
 
-/// Takes over every value of `config`; the rest stays.
+/// Sets every value of `config` in `live`, and leaves other fields as they are.
 pub(super) fn merge(type_ref: TypeRef<'_>, live: &mut Value, config: &Value) {
     match type_ref.parts(config) {
         Parts::Whole => live.clone_from(config),
@@ -52,15 +52,14 @@ fn fields(type_ref: TypeRef<'_>, live: &mut Value, given: &Map<String, Value>) {
     }
 }
 
-/// An item of the live list, until it is taken; without an element if it cannot be told apart.
+/// An item of the live list, until it is taken. It has no element if it lacks the key of the list.
 struct LiveItem {
     element: Option<PathElement>,
     value: Option<Value>,
 }
 
-/// Merges two lists item by item. The order: items of the configuration keep their order among
-/// themselves, items only the live list has keep theirs, and an item both have is the point where the
-/// two orders meet.
+/// Merges two lists item by item. Items of the configuration keep their order among themselves, and so do items that are
+/// only in the live list. Items in both lists align the two orders.
 fn items(type_ref: TypeRef<'_>, kind: &ListKind, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
     let length = live.len().max(config.len());
     let mut live: Vec<LiveItem> = live
@@ -72,10 +71,10 @@ fn items(type_ref: TypeRef<'_>, kind: &ListKind, live: Vec<Value>, config: &[Val
 
     let in_config: BTreeMap<&PathElement, usize> =
         config.iter().enumerate().map(|(at, (element, _))| (element, at)).collect();
-    // The live item each item of the configuration merges with: none if the live list has it twice.
+    // The live item that each item of the configuration merges with: none if the live list has duplicates of it.
     let mut partner: Vec<Option<usize>> = vec![None; config.len()];
     let mut shared = vec![false; config.len()];
-    // The item of the configuration each live item belongs to.
+    // The item of the configuration with the same element as each live item.
     let mut belongs: Vec<Option<usize>> = Vec::with_capacity(live.len());
     for (at, item) in live.iter().enumerate() {
         let found = item.element.as_ref().and_then(|element| in_config.get(element)).copied();
@@ -110,7 +109,7 @@ fn items(type_ref: TypeRef<'_>, kind: &ListKind, live: Vec<Value>, config: &[Val
                 r += 1;
                 continue;
             }
-            // Shared, but not the next item the orders meet at: it comes when the configuration's order does.
+            // In both lists, but the configuration has another shared item first: this one follows in the configuration's order.
             if belongs[l].is_some() && next_shared.peek().is_some_and(|next| belongs[l] != Some(*next)) {
                 l += 1;
                 continue;

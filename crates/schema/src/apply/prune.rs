@@ -1,17 +1,17 @@
-//! What an applier stops applying goes, unless someone else owns it.
-//! In: the merged object, all managers, what the applier owned before. Out: the pruned object.
+//! Removes the fields that an applier no longer applies, unless another manager owns them.
+//! In: the merged object, all managers, and the fields that the applier owned before. Out: the pruned object.
 
 use serde_json::Value;
 
-use super::own::{fields_of, with_named_fields};
+use super::owned_fields::{fields_of, with_named_fields};
 use super::remove::remove;
 use super::type_ref::TypeRef;
 use crate::field_set::FieldSet;
 use crate::managed_fields::ManagedFields;
 
-/// Removes the fields of `last` that no manager owns now. Taking out a struct or an item takes out all of
-/// it, so two passes put back what should not have gone: first what anyone owns, then what the applier
-/// never owned.
+/// Removes the fields of `last` that no manager owns now. Removing a struct or an item removes everything
+/// in it, so two passes restore what must stay: first the fields that any manager owns, then those that the applier never
+/// owned.
 pub(super) fn prune(type_ref: TypeRef<'_>, merged: &Value, managed: &ManagedFields, last: &FieldSet) -> Value {
     if last.is_empty() {
         return merged.clone();
@@ -25,6 +25,6 @@ pub(super) fn prune(type_ref: TypeRef<'_>, merged: &Value, managed: &ManagedFiel
     let keep = present_in(&without_last).union(&with_named_fields(type_ref, &owned));
     let without_unowned = remove(type_ref, merged, &present.difference(&keep));
 
-    let gone = present.difference(&present_in(&without_unowned));
-    remove(type_ref, merged, &gone.intersection(&last))
+    let removed = present.difference(&present_in(&without_unowned));
+    remove(type_ref, merged, &removed.intersection(&last))
 }

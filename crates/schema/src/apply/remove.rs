@@ -1,17 +1,17 @@
-//! Fields taken out of an object, or everything else.
-//! In: a type, an object, a set of fields. Out: the object without them, or with nothing but them.
+//! Removes a set of fields from an object, or everything else.
+//! In: a type, an object, a set of fields. Out: the object without these fields, or with only these fields.
 
 use serde_json::{Map, Value};
 
 use super::type_ref::{Parts, TypeRef};
 use crate::field_set::{FieldSet, PathElement};
 
-/// The object without these fields. An object or list that loses all it has becomes null, as in
-/// Kubernetes; one that goes as a whole must be in the set itself.
+/// The object without these fields. An object or list that becomes empty turns into null, as in
+/// Kubernetes; to remove it as a whole, it must be in the set itself.
 pub(super) fn remove(type_ref: TypeRef<'_>, value: &Value, fields: &FieldSet) -> Value {
     match type_ref.parts(value) {
         Parts::Whole => match value {
-            // Paths below something owned whole have no meaning; nothing of it can be kept apart.
+            // A value that is owned as a whole has no paths below it.
             Value::Array(_) | Value::Object(_) => Value::Null,
             scalar => scalar.clone(),
         },

@@ -110,11 +110,11 @@ impl Story {
     fn write(
         &mut self,
         manager: &str,
-        write: impl FnOnce(Writer<'_>, Option<&Value>) -> Result<Value, ApplyError>,
+        write: impl FnOnce(FieldManager<'_>, Option<&Value>) -> Result<Value, ApplyError>,
     ) -> Told<'_> {
         self.seconds += 1;
         let now = format!("2026-01-01T00:00:{:02}Z", self.seconds);
-        let writer = Writer {
+        let writer = FieldManager {
             arena: &self.types.arena,
             ty: self.types.thing,
             api_version: self.version,
@@ -122,7 +122,7 @@ impl Story {
             subresource: self.subresource,
             manager,
             reset: &self.reset,
-            blank: &json!({}),
+            empty_object: &json!({}),
             now: &now,
         };
         match write(writer, self.live.as_ref()) {

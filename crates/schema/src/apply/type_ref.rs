@@ -1,5 +1,5 @@
-//! A type as server-side apply sees it: a value of it is owned whole, field by field, or item by item. In: a type and a
-//! value. Out: how to take the value apart, and the types of its parts.
+//! A type as server-side apply sees it: its values are owned as a whole, field by field, or item by item. In: a type and a
+//! value. Out: how the value is owned, and the types of its fields or items.
 
 use serde_json::Value;
 
@@ -7,8 +7,8 @@ use crate::arena::{Arena, ListKind, Scalar, Shape, TypeId};
 use crate::field_set::PathElement;
 use crate::go_format;
 
-/// A type in its arena. Without a type the structure is deduced from the value: objects part by part,
-/// lists whole.
+/// A type in its arena. Without a type the structure is deduced from the value: objects are owned
+/// field by field, lists as a whole.
 #[derive(Clone, Copy)]
 pub(super) struct TypeRef<'a> {
     arena: &'a Arena,
@@ -18,7 +18,7 @@ pub(super) struct TypeRef<'a> {
 /// How a value is owned.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Parts<'a> {
-    /// As one.
+    /// As a whole.
     Whole,
     /// Field by field.
     Fields,
@@ -39,8 +39,8 @@ impl<'a> TypeRef<'a> {
         self.ty.map_or(&Shape::Any, |ty| &self.arena.node(ty).shape)
     }
 
-    /// How this value is owned. A value that does not fit its type is taken for an absent one by the
-    /// walkers, as in Kubernetes.
+    /// How this value is owned. A value that does not fit its type counts as absent, as in
+    /// Kubernetes.
     pub(super) fn parts(self, value: &Value) -> Parts<'a> {
         match self.shape() {
             Shape::Any => match value {
@@ -51,7 +51,7 @@ impl<'a> TypeRef<'a> {
         }
     }
 
-    /// The place of a field, and whether the type names that field.
+    /// The type of a field, and whether the type declares that field.
     pub(super) fn field(self, name: &str) -> (Self, bool) {
         match self.shape() {
             Shape::Struct { fields, .. } => match fields.binary_search_by(|field| (*field.name).cmp(name)) {
@@ -63,7 +63,7 @@ impl<'a> TypeRef<'a> {
         }
     }
 
-    /// The place of every item of a list.
+    /// The type of the items of a list.
     pub(super) fn item(self) -> Self {
         match self.shape() {
             Shape::List { item, .. } => Self { arena: self.arena, ty: Some(*item) },
@@ -71,7 +71,7 @@ impl<'a> TypeRef<'a> {
         }
     }
 
-    /// The place one step further on a path, and whether the type names it.
+    /// The type one step further on a path, and whether this type declares that step as a field.
     pub(super) fn step(self, element: &PathElement) -> (Self, bool) {
         match element {
             PathElement::Field(name) => self.field(name),
@@ -79,7 +79,7 @@ impl<'a> TypeRef<'a> {
         }
     }
 
-    /// Whether a set of fields is cut off here, because the value is owned whole.
+    /// Whether a field set ends here, because the value is owned as a whole.
     pub(super) fn is_atomic(self) -> bool {
         match self.shape() {
             Shape::Any | Shape::Scalar(_) => false,
@@ -87,7 +87,7 @@ impl<'a> TypeRef<'a> {
         }
     }
 
-    /// How an item of this list is told apart from the others; `self` is the list's place.
+    /// The path element that identifies an item; `self` is the type of the list.
     pub(super) fn element(self, kind: &ListKind, item: &Value) -> Result<PathElement, String> {
         match kind {
             ListKind::Atomic => Err("invalid indexing of non-associative list".into()),
@@ -111,7 +111,7 @@ impl<'a> TypeRef<'a> {
         for key in keys {
             match fields.get(&**key) {
                 Some(value) => found.push((key.clone(), value.clone())),
-                // A key field that is neither given nor defaulted is left out: items with and without it differ.
+                // A key field without a value and without a default is left out: items with and without it are different.
                 None => {
                     let default = self.item().field(key).0.default();
                     found.extend(default.map(|value| (key.clone(), value.clone())));
@@ -144,8 +144,8 @@ fn declared_parts(shape: &Shape) -> Parts<'_> {
     }
 }
 
-/// Says what in an applied configuration does not fit its type: fields that are not declared, values of
-/// another kind, list items without keys or twice.
+/// Reports what in an applied configuration does not fit its type: undeclared fields, values of another JSON type, list
+/// items without keys, and duplicates.
 pub(super) fn check(type_ref: TypeRef<'_>, config: &Value) -> Result<(), String> {
     let mut problems = Vec::new();
     check_at(type_ref, config, &mut String::new(), &mut problems);
@@ -174,7 +174,7 @@ fn check_fields(type_ref: TypeRef<'_>, value: &Value, path: &mut String, problem
     let Value::Object(fields) = value else {
         return problems.push(located(path, &format!("expected map, got &{{{}}}", go_format::plain(value))));
     };
-    // A struct that declares nothing takes anything.
+    // A struct without declared fields accepts any field.
     let closed = matches!(type_ref.shape(), Shape::Struct { fields, open: false, .. } if !fields.is_empty());
     for (name, value) in fields {
         let (type_ref, declared) = type_ref.field(name);

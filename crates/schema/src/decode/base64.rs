@@ -1,4 +1,4 @@
-//! Standard base64 as Go decodes it. In: text. Out: where it stops being base64.
+//! Checks standard base64 as Go decodes it. The error names the first illegal byte.
 
 /// Checks padding and alphabet; line breaks are skipped.
 pub(super) fn check(text: &str) -> Result<(), String> {
@@ -12,7 +12,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
             if *b != b'=' || index < 2 {
                 return refused(*at);
             }
-            // Padding: a third sign is followed by a fourth, and nothing comes after.
+            // Padding ends the text: after `=` in the third position comes another one.
             if index == 2 && quantum.get(3).is_none_or(|(_, next)| *next != b'=') {
                 return refused(quantum.get(3).map_or(text.len(), |_| *at));
             }

@@ -1,5 +1,5 @@
-//! Quantities such as `100m` or `1.5Gi`. In: text. Out: the complaint of Kubernetes' parser, or the value in a form that
-//! can be compared.
+//! Quantities such as `100m` or `1.5Gi`. In: text. Out: the error of Kubernetes' parser, or the value in a form that can be
+//! compared.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     suffix(after)
 }
 
-/// A quantity as digits and a power of ten, without zeros at the end: equal for quantities of the same value.
+/// A quantity as digits and a power of ten, without trailing zeros. Quantities of the same value give equal results.
 ///
 /// ```
 /// use konverge_schema::quantity;

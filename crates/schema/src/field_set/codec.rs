@@ -1,5 +1,5 @@
 //! FieldsV1, the JSON in which `metadata.managedFields` stores a set of fields.
-//! In and out: `{"f:spec":{"f:replicas":{}}}`; `.` says that a field with parts is itself in the set.
+//! In and out: `{"f:spec":{"f:replicas":{}}}`; `.` means that a field with children is in the set itself.
 
 use serde_json::{Map, Value};
 

@@ -1,5 +1,5 @@
-//! One step of a path into an object, its order among its siblings, and its two texts.
-//! In: names, keys, values. Out: what conflicts print (`[name="a"]`) and FieldsV1 stores (`k:{"name":"a"}`).
+//! One step of a path into an object, with its order and its two text forms.
+//! In: names, keys, values. Out: the forms that conflicts print (`[name="a"]`) and that FieldsV1 stores (`k:{"name":"a"}`).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -33,7 +33,7 @@ impl PathElement {
         Self::Key(fields.into())
     }
 
-    /// Reads a FieldsV1 key. `None` for a kind of step this version does not know: those are dropped.
+    /// Reads a FieldsV1 key. `None` for an unknown kind of step, which is dropped.
     pub(super) fn decode(text: &str) -> Result<Option<Self>, String> {
         let bytes = text.as_bytes();
         if bytes.len() < 2 {
@@ -149,7 +149,7 @@ impl fmt::Display for PathElement {
     }
 }
 
-/// Whether two values are the same to server-side apply: as JSON, but `1` equals `1.0`.
+/// Whether server-side apply treats two values as equal: JSON equality, except that `1` equals `1.0`.
 pub(crate) fn equal_values(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => compare_numbers(a, b).is_eq(),
@@ -228,7 +228,7 @@ fn push_json(out: &mut String, value: &Value) {
     }
 }
 
-/// Most names and keys need no escape; `serde_json` does the others.
+/// Most names and keys need no escaping, which makes this faster than `serde_json`.
 fn push_json_string(out: &mut String, text: &str) {
     if text.bytes().all(|b| b >= 0x20 && b != b'"' && b != b'\\') {
         out.push('"');

@@ -141,7 +141,7 @@ fn paths_come_level_by_level_in_the_order_of_kinds() {
         "f:l": {"i:1": {}, "v:true": {}, "v:\"s\"": {}, "v:2": {}, "k:{\"a\":1,\"b\":1}": {}, "k:{\"a\":1}": {}, "f:f": {}}}));
     let expect =
         [".b", ".c", ".a.y", ".b.x", ".l.f", ".l[a=1]", ".l[a=1,b=1]", ".l[=2]", ".l[=\"s\"]", ".l[=true]", ".l[1]"];
-    assert_eq!(set.paths().iter().map(Path::to_string).collect::<Vec<_>>(), expect);
+    assert_eq!(set.paths().iter().map(FieldSetPath::to_string).collect::<Vec<_>>(), expect);
     assert!(set.paths().iter().all(|path| set.has(&path.0)));
     assert!(!set.has(&[PathElement::field("a")]));
     assert!(!set.has(&[]));

@@ -1,4 +1,4 @@
-//! Formats of the network: addresses, names, URIs and mail. In: a string. Out: whether Go's own parsers take it.
+//! Network formats: addresses, names, URIs and mail. In: a string. Out: whether Go's parsers accept it.
 
 use std::net::Ipv6Addr;
 use std::sync::LazyLock;
@@ -80,7 +80,7 @@ pub(super) fn hostname(text: &str) -> bool {
     }
 }
 
-/// What Go's `url.ParseRequestURI` takes: an absolute URI or an absolute path.
+/// What Go's `url.ParseRequestURI` accepts: an absolute URI or an absolute path.
 pub(super) fn request_uri(text: &str) -> bool {
     if text.is_empty() || text.bytes().any(|b| b < 0x20 || b == 0x7f) {
         return false;
@@ -155,7 +155,7 @@ fn escapes(text: &str, allowed: impl Fn(u8) -> bool) -> bool {
     })
 }
 
-/// What Go's `mail.ParseAddress` takes: an address, or a name before an address in angle brackets.
+/// What Go's `mail.ParseAddress` accepts: an address, or a name before an address in angle brackets.
 pub(super) fn email(text: &str) -> bool {
     let text = text.trim_matches([' ', '\t']);
     match text.strip_suffix('>') {

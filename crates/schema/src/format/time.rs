@@ -1,4 +1,4 @@
-//! Formats of time: dates, moments and spans. In: a string. Out: whether Kubernetes' own parsers take it.
+//! Time formats: dates, times and durations. In: a string. Out: whether Kubernetes' parsers accept it.
 
 use std::sync::LazyLock;
 
@@ -35,7 +35,7 @@ pub(super) fn date_time(text: &str) -> bool {
     date(day) && CLOCK.captures(clock).is_some_and(|found| &found[1] <= "23" && &found[2] <= "59" && &found[3] <= "59")
 }
 
-/// What Go's `time.ParseDuration` takes, or a number and a unit somewhere, as Scala writes durations.
+/// What Go's `time.ParseDuration` accepts, or a number with a unit anywhere in the text, as in Scala's durations.
 pub(super) fn duration(text: &str) -> bool {
     static GO: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$").expect("a constant expression")

@@ -1,5 +1,5 @@
 //! From Go's regular expression syntax to that of the `regex` crate. In: one expression. Out: one that matches
-//! the same, or the sentence Go's parser would refuse it with. Never compiles the whole.
+//! the same texts, or the error of Go's parser.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ struct Parser<'a> {
 
 impl<'a> Parser<'a> {
     fn run(mut self) -> Result<String, String> {
-        // How many groups are open; whether something stands before a repetition; where the last one began.
+        // The number of open groups; for each, whether a repetition has an operand; where the last repetition began.
         let mut open = 0usize;
         let mut operand = vec![false];
         let mut last_repeat: Option<&'a str> = None;
@@ -107,7 +107,7 @@ impl<'a> Parser<'a> {
         self.rest = &self.rest[bytes..];
     }
 
-    /// A repetition has just been read that began at `before`: takes the lazy mark and checks what it repeats.
+    /// Ends a repetition that began at `before`: reads a lazy mark and checks that there is an operand.
     fn repeat(&mut self, before: &str, last: Option<&str>, operand: &[bool]) -> Result<(), String> {
         if self.rest.starts_with('?') {
             self.skip(1);
@@ -123,7 +123,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `(?flags)`, `(?flags:` or a named group. Says whether a group was opened.
+    /// `(?flags)`, `(?flags:` or a named group. Returns whether a group was opened.
     fn perl_group(&mut self) -> Result<bool, String> {
         let start = self.rest;
         let named = (start.len() > 4 && start.starts_with("(?P<")) || (start.len() > 3 && start.starts_with("(?<"));
@@ -136,7 +136,7 @@ impl<'a> Parser<'a> {
                 return Err(format!("invalid named capture: `{}`", &start[..=end]));
             }
             self.skip(end + 1);
-            // Only whether a text matches is ever asked, so the name is dropped; Go allows a name twice.
+            // Nothing uses the name, so it is dropped; Go allows duplicate names.
             self.out.push('(');
             return Ok(true);
         }
@@ -401,8 +401,8 @@ fn single_escape(text: &str) -> Result<(char, usize), String> {
     char::from_u32(code).map(|c| (c, used)).ok_or_else(|| invalid(used))
 }
 
-/// `{min}`, `{min,}` or `{min,max}` with its length; anything else is a literal brace. `-1` is no bound, and
-/// numbers past all reason are past the cap.
+/// `{min}`, `{min,}` or `{min,max}` with its length; anything else is a literal brace. `-1` means no bound, and
+/// numbers that overflow are above [`MAX_REPEAT`].
 fn counted(text: &str) -> Option<(i64, i64, usize)> {
     let close = text.find('}')?;
     let number = |digits: &str| -> Option<i64> {

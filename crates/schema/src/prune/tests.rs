@@ -35,7 +35,7 @@ fn types() -> (Arena, TypeId) {
 fn check(given: Value, then: Value, unknown: &[&str]) {
     let (arena, root) = types();
     let mut object = given.clone();
-    assert_eq!(prune(&arena, root, &mut object, Flavour::BuiltIn), unknown, "{given}");
+    assert_eq!(prune(&arena, root, &mut object, NullRules::BuiltIn), unknown, "{given}");
     assert_eq!(object, then, "{given}");
 }
 

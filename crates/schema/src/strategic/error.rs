@@ -1,5 +1,4 @@
-//! Why a strategic merge patch was refused, in Kubernetes' words.
-//! In: what is wrong with the patch. Out: messages and the `Status` to answer with.
+//! The errors of a strategic merge patch, with the texts of Kubernetes, and the `Status` to answer with.
 
 use konverge_core::Status;
 use serde_json::{Map, Value};
@@ -7,16 +6,16 @@ use serde_json::{Map, Value};
 use crate::arena::{Arena, Scalar, Shape, TypeId};
 use crate::go_format;
 
-/// Why a strategic merge patch was refused.
+/// Why a strategic merge patch failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StrategicError {
-    /// The object or the patch is no JSON object: 400.
+    /// The object or the patch is not a JSON object: 400.
     #[error("invalid JSON document")]
     NotAnObject,
     /// `$deleteFromPrimitiveList` without a field: 400.
     #[error("invalid patch format of primitive list")]
     DeleteListFormat,
-    /// `$retainKeys` that is no list, or a patch that sets a field it does not name: 400.
+    /// `$retainKeys` that is not a list, or a patch that sets a field it does not name: 400.
     #[error("invalid patch format of retainKeys")]
     RetainKeysFormat,
     /// `$setElementOrder` without a field: 400.
@@ -25,7 +24,7 @@ pub enum StrategicError {
     /// A list to merge holds lists: 422.
     #[error("lists of lists are not supported")]
     ListOfLists,
-    /// A list item without the field that tells items apart: 500.
+    /// A list item without its merge key: 500.
     #[error("map: {item} does not contain declared merge key: {key}")]
     NoMergeKey {
         /// The item.
@@ -97,7 +96,7 @@ pub(super) fn unknown_field(arena: &Arena, ty: TypeId, name: &str) -> StrategicE
     StrategicError::Type(format!("unable to find api field in struct {kind} for the json field {name:?}"))
 }
 
-/// What Go would call this kind of type.
+/// The name of this kind of type in Go.
 pub(super) fn describe_type(shape: &Shape) -> &'static str {
     match shape {
         Shape::Map { .. } => "map",

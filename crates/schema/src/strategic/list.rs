@@ -1,6 +1,6 @@
 //! Lists under a strategic merge patch: merge by key or value, then order.
-//! In: the live list, the patch's, an order. Out: one list. The order of the patch goes before that of the
-//! live list, and neither is torn.
+//! In: the live list, the list of the patch, an order. Out: one list, which keeps the order of the patch and, for the other
+//! items, that of the live list.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,9 +12,9 @@ use crate::arena::TypeId;
 use crate::field_set::PathElement;
 use crate::go_format;
 
-/// What a list that merges is made of.
+/// The type of the items of a list that is merged.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum ItemKind {
     Object,
     Scalar,
 }
@@ -25,8 +25,8 @@ pub(super) fn delete(list: &mut Vec<Value>, delete: &[Value]) {
     list.retain(|item| !delete.contains_key(&identity(item, None)));
 }
 
-/// What both lists are made of; `None` if there are no items.
-pub(super) fn element_kind(old: &[Value], new: &[Value]) -> Result<Option<Kind>, StrategicError> {
+/// The type of the items of both lists; `None` if there are no items.
+pub(super) fn item_kind(old: &[Value], new: &[Value]) -> Result<Option<ItemKind>, StrategicError> {
     let mut items = old.iter().chain(new);
     let Some(first) = items.next() else { return Ok(None) };
     if first.is_array() {
@@ -37,7 +37,7 @@ pub(super) fn element_kind(old: &[Value], new: &[Value]) -> Result<Option<Kind>,
         let lists = go_format::plain(&lists);
         return Err(StrategicError::Type(format!("list element types are not identical: {lists}")));
     }
-    Ok(Some(if first.is_object() { Kind::Object } else { Kind::Scalar }))
+    Ok(Some(if first.is_object() { ItemKind::Object } else { ItemKind::Scalar }))
 }
 
 /// Merges the items of a patch into a list.
@@ -48,15 +48,15 @@ pub(super) fn merge(
     old: Vec<Value>,
     new: Vec<Value>,
 ) -> Result<Vec<Value>, StrategicError> {
-    match element_kind(&old, &new)? {
+    match item_kind(&old, &new)? {
         None => Ok(old),
-        Some(Kind::Scalar) => {
+        Some(ItemKind::Scalar) => {
             let mut seen = BTreeSet::new();
             let mut merged: Vec<Value> = old.iter().chain(&new).cloned().collect();
             merged.retain(|value| seen.insert(identity(value, None)));
             in_order(merged, &new, &old, None)
         }
-        Some(Kind::Object) => {
+        Some(ItemKind::Object) => {
             let key =
                 key.ok_or_else(|| StrategicError::Type("cannot merge lists without merge key for struct".into()))?;
             let (old, new) = directives(old, new, key)?;
@@ -98,7 +98,7 @@ fn by_key(
     mut old: Vec<Value>,
     new: &[Value],
 ) -> Result<Vec<Value>, StrategicError> {
-    // The first of several live items with one key is the one that is merged into.
+    // If several live items have the same key, the patch is merged into the first.
     let mut places = BTreeMap::new();
     for (at, live) in old.iter().enumerate().filter(|(_, live)| live.get(key).is_some()) {
         places.entry(identity(live, Some(key))).or_insert(at);
@@ -117,8 +117,8 @@ fn by_key(
     Ok(old)
 }
 
-/// Puts a merged list in order: items of `order` in that order, the others in the order they were live
-/// in, and where an item of each kind was live, in that order too.
+/// Sorts a merged list: items of `order` in that order, the other items in the order of the live list. If the live list has
+/// both an ordered and another item, they keep their live order, too.
 pub(super) fn in_order(
     merged: Vec<Value>,
     order: &[Value],
@@ -154,7 +154,7 @@ pub(super) fn in_order(
     Ok(out)
 }
 
-/// Where in a list each item is first found.
+/// The position of the first occurrence of each item.
 fn positions(list: &[Value], key: Option<&str>) -> BTreeMap<PathElement, usize> {
     let mut positions = BTreeMap::new();
     for (at, item) in list.iter().enumerate() {
@@ -163,7 +163,7 @@ fn positions(list: &[Value], key: Option<&str>) -> BTreeMap<PathElement, usize> 
     positions
 }
 
-/// What tells an item apart, as something that can be sorted.
+/// What identifies an item, in a form that can be sorted.
 fn identity(item: &Value, key: Option<&str>) -> PathElement {
     PathElement::Value(match key {
         Some(key) => item.get(key).cloned().unwrap_or_default(),
@@ -171,8 +171,8 @@ fn identity(item: &Value, key: Option<&str>) -> PathElement {
     })
 }
 
-/// A patch must not contradict its own `$setElementOrder`: its items are all named there, in that order.
-/// Items to delete need not be named.
+/// Fails if a patch contradicts its own `$setElementOrder`, which must name all its items in the same order. Items to
+/// delete may be missing there.
 pub(super) fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<(), StrategicError> {
     if order.is_empty() || patch.is_empty() {
         return Ok(());
@@ -208,8 +208,8 @@ pub(super) fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -
     Ok(())
 }
 
-/// The order a list counts as live in once a patch with an order has changed it: for each item deleted, a new
-/// one joins the end, so that a renamed item comes after those only the live list has.
+/// The live order that `$setElementOrder` is merged with: for each deleted item a new one is appended, so that a renamed
+/// item comes after the items that only the live list has.
 pub(super) fn live_order(old: &[Value], new: &[Value], key: Option<&str>) -> Vec<Value> {
     let Some(key) = key else { return old.to_vec() };
     let is_delete = |item: &&Value| item.get(DIRECTIVE).is_some_and(|directive| directive == "delete");
@@ -218,9 +218,9 @@ pub(super) fn live_order(old: &[Value], new: &[Value], key: Option<&str>) -> Vec
     order.retain(|item| !deleted.contains(&identity(item, Some(key))));
     let known = positions(&order, Some(key));
     let added = new.iter().filter(|item| item.get(DIRECTIVE).is_none());
-    let joining = added.filter(|item| !known.contains_key(&identity(item, Some(key))));
+    let appended = added.filter(|item| !known.contains_key(&identity(item, Some(key))));
     let room = old.len() - order.len();
-    order.extend(joining.take(room).cloned());
+    order.extend(appended.take(room).cloned());
     order
 }
 

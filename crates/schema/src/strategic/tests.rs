@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::table::kubernetes;
+use crate::builtin_types::kubernetes;
 
 #[track_caller]
 fn patch(kind: &str, original: Value, patch: Value) -> Result<Value, StrategicError> {

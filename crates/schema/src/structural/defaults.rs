@@ -1,5 +1,5 @@
-//! Defaults, judged by the schema they stand in. In: a structural schema. Out: errors for defaults that pruning would
-//! change or validation would refuse.
+//! Validation of the defaults in a schema. In: a structural schema. Out: errors for defaults that pruning would change or
+//! that the schema itself rejects.
 
 use konverge_core::{FieldError, FieldPath};
 use serde_json::Value;
@@ -7,15 +7,15 @@ use serde_json::Value;
 use crate::arena::{Arena, Node, Shape, TypeId};
 use crate::budget::Budget;
 use crate::openapi::compile;
-use crate::prune::{Flavour, prune};
+use crate::prune::{NullRules, prune};
 use crate::validate::validate_below;
 
 pub(super) fn check(schema: &Value, path: &FieldPath, budget: &Budget) -> Vec<FieldError> {
     let mut arena = Arena::default();
     let mut errors = Vec::new();
-    // A pattern that does not compile has been reported as such.
+    // An invalid pattern is reported elsewhere.
     if let Ok(root) = compile(&mut arena, Some(schema)) {
-        // A default of the whole object must be one.
+        // A default at the root must be a whole object.
         let whole = Node { embedded: true, ..arena.node(root).clone() };
         arena.set(root, whole);
         walk(&arena, root, path, false, budget, &mut errors);
@@ -23,7 +23,7 @@ pub(super) fn check(schema: &Value, path: &FieldPath, budget: &Budget) -> Vec<Fi
     errors
 }
 
-/// Defaults below `additionalProperties` are not followed: nothing would ever fill them in.
+/// Defaults below `additionalProperties` are not checked, because defaulting never uses them.
 fn walk(arena: &Arena, id: TypeId, path: &FieldPath, in_meta: bool, budget: &Budget, errors: &mut Vec<FieldError>) {
     if !budget.spend(1) {
         return;
@@ -33,7 +33,7 @@ fn walk(arena: &Arena, id: TypeId, path: &FieldPath, in_meta: bool, budget: &Bud
     if let Some(default) = &node.default {
         let at = path.child("default");
         let mut pruned = (**default).clone();
-        if !in_meta && !prune(arena, id, &mut pruned, Flavour::Custom).is_empty() {
+        if !in_meta && !prune(arena, id, &mut pruned, NullRules::Custom).is_empty() {
             errors.push(FieldError::invalid(at.clone(), (**default).clone(), "must not have unknown fields"));
         }
         errors.extend(validate_below(arena, id, default, &at, budget));

@@ -222,7 +222,7 @@ fn list_map_keys(props: Props<'_>, path: &FieldPath, errors: &mut Vec<FieldError
     }
 }
 
-/// Items that are told apart by something must have that something.
+/// Items of a set or map must not be nullable, and must have the keys of the map.
 fn keyed_items(props: Props<'_>, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let (Some(kind @ ("set" | "map")), Some(item)) = (props.list_type(), props.item()) else { return };
     let items = path.child("items");
@@ -236,13 +236,13 @@ fn keyed_items(props: Props<'_>, path: &FieldPath, errors: &mut Vec<FieldError>)
     for key in props.map_keys() {
         let Some(property) = item.property(key) else { continue };
         let at = items.child("properties").key(key);
-        let listed = "this property is in x-kubernetes-list-map-keys, so it";
+        let in_keys = "this property is in x-kubernetes-list-map-keys, so it";
         if !item.texts("required").any(|name| name == key) && property.get("default").is_none() {
-            let why = format!("{listed} must have a default or be a required property");
+            let why = format!("{in_keys} must have a default or be a required property");
             errors.push(FieldError::required(at.child("default"), why));
         }
         if property.nullable() {
-            errors.push(FieldError::forbidden(at.child("nullable"), format!("{listed} cannot be nullable")));
+            errors.push(FieldError::forbidden(at.child("nullable"), format!("{in_keys} cannot be nullable")));
         }
     }
 }

@@ -1,5 +1,6 @@
-//! The rules that make a schema structural: every value has one type, said in one place, and clauses only restrict it.
-//! In: a schema. Out: what breaks the rules, sorted, or the keyword that cannot be read at all.
+//! The rules that make a schema structural: every value has one type, declared outside of clauses
+//! (`allOf`, `anyOf`, …), and clauses only restrict it. In: a schema. Out: the violations, sorted, or the keyword that is
+//! not supported at all.
 
 use konverge_core::{FieldError, FieldPath};
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use crate::pattern::Pattern;
 use crate::props::{Additional, Items, Props};
 
-/// Where a schema stands.
+/// What a schema describes.
 #[derive(Clone, Copy, PartialEq)]
 enum Level {
     Root,
@@ -15,7 +16,7 @@ enum Level {
     Field,
 }
 
-/// Everything that keeps a schema from being structural, in the order of the texts.
+/// Everything that keeps a schema from being structural, sorted by text.
 pub(super) fn check(props: Props<'_>, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     invariants(props, Level::Root, path, &mut errors);
@@ -24,8 +25,8 @@ pub(super) fn check(props: Props<'_>, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// Why a schema cannot be read as a structural one at all.
-pub(super) fn unreadable(props: Props<'_>) -> Option<String> {
+/// The error for the first keyword that structural schemas do not support at all.
+pub(super) fn unsupported_keyword(props: Props<'_>) -> Option<String> {
     let unsupported = [
         ("id", "id"),
         ("$schema", "schema"),
@@ -47,7 +48,7 @@ pub(super) fn unreadable(props: Props<'_>) -> Option<String> {
     if let Some(Items::Many(_)) = props.items() {
         return Some("OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned());
     }
-    children(props, &FieldPath::root()).into_iter().find_map(|(inner, _)| unreadable(inner))
+    children(props, &FieldPath::root()).into_iter().find_map(|(inner, _)| unsupported_keyword(inner))
 }
 
 /// Every schema directly inside another, with its path.
@@ -138,7 +139,7 @@ fn type_rules(props: Props<'_>, level: Level, path: &FieldPath, errors: &mut Vec
     }
 }
 
-/// What may be said about apiVersion, kind and metadata.
+/// What a schema may declare about apiVersion, kind and metadata.
 fn meta_rules(props: Props<'_>, level: Level, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let whole = level == Level::Root || props.embedded();
     for name in ["kind", "apiVersion"] {
@@ -153,7 +154,7 @@ fn meta_rules(props: Props<'_>, level: Level, path: &FieldPath, errors: &mut Vec
         if whole && meta.type_name() != "object" {
             errors.push(FieldError::invalid(at.child("type"), meta.type_name().into(), "must be object"));
         }
-        if level == Level::Root && says_more_than_names(meta) {
+        if level == Level::Root && restricts_more_than_names(meta) {
             let why =
                 "must not specify anything other than name and generateName, but metadata is implicitly specified";
             errors.push(FieldError::forbidden(at, why));
@@ -167,7 +168,7 @@ fn meta_rules(props: Props<'_>, level: Level, path: &FieldPath, errors: &mut Vec
     }
 }
 
-fn says_more_than_names(meta: Props<'_>) -> bool {
+fn restricts_more_than_names(meta: Props<'_>) -> bool {
     let nothing = [json!(null), json!(false), json!(""), json!({})];
     meta.keys().any(|(key, value)| match key {
         "type" | "default" => false,
@@ -187,7 +188,7 @@ fn is_int_or_string(props: Props<'_>) -> bool {
     props.get("anyOf") == Some(&json!([{"type": "integer"}, {"type": "string"}]))
 }
 
-/// The value checks of a schema, and the clauses in them.
+/// The clauses and the pattern of a schema.
 fn clauses(props: Props<'_>, skip: Skip, path: &FieldPath, errors: &mut Vec<FieldError>) {
     for keyword in ["anyOf", "allOf", "oneOf"] {
         if keyword == "anyOf" && skip.any_of {
@@ -208,7 +209,7 @@ fn clauses(props: Props<'_>, skip: Skip, path: &FieldPath, errors: &mut Vec<Fiel
     }
 }
 
-/// A member of a clause: it may check values, but say nothing about their shape.
+/// A member of a clause: it may restrict values, but not declare their types.
 fn clause(props: Props<'_>, skip: Skip, path: &FieldPath, errors: &mut Vec<FieldError>) {
     clauses(props, skip, path, errors);
     if let Some(item) = props.item() {
@@ -251,7 +252,7 @@ fn clause(props: Props<'_>, skip: Skip, path: &FieldPath, errors: &mut Vec<Field
     }
 }
 
-/// Whatever a clause checks must be declared outside of it. `props` has the clauses, `shape` the declarations.
+/// Every field that a clause restricts must be declared outside of it. `props` has the clauses, `shape` the declarations.
 fn completeness(
     props: Props<'_>,
     shape: Option<Props<'_>>,

@@ -1,5 +1,5 @@
-//! Whole objects inside an object. In: the fields of a value with `x-kubernetes-embedded-resource`. Out: errors where
-//! it could not be an object of its own. Its metadata is judged no further than its types.
+//! Validation of embedded resources. In: the fields of a value with `x-kubernetes-embedded-resource`. Out: errors in its
+//! apiVersion and kind. Its metadata is checked only by type.
 
 use konverge_core::{FieldError, FieldPath};
 use serde_json::{Map, Value};
@@ -17,14 +17,14 @@ pub(super) fn check(
 ) {
     let at = |name: &str| Path::Field(path, name).keyed(prefix);
     // A long path or value is repeated in every error.
-    let mut tell = |error: FieldError| {
+    let mut report = |error: FieldError| {
         if budget.produce(error.path.as_str().len() + error.value.as_ref().map_or(0, size)) {
             errors.push(error);
         }
     };
     for name in ["apiVersion", "kind"] {
         if !map.contains_key(name) {
-            tell(FieldError::required(at(name), ""));
+            report(FieldError::required(at(name), ""));
         }
     }
     for name in ["apiVersion", "kind"] {
@@ -33,14 +33,14 @@ pub(super) fn check(
             None => Some("must be a string".to_owned()),
             Some("") => Some("must not be empty".to_owned()),
             Some(version) if name == "apiVersion" => {
-                // A lone slash is how Go spells no version at all.
+                // Go reads a lone slash as an empty version.
                 let known = version == "/" || version.matches('/').count() < 2;
                 (!known).then(|| format!("unexpected GroupVersion string: {version}"))
             }
             Some(kind) => kind_complaint(kind),
         };
         if let Some(complaint) = complaint {
-            tell(FieldError::invalid(at(name), value.clone(), complaint));
+            report(FieldError::invalid(at(name), value.clone(), complaint));
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Bounds, factors and ranges of numbers. In: a number and its checks. Out: reports. Integers compare as integers, as
-//! on a cluster, so a bound loses its fraction beside them.
+//! in kube-apiserver, so a bound loses its fraction.
 
 use std::fmt;
 
@@ -9,19 +9,19 @@ use super::report::Report;
 use crate::checks::{Bound, Checks};
 use crate::path::Path;
 
-/// `kind` is the one JSON type declared, or anything else when there is none or more than one.
+/// `kind` is the declared JSON type, if there is exactly one.
 pub(super) fn check(checks: Option<&Checks>, kind: &str, number: &Number, path: &Path<'_>, report: &mut Report<'_>) {
     let format = checks.and_then(|checks| checks.format.as_ref()).map_or("", |format| format.as_str());
     let range = Range { kind, format };
     let float = number.as_f64().unwrap_or_default();
     if !number.as_i64().map_or_else(|| range.holds(float), |integer| range.holds_integer(integer)) {
-        report.unplaced(range.complaint("Checked", path));
+        report.without_field(range.complaint("Checked", path));
     }
     let Some(checks) = checks else { return };
     if let Some(factor) = checks.multiple_of {
         let exact = range.holds(factor);
         if !exact {
-            report.unplaced(range.complaint("MultipleOf", path));
+            report.without_field(range.complaint("MultipleOf", path));
         }
         match number.as_i64().filter(|_| exact) {
             Some(value) => multiple_of_integer(value, factor as i64, path, report),
@@ -36,7 +36,7 @@ pub(super) fn check(checks: Option<&Checks>, kind: &str, number: &Number, path: 
         let Some(Bound { value: limit, exclusive }) = bound else { continue };
         let exact = range.holds(limit);
         if !exact {
-            report.unplaced(range.complaint(name, path));
+            report.without_field(range.complaint(name, path));
         }
         let integer = number.as_i64().filter(|_| exact);
         let order = match integer {

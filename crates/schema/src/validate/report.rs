@@ -1,5 +1,5 @@
-//! What a walk has found so far. In: facts about one value. Out: field errors in the texts and kinds of a cluster. The
-//! same sentence is reported once, however many clauses say it.
+//! The problems found so far. In: facts about one value. Out: field errors with the texts and kinds of kube-apiserver. The
+//! same message is reported once, even if several clauses cause it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,20 +10,20 @@ use serde_json::Value;
 use crate::budget::{Budget, size};
 use crate::path::Path;
 
-/// To put a problem into words takes about as long as so many steps of a walk.
+/// How many steps of a walk take about as long as formatting a problem.
 const STEPS_PER_PROBLEM: u64 = 16;
 
-/// Problems, each with the sentence that tells it from others.
+/// Problems, each with the message that identifies it.
 pub(super) struct Report<'a> {
     prefix: &'a FieldPath,
     budget: &'a Budget,
     found: Vec<(String, FieldError)>,
-    said: HashSet<String>,
+    reported: HashSet<String>,
 }
 
 impl<'a> Report<'a> {
     pub(super) fn new(prefix: &'a FieldPath, budget: &'a Budget) -> Self {
-        Self { prefix, budget, found: Vec::new(), said: HashSet::new() }
+        Self { prefix, budget, found: Vec::new(), reported: HashSet::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -31,11 +31,11 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn append(&mut self, other: Report<'_>) {
-        for (sentence, error) in other.found {
-            if !self.pays() {
+        for (message, error) in other.found {
+            if !self.spend() {
                 return;
             }
-            self.push(sentence, error);
+            self.push(message, error);
         }
     }
 
@@ -45,34 +45,34 @@ impl<'a> Report<'a> {
 
     /// A value of another JSON type or format than `expected`.
     pub(super) fn wrong_type(&mut self, path: &Path<'_>, expected: &str, found: &str) {
-        if !self.pays() {
+        if !self.spend() {
             return;
         }
         let name = path.dotted();
-        let sentence = format!("{name} in body must be of type {expected}: {found:?}");
-        self.say(FieldErrorKind::TypeInvalid, &name, Some(found.into()), sentence);
+        let message = format!("{name} in body must be of type {expected}: {found:?}");
+        self.add(FieldErrorKind::TypeInvalid, &name, Some(found.into()), message);
     }
 
-    /// A value out of bounds: `path in body <complaint>`.
+    /// An invalid value: `path in body <complaint>`.
     pub(super) fn invalid(&mut self, path: &Path<'_>, value: Value, complaint: fmt::Arguments<'_>) {
-        if !self.pays() {
+        if !self.spend() {
             return;
         }
         let name = path.dotted();
-        let sentence = format!("{name} in body {complaint}");
-        self.say(FieldErrorKind::Invalid, &name, Some(value), sentence);
+        let message = format!("{name} in body {complaint}");
+        self.add(FieldErrorKind::Invalid, &name, Some(value), message);
     }
 
-    /// The same, where the sentence does not open with the path.
-    pub(super) fn invalid_as(&mut self, path: &Path<'_>, value: Value, sentence: String) {
-        if !self.pays() {
+    /// The same, with a message that does not begin with the path.
+    pub(super) fn invalid_as(&mut self, path: &Path<'_>, value: Value, message: String) {
+        if !self.spend() {
             return;
         }
-        self.say(FieldErrorKind::Invalid, &path.dotted(), Some(value), sentence);
+        self.add(FieldErrorKind::Invalid, &path.dotted(), Some(value), message);
     }
 
     pub(super) fn required(&mut self, path: &Path<'_>) {
-        if !self.pays() {
+        if !self.spend() {
             return;
         }
         let name = path.dotted();
@@ -81,7 +81,7 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn unsupported(&mut self, path: &Path<'_>, value: &Value, known: &[Value]) {
-        if !self.pays() {
+        if !self.spend() {
             return;
         }
         let name = path.dotted();
@@ -93,7 +93,7 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn too_long(&mut self, path: &Path<'_>, most: u64) {
-        if !self.pays() {
+        if !self.spend() {
             return;
         }
         let name = path.dotted();
@@ -104,7 +104,7 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn too_many(&mut self, path: &Path<'_>, size: u64, most: u64, what: &str) {
-        if !self.pays() {
+        if !self.spend() {
             return;
         }
         let name = path.dotted();
@@ -113,47 +113,47 @@ impl<'a> Report<'a> {
         self.push(format!("{name} in body should have at most {most} {what}"), error);
     }
 
-    /// A failed `anyOf`, `oneOf`, `allOf` or `not`, which a cluster reports without a field.
+    /// A failed `anyOf`, `oneOf`, `allOf` or `not`, which kube-apiserver reports without a field.
     pub(super) fn composite(&mut self, path: &Path<'_>, complaint: &str) {
-        if !self.pays() {
+        if !self.spend() {
             return;
         }
-        self.without_field(format!("{:?} {complaint}", path.dotted()));
+        self.push_without_field(format!("{:?} {complaint}", path.dotted()));
     }
 
-    /// A problem that a cluster reports without a field.
-    pub(super) fn unplaced(&mut self, sentence: String) {
-        if !self.pays() {
+    /// A problem that kube-apiserver reports without a field.
+    pub(super) fn without_field(&mut self, message: String) {
+        if !self.spend() {
             return;
         }
-        self.without_field(sentence);
+        self.push_without_field(message);
     }
 
-    fn without_field(&mut self, sentence: String) {
-        let error = FieldError::invalid(self.prefix.clone(), "".into(), sentence.clone());
-        self.push(sentence, error);
+    fn push_without_field(&mut self, message: String) {
+        let error = FieldError::invalid(self.prefix.clone(), "".into(), message.clone());
+        self.push(message, error);
     }
 
-    fn say(&mut self, kind: FieldErrorKind, name: &str, value: Option<Value>, sentence: String) {
-        let error = FieldError::new(kind, self.at(name), value.as_ref().map(shown), sentence.clone());
-        self.push(sentence, error);
+    fn add(&mut self, kind: FieldErrorKind, name: &str, value: Option<Value>, message: String) {
+        let error = FieldError::new(kind, self.at(name), value.as_ref().map(shown), message.clone());
+        self.push(message, error);
     }
 
     fn at(&self, name: &str) -> FieldPath {
         if name.is_empty() { self.prefix.clone() } else { self.prefix.child(name) }
     }
 
-    /// Pays for putting one problem into words, before that is done. Every clause that fails tells it, so that this is what
-    /// nested clauses spend most on.
-    fn pays(&self) -> bool {
+    /// Spends what it costs to format one problem. Every failing clause reports its problems, so nested clauses spend most
+    /// on this.
+    fn spend(&self) -> bool {
         self.budget.spend(STEPS_PER_PROBLEM)
     }
 
-    fn push(&mut self, sentence: String, error: FieldError) {
-        let bytes = sentence.len() + error.value.as_ref().map_or(0, size);
-        if self.budget.produce(bytes) && !self.said.contains(&sentence) {
-            self.said.insert(sentence.clone());
-            self.found.push((sentence, error));
+    fn push(&mut self, message: String, error: FieldError) {
+        let bytes = message.len() + error.value.as_ref().map_or(0, size);
+        if self.budget.produce(bytes) && !self.reported.contains(&message) {
+            self.reported.insert(message.clone());
+            self.found.push((message, error));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Lists whose items must differ: sets, and maps by their keys. In: a list and how its items are told apart. Out: one
-//! error at the second of each kind.
+//! Finds duplicates in lists of type set or map. In: a list and what identifies its items. Out: one error for each
+//! duplicated item, at its second occurrence.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -11,7 +11,7 @@ use crate::arena::ListKind;
 use crate::budget::{Budget, size};
 use crate::path::Path;
 
-/// Reports duplicates in `items`, which stand at `path` below `prefix`.
+/// Reports duplicates in `items`, the list at `path` below `prefix`.
 pub(crate) fn check(
     kind: &ListKind,
     items: &[Value],
@@ -36,8 +36,8 @@ pub(crate) fn check(
             repeated(items.iter()).into_iter().all(|index| duplicate(index, &items[index]));
         }
         ListKind::Map(keys) => {
-            let stray = items.iter().position(|item| !item.is_object() && !item.is_null());
-            if let Some(index) = stray {
+            let not_an_object = items.iter().position(|item| !item.is_object() && !item.is_null());
+            if let Some(index) = not_an_object {
                 let complaint = "must be an object for an array of list-type map";
                 errors.push(FieldError::invalid(at(index), items[index].clone(), complaint));
                 return;
@@ -47,7 +47,7 @@ pub(crate) fn check(
     }
 }
 
-/// The key fields of an item, those it has.
+/// The key fields that an item has.
 pub(crate) fn key_of(item: &Value, keys: &[Box<str>]) -> Value {
     let entry = |key: &str| item.get(key).map(|value| (key.to_owned(), value.clone()));
     Value::Object(keys.iter().filter_map(|key| entry(key)).collect::<Map<_, _>>())
@@ -61,13 +61,13 @@ pub(crate) fn repeated_keys(items: &[Value], keys: &[Box<str>]) -> Vec<usize> {
     }
 }
 
-/// Whether some item is there twice.
+/// Whether the list has duplicates.
 pub(super) fn has_repeated(items: &[Value]) -> bool {
     let mut seen = HashSet::with_capacity(items.len());
     !items.iter().all(|item| seen.insert(item))
 }
 
-/// The index of each value's second appearance.
+/// The index of the second occurrence of each repeated value.
 fn repeated<T: Hash + Eq>(values: impl ExactSizeIterator<Item = T>) -> Vec<usize> {
     let mut found = Vec::new();
     if values.len() < 2 {

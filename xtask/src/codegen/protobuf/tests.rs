@@ -70,8 +70,11 @@ fn refuses_what_it_cannot_write() {
     let cases = [
         ("A string `json:\"a\"`", "A: no protobuf tag"),
         ("A string `json:\"-\" protobuf:\"bytes,1,opt,name=a\"`", "A: a field that JSON leaves out"),
-        ("A string `json:\"a\" protobuf:\"bytes\"`", "A: an odd tag \"bytes\""),
-        ("A string `json:\"a\" protobuf:\"bytes,x,opt,name=a\"`", "A: an odd number in \"bytes,x,opt,name=a\""),
+        ("A string `json:\"a\" protobuf:\"bytes\"`", "A: a tag that cannot be read: \"bytes\""),
+        (
+            "A string `json:\"a\" protobuf:\"bytes,x,opt,name=a\"`",
+            "A: a field number that cannot be read: \"bytes,x,opt,name=a\"",
+        ),
         ("A string `json:\"a,omitzero\" protobuf:\"bytes,1,opt,name=a\"`", "A: omitzero with string"),
         ("A Inners `json:\"a,omitempty\" protobuf:\"bytes,1,opt,name=a\"`", "A: omitempty with a named list"),
         ("*Inner `json:\",inline\" protobuf:\"bytes,1,opt,name=a\"`", "Inner: an embedded pointer"),

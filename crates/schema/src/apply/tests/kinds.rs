@@ -1,13 +1,13 @@
 //! Published kinds: what real objects are owned by, and the sets that stand on their own.
 
 use super::*;
-use crate::table::kubernetes;
+use crate::builtin_types::kubernetes;
 
 #[track_caller]
 fn created(kind: &str, api_version: &str, mut object: Value, expect: Value) {
     let ty = kubernetes().named(kind).expect("a published type");
     object["apiVersion"] = api_version.into();
-    let writer = Writer {
+    let writer = FieldManager {
         arena: kubernetes(),
         ty,
         api_version,
@@ -15,7 +15,7 @@ fn created(kind: &str, api_version: &str, mut object: Value, expect: Value) {
         subresource: "",
         manager: "m",
         reset: &FieldSet::of_fields([&["status"][..]]),
-        blank: &blank(kubernetes(), ty),
+        empty_object: &empty_object(kubernetes(), ty),
         now: T1,
     };
     writer.update(None, &mut object);

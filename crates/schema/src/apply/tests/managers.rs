@@ -197,7 +197,7 @@ fn a_configuration_brings_no_managers_and_the_right_kind() {
     }
     s.apply("a", json!({"metadata": {"managedFields": null, "labels": {"l": "1"}}}))
         .owners(&["a Apply@3: .metadata.labels.l"]);
-    let refused = |writer: Writer<'_>, config: Value| writer.apply(None, &config, false);
+    let refused = |writer: FieldManager<'_>, config: Value| writer.apply(None, &config, false);
     s.write("a", |writer, _| refused(writer, json!({"apiVersion": "x.io/v2", "kind": "Thing"})))
         .refused("invalid object type: x.io/v2, Kind=Thing");
     s.write("a", |writer, _| refused(writer, json!({"apiVersion": "v1", "kind": "Other"})))

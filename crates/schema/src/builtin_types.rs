@@ -1,5 +1,5 @@
-//! In: the text table of published types that `cargo xtask codegen` derives. Out: one [`Arena`] of them, parsed once
-//! per process. Never reads a file: the table is part of the program.
+//! The types of built-in kinds. In: the text table that `cargo xtask codegen` generates from the published OpenAPI
+//! documents. Out: one [`Arena`], parsed once per process. It never reads a file: the table is compiled into the program.
 //!
 //! The head of `data/kubernetes.types` states the format. A struct is a line with its full name, a field an
 //! indented line with its name, shape and words. A use of a type that adds to it (another map type, a default, a
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::arena::{Arena, Field, ListKind, Node, Patch, Scalar, Shape, TypeId};
 use crate::checks::Checks;
 
-/// The types of every built-in kind of Kubernetes, and of what requests carry: `DeleteOptions`, `Status`,
+/// The types of every built-in kind of Kubernetes, and those of request bodies: `DeleteOptions`, `Status`,
 /// `Scale`, `Eviction`, `TokenRequest`.
 ///
 /// ```
@@ -29,7 +29,7 @@ pub fn kubernetes() -> &'static Arc<Arena> {
     })
 }
 
-/// What is wrong with a table, and where.
+/// An error in the table, and its line.
 #[derive(Debug, PartialEq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 struct TableError {
@@ -38,7 +38,7 @@ struct TableError {
 }
 
 fn parse(text: &str) -> Result<Arena, TableError> {
-    let mut table = Table::default();
+    let mut table = TableParser::default();
     for (line, text) in lines(text) {
         if !text.starts_with(' ') {
             table.declare(text).map_err(|problem| TableError { line, problem })?;
@@ -64,23 +64,23 @@ fn parse(text: &str) -> Result<Arena, TableError> {
     Ok(table.finish())
 }
 
-/// Lines that say something, with their numbers.
+/// The lines that are neither empty nor comments, with their numbers.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let numbered = text.lines().enumerate().map(|(at, line)| (at + 1, line));
     numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// An arena in the making.
+/// The state of the parser.
 #[derive(Default)]
-struct Table<'a> {
+struct TableParser<'a> {
     arena: Arena,
     /// Alias to package.
     aliases: HashMap<&'a str, &'a str>,
     /// Package and name to type.
     types: HashMap<(&'a str, &'a str), TypeId>,
-    /// What follows a field's name, to the node it made. The package is empty where it does not matter.
+    /// The text after a field's name, to its node. The package is empty for texts that mean the same in every package.
     known: HashMap<(&'a str, &'a str), TypeId>,
-    /// Uses that add to a type, made once every type has its content.
+    /// Uses that add to a type; their nodes are made after all types are read.
     uses: Vec<Use>,
 }
 
@@ -99,7 +99,7 @@ struct Use {
     words: Words,
 }
 
-/// What the words after a shape say.
+/// The words after a shape, parsed.
 #[derive(Default)]
 struct Words {
     kind: Option<ListKind>,
@@ -109,7 +109,7 @@ struct Words {
     values: Box<[Value]>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> TableParser<'a> {
     fn declare(&mut self, text: &'a str) -> Result<(), String> {
         if let Some(alias) = text.strip_prefix('@') {
             let (alias, package) = alias.split_once(' ').ok_or("an alias without a package")?;
@@ -136,7 +136,7 @@ impl<'a> Table<'a> {
     fn field(&mut self, block: &mut Block<'a>, text: &'a str) -> Result<(), String> {
         let (name, ty) = text.split_once(' ').ok_or("a field without a shape")?;
         let (name, required) = name.strip_suffix('!').map_or((name, false), |name| (name, true));
-        // The arena looks fields up by halving.
+        // The arena finds fields by binary search.
         if block.fields.last().is_some_and(|last| *last.name >= *name) {
             return Err(format!("{name} is out of order"));
         }
@@ -191,7 +191,7 @@ impl<'a> Table<'a> {
         }))
     }
 
-    /// What a list or map holds; takes the values of an enumeration along, down to the scalar.
+    /// The type of the items of a list or of the values of a map. The values of an enumeration belong to this inner type.
     fn inner(&mut self, package: &'a str, shape: &'a str, words: &mut Words) -> Result<TypeId, String> {
         let values = std::mem::take(&mut words.values);
         if values.is_empty() {

@@ -1,4 +1,4 @@
-//! The fields an object has, and sets of fields brought in line with its type.
+//! The fields that a write of an object owns, and field sets adapted to a changed type.
 //! In: a type with an object or a set. Out: a set. It never changes an object.
 
 use serde_json::Value;
@@ -7,30 +7,30 @@ use super::type_ref::{Parts, TypeRef};
 use crate::arena::ListKind;
 use crate::field_set::{Entry, FieldSet, PathElement};
 
-/// Every field and item the object mentions.
+/// Every field and item of the object that its writer owns.
 pub(super) fn fields_of(type_ref: TypeRef<'_>, object: &Value) -> FieldSet {
     FieldCollector { structs: false }.below(type_ref, object)
 }
 
-/// Every path there is in a value, with the structs and lists on the way.
+/// Every path of a value, including those of structs and lists that contain others.
 pub(super) fn paths_of(type_ref: TypeRef<'_>, value: &Value) -> FieldSet {
     FieldCollector { structs: true }.below(type_ref, value)
 }
 
 struct FieldCollector {
-    /// Whether what is implied by its parts is in the set for itself, too.
+    /// Whether a struct that is implied by its fields is in the set as well.
     structs: bool,
 }
 
 impl FieldCollector {
-    /// What is in the set below this value.
+    /// The set of the paths below this value.
     fn below(&self, type_ref: TypeRef<'_>, value: &Value) -> FieldSet {
         match (type_ref.parts(value), value) {
             (Parts::Fields, Value::Object(fields)) => {
                 let mut entries = Vec::with_capacity(fields.len());
                 for (name, value) in fields {
                     let (type_ref, declared) = type_ref.field(name);
-                    let member = self.structs || !declared || is_own(type_ref, value);
+                    let member = self.structs || !declared || is_owned_itself(type_ref, value);
                     entries.push(Entry {
                         element: PathElement::field(name),
                         member,
@@ -43,7 +43,7 @@ impl FieldCollector {
                 let mut entries: Vec<Entry> = Vec::with_capacity(items.len());
                 for (element, item) in sorted_items(type_ref, kind, items) {
                     match entries.last_mut() {
-                        // Items that cannot be told apart are owned together.
+                        // Duplicates are owned together.
                         Some(last) if last.element == element => last.children = FieldSet::default(),
                         _ => entries.push(Entry { element, member: true, children: self.below(type_ref.item(), item) }),
                     }
@@ -55,7 +55,7 @@ impl FieldCollector {
     }
 }
 
-/// The items of a list with what tells them apart, in that order.
+/// The items of a list with their path elements, sorted by element.
 pub(super) fn sorted_items<'v>(
     type_ref: TypeRef<'_>,
     kind: &ListKind,
@@ -68,8 +68,8 @@ pub(super) fn sorted_items<'v>(
     keyed
 }
 
-/// Whether a value is owned for itself: as a whole, or because nothing below it could say that it is there.
-fn is_own(type_ref: TypeRef<'_>, value: &Value) -> bool {
+/// Whether the path of a value is in the set: the value is owned as a whole, or has nothing below it.
+fn is_owned_itself(type_ref: TypeRef<'_>, value: &Value) -> bool {
     match (type_ref.parts(value), value) {
         (Parts::Whole, _) | (_, Value::Null) => true,
         (Parts::Fields, Value::Object(fields)) => fields.is_empty(),
@@ -77,7 +77,7 @@ fn is_own(type_ref: TypeRef<'_>, value: &Value) -> bool {
     }
 }
 
-/// Adds every named field on the way to a path of the set, so that a struct goes when all of it goes.
+/// Adds every declared field on the way to a path of the set, so that a struct is removed with its last field.
 pub(super) fn with_named_fields(type_ref: TypeRef<'_>, set: &FieldSet) -> FieldSet {
     let entries = set.entries().iter().map(|entry| {
         let (type_ref, named) = type_ref.step(&entry.element);
@@ -90,8 +90,8 @@ pub(super) fn with_named_fields(type_ref: TypeRef<'_>, set: &FieldSet) -> FieldS
     FieldSet::from_entries(entries.collect())
 }
 
-/// Brings a set in line with types that have become atomic since it was written: ownership of parts
-/// turns into ownership of the whole. `None` when the set is in line already.
+/// Adapts a set to types that have become atomic since it was recorded: ownership of fields becomes ownership of the whole
+/// value. `None` if nothing changes.
 pub(super) fn reconciled(type_ref: TypeRef<'_>, set: &FieldSet) -> Option<FieldSet> {
     let mut changed = false;
     let mut entries = Vec::new();

@@ -1,13 +1,13 @@
-//! The empty object of a kind: what a created object is compared with to find who owns what.
-//! In: a type. Out: an object with what is always there. It matters for one thing: a struct that is always
-//! there is not owned by whoever fills it in.
+//! The empty object of a kind, with which a created object is compared to find the fields that its manager owns.
+//! In: a type. Out: an object with the fields that Go serialises even if they are not set. A struct among them is not owned
+//! by the manager that sets its fields.
 
 use serde_json::{Map, Value};
 
 use crate::arena::{Arena, Scalar, Shape, TypeId};
 
-/// Structs that are always there though they are optional, besides `metadata`, `spec` and `status`.
-const ALWAYS_THERE: &[(&str, &str)] = &[
+/// Optional structs that Go always serialises, besides `metadata`, `spec` and `status`.
+const ALWAYS_PRESENT: &[(&str, &str)] = &[
     ("io.k8s.api.apps.v1.DaemonSetSpec", "updateStrategy"),
     ("io.k8s.api.apps.v1.DeploymentSpec", "strategy"),
     ("io.k8s.api.apps.v1.ReplicaSetSpec", "template"),
@@ -29,18 +29,20 @@ const ALWAYS_THERE: &[(&str, &str)] = &[
     ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus", "acceptedNames"),
 ];
 
-/// The empty object of a built-in kind. A custom resource starts from nothing: pass `{}` for it.
-/// The result depends on the type only, so it is worth keeping.
-pub fn blank(arena: &Arena, ty: TypeId) -> Value {
+/// The empty object of a built-in kind. That of a custom resource is `{}`.
+/// The result depends only on the type, so callers can keep it.
+pub fn empty_object(arena: &Arena, ty: TypeId) -> Value {
     match &arena.node(ty).shape {
         Shape::Struct { fields, atomic: false, .. } => {
             let mut object = Map::new();
             for field in fields {
-                let there = field.required
+                let present = field.required
                     || matches!(&*field.name, "metadata" | "spec" | "status")
-                    || ALWAYS_THERE.iter().any(|(name, known)| **known == *field.name && arena.named(name) == Some(ty));
-                if there {
-                    object.insert((*field.name).into(), blank(arena, field.ty));
+                    || ALWAYS_PRESENT
+                        .iter()
+                        .any(|(name, known)| **known == *field.name && arena.named(name) == Some(ty));
+                if present {
+                    object.insert((*field.name).into(), empty_object(arena, field.ty));
                 }
             }
             Value::Object(object)

@@ -1,6 +1,6 @@
-//! RFC 3339 as Go parses it. In: text. Out: the complaint of Go's parser, which says what it could not read as what.
+//! Checks RFC 3339 times as Go parses them. The error has the text of Go's parser.
 
-/// Checks a moment such as `2024-01-02T03:04:05Z`.
+/// Checks a time such as `2024-01-02T03:04:05Z`.
 pub(super) fn check(text: &str) -> Result<(), String> {
     let mut parser = Parser { text, rest: text };
     let year = parser.number("2006", 4)?;
@@ -10,7 +10,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     parser.literal("-")?;
     let day = parser.number("02", 2)?;
     parser.literal("T")?;
-    // Go takes an hour of one digit.
+    // Go accepts an hour of one digit.
     let digits = if parser.rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit) { 2 } else { 1 };
     let hour = parser.number("15", digits)?;
     parser.within(hour, 0..=23, "hour")?;
