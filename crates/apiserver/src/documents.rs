@@ -225,7 +225,7 @@ fn openapi(
     tagged(response, tag)
 }
 
-/// DocumentPieces, between which other requests are served.
+/// Sends pieces and lets other requests run between them.
 fn yielding(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> impl Stream<Item = Bytes> + Send + 'static {
     stream::unfold(pieces, |mut pieces| async move {
         tokio::task::yield_now().await;

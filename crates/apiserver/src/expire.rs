@@ -54,7 +54,8 @@ async fn expire(server: &Arc<Server>) {
             let records = match resource.read_all(page.entries).await {
                 Ok(records) => records,
                 Err(status) => {
-                    report(Err(status)).await;
+                    let (code, resource) = (status.code, &resource.plural);
+                    tracing::warn!(code, %resource, message = %status.message, "cannot read objects that may have expired");
                     break;
                 }
             };

@@ -116,6 +116,9 @@ impl Retries {
 /// Does the next step for everything that is pending. Gives what failed.
 async fn work(graph: &Graph, server: &Arc<Server>, pending: &Pending) -> Pending {
     let mut failed = Pending::default();
+    if pending.is_empty() {
+        return failed;
+    }
     let context = &server.task_context(SystemUser::GarbageCollector);
     let namespaces = &server.task_context(SystemUser::NamespaceController);
     let mut steps: Vec<TaskStep<'_, _>> = Vec::with_capacity(pending.objects.len());

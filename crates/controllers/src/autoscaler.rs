@@ -1,10 +1,10 @@
-//! HorizontalPodAutoscalers: as many pods as there is work for. In: autoscalers, the scales of their targets, and values that
-//! somebody has set, for nothing is measured here. Out: scales changed, and a status that says why. `plan` decides; here is
-//! only who asks and who acts.
+//! The HorizontalPodAutoscaler controller. In: autoscalers, the scales of their targets, and metric values that annotations
+//! set, because nothing is measured here. Out: changed scales, and a status that says why. `plan` decides; this file reads
+//! caches and sends writes.
 
+mod behavior;
 mod kind;
 mod metrics;
-mod pace;
 mod plan;
 mod quantity;
 
@@ -24,25 +24,25 @@ use crate::pods::{self, Pods};
 use crate::scale::{Scale, Scales};
 use crate::selected;
 
+use behavior::ScalingHistory;
 use kind::{Autoscaler, AutoscalerStatus};
-use pace::ScalingHistory;
-use plan::{Plan, Seen};
+use plan::{Observed, Plan};
 
 /// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "horizontal-pod-autoscaler-controller";
 
-/// How often each is looked at although nothing happened: windows pass, and targets are changed by others.
-const AGAIN: Duration = Duration::from_secs(15);
+/// How often each autoscaler is reconciled without a change: windows pass, and others change its target.
+const RESYNC: Duration = Duration::from_secs(15);
 
 /// Starts the controller.
 pub(crate) fn start(manager: &Manager) -> Task {
     let ctx = manager.context(NAME);
-    // What it writes into a status must not wake it: each look may change the size, and has to wait its time.
-    let said = Predicate::spec_changed().or(Predicate::annotations_changed()).or(Predicate::terminating_changed());
-    let options = ControllerOptions { predicate: said, ..ControllerOptions::default() };
+    // A write of its own status must not wake it: each reconcile may change the size.
+    let predicate = Predicate::spec_changed().or(Predicate::annotations_changed()).or(Predicate::terminating_changed());
+    let options = ControllerOptions { predicate, ..ControllerOptions::default() };
     let controller = ctx.controller_with(Target::of::<autoscaling::HorizontalPodAutoscaler>(), options);
     let pods = Pods::new(&ctx);
-    // Values are set by annotations, so a change of those is looked at at once.
+    // Annotations of pods set metric values, so a change of annotations wakes the autoscaler at once.
     controller.watch(pods::target(), selected::by_labels("Pod").when(Predicate::annotations_changed()));
     let this = Arc::new(Autoscalers {
         autoscalers: CacheOf::new(controller.primary().clone()),
@@ -56,12 +56,12 @@ pub(crate) fn start(manager: &Manager) -> Task {
     ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
-/// What is remembered of an autoscaler.
+/// What the controller remembers of an autoscaler.
 #[derive(Clone, Default)]
 struct Known {
     uid: String,
     history: ScalingHistory,
-    /// Which pods are its target's.
+    /// The selector of the pods of its target.
     selector: Option<LabelSelector>,
 }
 
@@ -100,7 +100,7 @@ impl Autoscalers {
                 let why = format!("the HPA controller was unable to get the target's current scale: {error}");
                 let status = plan::unable(autoscaler.status.clone(), "FailedGetScale", &why, self.ctx.now());
                 self.ctx.write_status(&self.api, &autoscaler.metadata, &autoscaler.status, &status).await?;
-                return Ok(Action::requeue(AGAIN));
+                return Ok(Action::requeue(RESYNC));
             }
         };
         let plan = self.plan(&autoscaler, &scale);
@@ -109,7 +109,7 @@ impl Autoscalers {
         }
         let status = self.resize(&autoscaler, &scale, plan, &subject).await;
         self.ctx.write_status(&self.api, &autoscaler.metadata, &autoscaler.status, &status).await?;
-        Ok(Action::requeue(AGAIN))
+        Ok(Action::requeue(RESYNC))
     }
 
     fn plan(&self, autoscaler: &Autoscaler, scale: &Scale) -> Plan {
@@ -122,10 +122,10 @@ impl Autoscalers {
             *known = Known { uid: autoscaler.metadata.uid.clone(), ..Known::default() };
         }
         known.selector = selector;
-        plan::plan(&Seen { autoscaler, scale, pods: &pods, now: self.ctx.now() }, &mut known.history)
+        plan::plan(&Observed { autoscaler, scale, pods: &pods, now: self.ctx.now() }, &mut known.history)
     }
 
-    /// Changes the size, if it is to change. Answers with what is true then.
+    /// Changes the size if the plan says so. Returns the status after that.
     async fn resize(
         &self,
         autoscaler: &Autoscaler,

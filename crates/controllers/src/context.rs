@@ -56,6 +56,14 @@ pub(crate) struct ControllerContext {
     stop: watch::Receiver<bool>,
 }
 
+/// An event that a planner wants recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PlannedEvent {
+    pub warning: bool,
+    pub reason: &'static str,
+    pub message: String,
+}
+
 impl ControllerContext {
     /// The context of the controller of this name, and the task that writes its events.
     pub(crate) fn new(manager: &Manager, name: &'static str) -> (Self, RecorderTask) {
@@ -227,6 +235,14 @@ impl ControllerContext {
         // Boxed and collected here, so that the returned future does not borrow from the closures that made them.
         let writes: Vec<_> = writes.into_iter().map(Box::pin).collect();
         stream::iter(writes).buffer_unordered(PARALLEL_WRITES).collect()
+    }
+
+    /// Records an event that a planner asked for.
+    pub(crate) fn record(&self, subject: &Arc<Subject>, event: &PlannedEvent) {
+        match event.warning {
+            true => self.warning(subject, event.reason, &*event.message),
+            false => self.event(subject, event.reason, &*event.message),
+        }
     }
 
     /// Records an event of type Normal.

@@ -1,6 +1,5 @@
-//! CronJobs: Jobs by the clock. In: a CronJob, its Jobs and the time. Out: a Job for each time that comes, old Jobs deleted,
-//! and a status that says what runs. `plan` decides; this file reads
-//! caches and sends writes.
+//! The CronJob controller. In: a CronJob, its Jobs and the time. Out: a Job for each scheduled time, old Jobs deleted, and a
+//! status with the active Jobs. `plan` decides; this file reads caches and sends writes.
 
 mod plan;
 mod schedule;
@@ -20,7 +19,7 @@ use crate::control_plane::{Manager, Task};
 use crate::job::{self, Job};
 use crate::requests::DeleteOptions;
 
-use plan::{CronJob, CronJobStatus, Plan, Seen};
+use plan::{CronJob, CronJobStatus, Observed, Plan};
 
 /// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "cronjob-controller";
@@ -55,13 +54,10 @@ impl CronJobs {
         jobs.retain(|job| job.metadata.controller().is_some_and(|owner| owner.uid == cron.metadata.uid));
         let zone = zone(&cron);
         let now = self.ctx.now();
-        let plan = plan::plan(&Seen { cron: &cron, jobs: &jobs, zone: zone.clone(), now });
+        let plan = plan::plan(&Observed { cron: &cron, jobs: &jobs, zone: zone.clone(), now });
         let subject = Arc::new(cron.metadata.subject(&self.api));
-        for told in &plan.tell {
-            match told.warning {
-                true => self.ctx.warning(&subject, told.reason, &*told.message),
-                false => self.ctx.event(&subject, told.reason, &*told.message),
-            }
+        for event in &plan.events {
+            self.ctx.record(&subject, event);
         }
         self.carry_out(&cron, plan, zone.unwrap_or(TimeZone::UTC), &subject).await
     }
@@ -76,10 +72,11 @@ impl CronJobs {
         };
         self.ctx.write_status(&self.api, &cron.metadata, &cron.status, &status).await?;
         created?;
-        Ok(plan.again.map_or(Action::Wait, Action::Requeue))
+        Ok(plan.requeue_after.map_or(Action::Wait, Action::Requeue))
     }
 
-    /// Creates the Job for a time. One of its name may be ours: it was created, and then that could not be written down.
+    /// Creates the Job for a scheduled time. A Job of that name may exist already, if an earlier reconcile could not write the
+    /// status after it created the Job.
     async fn create(
         &self,
         cron: &CronJob,
@@ -128,7 +125,7 @@ impl CronJobs {
     }
 }
 
-/// The time zone a CronJob is about; that of nobody in particular if it does not say.
+/// The time zone of a CronJob; UTC if it names none.
 fn zone(cron: &CronJob) -> Result<TimeZone, String> {
     match &cron.spec.time_zone {
         Some(name) => TimeZone::get(name).map_err(|error| error.to_string()),

@@ -1,6 +1,5 @@
-//! DaemonSets: one pod on each node that takes it. In: a DaemonSet, the nodes, its pods and revisions. Out: pods created and
-//! deleted, and a status that counts nodes. `plan` decides; this file reads
-//! caches and sends writes.
+//! The DaemonSet controller. In: a DaemonSet, the nodes, its pods and revisions. Out: pods created and deleted, and a status that
+//! counts nodes. `plan` decides; this file reads caches and sends writes.
 
 mod kind;
 mod placement;
@@ -17,23 +16,23 @@ use konverge_runtime::{Action, CacheOf, Cause, Controller, Error, Predicate, Res
 use kube::core::ApiResource;
 use parking_lot::Mutex;
 
-use crate::child_creator::ChildCreator;
+use crate::child_creator::{ChildCreator, Creation};
 use crate::context::ControllerContext;
 use crate::control_plane::{Manager, Task};
 use crate::controller_ref;
-use crate::pods::{self, Created, Maker, Pod, Pods};
+use crate::pods::{self, Pod, PodCreator, Pods};
 use crate::revision_history::{self, POD_REVISION, Revision, RevisionHistory};
 use crate::simulator::Node;
 
 use kind::DaemonSet;
-use plan::{Plan, Seen};
+use plan::{Observed, Plan};
 
 /// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "daemonset-controller";
 
-/// How long the next pod on a node where one failed has at least, and at most when it fails again and again.
-const FIRST_PATIENCE: Duration = Duration::from_secs(1);
-const LONGEST_PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// How long a failed pod is kept before it is replaced: at first, and at most if pods keep failing on a node.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(15 * 60);
 
 /// Starts the controller.
 pub(crate) fn start(manager: &Manager) -> Task {
@@ -41,7 +40,7 @@ pub(crate) fn start(manager: &Manager) -> Task {
     let controller = ctx.controller(Target::of::<apps::DaemonSet>());
     let pods = Pods::new(&ctx);
     controller.watch(pods::target(), controller_ref::trigger("Pod", "apps", "DaemonSet"));
-    // What is not in a namespace is a node: it wakes every DaemonSet.
+    // A key without a namespace is a node: it wakes every DaemonSet.
     let changed = Predicate::spec_changed().or(Predicate::labels_changed());
     let wakes = Trigger::mapped("Node", |node| vec![ObjectKey::new(None, node.name())]).when(changed);
     let nodes = controller.watch(Target::of::<core::Node>(), wakes);
@@ -60,7 +59,7 @@ pub(crate) fn start(manager: &Manager) -> Task {
     ctx.run_controller(controller, move |run| this.clone().reconcile(run))
 }
 
-/// By node: when a pod was last deleted because it failed, and how long the next one has.
+/// By node: when a failed pod was last deleted, and the backoff after that.
 type Failures = HashMap<String, (Timestamp, Duration)>;
 
 struct DaemonSets {
@@ -110,41 +109,47 @@ impl DaemonSets {
         let Some((present, collisions)) = present else { return Ok(Action::Wait) };
         let hash = present.metadata.labels.get(POD_REVISION).unwrap_or(&present.metadata.name);
 
-        let plan = self.seen(&set, &pods, hash, plan::plan);
-        let maker = Maker {
+        let plan = self.observe(&set, &pods, hash, plan::plan);
+        let pod_creator = PodCreator {
             ctx: &self.ctx,
             creator: &self.creator,
             owner: &set.metadata,
             selector: &selector,
             subject: &subject,
         };
-        let done = self.carry_out(&set, &plan, hash, maker).await;
+        let done = self.carry_out(&set, &plan, hash, pod_creator).await;
         // The cache already knows what was just created and deleted.
         let pods = controller_ref::sort(&set.metadata, &selector, self.pods.managed_by(&set.metadata.uid)).owned;
         let collisions = (collisions > 0).then_some(collisions);
-        let status = self.seen(&set, &pods, hash, |seen| plan::status(seen, collisions));
+        let status = self.observe(&set, &pods, hash, |observed| plan::status(observed, collisions));
         self.ctx.write_status(&self.api, &set.metadata, &set.status, &status).await?;
         done?;
         self.forget(&set, &present, &revisions, &pods).await?;
-        Ok(plan.again.map_or(Action::Wait, Action::Requeue))
+        Ok(plan.requeue_after.map_or(Action::Wait, Action::Requeue))
     }
 
-    /// Calls `look` with what the planner reads.
-    fn seen<T>(&self, set: &DaemonSet, pods: &[Arc<Pod>], hash: &str, look: impl FnOnce(&Seen<'_>) -> T) -> T {
+    /// Calls the planner with what it reads.
+    fn observe<T>(
+        &self,
+        set: &DaemonSet,
+        pods: &[Arc<Pod>],
+        hash: &str,
+        planner: impl FnOnce(&Observed<'_>) -> T,
+    ) -> T {
         let nodes = self.nodes.list(None, &LabelSelector::default());
         let nodes: Vec<Arc<Node>> = nodes.into_iter().flatten().collect();
         let now = self.ctx.now();
         let failures = self.failures.lock().get(&set.metadata.key()).cloned().unwrap_or_default();
-        let patience = |node: &str| {
+        let failure_backoff = |node: &str| {
             let Some((when, wait)) = failures.get(node) else { return Duration::ZERO };
             let wait = SignedDuration::try_from(*wait).unwrap_or(SignedDuration::MAX);
             Duration::try_from(wait - now.duration_since(*when)).unwrap_or_default()
         };
-        look(&Seen { set, nodes: &nodes, pods, hash, patience: &patience, now })
+        planner(&Observed { set, nodes: &nodes, pods, hash, failure_backoff: &failure_backoff, now })
     }
 
-    async fn carry_out(&self, set: &DaemonSet, plan: &Plan, hash: &str, maker: Maker<'_>) -> Result<()> {
-        let subject = maker.subject;
+    async fn carry_out(&self, set: &DaemonSet, plan: &Plan, hash: &str, pod_creator: PodCreator<'_>) -> Result<()> {
+        let subject = pod_creator.subject;
         for (pod, node) in &plan.ended {
             let name = pod.metadata.key();
             match pod.status.phase.as_str() {
@@ -163,26 +168,26 @@ impl DaemonSets {
         let create = |node: &String| {
             let template = &set.spec.template;
             let pod = placement::pod(template, hash, &set.metadata, &reference, node, self.ctx.random());
-            async move { maker.create(&pod).await }
+            async move { pod_creator.create(&pod).await }
         };
         // The first pod alone, because a quota or an admission webhook that refuses one refuses all.
         if let Some((first, rest)) = plan.create.split_first()
             && (set.status.observed_generation == 0 || self.creator.owner_exists(&set.metadata).await?)
-            && create(first).await? == Created::Yes
+            && matches!(create(first).await?, Creation::Created(_))
         {
-            self.ctx.in_parallel(rest.iter().map(create)).await.into_iter().collect::<Result<Vec<Created>>>()?;
+            self.ctx.in_parallel(rest.iter().map(create)).await.into_iter().collect::<Result<Vec<Creation>>>()?;
         }
         let deletes = plan.delete.iter().map(|pod| pods::delete(&self.ctx, &pod.metadata, subject));
         self.ctx.in_parallel(deletes).await.into_iter().collect()
     }
 
-    /// A pod failed on a node: the next one that fails there stays a while.
+    /// Records that a pod failed on a node, which doubles the backoff of the next failure there.
     fn failed(&self, set: &ObjectKey, node: &str) {
         let mut failures = self.failures.lock();
         let nodes = failures.entry(set.clone()).or_default();
         let wait = match nodes.get(node) {
-            Some((_, wait)) => (*wait * 2).min(LONGEST_PATIENCE),
-            None => FIRST_PATIENCE,
+            Some((_, wait)) => (*wait * 2).min(MAX_BACKOFF),
+            None => FIRST_BACKOFF,
         };
         nodes.insert(node.to_owned(), (self.ctx.now(), wait));
     }
@@ -211,7 +216,7 @@ impl DaemonSets {
         controller_ref::claim(&self.ctx, &self.api, &set.metadata, &self.pods_api, sorted).await
     }
 
-    /// Wakes every DaemonSet: each may want a pod on a node, or not any more.
+    /// Wakes every DaemonSet: each may have to create or delete a pod on this node.
     fn node_changed(&self, node: &ObjectKey) {
         for set in self.sets.cache().list(None, &LabelSelector::default()) {
             let resource_version = String::new();

@@ -1,6 +1,5 @@
-//! Deployments: pods of one template, and from one template to the next. In: a Deployment, its ReplicaSets and, for a
-//! recreation, their pods. Out: ReplicaSets created, scaled, deleted, and a status that says how it goes. `plan` decides; this file reads
-//! caches and sends writes.
+//! The Deployment controller. In: a Deployment, its ReplicaSets and, for a recreation, their pods. Out: ReplicaSets created,
+//! scaled and deleted, and a status with the progress. `plan` decides; this file reads caches and sends writes.
 
 mod kind;
 mod plan;
@@ -27,7 +26,7 @@ use crate::requests::DeleteOptions;
 use crate::template::same_template;
 
 use kind::{Deployment, DeploymentStatus};
-use plan::{NewSet, Plan, Seen, SetChange};
+use plan::{NewSet, Observed, Plan, SetChange};
 
 /// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "deployment-controller";
@@ -40,7 +39,7 @@ pub(crate) fn start(manager: &Manager) -> Task {
         controller.watch(Target::of::<apps::ReplicaSet>(), controller_ref::trigger("ReplicaSet", "apps", "Deployment"));
     controller_ref::index_orphans(&sets);
     let pods = Pods::new(&ctx);
-    // Pods are read for a recreation; that the last of them is gone shows in the status of their ReplicaSet.
+    // Pods are only read for a recreation; the status of their ReplicaSet changes when the last one is gone.
     controller.watch(pods::target(), Trigger::mapped("Pod", |_| Vec::new()));
     let this = Arc::new(Deployments {
         creator: ChildCreator::new(&ctx, ApiResource::erase::<apps::Deployment>(&()), controller.primary().clone()),
@@ -75,14 +74,14 @@ impl Deployments {
         let Some(deployment) = self.deployments.get(&run.key)? else { return Ok(Action::Wait) };
         let selector = LabelSelector::from_object(&deployment.spec.selector).map_err(Error::permanent)?;
         let subject = Arc::new(deployment.metadata.subject(&self.api));
-        // One that selects everything is told so by its plan, which does nothing else.
+        // For a Deployment that selects everything the plan only records an event.
         if !deployment.metadata.is_terminating() && !selector.is_everything() {
             self.creator.check(&deployment.metadata, &selector, &deployment.spec.template, &subject)?;
         }
         let sets = self.claimed(&deployment, &selector).await?;
         let runs = |uid: &str| self.pods.managed_by(uid).iter().any(|pod| !pod.is_finished());
         let now = self.ctx.now();
-        let plan = plan::plan(&Seen { deployment: &deployment, sets: &sets, old_pods_run: &runs, now });
+        let plan = plan::plan(&Observed { deployment: &deployment, sets: &sets, old_pods_run: &runs, now });
         self.carry_out(&deployment, &selector, plan, &subject).await
     }
 
@@ -114,10 +113,10 @@ impl Deployments {
             deleted?;
         }
         self.write_status(deployment, plan.revision, &plan.status).await?;
-        Ok(plan.again.map_or(Action::Wait, Action::Requeue))
+        Ok(plan.requeue_after.map_or(Action::Wait, Action::Requeue))
     }
 
-    /// Creates the new ReplicaSet. What is answered otherwise is how the reconcile ends.
+    /// Creates the new ReplicaSet. The error is the result with which the reconcile ends.
     async fn create(
         &self,
         deployment: &Deployment,
@@ -141,12 +140,12 @@ impl Deployments {
         }
         let (status, message) = Plan::failed(deployment, new, &error.to_string(), self.ctx.now());
         self.ctx.warning(subject, "ReplicaSetCreateError", message);
-        let told = self.write_status(deployment, None, &status).await;
-        Err(told.and(Err(error)))
+        let written = self.write_status(deployment, None, &status).await;
+        Err(written.and(Err(error)))
     }
 
-    /// Another ReplicaSet has the name. If it is ours after all, the watch will bring it; if not, the next try has another
-    /// hash.
+    /// A ReplicaSet of this name exists. If it is ours, the next reconcile finds it in the cache; if not, the next reconcile
+    /// uses another hash.
     async fn collided(&self, deployment: &Deployment, new: &NewSet, error: Error) -> Result<Action> {
         let key = ObjectKey::new(Some(&deployment.metadata.namespace), &new.name);
         let Some(there) = self.ctx.writer.get(&self.sets_api, &key).await? else { return Err(error) };
@@ -174,7 +173,7 @@ impl Deployments {
         self.ctx.patch_if_exists(&self.sets_api, &meta.key(), "", Patch::Json(Value::Array(patch))).await.map(drop)
     }
 
-    /// Writes status and revision in one go: a write to the status does not count as a change of the Deployment.
+    /// Writes status and revision in one request: a write of the status does not change the generation.
     async fn write_status(
         &self,
         deployment: &Deployment,

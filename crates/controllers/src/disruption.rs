@@ -78,9 +78,9 @@ impl Budgets {
         let now = self.ctx.now();
         match scale {
             Ok(scale) => {
-                let (status, again) = plan::status(&budget, &pods, scale, now);
+                let (status, requeue_after) = plan::status(&budget, &pods, scale, now);
                 self.write(&budget, &status).await?;
-                Ok(again.map_or(Action::Wait, Action::Requeue))
+                Ok(requeue_after.map_or(Action::Wait, Action::Requeue))
             }
             Err(error) => {
                 let why = format!("Failed to calculate the number of expected pods: {error}");

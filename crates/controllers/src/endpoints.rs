@@ -79,7 +79,7 @@ impl AllEndpoints {
 
     async fn write(&self, key: &ObjectKey, there: Option<&Endpoints>, content: &Content) -> Result<()> {
         let Some(there) = there else { return self.create(key, content).await };
-        if there.say(content) {
+        if there.has(content) {
             return Ok(());
         }
         let meta = &there.metadata;

@@ -1,6 +1,5 @@
-//! EndpointSlices: where the pods behind a Service are. In: Services, pods and slices. Out: slices created, changed and
-//! deleted. `plan` decides; this file reads
-//! caches and sends writes.
+//! The EndpointSlice controller. In: Services, pods and slices. Out: slices created, changed and deleted. `plan` decides; this
+//! file reads caches and sends writes.
 
 mod plan;
 
@@ -79,12 +78,12 @@ impl Slices {
         let done = self.carry_out(&service, plan).await;
         if let Err(error) = &done {
             let (namespace, name) = (&service.metadata.namespace, &service.metadata.name);
-            self.complain(&subject, format!("Error updating Endpoint Slices for Service {namespace}/{name}: {error}"));
+            self.warn(&subject, format!("Error updating Endpoint Slices for Service {namespace}/{name}: {error}"));
         }
         done.map(|()| Action::Wait)
     }
 
-    fn complain(&self, subject: &Arc<Subject>, message: String) {
+    fn warn(&self, subject: &Arc<Subject>, message: String) {
         self.ctx.warning(subject, "FailedToUpdateEndpointSlices", message);
     }
 

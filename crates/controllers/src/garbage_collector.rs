@@ -115,7 +115,7 @@ impl Collector {
         let this = ownership(&node.object);
         match this.deletion() {
             Deletion::None => self.process_owned(node, &meta, &this).await,
-            Deletion::Under => Ok(Action::Wait),
+            Deletion::Terminating => Ok(Action::Wait),
             Deletion::Foreground => self.process_foreground(node, &meta, &this).await,
             Deletion::Orphan => self.process_orphan(node, &meta).await,
         }
@@ -182,7 +182,7 @@ impl Collector {
             );
             let subject = Arc::new(meta.subject(&node.kind.api));
             self.ctx.warning(&subject, "OwnerRefInvalidNamespace", message);
-            return Ok(OwnerState::Solid);
+            return Ok(OwnerState::Present);
         }
         let reference = ObjectReference::of_owner(owner, node.object.namespace().filter(|_| kind.namespaced));
         if let Some(there) = self.graph.find(&reference) {
@@ -202,7 +202,7 @@ impl Collector {
             return Ok(Action::requeue(NOT_SYNCED));
         }
         let dependents = self.graph.dependents(&meta.uid);
-        if !this.may_go(&self.dependents(&meta.uid)) {
+        if !this.may_be_removed(&self.dependents(&meta.uid)) {
             dependents.iter().filter(|node| !node.object.is_terminating()).for_each(|node| self.wake(node));
             return Ok(Action::Wait);
         }

@@ -1,6 +1,5 @@
-//! Jobs: pods that run until enough of them have succeeded. In: a Job, its pods and those nobody manages. Out: pods created
-//! and deleted, and a status that counts every pod's end exactly once. `plan` decides; this file reads
-//! caches and sends writes.
+//! The Job controller. In: a Job, its pods and orphaned pods. Out: pods created and deleted, and a status that counts every
+//! finished pod exactly once. `plan` decides; this file reads caches and sends writes.
 
 mod backoff;
 mod indexes;
@@ -21,23 +20,23 @@ use kube::core::ApiResource;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::child_creator::ChildCreator;
+use crate::child_creator::{ChildCreator, Creation};
 use crate::context::ControllerContext;
 use crate::control_plane::{Manager, Task};
 use crate::controller_ref;
 use crate::meta::Meta;
-use crate::pods::{self, Created, Maker, Pod, Pods};
+use crate::pods::{self, Pod, PodCreator, Pods};
 
 use backoff::Failures;
 pub(crate) use kind::{Ending, Job, JobStatus};
-use plan::{Outcome, Plan, Seen, Step};
+use plan::{Observed, Outcome, Plan, Step};
 use tracking::{TRACKING, is_tracked};
 
 /// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "job-controller";
 
-/// The index of pods that are held until they are counted, by the key of their Job.
-const HELD: &str = "held-for-job";
+/// The index of pods with the tracking finalizer, by the key of their Job.
+const TRACKED: &str = "tracked-by-job";
 
 /// The kind.
 pub(crate) fn api() -> ApiResource {
@@ -49,11 +48,11 @@ pub(crate) fn start(manager: &Manager) -> Task {
     let ctx = manager.context(NAME);
     let controller = ctx.controller(Target::of::<batch::Job>());
     let pods = Pods::new(&ctx);
-    pods.cache().add_index(HELD, |pod| {
-        let held = pod.finalizers().any(|finalizer| finalizer == TRACKING);
-        job_of(pod).filter(|_| held).map(|job| job.to_string()).into_iter().collect()
+    pods.cache().add_index(TRACKED, |pod| {
+        let tracked = pod.finalizers().any(|finalizer| finalizer == TRACKING);
+        job_of(pod).filter(|_| tracked).map(|job| job.to_string()).into_iter().collect()
     });
-    controller.watch(pods::target(), Trigger::mapped("Pod", concerned));
+    controller.watch(pods::target(), Trigger::mapped("Pod", keys_of));
     let this = Arc::new(Jobs {
         creator: ChildCreator::new(&ctx, api(), controller.primary().clone()),
         jobs: CacheOf::new(controller.primary().clone()),
@@ -75,7 +74,8 @@ struct Jobs {
     pods: Pods,
     api: ApiResource,
     pods_api: ApiResource,
-    /// Failures since the last success, by Job and its uid. Who starts anew waits anew.
+    /// Failures since the last success, by Job and its uid. A restarted control plane begins
+    /// with the first backoff again.
     failures: Mutex<HashMap<ObjectKey, (String, Failures)>>,
     first_wait: Duration,
     controller: Arc<Controller>,
@@ -88,7 +88,7 @@ impl Jobs {
             return Ok(Action::Wait);
         }
         let job = self.jobs.get(&run.key)?;
-        self.let_go(&run.key, job.as_deref()).await?;
+        self.untrack_uncounted(&run.key, job.as_deref()).await?;
         // Pods that lost their owner before it went were kept for it.
         if let (None, Some(namespace)) = (&job, run.key.namespace()) {
             self.offer_orphans(namespace).await?;
@@ -105,25 +105,25 @@ impl Jobs {
         let pods = self.claimed(&job, &selector).await?;
         let now = self.ctx.now();
         let failures = self.failures_of(&job.metadata);
-        let mut plan = plan::plan(&Seen { job: &job, pods: &pods, failures, first_wait: self.first_wait, now });
-        let maker = Maker {
+        let mut plan = plan::plan(&Observed { job: &job, pods: &pods, failures, first_wait: self.first_wait, now });
+        let pod_creator = PodCreator {
             ctx: &self.ctx,
             creator: &self.creator,
             owner: &job.metadata,
             selector: &selector,
             subject: &subject,
         };
-        let taken = self.take(&job, &plan.step, maker).await;
+        let taken = self.take(&job, &plan.step, pod_creator).await;
         if taken.is_err() {
-            // While pods are left that should be gone it has not come to its end.
+            // The Job has not finished while pods are left that should be deleted.
             plan.outcome = None;
         }
         self.account(&job, &selector, &plan, &subject).await?;
         taken?;
-        Ok(plan.again.map_or(Action::Wait, Action::Requeue))
+        Ok(plan.requeue_after.map_or(Action::Wait, Action::Requeue))
     }
 
-    /// Writes down which pods have ended, lets them go, counts them, and writes the end when it is there.
+    /// Records finished pods in the status, removes their finalizers, counts them, and writes the final condition.
     async fn account(&self, job: &Job, selector: &LabelSelector, plan: &Plan, subject: &Arc<Subject>) -> Result<()> {
         // The cache already knows what was just created and deleted.
         let mine = || controller_ref::sort(&job.metadata, selector, self.pods.managed_by(&job.metadata.uid)).owned;
@@ -134,16 +134,16 @@ impl Jobs {
         if let Some((reason, message)) = tally.event {
             self.ctx.event(subject, reason, message);
         }
-        let released = self.release(tally.release.iter().map(|pod| &pod.metadata)).await;
-        let (status, ended) = plan::settle(job, plan, &tally, &mine(), now);
+        let untracked = self.untrack(tally.untrack.iter().map(|pod| &pod.metadata)).await;
+        let (status, ended) = plan::finish(job, plan, &tally, &mine(), now);
         self.ctx.write_status(&self.api, &job.metadata, &tally.status, &status).await?;
         if let Some(outcome) = ended {
-            self.tell(job, &status, &outcome, subject);
+            self.record_outcome(job, &status, &outcome, subject);
         }
-        released
+        untracked
     }
 
-    fn tell(&self, job: &Job, status: &JobStatus, outcome: &Outcome, subject: &Arc<Subject>) {
+    fn record_outcome(&self, job: &Job, status: &JobStatus, outcome: &Outcome, subject: &Arc<Subject>) {
         if !outcome.success {
             return self.ctx.warning(subject, &outcome.reason, &outcome.message);
         }
@@ -154,21 +154,21 @@ impl Jobs {
         self.ctx.event(subject, "Completed", "Job completed");
     }
 
-    async fn take(&self, job: &Job, step: &Step, maker: Maker<'_>) -> Result<()> {
-        let subject = maker.subject;
+    async fn take(&self, job: &Job, step: &Step, pod_creator: PodCreator<'_>) -> Result<()> {
+        let subject = pod_creator.subject;
         match step {
-            Step::Rest => Ok(()),
-            Step::Create(new) => self.create(job, new, maker).await,
-            Step::Spare(pods) => {
-                self.release(pods.iter().map(|pod| &pod.metadata)).await?;
+            Step::Nothing => Ok(()),
+            Step::Create(new) => self.create(job, new, pod_creator).await,
+            Step::DeleteSurplus(pods) => {
+                self.untrack(pods.iter().map(|pod| &pod.metadata)).await?;
                 self.delete(pods, subject).await
             }
-            Step::End(pods) => self.delete(pods, subject).await,
+            Step::Terminate(pods) => self.delete(pods, subject).await,
         }
     }
 
     /// Creates pods: the first alone, because a quota that refuses one refuses all, then the rest in parallel.
-    async fn create(&self, job: &Job, new: &[Option<u32>], maker: Maker<'_>) -> Result<()> {
+    async fn create(&self, job: &Job, new: &[Option<u32>], pod_creator: PodCreator<'_>) -> Result<()> {
         if job.status.start_time.is_some() && !self.creator.owner_exists(&job.metadata).await? {
             return Ok(());
         }
@@ -176,10 +176,10 @@ impl Jobs {
         let reference = job.metadata.as_controller(&self.api);
         let one = |index: &Option<u32>| {
             let pod = pod::of(&template, &job.metadata, &reference, *index, self.ctx.random());
-            async move { maker.create(&pod).await }
+            async move { pod_creator.create(&pod).await }
         };
         let Some((first, rest)) = new.split_first() else { return Ok(()) };
-        if one(first).await? == Created::NoNeed {
+        if matches!(one(first).await?, Creation::NotNeeded) {
             return Ok(());
         }
         let rest: Vec<_> = rest.iter().map(one).collect();
@@ -191,12 +191,12 @@ impl Jobs {
         self.ctx.in_parallel(deletes).await.into_iter().collect()
     }
 
-    /// Holds pods no longer. What is gone is not held.
-    async fn release<'m>(&self, pods: impl Iterator<Item = &'m Meta>) -> Result<()> {
-        self.patch(pods.filter_map(|pod| Some((pod.key(), tracking::release(pod)?))).collect()).await
+    /// Removes the tracking finalizer from pods. A pod that is gone is no error.
+    async fn untrack<'m>(&self, pods: impl Iterator<Item = &'m Meta>) -> Result<()> {
+        self.patch(pods.filter_map(|pod| Some((pod.key(), tracking::untrack(pod)?))).collect()).await
     }
 
-    /// Patches pods. What is gone needs no patch.
+    /// Patches pods. A pod that is gone is no error.
     async fn patch(&self, patches: Vec<(ObjectKey, Value)>) -> Result<()> {
         let writes = patches.into_iter().map(|(key, patch)| async move {
             self.ctx.patch_if_exists(&self.pods_api, &key, "", Patch::Json(patch)).await.map(drop)
@@ -204,12 +204,13 @@ impl Jobs {
         self.ctx.in_parallel(writes).await.into_iter().collect()
     }
 
-    /// Lets pods go that nobody will count: their Job is gone, is another one of the same name, or has come to its end.
-    async fn let_go(&self, key: &ObjectKey, job: Option<&Job>) -> Result<()> {
+    /// Removes the tracking finalizer from pods that will not be counted: their Job is gone, was replaced by another one of the
+    /// same name, or has finished.
+    async fn untrack_uncounted(&self, key: &ObjectKey, job: Option<&Job>) -> Result<()> {
         let counts = job.filter(|job| job.end().is_none()).map(|job| job.metadata.uid.as_str());
-        let held = self.pods.decoded(&self.pods.cache().by_index(HELD, &key.to_string()));
+        let tracked = self.pods.decoded(&self.pods.cache().by_index(TRACKED, &key.to_string()));
         let is_counted = |pod: &Pod| pod.metadata.controller().map(|owner| owner.uid.as_str()) == counts;
-        self.release(held.iter().filter(|pod| !is_counted(pod)).map(|pod| &pod.metadata)).await
+        self.untrack(tracked.iter().filter(|pod| !is_counted(pod)).map(|pod| &pod.metadata)).await
     }
 
     /// The pods of a Job, after it has adopted matching orphans and released those that do not match any more.
@@ -219,10 +220,10 @@ impl Jobs {
         if sorted.adopt.is_empty() && sorted.release.is_empty() {
             return Ok(sorted.owned);
         }
-        // They are held first: then there is no moment at which one could end unseen.
+        // They get the finalizer first, so that none can finish without being counted.
         let holds = sorted.adopt.iter().filter_map(|pod| Some((pod.metadata.key(), tracking::track(&pod.metadata)?)));
         self.patch(holds.collect()).await?;
-        self.release(sorted.release.iter().map(|pod| &pod.metadata)).await?;
+        self.untrack(sorted.release.iter().map(|pod| &pod.metadata)).await?;
         controller_ref::claim(&self.ctx, &self.api, &job.metadata, &self.pods_api, sorted).await?;
         Ok(controller_ref::sort(&job.metadata, selector, self.pods.managed_by(&job.metadata.uid)).owned)
     }
@@ -232,7 +233,7 @@ impl Jobs {
         known.filter(|(uid, _)| *uid == job.uid).map(|(_, failures)| failures).unwrap_or_default()
     }
 
-    /// Wakes the Jobs whose selector matches orphaned pods. What is held for a Job that nobody knows is let go.
+    /// Wakes the Jobs whose selector matches orphaned pods. Orphans that no Job selects lose their finalizer.
     async fn offer_orphans(&self, namespace: &str) -> Result<()> {
         let orphans = self.pods.decoded(&controller_ref::orphans(self.pods.cache(), namespace));
         if orphans.is_empty() {
@@ -249,16 +250,16 @@ impl Jobs {
             selected && !pod.metadata.is_terminating()
         };
         let unwanted = orphans.iter().filter(|pod| is_tracked(&pod.metadata) && !wanted(pod));
-        self.release(unwanted.map(|pod| &pod.metadata)).await
+        self.untrack(unwanted.map(|pod| &pod.metadata)).await
     }
 }
 
-/// Whom a changed pod concerns: the Job that manages it, and if nobody does, the orphans of its namespace.
-fn concerned(pod: &Object) -> Vec<ObjectKey> {
-    let held = || pod.finalizers().any(|finalizer| finalizer == TRACKING);
+/// The keys that a changed pod wakes: its Job, or the orphans of its namespace if it has no controller.
+fn keys_of(pod: &Object) -> Vec<ObjectKey> {
+    let tracked = || pod.finalizers().any(|finalizer| finalizer == TRACKING);
     match pod.controller() {
         Some(_) => job_of(pod).into_iter().collect(),
-        None if held() || (pod.labels().next().is_some() && !pod.is_terminating()) => {
+        None if tracked() || (pod.labels().next().is_some() && !pod.is_terminating()) => {
             pod.namespace().map(controller_ref::orphans_key).into_iter().collect()
         }
         None => Vec::new(),

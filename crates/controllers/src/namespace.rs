@@ -1,5 +1,5 @@
 //! Namespaces that go: everything in them goes first. In: a namespace whose deletion has begun, and what is in it. Out:
-//! deletions, pods before all others; conditions that say what is left; and, when nothing is, its finalizer taken away.
+//! deletions, pods before all others; conditions that say what is remaining; and, when nothing is, its finalizer taken away.
 
 mod conditions;
 
@@ -22,12 +22,12 @@ use crate::meta::Meta;
 use crate::pods;
 use crate::requests::{self, DeleteOptions};
 
-use conditions::Left;
+use conditions::Remaining;
 
 /// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "namespace-controller";
 
-/// How soon, at the earliest and at the latest, a namespace with something left is looked at again.
+/// How soon, at the earliest and at the latest, a namespace with something remaining is looked at again.
 const SOON: Duration = Duration::from_millis(20);
 const LATE: Duration = Duration::from_secs(5);
 
@@ -77,18 +77,19 @@ impl Namespaces {
             return Ok(Action::Wait);
         }
         let name = run.key.name();
-        let (left, failure) = match self.kinds.get(&self.ctx.caches).await {
+        let (remaining, failure) = match self.kinds.get(&self.ctx.caches).await {
             Ok(kinds) => {
                 let kinds: Vec<&Kind> = kinds.iter().filter(|kind| kind.namespaced).collect();
                 (self.empty(name, &kinds).await, None)
             }
-            Err(error) => (Left::default(), Some(error)),
+            Err(error) => (Remaining::default(), Some(error)),
         };
         let now = self.ctx.now();
-        if failure.is_none() && left.is_nothing() {
+        if failure.is_none() && remaining.is_empty() {
             return self.finish(namespace).await;
         }
-        let status = conditions::status(&namespace["status"], &left, failure.as_ref(), since(&namespace, now), now);
+        let status =
+            conditions::status(&namespace["status"], &remaining, failure.as_ref(), since(&namespace, now), now);
         if let Some(status) = status {
             let uid = json!({"op": "test", "path": "/metadata/uid", "value": namespace["metadata"]["uid"]});
             let ops = json!([uid, {"op": "add", "path": "/status", "value": status}]);
@@ -101,24 +102,24 @@ impl Namespaces {
     }
 
     /// Deletes what is there: pods first, because they may need the rest to end well.
-    async fn empty(&self, namespace: &str, kinds: &[&Kind]) -> Left {
+    async fn empty(&self, namespace: &str, kinds: &[&Kind]) -> Remaining {
         let is_pods = |kind: &&&Kind| kind.api.group.is_empty() && kind.api.kind == "Pod";
-        let mut left = Left::default();
+        let mut remaining = Remaining::default();
         if let Some(pods) = kinds.iter().find(is_pods) {
-            left.add(&pods.api, self.empty_of(namespace, pods).await);
+            remaining.add(&pods.api, self.empty_of(namespace, pods).await);
         }
-        if !left.is_nothing() {
-            return left;
+        if !remaining.is_empty() {
+            return remaining;
         }
         let others = kinds.iter().filter(|kind| !is_pods(kind));
         let deletes = others.map(|kind| async move { (&kind.api, self.empty_of(namespace, kind).await) });
         for (api, found) in self.ctx.in_parallel(deletes).await {
-            left.add(api, found);
+            remaining.add(api, found);
         }
-        left
+        remaining
     }
 
-    /// Deletes the objects of a kind. Answers with the finalizers of those that are left.
+    /// Deletes the objects of a kind. Answers with the finalizers of those that are remaining.
     async fn empty_of(&self, namespace: &str, kind: &Kind) -> Result<Vec<Vec<String>>> {
         let there = self.list(namespace, kind).await?;
         if there.items.iter().any(|item| !item.metadata.is_terminating()) {
@@ -126,8 +127,8 @@ impl Namespaces {
         } else if there.items.is_empty() {
             return Ok(Vec::new());
         }
-        let left = self.list(namespace, kind).await?;
-        Ok(left.items.into_iter().map(|item| item.metadata.finalizers).collect())
+        let remaining = self.list(namespace, kind).await?;
+        Ok(remaining.items.into_iter().map(|item| item.metadata.finalizers).collect())
     }
 
     async fn delete_all(&self, namespace: &str, kind: &Kind, there: &List) -> Result<()> {
@@ -160,7 +161,7 @@ impl Namespaces {
         }
     }
 
-    /// Nothing is left: the namespace may go.
+    /// Nothing is remaining: the namespace may go.
     async fn finish(&self, mut namespace: Value) -> Result<Action> {
         if let Some(finalizers) = namespace["spec"]["finalizers"].as_array_mut() {
             finalizers.retain(|finalizer| finalizer != NAMESPACE_CONTENT_FINALIZER);

@@ -1,5 +1,5 @@
-//! A pod as controllers see it: whose it is, where it is, how it is doing. In: JSON, of which most is left unread. Out:
-//! answers to what controllers ask again and again. Pure.
+//! Pods as controllers use them: the fields that they read, whether a pod counts as active, ready or available, the cache
+//! of pods, and how pods are created and deleted for an owner.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::meta::{Condition, HasMeta, Meta, condition};
 use crate::requests::DeleteOptions;
 use crate::simulator::Affinity;
 
-/// How many pods, or Services, are kept decoded: what controllers of a few thousand look at again and again.
+/// How many decoded pods or Services are kept: enough for clusters of a few thousand pods.
 pub(crate) const KEPT: usize = 8192;
 
 /// A pod.
@@ -32,7 +32,7 @@ pub(crate) struct Pod {
     pub status: PodStatus,
 }
 
-/// What of a pod's spec controllers look at.
+/// The fields of a pod's spec that controllers read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodSpec {
@@ -43,7 +43,7 @@ pub(crate) struct PodSpec {
     pub containers: Vec<Container>,
 }
 
-/// What of a container controllers look at.
+/// The fields of a container that controllers read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Container {
@@ -58,18 +58,18 @@ pub(crate) struct Container {
 pub(crate) struct ContainerPort {
     pub name: String,
     pub container_port: i32,
-    /// TCP if it does not say.
+    /// TCP if absent.
     pub protocol: Option<String>,
 }
 
-/// The spec of a container.
+/// The resources of a container.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Resources {
     pub requests: BTreeMap<String, Value>,
 }
 
-/// What of a pod's status controllers look at.
+/// The fields of a pod's status that controllers read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodStatus {
@@ -90,7 +90,7 @@ pub(crate) struct PodIp {
     pub ip: String,
 }
 
-/// What of a container's status controllers look at.
+/// The fields of a container's status that controllers read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ContainerStatus {
@@ -99,7 +99,7 @@ pub(crate) struct ContainerStatus {
     pub state: ContainerState,
 }
 
-/// How a container is, as far as controllers ask: whether it has ended.
+/// The state of a container: controllers only read whether it has terminated.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct ContainerState {
@@ -121,17 +121,17 @@ impl HasMeta for Pod {
 }
 
 impl Pod {
-    /// Whether it has come to its end.
+    /// Whether the pod succeeded or failed.
     pub(crate) fn is_finished(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
 
-    /// Whether it counts as a replica: it has not come to its end and is not being deleted.
+    /// Whether the pod counts as a replica: it is neither finished nor being deleted.
     pub(crate) fn is_active(&self) -> bool {
         !self.is_finished() && !self.metadata.is_terminating()
     }
 
-    /// Whether it says it is ready.
+    /// Whether its condition `Ready` is true.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready().is_some()
     }
@@ -141,25 +141,25 @@ impl Pod {
         self.ready().and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0)
     }
 
-    /// Whether it has been ready for so many seconds.
+    /// Whether it has been ready for `min_ready_seconds`.
     pub(crate) fn is_available(&self, min_ready_seconds: i32, now: Timestamp) -> bool {
         self.is_ready() && self.available_in(min_ready_seconds, now).is_none_or(|wait| wait.is_zero())
     }
 
-    /// How long it takes until it is available, if it is ready and stays so; nothing if its time of readiness is unknown.
+    /// How long a ready pod takes until it is available; `None` if it is not ready or does not have to wait.
     pub(crate) fn available_in(&self, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
         if !self.is_ready() || min_ready_seconds <= 0 {
             return None;
         }
         let passed = self.ready_since().map(|since| now.duration_since(since));
         let needed = jiff::SignedDuration::from_secs(min_ready_seconds.into());
-        // Without a time it never becomes available, as in Kubernetes; it is looked at again when that changes.
+        // Without a time it never becomes available, as in Kubernetes; a change of the pod wakes its owner.
         let wait = passed.map_or(needed, |passed| needed - passed);
         Some(Duration::try_from(wait).unwrap_or_default())
     }
 
-    /// Whether it is on its way out and has not come to its end.
-    pub(crate) fn is_leaving(&self) -> bool {
+    /// Whether it is being deleted and has not finished, which is what statuses count as terminating.
+    pub(crate) fn is_terminating(&self) -> bool {
         self.metadata.is_terminating() && !self.is_finished()
     }
 
@@ -183,9 +183,9 @@ pub(crate) fn target() -> Target {
     Target::of::<core::Pod>()
 }
 
-/// Who creates pods for one owner.
+/// Creates pods for one owner.
 #[derive(Clone, Copy)]
-pub(crate) struct Maker<'a> {
+pub(crate) struct PodCreator<'a> {
     pub ctx: &'a ControllerContext,
     pub creator: &'a ChildCreator,
     pub owner: &'a Meta,
@@ -193,33 +193,23 @@ pub(crate) struct Maker<'a> {
     pub subject: &'a Arc<Subject>,
 }
 
-/// What became of a pod that was to be created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Created {
-    Yes,
-    /// Its owner or its namespace is going.
-    NoNeed,
-}
-
-impl Maker<'_> {
-    /// Creates a pod for the owner, which tells of it. That owner or namespace are going is fine: nothing is needed then.
-    pub(crate) async fn create(&self, pod: &Value) -> Result<Created> {
-        match self.creator.create(self.owner, self.selector, &api(), pod).await {
+impl PodCreator<'_> {
+    /// Creates a pod and records an event of its owner. If the owner or the namespace is being deleted, no pod is needed.
+    pub(crate) async fn create(&self, pod: &Value) -> Result<Creation> {
+        let creation = self.creator.create(self.owner, self.selector, &api(), pod).await;
+        match &creation {
             Ok(Creation::Created(pod)) => {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
                 self.ctx.event(self.subject, "SuccessfulCreate", format!("Created pod: {name}"));
-                Ok(Created::Yes)
             }
-            Ok(Creation::NotNeeded) => Ok(Created::NoNeed),
-            Err(error) => {
-                self.ctx.warning(self.subject, "FailedCreate", format!("Error creating: {error}"));
-                Err(error)
-            }
+            Ok(Creation::NotNeeded) => {}
+            Err(error) => self.ctx.warning(self.subject, "FailedCreate", format!("Error creating: {error}")),
         }
+        creation
     }
 }
 
-/// Deletes a pod for its owner, which tells of it.
+/// Deletes a pod and records an event of its owner.
 pub(crate) async fn delete(ctx: &ControllerContext, pod: &Meta, subject: &Arc<Subject>) -> Result<()> {
     let options = DeleteOptions { uid: &pod.uid, ..DeleteOptions::default() };
     match ctx.delete(&api(), &pod.key(), &options).await {
@@ -234,7 +224,7 @@ pub(crate) async fn delete(ctx: &ControllerContext, pod: &Meta, subject: &Arc<Su
     }
 }
 
-/// When the next of some pods becomes available without anything happening.
+/// How long it takes until the next of these pods becomes available.
 pub(crate) fn next_available(pods: &[Arc<Pod>], min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
     let waits = pods.iter().filter(|pod| pod.is_active());
     let waits = waits.filter_map(|pod| pod.available_in(min_ready_seconds, now));
@@ -246,19 +236,19 @@ pub(crate) fn next_available(pods: &[Arc<Pod>], min_ready_seconds: i32, now: Tim
 pub(crate) struct Pods(CacheOf<Pod>);
 
 impl Pods {
-    /// The pods a context sees; watched from now on.
+    /// The pods of a context, which are watched from now on.
     pub(crate) fn new(ctx: &ControllerContext) -> Self {
         let cache = ctx.cache(target());
         crate::controller_ref::index_orphans(&cache);
         Self(CacheOf::keeping(cache, KEPT))
     }
 
-    /// The cache behind it.
+    /// The cache of all pods.
     pub(crate) fn cache(&self) -> &Cache {
         self.0.cache()
     }
 
-    /// Objects as pods. One that does not read as a pod is nobody's replica, and is reported.
+    /// Decodes objects as pods. An object that is not a valid pod is left out, with a warning.
     pub(crate) fn decoded(&self, objects: &[Arc<Object>]) -> Vec<Arc<Pod>> {
         let decode = |object: &Arc<Object>| {
             let decoded = self.0.decoded(object);
@@ -267,7 +257,7 @@ impl Pods {
         objects.iter().filter_map(decode).collect()
     }
 
-    /// The pods of a namespace that a selector selects, by name. Only those are decoded.
+    /// The pods of a namespace that match a selector, sorted by name. Other pods are not decoded.
     pub(crate) fn selected(&self, namespace: &str, selector: &LabelSelector) -> Vec<Arc<Pod>> {
         let mut pods = self.decoded(&self.cache().list(Some(namespace), selector));
         pods.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));

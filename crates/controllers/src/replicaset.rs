@@ -1,6 +1,5 @@
-//! ReplicaSets: so many pods of one template. In: a ReplicaSet, its pods and those nobody manages. Out: pods created and
-//! deleted, adopted and released, and a status that counts them. `plan` decides; this file reads
-//! caches and sends writes.
+//! The ReplicaSet controller. In: a ReplicaSet, its pods and orphaned pods. Out: pods created and deleted, adopted and released,
+//! and a status that counts them. `plan` decides; this file reads caches and sends writes.
 
 mod plan;
 mod ranking;
@@ -12,17 +11,17 @@ use konverge_core::LabelSelector;
 use konverge_runtime::{Action, CacheOf, Controller, Error, Result, Run, Subject, Target};
 use kube::core::ApiResource;
 
-use crate::child_creator::ChildCreator;
+use crate::child_creator::{ChildCreator, Creation};
 use crate::context::ControllerContext;
 use crate::control_plane::{Manager, Task};
 use crate::controller_ref;
 use crate::meta::HasMeta;
-use crate::pods::{self, Created, Maker, Pod, Pods};
+use crate::pods::{self, Pod, PodCreator, Pods};
 use crate::template;
 
 use plan::{Failure, Step};
 pub(crate) use plan::{ReplicaSet, ReplicaSetStatus, is_zero};
-pub(crate) use ranking::{Ranked, first_to_go};
+pub(crate) use ranking::{Ranked, by_deletion_order};
 
 /// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "replicaset-controller";
@@ -101,7 +100,7 @@ impl ReplicaSets {
         controller_ref::claim(&self.ctx, &self.api, &set.metadata, &self.pods_api, sorted).await
     }
 
-    /// Creates what is missing, or deletes what is too much.
+    /// Creates missing pods, or deletes surplus ones.
     async fn manage(
         &self,
         set: &ReplicaSet,
@@ -111,7 +110,7 @@ impl ReplicaSets {
     ) -> Result<(), Failure> {
         let on_nodes = |node: &str| self.related_on(set, node);
         match plan::step(set, mine, on_nodes, self.ctx.now()) {
-            Step::Rest => Ok(()),
+            Step::Nothing => Ok(()),
             Step::Create(many) => {
                 let created = self.create(set, selector, many, subject).await;
                 created.map_err(|error| Failure { reason: "FailedCreate", error })
@@ -144,13 +143,14 @@ impl ReplicaSets {
         if set.status.observed_generation > 0 && !self.creator.owner_exists(&set.metadata).await? {
             return Ok(());
         }
-        let maker = Maker { ctx: &self.ctx, creator: &self.creator, owner: &set.metadata, selector, subject };
+        let pod_creator =
+            PodCreator { ctx: &self.ctx, creator: &self.creator, owner: &set.metadata, selector, subject };
         let reference = set.metadata.as_controller(&self.api);
         let one = || {
             let pod = template::pod(&set.spec.template, &set.metadata, &reference, self.ctx.random());
-            async move { maker.create(&pod).await }
+            async move { pod_creator.create(&pod).await }
         };
-        if one().await? == Created::NoNeed {
+        if matches!(one().await?, Creation::NotNeeded) {
             return Ok(());
         }
         let rest: Vec<_> = (1..many).map(|_| one()).collect();

@@ -1,6 +1,5 @@
-//! StatefulSets: pods with a name and claims of their own. In: a StatefulSet, its pods, claims and revisions. Out: pods and
-//! claims created and deleted, and a status that counts them. `plan` decides; this file reads
-//! caches and sends writes.
+//! The StatefulSet controller. In: a StatefulSet, its pods, claims and revisions. Out: pods and claims created and deleted, and
+//! a status that counts them. `plan` decides; this file reads caches and sends writes.
 
 mod identity;
 mod kind;
@@ -28,7 +27,7 @@ use crate::revision_history::{self, Revision, RevisionHistory};
 
 use identity::POD_NAME;
 use kind::StatefulSet;
-use plan::{Act, Of, Seen};
+use plan::{Observed, PodAction, RevisionKind};
 
 /// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "statefulset-controller";
@@ -42,7 +41,7 @@ pub(crate) fn start(manager: &Manager) -> Task {
     let controller = ctx.controller(Target::of::<apps::StatefulSet>());
     let pods = Pods::new(&ctx);
     controller.watch(pods::target(), controller_ref::trigger("Pod", "apps", "StatefulSet"));
-    // Claims are read when a pod needs them; what becomes of them shows in the pods.
+    // Claims are only read when a pod needs them, so their changes wake nothing.
     let claims = controller.watch(claims::target(), Trigger::mapped("PersistentVolumeClaim", |_| Vec::new()));
     let this = Arc::new(StatefulSets {
         creator: ChildCreator::new(&ctx, ApiResource::erase::<apps::StatefulSet>(&()), controller.primary().clone()),
@@ -72,8 +71,8 @@ struct StatefulSets {
     controller: Arc<Controller>,
 }
 
-/// A StatefulSet while it is worked on.
-struct Case<'a> {
+/// A StatefulSet that is being reconciled, and its revisions.
+struct Reconciled<'a> {
     set: &'a StatefulSet,
     current: &'a Revision,
     update: &'a Revision,
@@ -104,7 +103,7 @@ impl StatefulSets {
         let Some((update, collisions)) = present else { return Ok(Action::Wait) };
         let current = revisions.iter().find(|revision| revision.metadata.name == set.status.current_revision);
         let current = current.unwrap_or(&update).clone();
-        let case = Case {
+        let reconciled = Reconciled {
             set: &set,
             current: &current,
             update: &update,
@@ -112,130 +111,146 @@ impl StatefulSets {
             selector: &selector,
             subject,
         };
-        let plan = self.seen(&case, &pods, plan::plan);
-        let creates = plan.tasks.iter().flat_map(|task| &task.acts).any(|act| matches!(act, Act::Create { .. }));
+        let plan = self.observe(&reconciled, &pods, plan::plan);
+        let creates = plan
+            .tasks
+            .iter()
+            .flat_map(|task| &task.actions)
+            .any(|action| matches!(action, PodAction::CreatePod { .. }));
         if creates && set.status.observed_generation > 0 && !self.creator.owner_exists(&set.metadata).await? {
             return Ok(Action::Wait);
         }
-        let done = self.ctx.in_parallel(plan.tasks.iter().map(|task| self.carry_out(&case, task))).await;
+        let done = self.ctx.in_parallel(plan.tasks.iter().map(|task| self.carry_out(&reconciled, task))).await;
         let done: Result<Vec<()>> = done.into_iter().collect();
         // The cache already knows what was just created and deleted.
         let pods = controller_ref::sort(&set.metadata, &selector, self.pods.managed_by(&set.metadata.uid)).owned;
-        let status = self.seen(&case, &pods, |seen| plan::status(seen, collisions));
+        let status = self.observe(&reconciled, &pods, |observed| plan::status(observed, collisions));
         self.ctx.write_status(&self.api, &set.metadata, &set.status, &status).await?;
         done?;
-        self.forget(&case, &revisions, &pods).await?;
-        Ok(plan.again.map_or(Action::Wait, Action::Requeue))
+        self.forget(&reconciled, &revisions, &pods).await?;
+        Ok(plan.requeue_after.map_or(Action::Wait, Action::Requeue))
     }
 
-    /// Calls `look` with what the planner reads.
-    fn seen<T>(&self, case: &Case<'_>, pods: &[Arc<Pod>], look: impl FnOnce(&Seen<'_>) -> T) -> T {
+    /// Calls the planner with what it reads.
+    fn observe<T>(
+        &self,
+        reconciled: &Reconciled<'_>,
+        pods: &[Arc<Pod>],
+        planner: impl FnOnce(&Observed<'_>) -> T,
+    ) -> T {
         let claim = |name: &str| {
-            let key = ObjectKey::new(Some(&case.set.metadata.namespace), name);
+            let key = ObjectKey::new(Some(&reconciled.set.metadata.namespace), name);
             self.claims.get(&key).ok().flatten()
         };
-        look(&Seen {
-            set: case.set,
+        planner(&Observed {
+            set: reconciled.set,
             pods,
-            current: &case.current.metadata.name,
-            update: &case.update.metadata.name,
+            current: &reconciled.current.metadata.name,
+            update: &reconciled.update.metadata.name,
             claim: &claim,
-            reference: &case.reference,
+            reference: &reconciled.reference,
             pod_reference: &|pod| pod.metadata.as_controller(&self.pods_api),
             now: self.ctx.now(),
         })
     }
 
-    /// Does what is to be done about one pod, in order.
-    async fn carry_out(&self, case: &Case<'_>, task: &plan::Task) -> Result<()> {
-        for act in &task.acts {
-            self.act(case, &task.pod, act).await?;
+    /// Carries out the actions for one pod, in order.
+    async fn carry_out(&self, reconciled: &Reconciled<'_>, task: &plan::Task) -> Result<()> {
+        for action in &task.actions {
+            self.carry_out_action(reconciled, &task.pod, action).await?;
         }
         Ok(())
     }
 
-    async fn act(&self, case: &Case<'_>, pod: &str, act: &Act) -> Result<()> {
-        match act {
-            Act::Claim(claim) => self.create_claim(case, pod, claim).await,
-            Act::Create { ordinal, revision } => {
-                let revision = if *revision == Of::Current { case.current } else { case.update };
+    async fn carry_out_action(&self, reconciled: &Reconciled<'_>, pod: &str, action: &PodAction) -> Result<()> {
+        match action {
+            PodAction::CreateClaim(claim) => self.create_claim(reconciled, pod, claim).await,
+            PodAction::CreatePod { ordinal, revision } => {
+                let revision = if *revision == RevisionKind::Current { reconciled.current } else { reconciled.update };
                 let name = &revision.metadata.name;
-                let object = identity::pod(case.set, &revision.template(), name, &case.reference, *ordinal);
-                match self.creator.create(&case.set.metadata, case.selector, &self.pods_api, &object).await {
-                    // Another one has the name, and may be about to go: it is tried again.
+                let object = identity::pod(reconciled.set, &revision.template(), name, &reconciled.reference, *ordinal);
+                match self.creator.create(&reconciled.set.metadata, reconciled.selector, &self.pods_api, &object).await
+                {
+                    // Another pod has the name and may be about to be deleted, so this is tried again.
                     Err(error) if matches!(error.find(), Some(WriteError::Exists { .. })) => Err(error),
                     Ok(Creation::NotNeeded) => Ok(()),
-                    created => self.tell(case, "Create", pod, created),
+                    created => self.record(reconciled, "Create", pod, created),
                 }
             }
-            Act::Delete(gone) => {
-                let options = DeleteOptions { uid: &gone.metadata.uid, ..DeleteOptions::default() };
-                let deleted = self.ctx.delete(&self.pods_api, &gone.metadata.key(), &options).await;
-                self.tell(case, "Delete", pod, deleted)
+            PodAction::DeletePod(deleted) => {
+                let options = DeleteOptions { uid: &deleted.metadata.uid, ..DeleteOptions::default() };
+                let result = self.ctx.delete(&self.pods_api, &deleted.metadata.key(), &options).await;
+                self.record(reconciled, "Delete", pod, result)
             }
-            Act::Label(wrong) => {
-                let meta = &wrong.metadata;
+            PodAction::LabelPod(unlabelled) => {
+                let meta = &unlabelled.metadata;
                 let path = format!("/metadata/labels/{}", pointer_step(POD_NAME));
                 let patch = json!([meta.uid_test(), {"op": "add", "path": path, "value": pod}]);
                 let patched = self.ctx.patch(&self.pods_api, &meta.key(), "", Patch::Json(patch)).await;
-                self.tell(case, "Update", pod, patched)
+                self.record(reconciled, "Update", pod, patched)
             }
-            Act::Own { claim, patch } => {
+            PodAction::SetClaimOwner { claim, patch } => {
                 let key = claim.metadata.key();
                 match self.ctx.patch(&self.claims_api, &key, "", Patch::Json(patch.clone())).await {
                     Ok(_) | Err(WriteError::NotFound { missing: Missing::Object, .. }) => Ok(()),
-                    Err(error) => self.tell(case, "Update", pod, Err::<(), _>(error)),
+                    Err(error) => self.record(reconciled, "Update", pod, Err::<(), _>(error)),
                 }
             }
-            Act::Refuse(why) => self.tell(case, "Create", pod, Err::<(), _>(Error::new(why.clone()))),
+            PodAction::Fail(why) => self.record(reconciled, "Create", pod, Err::<(), _>(Error::new(why.clone()))),
         }
     }
 
-    async fn create_claim(&self, case: &Case<'_>, pod: &str, claim: &Value) -> Result<()> {
+    async fn create_claim(&self, reconciled: &Reconciled<'_>, pod: &str, claim: &Value) -> Result<()> {
         let name = claim["metadata"]["name"].as_str().unwrap_or_default();
-        let set = &case.set.metadata.name;
+        let set = &reconciled.set.metadata.name;
         match self.ctx.create(&self.claims_api, claim).await {
             Ok(_) => {
                 let message = format!("Create Claim {name} Pod {pod} in StatefulSet {set} success");
-                self.ctx.event(&case.subject, "SuccessfulCreate", message);
+                self.ctx.event(&reconciled.subject, "SuccessfulCreate", message);
                 Ok(())
             }
             Err(error) if error.is_of_ending_namespace() => Ok(()),
             Err(error @ WriteError::Exists { .. }) => Err(error.into()),
             Err(error) => {
                 let message = format!("Create Claim {name} for Pod {pod} in StatefulSet {set} failed error: {error}");
-                self.ctx.warning(&case.subject, "FailedCreate", message);
+                self.ctx.warning(&reconciled.subject, "FailedCreate", message);
                 Err(error.into())
             }
         }
     }
 
-    /// Tells what became of a pod.
-    fn tell<T, E: Into<Error>>(&self, case: &Case<'_>, verb: &str, pod: &str, result: Result<T, E>) -> Result<()> {
-        let set = &case.set.metadata.name;
+    /// Records an event about what happened to a pod.
+    fn record<T, E: Into<Error>>(
+        &self,
+        reconciled: &Reconciled<'_>,
+        verb: &str,
+        pod: &str,
+        result: Result<T, E>,
+    ) -> Result<()> {
+        let set = &reconciled.set.metadata.name;
         match result.map_err(Into::into) {
             Ok(_) => {
                 let message = format!("{verb} Pod {pod} in StatefulSet {set} successful");
-                self.ctx.event(&case.subject, &format!("Successful{verb}"), message);
+                self.ctx.event(&reconciled.subject, &format!("Successful{verb}"), message);
                 Ok(())
             }
             Err(error) => {
                 let message = format!("{verb} Pod {pod} in StatefulSet {set} failed error: {error}");
-                self.ctx.warning(&case.subject, &format!("Failed{verb}"), message);
+                self.ctx.warning(&reconciled.subject, &format!("Failed{verb}"), message);
                 Err(error)
             }
         }
     }
 
     /// Deletes revisions beyond the history limit that no pod has.
-    async fn forget(&self, case: &Case<'_>, revisions: &[Arc<Revision>], pods: &[Arc<Pod>]) -> Result<()> {
+    async fn forget(&self, reconciled: &Reconciled<'_>, revisions: &[Arc<Revision>], pods: &[Arc<Pod>]) -> Result<()> {
         let is_needed = |revision: &Revision| {
             let name = &revision.metadata.name;
-            [case.current, case.update].iter().any(|live| live.metadata.name == *name)
+            [reconciled.current, reconciled.update].iter().any(|live| live.metadata.name == *name)
                 || pods.iter().any(|pod| plan::revision(pod) == name)
         };
         let old = revisions.iter().filter(|revision| !is_needed(revision)).count();
-        let many = old.saturating_sub(revision_history::limit(case.set.spec.revision_history_limit));
+        let many = old.saturating_sub(revision_history::limit(reconciled.set.spec.revision_history_limit));
         self.history.forget(&revision_history::surplus(revisions, is_needed, many)).await
     }
 

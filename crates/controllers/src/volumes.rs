@@ -17,7 +17,7 @@ use kube::core::ApiResource;
 use serde_json::{Value, json};
 
 use crate::claims::{self, Claim};
-use crate::context::ControllerContext;
+use crate::context::{ControllerContext, PlannedEvent};
 use crate::control_plane::{Manager, Task};
 use crate::meta::Meta;
 use crate::pods::{self, Pods};
@@ -26,7 +26,7 @@ use crate::requests::DeleteOptions;
 use crate::simulator::SIMULATED;
 
 use kind::{BIND_COMPLETED, BOUND_BY_CONTROLLER, ClaimRef, Class, IS_DEFAULT, PROVISIONED_BY, SELECTED_NODE, Volume};
-use plan::{ClaimStep, Consumer, PROVISIONER, Seen, VolumeStep, Why};
+use plan::{ClaimStep, Consumer, Observed, PROVISIONER, VolumeStep};
 
 /// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "persistentvolume-binder-controller";
@@ -113,7 +113,7 @@ impl Volumes {
         Ok(Action::Wait)
     }
 
-    /// There is a class for claims that name none, unless somebody has seen to that.
+    /// Creates the class of simulated volumes, unless a user has created one.
     async fn offer_class(&self) -> Result<()> {
         let classes = self.classes();
         if classes.iter().any(|class| class.provisioner == PROVISIONER) {
@@ -150,15 +150,15 @@ impl Volumes {
         let volumes: Vec<Arc<Volume>> = volumes.into_iter().flatten().collect();
         let (classes, consumer) = (self.classes(), self.consumer(key));
         let node = match &consumer {
-            Consumer::On(node) => Some(node.clone()),
+            Consumer::Scheduled(node) => Some(node.clone()),
             _ => None,
         };
-        let step = plan::claim_step(&Seen { claim: &claim, volumes: &volumes, classes: &classes, consumer });
+        let step = plan::claim_step(&Observed { claim: &claim, volumes: &volumes, classes: &classes, consumer });
         match step {
-            ClaimStep::Rest => Ok(()),
+            ClaimStep::Nothing => Ok(()),
             ClaimStep::Class(class) => {
                 let patch = json!({"spec": {"storageClassName": class}});
-                // Its change wakes it again.
+                // This change wakes the claim again.
                 self.ctx.merge_patch(&self.claims_api, &claim.metadata, "", patch).await
             }
             ClaimStep::Provision(class) => {
@@ -170,17 +170,14 @@ impl Volumes {
                     classes.iter().any(|class| class.metadata.name == volume.spec.storage_class_name && class.waits());
                 self.bind(&claim, &volume, node.filter(|_| waits)).await
             }
-            ClaimStep::Wait(why) => self.claim_phase(&claim, "Pending", &why).await,
-            ClaimStep::Lost(why) => self.claim_phase(&claim, "Lost", &why).await,
+            ClaimStep::Wait(event) => self.claim_phase(&claim, "Pending", &event).await,
+            ClaimStep::Lost(event) => self.claim_phase(&claim, "Lost", &event).await,
         }
     }
 
-    async fn claim_phase(&self, claim: &Claim, phase: &str, why: &Why) -> Result<()> {
+    async fn claim_phase(&self, claim: &Claim, phase: &str, event: &PlannedEvent) -> Result<()> {
         let subject = Arc::new(claim.metadata.subject(&self.claims_api));
-        match why.warning {
-            true => self.ctx.warning(&subject, why.reason, why.message.clone()),
-            false => self.ctx.event(&subject, why.reason, why.message.clone()),
-        }
+        self.ctx.record(&subject, event);
         match claim.status.phase == phase {
             true => Ok(()),
             false => {
@@ -191,7 +188,7 @@ impl Volumes {
         }
     }
 
-    /// Makes a volume for a claim, behind which is nothing.
+    /// Creates a simulated volume for a claim; there is no storage behind it.
     async fn provision(&self, claim: &Claim, class: &Class) -> Result<Arc<Volume>> {
         let name = format!("pvc-{}", claim.metadata.uid);
         let subject = Arc::new(claim.metadata.subject(&self.claims_api));
@@ -216,8 +213,8 @@ impl Volumes {
         if let Some(mode) = &claim.spec.volume_mode {
             volume["spec"]["volumeMode"] = mode.clone().into();
         }
-        let made = match self.ctx.create(&self.volumes_api, &volume).await {
-            Ok(made) => made,
+        let created = match self.ctx.create(&self.volumes_api, &volume).await {
+            Ok(created) => created,
             Err(error) => {
                 let message =
                     format!("Failed to provision volume with StorageClass \"{}\": {error}", class.metadata.name);
@@ -230,10 +227,10 @@ impl Volumes {
             "ProvisioningSucceeded",
             format!("Successfully provisioned volume {name} using {PROVISIONER}"),
         );
-        Ok(Arc::new(serde_json::from_value(made)?))
+        Ok(Arc::new(serde_json::from_value(created)?))
     }
 
-    /// Binds a claim and a volume to each other: first the volume is the claim's, then the claim says so.
+    /// Binds a claim and a volume to each other: first the volume gets its claimRef, then the claim its volumeName.
     async fn bind(&self, claim: &Claim, volume: &Volume, node: Option<String>) -> Result<()> {
         let volume_key = volume.metadata.key();
         if volume.spec.claim_ref.as_ref().is_none_or(|reference| reference.uid.is_empty()) {
@@ -251,7 +248,7 @@ impl Volumes {
                     .await?;
             }
         }
-        // The volume took its time: somebody may have written to the claim meanwhile.
+        // The claim may have changed while the volume was written.
         let fresh = self.claims.get(&claim.metadata.key())?.filter(|fresh| fresh.metadata.uid == claim.metadata.uid);
         let Some(claim) = fresh else { return Ok(()) };
         let mut patch = json!({});
@@ -286,7 +283,7 @@ impl Volumes {
             None => None,
         };
         match plan::volume_step(&volume, claim.as_deref()) {
-            VolumeStep::Rest => {}
+            VolumeStep::Nothing => {}
             VolumeStep::Phase(phase) => {
                 self.ctx.merge_patch(&self.volumes_api, meta, "status", json!({"status": {"phase": phase}})).await?;
             }
@@ -311,13 +308,13 @@ impl Volumes {
         Ok(())
     }
 
-    /// The first pod that uses a claim and has not come to its end.
+    /// The first active pod that uses a claim, preferably one with a node.
     fn consumer(&self, claim: &ObjectKey) -> Consumer {
         let mut users = self.pods.decoded(&claims::users(self.pods.cache(), claim));
         users.retain(|pod| pod.is_active());
         match users.iter().find(|pod| !pod.spec.node_name.is_empty()).or(users.first()) {
             Some(pod) if pod.spec.node_name.is_empty() => Consumer::Unscheduled(pod.metadata.name.clone()),
-            Some(pod) => Consumer::On(pod.spec.node_name.clone()),
+            Some(pod) => Consumer::Scheduled(pod.spec.node_name.clone()),
             None => Consumer::Nobody,
         }
     }
@@ -326,7 +323,7 @@ impl Volumes {
         self.classes.list(None, &LabelSelector::default()).into_iter().flatten().collect()
     }
 
-    /// How a volume names its claim.
+    /// The claimRef of a volume.
     fn reference(&self, claim: &Claim) -> Value {
         let meta: &Meta = &claim.metadata;
         json!({

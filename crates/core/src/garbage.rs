@@ -71,7 +71,7 @@ pub struct OwnerReference {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Ownership {
-    /// Which object it is.
+    /// The uid of the object.
     pub uid: String,
     /// Whether its deletion has begun.
     #[serde(rename = "deletionTimestamp", deserialize_with = "is_set")]
@@ -90,7 +90,7 @@ pub enum Deletion {
     /// It is not being deleted.
     None,
     /// It is being deleted, and does not wait for garbage collection.
-    Under,
+    Terminating,
     /// It is deleted in the foreground: after its dependents.
     Foreground,
     /// It is deleted after its dependents have lost their reference to it.
@@ -101,7 +101,7 @@ pub enum Deletion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnerState {
     /// It exists and keeps its dependents, or its state cannot be known.
-    Solid,
+    Present,
     /// It does not exist.
     Absent,
     /// It is deleted in the foreground, and waits for its dependents.
@@ -154,7 +154,7 @@ impl Ownership {
             false => Deletion::None,
             true if has(ORPHAN_FINALIZER) => Deletion::Orphan,
             true if has(FOREGROUND_FINALIZER) => Deletion::Foreground,
-            true => Deletion::Under,
+            true => Deletion::Terminating,
         }
     }
 
@@ -162,7 +162,7 @@ impl Ownership {
     pub fn as_owner(&self) -> OwnerState {
         match self.deletion() {
             Deletion::Foreground => OwnerState::Waiting,
-            Deletion::None | Deletion::Under | Deletion::Orphan => OwnerState::Solid,
+            Deletion::None | Deletion::Terminating | Deletion::Orphan => OwnerState::Present,
         }
     }
 
@@ -173,7 +173,7 @@ impl Ownership {
 
     /// Whether an object that is deleted in the foreground may be removed: none of its dependents blocks it. As long as one
     /// does, the dependents that are not being deleted have to be processed, because their owner has begun to wait.
-    pub fn may_go<'o>(&self, dependents: impl IntoIterator<Item = &'o Ownership>) -> bool {
+    pub fn may_be_removed<'o>(&self, dependents: impl IntoIterator<Item = &'o Ownership>) -> bool {
         !dependents.into_iter().any(|dependent| dependent.blocks(&self.uid))
     }
 
@@ -182,10 +182,10 @@ impl Ownership {
         if owners.is_empty() {
             return Decision::Keep;
         }
-        if owners.contains(&OwnerState::Solid) {
+        if owners.contains(&OwnerState::Present) {
             let all = self.owners.iter().zip(owners);
             let lost: Vec<String> =
-                all.filter(|(_, state)| **state != OwnerState::Solid).map(|(owner, _)| owner.uid.clone()).collect();
+                all.filter(|(_, state)| **state != OwnerState::Present).map(|(owner, _)| owner.uid.clone()).collect();
             return if lost.is_empty() { Decision::Keep } else { Decision::Forget(lost) };
         }
         if owners.contains(&OwnerState::Waiting) && dependents != Dependents::None {
@@ -235,7 +235,7 @@ impl Concerned {
     }
 }
 
-/// Whether a field is there, whatever it says.
+/// Whether a field is present, with any value.
 fn is_set<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<serde::de::IgnoredAny>::deserialize(deserializer)?.is_some())
 }
@@ -273,15 +273,15 @@ mod tests {
         check("{}", Deletion::None);
         check(r#"{"deletionTimestamp": null, "finalizers": null, "ownerReferences": null}"#, Deletion::None);
         check(r#"{"finalizers": ["orphan"]}"#, Deletion::None);
-        check(&format!("{{{going}}}"), Deletion::Under);
-        check(&format!(r#"{{{going}, "finalizers": ["example.com/hold"]}}"#), Deletion::Under);
+        check(&format!("{{{going}}}"), Deletion::Terminating);
+        check(&format!(r#"{{{going}, "finalizers": ["example.com/hold"]}}"#), Deletion::Terminating);
         check(&format!(r#"{{{going}, "finalizers": ["foregroundDeletion"]}}"#), Deletion::Foreground);
         check(&format!(r#"{{{going}, "finalizers": ["foregroundDeletion", "orphan"]}}"#), Deletion::Orphan);
     }
 
     #[test]
     fn owners_decide() {
-        use OwnerState::{Absent, Solid, Waiting};
+        use OwnerState::{Absent, Present, Waiting};
         let check = |finalizers: &[&str], owners: &[OwnerState], dependents: Dependents, expect: Decision| {
             let names: Vec<String> = (0..owners.len()).map(|at| format!("o{at}")).collect();
             let references: Vec<(&str, bool)> = names.iter().map(|name| (name.as_str(), true)).collect();
@@ -290,11 +290,11 @@ mod tests {
         };
         let delete = |propagation| Decision::Delete { propagation, unblock: false };
         check(&[], &[], Dependents::None, Decision::Keep);
-        check(&[], &[Solid], Dependents::None, Decision::Keep);
-        check(&[], &[Solid, Absent], Dependents::None, Decision::Forget(vec!["o1".into()]));
+        check(&[], &[Present], Dependents::None, Decision::Keep);
+        check(&[], &[Present, Absent], Dependents::None, Decision::Forget(vec!["o1".into()]));
         // An owner that waits would wait for ever for what another one keeps.
-        check(&[], &[Waiting, Solid], Dependents::None, Decision::Forget(vec!["o0".into()]));
-        check(&[], &[Waiting, Solid, Absent], Dependents::Some, Decision::Forget(vec!["o0".into(), "o2".into()]));
+        check(&[], &[Waiting, Present], Dependents::None, Decision::Forget(vec!["o0".into()]));
+        check(&[], &[Waiting, Present, Absent], Dependents::Some, Decision::Forget(vec!["o0".into(), "o2".into()]));
         check(&[], &[Absent], Dependents::None, delete(Propagation::Background));
         check(&[], &[Absent, Absent], Dependents::Some, delete(Propagation::Background));
         check(&["orphan"], &[Absent], Dependents::None, delete(Propagation::Orphan));
@@ -309,7 +309,7 @@ mod tests {
     fn an_owner_waits_for_those_that_block_it() {
         let check = |dependents: &[Ownership], expect: (bool, Dependents)| {
             let me = object("me", &["foregroundDeletion"], true, &[]);
-            assert_eq!((me.may_go(dependents), Dependents::of(dependents)), expect, "{dependents:?}");
+            assert_eq!((me.may_be_removed(dependents), Dependents::of(dependents)), expect, "{dependents:?}");
         };
         let waits = object("w", &["foregroundDeletion"], true, &[("me", false)]);
         check(&[], (true, Dependents::None));

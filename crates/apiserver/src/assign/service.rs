@@ -81,13 +81,12 @@ pub(super) fn carry_over(old: &Value, new: &mut Value) {
         }
     }
     if needs_ports(before) && needs_ports(after) {
-        let asked = node_ports(after);
+        let requested = node_ports(after);
         for port in ports_mut(after).filter(|port| non_empty(&port["nodePort"]).is_none()) {
-            let had = ports(before).find(|had| non_empty(&had["name"]) == non_empty(&port["name"]));
-            if let Some(had_ports) =
-                had.and_then(|had| non_empty(&had["nodePort"])).filter(|had_ports| !asked.contains(had_ports))
-            {
-                port["nodePort"] = had_ports.clone();
+            let old = ports(before).find(|old| non_empty(&old["name"]) == non_empty(&port["name"]));
+            let old_node_port = old.and_then(|old| non_empty(&old["nodePort"]));
+            if let Some(node_port) = old_node_port.filter(|node_port| !requested.contains(node_port)) {
+                port["nodePort"] = node_port.clone();
             }
         }
     }

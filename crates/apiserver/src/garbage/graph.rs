@@ -1,5 +1,5 @@
-//! Who depends on whom, as of the last change that was processed. In: committed changes. Out: dependents by owner, and the
-//! objects to process. Never writes.
+//! The graph of owners and dependents, as of the last processed change. In: committed changes. Out: dependents by owner, and the
+//! objects to process. It never writes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use crate::server::Server;
 /// The prefix of all keys.
 const ALL: &str = "/registry/";
 
-/// How many deleted objects are remembered. Others are processed up in the store.
+/// How many deleted objects are remembered. Older ones are looked up in the store.
 const REMEMBERED: usize = 10_000;
 
-/// Who depends on whom.
+/// The graph of owners and dependents.
 #[derive(Default)]
 pub(super) struct Graph {
     /// The keys of dependents by the uid of their owner.
-    of: HashMap<String, BTreeSet<Arc<str>>>,
-    /// The uids of deleted objects. A uid never comes back, so this holds also if the kind of the object was deleted, too.
-    gone: HashSet<String>,
+    dependents: HashMap<String, BTreeSet<Arc<str>>>,
+    /// The uids of deleted objects. A uid is never used again, so this stays true even if the kind of the object is deleted, too.
+    deleted: HashSet<String>,
 }
 
-/// What is known of an owner.
+/// The result of looking up an owner.
 pub(super) enum Found {
-    There(Arc<str>, Ownership),
+    Present(Arc<str>, Ownership),
     Absent,
-    /// Its kind is not known here, or the dependent cannot have such an owner: nothing is concluded.
+    /// Its kind is unknown, or the dependent cannot have such an owner, so nothing can be concluded.
     Unknown,
 }
 
@@ -60,7 +60,7 @@ impl Graph {
         Pending { objects: concerned.collect(), ..Pending::default() }
     }
 
-    /// Takes changes into the graph. Gives what has to be processed because of them.
+    /// Applies changes to the graph. Returns the objects that have to be processed because of them.
     pub fn follow(&mut self, server: &Server, batch: &[Change]) -> Pending {
         let mut pending = Pending::default();
         for Change { before, after, .. } in batch {
@@ -79,13 +79,13 @@ impl Graph {
             let concerned = Concerned::by(was.as_ref(), is.as_ref());
             let namespace = before.as_ref().and_then(namespace_of);
             for owner in &concerned.owners {
-                if let Found::There(key, _) = find(server, namespace.as_deref(), owner) {
+                if let Found::Present(key, _) = find(server, namespace.as_deref(), owner) {
                     pending.objects.insert(key);
                 }
             }
             if let Some(was) = was.filter(|_| concerned.dependents) {
-                pending.objects.extend(self.of.get(&was.uid).into_iter().flatten().cloned());
-                self.note_gone(was.uid);
+                pending.objects.extend(self.dependents.get(&was.uid).into_iter().flatten().cloned());
+                self.note_deleted(was.uid);
                 pending.namespaces.extend(namespace);
             }
             if concerned.itself {
@@ -96,45 +96,45 @@ impl Graph {
     }
 
     /// Whether the object of this uid is known to be deleted.
-    pub fn is_gone(&self, uid: &str) -> bool {
-        self.gone.contains(uid)
+    pub fn is_deleted(&self, uid: &str) -> bool {
+        self.deleted.contains(uid)
     }
 
-    /// What depends on an owner.
+    /// The dependents of an owner.
     pub fn dependents(&self, server: &Server, uid: &str) -> Vec<Ownership> {
         self.dependents_by_key(server, uid).into_values().collect()
     }
 
-    /// What depends on an owner, by key.
+    /// The dependents of an owner, by key.
     pub fn dependents_by_key(&self, server: &Server, uid: &str) -> BTreeMap<Arc<str>, Ownership> {
-        let keys = self.of.get(uid).into_iter().flatten();
+        let keys = self.dependents.get(uid).into_iter().flatten();
         let there = keys.filter_map(|key| Some((key.clone(), ownership(&server.store.get(key, None).ok()??))));
-        // The graph may be a little behind the store; the store decides.
+        // The graph may be behind the store, so the owners are checked again.
         there.filter(|(_, found)| found.owners.iter().any(|owner| owner.uid == uid)).collect()
     }
 
     fn link(&mut self, key: &Arc<str>, ownership: &Ownership) {
         for owner in &ownership.owners {
-            self.of.entry(owner.uid.clone()).or_default().insert(key.clone());
+            self.dependents.entry(owner.uid.clone()).or_default().insert(key.clone());
         }
     }
 
     fn unlink(&mut self, key: &Arc<str>, ownership: &Ownership) {
         for owner in &ownership.owners {
-            if let Some(keys) = self.of.get_mut(&owner.uid) {
+            if let Some(keys) = self.dependents.get_mut(&owner.uid) {
                 keys.remove(key);
                 if keys.is_empty() {
-                    self.of.remove(&owner.uid);
+                    self.dependents.remove(&owner.uid);
                 }
             }
         }
     }
 
-    fn note_gone(&mut self, uid: String) {
-        if self.gone.len() >= REMEMBERED {
-            self.gone.clear();
+    fn note_deleted(&mut self, uid: String) {
+        if self.deleted.len() >= REMEMBERED {
+            self.deleted.clear();
         }
-        self.gone.insert(uid);
+        self.deleted.insert(uid);
     }
 }
 
@@ -148,7 +148,7 @@ pub(super) fn find(server: &Server, namespace: Option<&str>, owner: &OwnerRefere
     let key = resource.key(namespace.filter(|_| resource.namespaced), &owner.name);
     let Ok(Some(entry)) = server.store.get(&key, None) else { return Found::Absent };
     let found = ownership(&entry);
-    if found.uid == owner.uid { Found::There(entry.key, found) } else { Found::Absent }
+    if found.uid == owner.uid { Found::Present(entry.key, found) } else { Found::Absent }
 }
 
 /// An object with its resource.
@@ -168,7 +168,7 @@ pub(super) fn ownership(entry: &Entry) -> Ownership {
     stored.metadata
 }
 
-/// The namespace in a record, which is known also if the kind was deleted.
+/// The namespace in a record, which is known even if the kind was deleted.
 fn namespace_of(entry: &Entry) -> Option<String> {
     #[derive(Deserialize)]
     struct Stored {
@@ -182,7 +182,7 @@ fn namespace_of(entry: &Entry) -> Option<String> {
     stored.metadata.namespace
 }
 
-/// Whether a record may have owners or be marked as deleted: cheap, with false positives only.
+/// Whether a record may have owners or be marked as deleted: a cheap check with false positives but no false negatives.
 fn is_relevant(entry: &Entry) -> bool {
     mentions(entry, "ownerReferences") || mentions(entry, "deletionTimestamp")
 }

@@ -34,7 +34,7 @@ pub(super) async fn process(
     let deletion = this.ownership.deletion();
     let is_namespace = &*resource.kind == "Namespace" && resource.group.is_empty();
     let emptied = match deletion {
-        Deletion::Under | Deletion::Foreground | Deletion::Orphan if is_namespace => {
+        Deletion::Terminating | Deletion::Foreground | Deletion::Orphan if is_namespace => {
             namespace::empty(server, namespaces, this.identity().1).await
         }
         _ => Ok(()),
@@ -42,14 +42,14 @@ pub(super) async fn process(
     // A namespace waits for its content and for objects that have it as an owner.
     let processed = match deletion {
         Deletion::None => this.owned(graph).await,
-        Deletion::Under => Ok(()),
+        Deletion::Terminating => Ok(()),
         Deletion::Foreground => this.foreground(graph).await,
         Deletion::Orphan => this.orphan(graph).await,
     };
     emptied.and(processed)
 }
 
-/// An object that is processed.
+/// The object to process.
 struct Object<'a> {
     server: &'a Arc<Server>,
     context: &'a RequestContext,
@@ -59,17 +59,17 @@ struct Object<'a> {
 }
 
 impl Object<'_> {
-    /// Deletes an object whose owners are all gone.
+    /// Deletes an object whose owners are all deleted.
     async fn owned(&self, graph: &Graph) -> Result<(), Status> {
         let (namespace, name) = self.identity();
-        let stands = |owner: &OwnerReference| match find(self.server, namespace, owner) {
-            _ if graph.is_gone(&owner.uid) => OwnerState::Absent,
-            Found::There(_, owner) => owner.as_owner(),
+        let state = |owner: &OwnerReference| match find(self.server, namespace, owner) {
+            _ if graph.is_deleted(&owner.uid) => OwnerState::Absent,
+            Found::Present(_, owner) => owner.as_owner(),
             Found::Absent => OwnerState::Absent,
-            // The kind of the owner is not known here, or it cannot own this object: the object stays.
-            Found::Unknown => OwnerState::Solid,
+            // The kind of the owner is unknown, or it cannot own this object: the object is kept.
+            Found::Unknown => OwnerState::Present,
         };
-        let owners: Vec<OwnerState> = self.ownership.owners.iter().map(stands).collect();
+        let owners: Vec<OwnerState> = self.ownership.owners.iter().map(state).collect();
         let dependents = match owners.contains(&OwnerState::Waiting) {
             true => Dependents::of(&graph.dependents(self.server, &self.ownership.uid)),
             false => Dependents::None,
@@ -81,7 +81,7 @@ impl Object<'_> {
                 let mut options = DeleteOptions::of(&self.ownership.uid, propagation);
                 match unblock {
                     true => self.change(unblock_owners).await?,
-                    // Not if the object has changed since: it may have another owner by now.
+                    // Only if the object has not changed since: it may have another owner now.
                     false => options = options.pinned(&self.entry.revision.0.to_string()),
                 }
                 ignore_not_found(delete(self.server, self.context, self.resource, namespace, name, &options).await)
@@ -92,13 +92,13 @@ impl Object<'_> {
     /// Foreground deletion: deletes the dependents, then removes the finalizer.
     async fn foreground(&self, graph: &Graph) -> Result<(), Status> {
         let dependents = graph.dependents_by_key(self.server, &self.ownership.uid);
-        if self.ownership.may_go(dependents.values()) {
+        if self.ownership.may_be_removed(dependents.values()) {
             return self.change(|object| drop_finalizer(object, FOREGROUND_FINALIZER)).await;
         }
         let mut outcome = Ok(());
-        let staying = dependents.iter().filter(|(_, dependent)| !dependent.is_terminating);
+        let alive = dependents.iter().filter(|(_, dependent)| !dependent.is_terminating);
         let mut steps: Vec<TaskStep<'_, _>> = Vec::new();
-        for (key, _) in staying {
+        for (key, _) in alive {
             steps.push(Box::pin(async move {
                 let Some((resource, entry)) = graph::read(self.server, key) else { return Ok(()) };
                 self.other(&resource, &entry).owned(graph).await
@@ -128,12 +128,12 @@ impl Object<'_> {
         self.change(|object| drop_finalizer(object, ORPHAN_FINALIZER)).await
     }
 
-    /// Another object, processed at by the same collector.
+    /// Another object, with the same server and context.
     fn other<'o>(&'o self, resource: &'o Arc<Resource>, entry: &'o Entry) -> Object<'o> {
         Object { server: self.server, context: self.context, resource, entry, ownership: ownership(entry) }
     }
 
-    /// Changes the object, whatever else was changed in it meanwhile.
+    /// Changes the object, also if another writer changed it in the meantime.
     async fn change(&self, with: impl Fn(&mut Value) + Send + Sync) -> Result<(), Status> {
         let (namespace, name) = self.identity();
         let write = WriteRequest { namespace, ..self.server.internal_write(self.context, self.resource) };

@@ -1,46 +1,47 @@
-//! How fast an autoscaler goes. In: how many replicas metrics ask for, what was asked for and done lately, the time. Out: how
-//! many there are to be now, and what held it back. Pure.
+//! The behavior of an autoscaler: stabilization windows and scaling policies. In: the replicas that metrics recommend, recent
+//! recommendations and changes, the time. Out: the number of replicas now, and what limited it. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::kind::{Autoscaler, Policy, Rules};
 
-/// How long a lower recommend waits, if nothing is said.
-const DOWN_WINDOW: i64 = 300;
+/// The default scale-down stabilization window, in seconds.
+const SCALE_DOWN_WINDOW: i64 = 300;
 
-/// What was asked for and done lately.
+/// Recent recommendations and changes of the size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScalingHistory {
-    /// What metrics asked for.
+    /// The replicas that metrics recommended.
     pub recommendations: Vec<(Timestamp, i32)>,
-    /// By how much it grew and shrank.
-    pub ups: Vec<(Timestamp, i32)>,
-    pub downs: Vec<(Timestamp, i32)>,
+    /// By how much the target was scaled up, and when.
+    pub scale_ups: Vec<(Timestamp, i32)>,
+    /// By how much the target was scaled down, and when.
+    pub scale_downs: Vec<(Timestamp, i32)>,
 }
 
-/// How many there are to be, and why.
+/// The number of replicas, and why.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Stabilized {
+pub(super) struct Normalized {
     pub replicas: i32,
-    /// The reason and the words of `AbleToScale`.
+    /// The reason and the message of the condition `AbleToScale`.
     pub able: (&'static str, &'static str),
-    /// Whether something held it back, the reason and the words of `ScalingLimited`.
+    /// Whether the size was limited, with the reason and the message of the condition `ScalingLimited`.
     pub limited: (bool, &'static str, &'static str),
 }
 
 impl ScalingHistory {
-    /// Notes what metrics ask for, and forgets what nobody will ask for.
+    /// Records a recommendation, and drops those that are older than the longest window.
     pub(super) fn recommend(&mut self, autoscaler: &Autoscaler, replicas: i32, now: Timestamp) {
-        let longest = up(autoscaler).window(0).max(down(autoscaler).window(DOWN_WINDOW));
+        let longest = up(autoscaler).window(0).max(down(autoscaler).window(SCALE_DOWN_WINDOW));
         self.recommendations.retain(|(at, _)| is_within(*at, longest, now));
         self.recommendations.push((now, replicas));
     }
 
-    /// Notes that the size was changed.
+    /// Records a change of the size, and drops those that no policy reads any more.
     pub(super) fn changed(&mut self, autoscaler: &Autoscaler, from: i32, to: i32, now: Timestamp) {
         let (list, rules) = match to > from {
-            true => (&mut self.ups, up(autoscaler)),
-            false => (&mut self.downs, down(autoscaler)),
+            true => (&mut self.scale_ups, up(autoscaler)),
+            false => (&mut self.scale_downs, down(autoscaler)),
         };
         let longest = rules.policies().iter().map(|policy| policy.period_seconds).max().unwrap_or_default();
         list.retain(|(at, _)| is_within(*at, longest, now));
@@ -48,27 +49,23 @@ impl ScalingHistory {
     }
 }
 
-/// How many replicas there are to be when there are `current` and metrics ask for `wanted`.
-pub(super) fn pace(
+/// The number of replicas if there are `current` and metrics recommend `desired`.
+pub(super) fn normalize(
     autoscaler: &Autoscaler,
     history: &ScalingHistory,
     current: i32,
-    wanted: i32,
+    desired: i32,
     now: Timestamp,
-) -> Stabilized {
-    let lately = |window: i64| {
-        history
-            .recommendations
-            .iter()
-            .filter(move |(at, _)| is_within(*at, window, now))
-            .map(|(_, recommend)| *recommend)
+) -> Normalized {
+    let recent = |window: i64| {
+        history.recommendations.iter().filter(move |(at, _)| is_within(*at, window, now)).map(|(_, replicas)| *replicas)
     };
-    let lowest = lately(up(autoscaler).window(0)).min().unwrap_or(wanted).min(wanted);
-    let highest = lately(down(autoscaler).window(DOWN_WINDOW)).max().unwrap_or(wanted).max(wanted);
-    let steady = current.max(lowest).min(highest);
-    let able = match steady == wanted {
+    let lowest = recent(up(autoscaler).window(0)).min().unwrap_or(desired).min(desired);
+    let highest = recent(down(autoscaler).window(SCALE_DOWN_WINDOW)).max().unwrap_or(desired).max(desired);
+    let stabilized = current.max(lowest).min(highest);
+    let able = match stabilized == desired {
         true => ("ReadyForNewScale", "recommended size matches current size"),
-        false if wanted >= current => (
+        false if desired >= current => (
             "ScaleUpStabilized",
             "recent recommendations were lower than current one, applying the lowest recent recommendation",
         ),
@@ -77,103 +74,103 @@ pub(super) fn pace(
             "recent recommendations were higher than current one, applying the highest recent recommendation",
         ),
     };
-    let (replicas, limited) = limited(autoscaler, history, current, steady, now);
-    Stabilized { replicas, able, limited }
+    let (replicas, limited) = limited(autoscaler, history, current, stabilized, now);
+    Normalized { replicas, able, limited }
 }
 
 fn limited(
     autoscaler: &Autoscaler,
     history: &ScalingHistory,
     current: i32,
-    wanted: i32,
+    desired: i32,
     now: Timestamp,
 ) -> (i32, (bool, &'static str, &'static str)) {
     let (min, max) = (autoscaler.min(), autoscaler.spec.max_replicas);
-    // Nobody who says nothing about the pace more than doubles, from four on.
-    let fastest = match autoscaler.spec.behavior {
+    // Without a behavior the size at most doubles, but four replicas are always allowed.
+    let scale_up_limit = match autoscaler.spec.behavior {
         None => current.saturating_mul(2).max(4),
-        Some(_) => up(autoscaler).farthest(current, Way::Up, history, now).max(current),
+        Some(_) => up(autoscaler).limit(current, Direction::Up, history, now).max(current),
     };
-    let slowest = match autoscaler.spec.behavior {
+    let scale_down_limit = match autoscaler.spec.behavior {
         None => min,
-        Some(_) => down(autoscaler).farthest(current, Way::Down, history, now).min(current),
+        Some(_) => down(autoscaler).limit(current, Direction::Down, history, now).min(current),
     };
     match () {
-        () if wanted > current && wanted > max.min(fastest) && fastest < max => {
+        () if desired > current && desired > max.min(scale_up_limit) && scale_up_limit < max => {
             let why = "the desired replica count is increasing faster than the maximum scale rate";
-            (fastest, (true, "ScaleUpLimit", why))
+            (scale_up_limit, (true, "ScaleUpLimit", why))
         }
-        () if wanted > max => {
+        () if desired > max => {
             (max, (true, "TooManyReplicas", "the desired replica count is more than the maximum replica count"))
         }
-        () if wanted < current && wanted < slowest && slowest > min => {
+        () if desired < current && desired < scale_down_limit && scale_down_limit > min => {
             let why = "the desired replica count is decreasing faster than the maximum scale rate";
-            (slowest, (true, "ScaleDownLimit", why))
+            (scale_down_limit, (true, "ScaleDownLimit", why))
         }
-        () if wanted < min => {
+        () if desired < min => {
             (min, (true, "TooFewReplicas", "the desired replica count is less than the minimum replica count"))
         }
-        () => (wanted, (false, "DesiredWithinRange", "the desired count is within the acceptable range")),
+        () => (desired, (false, "DesiredWithinRange", "the desired count is within the acceptable range")),
     }
 }
 
-/// Which way it goes.
+/// Whether the target is scaled up or down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Up,
     Down,
 }
 
-/// Rules as they are, or as they are assumed.
-struct Assumed {
+/// The rules of an autoscaler, with their defaults.
+struct EffectiveRules {
     rules: Rules,
-    otherwise: Vec<Policy>,
+    defaults: Vec<Policy>,
 }
 
-impl Assumed {
-    fn window(&self, otherwise: i64) -> i64 {
-        self.rules.stabilization_window_seconds.unwrap_or(otherwise)
+impl EffectiveRules {
+    fn window(&self, defaults: i64) -> i64 {
+        self.rules.stabilization_window_seconds.unwrap_or(defaults)
     }
 
     fn policies(&self) -> &[Policy] {
-        self.rules.policies.as_deref().filter(|policies| !policies.is_empty()).unwrap_or(&self.otherwise)
+        self.rules.policies.as_deref().filter(|policies| !policies.is_empty()).unwrap_or(&self.defaults)
     }
 
-    /// How far the policies let it go.
-    fn farthest(&self, current: i32, way: Way, history: &ScalingHistory, now: Timestamp) -> i32 {
+    /// The size that the policies allow.
+    fn limit(&self, current: i32, direction: Direction, history: &ScalingHistory, now: Timestamp) -> i32 {
         let select = self.rules.select_policy.as_deref().unwrap_or("Max");
         if select == "Disabled" {
             return current;
         }
         let limit = |policy: &Policy| {
-            let lately = |list: &[(Timestamp, i32)]| -> i32 {
+            let recent = |list: &[(Timestamp, i32)]| -> i32 {
                 let recent = list.iter().filter(|(at, _)| is_within(*at, policy.period_seconds, now));
                 recent.map(|(_, change)| change).sum()
             };
-            let start = current - lately(&history.ups) + lately(&history.downs);
+            let start = current - recent(&history.scale_ups) + recent(&history.scale_downs);
             let share = f64::from(policy.value) / 100.0;
-            match (policy.type_.as_str(), way) {
-                ("Pods", Way::Up) => start.saturating_add(policy.value),
-                ("Pods", Way::Down) => start - policy.value,
-                (_, Way::Up) => (f64::from(start) * (1.0 + share)).ceil() as i32,
-                (_, Way::Down) => (f64::from(start) * (1.0 - share)) as i32,
+            match (policy.type_.as_str(), direction) {
+                ("Pods", Direction::Up) => start.saturating_add(policy.value),
+                ("Pods", Direction::Down) => start - policy.value,
+                (_, Direction::Up) => (f64::from(start) * (1.0 + share)).ceil() as i32,
+                (_, Direction::Down) => (f64::from(start) * (1.0 - share)) as i32,
             }
         };
         let limits = self.policies().iter().map(limit);
-        // The policy that lets it go farthest, or the one that lets it go least far.
-        let farthest = if (way == Way::Up) == (select == "Max") { limits.max() } else { limits.min() };
-        farthest.unwrap_or(current)
+        // `Max` selects the policy that allows the largest change, `Min` the one that allows the smallest.
+        let limit = if (direction == Direction::Up) == (select == "Max") { limits.max() } else { limits.min() };
+        limit.unwrap_or(current)
     }
 }
 
-fn up(autoscaler: &Autoscaler) -> Assumed {
+fn up(autoscaler: &Autoscaler) -> EffectiveRules {
     let rules = autoscaler.spec.behavior.clone().and_then(|behavior| behavior.scale_up).unwrap_or_default();
-    Assumed { rules, otherwise: vec![policy("Percent", 100), policy("Pods", 4)] }
+    EffectiveRules { rules, defaults: vec![policy("Percent", 100), policy("Pods", 4)] }
 }
 
-fn down(autoscaler: &Autoscaler) -> Assumed {
+fn down(autoscaler: &Autoscaler) -> EffectiveRules {
     let rules = autoscaler.spec.behavior.clone().and_then(|behavior| behavior.scale_down).unwrap_or_default();
-    Assumed { rules, otherwise: vec![policy("Percent", 100)] }
+    EffectiveRules { rules, defaults: vec![policy("Percent", 100)] }
 }
 
 fn policy(type_: &str, value: i32) -> Policy {
@@ -202,19 +199,22 @@ mod tests {
     }
 
     /// Lists of how long ago, and what.
-    fn check(behavior: Value, history: [&[(i64, i32)]; 3], from: i32, wanted: i32, expect: (i32, &str, &str)) {
+    fn check(behavior: Value, history: [&[(i64, i32)]; 3], from: i32, desired: i32, expect: (i32, &str, &str)) {
         let list = |list: &[(i64, i32)]| list.iter().map(|(ago, what)| (at(NOW - ago), *what)).collect();
-        let history =
-            ScalingHistory { recommendations: list(history[0]), ups: list(history[1]), downs: list(history[2]) };
-        let got = pace(&autoscaler(behavior.clone()), &history, from, wanted, at(NOW));
+        let history = ScalingHistory {
+            recommendations: list(history[0]),
+            scale_ups: list(history[1]),
+            scale_downs: list(history[2]),
+        };
+        let got = normalize(&autoscaler(behavior.clone()), &history, from, desired, at(NOW));
         let limited = if got.limited.0 { got.limited.1 } else { "" };
-        assert_eq!((got.replicas, got.able.0, limited), expect, "{behavior} from {from} to {wanted}");
+        assert_eq!((got.replicas, got.able.0, limited), expect, "{behavior} from {from} to {desired}");
     }
 
     #[test]
     fn without_a_word_it_doubles_and_waits_to_shrink() {
-        let check = |recommendations: &[(i64, i32)], from: i32, wanted: i32, expect: (i32, &str, &str)| {
-            check(Value::Null, [recommendations, &[], &[]], from, wanted, expect);
+        let check = |recommendations: &[(i64, i32)], from: i32, desired: i32, expect: (i32, &str, &str)| {
+            check(Value::Null, [recommendations, &[], &[]], from, desired, expect);
         };
         let ready = "ReadyForNewScale";
         check(&[], 3, 3, (3, ready, ""));
@@ -268,6 +268,6 @@ mod tests {
         history.changed(&autoscaler, 3, 5, at(NOW - 60));
         history.changed(&autoscaler, 5, 9, at(NOW));
         history.changed(&autoscaler, 9, 8, at(NOW));
-        assert_eq!((history.ups, history.downs), (vec![(at(NOW), 4)], vec![(at(NOW), 1)]));
+        assert_eq!((history.scale_ups, history.scale_downs), (vec![(at(NOW), 4)], vec![(at(NOW), 1)]));
     }
 }

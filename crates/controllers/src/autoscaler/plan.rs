@@ -1,14 +1,14 @@
-//! How large the target of an autoscaler is to be. In: the autoscaler, the scale of its target, its pods, what happened
-//! lately, the time. Out: a new size or none, a status, what to tell. Pure.
+//! Plans the size of the target of an autoscaler. In: the autoscaler, the scale of its target, its pods, the scaling history,
+//! the time. Out: a new size or none, the status, and warning events. Pure.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::behavior::{ScalingHistory, normalize};
 use super::kind::{Autoscaler, AutoscalerStatus};
 use super::metrics::{Measured, Proposal, Unknown};
-use super::pace::{ScalingHistory, pace};
 use crate::meta::{Condition, seconds};
 use crate::pods::Pod;
 use crate::scale::Scale;
@@ -18,7 +18,7 @@ const ACTIVE: &str = "ScalingActive";
 const LIMITED: &str = "ScalingLimited";
 
 /// What the planner reads.
-pub(crate) struct Seen<'a> {
+pub(crate) struct Observed<'a> {
     pub autoscaler: &'a Autoscaler,
     pub scale: &'a Scale,
     pub pods: &'a [Arc<Pod>],
@@ -28,18 +28,18 @@ pub(crate) struct Seen<'a> {
 /// What to do.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
-    /// How large it is to be, if it is to change, and why.
+    /// The new size and the reason, if the size changes.
     pub resize: Option<(i32, String)>,
-    /// What is true then, before it changes.
+    /// The status before the size is changed.
     pub status: AutoscalerStatus,
-    /// What somebody should look at: a reason, a message.
+    /// Warning events: a reason and a message.
     pub warn: Vec<(&'static str, String)>,
 }
 
-/// Makes the plan, and notes in the history what was asked for.
-pub(crate) fn plan(seen: &Seen<'_>, history: &mut ScalingHistory) -> Plan {
-    let (autoscaler, now) = (seen.autoscaler, seen.now);
-    let (current, min, max) = (seen.scale.spec.replicas, autoscaler.min(), autoscaler.spec.max_replicas);
+/// Makes the plan, and records the recommendation in the history.
+pub(crate) fn plan(observed: &Observed<'_>, history: &mut ScalingHistory) -> Plan {
+    let (autoscaler, now) = (observed.autoscaler, observed.now);
+    let (current, min, max) = (observed.scale.spec.replicas, autoscaler.min(), autoscaler.spec.max_replicas);
     let mut plan = Plan { status: autoscaler.status.clone(), ..Plan::default() };
     plan.status.current_replicas = Some(current);
     let got = "the HPA controller was able to get the target's current scale";
@@ -55,16 +55,16 @@ pub(crate) fn plan(seen: &Seen<'_>, history: &mut ScalingHistory) -> Plan {
         }
         () if current > max => (max, "Current number of replicas above Spec.MaxReplicas".into()),
         () if current < min => (min, "Current number of replicas below Spec.MinReplicas".into()),
-        () => match plan.measure(seen) {
+        () => match plan.measure(observed) {
             Some(best) => {
-                let paced = pace(autoscaler, history, current, best.replicas, now);
+                let normalized = normalize(autoscaler, history, current, best.replicas, now);
                 history.recommend(autoscaler, best.replicas, now);
-                plan.set(ABLE, "True", paced.able.0, paced.able.1, now);
-                let (held_back, reason, message) = paced.limited;
-                plan.set(LIMITED, if held_back { "True" } else { "False" }, reason, message, now);
+                plan.set(ABLE, "True", normalized.able.0, normalized.able.1, now);
+                let (limited, reason, message) = normalized.limited;
+                plan.set(LIMITED, if limited { "True" } else { "False" }, reason, message, now);
                 let grows = best.replicas > current;
                 let why = if grows { format!("{} above target", best.name) } else { "All metrics below target".into() };
-                (paced.replicas, why)
+                (normalized.replicas, why)
             }
             None => return plan,
         },
@@ -75,27 +75,27 @@ pub(crate) fn plan(seen: &Seen<'_>, history: &mut ScalingHistory) -> Plan {
 }
 
 impl Plan {
-    /// The metric that asks for most; none if nobody knows enough.
-    fn measure(&mut self, seen: &Seen<'_>) -> Option<Proposal> {
-        let (current, now) = (seen.scale.spec.replicas, seen.now);
-        if seen.scale.selector().is_none() {
+    /// The metric that recommends the most replicas; `None` if no metric decides.
+    fn measure(&mut self, observed: &Observed<'_>) -> Option<Proposal> {
+        let (current, now) = (observed.scale.spec.replicas, observed.now);
+        if observed.scale.selector().is_none() {
             let why = "the HPA target's scale is missing a selector";
             self.set(ACTIVE, "False", "InvalidSelector", why, now);
             self.warn.push(("SelectorRequired", "selector is required".into()));
             return None;
         }
-        let measured = Measured { autoscaler: seen.autoscaler, scale: seen.scale, pods: seen.pods };
-        let metrics = seen.autoscaler.metrics();
+        let measured = Measured { autoscaler: observed.autoscaler, scale: observed.scale, pods: observed.pods };
+        let metrics = observed.autoscaler.metrics();
         let results = metrics.iter().map(|metric| measured.propose(metric));
         let (known, unknown): (Vec<_>, Vec<_>) = results.partition(Result::is_ok);
         let known: Vec<Proposal> = known.into_iter().flatten().collect();
         let unknown: Vec<Unknown> = unknown.into_iter().filter_map(Result::err).collect();
         let values: Vec<Value> = known.iter().map(|proposal| proposal.status.clone()).collect();
         self.status.current_metrics = (!values.is_empty()).then_some(values);
-        // Of equal ones the first counts.
+        // Of equal recommendations the first counts.
         let best = known.into_iter().reduce(|best, next| if next.replicas > best.replicas { next } else { best });
         let first = unknown.first();
-        // What is not known may ask for more: so it may grow, and not shrink.
+        // An unknown metric might recommend more, so the target may grow but not shrink.
         let best = best.filter(|best| first.is_none() || best.replicas >= current);
         self.warn.extend(unknown.iter().map(|unknown| (unknown.reason, unknown.message.clone())));
         match (&best, first) {
@@ -128,13 +128,13 @@ pub(crate) fn resized(mut status: AutoscalerStatus, to: i32, now: Timestamp) -> 
     status
 }
 
-/// The status if the size could not be changed, or not even be asked for.
+/// The status if the scale could not be read or changed.
 pub(crate) fn unable(mut status: AutoscalerStatus, reason: &str, message: &str, now: Timestamp) -> AutoscalerStatus {
     set(&mut status, ABLE, "False", reason, message, now);
     status
 }
 
-/// Conditions stay where they are; their words always are the newest.
+/// Sets a condition in place. A condition with the same status keeps its transition time.
 fn set(status: &mut AutoscalerStatus, type_: &str, is: &str, reason: &str, message: &str, now: Timestamp) {
     let new = Condition::new(type_, is, reason, message, now);
     match status.conditions.iter_mut().find(|condition| condition.type_ == type_) {
@@ -172,7 +172,10 @@ mod tests {
             Arc::new(serde_json::from_value(json!({"metadata": {"name": format!("p{at}")}, "status": status})).unwrap())
         };
         let pods: Vec<Arc<Pod>> = (0..replicas).map(pod).collect();
-        plan(&Seen { autoscaler: &autoscaler, scale: &scale, pods: &pods, now: now() }, &mut ScalingHistory::default())
+        plan(
+            &Observed { autoscaler: &autoscaler, scale: &scale, pods: &pods, now: now() },
+            &mut ScalingHistory::default(),
+        )
     }
 
     fn cpu() -> Value {
@@ -225,10 +228,10 @@ mod tests {
     fn conditions_keep_their_time_and_get_new_words() {
         let status = unable(AutoscalerStatus::default(), "FailedGetScale", "first", now());
         let later = now() + jiff::SignedDuration::from_secs(60);
-        let again = unable(status.clone(), "FailedUpdateScale", "second", later);
-        assert_eq!(again.conditions[0].last_transition_time, status.conditions[0].last_transition_time);
-        assert_eq!((&*again.conditions[0].message, again.conditions.len()), ("second", 1));
-        let resized = resized(again, 4, later);
+        let second = unable(status.clone(), "FailedUpdateScale", "second", later);
+        assert_eq!(second.conditions[0].last_transition_time, status.conditions[0].last_transition_time);
+        assert_eq!((&*second.conditions[0].message, second.conditions.len()), ("second", 1));
+        let resized = resized(second, 4, later);
         assert_eq!((&*resized.conditions[0].status, resized.last_scale_time), ("True", Some(seconds(later))));
     }
 }

@@ -1,5 +1,5 @@
-//! What a CronJob needs. In: the CronJob, its Jobs, its time zone, the time. Out: the Job to create, those to delete, its
-//! status, what to tell, when to look again. Pure.
+//! Plans the next step of a CronJob. In: the CronJob, its Jobs, its time zone, the time. Out: the Job to create, the Jobs to
+//! delete, the status, events, and when to reconcile again. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,22 +11,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::schedule::Schedule;
+use crate::context::PlannedEvent;
 use crate::job::{Ending, Job};
 use crate::meta::{HasMeta, Meta, stamp};
 
-/// The annotation of a Job that says for which time it was created.
+/// The annotation of a Job with the time that it was scheduled for.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
-/// The annotation of a Job that somebody made from a CronJob by hand.
+/// The annotation of a Job that a user created from a CronJob.
 const INSTANTIATE: &str = "cronjob.kubernetes.io/instantiate";
 
-/// So many missed times make somebody wonder.
-const MANY: i64 = 100;
+/// Above this many missed times a warning event is recorded.
+const TOO_MANY_MISSED: i64 = 100;
 
-/// Looked at a little late: a clock that is behind would find that it is not time yet.
+/// The reconcile comes this much after the scheduled time, so that a slow clock does not find it too early.
 const LATE: Duration = Duration::from_millis(100);
 
-/// What Kubernetes assumes of a CronJob without a value.
+/// The defaults of the history limits in Kubernetes.
 const SUCCESSFUL_KEPT: i32 = 3;
 const FAILED_KEPT: i32 = 1;
 
@@ -65,7 +66,7 @@ pub(crate) struct CronJobStatus {
     pub last_successful_time: Option<Time>,
 }
 
-/// A Job that runs.
+/// A reference to an active Job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Reference {
@@ -78,10 +79,10 @@ pub(crate) struct Reference {
 }
 
 /// What the planner reads.
-pub(crate) struct Seen<'a> {
+pub(crate) struct Observed<'a> {
     pub cron: &'a CronJob,
     pub jobs: &'a [Arc<Job>],
-    /// Its time zone, or what is wrong with it.
+    /// The time zone, or why it is invalid.
     pub zone: Result<TimeZone, String>,
     pub now: Timestamp,
 }
@@ -89,30 +90,23 @@ pub(crate) struct Seen<'a> {
 /// What to do.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
-    /// What is true of it, before a Job is created.
+    /// The status before a Job is created.
     pub status: CronJobStatus,
     /// Jobs to delete.
     pub delete: Vec<Arc<Job>>,
-    /// The time for which a Job is to be created.
+    /// The scheduled time of the Job to create.
     pub create: Option<Timestamp>,
-    pub tell: Vec<Told>,
+    /// Events to record.
+    pub events: Vec<PlannedEvent>,
     /// When to reconcile again if nothing changes.
-    pub again: Option<Duration>,
+    pub requeue_after: Option<Duration>,
 }
 
-/// What to tell.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
-    pub warning: bool,
-    pub reason: &'static str,
-    pub message: String,
-}
-
-/// Which time a Job is due for.
+/// The scheduled time that is due.
 struct Due {
-    /// What the next time is counted from.
+    /// The time from which the next scheduled time is computed.
     anchor: Timestamp,
-    /// The latest time that has come and for which nothing was started.
+    /// The latest scheduled time that has passed without a Job.
     latest: Option<Timestamp>,
     missed: i64,
 }
@@ -124,19 +118,19 @@ impl HasMeta for CronJob {
 }
 
 /// Makes the plan.
-pub(crate) fn plan(seen: &Seen<'_>) -> Plan {
-    let cron = seen.cron;
+pub(crate) fn plan(observed: &Observed<'_>) -> Plan {
+    let cron = observed.cron;
     let mut plan = Plan { status: cron.status.clone(), ..Plan::default() };
-    plan.look_at_jobs(cron, seen.jobs);
+    plan.update_active(cron, observed.jobs);
     if cron.metadata.is_terminating() {
         return plan;
     }
-    plan.clean_up(cron, seen.jobs);
-    plan.start(seen);
+    plan.clean_up(cron, observed.jobs);
+    plan.start(observed);
     plan
 }
 
-/// The Job for a time, without the reference to its owner.
+/// The Job for a scheduled time, without its owner reference.
 pub(crate) fn job(cron: &CronJob, scheduled: Timestamp, zone: &TimeZone) -> Value {
     let template = &cron.spec.job_template;
     let mut metadata = json!({"name": job_name(cron, scheduled), "namespace": cron.metadata.namespace});
@@ -153,13 +147,13 @@ pub(crate) fn job(cron: &CronJob, scheduled: Timestamp, zone: &TimeZone) -> Valu
     json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template["spec"]})
 }
 
-/// The name of the Job for a time: the same for the same minute, so that it is created once.
+/// The name of the Job for a scheduled time. It is the same for the same minute, so that the Job is created once.
 pub(crate) fn job_name(cron: &CronJob, scheduled: Timestamp) -> String {
     format!("{}-{}", cron.metadata.name, scheduled.as_second().div_euclid(60))
 }
 
 impl CronJobStatus {
-    /// A Job for a time runs.
+    /// Records that the Job for a scheduled time was started.
     pub(super) fn started(&mut self, job: &Meta, scheduled: Timestamp) {
         if !self.active.iter().any(|active| active.uid == job.uid) {
             self.active.push(Reference {
@@ -176,16 +170,16 @@ impl CronJobStatus {
 }
 
 impl Plan {
-    fn tell(&mut self, reason: &'static str, message: String) {
-        self.tell.push(Told { warning: false, reason, message });
+    fn event(&mut self, reason: &'static str, message: String) {
+        self.events.push(PlannedEvent { warning: false, reason, message });
     }
 
     fn warn(&mut self, reason: &'static str, message: String) {
-        self.tell.push(Told { warning: true, reason, message });
+        self.events.push(PlannedEvent { warning: true, reason, message });
     }
 
-    /// Which of its Jobs run, and when one last succeeded.
-    fn look_at_jobs(&mut self, cron: &CronJob, jobs: &[Arc<Job>]) {
+    /// Updates the active Jobs and the time of the last success.
+    fn update_active(&mut self, cron: &CronJob, jobs: &[Arc<Job>]) {
         for job in jobs {
             let (uid, name) = (&job.metadata.uid, &job.metadata.name);
             let at = self.status.active.iter().position(|active| active.uid == *uid);
@@ -193,7 +187,7 @@ impl Plan {
                 (Some(ending), at) => {
                     if let Some(at) = at {
                         self.status.active.remove(at);
-                        self.tell("SawCompletedJob", format!("Saw completed job: {name}, condition: {ending}"));
+                        self.event("SawCompletedJob", format!("Saw completed job: {name}, condition: {ending}"));
                     }
                     let success = job.status.completion_time.as_ref().filter(|_| ending == Ending::Complete);
                     let last = self.status.last_successful_time.as_ref();
@@ -201,7 +195,7 @@ impl Plan {
                         self.status.last_successful_time = success.cloned();
                     }
                 }
-                // Who makes one by hand knows; so does who made it and could not write it down.
+                // A Job that a user created is expected, and so is one of ours that could not be recorded in the status.
                 (None, None)
                     if !job.metadata.annotations.contains_key(INSTANTIATE)
                         && !name.starts_with(&format!("{}-", cron.metadata.name)) =>
@@ -212,15 +206,15 @@ impl Plan {
                 (None, _) => {}
             }
         }
-        let is_there = |active: &Reference| jobs.iter().any(|job| job.metadata.uid == active.uid);
-        let (there, gone): (Vec<_>, Vec<_>) = self.status.active.drain(..).partition(is_there);
-        self.status.active = there;
-        for gone in gone {
-            self.tell("MissingJob", format!("Active job went missing: {}", gone.name));
+        let exists = |active: &Reference| jobs.iter().any(|job| job.metadata.uid == active.uid);
+        let (existing, missing): (Vec<_>, Vec<_>) = self.status.active.drain(..).partition(exists);
+        self.status.active = existing;
+        for missing in missing {
+            self.event("MissingJob", format!("Active job went missing: {}", missing.name));
         }
     }
 
-    /// Jobs that have ended go, the oldest first, as far as they are not kept for history.
+    /// Deletes finished Jobs beyond the history limits, the oldest first.
     fn clean_up(&mut self, cron: &CronJob, jobs: &[Arc<Job>]) {
         let spec = &cron.spec;
         let limits = [
@@ -237,10 +231,10 @@ impl Plan {
         }
     }
 
-    /// Whether it is time for a Job.
-    fn start(&mut self, seen: &Seen<'_>) {
-        let (cron, now) = (seen.cron, seen.now);
-        let zone = match &seen.zone {
+    /// Creates a Job if one is due.
+    fn start(&mut self, observed: &Observed<'_>) {
+        let (cron, now) = (observed.cron, observed.now);
+        let zone = match &observed.zone {
             Ok(zone) => zone,
             Err(why) => {
                 let name = cron.spec.time_zone.as_deref().unwrap_or_default();
@@ -260,9 +254,9 @@ impl Plan {
             let why = "time difference between two schedules is less than 1 second";
             return self.warn("InvalidSchedule", format!("invalid schedule: {text} : {why}"));
         };
-        self.again = again(cron, &schedule, zone, now);
+        self.requeue_after = until_next(cron, &schedule, zone, now);
         let Some(scheduled) = due.latest else { return };
-        if due.missed > MANY {
+        if due.missed > TOO_MANY_MISSED {
             let advice =
                 "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
             self.warn("TooManyMissedTimes", advice.into());
@@ -279,12 +273,12 @@ impl Plan {
         match cron.spec.concurrency_policy.as_deref() {
             Some("Forbid") if !self.status.active.is_empty() => {
                 let why = "Not starting job because prior execution is running and concurrency policy is Forbid";
-                return self.tell("JobAlreadyActive", why.into());
+                return self.event("JobAlreadyActive", why.into());
             }
             Some("Replace") => {
                 let active = std::mem::take(&mut self.status.active);
                 let is_active = |job: &&Arc<Job>| active.iter().any(|active| active.uid == job.metadata.uid);
-                self.delete.extend(seen.jobs.iter().filter(is_active).cloned());
+                self.delete.extend(observed.jobs.iter().filter(is_active).cloned());
             }
             _ => {}
         }
@@ -292,7 +286,7 @@ impl Plan {
     }
 }
 
-/// The latest time that has come since the last one; none if the schedule makes no sense.
+/// The latest scheduled time since the last one; `None` if the schedule is invalid.
 fn due(
     cron: &CronJob,
     schedule: &Schedule,
@@ -318,7 +312,7 @@ fn due(
     if between < 1 {
         return None;
     }
-    // How many were missed is an estimate; from a little before the latest of them the schedule itself is asked.
+    // The number of missed times is an estimate, so the schedule itself is asked from a little before the latest one.
     let missed = now.duration_since(first).as_secs() / between + 1;
     let mut at = first.checked_add(SignedDuration::from_secs((missed - 2) * between)).ok()?;
     let mut latest = None;
@@ -328,8 +322,8 @@ fn due(
     Some(Due { anchor, latest, missed })
 }
 
-/// How long it is to the next time.
-fn again(cron: &CronJob, schedule: &Schedule, zone: &TimeZone, now: Timestamp) -> Option<Duration> {
+/// How long it takes until the next scheduled time.
+fn until_next(cron: &CronJob, schedule: &Schedule, zone: &TimeZone, now: Timestamp) -> Option<Duration> {
     let from = match due(cron, schedule, zone, None, now) {
         Some(Due { latest: Some(latest), .. }) => latest,
         Some(Due { anchor, missed: 0, .. }) => anchor,

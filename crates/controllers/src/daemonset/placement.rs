@@ -1,5 +1,5 @@
-//! Where the pods of a DaemonSet belong. In: a template, a node, a pod. Out: whether the node is to have one, a pod that goes
-//! there and nowhere else, and for which node a pod was made. Pure.
+//! Which nodes run the pods of a DaemonSet. In: a template, a node, a pod. Out: whether the node should run one, a pod that can
+//! only be scheduled to that node, and the node that a pod was made for. Pure.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::revision_history::POD_REVISION;
 use crate::simulator::{Node, PodSpec, Taint, Toleration, is_selected, tolerated};
 use crate::template;
 
-/// What pods of a DaemonSet do not mind: a node has its daemons whatever ails it.
+/// Taints that the pods of every DaemonSet tolerate.
 const TOLERATED: [(&str, &str); 6] = [
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
@@ -19,22 +19,22 @@ const TOLERATED: [(&str, &str); 6] = [
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 ];
 
-/// The same for those that are their node on the network.
+/// The taint that pods in the network of their host tolerate as well.
 const TOLERATED_ON_HOST: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
 
-/// What a node is to a DaemonSet.
+/// Whether a node should run a pod of a DaemonSet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// It has a pod.
-    Runs,
-    /// It gets none, but one that is there may stay.
-    Stays,
-    /// It has none.
-    Not,
+    /// It should run a pod.
+    ShouldRun,
+    /// It gets no new pod, but a running one may continue.
+    ShouldContinueRunning,
+    /// It should not run one.
+    ShouldNotRun,
 }
 
-/// What a template asks of nodes, with what every daemon tolerates.
-pub(super) fn demands(template: &Value) -> PodSpec {
+/// The scheduling constraints of a template, with the tolerations of every DaemonSet.
+pub(super) fn constraints(template: &Value) -> PodSpec {
     let mut spec: PodSpec = serde_json::from_value(template["spec"].clone()).unwrap_or_default();
     let tolerations = tolerations(spec.host_network).map(|(key, effect)| Toleration {
         key: key.into(),
@@ -46,20 +46,20 @@ pub(super) fn demands(template: &Value) -> PodSpec {
     spec
 }
 
-/// What a node is to pods with these demands.
-pub(super) fn fit(demands: &PodSpec, node: &Node) -> Fit {
-    let is_named = demands.node_name.is_empty() || demands.node_name == node.metadata.name;
-    if !is_named || !is_selected(demands, node) {
-        return Fit::Not;
+/// Whether a node should run pods with these constraints.
+pub(super) fn fit(constraints: &PodSpec, node: &Node) -> Fit {
+    let is_named = constraints.node_name.is_empty() || constraints.node_name == node.metadata.name;
+    if !is_named || !is_selected(constraints, node) {
+        return Fit::ShouldNotRun;
     }
     let refuses = |effect: &str| {
         let mut taints = node.spec.taints.iter().filter(|taint: &&Taint| taint.effect == effect);
-        taints.any(|taint| !tolerated(demands, taint))
+        taints.any(|taint| !tolerated(constraints, taint))
     };
     match (refuses("NoExecute"), refuses("NoSchedule")) {
-        (false, false) => Fit::Runs,
-        (false, true) => Fit::Stays,
-        (true, _) => Fit::Not,
+        (false, false) => Fit::ShouldRun,
+        (false, true) => Fit::ShouldContinueRunning,
+        (true, _) => Fit::ShouldNotRun,
     }
 }
 
@@ -76,7 +76,7 @@ pub(super) fn pod(template: &Value, hash: &str, owner: &Meta, reference: &Value,
             |other: &&mut Value| other["key"] == key && other["effect"] == effect && other["operator"] == "Exists";
         let toleration = json!({"key": key, "operator": "Exists", "effect": effect});
         match all.iter_mut().find(same) {
-            // One with a limit gets none.
+            // A toleration with a time limit is replaced by one without.
             Some(there) => *there = toleration,
             None => all.push(toleration),
         }
@@ -85,7 +85,7 @@ pub(super) fn pod(template: &Value, hash: &str, owner: &Meta, reference: &Value,
     pod
 }
 
-/// The node a pod is on, or was made for.
+/// The node that a pod is on, or was made for.
 pub(super) fn target(pod: &Pod) -> Option<&str> {
     if !pod.spec.node_name.is_empty() {
         return Some(&pod.spec.node_name);
@@ -112,26 +112,30 @@ mod tests {
         let check = |spec: Value, node: Value, expect: Fit| {
             let mut node: Node = serde_json::from_value(node).unwrap();
             node.metadata.name = "n1".into();
-            assert_eq!(fit(&demands(&json!({"spec": spec})), &node), expect, "{spec}");
+            assert_eq!(fit(&constraints(&json!({"spec": spec})), &node), expect, "{spec}");
         };
         let taint = |key: &str, effect: &str| json!({"spec": {"taints": [{"key": key, "effect": effect}]}});
-        check(json!({}), json!({}), Fit::Runs);
-        check(json!({"nodeName": "n1"}), json!({}), Fit::Runs);
-        check(json!({"nodeName": "n2"}), json!({}), Fit::Not);
-        check(json!({"nodeSelector": {"disk": "ssd"}}), json!({}), Fit::Not);
-        check(json!({"nodeSelector": {"disk": "ssd"}}), json!({"metadata": {"labels": {"disk": "ssd"}}}), Fit::Runs);
-        check(json!({}), taint("k", "NoSchedule"), Fit::Stays);
-        check(json!({}), taint("k", "NoExecute"), Fit::Not);
-        check(json!({}), taint("k", "PreferNoSchedule"), Fit::Runs);
-        check(json!({"tolerations": [{"key": "k", "operator": "Exists"}]}), taint("k", "NoExecute"), Fit::Runs);
-        // What ails a node does not keep daemons away.
+        check(json!({}), json!({}), Fit::ShouldRun);
+        check(json!({"nodeName": "n1"}), json!({}), Fit::ShouldRun);
+        check(json!({"nodeName": "n2"}), json!({}), Fit::ShouldNotRun);
+        check(json!({"nodeSelector": {"disk": "ssd"}}), json!({}), Fit::ShouldNotRun);
+        check(
+            json!({"nodeSelector": {"disk": "ssd"}}),
+            json!({"metadata": {"labels": {"disk": "ssd"}}}),
+            Fit::ShouldRun,
+        );
+        check(json!({}), taint("k", "NoSchedule"), Fit::ShouldContinueRunning);
+        check(json!({}), taint("k", "NoExecute"), Fit::ShouldNotRun);
+        check(json!({}), taint("k", "PreferNoSchedule"), Fit::ShouldRun);
+        check(json!({"tolerations": [{"key": "k", "operator": "Exists"}]}), taint("k", "NoExecute"), Fit::ShouldRun);
+        // A node in trouble still runs daemons.
         for (key, effect) in TOLERATED {
-            check(json!({}), taint(key, effect), Fit::Runs);
+            check(json!({}), taint(key, effect), Fit::ShouldRun);
         }
-        check(json!({}), json!({"spec": {"unschedulable": true}}), Fit::Runs);
+        check(json!({}), json!({"spec": {"unschedulable": true}}), Fit::ShouldRun);
         let (key, effect) = TOLERATED_ON_HOST;
-        check(json!({}), taint(key, effect), Fit::Stays);
-        check(json!({"hostNetwork": true}), taint(key, effect), Fit::Runs);
+        check(json!({}), taint(key, effect), Fit::ShouldContinueRunning);
+        check(json!({"hostNetwork": true}), taint(key, effect), Fit::ShouldRun);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! What a Deployment needs. In: the Deployment, its ReplicaSets, whether pods of old ones still run, the time. Out: the
-//! ReplicaSet to create, those to change and to delete, the status, and when to look again. Pure: `rollout` moves replicas,
-//! `revision` sets annotations, `progress` makes the status.
+//! Plans the next step of a Deployment. In: the Deployment, its ReplicaSets, whether pods of old ones still run, the time. Out:
+//! the ReplicaSet to create, those to change and to delete, the status, and when to reconcile again. Pure: `rollout` scales
+//! ReplicaSets, `revision` sets annotations, `progress` makes the status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::meta::{Condition, StringMap, condition, set_condition};
 use crate::replicaset::{ReplicaSet, ReplicaSetStatus};
 use crate::template::{TEMPLATE_HASH, same_template};
 
-/// The longest name a ReplicaSet may have.
-const LONGEST_NAME: usize = 253;
+/// The limit of the length of a name.
+const MAX_NAME_LENGTH: usize = 253;
 
 /// What the planner reads.
-pub(crate) struct Seen<'a> {
+pub(crate) struct Observed<'a> {
     pub deployment: &'a Deployment,
     pub sets: &'a [Arc<ReplicaSet>],
-    /// Whether a pod of a ReplicaSet runs that is not of the present template.
+    /// Whether pods of this old ReplicaSet, by uid, still run.
     pub old_pods_run: &'a dyn Fn(&str) -> bool,
     pub now: Timestamp,
 }
@@ -31,30 +31,30 @@ pub(crate) struct Seen<'a> {
 /// What to do.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
-    /// A ReplicaSet for the present template.
+    /// A ReplicaSet for the current template.
     pub create: Option<NewSet>,
     /// ReplicaSets to change.
     pub change: Vec<SetChange>,
-    /// Old ReplicaSets that nobody needs for a rollback any more.
+    /// Old ReplicaSets beyond the history limit.
     pub delete: Vec<Arc<ReplicaSet>>,
-    /// The revision the Deployment is at, if it does not say so yet.
+    /// The revision of the Deployment, if its annotation has to change.
     pub revision: Option<String>,
-    /// What is true of the Deployment then.
+    /// The status after that.
     pub status: DeploymentStatus,
-    /// What to tell: a reason, a message.
+    /// Events to record: a reason and a message.
     pub events: Vec<(&'static str, String)>,
     /// When to reconcile again if nothing changes.
-    pub again: Option<Duration>,
+    pub requeue_after: Option<Duration>,
 }
 
 /// A ReplicaSet to create.
 #[derive(Debug, PartialEq)]
 pub(crate) struct NewSet {
     pub name: String,
-    /// Without the reference to its owner.
+    /// The object, without its owner reference.
     pub object: Value,
-    /// What becomes of the Deployment's condition if it cannot be created: nothing, if progress is not watched.
-    pub tells_progress: bool,
+    /// Whether a failure to create it is reported in the condition `Progressing`: only with a progress deadline.
+    pub reports_progress: bool,
 }
 
 /// A change to a ReplicaSet.
@@ -76,18 +76,18 @@ pub(super) struct Set {
     pub annotations: StringMap,
     pub created: Option<Timestamp>,
     pub status: ReplicaSetStatus,
-    /// The one that is there; none if it is to be created.
-    pub is: Option<Arc<ReplicaSet>>,
+    /// The existing object; `None` if it is to be created.
+    pub existing: Option<Arc<ReplicaSet>>,
 }
 
 /// A plan while it is made.
 pub(super) struct Draft<'a> {
     pub deployment: &'a Deployment,
     pub now: Timestamp,
-    /// In the order they were created; the new one is last.
+    /// The old ReplicaSets, by their age.
     pub old: Vec<Set>,
     pub new: Option<Set>,
-    /// The status as it was, with conditions that came about since.
+    /// The status before the plan, with new conditions.
     pub status: DeploymentStatus,
     pub events: Vec<(&'static str, String)>,
     pub delete: Vec<Arc<ReplicaSet>>,
@@ -96,15 +96,15 @@ pub(super) struct Draft<'a> {
 }
 
 /// Makes the plan.
-pub(crate) fn plan(seen: &Seen<'_>) -> Plan {
-    let deployment = seen.deployment;
+pub(crate) fn plan(observed: &Observed<'_>) -> Plan {
+    let deployment = observed.deployment;
     if LabelSelector::from_object(&deployment.spec.selector).is_ok_and(|selector| selector.is_everything()) {
         let status =
             DeploymentStatus { observed_generation: deployment.metadata.generation, ..deployment.status.clone() };
         let why = "This deployment is selecting all pods. A non-empty selector is required.".to_owned();
         return Plan { status, events: vec![("SelectingAll", why)], ..Plan::default() };
     }
-    let mut draft = Draft::new(seen);
+    let mut draft = Draft::new(observed);
     if deployment.metadata.is_terminating() {
         let status = progress::counted(&draft);
         return draft.finish(status, None);
@@ -121,34 +121,34 @@ pub(crate) fn plan(seen: &Seen<'_>) -> Plan {
     }
     let moved = match deployment.is_rolling() {
         true => {
-            draft.need_new();
+            draft.ensure_new();
             rollout::rolling(&mut draft)
         }
-        false => rollout::recreate(&mut draft, seen.old_pods_run),
+        false => rollout::recreate(&mut draft, observed.old_pods_run),
     };
     if !moved && progress::is_complete(deployment, &deployment.status) {
         draft.clean_up();
     }
-    let (status, again) = progress::of_rollout(&draft);
-    draft.finish(status, again)
+    let (status, requeue_after) = progress::of_rollout(&draft);
+    draft.finish(status, requeue_after)
 }
 
 impl<'a> Draft<'a> {
-    fn new(seen: &Seen<'a>) -> Self {
-        let mut sets: Vec<&Arc<ReplicaSet>> = seen.sets.iter().collect();
+    fn new(observed: &Observed<'a>) -> Self {
+        let mut sets: Vec<&Arc<ReplicaSet>> = observed.sets.iter().collect();
         sets.sort_by(|a, b| {
             let by_age = a.metadata.created().cmp(&b.metadata.created());
             by_age.then_with(|| a.metadata.name.cmp(&b.metadata.name))
         });
-        // Of several of the same template the oldest counts, so that everybody picks the same.
-        let new = sets.iter().position(|set| same_template(&set.spec.template, &seen.deployment.spec.template));
+        // Of several with the same template the oldest counts, so that every reconcile picks the same one.
+        let new = sets.iter().position(|set| same_template(&set.spec.template, &observed.deployment.spec.template));
         let new = new.map(|at| sets.remove(at)).map(Set::of);
         Self {
-            deployment: seen.deployment,
-            now: seen.now,
+            deployment: observed.deployment,
+            now: observed.now,
             old: sets.into_iter().map(Set::of).collect(),
             new,
-            status: seen.deployment.status.clone(),
+            status: observed.deployment.status.clone(),
             events: Vec::new(),
             delete: Vec::new(),
             created: None,
@@ -161,8 +161,8 @@ impl<'a> Draft<'a> {
         self.old.iter().chain(&self.new)
     }
 
-    /// How many replicas all ReplicaSets ask for.
-    pub(super) fn asked_for(&self) -> i32 {
+    /// The sum of the desired replicas of all ReplicaSets.
+    pub(super) fn total_replicas(&self) -> i32 {
         self.all().map(|set| set.replicas).sum()
     }
 
@@ -171,7 +171,7 @@ impl<'a> Draft<'a> {
         set_condition(&mut self.status.conditions, progress::condition(type_, status, reason, message, self.now));
     }
 
-    /// The present ReplicaSet is of the newest revision, and the Deployment says so.
+    /// Gives the current ReplicaSet the newest revision, and the Deployment the same.
     fn keep_revision(&mut self) {
         let newest = revision::newest(&self.old) + 1;
         let Some(new) = &mut self.new else { return };
@@ -186,8 +186,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// There is a ReplicaSet of the present template; one is planned if there is none.
-    pub(super) fn need_new(&mut self) {
+    /// Plans a ReplicaSet for the current template if there is none.
+    pub(super) fn ensure_new(&mut self) {
         if self.new.is_some() {
             return;
         }
@@ -206,9 +206,9 @@ impl<'a> Draft<'a> {
             annotations: StringMap::new(),
             created: None,
             status: ReplicaSetStatus::default(),
-            is: None,
+            existing: None,
         };
-        set.replicas = rollout::wanted_of_new(self.deployment, self.asked_for(), 0);
+        set.replicas = rollout::new_replicas(self.deployment, self.total_replicas(), 0);
         let newest = revision::newest(&self.old) + 1;
         revision::mark(self.deployment, &mut set, newest);
         revision::mark_size(self.deployment, &mut set);
@@ -224,7 +224,7 @@ impl<'a> Draft<'a> {
         }));
         self.revision = set.annotations.get(revision::REVISION).cloned();
         if set.replicas > 0 {
-            self.tell_scaled(&name, 0, set.replicas);
+            self.record_scaled(&name, 0, set.replicas);
         }
         self.new = Some(set);
         if self.deployment.progress_deadline().is_some() {
@@ -233,26 +233,26 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Tells that a ReplicaSet is scaled.
-    pub(super) fn tell_scaled(&mut self, name: &str, from: i32, to: i32) {
-        let way = if from < to { "up" } else { "down" };
-        self.events.push(("ScalingReplicaSet", format!("Scaled {way} replica set {name} from {from} to {to}")));
+    /// Adds the event that a ReplicaSet is scaled.
+    pub(super) fn record_scaled(&mut self, name: &str, from: i32, to: i32) {
+        let direction = if from < to { "up" } else { "down" };
+        self.events.push(("ScalingReplicaSet", format!("Scaled {direction} replica set {name} from {from} to {to}")));
     }
 
-    /// Old ReplicaSets beyond the history go, the oldest revisions first, as far as nothing of them is left.
+    /// Deletes old ReplicaSets beyond the history limit that have no replicas, the oldest revisions first.
     pub(super) fn clean_up(&mut self) {
         let Some(limit) = self.deployment.history_limit() else { return };
         let mut old: Vec<&Set> = self.old.iter().filter(|set| !set.is_terminating()).collect();
         let Some(surplus) = old.len().checked_sub(limit) else { return };
         old.sort_by_key(|set| (revision::of(&set.annotations), set.created));
-        let gone = old.into_iter().take(surplus).filter(|set| set.is_over()).filter_map(|set| set.is.clone());
-        self.delete = gone.collect();
+        let deleted = old.into_iter().take(surplus).filter(|set| set.is_empty()).filter_map(|set| set.existing.clone());
+        self.delete = deleted.collect();
     }
 
-    fn finish(self, status: DeploymentStatus, again: Option<Duration>) -> Plan {
+    fn finish(self, status: DeploymentStatus, requeue_after: Option<Duration>) -> Plan {
         let deployment = self.deployment;
-        let said = deployment.metadata.annotations.get(revision::REVISION);
-        let revision = self.revision.filter(|revision| said != Some(revision));
+        let current = deployment.metadata.annotations.get(revision::REVISION);
+        let revision = self.revision.filter(|revision| current != Some(revision));
         let sets = self.old.iter().chain(&self.new);
         let change = sets.filter_map(Set::change).collect();
         let create = self.created.zip(self.new).map(|(mut object, set)| {
@@ -261,9 +261,9 @@ impl<'a> Draft<'a> {
             if set.min_ready_seconds > 0 {
                 object["spec"]["minReadySeconds"] = set.min_ready_seconds.into();
             }
-            NewSet { name: set.name, object, tells_progress: deployment.progress_deadline().is_some() }
+            NewSet { name: set.name, object, reports_progress: deployment.progress_deadline().is_some() }
         });
-        Plan { create, change, delete: self.delete, revision, status, events: self.events, again }
+        Plan { create, change, delete: self.delete, revision, status, events: self.events, requeue_after }
     }
 }
 
@@ -276,23 +276,24 @@ impl Set {
             annotations: set.metadata.annotations.clone(),
             created: set.metadata.created(),
             status: set.status.clone(),
-            is: Some(set.clone()),
+            existing: Some(set.clone()),
         }
     }
 
     fn is_terminating(&self) -> bool {
-        self.is.as_ref().is_some_and(|set| set.metadata.is_terminating())
+        self.existing.as_ref().is_some_and(|set| set.metadata.is_terminating())
     }
 
-    /// Whether nothing of it is left, and it knows.
-    fn is_over(&self) -> bool {
-        let seen = self.is.as_ref().is_some_and(|set| set.metadata.generation <= set.status.observed_generation);
-        seen && self.replicas == 0 && self.status.replicas == 0
+    /// Whether it has no replicas, and its status is up to date.
+    fn is_empty(&self) -> bool {
+        let observed =
+            self.existing.as_ref().is_some_and(|set| set.metadata.generation <= set.status.observed_generation);
+        observed && self.replicas == 0 && self.status.replicas == 0
     }
 
-    /// In what it is to be different.
+    /// What has to change in the existing object.
     fn change(&self) -> Option<SetChange> {
-        let set = self.is.clone()?;
+        let set = self.existing.clone()?;
         let replicas = (set.replicas() != self.replicas).then_some(self.replicas);
         let min_ready_seconds =
             (set.spec.min_ready_seconds != self.min_ready_seconds).then_some(self.min_ready_seconds);
@@ -314,7 +315,7 @@ impl Plan {
     ) -> (DeploymentStatus, String) {
         let mut status = deployment.status.clone();
         let message = format!("Failed to create new replica set \"{}\": {error}", new.name);
-        if new.tells_progress {
+        if new.reports_progress {
             let condition: Condition =
                 progress::condition(progress::PROGRESSING, "False", "ReplicaSetCreateError", message.clone(), now);
             set_condition(&mut status.conditions, condition);
@@ -325,7 +326,7 @@ impl Plan {
 
 /// The name of a Deployment's ReplicaSet.
 fn set_name(deployment: &str, hash: &str) -> String {
-    let room = LONGEST_NAME - 1 - hash.len();
+    let room = MAX_NAME_LENGTH - 1 - hash.len();
     format!("{}-{hash}", deployment.get(..room).unwrap_or(deployment))
 }
 

@@ -1,5 +1,5 @@
-//! How a Deployment is doing. In: a draft. Out: its status: counts, whether enough is available, whether it moves, and when
-//! it has stood still for too long. `kubectl rollout status` reads the reasons. Pure.
+//! The status of a Deployment. In: a draft of the plan. Out: counts, and the conditions `Available`, `Progressing` and
+//! `ReplicaFailure`. `kubectl rollout status` reads their reasons. Pure.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ const NEW_AVAILABLE: &str = "NewReplicaSetAvailable";
 const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 const PAUSED: &str = "DeploymentPaused";
 
-/// A condition of a Deployment that came about now.
+/// A condition of a Deployment with the current time.
 pub(super) fn condition(type_: &str, status: &str, reason: &str, message: String, now: Timestamp) -> Condition {
     Condition { last_update_time: Some(seconds(now)), ..Condition::new(type_, status, reason, message, now) }
 }
 
-/// Says whether the Deployment is paused, so that nobody waits for its progress.
+/// Updates the condition `Progressing` when the Deployment is paused or resumed.
 pub(super) fn note_pause(draft: &mut Draft<'_>) {
     if draft.deployment.progress_deadline().is_none() {
         return;
@@ -41,12 +41,12 @@ pub(super) fn note_pause(draft: &mut Draft<'_>) {
     }
 }
 
-/// Counts, and whether enough is available.
+/// The counts and the condition `Available`.
 pub(super) fn counted(draft: &Draft<'_>) -> DeploymentStatus {
     let deployment = draft.deployment;
     let sum = |count: fn(&ReplicaSetStatus) -> i32| draft.all().map(|set| count(&set.status)).sum::<i32>();
     let available = sum(|status| status.available_replicas);
-    // A ReplicaSet that has not been looked at has none; one whose controller does not count them makes the sum unknown.
+    // A ReplicaSet that was never reconciled has none; if one does not report the number, the sum is unknown.
     let terminating = draft.all().map(|set| match set.status.terminating_replicas {
         None if set.status.observed_generation == 0 => Some(0),
         count => count,
@@ -57,7 +57,7 @@ pub(super) fn counted(draft: &Draft<'_>) -> DeploymentStatus {
         updated_replicas: draft.new.as_ref().map(|new| new.status.replicas).unwrap_or_default(),
         ready_replicas: sum(|status| status.ready_replicas),
         available_replicas: available,
-        unavailable_replicas: (draft.asked_for() - available).max(0),
+        unavailable_replicas: (draft.total_replicas() - available).max(0),
         terminating_replicas: terminating.sum(),
         conditions: draft.status.conditions.clone(),
         collision_count: draft.status.collision_count,
@@ -70,7 +70,7 @@ pub(super) fn counted(draft: &Draft<'_>) -> DeploymentStatus {
     status
 }
 
-/// The status of a Deployment whose rollout goes on, and when to see whether it stands still.
+/// The status of a Deployment during a rollout, and when its progress deadline has to be checked.
 pub(super) fn of_rollout(draft: &Draft<'_>) -> (DeploymentStatus, Option<Duration>) {
     let (deployment, now) = (draft.deployment, draft.now);
     let mut status = counted(draft);
@@ -95,7 +95,7 @@ pub(super) fn of_rollout(draft: &Draft<'_>) -> (DeploymentStatus, Option<Duratio
             if let Some(before) = before.as_ref().filter(|before| before.status == "True") {
                 progressing.last_transition_time = before.last_transition_time.clone();
             }
-            // Taken away first: each progress moves the time from which the deadline counts.
+            // The condition is replaced, because each progress restarts the deadline.
             status.conditions.retain(|condition| condition.type_ != PROGRESSING);
             status.conditions.push(progressing);
         }
@@ -109,11 +109,11 @@ pub(super) fn of_rollout(draft: &Draft<'_>) -> (DeploymentStatus, Option<Duratio
     if let Some(failure) = replica_failure(draft) {
         status.conditions.push(failure);
     }
-    let again = deadline.and_then(|limit| requeue_after(deployment, &status, limit, now));
-    (status, again)
+    let requeue_after = deadline.and_then(|limit| requeue_after(deployment, &status, limit, now));
+    (status, requeue_after)
 }
 
-/// Whether all replicas are of the present template and available.
+/// Whether all replicas have the current template and are available.
 pub(super) fn is_complete(deployment: &Deployment, status: &DeploymentStatus) -> bool {
     let wanted = deployment.replicas();
     status.updated_replicas == wanted
@@ -143,7 +143,7 @@ fn left(progressing: &Condition, limit: i32, now: Timestamp) -> Option<SignedDur
     Some(SignedDuration::from_secs(limit.into()) - now.duration_since(since))
 }
 
-/// A second after the deadline, if somebody waits for progress.
+/// One second after the deadline, unless the rollout is complete, paused or timed out.
 fn requeue_after(deployment: &Deployment, status: &DeploymentStatus, limit: i32, now: Timestamp) -> Option<Duration> {
     let progressing = meta::condition(&status.conditions, PROGRESSING)?;
     if is_complete(deployment, status) || matches!(progressing.reason.as_str(), TIMED_OUT | PAUSED) {
@@ -153,7 +153,7 @@ fn requeue_after(deployment: &Deployment, status: &DeploymentStatus, limit: i32,
     Duration::try_from(left).ok()
 }
 
-/// Why pods cannot be created: of the new ReplicaSet, or else of any.
+/// The condition `ReplicaFailure` of the new ReplicaSet, or else of any other.
 fn replica_failure(draft: &Draft<'_>) -> Option<Condition> {
     let sets = draft.new.iter().chain(&draft.old);
     let mut failures = sets.filter_map(|set| meta::condition(&set.status.conditions, REPLICA_FAILURE));

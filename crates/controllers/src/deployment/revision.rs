@@ -14,8 +14,8 @@ const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 /// The same with the surge.
 const MAX: &str = "deployment.kubernetes.io/max-replicas";
 
-/// What of a Deployment's annotations its ReplicaSets do not get.
-const OWN: [&str; 6] = [
+/// Annotations of a Deployment that are not copied to its ReplicaSets.
+const NOT_COPIED: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "deprecated.deployment.rollback.to",
     REVISION,
@@ -24,8 +24,8 @@ const OWN: [&str; 6] = [
     MAX,
 ];
 
-/// The longest history, in letters.
-const LONGEST_HISTORY: usize = 2000;
+/// The limit of the length of the history annotation.
+const MAX_HISTORY_LENGTH: usize = 2000;
 
 /// The revision that annotations name; zero if they name none.
 pub(super) fn of(annotations: &StringMap) -> i64 {
@@ -37,46 +37,46 @@ pub(super) fn newest(sets: &[Set]) -> i64 {
     sets.iter().map(|set| of(&set.annotations)).max().unwrap_or_default()
 }
 
-/// Marks a ReplicaSet as the one of the present template: it gets the Deployment's annotations, and the newest revision
-/// if it has an older one.
+/// Updates the annotations of the ReplicaSet of the current template: those of the Deployment, and the newest revision if it
+/// has an older one.
 pub(super) fn mark(deployment: &Deployment, set: &mut Set, newest: i64) {
     for (name, value) in &deployment.metadata.annotations {
-        if !OWN.contains(&name.as_str()) && set.annotations.get(name) != Some(value) {
+        if !NOT_COPIED.contains(&name.as_str()) && set.annotations.get(name) != Some(value) {
             set.annotations.insert(name.clone(), value.clone());
         }
     }
     let before = set.annotations.get(REVISION).cloned();
-    // One that is not a number is somebody else's, and stays.
+    // A revision that is not a number was set by someone else, and is kept.
     if before.as_ref().is_some_and(|before| before.parse::<i64>().is_err()) || of(&set.annotations) >= newest {
         return;
     }
     set.annotations.insert(REVISION.into(), newest.to_string());
     if let Some(before) = before {
         let history = set.annotations.remove(HISTORY).unwrap_or_default();
-        set.annotations.insert(HISTORY.into(), remembered(&history, &before));
+        set.annotations.insert(HISTORY.into(), with_revision(&history, &before));
     }
 }
 
-/// A history with one more revision, cut at its old end if it gets too long.
-fn remembered(history: &str, revision: &str) -> String {
+/// Adds a revision to the history, and drops the oldest ones if it gets too long.
+fn with_revision(history: &str, revision: &str) -> String {
     let mut revisions: Vec<&str> = history.split(',').filter(|revision| !revision.is_empty()).collect();
     revisions.push(revision);
     let mut length: usize = revisions.iter().map(|revision| revision.len() + 1).sum::<usize>() - 1;
     let mut start = 0;
-    while length > LONGEST_HISTORY && start + 1 < revisions.len() {
+    while length > MAX_HISTORY_LENGTH && start + 1 < revisions.len() {
         length -= revisions[start].len() + 1;
         start += 1;
     }
     revisions[start..].join(",")
 }
 
-/// Marks what a ReplicaSet was scaled for.
+/// Records the size of the Deployment for which a ReplicaSet was scaled.
 pub(super) fn mark_size(deployment: &Deployment, set: &mut Set) {
     set.annotations.insert(DESIRED.into(), deployment.replicas().to_string());
     set.annotations.insert(MAX.into(), (deployment.replicas() + deployment.max_surge()).to_string());
 }
 
-/// What a ReplicaSet was scaled for.
+/// The size of the Deployment for which a ReplicaSet was scaled.
 pub(super) fn desired(set: &Set) -> Option<i32> {
     count(set, DESIRED)
 }
@@ -96,10 +96,10 @@ mod tests {
 
     #[test]
     fn histories_grow_and_are_cut() {
-        assert_eq!(remembered("", "1"), "1");
-        assert_eq!(remembered("1,3", "5"), "1,3,5");
+        assert_eq!(with_revision("", "1"), "1");
+        assert_eq!(with_revision("1,3", "5"), "1,3,5");
         let long = vec!["1234567"; 250].join(",");
-        let cut = remembered(&long, "42");
-        assert!(cut.len() <= LONGEST_HISTORY && cut.ends_with(",42"), "{}", cut.len());
+        let cut = with_revision(&long, "42");
+        assert!(cut.len() <= MAX_HISTORY_LENGTH && cut.ends_with(",42"), "{}", cut.len());
     }
 }

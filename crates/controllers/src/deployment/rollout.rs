@@ -1,57 +1,57 @@
-//! Replicas on their way from old ReplicaSets to the new one. In: a draft. Out: the draft with other sizes. Pure.
+//! Scales the ReplicaSets of a rollout. In: a draft of the plan. Out: the draft with new sizes. Pure.
 
 use super::kind::Deployment;
 use super::plan::{Draft, Set};
 use super::revision;
 
-/// How many replicas the new ReplicaSet gets, when all of them together ask for `asked_for` and itself for `present`.
-pub(super) fn wanted_of_new(deployment: &Deployment, asked_for: i32, present: i32) -> i32 {
+/// The size of the new ReplicaSet, if it has `present` replicas and all ReplicaSets together have `total_replicas`.
+pub(super) fn new_replicas(deployment: &Deployment, total_replicas: i32, present: i32) -> i32 {
     if !deployment.is_rolling() {
         return deployment.replicas();
     }
-    let room = deployment.replicas() + deployment.max_surge() - asked_for;
+    let room = deployment.replicas() + deployment.max_surge() - total_replicas;
     if room <= 0 { present } else { present + room.min(deployment.replicas() - present) }
 }
 
-/// Whether the Deployment was scaled since its ReplicaSets were.
+/// Whether the Deployment was scaled after its ReplicaSets were.
 pub(super) fn is_scaling(draft: &Draft<'_>) -> bool {
     let active = draft.all().filter(|set| set.replicas > 0);
     active.filter_map(revision::desired).any(|desired| desired != draft.deployment.replicas())
 }
 
-/// One step of a rolling update: the new one grows as far as the surge allows, or else the old ones shrink as far as
-/// enough pods stay available. Says whether anything moved.
+/// One step of a rolling update: scales the new ReplicaSet up as far as the surge allows, or else the old ones down as far as
+/// enough pods stay available. Returns whether a size changed.
 pub(super) fn rolling(draft: &mut Draft<'_>) -> bool {
     let deployment = draft.deployment;
-    let asked_for = draft.asked_for();
+    let total_replicas = draft.total_replicas();
     let Some(new) = &draft.new else { return false };
     let (present, available_of_new) = (new.replicas, new.status.available_replicas);
     let wanted = match present > deployment.replicas() {
         true => deployment.replicas(),
-        false => wanted_of_new(deployment, asked_for, present),
+        false => new_replicas(deployment, total_replicas, present),
     };
     if present != deployment.replicas() && draft.resize_new(wanted) {
         return true;
     }
-    let old_asked_for: i32 = draft.old.iter().map(|set| set.replicas).sum();
-    if old_asked_for == 0 {
+    let old_replicas: i32 = draft.old.iter().map(|set| set.replicas).sum();
+    if old_replicas == 0 {
         return false;
     }
     let min_available = deployment.replicas() - deployment.max_unavailable();
     let unavailable_of_new = present - available_of_new;
-    let may_go = asked_for - min_available - unavailable_of_new;
-    if may_go <= 0 {
+    let may_shrink = total_replicas - min_available - unavailable_of_new;
+    if may_shrink <= 0 {
         return false;
     }
-    // First what is of no use to anybody, then what is too much; the oldest first.
-    let mut left = may_go;
+    // First unavailable replicas, then surplus ones; the oldest ReplicaSet first.
+    let mut left = may_shrink;
     let mut moved = false;
     for at in 0..draft.old.len() {
         let set = &draft.old[at];
-        let useless = (set.replicas - set.status.available_replicas).max(0).min(left);
-        if useless > 0 {
-            left -= useless;
-            moved |= draft.resize_old(at, set.replicas - useless);
+        let unhealthy = (set.replicas - set.status.available_replicas).max(0).min(left);
+        if unhealthy > 0 {
+            left -= unhealthy;
+            moved |= draft.resize_old(at, set.replicas - unhealthy);
         }
     }
     let available: i32 = draft.all().map(|set| set.status.available_replicas).sum();
@@ -66,8 +66,8 @@ pub(super) fn rolling(draft: &mut Draft<'_>) -> bool {
     moved
 }
 
-/// One step of a recreation: all old ones go, and when their pods are gone the new one comes. Says whether the old ones
-/// moved or are waited for.
+/// One step of a recreation: scales the old ReplicaSets down, and when their pods are gone, the new one up. Returns whether
+/// the old ones were scaled or still have pods.
 pub(super) fn recreate(draft: &mut Draft<'_>, old_pods_run: &dyn Fn(&str) -> bool) -> bool {
     let mut moved = false;
     for at in 0..draft.old.len() {
@@ -77,26 +77,26 @@ pub(super) fn recreate(draft: &mut Draft<'_>, old_pods_run: &dyn Fn(&str) -> boo
         return true;
     }
     let running = |set: &Set| {
-        let uid = set.is.as_ref().map(|set| set.metadata.uid.as_str());
+        let uid = set.existing.as_ref().map(|set| set.metadata.uid.as_str());
         set.status.replicas > 0 || uid.is_some_and(old_pods_run)
     };
     if draft.old.iter().any(running) {
         return true;
     }
-    draft.need_new();
+    draft.ensure_new();
     draft.resize_new(draft.deployment.replicas());
     false
 }
 
-/// Brings the sizes to what the Deployment asks for now, without going on with a rollout: in proportion, so that neither
-/// the new nor the old pods bear all of it.
+/// Scales the ReplicaSets to the size of the Deployment without continuing a rollout: in proportion to their sizes, so that the
+/// change is spread over new and old pods.
 pub(super) fn scale(draft: &mut Draft<'_>) {
     let deployment = draft.deployment;
     let wanted = deployment.replicas();
     let active: Vec<usize> = (0..draft.old.len()).filter(|at| draft.old[*at].replicas > 0).collect();
     let new_is_active = draft.new.as_ref().is_some_and(|new| new.replicas > 0);
     match (active.len(), new_is_active) {
-        // One is active, or none: it, the new one or the latest takes all.
+        // At most one is active: the active, the new or else the latest one gets all replicas.
         (0, true) => {
             draft.resize_new(wanted);
         }
@@ -125,7 +125,7 @@ pub(super) fn scale(draft: &mut Draft<'_>) {
 fn in_proportion(draft: &mut Draft<'_>) {
     let deployment = draft.deployment;
     let allowed = if deployment.replicas() > 0 { deployment.replicas() + deployment.max_surge() } else { 0 };
-    let to_add = allowed - draft.asked_for();
+    let to_add = allowed - draft.total_replicas();
     let old = draft.old.len();
     let get = |draft: &Draft<'_>, at: usize| match at < old {
         true => Some(draft.old[at].clone()),
@@ -185,7 +185,7 @@ fn is_saturated(deployment: &Deployment, new: &Set) -> bool {
 }
 
 impl Draft<'_> {
-    /// Gives an old ReplicaSet another size. Says whether it had one.
+    /// Gives an old ReplicaSet another size. Returns whether the size changed.
     pub(super) fn resize_old(&mut self, at: usize, size: i32) -> bool {
         let before = self.old[at].replicas;
         let name = self.old[at].name.clone();
@@ -194,18 +194,18 @@ impl Draft<'_> {
         }
         self.old[at].replicas = size;
         revision::mark_size(self.deployment, &mut self.old[at]);
-        self.tell_scaled(&name, before, size);
+        self.record_scaled(&name, before, size);
         true
     }
 
-    /// Gives the new ReplicaSet another size. Says whether it had one.
+    /// Gives the new ReplicaSet another size. Returns whether the size changed.
     pub(super) fn resize_new(&mut self, size: i32) -> bool {
         let deployment = self.deployment;
         let Some(new) = self.new.as_mut().filter(|new| new.replicas != size) else { return false };
         let before = std::mem::replace(&mut new.replicas, size);
         revision::mark_size(deployment, new);
         let name = new.name.clone();
-        self.tell_scaled(&name, before, size);
+        self.record_scaled(&name, before, size);
         true
     }
 }

@@ -1,5 +1,5 @@
-//! How many pods may be disrupted. In: a PodDisruptionBudget, the pods it selects, how many there should be, the time. Out:
-//! its status, and when to look again. Pure.
+//! Computes how many pods may be disrupted. In: a PodDisruptionBudget, the pods that it selects, how many there should be, the
+//! time. Out: its status, and when to reconcile again. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::meta::{HasMeta, Meta, seconds};
 use crate::pods::Pod;
 use crate::replicas::{Round, Share};
 
-/// How long a pod that was evicted is taken for gone although it is still there.
-const SOON_GONE: SignedDuration = SignedDuration::from_secs(120);
+/// How long an evicted pod counts as disrupted although its deletion has not begun.
+const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_secs(120);
 
-/// The one condition there is.
+/// The only condition of a budget.
 const ALLOWED: &str = "DisruptionAllowed";
 
 /// A PodDisruptionBudget.
@@ -33,7 +33,7 @@ pub(crate) struct Budget {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct BudgetSpec {
-    /// Nobody, if nothing is said; everybody, if it is empty.
+    /// Absent selects no pod, an empty one selects all pods.
     pub selector: Option<Value>,
     pub min_available: Option<Share>,
     pub max_unavailable: Option<Share>,
@@ -55,7 +55,7 @@ pub(crate) struct BudgetStatus {
     pub observed_generation: Option<i64>,
 }
 
-/// A condition in the form all newer kinds have.
+/// A condition with the fields of `metav1.Condition`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct BudgetCondition {
@@ -75,13 +75,13 @@ impl HasMeta for Budget {
 }
 
 impl Budget {
-    /// Whether it has to know how many pods there should be, not only how many there are.
+    /// Whether it needs the scale of its pods' controllers, not only the number of pods.
     pub(super) fn needs_scale(&self) -> bool {
         self.spec.max_unavailable.is_some() || matches!(self.spec.min_available, Some(Share::Text(_)))
     }
 }
 
-/// The status of a budget with these pods. `scale` is how many there should be, if it needs to know.
+/// The status of a budget with these pods. `scale` is how many pods there should be, if the budget needs that.
 pub(crate) fn status(
     budget: &Budget,
     pods: &[Arc<Pod>],
@@ -94,20 +94,20 @@ pub(crate) fn status(
         (None, Some(least)) => least.of(expected, Round::Up),
         (None, None) => 0,
     };
-    let staying = || pods.iter().filter(|pod| !pod.metadata.is_terminating());
+    let kept = || pods.iter().filter(|pod| !pod.metadata.is_terminating());
     let mut disrupted: BTreeMap<String, Time> = BTreeMap::new();
-    let mut again: Option<SignedDuration> = None;
-    for pod in staying() {
+    let mut requeue_after: Option<SignedDuration> = None;
+    for pod in kept() {
         let Some(since) = budget.status.disrupted_pods.get(&pod.metadata.name) else { continue };
-        let left = SOON_GONE - now.duration_since(since.0);
+        let left = DELETION_TIMEOUT - now.duration_since(since.0);
         if !left.is_negative() {
-            again = Some(again.map_or(left, |again| again.min(left)));
+            requeue_after = Some(requeue_after.map_or(left, |requeue_after| requeue_after.min(left)));
             disrupted.insert(pod.metadata.name.clone(), since.clone());
         }
     }
-    let healthy = staying().filter(|pod| pod.is_ready() && !disrupted.contains_key(&pod.metadata.name)).count();
+    let healthy = kept().filter(|pod| pod.is_ready() && !disrupted.contains_key(&pod.metadata.name)).count();
     let healthy = i32::try_from(healthy).unwrap_or(i32::MAX);
-    // While nothing is expected nothing is allowed: the first pods may be there before this is looked at again.
+    // Without expected pods no disruption is allowed: pods may be created before the next reconcile.
     let allowed = if expected > 0 { (healthy - desired).max(0) } else { 0 };
     let generation = budget.metadata.generation;
     let (is, reason) = if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
@@ -120,10 +120,10 @@ pub(crate) fn status(
         expected_pods: expected,
         observed_generation: Some(generation),
     };
-    (status, again.and_then(|again| Duration::try_from(again).ok()))
+    (status, requeue_after.and_then(|requeue_after| Duration::try_from(requeue_after).ok()))
 }
 
-/// The status if nobody knows how many pods there should be: nothing is allowed.
+/// The status if the number of expected pods is unknown: no disruption is allowed.
 pub(crate) fn failed(budget: &Budget, why: String, now: Timestamp) -> BudgetStatus {
     let conditions = with_condition(budget, "False", "SyncFailed", why, now);
     BudgetStatus { disruptions_allowed: 0, conditions, ..budget.status.clone() }
@@ -200,10 +200,10 @@ mod tests {
     fn those_that_were_evicted_count_as_gone_for_a_while() {
         let at = |time: &str| format!("2026-01-01T{time}Z");
         let before = json!({"disruptedPods": {"p0": at("00:59:30"), "p1": at("00:50:00"), "p9": at("00:59:59")}});
-        let (status, again) = status(&budget(json!({"minAvailable": 1}), before), &pods("+++"), 0, now());
+        let (status, requeue_after) = status(&budget(json!({"minAvailable": 1}), before), &pods("+++"), 0, now());
         assert_eq!(status.disrupted_pods.keys().collect::<Vec<_>>(), ["p0"]);
         assert_eq!((status.current_healthy, status.disruptions_allowed), (2, 1));
-        assert_eq!(again, Some(Duration::from_secs(90)));
+        assert_eq!(requeue_after, Some(Duration::from_secs(90)));
     }
 
     #[test]

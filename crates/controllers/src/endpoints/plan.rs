@@ -1,5 +1,5 @@
-//! The Endpoints of a Service, as clients older than slices read them. In: the Service and the pods it selects. Out: subsets
-//! of addresses that have the same ports, and the labels. Pure.
+//! Plans the Endpoints of a Service, for clients that do not read EndpointSlices. In: the Service and the pods that it selects.
+//! Out: subsets of addresses with the same ports, and the labels. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,11 +12,11 @@ use crate::meta::{HasMeta, Meta, StringMap};
 use crate::pods::Pod;
 use crate::service::{EndpointPort, Service, addresses, target_ref};
 
-/// The label that says whose Endpoints they are, and what ours says.
+/// The label that names the controller of an Endpoints object, and its value for this controller.
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const OURS: &str = "endpoint-controller";
 
-/// The annotation of Endpoints that do not name all there are, and how many they name at most.
+/// The annotation of truncated Endpoints, and the limit of their addresses.
 pub(super) const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 const CAPACITY: usize = 1000;
 
@@ -40,7 +40,7 @@ pub(crate) struct Subset {
     pub ports: Vec<Port>,
 }
 
-/// A port; one without a name does not mention it.
+/// A port. An empty name is left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Port {
@@ -52,7 +52,7 @@ pub(crate) struct Port {
     pub app_protocol: Option<String>,
 }
 
-/// Where a pod is.
+/// The address of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Address {
@@ -64,12 +64,12 @@ pub(crate) struct Address {
     pub target_ref: Value,
 }
 
-/// What the Endpoints of a Service say.
+/// The desired content of the Endpoints of a Service.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Content {
     pub labels: StringMap,
     pub subsets: Vec<Subset>,
-    /// Whether some are left out.
+    /// Whether addresses are left out.
     pub truncated: bool,
 }
 
@@ -80,13 +80,13 @@ impl HasMeta for Endpoints {
 }
 
 impl Endpoints {
-    /// Whether they are ours to delete.
+    /// Whether this controller manages them.
     pub(super) fn is_ours(&self) -> bool {
         self.metadata.labels.get(MANAGED_BY).is_some_and(|owner| owner == OURS)
     }
 
-    /// Whether they say just that.
-    pub(super) fn say(&self, content: &Content) -> bool {
+    /// Whether they have this content.
+    pub(super) fn has(&self, content: &Content) -> bool {
         self.metadata.labels == content.labels
             && self.subsets.as_deref().unwrap_or_default() == content.subsets
             && self.metadata.annotations.contains_key(OVER_CAPACITY) == content.truncated
@@ -99,14 +99,14 @@ impl From<EndpointPort> for Port {
     }
 }
 
-/// What the Endpoints of a Service with these pods say.
+/// The content of the Endpoints of a Service with these pods.
 pub(crate) fn content(service: &Service, pods: &[Arc<Pod>]) -> Content {
     let publishes = service.spec.publish_not_ready_addresses;
     let family = service.families().first().copied().unwrap_or_default();
     let mut groups: BTreeMap<Vec<EndpointPort>, Subset> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !pod.is_finished() && (publishes || !pod.metadata.is_terminating())) {
         let ports = service.ports(pod);
-        // One that has none of the ports cannot be reached, unless nobody asks for ports.
+        // A pod without any of the ports cannot be reached, unless a headless Service has no ports at all.
         if ports.is_empty() && !(service.spec.ports.is_empty() && service.is_headless()) {
             continue;
         }
@@ -132,7 +132,7 @@ pub(crate) fn content(service: &Service, pods: &[Arc<Pod>]) -> Content {
     Content { labels: service.endpoint_labels(&[(MANAGED_BY, OURS)]), subsets, truncated }
 }
 
-/// Leaves out what is too much: those that are not ready first. Says whether something was.
+/// Drops addresses beyond the capacity, those that are not ready first. Returns whether any was dropped.
 fn truncate(subsets: &mut Vec<Subset>) -> bool {
     let mut room = CAPACITY;
     let mut truncated = false;

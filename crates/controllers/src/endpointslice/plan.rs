@@ -1,5 +1,5 @@
-//! Which slices a Service needs. In: the Service, the pods it selects, the slices there are. Out: slices to create, to
-//! change and to delete. An endpoint stays in the slice it is in, so that one pod changes one slice. Pure.
+//! Plans the EndpointSlices of a Service. In: the Service, the pods that it selects, the existing slices. Out: slices to create,
+//! to change and to delete. An endpoint stays in its slice, so that a change of one pod changes one slice. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::meta::{HasMeta, Meta, StringMap};
 use crate::pods::Pod;
 use crate::service::{EndpointPort, Family, Service, addresses, target_ref};
 
-/// The label that says which Service a slice is of.
+/// The label with the name of the Service of a slice.
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// The label that says whose slice it is, and what ours says.
+/// The label that names the controller of a slice, and its value for this controller.
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const OURS: &str = "endpointslice-controller.k8s.io";
 
-/// How many endpoints a slice has at most.
-const FULL: usize = 100;
+/// The most endpoints in a slice.
+const MAX_ENDPOINTS: usize = 100;
 
 /// An EndpointSlice.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -44,7 +44,7 @@ pub(crate) struct Endpoint {
     pub target_ref: Value,
 }
 
-/// How it is doing.
+/// The conditions of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Conditions {
@@ -61,7 +61,7 @@ pub(crate) struct Plan {
     pub delete: Vec<Arc<Slice>>,
 }
 
-/// What is in a slice.
+/// The content of a slice.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Content {
     pub family: Family,
@@ -70,7 +70,7 @@ pub(crate) struct Content {
     pub labels: StringMap,
 }
 
-/// Which slices endpoints may share.
+/// What all endpoints of a slice have in common.
 type Group = (Family, Vec<EndpointPort>);
 
 impl HasMeta for Slice {
@@ -80,7 +80,7 @@ impl HasMeta for Slice {
 }
 
 impl Slice {
-    /// Whether it is ours to change.
+    /// Whether this controller manages it.
     pub(super) fn is_ours(&self) -> bool {
         self.metadata.labels.get(MANAGED_BY).is_some_and(|owner| owner == OURS) && !self.metadata.is_terminating()
     }
@@ -96,7 +96,7 @@ impl Slice {
 }
 
 impl Content {
-    /// A new slice with this in it, without the reference to its owner and without a name.
+    /// A new slice with this content, without its owner reference and without a name.
     pub(super) fn object(&self, service: &Service) -> Value {
         json!({
             "apiVersion": "discovery.k8s.io/v1",
@@ -113,7 +113,7 @@ impl Content {
     }
 }
 
-/// Makes the plan. `slices` are those of the Service that are ours.
+/// Makes the plan. `slices` are those of the Service that this controller manages.
 pub(crate) fn plan(service: &Service, pods: &[Arc<Pod>], slices: &[Arc<Slice>]) -> Plan {
     let labels = service.endpoint_labels(&[(SERVICE_NAME, &service.metadata.name), (MANAGED_BY, OURS)]);
     let mut groups: BTreeMap<Group, Vec<Endpoint>> = BTreeMap::new();
@@ -123,7 +123,7 @@ pub(crate) fn plan(service: &Service, pods: &[Arc<Pod>], slices: &[Arc<Slice>]) 
                 groups.entry((family, service.ports(pod))).or_default().push(endpoint);
             }
         }
-        // A Service that selects nobody says so by a slice with nobody in it.
+        // A Service without pods has one slice without endpoints.
         if !groups.keys().any(|(of, _)| *of == family) {
             groups.insert((family, Vec::new()), Vec::new());
         }
@@ -131,17 +131,17 @@ pub(crate) fn plan(service: &Service, pods: &[Arc<Pod>], slices: &[Arc<Slice>]) 
     let mut plan = Plan::default();
     let mut left: HashMap<&str, &Arc<Slice>> = slices.iter().map(|slice| (&*slice.metadata.uid, slice)).collect();
     for ((family, ports), endpoints) in groups {
-        let there = |slice: &&Arc<Slice>| {
+        let matches = |slice: &&Arc<Slice>| {
             (slice.address_type, slice.ports.as_deref().unwrap_or_default()) == (family, &ports[..])
         };
-        let there: Vec<&Arc<Slice>> = slices.iter().filter(there).collect();
-        there.iter().for_each(|slice| {
+        let existing: Vec<&Arc<Slice>> = slices.iter().filter(matches).collect();
+        existing.iter().for_each(|slice| {
             left.remove(&*slice.metadata.uid);
         });
-        plan.fill(&Content { family, ports, endpoints, labels: labels.clone() }, &there);
+        plan.fill(&Content { family, ports, endpoints, labels: labels.clone() }, &existing);
     }
     let mut left: Vec<&Arc<Slice>> = slices.iter().filter(|slice| left.contains_key(&*slice.metadata.uid)).collect();
-    // A slice that is not needed becomes one that is.
+    // A slice that is no longer needed is reused for a new one.
     let create = std::mem::take(&mut plan.create);
     for content in create {
         match left.iter().position(|slice| slice.address_type == content.family) {
@@ -154,34 +154,35 @@ pub(crate) fn plan(service: &Service, pods: &[Arc<Pod>], slices: &[Arc<Slice>]) 
 }
 
 impl Plan {
-    /// Puts endpoints into the slices of their group: where they are, then where there is room, then into new ones.
-    fn fill(&mut self, wanted: &Content, there: &[&Arc<Slice>]) {
-        let mut open: BTreeMap<&str, &Endpoint> = BTreeMap::new();
+    /// Distributes endpoints over the slices of their group: they stay where they are, fill slices with room, then new ones.
+    fn fill(&mut self, wanted: &Content, existing: &[&Arc<Slice>]) {
+        let mut unplaced: BTreeMap<&str, &Endpoint> = BTreeMap::new();
         for endpoint in &wanted.endpoints {
-            open.insert(endpoint.uid(), endpoint);
+            unplaced.insert(endpoint.uid(), endpoint);
         }
         let mut contents: Vec<(&Arc<Slice>, Vec<Endpoint>)> = Vec::new();
-        for slice in there {
-            let kept = slice.endpoints.iter().flatten().filter_map(|endpoint| open.remove(endpoint.uid()).cloned());
+        for slice in existing {
+            let kept = slice.endpoints.iter().flatten().filter_map(|endpoint| unplaced.remove(endpoint.uid()).cloned());
             let mut kept: Vec<Endpoint> = kept.collect();
-            // One that somebody filled too much loses the rest, which is put elsewhere.
-            for surplus in kept.split_off(kept.len().min(FULL)) {
+            // The endpoints beyond the limit of a slice move to another one.
+            for surplus in kept.split_off(kept.len().min(MAX_ENDPOINTS)) {
                 let again = wanted.endpoints.iter().find(|endpoint| endpoint.uid() == surplus.uid());
-                open.extend(again.map(|endpoint| (endpoint.uid(), endpoint)));
+                unplaced.extend(again.map(|endpoint| (endpoint.uid(), endpoint)));
             }
             contents.push((slice, kept));
         }
-        let mut new = wanted.endpoints.iter().filter(|endpoint| open.contains_key(endpoint.uid())).cloned().peekable();
+        let mut new =
+            wanted.endpoints.iter().filter(|endpoint| unplaced.contains_key(endpoint.uid())).cloned().peekable();
         let mut by_room: Vec<usize> = (0..contents.len()).collect();
         by_room.sort_by_key(|at| std::cmp::Reverse(contents[*at].1.len()));
         for at in by_room {
             let kept = &mut contents[at].1;
-            let room = FULL.saturating_sub(kept.len());
+            let room = MAX_ENDPOINTS.saturating_sub(kept.len());
             kept.extend(new.by_ref().take(room));
         }
         let with = |endpoints: Vec<Endpoint>| Content { endpoints, ..wanted.clone() };
         while new.peek().is_some() {
-            self.create.push(with(new.by_ref().take(FULL).collect()));
+            self.create.push(with(new.by_ref().take(MAX_ENDPOINTS).collect()));
         }
         let keeps_one = wanted.endpoints.is_empty();
         for (at, (slice, endpoints)) in contents.into_iter().enumerate() {
@@ -195,7 +196,7 @@ impl Plan {
                 }
             }
         }
-        if keeps_one && there.is_empty() {
+        if keeps_one && existing.is_empty() {
             self.create.push(with(Vec::new()));
         }
     }
@@ -207,7 +208,7 @@ impl Endpoint {
     }
 }
 
-/// A pod as an endpoint; none if it has no address of the family.
+/// The endpoint of a pod; `None` if it has no address of the family.
 fn endpoint(service: &Service, pod: &Pod, family: Family) -> Option<Endpoint> {
     let addresses = addresses(pod, family);
     let (serving, terminating) = (pod.is_ready(), pod.metadata.is_terminating());

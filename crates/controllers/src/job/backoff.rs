@@ -46,13 +46,13 @@ fn ended(pod: &Pod) -> Option<Timestamp> {
     let ends: Option<Vec<Timestamp>> =
         containers.iter().map(|container| Some(container.state.terminated.as_ref()?.finished_at.as_ref()?.0)).collect();
     let unready = || condition(&pod.status.conditions, "Ready").filter(|ready| ready.status == "False");
-    let told = || {
+    let terminated = || {
         let grace = SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or_default());
         pod.metadata.deletion_timestamp.as_ref().and_then(|time| time.0.checked_sub(grace).ok())
     };
     ends.and_then(|ends| ends.into_iter().max())
         .or_else(|| unready()?.last_transition_time.as_ref().map(|time| time.0))
-        .or_else(told)
+        .or_else(terminated)
         .or_else(|| pod.metadata.created())
 }
 

@@ -243,8 +243,8 @@ mod tests {
         );
         let texts: crate::meta::StringMap = serde_json::from_value(labels.clone()).unwrap();
         assert!(own.selector().unwrap().matches(&texts));
-        let told =
+        let terminated =
             job(json!({"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}}}));
-        assert_eq!(told.template()["metadata"]["labels"], json!({"a": "b"}));
+        assert_eq!(terminated.template()["metadata"]["labels"], json!({"a": "b"}));
     }
 }

@@ -1,14 +1,14 @@
-//! What a Job needs. In: the Job, its pods, its failures so far, the time. Out: pods to create or to delete, whether it has
-//! come to its end and why, what its status is, which pods may go, when to look again. Pure.
+//! Plans the next step of a Job. In: the Job, its pods, its failures so far, the time. Out: pods to create or to delete,
+//! whether the Job has finished and why, the status, which pods lose their finalizer, when to reconcile again. Pure.
 //!
 //! ```text
-//! plan     what to do with pods, and how it ends
-//! tally    what is true after that: pods that ended are written down, then they may go
-//! settle   those that went are counted; when all are, the end is written
+//! plan     which pods to create or delete, and whether the Job finishes
+//! tally    the status after that, with the uids of finished pods; then these pods lose their finalizer
+//! finish   the status that counts the pods without a finalizer; when all are counted, it has the final condition
 //! ```
 //!
-//! A pod stays (see `tracking`) until its uid is written down, and leaves the list of uids in the same write that counts
-//! it. So each pod counts once, whenever the controller dies.
+//! A finished pod keeps its finalizer (see `tracking`) until its uid is in the status, and the write that counts it removes
+//! the uid. So each pod is counted once, even if the controller crashes in between.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -19,14 +19,13 @@ use jiff::{SignedDuration, Timestamp};
 use super::backoff::Failures;
 use super::indexes::Indexes;
 use super::kind::{COMPLETE, FAILED, Job, JobStatus, index_of};
-use super::policy::Verdict;
+use super::policy::FailureAction;
 use super::tracking::is_tracked;
 use crate::meta::{Condition, condition, seconds};
 use crate::pods::Pod;
-use crate::replicaset::{Ranked, first_to_go};
+use crate::replicaset::{Ranked, by_deletion_order};
 
-/// The most pods that are created or deleted in one go, and the most whose end is written down at once: their uids must
-/// not make the status heavy.
+/// The most pods that one reconcile creates or deletes, and the most uids of finished pods in the status.
 const BURST: usize = 500;
 
 const SUCCESS_MET: &str = "SuccessCriteriaMet";
@@ -34,11 +33,11 @@ const FAILURE_MET: &str = "FailureTarget";
 const SUSPENDED: &str = "Suspended";
 
 /// What the planner reads.
-pub(crate) struct Seen<'a> {
+pub(crate) struct Observed<'a> {
     pub job: &'a Job,
     pub pods: &'a [Arc<Pod>],
     pub failures: Failures,
-    /// How long the first failure waits.
+    /// The backoff after the first failure.
     pub first_wait: Duration,
     pub now: Timestamp,
 }
@@ -47,26 +46,26 @@ pub(crate) struct Seen<'a> {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Plan {
     pub step: Step,
-    /// How it ends, if it does.
+    /// How the Job finishes, if it does.
     pub outcome: Option<Outcome>,
     /// When to reconcile again if nothing changes.
-    pub again: Option<Duration>,
+    pub requeue_after: Option<Duration>,
 }
 
 /// What to do with pods.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step {
-    /// They are as they should be.
-    Rest,
-    /// So many are missing; those of an indexed Job have a number.
+    /// There are as many as there should be.
+    Nothing,
+    /// Create these pods; pods of an indexed Job have an index.
     Create(Vec<Option<u32>>),
-    /// These are too many: they go, and do not count.
-    Spare(Vec<Arc<Pod>>),
-    /// These are ended, and count.
-    End(Vec<Arc<Pod>>),
+    /// Delete these pods; they do not count as failed.
+    DeleteSurplus(Vec<Arc<Pod>>),
+    /// Delete these pods, because the Job has finished; they count as failed if it failed.
+    Terminate(Vec<Arc<Pod>>),
 }
 
-/// How a Job ends.
+/// How a Job finishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub success: bool,
@@ -78,87 +77,87 @@ pub(crate) struct Outcome {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Tally {
     pub status: JobStatus,
-    /// Pods that may go once the status is written.
-    pub release: Vec<Arc<Pod>>,
-    /// Whether there are more pods to count than one status takes.
+    /// Pods that lose their finalizer once the status is written.
+    pub untrack: Vec<Arc<Pod>>,
+    /// Whether there are more finished pods than one status may list.
     pub more: bool,
-    /// Failures with those that are new.
+    /// The failures, with the new ones.
     pub failures: Failures,
-    /// What to tell: a reason, a message.
+    /// An event to record: a reason and a message.
     pub event: Option<(&'static str, &'static str)>,
 }
 
-/// Pods that have ended and are not written down yet.
+/// Finished pods whose uids are not in the status yet.
 struct Ended {
     succeeded: Vec<Arc<Pod>>,
     failed: Vec<Arc<Pod>>,
-    /// All indexes that have succeeded, of a Job that has them.
+    /// All succeeded indexes, for an indexed Job.
     indexes: Option<Indexes>,
 }
 
 /// Makes the plan.
-pub(crate) fn plan(seen: &Seen<'_>) -> Plan {
-    let job = seen.job;
+pub(crate) fn plan(observed: &Observed<'_>) -> Plan {
+    let job = observed.job;
     let uncounted = job.status.uncounted_terminated_pods.clone().unwrap_or_default();
-    let Ended { succeeded, failed, indexes } = Ended::of(job, seen.pods);
-    let failures = seen.failures.with(&succeeded, &failed);
-    let counting = failed.iter().filter(|pod| verdict(job, pod) != Verdict::Ignore).count();
+    let Ended { succeeded, failed, indexes } = Ended::of(job, observed.pods);
+    let failures = observed.failures.with(&succeeded, &failed);
+    let counting = failed.iter().filter(|pod| failure_action(job, pod) != FailureAction::Ignore).count();
     let successes = match &indexes {
         Some(indexes) => as_count(indexes.total() as usize),
         None => job.status.succeeded + as_count(succeeded.len() + uncounted.succeeded.len()),
     };
     let failed = job.status.failed + as_count(counting + uncounted.failed.len());
-    let active: Vec<Arc<Pod>> = seen.pods.iter().filter(|pod| pod.is_active()).cloned().collect();
+    let active: Vec<Arc<Pod>> = observed.pods.iter().filter(|pod| pod.is_active()).cloned().collect();
 
-    let mut again = None;
+    let mut requeue_after = None;
     let mut outcome = decided(job)
-        .or_else(|| failure(seen, failed, &mut again))
+        .or_else(|| failure(observed, failed, &mut requeue_after))
         .or_else(|| Some(completed("SuccessPolicy", success_policy(job, indexes.as_ref())?)));
     let step = match &outcome {
-        Some(_) if active.is_empty() => Step::Rest,
-        Some(_) => Step::End(active),
+        Some(_) if active.is_empty() => Step::Nothing,
+        Some(_) => Step::Terminate(active),
         None => {
-            let (step, wait) = manage(seen, &active, successes, indexes.as_ref(), failures);
-            again = [again, wait].into_iter().flatten().min();
-            let spared = if let Step::Spare(pods) = &step { pods.len() } else { 0 };
+            let (step, wait) = manage(observed, &active, successes, indexes.as_ref(), failures);
+            requeue_after = [requeue_after, wait].into_iter().flatten().min();
+            let surplus = if let Step::DeleteSurplus(pods) = &step { pods.len() } else { 0 };
             let enough = job.completions().map_or(successes > 0, |wanted| successes >= wanted);
-            if enough && active.len() == spared {
+            if enough && active.len() == surplus {
                 outcome = Some(completed("CompletionsReached", "Reached expected number of succeeded pods".into()));
             }
             step
         }
     };
-    let again = again.filter(|_| outcome.is_none());
-    Plan { step, outcome, again }
+    let requeue_after = requeue_after.filter(|_| outcome.is_none());
+    Plan { step, outcome, requeue_after }
 }
 
-/// What is true of a Job, given its pods after the step was taken: some may have ended since the plan was made.
+/// The status of a Job after the step was taken: pods may have finished since the plan was made.
 pub(crate) fn tally(job: &Job, plan: &Plan, pods: &[Arc<Pod>], failures: Failures, now: Timestamp) -> Tally {
-    // Those that the step told to go did not end by themselves, however they took it.
-    let told: HashSet<&str> = match &plan.step {
-        Step::End(pods) => pods.iter().map(|pod| pod.metadata.uid.as_str()).collect(),
-        Step::Rest | Step::Create(_) | Step::Spare(_) => HashSet::new(),
+    // Pods that the step deleted did not finish by themselves, whatever their phase is now.
+    let terminated: HashSet<&str> = match &plan.step {
+        Step::Terminate(pods) => pods.iter().map(|pod| pod.metadata.uid.as_str()).collect(),
+        Step::Nothing | Step::Create(_) | Step::DeleteSurplus(_) => HashSet::new(),
     };
-    let by_themselves = pods.iter().filter(|pod| !told.contains(pod.metadata.uid.as_str()));
+    let by_themselves = pods.iter().filter(|pod| !terminated.contains(pod.metadata.uid.as_str()));
     let ended = Ended::of(job, &by_themselves.cloned().collect::<Vec<_>>());
     let failures = failures.with(&ended.succeeded, &ended.failed);
-    let mut status = settled(job, job.status.clone(), pods);
+    let mut status = count_untracked(job, job.status.clone(), pods);
     if status.start_time.is_none() && !job.is_suspended() {
         status.start_time = Some(seconds(now));
     }
     let count = |test: &dyn Fn(&Pod) -> bool| as_count(pods.iter().filter(|pod| test(pod)).count());
     status.active = count(&Pod::is_active);
     status.ready = Some(count(&|pod| pod.is_active() && pod.is_ready()));
-    status.terminating = Some(count(&Pod::is_leaving));
+    status.terminating = Some(count(&Pod::is_terminating));
 
     let mut uncounted = status.uncounted_terminated_pods.take().unwrap_or_default();
     let ends = plan.outcome.is_some() || job.metadata.is_terminating();
     let all_fail = plan.outcome.as_ref().is_some_and(|outcome| !outcome.success);
-    let (mut release, mut new_indexes) = (Vec::new(), 0);
+    let (mut untrack, mut new_indexes) = (Vec::new(), 0);
     let mut more = false;
     for pod in pods.iter().filter(|pod| is_tracked(&pod.metadata)) {
-        let told = told.contains(pod.metadata.uid.as_str());
-        let (success, failed) = (pod.status.phase == "Succeeded" && !told, job.is_failed(pod) && !told);
+        let terminated = terminated.contains(pod.metadata.uid.as_str());
+        let (success, failed) = (pod.status.phase == "Succeeded" && !terminated, job.is_failed(pod) && !terminated);
         if !(ends || success || failed) {
             continue;
         }
@@ -166,13 +165,16 @@ pub(crate) fn tally(job: &Job, plan: &Plan, pods: &[Arc<Pod>], failures: Failure
             more = true;
             break;
         }
-        release.push(pod.clone());
+        untrack.push(pod.clone());
         let uid = &pod.metadata.uid;
         match () {
             () if uncounted.failed.contains(uid) || uncounted.succeeded.contains(uid) => {}
             () if success && job.indexes().is_some() => new_indexes += 1,
             () if success => uncounted.succeeded.push(uid.clone()),
-            () if (failed || all_fail) && has_a_place(job, pod) && verdict(job, pod) != Verdict::Ignore => {
+            () if (failed || all_fail)
+                && has_valid_index(job, pod)
+                && failure_action(job, pod) != FailureAction::Ignore =>
+            {
                 uncounted.failed.push(uid.clone());
             }
             () => {}
@@ -192,20 +194,21 @@ pub(crate) fn tally(job: &Job, plan: &Plan, pods: &[Arc<Pod>], failures: Failure
         None if job.metadata.is_terminating() => None,
         None => suspension(job, &mut status, now),
     };
-    Tally { status, release, more, failures, event }
+    Tally { status, untrack, more, failures, event }
 }
 
-/// The status after pods went: they are counted, and when all are, the end is written. Answers with how it ended, too.
-pub(crate) fn settle(
+/// The status that counts the pods without a finalizer. When all are counted, it has the final condition, and the outcome is
+/// returned as well.
+pub(crate) fn finish(
     job: &Job,
     plan: &Plan,
     tally: &Tally,
     pods: &[Arc<Pod>],
     now: Timestamp,
 ) -> (JobStatus, Option<Outcome>) {
-    let mut status = settled(job, tally.status.clone(), pods);
+    let mut status = count_untracked(job, tally.status.clone(), pods);
     let all_counted = status.uncounted_terminated_pods.as_ref().is_none_or(|uncounted| uncounted.len() == 0);
-    let none_left = !pods.iter().any(|pod| pod.is_leaving());
+    let none_left = !pods.iter().any(|pod| pod.is_terminating());
     let Some(outcome) = plan.outcome.clone().filter(|_| all_counted && none_left && !tally.more) else {
         return (status, None);
     };
@@ -223,7 +226,10 @@ impl Ended {
         let uncounted = job.status.uncounted_terminated_pods.clone().unwrap_or_default();
         let new = |known: &[String], test: &dyn Fn(&Pod) -> bool| -> Vec<Arc<Pod>> {
             let is_new = |pod: &&Arc<Pod>| {
-                is_tracked(&pod.metadata) && !known.contains(&pod.metadata.uid) && has_a_place(job, pod) && test(pod)
+                is_tracked(&pod.metadata)
+                    && !known.contains(&pod.metadata.uid)
+                    && has_valid_index(job, pod)
+                    && test(pod)
             };
             pods.iter().filter(is_new).cloned().collect()
         };
@@ -237,7 +243,7 @@ impl Ended {
     }
 }
 
-/// How it ends, if that was written before.
+/// How the Job finishes, if an earlier reconcile decided that.
 fn decided(job: &Job) -> Option<Outcome> {
     let met = |type_| condition(&job.status.conditions, type_).filter(|met| met.status == "True");
     let outcome =
@@ -245,32 +251,33 @@ fn decided(job: &Job) -> Option<Outcome> {
     (met(SUCCESS_MET).map(|met| outcome(true, met))).or_else(|| met(FAILURE_MET).map(|met| outcome(false, met)))
 }
 
-/// Why it fails, if it does; else when to see whether its time is over.
-fn failure(seen: &Seen<'_>, failed: i32, again: &mut Option<Duration>) -> Option<Outcome> {
-    let job = seen.job;
+/// Why the Job fails, if it does; otherwise sets when its deadline has to be checked.
+fn failure(observed: &Observed<'_>, failed: i32, requeue_after: &mut Option<Duration>) -> Option<Outcome> {
+    let job = observed.job;
     let outcome =
         |reason: &str, message: &str| Some(Outcome { success: false, reason: reason.into(), message: message.into() });
-    let judged = seen.pods.iter().filter(|pod| job.is_failed(pod)).find_map(|pod| match verdict(job, pod) {
-        Verdict::FailJob(why) => Some(why),
-        Verdict::Count | Verdict::Ignore => None,
-    });
-    if let Some(why) = judged {
+    let fails_job =
+        observed.pods.iter().filter(|pod| job.is_failed(pod)).find_map(|pod| match failure_action(job, pod) {
+            FailureAction::FailJob(why) => Some(why),
+            FailureAction::Count | FailureAction::Ignore => None,
+        });
+    if let Some(why) = fails_job {
         return outcome("PodFailurePolicy", &why);
     }
-    if failed > job.backoff_limit() || restarted_too_often(job, seen.pods) {
+    if failed > job.backoff_limit() || restarted_too_often(job, observed.pods) {
         return outcome("BackoffLimitExceeded", "Job has reached the specified backoff limit");
     }
     let limit = SignedDuration::from_secs(job.spec.active_deadline_seconds.filter(|_| !job.is_suspended())?);
-    let since = job.status.start_time.as_ref().map_or(seen.now, |start| start.0);
-    let left = limit - seen.now.duration_since(since);
+    let since = job.status.start_time.as_ref().map_or(observed.now, |start| start.0);
+    let left = limit - observed.now.duration_since(since);
     if !left.is_positive() {
         return outcome("DeadlineExceeded", "Job was active longer than specified deadline");
     }
-    *again = Duration::try_from(left).ok();
+    *requeue_after = Duration::try_from(left).ok();
     None
 }
 
-/// Whether containers that restart in place did so too often.
+/// Whether containers that are restarted in place exceeded the backoff limit.
 fn restarted_too_often(job: &Job, pods: &[Arc<Pod>]) -> bool {
     if !job.restarts_in_place() {
         return false;
@@ -290,38 +297,38 @@ fn completed(reason: &str, message: String) -> Outcome {
     Outcome { success: true, reason: reason.into(), message }
 }
 
-/// Pods to create or to delete, or how long to wait before some are created.
+/// Pods to create or to delete, or how long to back off before pods are created.
 fn manage(
-    seen: &Seen<'_>,
+    observed: &Observed<'_>,
     active: &[Arc<Pod>],
     succeeded: i32,
     indexes: Option<&Indexes>,
     failures: Failures,
 ) -> (Step, Option<Duration>) {
-    let job = seen.job;
+    let job = observed.job;
     if job.metadata.is_terminating() {
-        return (Step::Rest, None);
+        return (Step::Nothing, None);
     }
     let running = as_count(active.len());
     let wanted = match job.completions() {
         _ if job.is_suspended() => 0,
-        // One has said that all is done: the others may finish, and nobody is added.
+        // One pod succeeded, so the work is done: running pods may finish, and no pods are added.
         None if succeeded > 0 => running,
         None => job.parallelism(),
         Some(completions) => job.parallelism().min(completions - succeeded).max(0),
     };
-    let spare = spare(job, active, usize::try_from(running - wanted).unwrap_or_default(), seen.now);
-    if !spare.is_empty() {
-        return (Step::Spare(spare), None);
+    let surplus_pods = surplus_pods(job, active, usize::try_from(running - wanted).unwrap_or_default(), observed.now);
+    if !surplus_pods.is_empty() {
+        return (Step::DeleteSurplus(surplus_pods), None);
     }
-    let leaving = seen.pods.iter().filter(|pod| pod.is_leaving() && job.waits_for_the_end());
+    let leaving = observed.pods.iter().filter(|pod| pod.is_terminating() && job.waits_for_the_end());
     let leaving: Vec<&Arc<Pod>> = leaving.collect();
     let missing = usize::try_from(wanted - running - as_count(leaving.len())).unwrap_or_default().min(BURST);
     if missing == 0 {
-        return (Step::Rest, None);
+        return (Step::Nothing, None);
     }
-    if let Some(wait) = failures.wait(seen.first_wait, seen.now) {
-        return (Step::Rest, Some(wait));
+    if let Some(wait) = failures.wait(observed.first_wait, observed.now) {
+        return (Step::Nothing, Some(wait));
     }
     let new: Vec<Option<u32>> = match indexes.zip(job.indexes()) {
         Some((done, limit)) => {
@@ -330,30 +337,30 @@ fn manage(
         }
         None => vec![None; missing],
     };
-    (if new.is_empty() { Step::Rest } else { Step::Create(new) }, None)
+    (if new.is_empty() { Step::Nothing } else { Step::Create(new) }, None)
 }
 
-/// Which pods are too many: those without an index of their own, and then as many as there are too many.
-fn spare(job: &Job, active: &[Arc<Pod>], surplus: usize, now: Timestamp) -> Vec<Arc<Pod>> {
+/// The pods to delete: those without a valid or with a duplicate index, then as many others as are surplus.
+fn surplus_pods(job: &Job, active: &[Arc<Pod>], surplus: usize, now: Timestamp) -> Vec<Arc<Pod>> {
     let mut ranked: Vec<Ranked<'_>> = active.iter().map(|pod| Ranked { pod, neighbours: 0 }).collect();
-    ranked.sort_by(|a, b| first_to_go(a, b, now));
+    ranked.sort_by(|a, b| by_deletion_order(a, b, now));
     let mut order: Vec<&Arc<Pod>> = ranked.into_iter().map(|ranked| ranked.pod).collect();
-    let mut misplaced = Vec::new();
+    let mut without_index = Vec::new();
     if let Some(limit) = job.indexes() {
-        // Of two with the same index the one that would go last stays.
+        // Of two pods with the same index, the one that ranks last is kept.
         let mut keeps: BTreeMap<u32, &str> = BTreeMap::new();
         for pod in &order {
             keeps.extend(index_of(pod).filter(|index| *index < limit).map(|index| (index, pod.metadata.uid.as_str())));
         }
         let stays = |pod: &Arc<Pod>| index_of(pod).is_some_and(|index| keeps.get(&index) == Some(&&*pod.metadata.uid));
         let (placed, others): (Vec<_>, Vec<_>) = order.into_iter().partition(|pod| stays(pod));
-        (order, misplaced) = (placed, others);
+        (order, without_index) = (placed, others);
     }
-    let more = surplus.saturating_sub(misplaced.len());
-    misplaced.into_iter().chain(order.into_iter().take(more)).take(BURST).cloned().collect()
+    let more = surplus.saturating_sub(without_index.len());
+    without_index.into_iter().chain(order.into_iter().take(more)).take(BURST).cloned().collect()
 }
 
-/// Says whether it is suspended. What starts again starts its time again.
+/// Updates the condition `Suspended`. A Job that is resumed gets a new start time.
 fn suspension(job: &Job, status: &mut JobStatus, now: Timestamp) -> Option<(&'static str, &'static str)> {
     let is = condition(&status.conditions, SUSPENDED).is_some_and(|suspended| suspended.status == "True");
     match (is, job.is_suspended()) {
@@ -371,19 +378,19 @@ fn suspension(job: &Job, status: &mut JobStatus, now: Timestamp) -> Option<(&'st
     }
 }
 
-/// Counts the pods that were written down and are held no more.
-fn settled(job: &Job, mut status: JobStatus, pods: &[Arc<Pod>]) -> JobStatus {
-    let held = pods.iter().filter(|pod| is_tracked(&pod.metadata));
-    let held: HashSet<&str> = held.map(|pod| pod.metadata.uid.as_str()).collect();
+/// Counts the pods whose uids are in the status and that have no finalizer any more.
+fn count_untracked(job: &Job, mut status: JobStatus, pods: &[Arc<Pod>]) -> JobStatus {
+    let tracked = pods.iter().filter(|pod| is_tracked(&pod.metadata));
+    let tracked: HashSet<&str> = tracked.map(|pod| pod.metadata.uid.as_str()).collect();
     let mut uncounted = status.uncounted_terminated_pods.take().unwrap_or_default();
     let count = |uids: &mut Vec<String>| {
         let before = uids.len();
-        uids.retain(|uid| held.contains(uid.as_str()));
+        uids.retain(|uid| tracked.contains(uid.as_str()));
         as_count(before - uids.len())
     };
     let succeeded = count(&mut uncounted.succeeded);
     status.failed += count(&mut uncounted.failed);
-    // Those with an index are counted by it.
+    // Pods of an indexed Job are counted by their index.
     if job.indexes().is_none() {
         status.succeeded += succeeded;
     }
@@ -391,13 +398,13 @@ fn settled(job: &Job, mut status: JobStatus, pods: &[Arc<Pod>]) -> JobStatus {
     status
 }
 
-/// Whether a pod works on something: of an indexed Job it needs an index that exists.
-fn has_a_place(job: &Job, pod: &Pod) -> bool {
+/// Whether a pod counts: a pod of an indexed Job needs a valid index.
+fn has_valid_index(job: &Job, pod: &Pod) -> bool {
     job.indexes().is_none_or(|limit| index_of(pod).is_some_and(|index| index < limit))
 }
 
-fn verdict(job: &Job, pod: &Pod) -> Verdict {
-    job.spec.pod_failure_policy.as_ref().map_or(Verdict::Count, |policy| policy.judge(pod))
+fn failure_action(job: &Job, pod: &Pod) -> FailureAction {
+    job.spec.pod_failure_policy.as_ref().map_or(FailureAction::Count, |policy| policy.action_for(pod))
 }
 
 fn set(conditions: &mut Vec<Condition>, type_: &str, status: &str, reason: &str, message: &str, now: Timestamp) {

@@ -1,5 +1,5 @@
-//! What a Job says about ends that are special: failures that end it or do not count, successes that are enough. In: a pod
-//! that failed, or the indexes that succeeded. Out: a verdict. Pure.
+//! `podFailurePolicy` and `successPolicy` of a Job: failures that fail the Job or do not count, and successes that are enough.
+//! In: a failed pod, or the succeeded indexes. Out: what they mean for the Job. Pure.
 
 use serde::Deserialize;
 
@@ -13,7 +13,7 @@ pub(crate) struct FailurePolicy {
     pub rules: Vec<FailureRule>,
 }
 
-/// One rule: what to do with a pod that failed so.
+/// One rule: what to do with a pod that failed in this way.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct FailureRule {
@@ -22,7 +22,7 @@ pub(crate) struct FailureRule {
     pub on_pod_conditions: Vec<OnPodCondition>,
 }
 
-/// Containers that ended so.
+/// Matches containers by their exit codes.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct OnExitCodes {
@@ -31,7 +31,7 @@ pub(crate) struct OnExitCodes {
     pub values: Vec<i32>,
 }
 
-/// Pods with such a condition.
+/// Matches pods by a condition.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct OnPodCondition {
@@ -40,9 +40,9 @@ pub(crate) struct OnPodCondition {
     pub status: Option<String>,
 }
 
-/// What a failed pod means.
+/// What a failed pod means for its Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum FailureAction {
     /// It counts.
     Count,
     /// It does not count.
@@ -52,21 +52,21 @@ pub(crate) enum Verdict {
 }
 
 impl FailurePolicy {
-    /// What the first rule that is about a failed pod says.
-    pub(crate) fn judge(&self, pod: &Pod) -> Verdict {
+    /// The action of the first rule that matches a failed pod.
+    pub(crate) fn action_for(&self, pod: &Pod) -> FailureAction {
         let matching = self.rules.iter().enumerate().find_map(|(at, rule)| Some((at, rule, rule.matches(pod)?)));
         match matching {
             Some((at, rule, what)) if rule.action == "FailJob" => {
-                Verdict::FailJob(format!("{what} matching FailJob rule at index {at}"))
+                FailureAction::FailJob(format!("{what} matching FailJob rule at index {at}"))
             }
-            Some((_, rule, _)) if rule.action == "Ignore" => Verdict::Ignore,
-            _ => Verdict::Count,
+            Some((_, rule, _)) if rule.action == "Ignore" => FailureAction::Ignore,
+            _ => FailureAction::Count,
         }
     }
 }
 
 impl FailureRule {
-    /// What of a pod the rule is about, in words.
+    /// Why the rule matches a pod, as a message; `None` if it does not.
     fn matches(&self, pod: &Pod) -> Option<String> {
         let (namespace, name) = (&pod.metadata.namespace, &pod.metadata.name);
         if let Some(codes) = &self.on_exit_codes {
@@ -110,7 +110,7 @@ pub(crate) struct SuccessRule {
 }
 
 impl SuccessPolicy {
-    /// Why these successes are enough, if they are.
+    /// Why these successes are enough; `None` if they are not.
     pub(crate) fn met(&self, succeeded: &Indexes, limit: u32) -> Option<String> {
         let enough = |rule: &SuccessRule| match &rule.succeeded_indexes {
             Some(needed) => {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_first_rule_that_is_about_a_pod_counts() {
-        let check = |rules: Value, expect: Verdict| {
+        let check = |rules: Value, expect: FailureAction| {
             let policy: FailurePolicy = serde_json::from_value(json!({"rules": rules})).unwrap();
             let ended = |name: &str, code: i32| json!({"name": name, "state": {"terminated": {"exitCode": code}}});
             let pod: Pod = serde_json::from_value(json!({
@@ -144,24 +144,24 @@ mod tests {
                 },
             }))
             .unwrap();
-            assert_eq!(policy.judge(&pod), expect, "{rules}");
+            assert_eq!(policy.action_for(&pod), expect, "{rules}");
         };
         let codes = |action: &str, operator: &str, values: Value, name: Option<&str>| json!({"action": action, "onExitCodes": {"containerName": name, "operator": operator, "values": values}});
         let disrupted = |action: &str| json!({"action": action, "onPodConditions": [{"type": "DisruptionTarget"}]});
-        let failed = |text: &str| Verdict::FailJob(text.into());
-        check(json!([]), Verdict::Count);
+        let failed = |text: &str| FailureAction::FailJob(text.into());
+        check(json!([]), FailureAction::Count);
         check(
             json!([codes("FailJob", "In", json!([1, 42]), None)]),
             failed("Container main for pod a/p failed with exit code 42 matching FailJob rule at index 0"),
         );
-        check(json!([codes("FailJob", "In", json!([42]), Some("side"))]), Verdict::Count);
-        check(json!([codes("Ignore", "NotIn", json!([1]), None)]), Verdict::Ignore);
-        check(json!([codes("Ignore", "NotIn", json!([42]), None)]), Verdict::Count);
+        check(json!([codes("FailJob", "In", json!([42]), Some("side"))]), FailureAction::Count);
+        check(json!([codes("Ignore", "NotIn", json!([1]), None)]), FailureAction::Ignore);
+        check(json!([codes("Ignore", "NotIn", json!([42]), None)]), FailureAction::Count);
         check(
             json!([codes("Ignore", "In", json!([7]), None), disrupted("FailJob")]),
             failed("Pod a/p has condition DisruptionTarget matching FailJob rule at index 1"),
         );
-        check(json!([disrupted("Count"), codes("FailJob", "In", json!([42]), None)]), Verdict::Count);
+        check(json!([disrupted("Count"), codes("FailJob", "In", json!([42]), None)]), FailureAction::Count);
     }
 
     #[test]

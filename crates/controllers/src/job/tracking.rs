@@ -1,5 +1,5 @@
-//! The finalizer that keeps a Job's pods until their end is counted. In: metadata. Out: whether it is there, and the patches
-//! that put it there and take it away. Pure.
+//! The finalizer that keeps a Job's pods until they are counted. In: metadata. Out: whether a pod has it, and the patches that
+//! add and remove it. Pure.
 
 use serde_json::{Value, json};
 
@@ -8,12 +8,12 @@ use crate::meta::Meta;
 /// The finalizer.
 pub(super) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 
-/// Whether a pod is kept until it is counted.
+/// Whether a pod has the finalizer.
 pub(super) fn is_tracked(pod: &Meta) -> bool {
     pod.finalizers.iter().any(|finalizer| finalizer == TRACKING)
 }
 
-/// The patch that makes a pod stay until it is counted; none if it does.
+/// The patch that adds the finalizer; `None` if the pod has it.
 pub(super) fn track(pod: &Meta) -> Option<Value> {
     let add = match pod.finalizers.is_empty() {
         true => json!({"op": "add", "path": "/metadata/finalizers", "value": [TRACKING]}),
@@ -22,8 +22,8 @@ pub(super) fn track(pod: &Meta) -> Option<Value> {
     (!is_tracked(pod)).then(|| json!([pod.uid_test(), add]))
 }
 
-/// The patch that lets a pod go; none if nothing holds it.
-pub(super) fn release(pod: &Meta) -> Option<Value> {
+/// The patch that removes the finalizer; `None` if the pod does not have it.
+pub(super) fn untrack(pod: &Meta) -> Option<Value> {
     let at = pod.finalizers.iter().position(|finalizer| finalizer == TRACKING)?;
     let path = format!("/metadata/finalizers/{at}");
     Some(json!([
@@ -43,7 +43,7 @@ mod tests {
             let finalizers = finalizers.iter().map(|name| name.to_string()).collect();
             let pod = Meta { finalizers, ..Meta::default() };
             assert_eq!(track(&pod).map(|patch| patch[1].clone()), track_op);
-            assert_eq!(release(&pod).map(|patch| patch[2]["path"].clone()), release_path.map(Value::from));
+            assert_eq!(untrack(&pod).map(|patch| patch[2]["path"].clone()), release_path.map(Value::from));
         };
         check(&[], Some(json!({"op": "add", "path": "/metadata/finalizers", "value": [TRACKING]})), None);
         check(&["a/b"], Some(json!({"op": "add", "path": "/metadata/finalizers/-", "value": TRACKING})), None);

@@ -1,5 +1,4 @@
-//! What is left of a namespace, in the words of its conditions. In: what was found in it. Out: a status, if it says anything
-//! new. Pure.
+//! The conditions of a namespace that is being deleted. In: what was found in it. Out: a status, if it has to change. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +9,22 @@ use serde_json::{Value, json};
 
 use crate::meta::{Condition, condition};
 
-/// A change of words alone is told when the deletion has taken this long: before that nobody reads them.
-const WORTH_TELLING: SignedDuration = SignedDuration::from_secs(2);
+/// A new message with the same reason is written only after the deletion has taken this long: earlier ones change too fast
+/// to be read.
+const NEW_MESSAGE_AFTER: SignedDuration = SignedDuration::from_secs(2);
 
-/// What is left of a namespace.
+/// The content that remains in a namespace.
 #[derive(Debug, Default)]
-pub(super) struct Left {
-    /// How many objects, by kind.
+pub(super) struct Remaining {
+    /// The number of objects, by kind.
     objects: BTreeMap<String, usize>,
-    /// How many objects wait for a finalizer.
+    /// The number of objects, by finalizer.
     finalizers: BTreeMap<String, usize>,
     failures: Vec<String>,
 }
 
-impl Left {
-    /// Adds what became of a kind: the finalizers of each object that is left.
+impl Remaining {
+    /// Adds the result for a kind: the finalizers of each remaining object, or the error.
     pub(super) fn add(&mut self, api: &ApiResource, found: Result<Vec<Vec<String>>>) {
         match found {
             Ok(objects) if objects.is_empty() => {}
@@ -38,12 +38,12 @@ impl Left {
         }
     }
 
-    /// Whether all is gone.
-    pub(super) fn is_nothing(&self) -> bool {
+    /// Whether nothing remains and nothing failed.
+    pub(super) fn is_empty(&self) -> bool {
         self.objects.is_empty() && self.failures.is_empty()
     }
 
-    /// What is wrong, by the type of condition that tells it: a reason and a message.
+    /// The reason and the message of a condition that is true; `None` if it is false.
     fn problem(&self, type_: &str, undiscovered: Option<&Error>) -> Option<(&'static str, String)> {
         let list = |counts: &BTreeMap<String, usize>, verb: &str| {
             let words = counts.iter().map(|(name, many)| format!("{name} {verb} {many} resource instances"));
@@ -75,7 +75,7 @@ const CONTENT: &str = "NamespaceDeletionContentFailure";
 const REMAINING: &str = "NamespaceContentRemaining";
 const FINALIZERS: &str = "NamespaceFinalizersRemaining";
 
-/// Every condition in its order, with what it says when all is well.
+/// Every condition in its order, with the reason and the message if it is false.
 const CONDITIONS: [(&str, &str, &str); 5] = [
     (DISCOVERY, "ResourcesDiscovered", "All resources successfully discovered"),
     ("NamespaceDeletionGroupVersionParsingFailure", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
@@ -84,10 +84,10 @@ const CONDITIONS: [(&str, &str, &str); 5] = [
     (FINALIZERS, "ContentHasNoFinalizers", "All content-preserving finalizers finished"),
 ];
 
-/// The status that says what is left; none if it says so already. `since` is how long the deletion has taken so far.
+/// The status with the conditions; `None` if it does not change. `since` is how long the deletion has taken so far.
 pub(super) fn status(
     before: &Value,
-    left: &Left,
+    remaining: &Remaining,
     undiscovered: Option<&Error>,
     since: SignedDuration,
     now: Timestamp,
@@ -95,13 +95,13 @@ pub(super) fn status(
     let mut conditions: Vec<Condition> = serde_json::from_value(before["conditions"].clone()).unwrap_or_default();
     let mut changed = false;
     for (type_, reason, message) in CONDITIONS {
-        let mut new = match left.problem(type_, undiscovered) {
+        let mut new = match remaining.problem(type_, undiscovered) {
             Some((reason, message)) => Condition::new(type_, "True", reason, message, now),
             None => Condition::new(type_, "False", reason, message, now),
         };
         if let Some(old) = condition(&conditions, type_) {
-            let same_sense = (&old.status, &old.reason) == (&new.status, &new.reason);
-            if same_sense && (old.message == new.message || since < WORTH_TELLING) {
+            let same_reason = (&old.status, &old.reason) == (&new.status, &new.reason);
+            if same_reason && (old.message == new.message || since < NEW_MESSAGE_AFTER) {
                 continue;
             }
             if old.status == new.status {
@@ -131,13 +131,13 @@ mod tests {
     #[test]
     fn conditions_say_what_is_left() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let mut left = Left::default();
-        assert!(left.is_nothing());
-        left.add(&ApiResource::erase::<ConfigMap>(&()), Ok(vec![]));
-        assert!(left.is_nothing());
-        left.add(&ApiResource::erase::<Pod>(&()), Ok(vec![vec![], vec!["example.com/wait".into()]]));
-        assert!(!left.is_nothing());
-        let first = status(&json!({"phase": "Active"}), &left, None, SignedDuration::ZERO, now).unwrap();
+        let mut remaining = Remaining::default();
+        assert!(remaining.is_empty());
+        remaining.add(&ApiResource::erase::<ConfigMap>(&()), Ok(vec![]));
+        assert!(remaining.is_empty());
+        remaining.add(&ApiResource::erase::<Pod>(&()), Ok(vec![vec![], vec!["example.com/wait".into()]]));
+        assert!(!remaining.is_empty());
+        let first = status(&json!({"phase": "Active"}), &remaining, None, SignedDuration::ZERO, now).unwrap();
         let words: Vec<String> = (first["conditions"].as_array().unwrap().iter())
             .map(|condition| format!("{} {} {}", condition["type"], condition["status"], condition["message"]))
             .collect();
@@ -151,15 +151,15 @@ mod tests {
              NamespaceFinalizersRemaining True Some content in the namespace has finalizers remaining: \
              example.com/wait in 1 resource instances"
         );
-        assert_eq!(status(&first, &left, None, SignedDuration::from_secs(9), now), None);
+        assert_eq!(status(&first, &remaining, None, SignedDuration::from_secs(9), now), None);
 
         // Other words are told only when it takes long.
-        let mut fewer = Left::default();
+        let mut fewer = Remaining::default();
         fewer.add(&ApiResource::erase::<Pod>(&()), Ok(vec![vec!["example.com/wait".into()]]));
         assert_eq!(status(&first, &fewer, None, SignedDuration::from_secs(1), now), None);
         assert!(status(&first, &fewer, None, SignedDuration::from_secs(2), now).is_some());
 
-        let mut failed = Left::default();
+        let mut failed = Remaining::default();
         failed.add(&ApiResource::erase::<Pod>(&()), Err(Error::new("no")));
         let status = status(&first, &failed, None, SignedDuration::ZERO, now).unwrap();
         assert_eq!(status["conditions"][2]["reason"], "ContentDeletionFailed");

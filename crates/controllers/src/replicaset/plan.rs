@@ -1,5 +1,5 @@
-//! What a ReplicaSet needs. In: the ReplicaSet, its pods, the time. Out: how many pods to create or which to delete, what its
-//! status is, when to look again. Pure.
+//! Plans the next step of a ReplicaSet. In: the ReplicaSet, its pods, the time. Out: how many pods to create or which to delete,
+//! the status, and when to reconcile again. Pure.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use konverge_runtime::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::ranking::{Ranked, first_to_go};
+use super::ranking::{Ranked, by_deletion_order};
 use crate::meta::{Condition, Meta, StringMap, condition, set_condition};
 use crate::pods::{Pod, next_available};
 pub(crate) use crate::replicas::is_zero;
@@ -20,7 +20,7 @@ const BURST: usize = 500;
 
 const REPLICA_FAILURE: &str = "ReplicaFailure";
 
-/// A ReplicaSet, as much as is looked at.
+/// A ReplicaSet, with the fields that controllers read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct ReplicaSet {
@@ -61,20 +61,20 @@ pub(crate) struct ReplicaSetStatus {
 /// What to do next.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step {
-    /// As many pods are there as should be.
-    Rest,
-    /// So many are missing.
+    /// There are as many pods as there should be.
+    Nothing,
+    /// Create this many pods.
     Create(usize),
-    /// These are too many.
+    /// Delete these pods.
     Delete(Vec<Arc<Pod>>),
 }
 
 /// Why pods could not be created or deleted.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// One word.
+    /// The reason of the condition and the event.
     pub reason: &'static str,
-    /// What went wrong.
+    /// The error.
     pub error: Error,
 }
 
@@ -85,7 +85,7 @@ impl ReplicaSet {
     }
 }
 
-/// What a ReplicaSet with these pods needs. `on_node` says how many ready pods of the same deployment are on a node.
+/// The next step of a ReplicaSet with these pods. `on_node` returns how many ready pods of the same Deployment are on a node.
 pub(crate) fn step(set: &ReplicaSet, mine: &[Arc<Pod>], on_node: impl Fn(&str) -> usize, now: Timestamp) -> Step {
     let active: Vec<&Arc<Pod>> = mine.iter().filter(|pod| pod.is_active()).collect();
     let wanted = usize::try_from(set.replicas()).unwrap_or_default();
@@ -94,9 +94,9 @@ pub(crate) fn step(set: &ReplicaSet, mine: &[Arc<Pod>], on_node: impl Fn(&str) -
     }
     let surplus = (active.len() - wanted).min(BURST);
     if surplus == 0 {
-        return Step::Rest;
+        return Step::Nothing;
     }
-    // When all go, no order is needed.
+    // If all are deleted, no order is needed.
     if surplus == active.len() {
         return Step::Delete(active.into_iter().cloned().collect());
     }
@@ -107,11 +107,11 @@ pub(crate) fn step(set: &ReplicaSet, mine: &[Arc<Pod>], on_node: impl Fn(&str) -
         Ranked { pod, neighbours }
     });
     let mut ranked: Vec<Ranked<'_>> = ranked.collect();
-    ranked.sort_by(|a, b| first_to_go(a, b, now));
+    ranked.sort_by(|a, b| by_deletion_order(a, b, now));
     Step::Delete(ranked.into_iter().take(surplus).map(|ranked| ranked.pod.clone()).collect())
 }
 
-/// What is true of a ReplicaSet with these pods.
+/// The status of a ReplicaSet with these pods.
 pub(crate) fn status(
     set: &ReplicaSet,
     mine: &[Arc<Pod>],
@@ -124,10 +124,10 @@ pub(crate) fn status(
         let found = mine.iter().filter(|pod| pod.is_active() && test(pod)).count();
         i32::try_from(found).unwrap_or(i32::MAX)
     };
-    let terminating = mine.iter().filter(|pod| pod.is_leaving()).count();
+    let terminating = mine.iter().filter(|pod| pod.is_terminating()).count();
     let mut conditions = set.status.conditions.clone();
     match failure {
-        // The first failure stays until all is well: its words are as good as those of the next.
+        // The first failure is kept until a reconcile succeeds, so that repeated failures do not change the status.
         Some(failure) if condition(&conditions, REPLICA_FAILURE).is_none() => {
             let message = failure.error.to_string();
             set_condition(&mut conditions, Condition::new(REPLICA_FAILURE, "True", failure.reason, message, now));
@@ -146,7 +146,7 @@ pub(crate) fn status(
     }
 }
 
-/// When a pod becomes available without anything happening.
+/// How long it takes until the next pod becomes available.
 pub(crate) fn requeue_after(set: &ReplicaSet, mine: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
     next_available(mine, set.spec.min_ready_seconds, now)
 }

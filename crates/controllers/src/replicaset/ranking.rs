@@ -20,7 +20,7 @@ pub(crate) struct Ranked<'a> {
 }
 
 /// `Less` if the first goes before the second.
-pub(crate) fn first_to_go(one: &Ranked<'_>, other: &Ranked<'_>, now: Timestamp) -> Ordering {
+pub(crate) fn by_deletion_order(one: &Ranked<'_>, other: &Ranked<'_>, now: Timestamp) -> Ordering {
     let (a, b) = (one.pod, other.pod);
     let both_ready = a.is_ready() && b.is_ready();
     // False goes before true: what has a node, a phase, readiness stays longer.

@@ -1,5 +1,5 @@
-//! Who a pod of a StatefulSet is: its name, its labels, its claims. In: a StatefulSet and an ordinal. Out: the pod and the
-//! claims to create, and whom a claim belongs to. Pure.
+//! The identity of a pod of a StatefulSet: its name, its labels, its claims. In: a StatefulSet and an ordinal. Out: the pod and
+//! the claims to create, and the owner of a claim. Pure.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ pub(super) const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 /// The label of a pod with its ordinal.
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
 
-/// Whom a claim belongs to: who takes it along when it goes.
+/// The owner of a claim, with which the claim is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Nobody,
@@ -26,7 +26,7 @@ pub(super) fn pod_name(set: &StatefulSet, ordinal: i64) -> String {
     format!("{}-{ordinal}", set.metadata.name)
 }
 
-/// A pod of a template, without what is said of its revision elsewhere.
+/// The pod with this ordinal, made from the template of a revision.
 pub(super) fn pod(set: &StatefulSet, template: &Value, revision: &str, reference: &Value, ordinal: i64) -> Value {
     let name = pod_name(set, ordinal);
     let mut pod = template::named_pod(template, &set.metadata, reference, &name);
@@ -59,7 +59,7 @@ pub(super) fn claim_names(set: &StatefulSet, ordinal: i64) -> impl Iterator<Item
     })
 }
 
-/// The claim of a pod for one of the templates. `owner` is the reference to whom it belongs.
+/// The claim of a pod for one of the templates. `owner` is its owner reference.
 pub(super) fn claim(set: &StatefulSet, template: &Value, ordinal: i64, owner: Option<Value>) -> Value {
     let name = template["metadata"]["name"].as_str().unwrap_or_default();
     let mut metadata = json!({
@@ -85,7 +85,7 @@ pub(super) fn claim(set: &StatefulSet, template: &Value, ordinal: i64, owner: Op
     })
 }
 
-/// Whom the claims of a pod belong to.
+/// The owner of the claims of a pod, by the retention policy.
 pub(super) fn owner(set: &StatefulSet, ordinal: i64) -> Owner {
     let policy = &set.spec.persistent_volume_claim_retention_policy;
     let is_surplus = !set.ordinals().contains(&ordinal);
@@ -96,23 +96,23 @@ pub(super) fn owner(set: &StatefulSet, ordinal: i64) -> Owner {
     }
 }
 
-/// Whether a claim waits to go with a pod that is no more: then it is not for the next pod of that name.
-pub(super) fn is_left_over(set: &StatefulSet, claim: &Meta, pod: &str) -> bool {
+/// Whether a claim is about to be deleted with an earlier pod of this name, so that the next pod must not use it.
+pub(super) fn is_stale(set: &StatefulSet, claim: &Meta, pod: &str) -> bool {
     let of_pod = |owner: &OwnerReference| owner.kind == "Pod" && owner.name == pod;
     set.spec.persistent_volume_claim_retention_policy.when_scaled == "Delete"
         && claim.owner_references.iter().any(of_pod)
 }
 
-/// The patch that makes a claim belong to whom it should; none if it does, or if it is somebody else's. The references
-/// name the StatefulSet and the pod as owners.
-pub(super) fn belongs(claim: &Meta, wanted: Owner, set: &Value, pod: &Value) -> Option<Value> {
+/// The patch that sets the owner reference of a claim; `None` if it is right, or if the claim belongs to another owner. `set`
+/// and `pod` are the owner references to the StatefulSet and to the pod.
+pub(super) fn owner_reference_patch(claim: &Meta, wanted: Owner, set: &Value, pod: &Value) -> Option<Value> {
     let names = |owner: &OwnerReference, reference: &Value| {
         reference["kind"] == owner.kind.as_str() && reference["name"] == owner.name.as_str()
     };
     let is = |owner: &OwnerReference, reference: &Value| reference["uid"] == owner.uid.as_str();
     let owners = &claim.owner_references;
     let is_ours = |owner: &OwnerReference| names(owner, set) || names(owner, pod);
-    // One that names an earlier StatefulSet or pod goes with that one.
+    // A claim of an earlier StatefulSet or pod is deleted with that one.
     if owners.iter().any(|owner| is_ours(owner) && !is(owner, set) && !is(owner, pod)) {
         return None;
     }
@@ -123,12 +123,12 @@ pub(super) fn belongs(claim: &Meta, wanted: Owner, set: &Value, pod: &Value) -> 
         _ => None,
     };
     let ours: Vec<usize> = (0..owners.len()).filter(|at| is_ours(&owners[*at])).collect();
-    let is_so = match (ours.as_slice(), wanted) {
+    let is_right = match (ours.as_slice(), wanted) {
         ([], None) => true,
         ([at], Some(wanted)) => is(&owners[*at], wanted) && owners[*at].controller,
         _ => false,
     };
-    if is_so {
+    if is_right {
         return None;
     }
     let mut patch = vec![claim.uid_test()];
@@ -230,7 +230,7 @@ mod tests {
         // What is removed and what is added; nothing at all if the claim is let be.
         let check = |owners: Vec<&Value>, wanted: Owner, expect: Option<(usize, Option<&Value>)>| {
             let claim: Meta = serde_json::from_value(json!({"uid": "c", "ownerReferences": owners})).unwrap();
-            let patch = belongs(&claim, wanted, &by_set, &by_pod);
+            let patch = owner_reference_patch(&claim, wanted, &by_set, &by_pod);
             let ops = patch.map(|patch| patch.as_array().unwrap().clone());
             let got = ops.as_ref().map(|ops| {
                 let added = ops.iter().find(|op| op["op"] == "add").map(|op| match &op["value"] {

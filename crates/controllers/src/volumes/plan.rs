@@ -1,5 +1,5 @@
-//! What claims and volumes need. In: a claim with the volumes, the classes and its first pod; or a volume with its claim.
-//! Out: the next step. Pure.
+//! Plans the next step of a claim or a volume. In: a claim with the volumes, the classes and its first pod; or a volume with
+//! its claim. Out: the next step. Pure.
 
 use std::sync::Arc;
 
@@ -7,98 +7,92 @@ use konverge_core::LabelSelector;
 
 use super::kind::{BIND_COMPLETED, BOUND_BY_CONTROLLER, Class, PROVISIONED_BY, Volume};
 use crate::claims::Claim;
+use crate::context::PlannedEvent;
 use crate::quantity::amount;
 
-/// Who makes volumes here: nothing is behind them.
+/// The provisioner of simulated volumes, which have no storage behind them.
 pub(super) const PROVISIONER: &str = "konverge.dev/simulated";
 
-/// Who makes none: the volumes of such a class are there already.
+/// The provisioner of classes whose volumes are created by hand.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// The first pod that uses a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Consumer {
+    /// No pod uses the claim.
     Nobody,
     /// A pod of this name that has no node yet.
     Unscheduled(String),
-    /// A pod on this node.
-    On(String),
+    /// A pod that is scheduled to this node.
+    Scheduled(String),
 }
 
-/// What a claim needs next.
+/// The next step of a claim.
 #[derive(Debug, PartialEq)]
 pub(super) enum ClaimStep {
     /// Nothing.
-    Rest,
-    /// It is the default class that it means.
+    Nothing,
+    /// Set this default class.
     Class(String),
-    /// A volume is to be made for it.
+    /// Create a volume of this class.
     Provision(Arc<Class>),
-    /// This is its volume.
+    /// Bind this volume.
     Bind(Arc<Volume>),
-    /// It waits; this is why.
-    Wait(Why),
-    /// Its volume is lost; this is why.
-    Lost(Why),
+    /// Wait, and record why.
+    Wait(PlannedEvent),
+    /// Its volume is lost; record why.
+    Lost(PlannedEvent),
 }
 
-/// Why something is so.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Why {
-    pub warning: bool,
-    pub reason: &'static str,
-    pub message: String,
-}
-
-/// What a volume needs next.
+/// The next step of a volume.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum VolumeStep {
     /// Nothing.
-    Rest,
-    /// It is in another phase.
+    Nothing,
+    /// Set another phase.
     Phase(&'static str),
-    /// It goes, as its policy says.
+    /// Delete the volume, as its reclaim policy says.
     Delete,
-    /// Its claim has another volume: it is free again.
+    /// Remove the claimRef, because the claim has another volume.
     Free,
 }
 
-/// What there is for a claim.
-pub(super) struct Seen<'a> {
+/// What the planner reads.
+pub(super) struct Observed<'a> {
     pub claim: &'a Claim,
     pub volumes: &'a [Arc<Volume>],
     pub classes: &'a [Arc<Class>],
     pub consumer: Consumer,
 }
 
-/// What a claim needs next.
-pub(super) fn claim_step(seen: &Seen<'_>) -> ClaimStep {
-    let claim = seen.claim;
-    let named = seen.volumes.iter().find(|volume| volume.metadata.name == claim.spec.volume_name);
+/// The next step of a claim.
+pub(super) fn claim_step(observed: &Observed<'_>) -> ClaimStep {
+    let claim = observed.claim;
+    let named = observed.volumes.iter().find(|volume| volume.metadata.name == claim.spec.volume_name);
     if claim.metadata.annotations.contains_key(BIND_COMPLETED) {
         return bound(claim, named);
     }
     if claim.metadata.is_terminating() {
-        return ClaimStep::Rest;
+        return ClaimStep::Nothing;
     }
     if !claim.spec.volume_name.is_empty() {
-        return asked_for(claim, named);
+        return prebound(claim, named);
     }
     let Some(class_name) = &claim.spec.storage_class_name else {
-        return match default_class(seen.classes) {
+        return match default_class(observed.classes) {
             Some(class) => ClaimStep::Class(class.metadata.name.clone()),
-            None => unclassed(seen),
+            None => without_class(observed),
         };
     };
     if class_name.is_empty() {
-        return unclassed(seen);
+        return without_class(observed);
     }
-    let class = seen.classes.iter().find(|class| class.metadata.name == *class_name);
+    let class = observed.classes.iter().find(|class| class.metadata.name == *class_name);
     let waits = class.is_some_and(|class| class.waits());
-    if let Some(volume) = best(claim, seen.volumes, waits && !matches!(seen.consumer, Consumer::On(_))) {
+    if let Some(volume) = best(claim, observed.volumes, waits && !matches!(observed.consumer, Consumer::Scheduled(_))) {
         return ClaimStep::Bind(volume);
     }
-    match (class, &seen.consumer) {
+    match (class, &observed.consumer) {
         (None, _) => {
             wait(true, "ProvisioningFailed", format!("storageclass.storage.k8s.io \"{class_name}\" not found"))
         }
@@ -124,10 +118,10 @@ pub(super) fn claim_step(seen: &Seen<'_>) -> ClaimStep {
     }
 }
 
-/// What a volume needs next. The claim is the one of the name that the volume says.
+/// The next step of a volume. `claim` is the claim that its claimRef names.
 pub(super) fn volume_step(volume: &Volume, claim: Option<&Claim>) -> VolumeStep {
     let phase = |phase: &'static str| match volume.status.phase == phase {
-        true => VolumeStep::Rest,
+        true => VolumeStep::Nothing,
         false => VolumeStep::Phase(phase),
     };
     let deletes = volume.spec.persistent_volume_reclaim_policy == "Delete";
@@ -138,22 +132,22 @@ pub(super) fn volume_step(volume: &Volume, claim: Option<&Claim>) -> VolumeStep 
     let claim = claim.filter(|claim| volume.spec.claim_ref.as_ref().is_some_and(|reference| reference.is(claim)));
     match claim {
         Some(claim) if claim.spec.volume_name == volume.metadata.name => phase("Bound"),
-        // The claim is on its way here.
-        Some(claim) if claim.spec.volume_name.is_empty() => VolumeStep::Rest,
+        // The claim is not bound yet.
+        Some(claim) if claim.spec.volume_name.is_empty() => VolumeStep::Nothing,
         Some(_) if !(deletes && volume.metadata.annotations.contains_key(PROVISIONED_BY)) => VolumeStep::Free,
         _ if volume.status.phase != "Released" => VolumeStep::Phase("Released"),
         _ if deletes && !volume.metadata.is_terminating() => VolumeStep::Delete,
-        _ => VolumeStep::Rest,
+        _ => VolumeStep::Nothing,
     }
 }
 
-/// The class for claims that name none: the newest, if there are several.
+/// The default class: the newest, if there are several.
 pub(super) fn default_class(classes: &[Arc<Class>]) -> Option<&Arc<Class>> {
     let defaults = classes.iter().filter(|class| class.is_default());
     defaults.max_by_key(|class| (class.metadata.created(), std::cmp::Reverse(class.metadata.name.clone())))
 }
 
-/// Whether the controller itself, and not its owner, chose what this is bound to.
+/// Whether the controller, and not a user, bound this volume.
 pub(super) fn is_bound_by_controller(volume: &Volume) -> bool {
     volume.metadata.annotations.contains_key(BOUND_BY_CONTROLLER)
 }
@@ -171,20 +165,20 @@ fn bound(claim: &Claim, volume: Option<&Arc<Volume>>) -> ClaimStep {
         Some(reference) if !reference.is(claim) => {
             self::lost(claim, "ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
         }
-        Some(reference) if !reference.uid.is_empty() && is_settled(claim, volume) => ClaimStep::Rest,
+        Some(reference) if !reference.uid.is_empty() && is_status_current(claim, volume) => ClaimStep::Nothing,
         _ => ClaimStep::Bind(volume.clone()),
     }
 }
 
-/// Whether a claim says of itself what its volume is.
-fn is_settled(claim: &Claim, volume: &Volume) -> bool {
+/// Whether the status of a claim agrees with its volume.
+fn is_status_current(claim: &Claim, volume: &Volume) -> bool {
     claim.status.phase == "Bound"
         && claim.status.access_modes == volume.spec.access_modes
         && claim.status.capacity == volume.spec.capacity
 }
 
-/// A claim that names its volume.
-fn asked_for(claim: &Claim, volume: Option<&Arc<Volume>>) -> ClaimStep {
+/// A claim that names its volume before it is bound.
+fn prebound(claim: &Claim, volume: Option<&Arc<Volume>>) -> ClaimStep {
     let name = &claim.spec.volume_name;
     let Some(volume) = volume else {
         return wait(false, "FailedBinding", format!("volume \"{name}\" not found"));
@@ -199,18 +193,18 @@ fn asked_for(claim: &Claim, volume: Option<&Arc<Volume>>) -> ClaimStep {
     }
 }
 
-/// A claim that wants no class, or for which there is none: only volumes that are there will do.
-fn unclassed(seen: &Seen<'_>) -> ClaimStep {
-    best(seen.claim, seen.volumes, false).map_or_else(|| ClaimStep::Wait(no_volume()), ClaimStep::Bind)
+/// A claim without a class: only an existing volume can be bound.
+fn without_class(observed: &Observed<'_>) -> ClaimStep {
+    best(observed.claim, observed.volumes, false).map_or_else(|| ClaimStep::Wait(no_volume()), ClaimStep::Bind)
 }
 
-fn no_volume() -> Why {
+fn no_volume() -> PlannedEvent {
     let message = "no persistent volumes available for this claim and no storage class is set".to_owned();
-    Why { warning: false, reason: "FailedBinding", message }
+    PlannedEvent { warning: false, reason: "FailedBinding", message }
 }
 
-/// The volume that suits a claim best: one that is kept for it, else the one with the fewest access modes, else the
-/// smallest. If it waits, only one that is kept for it will do.
+/// The best volume for a claim: one that is reserved for it, else the one with the fewest access modes, else the smallest. If
+/// the claim waits for a pod, only a reserved volume is taken.
 fn best(claim: &Claim, volumes: &[Arc<Volume>], waits: bool) -> Option<Arc<Volume>> {
     let fits = |volume: &&Arc<Volume>| {
         !volume.metadata.is_terminating()
@@ -218,9 +212,9 @@ fn best(claim: &Claim, volumes: &[Arc<Volume>], waits: bool) -> Option<Arc<Volum
             && mode(&claim.spec.volume_mode) == mode(&volume.spec.volume_mode)
             && has_modes(claim, volume)
     };
-    let kept = |volume: &&Arc<Volume>| volume.spec.claim_ref.as_ref().is_some_and(|reference| reference.is(claim));
-    if let Some(kept) = volumes.iter().filter(fits).find(kept) {
-        return Some(kept.clone());
+    let reserved = |volume: &&Arc<Volume>| volume.spec.claim_ref.as_ref().is_some_and(|reference| reference.is(claim));
+    if let Some(reserved) = volumes.iter().filter(fits).find(reserved) {
+        return Some(reserved.clone());
     }
     let selector = LabelSelector::from_object(&claim.spec.selector).ok()?;
     let is_free = |volume: &&Arc<Volume>| {
@@ -236,7 +230,7 @@ fn best(claim: &Claim, volumes: &[Arc<Volume>], waits: bool) -> Option<Arc<Volum
     .cloned()
 }
 
-/// Why a volume that a claim names does not suit it.
+/// Why a claim cannot be bound to the volume that it names.
 fn mismatch(claim: &Claim, volume: &Volume) -> Option<String> {
     match () {
         () if volume.metadata.is_terminating() => {
@@ -267,13 +261,13 @@ fn mode(mode: &Option<String>) -> &str {
 }
 
 fn wait(warning: bool, reason: &'static str, message: impl Into<String>) -> ClaimStep {
-    ClaimStep::Wait(Why { warning, reason, message: message.into() })
+    ClaimStep::Wait(PlannedEvent { warning, reason, message: message.into() })
 }
 
 fn lost(claim: &Claim, reason: &'static str, message: &str) -> ClaimStep {
     match claim.status.phase.as_str() {
-        "Lost" => ClaimStep::Rest,
-        _ => ClaimStep::Lost(Why { warning: true, reason, message: message.into() }),
+        "Lost" => ClaimStep::Nothing,
+        _ => ClaimStep::Lost(PlannedEvent { warning: true, reason, message: message.into() }),
     }
 }
 

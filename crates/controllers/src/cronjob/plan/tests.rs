@@ -26,11 +26,11 @@ fn job_of(name: &str, ending: &str, started: &str) -> Arc<Job> {
 }
 
 fn made(cron: &CronJob, jobs: &[Arc<Job>], now: &str) -> Plan {
-    plan(&Seen { cron, jobs, zone: Ok(TimeZone::UTC), now: at(now) })
+    plan(&Observed { cron, jobs, zone: Ok(TimeZone::UTC), now: at(now) })
 }
 
 fn reasons(plan: &Plan) -> Vec<&'static str> {
-    plan.tell.iter().map(|told| told.reason).collect()
+    plan.events.iter().map(|event| event.reason).collect()
 }
 
 #[test]
@@ -38,9 +38,9 @@ fn a_job_for_each_time() {
     let check = |spec: Value, last: Option<&str>, now: &str, expect: (Option<&str>, u64, &[&str])| {
         let cron = cron(spec.clone(), json!({"lastScheduleTime": last.map(|last| at(last).to_string())}));
         let plan = made(&cron, &[], now);
-        let again = plan.again.map(|again| again.as_secs()).unwrap_or_default();
+        let requeue_after = plan.requeue_after.map(|requeue_after| requeue_after.as_secs()).unwrap_or_default();
         assert_eq!(
-            (plan.create, again, &*reasons(&plan)),
+            (plan.create, requeue_after, &*reasons(&plan)),
             (expect.0.map(at), expect.1, expect.2),
             "{spec} {last:?} {now}"
         );
@@ -100,7 +100,7 @@ fn ends_are_seen_and_history_is_kept() {
     assert_eq!(plan.status.active.iter().map(|active| &*active.name).collect::<Vec<_>>(), ["c-9"]);
     assert_eq!(plan.status.last_successful_time, Some(Time(at("00:03:00"))));
     assert_eq!(reasons(&plan), ["SawCompletedJob", "UnexpectedJob", "MissingJob"]);
-    assert_eq!(plan.tell[0].message, "Saw completed job: c-3, condition: Complete");
+    assert_eq!(plan.events[0].message, "Saw completed job: c-3, condition: Complete");
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn pod(at: usize, text: &str) -> Arc<Pod> {
     )
 }
 
-fn look<T>(spec: Value, nodes: &str, pods: &str, ask: impl FnOnce(&Seen<'_>) -> T) -> T {
+fn look<T>(spec: Value, nodes: &str, pods: &str, ask: impl FnOnce(&Observed<'_>) -> T) -> T {
     let set: DaemonSet =
         serde_json::from_value(json!({"metadata": {"name": "log", "generation": 3}, "spec": spec})).unwrap();
     let node = |name: char| -> Arc<Node> {
@@ -55,8 +55,8 @@ fn look<T>(spec: Value, nodes: &str, pods: &str, ask: impl FnOnce(&Seen<'_>) -> 
     };
     let nodes: Vec<Arc<Node>> = nodes.chars().map(node).collect();
     let pods: Vec<Arc<Pod>> = pods.split_whitespace().enumerate().map(|(at, text)| pod(at, text)).collect();
-    let patience = |node: &str| Duration::from_secs(if node == "c" { 7 } else { 0 });
-    ask(&Seen { set: &set, nodes: &nodes, pods: &pods, hash: "new", patience: &patience, now: now() })
+    let failure_backoff = |node: &str| Duration::from_secs(if node == "c" { 7 } else { 0 });
+    ask(&Observed { set: &set, nodes: &nodes, pods: &pods, hash: "new", failure_backoff: &failure_backoff, now: now() })
 }
 
 /// A plan as words: `+a` a pod for node a, `-b+n1` that pod goes.
@@ -69,7 +69,7 @@ fn told(plan: &Plan) -> String {
 #[test]
 fn each_node_has_one() {
     let check = |nodes: &str, pods: &str, expect: &str| {
-        assert_eq!(look(json!({}), nodes, pods, |seen| told(&plan(seen))), expect, "{nodes} with {pods}");
+        assert_eq!(look(json!({}), nodes, pods, |observed| told(&plan(observed))), expect, "{nodes} with {pods}");
     };
     check("", "", "");
     check("ab", "", "+a +b");
@@ -97,9 +97,9 @@ fn of_one_second_those_that_are_ready_count() {
     let mut ready = (*pod(0, "a+o")).clone();
     ready.metadata.name = "z".into();
     let twins = [pod(0, "a-o"), pod(0, "a?o"), Arc::new(ready)];
-    let (deleted, available) = look(json!({}), "a", "", |seen| {
-        let seen = Seen { pods: &twins, ..*seen };
-        (told(&plan(&seen)), status(&seen, None).number_available)
+    let (deleted, available) = look(json!({}), "a", "", |observed| {
+        let observed = Observed { pods: &twins, ..*observed };
+        (told(&plan(&observed)), status(&observed, None).number_available)
     });
     assert_eq!((&*deleted, available), ("-a-o0 -a?o0", 1));
 }
@@ -108,7 +108,7 @@ fn of_one_second_those_that_are_ready_count() {
 fn pods_are_replaced_a_few_at_a_time() {
     let check = |rolling: Value, pods: &str, expect: &str| {
         let spec = json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}});
-        assert_eq!(look(spec, "abc", pods, |seen| told(&plan(seen))), expect, "{rolling} with {pods}");
+        assert_eq!(look(spec, "abc", pods, |observed| told(&plan(observed))), expect, "{rolling} with {pods}");
     };
     check(json!({}), "a+o b+o c+o", "-a+o0");
     check(json!({}), "axo b+o c+o", "");
@@ -127,7 +127,7 @@ fn pods_are_replaced_after_the_next_one_is_there() {
     let check = |nodes: &str, pods: &str, expect: &str| {
         let rolling = json!({"maxSurge": 1, "maxUnavailable": 0});
         let spec = json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}});
-        assert_eq!(look(spec, nodes, pods, |seen| told(&plan(seen))), expect, "{nodes} with {pods}");
+        assert_eq!(look(spec, nodes, pods, |observed| told(&plan(observed))), expect, "{nodes} with {pods}");
     };
     check("abc", "a+o b+o c+o", "+a");
     check("abc", "a+o a-n b+o c+o", "");
@@ -146,22 +146,22 @@ fn pods_are_replaced_after_the_next_one_is_there() {
 #[test]
 fn pods_are_updated_when_they_are_deleted() {
     let spec = json!({"updateStrategy": {"type": "OnDelete"}});
-    assert_eq!(look(spec, "ab", "a+o b-o", |seen| told(&plan(seen))), "");
+    assert_eq!(look(spec, "ab", "a+o b-o", |observed| told(&plan(observed))), "");
 }
 
 #[test]
 fn pods_have_to_be_ready_for_a_while() {
     let spec = json!({"minReadySeconds": 30});
     let plan = look(spec, "ab", "a~n b+o", plan);
-    assert_eq!((&*told(&plan), plan.again), ("", Some(Duration::from_secs(20))));
+    assert_eq!((&*told(&plan), plan.requeue_after), ("", Some(Duration::from_secs(20))));
     let plan = look(json!({}), "c", "cfn", super::plan);
-    assert_eq!(plan.again, Some(Duration::from_secs(7)), "one that fails too often is looked at later");
+    assert_eq!(plan.requeue_after, Some(Duration::from_secs(7)), "one that fails too often is looked at later");
 }
 
 #[test]
 fn the_status_counts_nodes() {
     let check = |nodes: &str, pods: &str, expect: Value| {
-        let status = look(json!({"minReadySeconds": 30}), nodes, pods, |seen| status(seen, None));
+        let status = look(json!({"minReadySeconds": 30}), nodes, pods, |observed| status(observed, None));
         assert_eq!(serde_json::to_value(status).unwrap(), expect, "{nodes} {pods}");
     };
     check(

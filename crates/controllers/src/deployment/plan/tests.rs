@@ -56,7 +56,7 @@ fn sets(text: &str, desired: i32, most: i32) -> Vec<Arc<ReplicaSet>> {
 }
 
 fn planned(deployment: &Deployment, sets: &[Arc<ReplicaSet>]) -> Plan {
-    plan(&Seen { deployment, sets, old_pods_run: &|_| false, now: now() })
+    plan(&Observed { deployment, sets, old_pods_run: &|_| false, now: now() })
 }
 
 /// The sizes after one step, as `name size`, those that change only.
@@ -107,7 +107,8 @@ fn recreations_wait_for_the_last_of_the_old() {
     let check = |there: &str, old_pods_run: bool, expect: &str| {
         let deployment = deployment(3, json!({"spec": {"strategy": {"type": "Recreate"}}}));
         let sets = sets(there, 3, 3);
-        let plan = plan(&Seen { deployment: &deployment, sets: &sets, old_pods_run: &|_| old_pods_run, now: now() });
+        let plan =
+            plan(&Observed { deployment: &deployment, sets: &sets, old_pods_run: &|_| old_pods_run, now: now() });
         assert_eq!(sizes(&plan), expect, "{there}");
     };
     check("", false, "create 3");
@@ -197,7 +198,7 @@ fn the_status_says_how_it_goes() {
             {"type": "Progressing", "status": "True", "reason": reason, "lastUpdateTime": when, "lastTransitionTime": when},
         ]}})
     };
-    let check = |more: Value, there: &str, expect: &str, again: Option<u64>| {
+    let check = |more: Value, there: &str, expect: &str, requeue_after: Option<u64>| {
         let deployment = deployment(4, more.clone());
         let plan = planned(&deployment, &sets(there, 4, 5));
         let words: Vec<String> = (plan.status.conditions.iter())
@@ -209,7 +210,11 @@ fn the_status_says_how_it_goes() {
             status.updated_replicas, status.replicas, status.available_replicas, status.unavailable_replicas
         );
         assert_eq!(format!("{counts}; {}", words.join(", ")), expect, "{more} with {there}");
-        assert_eq!(plan.again.map(|again| again.as_secs()), again, "{more} with {there}");
+        assert_eq!(
+            plan.requeue_after.map(|requeue_after| requeue_after.as_secs()),
+            requeue_after,
+            "{more} with {there}"
+        );
     };
     check(
         json!({}),

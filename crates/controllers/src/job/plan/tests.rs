@@ -21,7 +21,7 @@ fn job(spec: Value, status: Value) -> Job {
 /// not held.
 fn pod(name: usize, what: &str) -> Arc<Pod> {
     let (what, index) = what.split_once(':').unwrap_or((what, ""));
-    let (going, held) = (what.starts_with('-'), !what.starts_with('~'));
+    let (going, tracked) = (what.starts_with('-'), !what.starts_with('~'));
     let (phase, code) = match what.trim_start_matches(['-', '~']) {
         "ok" => ("Succeeded", Some(0)),
         "bad" => ("Failed", Some(1)),
@@ -38,7 +38,7 @@ fn pod(name: usize, what: &str) -> Arc<Pod> {
         serde_json::from_value(json!({
             "metadata": {
                 "name": format!("p{name}"), "uid": format!("p{name}"), "annotations": annotations,
-                "deletionTimestamp": going.then_some(NOW), "finalizers": if held { vec![TRACKING] } else { vec![] },
+                "deletionTimestamp": going.then_some(NOW), "finalizers": if tracked { vec![TRACKING] } else { vec![] },
             },
             "spec": {"nodeName": "n"},
             "status": {
@@ -56,17 +56,17 @@ fn pods(what: &str) -> Vec<Arc<Pod>> {
 
 fn made(job: &Job, pods: &[Arc<Pod>]) -> Plan {
     let first_wait = Duration::from_secs(10);
-    plan(&Seen { job, pods, failures: Failures::default(), first_wait, now: now() })
+    plan(&Observed { job, pods, failures: Failures::default(), first_wait, now: now() })
 }
 
 /// A plan in short: the step, and how it ends.
 fn short(plan: &Plan) -> String {
     let step = match &plan.step {
-        Step::Rest => "rest".into(),
+        Step::Nothing => "rest".into(),
         Step::Create(new) if new.iter().all(Option::is_none) => format!("create {}", new.len()),
         Step::Create(new) => format!("create {:?}", new.iter().flatten().collect::<Vec<_>>()),
-        Step::Spare(pods) => format!("spare {}", pods.len()),
-        Step::End(pods) => format!("end {}", pods.len()),
+        Step::DeleteSurplus(pods) => format!("spare {}", pods.len()),
+        Step::Terminate(pods) => format!("end {}", pods.len()),
     };
     match &plan.outcome {
         Some(outcome) => format!("{step}, {}", outcome.reason),
@@ -126,7 +126,7 @@ fn failures_make_it_wait_and_then_fail() {
     let check = |spec: Value, status: Value, what: &str, expect: (&str, Option<u64>)| {
         let job = job(spec.clone(), status.clone());
         let plan = made(&job, &pods(what));
-        let got = (short(&plan), plan.again.map(|again| again.as_secs()));
+        let got = (short(&plan), plan.requeue_after.map(|requeue_after| requeue_after.as_secs()));
         assert_eq!((got.0.as_str(), got.1), expect, "{spec} {status} {what}");
     };
     let none = json!({});
@@ -173,12 +173,12 @@ fn containers_that_restart_in_place_count() {
 /// From the first look to the end: what is written down, who may go, what is counted.
 #[test]
 fn each_end_is_written_down_then_counted() {
-    let check = |spec: Value, status: Value, before: &str, gone: &str, tallied: Value, settled: Value| {
+    let check = |spec: Value, status: Value, before: &str, gone: &str, tallied: Value, count_untracked: Value| {
         let job = job(spec, status);
         let before = pods(before);
         let plan = made(&job, &before);
         let tally = tally(&job, &plan, &before, Failures::default(), now());
-        let (status, _) = settle(&job, &plan, &tally, &pods(gone), now());
+        let (status, _) = finish(&job, &plan, &tally, &pods(gone), now());
         let look = |status: &JobStatus| {
             let all = serde_json::to_value(status).unwrap();
             let types: Vec<&str> = status.conditions.iter().map(|condition| &*condition.type_).collect();
@@ -187,7 +187,7 @@ fn each_end_is_written_down_then_counted() {
                 "uncounted": all["uncountedTerminatedPods"], "conditions": types, "indexes": status.completed_indexes,
             })
         };
-        assert_eq!((look(&tally.status), look(&status)), (tallied, settled));
+        assert_eq!((look(&tally.status), look(&status)), (tallied, count_untracked));
     };
     let look = |active: i32, succeeded: i32, failed: i32, uncounted: Value, conditions: &[&str], indexes: &str| json!({"active": active, "succeeded": succeeded, "failed": failed, "uncounted": uncounted, "conditions": conditions, "indexes": indexes});
     let all = json!({});
@@ -241,7 +241,7 @@ fn what_ends_after_the_plan_is_counted_with_it() {
     let plan = made(&job, &pods("run:0 run:1 run:2"));
     let check = |what: &str, expect: (usize, &str, u32)| {
         let tally = tally(&job, &plan, &pods(what), Failures::default(), now());
-        assert_eq!((tally.release.len(), &*tally.status.completed_indexes, tally.failures.many), expect, "{what}");
+        assert_eq!((tally.untrack.len(), &*tally.status.completed_indexes, tally.failures.many), expect, "{what}");
     };
     check("run:0 ok:1 run:2", (1, "1", 0));
     check("run:0 run:1 bad:2", (1, "", 1));
@@ -260,7 +260,7 @@ fn what_is_told_to_go_has_not_ended_by_itself() {
             uncounted.failed.iter().map(|uid| &**uid).collect(),
         );
         assert_eq!((&*succeeded, &*failed), expect, "{before}: {after}");
-        assert_eq!(tally.release.len(), pods(after).len());
+        assert_eq!(tally.untrack.len(), pods(after).len());
     };
     let late = json!({"startTime": "2026-01-01T00:00:00Z"});
     let limited = json!({"activeDeadlineSeconds": 1, "parallelism": 2, "completions": 2});
@@ -276,7 +276,7 @@ fn a_status_takes_so_many_at_once() {
     let many: Vec<Arc<Pod>> = (0..BURST + 5).map(|at| pod(at, "ok")).collect();
     let plan = made(&job, &many);
     let tally = tally(&job, &plan, &many, Failures::default(), now());
-    assert_eq!((tally.release.len(), tally.more), (BURST, true));
+    assert_eq!((tally.untrack.len(), tally.more), (BURST, true));
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn pod(name: &str, more: Value) -> Arc<Pod> {
 fn so_many_are_created_or_deleted() {
     let check = |replicas: Option<i32>, pods: Vec<Arc<Pod>>, expect: (usize, usize)| {
         let got = match step(&set(json!({"replicas": replicas})), &pods, |_| 0, now()) {
-            Step::Rest => (0, 0),
+            Step::Nothing => (0, 0),
             Step::Create(many) => (many, 0),
             Step::Delete(pods) => (0, pods.len()),
         };

@@ -41,10 +41,10 @@ fn pod(text: &str) -> Arc<Pod> {
     )
 }
 
-fn look<T>(set: &StatefulSet, pods: &str, claims: &[Claim], ask: impl FnOnce(&Seen<'_>) -> T) -> T {
+fn look<T>(set: &StatefulSet, pods: &str, claims: &[Claim], ask: impl FnOnce(&Observed<'_>) -> T) -> T {
     let pods: Vec<Arc<Pod>> = pods.split_whitespace().map(pod).collect();
     let reference = json!({"kind": "StatefulSet", "name": "web", "uid": "s", "controller": true});
-    ask(&Seen {
+    ask(&Observed {
         set,
         pods: &pods,
         current: "old",
@@ -58,25 +58,25 @@ fn look<T>(set: &StatefulSet, pods: &str, claims: &[Claim], ask: impl FnOnce(&Se
 
 /// A plan as words: `create 0 new`, `delete 2`, `claim data-web-0`.
 fn told(plan: &Plan) -> String {
-    let act = |task: &Task, act: &Act| match act {
-        Act::Claim(claim) => format!("claim {}", claim["metadata"]["name"].as_str().unwrap()),
-        Act::Create { ordinal, revision } => {
-            format!("create {ordinal} {}", if *revision == Of::Update { "new" } else { "old" })
+    let action = |task: &Task, action: &PodAction| match action {
+        PodAction::CreateClaim(claim) => format!("claim {}", claim["metadata"]["name"].as_str().unwrap()),
+        PodAction::CreatePod { ordinal, revision } => {
+            format!("create {ordinal} {}", if *revision == RevisionKind::Update { "new" } else { "old" })
         }
-        Act::Delete(pod) => format!("delete {}", pod.metadata.name.trim_start_matches("web-")),
-        Act::Label(_) => format!("label {}", task.pod),
-        Act::Own { claim, .. } => format!("own {}", claim.metadata.name),
-        Act::Refuse(why) => format!("refuse {} ({why})", task.pod),
+        PodAction::DeletePod(pod) => format!("delete {}", pod.metadata.name.trim_start_matches("web-")),
+        PodAction::LabelPod(_) => format!("label {}", task.pod),
+        PodAction::SetClaimOwner { claim, .. } => format!("own {}", claim.metadata.name),
+        PodAction::Fail(why) => format!("refuse {} ({why})", task.pod),
     };
-    let acts = plan.tasks.iter().flat_map(|task| task.acts.iter().map(move |each| act(task, each)));
-    acts.collect::<Vec<_>>().join(", ")
+    let actions = plan.tasks.iter().flat_map(|task| task.actions.iter().map(move |each| action(task, each)));
+    actions.collect::<Vec<_>>().join(", ")
 }
 
 #[test]
 fn pods_come_and_go_in_order() {
     let check = |replicas: i32, pods: &str, expect: &str| {
         let set = set(json!({"replicas": replicas, "updateStrategy": {"rollingUpdate": {"partition": 0}}}));
-        assert_eq!(look(&set, pods, &[], |seen| told(&plan(seen))), expect, "{replicas} with {pods}");
+        assert_eq!(look(&set, pods, &[], |observed| told(&plan(observed))), expect, "{replicas} with {pods}");
     };
     check(3, "", "create 0 new");
     check(3, "0-n", "");
@@ -101,7 +101,7 @@ fn pods_come_and_go_at_once() {
     let check = |replicas: i32, pods: &str, expect: &str| {
         let rolling = json!({"rollingUpdate": {"partition": 0}});
         let spec = json!({"replicas": replicas, "podManagementPolicy": "Parallel", "updateStrategy": rolling});
-        assert_eq!(look(&set(spec), pods, &[], |seen| told(&plan(seen))), expect, "{replicas} with {pods}");
+        assert_eq!(look(&set(spec), pods, &[], |observed| told(&plan(observed))), expect, "{replicas} with {pods}");
     };
     check(3, "", "create 0 new, create 1 new, create 2 new");
     check(3, "1-n", "create 0 new, create 2 new");
@@ -115,7 +115,7 @@ fn pods_come_and_go_at_once() {
 fn updates_go_from_the_last_to_the_partition() {
     let check = |strategy: Value, pods: &str, expect: &str| {
         let spec = json!({"replicas": 3, "updateStrategy": strategy});
-        assert_eq!(look(&set(spec), pods, &[], |seen| told(&plan(seen))), expect, "{strategy} with {pods}");
+        assert_eq!(look(&set(spec), pods, &[], |observed| told(&plan(observed))), expect, "{strategy} with {pods}");
     };
     let to = |partition: i32| json!({"type": "RollingUpdate", "rollingUpdate": {"partition": partition}});
     check(to(0), "0+o 1+o 2+o", "delete 2");
@@ -143,7 +143,7 @@ fn counting_may_begin_later() {
     let check = |pods: &str, expect: &str| {
         let strategy = json!({"rollingUpdate": {"partition": 1}});
         let set = set(json!({"replicas": 2, "ordinals": {"start": 5}, "updateStrategy": strategy}));
-        assert_eq!(look(&set, pods, &[], |seen| told(&plan(seen))), expect, "{pods}");
+        assert_eq!(look(&set, pods, &[], |observed| told(&plan(observed))), expect, "{pods}");
     };
     check("", "create 5 old");
     check("5+o", "create 6 new");
@@ -153,10 +153,10 @@ fn counting_may_begin_later() {
 
 #[test]
 fn pods_have_to_be_ready_for_a_while() {
-    let check = |pods: &str, expect: &str, again: Option<u64>| {
+    let check = |pods: &str, expect: &str, requeue_after: Option<u64>| {
         let set = set(json!({"replicas": 2, "minReadySeconds": 30, "updateStrategy": {"rollingUpdate": {}}}));
         let plan = look(&set, pods, &[], plan);
-        assert_eq!((&*told(&plan), plan.again), (expect, again.map(Duration::from_secs)), "{pods}");
+        assert_eq!((&*told(&plan), plan.requeue_after), (expect, requeue_after.map(Duration::from_secs)), "{pods}");
     };
     check("0~n", "", Some(20));
     check("0+n", "create 1 new", None);
@@ -178,7 +178,7 @@ fn claims_come_before_their_pods() {
             "persistentVolumeClaimRetentionPolicy": {"whenDeleted": policy.0, "whenScaled": policy.1},
             "volumeClaimTemplates": [{"metadata": {"name": "data"}}, {"metadata": {"name": "logs"}}],
         }));
-        assert_eq!(look(&set, pods, claims, |seen| told(&plan(seen))), expect, "{policy:?} {pods}");
+        assert_eq!(look(&set, pods, claims, |observed| told(&plan(observed))), expect, "{policy:?} {pods}");
     };
     let keep = ("Retain", "Retain");
     let data = claim("data-web-0", json!({}));
@@ -203,7 +203,7 @@ fn labels_are_put_right() {
     let mut wrong = (*pod("0+n")).clone();
     wrong.metadata.labels.insert(POD_NAME.into(), "other".into());
     let pods = [Arc::new(wrong)];
-    let plan = look(&set, "", &[], |seen| plan(&Seen { pods: &pods, ..*seen }));
+    let plan = look(&set, "", &[], |observed| plan(&Observed { pods: &pods, ..*observed }));
     assert_eq!(told(&plan), "label web-0");
 }
 
@@ -218,7 +218,7 @@ fn what_goes_is_left_alone() {
 fn the_status_counts() {
     let check = |strategy: &str, pods: &str, expect: Value| {
         let spec = json!({"replicas": 2, "minReadySeconds": 30, "updateStrategy": {"type": strategy}});
-        let status = look(&set(spec), pods, &[], |seen| status(seen, 0));
+        let status = look(&set(spec), pods, &[], |observed| status(observed, 0));
         assert_eq!(serde_json::to_value(status).unwrap(), expect, "{strategy} {pods}");
     };
     check(

@@ -45,18 +45,18 @@ fn classes() -> Vec<Arc<Class>> {
 /// A step as words.
 fn told(step: ClaimStep) -> String {
     match step {
-        ClaimStep::Rest => "rest".into(),
+        ClaimStep::Nothing => "rest".into(),
         ClaimStep::Class(class) => format!("class {class}"),
         ClaimStep::Provision(class) => format!("provision {}", class.metadata.name),
         ClaimStep::Bind(volume) => format!("bind {}", volume.metadata.name),
-        ClaimStep::Wait(why) => format!("wait {}", why.reason),
-        ClaimStep::Lost(why) => format!("lost {}", why.reason),
+        ClaimStep::Wait(event) => format!("wait {}", event.reason),
+        ClaimStep::Lost(event) => format!("lost {}", event.reason),
     }
 }
 
 fn check(claim: &Claim, volumes: &[Arc<Volume>], consumer: Consumer, expect: &str) {
     let classes = classes();
-    let step = claim_step(&Seen { claim, volumes, classes: &classes, consumer });
+    let step = claim_step(&Observed { claim, volumes, classes: &classes, consumer });
     assert_eq!(told(step), expect, "{:?}", claim.spec);
 }
 
@@ -82,10 +82,11 @@ fn classes_say_where_volumes_come_from() {
     check(&of(json!("none")), &[], Consumer::Nobody, "wait ProvisioningFailed");
     check(&of(json!("later")), &[], Consumer::Nobody, "wait WaitForFirstConsumer");
     check(&of(json!("later")), &[], Consumer::Unscheduled("p".into()), "wait WaitForPodScheduled");
-    check(&of(json!("later")), &[], Consumer::On("n1".into()), "provision later");
+    check(&of(json!("later")), &[], Consumer::Scheduled("n1".into()), "provision later");
     let going = claim(json!({}), json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
     check(&going, &[], Consumer::Nobody, "rest");
-    let step = claim_step(&Seen { claim: &asks(json!({})), volumes: &[], classes: &[], consumer: Consumer::Nobody });
+    let step =
+        claim_step(&Observed { claim: &asks(json!({})), volumes: &[], classes: &[], consumer: Consumer::Nobody });
     assert_eq!(told(step), "wait FailedBinding", "without a default class");
 }
 
@@ -144,27 +145,27 @@ fn volumes_that_are_there_are_used_first() {
 #[test]
 fn a_volume_that_is_asked_for_has_to_fit() {
     let of = |volume: &str| asks(json!({"storageClassName": "static", "volumeName": volume}));
-    let why = |claim: &Claim, volume: &Arc<Volume>| {
+    let event = |claim: &Claim, volume: &Arc<Volume>| {
         let volumes = [volume.clone()];
-        match claim_step(&Seen { claim, volumes: &volumes, classes: &[], consumer: Consumer::Nobody }) {
-            ClaimStep::Wait(why) => why.message,
+        match claim_step(&Observed { claim, volumes: &volumes, classes: &[], consumer: Consumer::Nobody }) {
+            ClaimStep::Wait(event) => event.message,
             step => told(step),
         }
     };
     check(&of("v"), &[], Consumer::Nobody, "wait FailedBinding");
-    assert_eq!(why(&of("v"), &volume("v", size("1Gi"))), "bind v");
+    assert_eq!(event(&of("v"), &volume("v", size("1Gi"))), "bind v");
     assert_eq!(
-        why(&of("v"), &volume("v", size("1Mi"))),
+        event(&of("v"), &volume("v", size("1Mi"))),
         "Cannot bind to requested volume \"v\": requested PV is too small"
     );
     let other = json!({"capacity": {"storage": "1Gi"}, "storageClassName": "fast"});
     assert_eq!(
-        why(&of("v"), &volume("v", other)),
+        event(&of("v"), &volume("v", other)),
         "Cannot bind to requested volume \"v\": storageClassName does not match"
     );
     let mut taken = size("1Gi");
     taken["claimRef"] = json!({"namespace": "a", "name": "other", "uid": "o"});
-    assert_eq!(why(&of("v"), &volume("v", taken)), "volume \"v\" already bound to a different claim.");
+    assert_eq!(event(&of("v"), &volume("v", taken)), "volume \"v\" already bound to a different claim.");
 }
 
 #[test]
@@ -204,14 +205,14 @@ fn volumes_follow_their_claims() {
     let mine = json!({"namespace": "a", "name": "data", "uid": "c"});
     let of = |volume: &str| Some(claim(json!({"volumeName": volume}), json!({})));
     check("", "Retain", Value::Null, None, VolumeStep::Phase("Available"));
-    check("Available", "Retain", Value::Null, None, VolumeStep::Rest);
+    check("Available", "Retain", Value::Null, None, VolumeStep::Nothing);
     check("", "Retain", json!({"namespace": "a", "name": "data"}), None, VolumeStep::Phase("Available"));
-    check("", "Delete", mine.clone(), of(""), VolumeStep::Rest);
+    check("", "Delete", mine.clone(), of(""), VolumeStep::Nothing);
     check("", "Delete", mine.clone(), of("v"), VolumeStep::Phase("Bound"));
-    check("Bound", "Delete", mine.clone(), of("v"), VolumeStep::Rest);
+    check("Bound", "Delete", mine.clone(), of("v"), VolumeStep::Nothing);
     check("Bound", "Retain", mine.clone(), of("w"), VolumeStep::Free);
     check("Bound", "Retain", mine.clone(), None, VolumeStep::Phase("Released"));
-    check("Released", "Retain", mine.clone(), None, VolumeStep::Rest);
+    check("Released", "Retain", mine.clone(), None, VolumeStep::Nothing);
     check("Bound", "Delete", mine.clone(), None, VolumeStep::Phase("Released"));
     check("Released", "Delete", mine, None, VolumeStep::Delete);
     // Another claim of that name is another claim.
