@@ -73,7 +73,7 @@ where
             let why = "400 Bad Request: a request must have one Host header\n";
             return Box::pin(std::future::ready(Ok(refusal(StatusCode::BAD_REQUEST, why, in_flight, unread))));
         }
-        let wanted = match Handshake::wanted(&request) {
+        let handshake = match Handshake::from_request(&request) {
             None => None,
             Some(Ok(handshake)) => Some((handshake, hyper::upgrade::on(&mut request), self.upgrade.clone())),
             Some(Err(refused)) => {
@@ -128,7 +128,7 @@ where
                 _in_flight: Some(in_flight),
             });
             if response.status() == StatusCode::SWITCHING_PROTOCOLS
-                && let Some((handshake, io, upgrade)) = wanted
+                && let Some((handshake, io, upgrade)) = handshake
             {
                 handshake.answer(response.headers_mut());
                 let (head, mut messages) = response.into_parts();

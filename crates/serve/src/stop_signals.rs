@@ -1,8 +1,8 @@
-//! When a person or the system asks the process to stop. SIGTERM and Ctrl-C come in; out come a future for whoever stops
-//! the server in order, and the end of the process if that takes too long or is asked for twice.
+//! Requests to stop the process. In: SIGTERM and Ctrl-C. Out: a future that resolves at the first request, so that the
+//! server can shut down in order. If that takes too long, or a second request comes, the process exits.
 //!
-//! Signals are heard by a thread of its own with a runtime of its own. On the threads that serve they would wait for
-//! whatever computes there, and a server that is too busy to stop is the one that people want to stop.
+//! A thread with its own runtime waits for signals. On the threads that serve requests a signal would wait behind whatever
+//! computes there, and a server that is too busy is the one that people want to stop.
 
 use std::io;
 use std::sync::mpsc;
@@ -11,32 +11,32 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// The exit code of a process that did not stop in order.
-const CUT_SHORT: i32 = 1;
+/// The exit code of a process that did not shut down in order.
+const FORCED: i32 = 1;
 
-/// Signals that come so soon after the first are the same request: `timeout` and some shells send one to the process and
-/// one to its group.
-const SAME: Duration = Duration::from_millis(100);
+/// Signals that come this soon after the first are part of the same request: `timeout` and some shells send one to the
+/// process and one to its group.
+const SAME_REQUEST: Duration = Duration::from_millis(100);
 
-/// How long the last log line may take: whoever reads the log may have stopped reading.
-const LAST_WORD: Duration = Duration::from_millis(500);
+/// How long writing the last log line may take: the reader of the log may have stopped reading.
+const LAST_LOG_LINE: Duration = Duration::from_millis(500);
 
-/// Hears from now on when the process is asked to stop, also while every thread of the program is busy.
+/// Notices requests to stop the process (Ctrl-C or SIGTERM), even while every thread of the program is busy.
 ///
-/// The first request (Ctrl-C or SIGTERM) resolves [`StopSignals::asked`]. After that the process ends with exit code 1
-/// at the second request, or when it is still there after the time given to [`StopSignals::listen`].
+/// The first request resolves [`StopSignals::asked`]. After that the process exits with code 1 at the second request, or
+/// if it still runs after the time given to [`StopSignals::listen`].
 #[derive(Debug)]
 pub struct StopSignals {
     asked: watch::Receiver<bool>,
 }
 
 impl StopSignals {
-    /// Begins to listen; from now on these signals do not end the process by themselves. `within` is how long an orderly
-    /// stop may take.
+    /// Begins to listen: from now on these signals do not end the process by themselves. `within` limits how long an orderly
+    /// shutdown may take.
     pub fn listen(within: Duration) -> io::Result<Self> {
-        let (tell, asked) = watch::channel(false);
+        let (requested, asked) = watch::channel(false);
         let (started, outcome) = mpsc::sync_channel(1);
-        // Ends with the process: until then somebody may ask.
+        // The thread runs until the process ends.
         thread::Builder::new().name("stop-signals".to_owned()).spawn(move || {
             match listening() {
                 Err(error) => {
@@ -44,7 +44,7 @@ impl StopSignals {
                 }
                 Ok((runtime, signals)) => {
                     let _ = started.send(Ok(()));
-                    runtime.block_on(obey(signals, tell, within));
+                    runtime.block_on(obey(signals, requested, within));
                 }
             };
         })?;
@@ -52,10 +52,10 @@ impl StopSignals {
         Ok(StopSignals { asked })
     }
 
-    /// Resolves when the process is asked to stop, also if that was before.
+    /// Resolves when the process is asked to stop, or at once if it was asked before.
     pub async fn asked(&mut self) {
         if self.asked.wait_for(|asked| *asked).await.is_err() {
-            // The thread is gone, so nobody can ask.
+            // The thread that listens has ended, so no request can come.
             std::future::pending::<()>().await;
         }
     }
@@ -70,29 +70,33 @@ fn listening() -> io::Result<(tokio::runtime::Runtime, Signals)> {
     Ok((runtime, signals))
 }
 
-async fn obey(mut signals: Signals, tell: watch::Sender<bool>, within: Duration) {
+async fn obey(mut signals: Signals, requested: watch::Sender<bool>, within: Duration) {
     signals.next().await;
-    tell.send_replace(true);
-    let first = tokio::time::Instant::now();
-    let again = async {
-        while first.elapsed() < SAME {
+    requested.send_replace(true);
+    // A signal that is there already is taken before the time is looked at: it is part of the first request even if this
+    // thread did not run for a while.
+    let same_request = async {
+        loop {
             signals.next().await;
+            tracing::debug!("a second signal right after the first is part of the same request to stop");
         }
     };
-    let asked_twice = tokio::time::timeout(within, again).await.is_ok();
-    // Written by another thread, for a log that nobody reads must not keep the process.
+    let _ = tokio::time::timeout(SAME_REQUEST.min(within), same_request).await;
+    tracing::debug!("stopping; the next signal ends the process at once");
+    let asked_twice = tokio::time::timeout(within.saturating_sub(SAME_REQUEST), signals.next()).await.is_ok();
+    // Another thread writes the line, because a log that nobody reads must not keep the process alive.
     let (written, done) = mpsc::sync_channel(1);
     let writer = thread::Builder::new().spawn(move || {
         match asked_twice {
-            true => tracing::warn!("stopped at once because it was asked twice; running requests were cut"),
-            false => tracing::warn!(seconds = within.as_secs(), "stopped by force: the orderly stop took too long"),
+            true => tracing::warn!("stopped at once at the second signal; running requests were cut off"),
+            false => tracing::warn!(seconds = within.as_secs(), "stopped by force: the orderly shutdown took too long"),
         }
         let _ = written.send(());
     });
     if writer.is_ok() {
-        let _ = done.recv_timeout(LAST_WORD);
+        let _ = done.recv_timeout(LAST_LOG_LINE);
     }
-    std::process::exit(CUT_SHORT);
+    std::process::exit(FORCED);
 }
 
 struct Signals {
@@ -121,7 +125,7 @@ impl Signals {
         }
         #[cfg(not(unix))]
         if tokio::signal::ctrl_c().await.is_err() {
-            // Nobody can ask.
+            // No request can come.
             std::future::pending::<()>().await;
         }
     }

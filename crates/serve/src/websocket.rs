@@ -1,7 +1,7 @@
-//! WebSockets (RFC 6455) over HTTP/1.1. A request that asks for one goes to the service like any other. If the answer is
-//! 101, the listener adds what the handshake needs, and each piece of the answer's body becomes one text message. What the
-//! client sends is passed over, but for pings and the close. The session ends with the body, with the client, or with the
-//! connection it is part of, whose limits still hold.
+//! WebSockets (RFC 6455) over HTTP/1.1. A request that asks for one goes to the service like any other. If the response
+//! is 101, the listener adds the headers of the handshake, and each piece of the response's body becomes one text message.
+//! Frames of the client are ignored, except for pings and the close. The session ends with the body, with the client, or
+//! with its connection, whose limits still apply.
 
 mod frames;
 
@@ -22,33 +22,33 @@ use tokio::time::{Instant, sleep_until};
 use crate::limits::Limits;
 use frames::{Asked, Received};
 
-/// What the protocol wants to be hashed with the client's key.
+/// The constant that the protocol hashes together with the client's key.
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// How long a client may take to answer a close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Bytes of the client that are looked at in one turn.
+/// How many bytes of the client are read at once.
 const READ: usize = 4 << 10;
 
-/// What a client that wants a WebSocket has to be told.
+/// The handshake of a client that asks for a WebSocket: the `Sec-WebSocket-Accept` value of the response.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     accept: HeaderValue,
 }
 
-/// Why a client that wants a WebSocket cannot have one.
+/// Why a WebSocket is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// It speaks another version.
+    /// The client speaks another version.
     Version,
-    /// It sent no key, or what is none.
+    /// The client sent no key, or an invalid one.
     Key,
 }
 
 impl Handshake {
-    /// What to tell, if the request asks for a WebSocket.
-    pub(crate) fn wanted<B>(request: &Request<B>) -> Option<Result<Self, Refused>> {
+    /// The handshake, if the request asks for a WebSocket.
+    pub(crate) fn from_request<B>(request: &Request<B>) -> Option<Result<Self, Refused>> {
         let headers = request.headers();
         let asks = request.method() == Method::GET
             && request.version() == Version::HTTP_11
@@ -67,7 +67,7 @@ impl Handshake {
         })
     }
 
-    /// Completes the answer 101.
+    /// Adds the headers of the 101 response.
     pub(crate) fn answer(self, headers: &mut HeaderMap) {
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
@@ -76,7 +76,7 @@ impl Handshake {
 }
 
 impl Refused {
-    /// The code and the words of the refusal.
+    /// The status code and the text of the refusal.
     pub(crate) fn words(&self) -> (StatusCode, &'static str) {
         match self {
             Refused::Version => (StatusCode::UPGRADE_REQUIRED, "this server speaks version 13 of WebSocket\n"),
@@ -90,16 +90,16 @@ fn accept(key: &str) -> HeaderValue {
     HeaderValue::try_from(STANDARD.encode(hash)).expect("base64 is a header value")
 }
 
-/// Whether a header lists a word.
+/// Whether a comma-separated header contains a word.
 fn lists(headers: &HeaderMap, name: &header::HeaderName, word: &str) -> bool {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|listed| listed.trim().eq_ignore_ascii_case(word))
 }
 
-/// How a session ended that the client may not have wanted to end.
+/// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// In order, or the client is gone.
+    /// In order, or the client disconnected.
     Done,
     /// The client does not answer.
     Silent,
@@ -288,7 +288,7 @@ mod tests {
             for (name, value) in &headers {
                 request = request.header(*name, *value);
             }
-            let wanted = Handshake::wanted(&request.body(()).expect("a request"));
+            let wanted = Handshake::from_request(&request.body(()).expect("a request"));
             let wanted = wanted.map(|wanted| wanted.map(|handshake| handshake.accept));
             let expect = expect.map(|expect| expect.map(HeaderValue::from_static));
             assert_eq!(wanted, expect, "{method} {headers:?}");

@@ -1,6 +1,6 @@
-//! A copy of everything in one file, and a store from such a copy. The file is a database like the one of a store on
-//! disk, without history, so one loader verifies both. A copy never replaces a file, and a restored directory is not
-//! usable before all of it was verified.
+//! Backups of a store in one file, and restoring them. A backup is a database like that of a store on disk, without history,
+//! so the same loader verifies both. A backup never replaces a file, and a restored directory is not usable before it is
+//! verified.
 
 use std::{
     fs, io,
@@ -16,19 +16,19 @@ use crate::{
     disk::{Files, HighWaterMark, Loaded, Tables, load, make_dir, private, sync_parent},
 };
 
-/// Why there is no backup.
+/// Why a backup was not written.
 #[derive(Debug, Error)]
 pub enum BackupError {
-    /// A file of that name is there; it was left as it is.
+    /// A file of that name exists; it was not changed.
     #[error("{}: already there, and a backup never replaces a file: choose another name", file.display())]
     Exists {
-        /// The name asked for.
+        /// The requested file.
         file: PathBuf,
     },
     /// The copy could not be written.
     #[error("{}: the backup could not be written; check the directory and its free space", file.display())]
     Io {
-        /// The name asked for.
+        /// The requested file.
         file: PathBuf,
         /// Why.
         source: io::Error,
@@ -38,21 +38,21 @@ pub enum BackupError {
 /// Why a backup was not restored. The data directory is as it was before.
 #[derive(Debug, Error)]
 pub enum RestoreError {
-    /// There is something in the directory.
+    /// The directory is not empty.
     #[error("{}: not empty, and a restore never replaces data: choose an empty directory", dir.display())]
     NotEmpty {
         /// The data directory.
         dir: PathBuf,
     },
-    /// The backup is not what was written, or a newer program wrote it.
+    /// The backup is damaged, or a newer program wrote it.
     #[error("{}: this backup cannot be used: {found}", backup.display())]
     Unusable {
         /// The backup.
         backup: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the backup.
         found: String,
     },
-    /// The operating system refused.
+    /// A file or directory could not be read or written.
     #[error("{}: cannot be used; check that it exists, its permissions and the disk", path.display())]
     Io {
         /// The file or directory.
@@ -62,7 +62,7 @@ pub enum RestoreError {
     },
 }
 
-/// Writes a snapshot to a new file: complete, synced and only then under its name.
+/// Writes a snapshot to a new file, which gets its name only when it is complete and synced.
 pub(crate) fn write(snapshot: &Page, to: &Path) -> Result<Revision, BackupError> {
     let fail = |source| match io::Error::kind(&source) {
         io::ErrorKind::AlreadyExists => BackupError::Exists { file: to.into() },
@@ -74,22 +74,22 @@ pub(crate) fn write(snapshot: &Page, to: &Path) -> Result<Revision, BackupError>
     let partial = Partial::beside(to);
     drop(private().create_new(true).open(&partial.0).map_err(fail)?);
     Tables::create(&partial.0, snapshot, Revision::ZERO).map_err(|error| fail(io::Error::other(error)))?;
-    // Linking fails if the name was taken meanwhile, which renaming would not; not every file system has links.
+    // Linking, unlike renaming, fails if the name was taken in the meantime; not every file system has links.
     match fs::hard_link(&partial.0, to) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::rename(&partial.0, to),
-        check_files => check_files,
+        result => result,
     }
     .map_err(fail)?;
     sync_parent(to).map_err(fail)?;
     Ok(snapshot.revision)
 }
 
-/// Makes a store of a backup, in a directory that is empty or not there, and gives the revision it goes on from.
+/// Restores a backup into a directory that is empty or does not exist. Returns the revision from which the store continues.
 ///
-/// The store the backup was made of went on, and clients saw revisions of it that the backup does not know. So the
-/// restored store goes on from `begin`, usually [`Revision::begin`], and everything before that counts as compacted: a
-/// client that comes with a revision of the other history is told so, and reads anew. It never goes back behind the
-/// backup, whatever `begin` says. What is in the backup keeps its revisions.
+/// After the backup was made, clients may have seen revisions that it does not contain. So the restored store continues from
+/// `begin`, usually [`Revision::begin`], and everything before that counts as compacted: a client with a revision of the old
+/// history gets an error and reads everything again. The store never continues from a revision before the backup, whatever
+/// `begin` is. Entries of the backup keep their revisions.
 ///
 /// ```
 /// use konverge_store::{Commit, Disk, Memory, Retention, Revision, Store, restore};
@@ -131,7 +131,7 @@ pub fn restore(backup: &Path, dir: &Path, begin: Revision) -> Result<Revision, R
     Ok(revision)
 }
 
-/// The revision a copy goes on from, or what is wrong with it in words that do not name the copy.
+/// Verifies a copy and returns the revision from which it continues, or what is wrong with it.
 fn verify_and_skip(copy: &Path, begin: Revision) -> Result<Revision, String> {
     match load(copy, Instant::now()) {
         Ok(Loaded { mut tables, .. }) => {
@@ -145,11 +145,11 @@ fn verify_and_skip(copy: &Path, begin: Revision) -> Result<Revision, String> {
     }
 }
 
-/// A file on its way to its name; removed if it does not get there.
+/// A file that is renamed when it is complete, and removed otherwise.
 struct Partial(PathBuf);
 
 impl Partial {
-    /// In the same directory, so that it can be linked, and of a name that no other backup is using.
+    /// A file in the same directory, so that it can be linked, with a name that no other backup uses.
     fn beside(to: &Path) -> Partial {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let mut name = to.as_os_str().to_owned();
@@ -160,7 +160,7 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // Gone already if it was renamed; otherwise there is nobody to tell.
+        // The file does not exist any more if it was renamed; another error cannot be reported here.
         let _ = fs::remove_file(&self.0);
     }
 }

@@ -19,14 +19,14 @@ use crate::{Revision, index::Row};
 /// One prefix that is being watched, by one watcher or many.
 ///
 /// Its revisions are written while the index is locked for writing and read while it is locked for reading: that lock
-/// orders them, so relaxed atomics do.
+/// orders them, so relaxed atomics are enough.
 pub(crate) struct Topic {
     prefix: Arc<str>,
     /// No change after this one touched the prefix.
     newest: AtomicU64,
-    /// The newest change of the prefix that compaction took.
+    /// The newest change of the prefix that compaction removed.
     lost: AtomicU64,
-    /// Changed only under the hub's lock: whoever takes it to zero removes the topic before anyone else can join.
+    /// Changed only under the hub's lock: the last subscriber removes the topic before another one can join.
     watchers: AtomicUsize,
     wake: watch::Sender<()>,
 }
@@ -80,7 +80,7 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    /// Call with the index locked, so that no commit falls between reading `newest` and the topic being there.
+    /// Call it with the index locked, so that no commit comes between reading `newest` and adding the topic.
     pub(crate) fn subscribe(&self, prefix: &str, newest: Revision) -> Subscription {
         let mut topics = self.topics.lock();
         let topic = match topics.get(prefix) {
@@ -102,7 +102,7 @@ impl Hub {
         Subscription { woken: topic.wake.subscribe(), topic, topics: Arc::downgrade(&self.topics) }
     }
 
-    /// Notes that the rows of one commit are about to be visible. Gives the topics to wake once they are.
+    /// Records that the rows of one commit are about to become visible. Returns the topics to wake after that.
     pub(crate) fn committed(&self, rows: &[Row]) -> Vec<Arc<Topic>> {
         let topics = self.topics.lock();
         let mut touched = Vec::new();
@@ -115,7 +115,7 @@ impl Hub {
         touched
     }
 
-    /// Notes that these rows left the history.
+    /// Records that compaction removed these rows from the history.
     pub(crate) fn compacted(&self, rows: &[Row]) {
         let topics = self.topics.lock();
         for row in rows {
@@ -131,7 +131,7 @@ impl Hub {
     }
 }
 
-/// A watcher's place in a topic. The last one to leave takes the topic along.
+/// A watcher's subscription to a topic. Dropping the last subscription removes the topic.
 pub(crate) struct Subscription {
     topic: Arc<Topic>,
     woken: watch::Receiver<()>,
@@ -147,12 +147,13 @@ impl Subscription {
         &self.topic.prefix
     }
 
-    /// Forget wakeups so far. Call before looking: a commit after the look then wakes, and none is missed.
-    pub(crate) fn resolve_in_doubt(&mut self) {
+    /// Discards the wakeups so far. Call it before reading the index: a commit after the read then wakes the watcher, so none is
+    /// missed.
+    pub(crate) fn mark_seen(&mut self) {
         self.woken.borrow_and_update();
     }
 
-    /// Wait for a wakeup since [`Subscription::resolve_in_doubt`].
+    /// Waits for a wakeup since [`Subscription::mark_seen`].
     pub(crate) async fn woken(&mut self) {
         self.woken.changed().await.expect("the topic that holds the sender is held by this subscription");
     }

@@ -11,7 +11,7 @@ use crate::{
     index::{Batch, Decided, Forgotten, Index, RecordId, Version},
 };
 
-/// Keys looked at, or changes forgotten, under one hold of the lock: some tenths of a millisecond.
+/// How many keys are read, or changes compacted, under one hold of the lock: some tenths of a millisecond.
 const SLICE: usize = 1024;
 
 pub(crate) struct Ledger {
@@ -62,12 +62,12 @@ impl Ledger {
         Ok(revision)
     }
 
-    /// Makes a durable commit visible and wakes its watchers. Calls `retire` with the records that no read can reach any more.
+    /// Makes a durable commit visible and wakes its watchers. Passes records that are now unreachable to `retire`.
     pub(crate) fn publish(&self, decided: Decided, now: Instant, retire: impl FnOnce(Vec<RecordId>, Revision)) {
         self.apply(self.index.write(), decided, now, retire);
     }
 
-    /// Compacts the history before `before`. Calls `retire` with the records that no read can reach any more.
+    /// Compacts the history before `before`. Passes records that are now unreachable to `retire`.
     pub(crate) fn compact(&self, before: Revision, retire: impl FnOnce(Vec<RecordId>, Revision)) {
         let mut index = self.index.write();
         let mut forgotten = index.compact(before);
@@ -76,8 +76,8 @@ impl Ledger {
         drop(index);
     }
 
-    /// Compacts the history that the retention does not keep, slice by slice. Calls `retire` with the records that no read can
-    /// reach any more.
+    /// Compacts the history that the retention does not keep, slice by slice. Passes records that are now
+    /// unreachable to `retire`.
     pub(crate) fn trim(&self, now: Instant, mut retire: impl FnMut(Vec<RecordId>, Revision)) {
         loop {
             let mut index = self.index.write();
@@ -90,7 +90,7 @@ impl Ledger {
         }
     }
 
-    /// Everything as of now, for a copy.
+    /// All entries at the newest revision, for a backup.
     pub(crate) fn snapshot(&self) -> Page {
         self.range(Range::default()).expect("the newest revision is always readable")
     }
@@ -103,17 +103,17 @@ impl Ledger {
         retire: impl FnOnce(Vec<RecordId>, Revision),
     ) {
         let topics = self.hub.committed(&decided.rows);
-        // Faster than history grows, so that it stays within its bounds, and never long at a time.
+        // Trimming is faster than the history grows, so that the history stays within its bounds, and each step is short.
         let budget = SLICE.max(2 * decided.rows.len());
         index.apply(decided, now);
         let mut forgotten = index.trim(&self.retention, now, budget);
         self.forget(&mut forgotten, index.compacted(), retire);
-        // Watchers are woken after the lock is released, or all of them would wait for it. Memory is freed after that.
+        // Watchers are woken after the lock is released, because they read the index. Memory is freed after that.
         drop(index);
         topics.iter().for_each(|topic| topic.wake());
     }
 
-    /// `retire` is called under the lock, so that it gets records in the order in which they were compacted.
+    /// Calls `retire` under the lock, so that it gets records in the order in which they were compacted.
     fn forget(&self, forgotten: &mut Forgotten, compacted: Revision, retire: impl FnOnce(Vec<RecordId>, Revision)) {
         if !forgotten.rows.is_empty() {
             self.hub.compacted(&forgotten.rows);
@@ -121,10 +121,10 @@ impl Ledger {
         }
     }
 
-    /// What `of` makes of the first `limit` entries of a range, the revision they are of, and whether there are more.
+    /// The results of `of` for the first `limit` entries of a range, the revision of the read, and whether there are more.
     ///
-    /// Reads slice by slice at one revision. If compaction overtakes a read of the newest state in between (it takes
-    /// a history's worth of commits in some milliseconds), the read begins anew under one hold of the lock.
+    /// Reads slice by slice at one revision. If compaction removes that revision in between (which takes as many commits as
+    /// the history keeps, within milliseconds), a read of the newest state starts again under one hold of the lock.
     fn collect<T>(
         &self,
         range: Range<'_>,
@@ -135,9 +135,9 @@ impl Ledger {
         let (mut at, mut after, mut budget) = (self.read().readable(range.at)?, range.after.map(Arc::from), SLICE);
         loop {
             let index = self.read();
-            if let Err(overtaken) = index.readable(Some(at)) {
+            if let Err(compacted) = index.readable(Some(at)) {
                 if range.at.is_some() {
-                    return Err(overtaken);
+                    return Err(compacted);
                 }
                 found.clear();
                 (at, after, budget) = (index.newest(), range.after.map(Arc::from), usize::MAX);

@@ -1,5 +1,5 @@
-//! One reader's way through the changes: a cursor over the shared history and a wakeup. Comes from
-//! [`crate::Store::watch`]; hands out batches; holds no queue, so a watch that nobody reads costs nothing.
+//! A watch: a cursor over the shared history, and a wakeup. [`crate::Store::watch`] makes it; it returns changes in batches. It
+//! has no queue, so a watch that nobody reads costs nothing.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use crate::{Change, ReadError, Revision, hub::Subscription, ledger::Ledger};
 
 /// Every change of the keys under a prefix after a revision: each once, in order, or [`ReadError::Compacted`].
 ///
-/// It outlives the store it came from, but then nothing new arrives.
+/// A watch may outlive its store, but then no new changes arrive.
 pub struct Watch {
     ledger: Arc<Ledger>,
     subscription: Subscription,
-    /// Every matching change up to here was handed out.
+    /// Every matching change up to here was returned.
     cursor: Revision,
 }
 
-/// History rows looked at under one hold of the lock: some hundred microseconds at worst, so that a watcher far behind
-/// on a quiet prefix does not keep a commit waiting.
+/// How many rows of the history are read under one hold of the lock: some hundred microseconds at worst, so that a watcher
+/// that is far behind does not block a commit for long.
 const SLICE: usize = 4096;
 
 impl Watch {
@@ -27,11 +27,11 @@ impl Watch {
     /// The next changes, waiting if there are none yet. At least one and at most `max`, but a commit is never split:
     /// if one alone has more matching changes, it comes whole.
     ///
-    /// Cancel-safe: a call that is dropped took nothing. [`ReadError::Compacted`] means that changes were forgotten
-    /// before this reader took them; it comes again with every further call.
+    /// Cancel-safe: a call that is dropped took nothing. [`ReadError::Compacted`] means that changes were compacted
+    /// before this watch read them; every further call returns it again.
     pub async fn next(&mut self, max: usize) -> Result<Vec<Change>, ReadError> {
         loop {
-            self.subscription.resolve_in_doubt();
+            self.subscription.mark_seen();
             let changes = self.take(max)?;
             if !changes.is_empty() {
                 return Ok(changes);
@@ -40,7 +40,7 @@ impl Watch {
         }
     }
 
-    /// The changes that are there already, perhaps none. Otherwise like [`Watch::next`].
+    /// The changes that are available now, perhaps none. Otherwise like [`Watch::next`].
     pub fn take(&mut self, max: usize) -> Result<Vec<Change>, ReadError> {
         let topic = self.subscription.topic();
         loop {
@@ -52,7 +52,7 @@ impl Watch {
             if topic.lost() > self.cursor {
                 return Err(ReadError::Compacted { asked: self.cursor, oldest: index.compacted() });
             }
-            // What was compacted since did not match, or it would have been lost.
+            // Changes that were compacted since did not match, or `lost` would be newer.
             let from = self.cursor.max(index.compacted());
             let (changes, seen) = index.changes(self.subscription.prefix(), from, max.max(1), SLICE);
             self.cursor = seen;
@@ -62,8 +62,8 @@ impl Watch {
         }
     }
 
-    /// Every matching change up to here was handed out: what a bookmark may promise. It moves on with the store also
-    /// when nothing matches, and stands still while matching changes wait to be taken.
+    /// Every matching change up to this revision was returned, so it can be sent as a bookmark. It advances with the store even
+    /// if nothing matches, and stays while matching changes wait to be read.
     pub fn position(&self) -> Revision {
         let index = self.ledger.read();
         if self.subscription.topic().newest() <= self.cursor { index.newest() } else { self.cursor }

@@ -12,10 +12,15 @@ use konverge_serve::StopSignals;
 /// Says which program to be; without it the test of that name has nothing to do.
 const PROGRAM: &str = "KONVERGE_TEST_STOP_SIGNALS";
 
+/// What the process logs when it takes a signal for part of the first request, and when that is over.
+const SAME_REQUEST: &str = "part of the same request to stop";
+const NEXT_SIGNAL_ENDS_IT: &str = "the next signal ends the process at once";
+
 /// Not a test of its own: what the tests below start.
 #[test]
 fn the_program() {
     let Ok(kind) = std::env::var(PROGRAM) else { return };
+    tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_ansi(false).init();
     let within = if kind == "impatient" { Duration::from_millis(300) } else { Duration::from_secs(3600) };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
@@ -63,13 +68,20 @@ impl Program {
             .expect("it starts");
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let mut program = Program(child, lines);
-        program.says("ready");
+        program.says(&["ready"]);
         program
     }
 
-    fn says(&mut self, word: &str) {
-        let said = self.1.by_ref().map_while(Result::ok).any(|line| line.ends_with(word));
-        assert!(said, "it ended before it said {word:?}");
+    /// Waits until it has said all of this, in any order.
+    fn says(&mut self, expect: &[&str]) {
+        let mut missing = expect.to_vec();
+        for line in self.1.by_ref().map_while(Result::ok) {
+            missing.retain(|words| !line.ends_with(words));
+            if missing.is_empty() {
+                return;
+            }
+        }
+        panic!("it ended before it said {missing:?}");
     }
 
     fn ask(&self, signal: &str) {
@@ -94,9 +106,8 @@ fn the_first_request_is_heard_whatever_computes() {
     for (kind, signal) in [("busy", "-TERM"), ("busy", "-INT")] {
         let mut program = Program::start(kind);
         program.ask(signal);
-        program.says("asked");
         // The second one ends it, though nothing in it gets a turn. What comes sooner counts as the first one.
-        std::thread::sleep(Duration::from_millis(150));
+        program.says(&["asked", NEXT_SIGNAL_ENDS_IT]);
         program.ask("-TERM");
         program.ends_with(1);
     }
@@ -107,9 +118,7 @@ fn the_first_request_is_heard_whatever_computes() {
 fn two_at_once_are_one_request() {
     let mut program = Program::start("busy");
     ["-STOP", "-TERM", "-INT", "-CONT"].iter().for_each(|signal| program.ask(signal));
-    program.says("asked");
-    std::thread::sleep(Duration::from_millis(150));
-    assert_eq!(program.0.try_wait().expect("it can be asked"), None, "it has to be asked again");
+    program.says(&["asked", SAME_REQUEST, NEXT_SIGNAL_ENDS_IT]);
     program.ask("-TERM");
     program.ends_with(1);
 }
@@ -125,6 +134,6 @@ fn a_stop_that_takes_too_long_is_cut() {
 fn who_stops_in_order_says_how_it_ends() {
     let mut program = Program::start("idle");
     program.ask("-INT");
-    program.says("asked");
+    program.says(&["asked"]);
     program.ends_with(7);
 }

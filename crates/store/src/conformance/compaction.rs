@@ -64,8 +64,8 @@ async fn too_slow(store: &dyn Store) {
     }
     store.compact(Revision(3));
     for _ in 0..2 {
-        let show = ReadError::Compacted { asked: Revision(0), oldest: Revision(3) };
-        assert_eq!(stalled.next(10).await, Err(show));
+        let expected = ReadError::Compacted { asked: Revision(0), oldest: Revision(3) };
+        assert_eq!(stalled.next(10).await, Err(expected));
         assert_eq!(stalled.position(), Revision(0));
     }
     put(store, "/a", "x").await;

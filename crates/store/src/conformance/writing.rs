@@ -75,8 +75,8 @@ async fn created(store: &dyn Store) {
     delete(store, "/a").await;
     put(store, "/a", "3").await;
     put(store, "/a", "4").await;
-    let show: Vec<String> = (0..=5).map(|at| show_get(store, "/a", Some(at))).collect();
-    assert_eq!(show, ["absent", "/a=1@1<1", "/a=2@2<1", "absent", "/a=3@4<4", "/a=4@5<4"]);
+    let shown: Vec<String> = (0..=5).map(|at| show_get(store, "/a", Some(at))).collect();
+    assert_eq!(shown, ["absent", "/a=1@1<1", "/a=2@2<1", "absent", "/a=3@4<4", "/a=4@5<4"]);
 }
 
 async fn dropped(store: &dyn Store) {

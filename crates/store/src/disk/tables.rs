@@ -1,5 +1,5 @@
-//! The database file: one append-ordered table of records, and a few numbers about it. Decided commits come in and are
-//! durable when [`Tables::write`] returns. It reads nothing back; that is [`super::load`].
+//! The database file: a table of records in the order of commits, and a header. In: decided commits, which are durable when
+//! [`Tables::write`] returns. [`super::load`] reads the file.
 //!
 //! ```text
 //!   records  (revision, place) ─▶ record         in the order of commits, like the history
@@ -32,25 +32,25 @@ use crate::{
 pub(super) const RECORDS: TableDefinition<(u64, u32), &[u8]> = TableDefinition::new("records");
 pub(super) const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
-/// redb's page cache. Reads never come here, so it only needs to hold what one transaction touches.
+/// The size of redb's page cache. Reads do not use the file, so the cache only holds what one transaction touches.
 pub(super) const CACHE: usize = 8 << 20;
 
-/// A shorter file is not shrunk: the next burst of writes would make it as long again.
+/// A smaller file is not shrunk: the next burst of writes would make it as large again.
 const WORTH_SHRINKING: u64 = 8 << 20;
 
-/// What the file says about itself.
+/// The header of the file.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Meta {
-    /// Where it began, empty. Zero for a copy of another store, and for files from before this was noted.
+    /// The revision at which the empty store began. Zero for a copy of another store, and for older files.
     pub begin: Revision,
     pub newest: Revision,
-    /// History up to here is forgotten; records up to here may linger until they are removed.
+    /// The history up to here is compacted; its records may remain in the file for a while.
     pub compacted: Revision,
     /// How many records there are.
     pub records: u64,
     /// The wrapping sum of their checksums.
     pub sum: u64,
-    /// How many bytes they have. The file does not say this one: it is counted while the file is loaded.
+    /// Their size in bytes. It is not stored in the file, but counted when the file is loaded.
     pub bytes: u64,
 }
 
@@ -67,7 +67,7 @@ impl Meta {
         self.bytes -= bytes as u64;
     }
 
-    /// Whether the file says the same of itself.
+    /// Whether the header agrees with the one that was found in the file.
     fn agrees(&self, found: &Meta) -> bool {
         *self == Meta { bytes: self.bytes, ..*found }
     }
@@ -102,12 +102,12 @@ pub(crate) struct Tables {
     database: Option<Database>,
     path: PathBuf,
     meta: Meta,
-    /// What the file says of itself if the last transaction did not happen, and if it did. The same once that is known.
+    /// The header if the last transaction was rolled back, and if it was committed. Both are equal once the outcome is known.
     before: Meta,
     attempted: Meta,
-    /// How long the file was after it was last shrunk; zero: it was not.
+    /// The size of the file after it was last shrunk; zero if it was not.
     shrunk_to: u64,
-    /// The most bytes that the records had since then.
+    /// The maximum size of all records since then.
     most: u64,
     buffer: Vec<u8>,
 }
@@ -143,7 +143,8 @@ impl Tables {
         let database = Builder::new().set_cache_size(CACHE).create_with_backend(backend)?;
         let meta = Meta { begin, newest: page.revision, compacted: page.revision, ..Meta::default() };
         let mut tables = Tables::new(database, path, meta);
-        // By revision, which is the order of the table; places are given anew, since they only tell apart.
+        // Sorted by revision, the order of the table. Places within a revision are assigned again, because they only have to
+        // be unique.
         let mut entries: Vec<&Entry> = page.entries.iter().collect();
         entries.sort_by_key(|entry| entry.revision);
         let mut last = (Revision::ZERO, 0);
@@ -208,25 +209,25 @@ impl Tables {
         Ok(())
     }
 
-    /// Whether most of the file is free pages, and the records in it have at most so many bytes.
+    /// Whether most of the file is free pages, and its records have at most this many bytes.
     ///
     /// A record can take a page of almost twice its size, so half of such a file or more can be given back. A file that
-    /// was shrunk is looked at again when it has doubled: it may have become as small as redb can make it.
+    /// was shrunk is checked again when its size has doubled, because redb may not be able to make it smaller.
     pub(crate) fn mostly_free(&self, at_most: u64) -> io::Result<bool> {
         let length = std::fs::metadata(&self.path)?.len();
         let bytes = self.meta.bytes;
         Ok(length >= WORTH_SHRINKING.max(2 * self.shrunk_to) && bytes < length / 4 && bytes <= at_most)
     }
 
-    /// How many bytes of records went since the file was last shrunk.
+    /// How many bytes of records were removed since the file was last shrunk.
     pub(crate) fn freed(&self) -> u64 {
         self.most.saturating_sub(self.meta.bytes)
     }
 
     /// Gives free pages back to the file system: moves records to the front of the file, in transactions of its own, and
-    /// cuts the file. What the file says stays the same, however far this comes.
+    /// cuts the file. The content stays the same even if this fails halfway.
     pub(crate) fn shrink(&mut self) -> Result<(), redb::Error> {
-        // Set before, too: an attempt that failed is not made again at once.
+        // Also set before, so that a failed attempt is not repeated at once.
         self.most = self.meta.bytes;
         self.shrunk_to = std::fs::metadata(&self.path)?.len();
         self.database.as_mut().ok_or(redb::Error::DatabaseClosed)?.compact()?;
@@ -234,7 +235,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Goes on at `newest`, as if everything before it had been compacted. For a store that nobody has open yet.
+    /// Continues from `newest`, as if everything before it had been compacted. Only for a store that is not open yet.
     pub(crate) fn skip_to(&mut self, newest: Revision) -> Result<(), redb::Error> {
         self.commit_durably(std::iter::empty::<(&str, Version)>(), &[], Meta { newest, compacted: newest, ..self.meta })
     }
@@ -243,7 +244,7 @@ impl Tables {
         &self.path
     }
 
-    /// Where the store began, empty.
+    /// The revision at which the empty store began.
     pub(crate) fn begin(&self) -> Revision {
         self.meta.begin
     }
@@ -261,7 +262,7 @@ impl Tables {
         let mut magic = [0; 4];
         File::open(&self.path)?.read_exact(&mut magic)?;
         if &magic != b"redb" {
-            return Err(redb::Error::Corrupted("it is no database any more".into()));
+            return Err(redb::Error::Corrupted("it is not a database any more".into()));
         }
         let backend = SyncTracker { backend: open(&self.path)?, sync_failed: sync_failed.clone() };
         let database = Builder::new().set_cache_size(CACHE).create_with_backend(backend)?;
@@ -274,21 +275,21 @@ impl Tables {
         } else if self.attempted.agrees(&found) {
             (Outcome::Committed, self.attempted)
         } else {
-            return Err(redb::Error::Corrupted("it is not what was written there".into()));
+            return Err(redb::Error::Corrupted("its header is not what was written".into()));
         };
         (self.database, self.meta) = (Some(database), meta);
-        self.settled();
+        self.resolve_in_doubt();
         Ok(outcome)
     }
 
-    /// The outcome of the last transaction is known.
-    pub(super) fn settled(&mut self) {
+    /// Marks the outcome of the last transaction as known.
+    pub(super) fn resolve_in_doubt(&mut self) {
         (self.before, self.attempted) = (self.meta, self.meta);
     }
 }
 
-/// A file that nobody looks for yet: it gets its name once it is complete and synced, so that syncing it on the way
-/// there would only make a first start slow (redb does so eight times).
+/// A file that is not in use yet: it gets its name when it is complete and synced. redb would sync it eight times before
+/// that, which would only make the first start slow.
 #[derive(Debug)]
 struct Unnamed(FileBackend);
 

@@ -284,7 +284,7 @@ impl Writer {
             .advance(self.tables.newest())
             .map_err(|error| Failure::of(&redb::Error::Io(error), self.high_water_mark.path()))?;
         self.check_files()?;
-        self.tables.settled();
+        self.tables.resolve_in_doubt();
         Ok(())
     }
 
