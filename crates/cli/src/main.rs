@@ -36,11 +36,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let args = Args::parse();
     log::start(args.log_format, args.verbose);
-    huge_pages::avoid();
+    if matches!(args.command, Command::Apiserver(_) | Command::Dev(_)) {
+        huge_pages::avoid();
+    }
     if !matches!(args.command, Command::Supervise(_)) {
         variables::warn_about_unknown();
     }
-    let outcome: Result<(), Box<dyn Error>> = match args.command {
+    let result: Result<(), Box<dyn Error>> = match args.command {
         Command::Apiserver(options) => run::apiserver(options).map_err(Into::into),
         Command::Dev(options) => dev::dev(options).map_err(Into::into),
         Command::Backup(options) => backup::backup(&options).map_err(Into::into),
@@ -54,7 +56,7 @@ fn main() -> ExitCode {
             Err(error) => Err(format!("{} cannot be started: {error}", options.executable().display()).into()),
         },
     };
-    match outcome {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", ErrorChain(&*error));

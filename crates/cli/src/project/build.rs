@@ -11,6 +11,7 @@ use tokio::process::Command;
 
 use super::Project;
 use super::lines::{LineSource, Lines};
+use crate::huge_pages;
 
 /// The result of a build.
 #[derive(Debug)]
@@ -38,7 +39,8 @@ pub(super) async fn build(project: &Project, lines: &Lines) -> Result<Built, Str
     if lines.are_coloured() {
         command.env("CARGO_TERM_COLOR", "always");
     }
-    let mut cargo = command.spawn().map_err(|error| format!("cargo cannot be started: {error}"))?;
+    let mut cargo =
+        huge_pages::allow_for_child(|| command.spawn()).map_err(|error| format!("cargo cannot be started: {error}"))?;
     let (stdout, stderr) = (cargo.stdout.take(), cargo.stderr.take());
     let words = async {
         if let Some(stderr) = stderr {

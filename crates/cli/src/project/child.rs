@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use super::files::Stamp;
 use super::lines::{LineSource, Lines};
 use super::supervise::{self, BY_SIGNAL, STOP_WITHIN};
+use crate::huge_pages;
 
 /// How long the supervisor may take to stop the operator, beyond the operator's own time.
 const SUPERVISOR_WITHIN: Duration = Duration::from_secs(5);
@@ -92,7 +93,7 @@ impl Child {
 
     fn spawn(&mut self, lines: &Lines) -> std::io::Result<process::Child> {
         let mut command = supervise::command(&self.executable)?;
-        let mut process = command
+        command
             .envs(defaults(std::env::vars_os().collect(), &self.directory))
             .current_dir(&self.directory)
             .env("KUBECONFIG", &self.kubeconfig)
@@ -103,8 +104,8 @@ impl Child {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
+            .kill_on_drop(true);
+        let mut process = huge_pages::allow_for_child(|| command.spawn())?;
         // The pipe is taken out of the process, because waiting for a process closes its pipes.
         self.lifeline = process.stdin.take();
         if let Some(stdout) = process.stdout.take() {
@@ -148,10 +149,13 @@ impl Child {
 /// The CRDs an operator prints, one document each.
 pub(super) async fn crds(executable: &Path, directory: &Path) -> Result<Vec<String>, String> {
     let mut command = Command::new(executable);
-    command.arg("--print-crds").current_dir(directory).stdin(Stdio::null()).kill_on_drop(true);
-    let output = match tokio::time::timeout(PRINT_WITHIN, command.output()).await {
+    command.arg("--print-crds").current_dir(directory).kill_on_drop(true);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let process = huge_pages::allow_for_child(|| command.spawn());
+    let process = process.map_err(|error| format!("it cannot be started: {error}"))?;
+    let output = match tokio::time::timeout(PRINT_WITHIN, process.wait_with_output()).await {
         Ok(Ok(output)) => output,
-        Ok(Err(error)) => return Err(format!("it cannot be started: {error}")),
+        Ok(Err(error)) => return Err(format!("its output cannot be read: {error}")),
         Err(_) => return Err("it did not answer --print-crds; does it use settings of its own?".to_owned()),
     };
     if !output.status.success() {

@@ -2,9 +2,11 @@
 //! knows best what its manifests mean.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
+
+use crate::huge_pages;
 
 /// An operator's project: a package that depends on `konverge` and has a binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +65,10 @@ impl Project {
             return Ok(Found::Other { package });
         }
         let mut cargo = Command::new(super::build::cargo());
-        let asked = cargo.args(["metadata", "--no-deps", "--format-version=1", "--manifest-path"]).arg(&manifest);
-        let output = asked.output().map_err(FindError::NoCargo)?;
+        cargo.args(["metadata", "--no-deps", "--format-version=1", "--manifest-path"]).arg(&manifest);
+        cargo.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let cargo = huge_pages::allow_for_child(|| cargo.spawn()).map_err(FindError::NoCargo)?;
+        let output = cargo.wait_with_output().map_err(FindError::NoCargo)?;
         if !output.status.success() {
             let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             return Err(FindError::Manifest { manifest, words });

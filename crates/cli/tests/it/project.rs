@@ -315,6 +315,25 @@ fn an_operator_never_outlives_its_dev() {
     }
 }
 
+/// The server avoids huge pages for itself only: a compiler and an operator are slower without them.
+#[cfg(target_os = "linux")]
+#[test]
+fn children_may_use_huge_pages() {
+    const ENABLED: &str = "THP_enabled:\t1";
+    // A kernel without huge pages has no such line, or 0 for every process.
+    if !read(&"/proc/self/status".into()).is_some_and(|status| status.contains(ENABLED)) {
+        return;
+    }
+    let shop = Shop::new(&["shop"]);
+    let show = "grep THP_enabled /proc/$$/status";
+    shop.write("cargo", &CARGO.replace("mkdir -p", &format!("{show} >&2\n  mkdir -p")));
+    shop.save("first", show);
+    let server = shop.start(&[]);
+    in_order(&server.says(&format!("operator │ {ENABLED}")), &[&format!("build │ {ENABLED}")]);
+    let status = read(&format!("/proc/{}/status", server.id()).into()).expect("it runs");
+    assert!(status.contains("THP_enabled:\t0"), "{status}");
+}
+
 /// What is in a file, if it is there.
 fn read(path: &PathBuf) -> Option<String> {
     fs::read_to_string(path).ok()
