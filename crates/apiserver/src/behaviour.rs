@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// What the server does with objects of one resource, where kinds differ.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Behaviour {
+pub(crate) struct Behaviour {
     /// What names must look like.
     pub names: NameRule,
     /// When `metadata.generation` grows.
@@ -51,7 +51,7 @@ pub struct Behaviour {
 
 /// The values that only the server can give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Assigns {
+pub(crate) enum Assigns {
     /// A QoS class, and tolerations for nodes that are not ready or unreachable.
     Pod,
     /// Labels for the pods of a job, and the selector that finds them.
@@ -62,7 +62,7 @@ pub enum Assigns {
 
 /// A kind that makes pods from a template, by the rules that its selector and template follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Workload {
+pub(crate) enum Workload {
     /// Deployments and ReplicaSets.
     Deployment,
     /// StatefulSets.
@@ -79,7 +79,7 @@ pub enum Workload {
 
 /// When `metadata.generation` grows, besides the moment a deletion begins.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Generation {
+pub(crate) enum Generation {
     /// There is none.
     Untracked,
     /// With a change below one of these paths.
@@ -93,7 +93,7 @@ pub enum Generation {
 
 /// What happens to dependents when DELETE names no propagation policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Dependents {
+pub(crate) enum Dependents {
     /// The garbage collector deletes them afterwards.
     #[default]
     Background,
@@ -105,7 +105,7 @@ pub enum Dependents {
 
 /// What create does with `status`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum StatusOnCreate {
+pub(crate) enum StatusOnCreate {
     /// It is dropped where there is a status subresource.
     #[default]
     Dropped,
@@ -117,7 +117,7 @@ pub enum StatusOnCreate {
 
 /// A field label of selectors and where its value is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldLabel {
+pub(crate) struct FieldLabel {
     /// As selectors write it.
     pub label: &'static str,
     /// Dotted paths, in which numbers index lists. The first value that is not empty counts.
@@ -128,7 +128,7 @@ pub struct FieldLabel {
 
 /// Where objects are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StorageRule {
+pub(crate) enum StorageRule {
     /// Under their own group and plural name.
     #[default]
     Own,
@@ -144,7 +144,7 @@ pub enum StorageRule {
 }
 
 /// The behaviour of a built-in resource, or else that of custom resources.
-pub fn behaviour(group: &str, plural: &str) -> &'static Behaviour {
+pub(crate) fn behaviour(group: &str, plural: &str) -> &'static Behaviour {
     static TABLE: OnceLock<BehaviourTable> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
         let rows = parse(include_str!("../data/kubernetes.behaviour"));
@@ -155,7 +155,7 @@ pub fn behaviour(group: &str, plural: &str) -> &'static Behaviour {
 
 impl Behaviour {
     /// The field label of this name, or the error for an unknown one.
-    pub fn label(&self, label: &str) -> Result<&FieldLabel, String> {
+    pub(crate) fn label(&self, label: &str) -> Result<&FieldLabel, String> {
         let found = self.labels.iter().find(|known| known.label == label);
         found.ok_or_else(|| self.unknown_label.replace("%q", &format!("{label:?}")).replace("%s", label))
     }

@@ -13,7 +13,7 @@ use crate::subresource::Subresource;
 use crate::verb::{Verb, Verbs};
 
 /// Every built-in resource of Kubernetes in its stable version, the core group first.
-pub fn builtin() -> Vec<Arc<Resource>> {
+pub(crate) fn builtin() -> Vec<Arc<Resource>> {
     let resources = parse(include_str!("../data/kubernetes.resources"), kubernetes());
     let resources = resources.expect("the committed table is what the generator wrote, and a test reads it");
     resources.into_iter().map(Arc::new).collect()

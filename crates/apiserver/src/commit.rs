@@ -27,7 +27,7 @@ pub(crate) struct Committer<'a> {
 
 impl Committer<'_> {
     /// Stores a new object.
-    pub async fn create(
+    pub(crate) async fn create(
         &self,
         guard: Option<CommitGuard<'_>>,
         key: &Arc<str>,
@@ -39,7 +39,7 @@ impl Committer<'_> {
     }
 
     /// Stores another version of an object.
-    pub async fn replace(
+    pub(crate) async fn replace(
         &self,
         guard: Option<CommitGuard<'_>>,
         before: &Entry,
@@ -52,7 +52,7 @@ impl Committer<'_> {
     }
 
     /// Removes an object.
-    pub async fn remove(&self, key: &Arc<str>, conditions: Vec<Condition>) -> Result<Revision, CommitError> {
+    pub(crate) async fn remove(&self, key: &Arc<str>, conditions: Vec<Condition>) -> Result<Revision, CommitError> {
         self.commit(None, key, conditions, StoreWrite::Delete(key.clone())).await
     }
 

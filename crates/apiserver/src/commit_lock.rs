@@ -20,7 +20,7 @@ pub(crate) struct CommitGuard<'l>(MutexGuard<'l, Option<Committing>>);
 
 impl CommitLock {
     /// Waits until the writes before this one have ended, and their commits, too.
-    pub async fn lock(&self) -> CommitGuard<'_> {
+    pub(crate) async fn lock(&self) -> CommitGuard<'_> {
         let mut guard = CommitGuard(self.pending.lock().await);
         guard.finish().await;
         guard
@@ -29,7 +29,7 @@ impl CommitLock {
 
 impl CommitGuard<'_> {
     /// Commits. If this future is dropped, the next one who locks waits for the commit.
-    pub async fn commit(&mut self, committing: Committing) -> Result<Revision, CommitError> {
+    pub(crate) async fn commit(&mut self, committing: Committing) -> Result<Revision, CommitError> {
         *self.0 = Some(committing);
         self.finish().await.expect("the commit is there")
     }

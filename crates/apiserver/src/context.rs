@@ -24,7 +24,7 @@ pub(crate) struct RequestContext {
 
 impl RequestContext {
     /// The context of a request from a client. Takes the user out of the request's extensions.
-    pub fn of_request(parts: &mut Parts, query: &Query, env: &dyn Environment) -> Self {
+    pub(crate) fn of_request(parts: &mut Parts, query: &Query, env: &dyn Environment) -> Self {
         let user = parts.extensions.remove::<UserInfo>().map_or_else(user::anonymous, Arc::new);
         let sent = parts.headers.get(AUDIT_ID).and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
         let audit_id = sent.map_or_else(|| new_audit_id(env), Arc::from);
@@ -32,12 +32,12 @@ impl RequestContext {
     }
 
     /// The context of what the server does by itself.
-    pub fn of_task(user: SystemUser, env: &dyn Environment) -> Self {
+    pub(crate) fn of_task(user: SystemUser, env: &dyn Environment) -> Self {
         Self { user: Arc::new(user.info()), audit_id: new_audit_id(env), dry_run: false }
     }
 
     /// The same request, with changes that are persisted or not.
-    pub fn with_dry_run(&self, dry_run: bool) -> Self {
+    pub(crate) fn with_dry_run(&self, dry_run: bool) -> Self {
         Self { dry_run, ..self.clone() }
     }
 }

@@ -21,8 +21,8 @@ use crate::write::WriteOutcome;
 use crate::{crd, namespace, record};
 
 /// Delete options are short; longer ones are refused, because they are read on a thread that serves connections.
-pub const OPTIONS_STEPS: u64 = 20_000;
-pub const OPTIONS_BYTES: u64 = 64 * 1024;
+pub(crate) const OPTIONS_STEPS: u64 = 20_000;
+pub(crate) const OPTIONS_BYTES: u64 = 64 * 1024;
 
 /// The grace period of a pod that sets none.
 const POD_GRACE_SECONDS: i64 = 30;
@@ -61,7 +61,11 @@ struct Preconditions {
 impl DeleteOptions {
     /// Reads them from a body, or from the query where the body says nothing. A body can also make the request a dry run,
     /// so the context to go on with comes back with the options.
-    pub fn read(value: Value, query: &Query, context: &RequestContext) -> Result<(Self, RequestContext), Status> {
+    pub(crate) fn read(
+        value: Value,
+        query: &Query,
+        context: &RequestContext,
+    ) -> Result<(Self, RequestContext), Status> {
         // An option that cannot be read may be the one that was to protect the object.
         let sent: SentOptions = match value {
             Value::Null => SentOptions::default(),
@@ -109,28 +113,28 @@ impl DeleteOptions {
     }
 
     /// Options that delete the object with this uid only.
-    pub fn of(uid: &str, propagation: Propagation) -> Self {
+    pub(crate) fn of(uid: &str, propagation: Propagation) -> Self {
         Self { uid: Some(uid.to_owned()), ..Self::propagated(propagation) }
     }
 
     /// Options with this propagation policy.
-    pub fn propagated(propagation: Propagation) -> Self {
+    pub(crate) fn propagated(propagation: Propagation) -> Self {
         Self { propagation: Some(propagation), ..Self::default() }
     }
 
     /// Whether the options have a resourceVersion as a precondition.
-    pub fn is_pinned(&self) -> bool {
+    pub(crate) fn is_pinned(&self) -> bool {
         self.resource_version.is_some()
     }
 
     /// The same options with this resourceVersion as a precondition.
     #[must_use]
-    pub fn pinned(&self, resource_version: &str) -> Self {
+    pub(crate) fn pinned(&self, resource_version: &str) -> Self {
         Self { resource_version: Some(resource_version.to_owned()), ..self.clone() }
     }
 
     /// Checks the preconditions.
-    pub fn check(&self, resource: &Resource, object: &Value) -> Result<(), Status> {
+    pub(crate) fn check(&self, resource: &Resource, object: &Value) -> Result<(), Status> {
         let name = meta::text(object, "name");
         let conflict = |what: &str, given: &str, found: &str| {
             let why = format!(

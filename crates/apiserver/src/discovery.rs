@@ -16,7 +16,7 @@ use crate::verb::Verbs;
 
 /// A document and the short name of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Document {
+pub(crate) struct Document {
     /// JSON.
     pub body: Bytes,
     /// The same for equal content; quoted it is an `ETag`.
@@ -25,7 +25,7 @@ pub struct Document {
 
 /// The two roots of discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Root {
+pub(crate) enum Root {
     /// `/api`: the core group.
     Api,
     /// `/apis`: all others.
@@ -34,7 +34,7 @@ pub enum Root {
 
 /// All resources, in the order of discovery.
 #[derive(Clone, Debug)]
-pub struct Catalog<'a> {
+pub(crate) struct Catalog<'a> {
     groups: Vec<Group<'a>>,
 }
 
@@ -52,7 +52,7 @@ struct Version<'a> {
 
 impl<'a> Catalog<'a> {
     /// Sorts resources.
-    pub fn of(table: &'a [Arc<Resource>]) -> Self {
+    pub(crate) fn of(table: &'a [Arc<Resource>]) -> Self {
         let mut groups: Vec<Group<'a>> = Vec::new();
         let (builtin, mut custom): (Vec<&Resource>, Vec<&Resource>) =
             table.iter().map(|resource| &**resource).partition(|resource| !resource.custom);
@@ -80,7 +80,7 @@ impl<'a> Catalog<'a> {
     }
 
     /// `/api`
-    pub fn api_versions(&self, server_address: &str) -> Value {
+    pub(crate) fn api_versions(&self, server_address: &str) -> Value {
         let core = self.group("");
         let versions: Vec<&str> = core.into_iter().flat_map(|group| &group.versions).map(|v| v.name).collect();
         json!({
@@ -91,13 +91,13 @@ impl<'a> Catalog<'a> {
     }
 
     /// `/apis`
-    pub fn api_group_list(&self) -> Value {
+    pub(crate) fn api_group_list(&self) -> Value {
         let groups = self.groups.iter().filter(|group| !group.name.is_empty());
         json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups.map(Group::summary).collect::<Vec<_>>()})
     }
 
     /// `/apis/GROUP`
-    pub fn api_group(&self, name: &str) -> Option<Value> {
+    pub(crate) fn api_group(&self, name: &str) -> Option<Value> {
         let mut document = self.group(name).filter(|group| !group.name.is_empty())?.summary();
         document["kind"] = "APIGroup".into();
         document["apiVersion"] = "v1".into();
@@ -105,7 +105,7 @@ impl<'a> Catalog<'a> {
     }
 
     /// `/api/v1` with an empty group, and `/apis/GROUP/VERSION`
-    pub fn api_resource_list(&self, group: &str, version: &str) -> Option<Value> {
+    pub(crate) fn api_resource_list(&self, group: &str, version: &str) -> Option<Value> {
         let found = self.group(group)?.versions.iter().find(|known| known.name == version)?;
         let rows: Vec<Value> = found.resources.iter().flat_map(|resource| legacy_rows(resource)).collect();
         let mut document = json!({
@@ -120,7 +120,7 @@ impl<'a> Catalog<'a> {
     }
 
     /// `APIGroupDiscoveryList` of `/api` or `/apis`
-    pub fn aggregated(&self, root: Root, version: DiscoveryVersion) -> Document {
+    pub(crate) fn aggregated(&self, root: Root, version: DiscoveryVersion) -> Document {
         let here = |group: &&Group<'_>| group.name.is_empty() == (root == Root::Api);
         let items: Vec<Value> = self.groups.iter().filter(here).map(Group::aggregated).collect();
         Document::of(&json!({
@@ -132,7 +132,7 @@ impl<'a> Catalog<'a> {
     }
 
     /// Every group and version with its resources, in the order of discovery.
-    pub fn group_versions(&self) -> impl Iterator<Item = (&'a str, &'a str, &[&'a Resource])> {
+    pub(crate) fn group_versions(&self) -> impl Iterator<Item = (&'a str, &'a str, &[&'a Resource])> {
         self.groups.iter().flat_map(|group| {
             group.versions.iter().map(|version| (group.name, version.name, version.resources.as_slice()))
         })
@@ -173,7 +173,7 @@ impl Group<'_> {
 }
 
 /// Which version is offered first: `v2` before `v1`, then betas, then alphas, then other words by name.
-pub fn compare_versions(a: &str, b: &str) -> Ordering {
+pub(crate) fn compare_versions(a: &str, b: &str) -> Ordering {
     match (stability(a), stability(b)) {
         (Some(a), Some(b)) => b.cmp(&a),
         (Some(_), None) => Ordering::Less,

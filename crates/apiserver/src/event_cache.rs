@@ -33,7 +33,7 @@ pub(crate) struct EventCache(Mutex<VecDeque<(EventKey, Bytes)>>);
 
 impl EventCache {
     /// The event, which is written only if it is not in the cache.
-    pub fn get_or_write(&self, key: EventKey, write: impl FnOnce() -> Vec<u8>) -> Bytes {
+    pub(crate) fn get_or_write(&self, key: EventKey, write: impl FnOnce() -> Vec<u8>) -> Bytes {
         if let Some(cached) = self.find(&key) {
             return cached;
         }

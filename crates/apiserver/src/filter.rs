@@ -21,7 +21,7 @@ pub(crate) struct Filter {
 
 impl Filter {
     /// Refuses fields that the kind cannot be selected by.
-    pub fn new(resource: &Resource, labels: LabelSelector, fields: FieldSelector) -> Result<Self, Status> {
+    pub(crate) fn new(resource: &Resource, labels: LabelSelector, fields: FieldSelector) -> Result<Self, Status> {
         for field in fields.fields() {
             if !resource.selectable.iter().any(|selectable| &**selectable == field) {
                 resource.behaviour.label(field).map_err(Status::bad_request)?;
@@ -31,17 +31,17 @@ impl Filter {
     }
 
     /// Whether every object passes.
-    pub fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
     /// The only name that can pass, if the selector names one.
-    pub fn name(&self) -> Option<&str> {
+    pub(crate) fn name(&self) -> Option<&str> {
         self.fields.exact("metadata.name")
     }
 
     /// Whether an object passes. Looks no deeper into it than the selectors ask.
-    pub fn matches(&self, resource: &Resource, entry: &Readable) -> bool {
+    pub(crate) fn matches(&self, resource: &Resource, entry: &Readable) -> bool {
         if self.is_everything() {
             return true;
         }

@@ -52,12 +52,12 @@ pub(crate) struct Handler {
 }
 
 impl Handler {
-    pub fn new(server: &Arc<Server>, resource: &Arc<Resource>, request: &Arc<ObjectRequest>) -> Self {
+    pub(crate) fn new(server: &Arc<Server>, resource: &Arc<Resource>, request: &Arc<ObjectRequest>) -> Self {
         Self { server: server.clone(), resource: resource.clone(), request: request.clone() }
     }
 
     /// Handles the request within a budget. Over the budget it fails before anything is committed.
-    pub async fn handle(&self, budget: &Budget) -> Result<Response<Body>, Status> {
+    pub(crate) async fn handle(&self, budget: &Budget) -> Result<Response<Body>, Status> {
         let subresource = self.subresource()?;
         let verb = self.verb()?;
         let allowed = match self.request.target.subresource.as_deref().and_then(|name| self.resource.subresource(name))

@@ -10,13 +10,13 @@ mod parse;
 
 /// A compiled path, such as `.status.conditions[?(@.type=="Ready")].status`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct JsonPath {
+pub(crate) struct JsonPath {
     steps: Vec<Step>,
 }
 
 /// Why a text is no path, in the words of client-go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JsonPathError(String);
+pub(crate) struct JsonPathError(String);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
@@ -66,17 +66,17 @@ enum Operator {
 
 impl JsonPath {
     /// Reads a path.
-    pub fn compile(text: &str) -> Result<Self, JsonPathError> {
+    pub(crate) fn compile(text: &str) -> Result<Self, JsonPathError> {
         parse::path(text)
     }
 
     /// Everything the path leads to, in order. Nothing when some step does not fit the value.
-    pub fn find<'a>(&'a self, value: &'a Value) -> Vec<&'a Value> {
+    pub(crate) fn find<'a>(&'a self, value: &'a Value) -> Vec<&'a Value> {
         self.walk(vec![value]).unwrap_or_default()
     }
 
     /// The first thing the path leads to.
-    pub fn first<'a>(&'a self, value: &'a Value) -> Option<&'a Value> {
+    pub(crate) fn first<'a>(&'a self, value: &'a Value) -> Option<&'a Value> {
         // Nearly all paths are fields only; they need no vector.
         let mut at = value;
         for step in &self.steps {
@@ -216,13 +216,13 @@ fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>) {
 }
 
 /// The value at a dotted path without lists, such as `.spec.replicas`.
-pub fn get_simple<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+pub(crate) fn get_simple<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     segments(path).try_fold(object, |at, name| at.as_object()?.get(name))
 }
 
 /// Sets the value at a dotted path without lists and makes the objects on the way. Fails with the path of
 /// what is in the way and no object.
-pub fn set_simple(object: &mut Value, path: &str, value: Value) -> Result<(), String> {
+pub(crate) fn set_simple(object: &mut Value, path: &str, value: Value) -> Result<(), String> {
     let mut at = object;
     let mut walked = String::new();
     for name in segments(path) {
@@ -245,7 +245,7 @@ fn segments(path: &str) -> std::str::Split<'_, char> {
 }
 
 /// What Kubernetes asks of every path in a CRD, in its words.
-pub fn check_simple(path: &str) -> Result<(), &'static str> {
+pub(crate) fn check_simple(path: &str) -> Result<(), &'static str> {
     match path.as_bytes().first() {
         None => Err("must not be empty"),
         Some(b'.') => Ok(()),

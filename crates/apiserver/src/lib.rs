@@ -12,8 +12,6 @@
 //! and the three subresources of pods that do more than store what is sent. This crate never knows the operator side: they
 //! meet over HTTP only.
 
-#![allow(unreachable_pub, reason = "private modules of this crate still say pub; other crates do not")]
-
 mod handler;
 mod server;
 mod service;

@@ -11,7 +11,7 @@ use konverge_store::Revision;
 /// The time during which a definition stands for the same resources. Clones are the same lifetime; all resources of a
 /// definition share one.
 #[derive(Clone, Debug, Default)]
-pub struct Lifetime {
+pub(crate) struct Lifetime {
     ended: Arc<watch::Sender<Option<Revision>>>,
     /// The newest revision of the definition that stands for these resources.
     confirmed: Arc<AtomicU64>,

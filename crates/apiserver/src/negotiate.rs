@@ -7,7 +7,7 @@ use crate::partial::MetaVersion;
 
 /// The media type of an answer and its parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MediaTypeOptions {
+pub(crate) struct MediaTypeOptions {
     /// What the answer shows of an object.
     pub convert_to: ConvertTo,
     /// JSON or YAML.
@@ -18,7 +18,7 @@ pub struct MediaTypeOptions {
 
 /// What an answer shows of an object: the parameter `as` of the media type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ConvertTo {
+pub(crate) enum ConvertTo {
     /// The whole object.
     #[default]
     Object,
@@ -32,7 +32,7 @@ pub enum ConvertTo {
 
 /// How an answer or a body is encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Encoding {
+pub(crate) enum Encoding {
     /// `application/json`
     #[default]
     Json,
@@ -42,7 +42,7 @@ pub enum Encoding {
 
 /// The notation of a body that is an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyEncoding {
+pub(crate) enum BodyEncoding {
     /// `application/json`
     Json,
     /// `application/yaml`
@@ -53,7 +53,7 @@ pub enum BodyEncoding {
 
 /// What an answer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResponseKind {
+pub(crate) enum ResponseKind {
     /// An object or a list, which can be converted to metadata or a table.
     Object,
     /// The events of a watch, which can be converted as well, but are never YAML.
@@ -64,7 +64,7 @@ pub enum ResponseKind {
 
 /// The forms of the discovery roots `/api` and `/apis`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DiscoveryForm {
+pub(crate) enum DiscoveryForm {
     /// Names of groups and versions only.
     Legacy(Encoding),
     /// `APIGroupDiscoveryList` of this version.
@@ -73,7 +73,7 @@ pub enum DiscoveryForm {
 
 /// A version of `apidiscovery.k8s.io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DiscoveryVersion {
+pub(crate) enum DiscoveryVersion {
     /// `v2`
     V2,
     /// `v2beta1`
@@ -82,7 +82,7 @@ pub enum DiscoveryVersion {
 
 /// What a PATCH does with its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PatchKind {
+pub(crate) enum PatchKind {
     /// RFC 6902
     Json,
     /// RFC 7386
@@ -99,7 +99,7 @@ const SERVED: [(&str, Encoding); 2] = [("json", Encoding::Json), ("yaml", Encodi
 
 impl MediaTypeOptions {
     /// Reads an `Accept` header. Without one the answer is plain JSON.
-    pub fn accept(header: Option<&str>, kind: ResponseKind) -> Result<Self, Status> {
+    pub(crate) fn accept(header: Option<&str>, kind: ResponseKind) -> Result<Self, Status> {
         let header = header.unwrap_or_default();
         if header.is_empty() {
             return Ok(Self::default());
@@ -120,7 +120,7 @@ impl MediaTypeOptions {
     }
 
     /// Refuses a type for one object where there is a list, and the other way round.
-    pub fn check_list(&self, list: bool) -> Result<(), Status> {
+    pub(crate) fn check_list(&self, list: bool) -> Result<(), Status> {
         let message = match (self.convert_to, list) {
             (ConvertTo::PartialMetadata(_), true) => {
                 "you requested PartialObjectMetadata, but the requested object is a list"
@@ -136,7 +136,7 @@ impl MediaTypeOptions {
 
 impl Encoding {
     /// The `Content-Type` of an answer.
-    pub fn content_type(self) -> &'static str {
+    pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
             Self::Yaml => "application/yaml",
@@ -147,7 +147,7 @@ impl Encoding {
 impl BodyEncoding {
     /// Reads the `Content-Type` of a body that is an object. Without one it is JSON. Kinds that only a definition
     /// describes have no protobuf messages.
-    pub fn of(content_type: Option<&str>, custom: bool) -> Result<Self, Status> {
+    pub(crate) fn of(content_type: Option<&str>, custom: bool) -> Result<Self, Status> {
         match media_type(content_type).as_str() {
             "" | "application/json" => Ok(Self::Json),
             "application/yaml" => Ok(Self::Yaml),
@@ -160,7 +160,7 @@ impl BodyEncoding {
 
 impl DiscoveryForm {
     /// Reads an `Accept` header: the first aggregated form wins over every plain one.
-    pub fn accept(header: Option<&str>) -> Result<Self, Status> {
+    pub(crate) fn accept(header: Option<&str>) -> Result<Self, Status> {
         let aggregated =
             clauses(header.unwrap_or_default()).iter().filter(|clause| clause.covers("json")).find_map(|clause| {
                 match clause.target() {
@@ -178,7 +178,7 @@ impl DiscoveryForm {
 
 impl DiscoveryVersion {
     /// As in `apiVersion`.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::V2 => "v2",
             Self::V2Beta1 => "v2beta1",
@@ -186,7 +186,7 @@ impl DiscoveryVersion {
     }
 
     /// The `Content-Type` of the answer, which clients check.
-    pub fn content_type(self) -> &'static str {
+    pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::V2 => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
             Self::V2Beta1 => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
@@ -196,7 +196,7 @@ impl DiscoveryVersion {
 
 impl PatchKind {
     /// Reads the `Content-Type` of a PATCH. Custom resources have no strategic merge patch.
-    pub fn of_body(content_type: Option<&str>, custom: bool) -> Result<Self, Status> {
+    pub(crate) fn of_body(content_type: Option<&str>, custom: bool) -> Result<Self, Status> {
         match media_type(content_type).as_str() {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),

@@ -32,7 +32,7 @@ const LAYOUT: u32 = 2;
 
 /// Writes OpenAPI documents.
 #[derive(Debug)]
-pub struct OpenApi {
+pub(crate) struct OpenApi {
     /// The types that requests of every kind share: `DeleteOptions`, `Status`, `Scale`, …
     base: Arc<Arena>,
     base_digest: OnceLock<String>,
@@ -40,19 +40,19 @@ pub struct OpenApi {
 
 impl OpenApi {
     /// With the types of built-in kinds, which custom resources lean on as well.
-    pub fn new(base: Arc<Arena>) -> Self {
+    pub(crate) fn new(base: Arc<Arena>) -> Self {
         Self { base, base_digest: OnceLock::new() }
     }
 
     /// `/openapi/v3` for all resources.
-    pub fn root(&self, catalog: &Catalog<'_>) -> Document {
+    pub(crate) fn root(&self, catalog: &Catalog<'_>) -> Document {
         Self::root_of(
             catalog.group_versions().map(|(group, version, resources)| (group, version, self.hash(resources))),
         )
     }
 
     /// `/openapi/v3` from hashes.
-    pub fn root_of<'a>(hashes: impl IntoIterator<Item = (&'a str, &'a str, String)>) -> Document {
+    pub(crate) fn root_of<'a>(hashes: impl IntoIterator<Item = (&'a str, &'a str, String)>) -> Document {
         let mut paths = Map::new();
         for (group, version, hash) in hashes {
             let path = Self::path(group, version);
@@ -63,12 +63,12 @@ impl OpenApi {
     }
 
     /// Where the document of a group-version is, below `/openapi/v3/`.
-    pub fn path(group: &str, version: &str) -> String {
+    pub(crate) fn path(group: &str, version: &str) -> String {
         if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
     }
 
     /// The hash of the document of these resources, without writing it.
-    pub fn hash(&self, resources: &[&Resource]) -> String {
+    pub(crate) fn hash(&self, resources: &[&Resource]) -> String {
         let mut digest = Digest::new();
         let mut say = |text: std::fmt::Arguments<'_>| digest.write_fmt(text).expect("a digest takes every text");
         say(format_args!("{LAYOUT} {}", self.base_digest()));

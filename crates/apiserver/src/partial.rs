@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// A version of `meta.k8s.io`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MetaVersion {
+pub(crate) enum MetaVersion {
     /// `meta.k8s.io/v1`
     #[default]
     V1,
@@ -17,7 +17,7 @@ pub enum MetaVersion {
 /// The metadata of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ListMeta<'a> {
+pub(crate) struct ListMeta<'a> {
     /// The revision that the list shows.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub resource_version: &'a str,
@@ -31,7 +31,7 @@ pub struct ListMeta<'a> {
 
 impl MetaVersion {
     /// The `apiVersion`.
-    pub fn api_version(self) -> &'static str {
+    pub(crate) fn api_version(self) -> &'static str {
         match self {
             Self::V1 => "meta.k8s.io/v1",
             Self::V1Beta1 => "meta.k8s.io/v1beta1",
@@ -46,7 +46,7 @@ impl ListMeta<'_> {
 }
 
 /// The PartialObjectMetadata of an object.
-pub fn partial_metadata(object: &Value, version: MetaVersion) -> Vec<u8> {
+pub(crate) fn partial_metadata(object: &Value, version: MetaVersion) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     write_metadata(&mut out, object, version);
     out

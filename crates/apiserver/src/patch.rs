@@ -30,7 +30,7 @@ pub(crate) enum Patch {
 
 impl Patch {
     /// Reads RFC 6902.
-    pub fn json(body: &[u8], budget: &Budget) -> Result<Self, Status> {
+    pub(crate) fn json(body: &[u8], budget: &Budget) -> Result<Self, Status> {
         let value = decode::json(body, budget)?.value;
         let operations = value.as_array().map(Vec::len);
         if let Some(operations) = operations.filter(|operations| *operations > MAX_OPERATIONS) {
@@ -44,17 +44,17 @@ impl Patch {
     }
 
     /// Reads RFC 7386.
-    pub fn merge(body: &[u8], budget: &Budget) -> Result<Self, Status> {
+    pub(crate) fn merge(body: &[u8], budget: &Budget) -> Result<Self, Status> {
         object(body, budget).map(Self::Merge)
     }
 
     /// Reads a strategic merge patch.
-    pub fn strategic(body: &[u8], budget: &Budget) -> Result<Self, Status> {
+    pub(crate) fn strategic(body: &[u8], budget: &Budget) -> Result<Self, Status> {
         object(body, budget).map(Self::Strategic)
     }
 
     /// The object after the patch.
-    pub fn apply(&self, resource: &Resource, current: &Value, budget: &Budget) -> Result<Value, Status> {
+    pub(crate) fn apply(&self, resource: &Resource, current: &Value, budget: &Budget) -> Result<Value, Status> {
         let mut object = current.clone();
         match self {
             Self::Json(patch) => {

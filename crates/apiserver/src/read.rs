@@ -60,7 +60,7 @@ pub(crate) struct Listed {
 
 impl ListOptions {
     /// Reads and checks the parameters.
-    pub fn parse(query: &Query) -> Result<Self, Status> {
+    pub(crate) fn parse(query: &Query) -> Result<Self, Status> {
         let mut errors = Vec::new();
         let asked = version(query)?;
         let token = query.get("continue");

@@ -24,13 +24,13 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     /// Every resource: built-in ones first, in the order clients prefer, then custom ones by group.
-    pub fn resources(&self) -> &[Arc<Resource>] {
+    pub(crate) fn resources(&self) -> &[Arc<Resource>] {
         &self.resources
     }
 
     /// One resource for each place in the store: preferably of the version that objects are stored in, so that nothing has to
     /// be converted.
-    pub fn stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
+    pub(crate) fn stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
         let mut seen = std::collections::HashSet::new();
         let is_direct = |resource: &&Arc<Resource>| resource.is_api_version(&resource.storage.api_version);
         let direct = self.resources.iter().filter(is_direct);
@@ -90,14 +90,14 @@ struct Installed {
 }
 
 impl Registry {
-    pub fn new(builtin: Vec<Arc<Resource>>) -> Self {
+    pub(crate) fn new(builtin: Vec<Arc<Resource>>) -> Self {
         let mut state = State::default();
         builtin.iter().for_each(|resource| state.add(resource));
         Self { builtin, state: RwLock::new(state) }
     }
 
     /// All resources as they are now.
-    pub fn snapshot(&self) -> Arc<Snapshot> {
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         if let Some(all) = &self.state.read().all {
             return all.clone();
         }
@@ -111,34 +111,34 @@ impl Registry {
 
     /// Whether somebody has asked for a snapshot since the last change.
     #[cfg(test)]
-    pub fn is_listed(&self) -> bool {
+    pub(crate) fn is_listed(&self) -> bool {
         self.state.read().all.is_some()
     }
 
     /// The resource that a path names.
-    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
         self.state.read().by_path.get(&(group.into(), version.into(), plural.into())).cloned()
     }
 
     /// A resource of the kind of this name, in any version.
-    pub fn of_kind(&self, group: &str, kind: &str) -> Option<Arc<Resource>> {
+    pub(crate) fn of_kind(&self, group: &str, kind: &str) -> Option<Arc<Resource>> {
         self.state.read().by_kind.get(&(group.into(), kind.into())).cloned()
     }
 
     /// A resource that the object under this key can be read and written through.
-    pub fn of_key(&self, key: &str) -> Option<Arc<Resource>> {
+    pub(crate) fn of_key(&self, key: &str) -> Option<Arc<Resource>> {
         // `/registry/GROUP/PLURAL/`, and then the object.
         let (end, _) = key.match_indices('/').nth(3)?;
         self.state.read().by_prefix.get(&key[..=end]).cloned()
     }
 
     /// Whether this version of a group has built-in kinds.
-    pub fn builds_in(&self, group: &str, version: &str) -> bool {
+    pub(crate) fn builds_in(&self, group: &str, version: &str) -> bool {
         self.builtin.iter().any(|resource| &*resource.group == group && &*resource.version == version)
     }
 
     /// Whether another kind of the group than that of `plural` has this name.
-    pub fn is_taken(&self, group: &str, scope: NameScope, name: &str, plural: &str) -> bool {
+    pub(crate) fn is_taken(&self, group: &str, scope: NameScope, name: &str, plural: &str) -> bool {
         let state = self.state.read();
         let from: Claim = (group.into(), scope, name.into(), "".into());
         let same = |claim: &&Claim| (&claim.0, claim.1, &claim.2) == (&from.0, from.1, &from.2);
@@ -146,12 +146,12 @@ impl Registry {
     }
 
     /// The names of the definitions that have resources here.
-    pub fn definitions(&self) -> BTreeSet<String> {
+    pub(crate) fn definitions(&self) -> BTreeSet<String> {
         self.state.read().custom.keys().map(|(group, plural)| format!("{plural}.{group}")).collect()
     }
 
     /// Notes that the definition of `revision` stands for the same resources as before; false if it does not.
-    pub fn confirm(&self, crd: &str, revision: Revision, spec: Digest, terminating: bool) -> bool {
+    pub(crate) fn confirm(&self, crd: &str, revision: Revision, spec: Digest, terminating: bool) -> bool {
         let state = self.state.read();
         let same = state
             .custom
@@ -164,14 +164,14 @@ impl Registry {
     }
 
     /// The revision since which the objects of a definition are stored like this, if that has not changed.
-    pub fn stored_since(&self, crd: &str, stored_as: Digest) -> Option<Revision> {
+    pub(crate) fn stored_since(&self, crd: &str, stored_as: Digest) -> Option<Revision> {
         let state = self.state.read();
         let before = state.custom.get(&group_and_plural(crd)).filter(|before| before.stored_as == stored_as);
         before.map(|before| before.since)
     }
 
     /// Sets the resources of one definition as of `revision`, made from the spec of this digest.
-    pub fn install(
+    pub(crate) fn install(
         &self,
         crd: &str,
         revision: Revision,
@@ -201,7 +201,7 @@ impl Registry {
     }
 
     /// Removes the resources of one definition as of `revision`.
-    pub fn remove(&self, crd: &str, revision: Revision) {
+    pub(crate) fn remove(&self, crd: &str, revision: Revision) {
         let before = self.state.write().take(&group_and_plural(crd));
         if let Some(before) = before {
             before.lifetime.end(revision);

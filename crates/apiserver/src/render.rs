@@ -38,7 +38,7 @@ pub(crate) enum Representation {
 
 impl Representation {
     /// One stored object.
-    pub fn entry(&self, resource: &Resource, entry: &Readable) -> Vec<u8> {
+    pub(crate) fn entry(&self, resource: &Resource, entry: &Readable) -> Vec<u8> {
         match self {
             Representation::Object => {
                 let mut out = Vec::with_capacity(entry.value.len() + 64);
@@ -50,7 +50,7 @@ impl Representation {
     }
 
     /// One object.
-    pub fn object(&self, object: &Value) -> Vec<u8> {
+    pub(crate) fn object(&self, object: &Value) -> Vec<u8> {
         match self {
             Representation::Object => serde_json::to_vec(object).expect("writing to memory does not fail"),
             Representation::Metadata(version) => partial_metadata(object, *version),
@@ -63,7 +63,7 @@ impl Representation {
     }
 
     /// A list, piece by piece.
-    pub fn list(&self, resource: Arc<Resource>, listed: Listed) -> ListPieces {
+    pub(crate) fn list(&self, resource: Arc<Resource>, listed: Listed) -> ListPieces {
         let revision = listed.revision.0.to_string();
         let token = listed.more.unwrap_or_default();
         let remaining = listed.remaining.map(|count| count as u64);
@@ -72,7 +72,7 @@ impl Representation {
     }
 
     /// Appends the object of a watch event; `first` says that nothing was sent before.
-    pub fn write_event(
+    pub(crate) fn write_event(
         &self,
         resource: &Resource,
         entry: &Readable,
@@ -97,7 +97,7 @@ impl Representation {
     }
 
     /// The object of a bookmark: nothing but its kind and metadata.
-    pub fn bookmark(&self, resource: &Resource, metadata: Value) -> Value {
+    pub(crate) fn bookmark(&self, resource: &Resource, metadata: Value) -> Value {
         let bare = json!({"kind": &*resource.kind, "apiVersion": resource.api_version(), "metadata": metadata});
         let parse = |bytes: Vec<u8>| serde_json::from_slice(&bytes).unwrap_or_default();
         match self {
@@ -177,7 +177,7 @@ impl ListPieces {
     }
 
     /// Everything at once, for an encoding that cannot be sent in pieces.
-    pub async fn into_bytes(mut self) -> Vec<u8> {
+    pub(crate) async fn into_bytes(mut self) -> Vec<u8> {
         let mut all = Vec::new();
         while let Some(piece) = self.next().await {
             all.extend_from_slice(&piece);
@@ -186,7 +186,7 @@ impl ListPieces {
     }
 
     /// Everything, while it is sent.
-    pub fn into_stream(self) -> impl Stream<Item = Bytes> + Send + 'static {
+    pub(crate) fn into_stream(self) -> impl Stream<Item = Bytes> + Send + 'static {
         stream::unfold(self, |mut pieces| async move {
             let piece = pieces.next().await?;
             Some((Bytes::from(piece), pieces))

@@ -17,7 +17,7 @@ use crate::verb::Verbs;
 
 /// A resource in one version, as discovery lists it and requests name it.
 #[derive(Clone, Debug)]
-pub struct Resource {
+pub(crate) struct Resource {
     /// The API group; empty for core.
     pub group: Box<str>,
     /// The version served here.
@@ -69,7 +69,7 @@ pub struct Resource {
 
 /// Where and how the objects of a resource are stored. All versions of a kind share this.
 #[derive(Clone, Debug)]
-pub struct ResourceStorage {
+pub(crate) struct ResourceStorage {
     /// What every key starts with: `/registry/apps/deployments/`.
     pub prefix: Box<str>,
     /// The apiVersion that objects are stored in.
@@ -87,7 +87,7 @@ pub struct ResourceStorage {
 
 /// The paths of a scale subresource, as a CRD writes them: `.spec.replicas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScalePaths {
+pub(crate) struct ScalePaths {
     /// The wanted number.
     pub spec_replicas: Box<str>,
     /// The observed number.
@@ -98,7 +98,7 @@ pub struct ScalePaths {
 
 /// Where the type of a resource's objects is.
 #[derive(Clone, Debug)]
-pub struct ResourceSchema {
+pub(crate) struct ResourceSchema {
     /// All built-in kinds share one arena; each version of a CRD has its own.
     pub arena: Arc<Arena>,
     /// The type of a whole object.
@@ -109,7 +109,7 @@ pub struct ResourceSchema {
 
 /// A subresource, as discovery lists it.
 #[derive(Clone, Debug)]
-pub struct SubresourceInfo {
+pub(crate) struct SubresourceInfo {
     /// `status`
     pub name: Box<str>,
     /// The kind its endpoint speaks, which may be of another group: `autoscaling/v1, Kind=Scale`.
@@ -120,7 +120,7 @@ pub struct SubresourceInfo {
 
 /// One column of `kubectl get`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Column {
+pub(crate) struct Column {
     /// The heading.
     pub name: Box<str>,
     /// `string`, `integer`, `number`, `boolean` or `date`.
@@ -137,7 +137,7 @@ pub struct Column {
 
 impl Resource {
     /// The group, version and kind of its objects.
-    pub fn gvk(&self) -> GroupVersionKind {
+    pub(crate) fn gvk(&self) -> GroupVersionKind {
         GroupVersionKind {
             group: self.group.to_string(),
             version: self.version.to_string(),
@@ -146,18 +146,18 @@ impl Resource {
     }
 
     /// The `apiVersion` of its objects.
-    pub fn api_version(&self) -> String {
+    pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
 
     /// Whether this is the `apiVersion` of its objects.
-    pub fn is_api_version(&self, text: &str) -> bool {
+    pub(crate) fn is_api_version(&self, text: &str) -> bool {
         let (group, version) = text.split_once('/').unwrap_or(("", text));
         *self.group == *group && *self.version == *version
     }
 
     /// The key of an object.
-    pub fn key(&self, namespace: Option<&str>, name: &str) -> String {
+    pub(crate) fn key(&self, namespace: Option<&str>, name: &str) -> String {
         match namespace {
             Some(namespace) => format!("{}{namespace}/{name}", self.storage.prefix),
             None => format!("{}{name}", self.storage.prefix),
@@ -165,12 +165,12 @@ impl Resource {
     }
 
     /// What comes before the names of all objects, or of those in one namespace.
-    pub fn prefix(&self, namespace: Option<&str>) -> String {
+    pub(crate) fn prefix(&self, namespace: Option<&str>) -> String {
         self.key(namespace, "")
     }
 
     /// Namespace and name of the object under `key`.
-    pub fn identity<'k>(&self, key: &'k str) -> (Option<&'k str>, &'k str) {
+    pub(crate) fn identity<'k>(&self, key: &'k str) -> (Option<&'k str>, &'k str) {
         let rest = key.strip_prefix(&*self.storage.prefix).unwrap_or(key);
         match rest.split_once('/') {
             Some((namespace, name)) if self.namespaced => (Some(namespace), name),
@@ -179,7 +179,7 @@ impl Resource {
     }
 
     /// The subresource of this name.
-    pub fn subresource(&self, name: &str) -> Option<&SubresourceInfo> {
+    pub(crate) fn subresource(&self, name: &str) -> Option<&SubresourceInfo> {
         self.subresources.iter().find(|sub| &*sub.name == name)
     }
 }

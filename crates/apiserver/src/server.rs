@@ -229,12 +229,16 @@ impl Server {
     }
 
     /// The context of what one of the server's own tasks does.
-    pub fn task_context(&self, user: SystemUser) -> RequestContext {
+    pub(crate) fn task_context(&self, user: SystemUser) -> RequestContext {
         RequestContext::of_task(user, &*self.env)
     }
 
     /// A write that the server itself decides on, for a request or for one of its own tasks.
-    pub fn internal_write<'a>(&'a self, context: &'a RequestContext, resource: &'a Arc<Resource>) -> WriteRequest<'a> {
+    pub(crate) fn internal_write<'a>(
+        &'a self,
+        context: &'a RequestContext,
+        resource: &'a Arc<Resource>,
+    ) -> WriteRequest<'a> {
         WriteRequest {
             server: self,
             context,
@@ -249,7 +253,7 @@ impl Server {
     }
 
     /// Becomes true when the server is closing.
-    pub fn closing(&self) -> watch::Receiver<bool> {
+    pub(crate) fn closing(&self) -> watch::Receiver<bool> {
         self.closing.subscribe()
     }
 }

@@ -29,7 +29,7 @@ pub(crate) enum Subresource {
 
 impl Subresource {
     /// Every subresource.
-    pub const ALL: [Subresource; 6] = [
+    pub(crate) const ALL: [Subresource; 6] = [
         Subresource::Status,
         Subresource::Scale,
         Subresource::Finalize,
@@ -39,12 +39,12 @@ impl Subresource {
     ];
 
     /// The subresource of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|subresource| subresource.name() == name)
     }
 
     /// The subresource as managed fields record it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Subresource::Main => "",
             Subresource::Status => "status",

@@ -20,7 +20,7 @@ mod workload;
 
 /// What a row carries beside its cells: the query parameter `includeObject`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IncludeObject {
+pub(crate) enum IncludeObject {
     /// Nothing.
     None,
     /// The object's metadata.
@@ -32,7 +32,7 @@ pub enum IncludeObject {
 
 /// Whether a Table names its columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Headings {
+pub(crate) enum Headings {
     /// In gets, lists and the first event of a watch.
     Shown,
     /// In later events of a watch.
@@ -41,7 +41,7 @@ pub enum Headings {
 
 /// How the objects of one resource are shown. Made once for a resource, used for every object.
 #[derive(Debug)]
-pub struct TablePrinter {
+pub(crate) struct TablePrinter {
     headings: Vec<u8>,
     cells: Cells,
 }
@@ -54,7 +54,7 @@ enum Cells {
 
 impl IncludeObject {
     /// Reads the query parameter; absent and empty are the default.
-    pub fn parse(parameter: Option<&str>) -> Result<Self, Status> {
+    pub(crate) fn parse(parameter: Option<&str>) -> Result<Self, Status> {
         match parameter.unwrap_or_default() {
             "" | "Metadata" => Ok(Self::Metadata),
             "None" => Ok(Self::None),
@@ -69,12 +69,12 @@ impl IncludeObject {
 
 impl TablePrinter {
     /// The view of a resource.
-    pub fn of(resource: &Resource) -> Self {
+    pub(crate) fn of(resource: &Resource) -> Self {
         if resource.custom { Self::custom(&resource.columns) } else { Self::builtin(&resource.group, &resource.kind) }
     }
 
     /// The view of a built-in kind, also of one that only a subresource speaks: `autoscaling`, `Scale`.
-    pub fn builtin(group: &str, kind: &str) -> Self {
+    pub(crate) fn builtin(group: &str, kind: &str) -> Self {
         let builtin = builtin_columns::find(group, kind);
         let heading = |column: &BuiltinColumn| heading(column.name, column.ty, column.format, "", column.priority);
         Self { headings: bytes(&builtin.columns.iter().map(heading).collect()), cells: Cells::Builtin(builtin) }
@@ -100,7 +100,7 @@ impl TablePrinter {
     }
 
     /// The Table of these objects. For a single object `meta` holds its resource version.
-    pub fn render<'a>(
+    pub(crate) fn render<'a>(
         &self,
         objects: impl IntoIterator<Item = &'a Value>,
         meta: &ListMeta<'_>,
@@ -119,7 +119,7 @@ impl TablePrinter {
     }
 
     /// What comes before the rows of a Table.
-    pub fn open(&self, out: &mut Vec<u8>, meta: &ListMeta<'_>, options: &TableOptions) {
+    pub(crate) fn open(&self, out: &mut Vec<u8>, meta: &ListMeta<'_>, options: &TableOptions) {
         partial::open(out, "Table", options.version);
         out.extend_from_slice(b",\"metadata\":");
         meta.write(out);
@@ -132,7 +132,7 @@ impl TablePrinter {
     }
 
     /// The row of one object.
-    pub fn row(&self, out: &mut Vec<u8>, object: &Value, options: &TableOptions) {
+    pub(crate) fn row(&self, out: &mut Vec<u8>, object: &Value, options: &TableOptions) {
         out.extend_from_slice(b"{\"cells\":");
         partial::write(out, &self.cells(object, options.now));
         if let Some(conditions) = self.conditions(object) {
@@ -169,7 +169,7 @@ impl TablePrinter {
 
 /// How a client wants its Table.
 #[derive(Clone, Copy, Debug)]
-pub struct TableOptions {
+pub(crate) struct TableOptions {
     /// Which `meta.k8s.io` version it speaks.
     pub version: MetaVersion,
     /// What rows carry.

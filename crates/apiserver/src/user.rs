@@ -58,7 +58,7 @@ pub(crate) enum SystemUser {
 }
 
 impl SystemUser {
-    pub fn info(self) -> UserInfo {
+    pub(crate) fn info(self) -> UserInfo {
         let service_account = |name: &str| UserInfo {
             groups: ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"]
                 .map(str::to_owned)

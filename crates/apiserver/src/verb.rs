@@ -2,7 +2,7 @@
 
 /// What a request does with a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub(crate) enum Verb {
     /// POST
     Create,
     /// DELETE of one
@@ -23,7 +23,7 @@ pub enum Verb {
 
 impl Verb {
     /// Every verb, in the order discovery lists them.
-    pub const ALL: [Verb; 8] = [
+    pub(crate) const ALL: [Verb; 8] = [
         Verb::Create,
         Verb::Delete,
         Verb::DeleteCollection,
@@ -35,7 +35,7 @@ impl Verb {
     ];
 
     /// As discovery and RBAC write it.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Verb::Create => "create",
             Verb::Delete => "delete",
@@ -51,19 +51,19 @@ impl Verb {
 
 /// A set of verbs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verbs(u8);
+pub(crate) struct Verbs(u8);
 
 impl Verbs {
     /// All eight, as CRDs have them.
-    pub const ALL: Verbs = Verbs(u8::MAX);
+    pub(crate) const ALL: Verbs = Verbs(u8::MAX);
 
     /// Whether `verb` is among them.
-    pub fn contains(self, verb: Verb) -> bool {
+    pub(crate) fn contains(self, verb: Verb) -> bool {
         self.0 & (1 << verb as u8) != 0
     }
 
     /// Those of the set, in discovery's order.
-    pub fn iter(self) -> impl Iterator<Item = Verb> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = Verb> {
         Verb::ALL.into_iter().filter(move |verb| self.contains(*verb))
     }
 }

@@ -73,7 +73,7 @@ impl Drop for CancelOnDrop {
 }
 
 impl Workers {
-    pub fn new(limits: RequestLimits) -> Self {
+    pub(crate) fn new(limits: RequestLimits) -> Self {
         // Half of the cores: the others serve.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let slots = (cores / 2).max(1);
@@ -86,13 +86,13 @@ impl Workers {
         }
     }
 
-    pub fn limits(&self) -> &RequestLimits {
+    pub(crate) fn limits(&self) -> &RequestLimits {
         &self.limits
     }
 
     /// Runs a request here, and again on a thread of its own if it needs more than a small budget. A request that is over
     /// its budget must fail before it commits.
-    pub async fn run<T, F>(&self, request: impl Fn(Arc<Budget>) -> F + Send + 'static) -> Result<T, Status>
+    pub(crate) async fn run<T, F>(&self, request: impl Fn(Arc<Budget>) -> F + Send + 'static) -> Result<T, Status>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send,
@@ -123,7 +123,7 @@ impl Workers {
 
     /// Waits for memory for a text of about this many bytes; a short text needs none. Must not be awaited while holding a slot:
     /// how long it takes depends on how fast other clients read.
-    pub async fn text_room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    pub(crate) async fn text_room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         if bytes <= LONG_TEXT {
             return None;
         }
@@ -133,7 +133,11 @@ impl Workers {
     }
 
     /// Runs `write` on another thread if the text is long.
-    pub async fn write_text(&self, json: Vec<u8>, write: impl FnOnce(Vec<u8>) -> Vec<u8> + Send + 'static) -> Vec<u8> {
+    pub(crate) async fn write_text(
+        &self,
+        json: Vec<u8>,
+        write: impl FnOnce(Vec<u8>) -> Vec<u8> + Send + 'static,
+    ) -> Vec<u8> {
         if json.len() <= LONG_TEXT {
             return write(json);
         }

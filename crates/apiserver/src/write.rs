@@ -80,7 +80,7 @@ enum FieldOwnership {
 
 impl WriteRequest<'_> {
     /// Creates an object.
-    pub async fn create(&self, sent: Decoded, warnings: &mut Vec<String>) -> Result<WriteOutcome, Status> {
+    pub(crate) async fn create(&self, sent: Decoded, warnings: &mut Vec<String>) -> Result<WriteOutcome, Status> {
         let object = self.receive(sent, warnings)?;
         if !meta::text(&object, "resourceVersion").is_empty() {
             return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
@@ -89,7 +89,12 @@ impl WriteRequest<'_> {
     }
 
     /// Replaces an object. Kinds that allow it create an object that does not exist.
-    pub async fn replace(&self, name: &str, sent: Decoded, warnings: &mut Vec<String>) -> Result<WriteOutcome, Status> {
+    pub(crate) async fn replace(
+        &self,
+        name: &str,
+        sent: Decoded,
+        warnings: &mut Vec<String>,
+    ) -> Result<WriteOutcome, Status> {
         let object = self.receive(sent, warnings)?;
         self.same_name(name, &object)?;
         let exists = self.current(name)?.is_some();
@@ -112,7 +117,7 @@ impl WriteRequest<'_> {
     }
 
     /// Changes an object by what `patched` makes of it.
-    pub async fn patch(
+    pub(crate) async fn patch(
         &self,
         name: &str,
         warnings: &mut Vec<String>,
@@ -135,7 +140,7 @@ impl WriteRequest<'_> {
     }
 
     /// Changes an object to what `produce` makes of the current one.
-    pub async fn modify(
+    pub(crate) async fn modify(
         &self,
         name: &str,
         warnings: &mut Vec<String>,
@@ -145,7 +150,7 @@ impl WriteRequest<'_> {
     }
 
     /// The same, without recording a field manager.
-    pub async fn modify_unmanaged(
+    pub(crate) async fn modify_unmanaged(
         &self,
         name: &str,
         produce: impl Fn(&Value) -> Result<Value, Status>,
@@ -154,7 +159,7 @@ impl WriteRequest<'_> {
     }
 
     /// Applies a configuration: merges it into the object, or creates the object.
-    pub async fn apply(
+    pub(crate) async fn apply(
         &self,
         name: &str,
         force: bool,
@@ -425,7 +430,7 @@ impl WriteRequest<'_> {
         Status::not_found(&self.resource.group, &self.resource.plural, name)
     }
 
-    pub fn invalid(&self, name: &str, errors: &[FieldError]) -> Status {
+    pub(crate) fn invalid(&self, name: &str, errors: &[FieldError]) -> Status {
         Status::invalid(&self.resource.group, &self.resource.kind, name, errors)
     }
 }

@@ -39,12 +39,12 @@ pub(super) struct Taken<'a> {
 }
 
 impl Taken<'_> {
-    pub fn has_address(&self, address: &Ipv4Addr) -> bool {
+    pub(super) fn has_address(&self, address: &Ipv4Addr) -> bool {
         let own = self.own.is_some_and(|own| own.addresses.contains(address));
         self.all.addresses.get(address).is_some_and(|count| *count > usize::from(own))
     }
 
-    pub fn has_port(&self, port: &u16) -> bool {
+    pub(super) fn has_port(&self, port: &u16) -> bool {
         let own = self.own.is_some_and(|own| own.ports.contains(port));
         self.all.ports.get(port).is_some_and(|count| *count > usize::from(own))
     }

@@ -33,7 +33,7 @@ pub(super) enum Refused {
 }
 
 impl Refused {
-    pub fn status(self, invalid: impl FnOnce(FieldError) -> Status) -> Status {
+    pub(super) fn status(self, invalid: impl FnOnce(FieldError) -> Status) -> Status {
         match self {
             Self::Field(error) => invalid(error),
             Self::Full(why) => Status::internal(why),

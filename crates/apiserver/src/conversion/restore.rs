@@ -30,7 +30,7 @@ pub(super) enum Invalid {
 
 impl Invalid {
     /// The reason for the converted object at `index`.
-    pub fn words(&self, form: Form, index: usize) -> String {
+    pub(super) fn words(&self, form: Form, index: usize) -> String {
         match (form, self) {
             (Form::One, Self::Type(why)) => format!("returned invalid object at index {index}: {why}"),
             (Form::One, Self::Identity(why)) => format!("returned invalid object: {why}"),

@@ -46,7 +46,7 @@ pub(super) enum Test {
 pub(super) type Path = Vec<(&'static str, bool)>;
 
 impl Rule {
-    pub fn read(line: &'static str) -> Option<Self> {
+    pub(super) fn read(line: &'static str) -> Option<Self> {
         let mut words = line.split("; if ");
         let (path, value) = words.next()?.split_once(' ')?;
         let (path, empty_too) = path.strip_suffix('?').map_or((path, false), |path| (path, true));
@@ -63,7 +63,7 @@ impl Rule {
     }
 
     /// Applies the rule to a struct of its type.
-    pub fn apply(&self, object: &mut Value) {
+    pub(super) fn apply(&self, object: &mut Value) {
         if !object.is_object() || !self.tests.iter().all(|test| test.holds(object)) {
             return;
         }

@@ -38,7 +38,7 @@ pub(super) enum Found {
 
 impl Graph {
     /// Reads all objects, and watches from then on.
-    pub fn load(server: &Server) -> (Self, Watch) {
+    pub(super) fn load(server: &Server) -> (Self, Watch) {
         loop {
             let page = server.store.range(Range { prefix: ALL, ..Range::default() });
             let page = page.expect("the newest revision can always be read");
@@ -53,7 +53,7 @@ impl Graph {
     }
 
     /// All objects that may need a step.
-    pub fn all_pending(server: &Server) -> Pending {
+    pub(super) fn all_pending(server: &Server) -> Pending {
         let page = server.store.range(Range { prefix: ALL, ..Range::default() });
         let page = page.expect("the newest revision can always be read");
         let concerned = page.entries.into_iter().filter(is_relevant).map(|entry| entry.key);
@@ -61,7 +61,7 @@ impl Graph {
     }
 
     /// Applies changes to the graph. Returns the objects that have to be processed because of them.
-    pub fn follow(&mut self, server: &Server, batch: &[Change]) -> Pending {
+    pub(super) fn follow(&mut self, server: &Server, batch: &[Change]) -> Pending {
         let mut pending = Pending::default();
         for Change { before, after, .. } in batch {
             // Most objects have no owner and are not deleted; they are skipped. Every removed object counts.
@@ -96,17 +96,17 @@ impl Graph {
     }
 
     /// Whether the object of this uid is known to be deleted.
-    pub fn is_deleted(&self, uid: &str) -> bool {
+    pub(super) fn is_deleted(&self, uid: &str) -> bool {
         self.deleted.contains(uid)
     }
 
     /// The dependents of an owner.
-    pub fn dependents(&self, server: &Server, uid: &str) -> Vec<Ownership> {
+    pub(super) fn dependents(&self, server: &Server, uid: &str) -> Vec<Ownership> {
         self.dependents_by_key(server, uid).into_values().collect()
     }
 
     /// The dependents of an owner, by key.
-    pub fn dependents_by_key(&self, server: &Server, uid: &str) -> BTreeMap<Arc<str>, Ownership> {
+    pub(super) fn dependents_by_key(&self, server: &Server, uid: &str) -> BTreeMap<Arc<str>, Ownership> {
         let keys = self.dependents.get(uid).into_iter().flatten();
         let there = keys.filter_map(|key| Some((key.clone(), ownership(&server.store.get(key, None).ok()??))));
         // The graph may be behind the store, so the owners are checked again.

@@ -31,7 +31,7 @@ pub(crate) struct WatchOptions {
 
 impl WatchOptions {
     /// Reads and checks the parameters.
-    pub fn parse(query: &Query, resource: &Resource) -> Result<Self, Status> {
+    pub(crate) fn parse(query: &Query, resource: &Resource) -> Result<Self, Status> {
         let mut errors = Vec::new();
         let matching = query.get("resourceVersionMatch");
         let send_initial = query.switch("sendInitialEvents");
@@ -71,7 +71,7 @@ impl WatchOptions {
     }
 
     /// Each piece of the answer is one event.
-    pub fn event_by_event(self) -> Self {
+    pub(crate) fn event_by_event(self) -> Self {
         Self { piece_bytes: 1, ..self }
     }
 }
