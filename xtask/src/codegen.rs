@@ -1,10 +1,15 @@
 //! Generates the tables of built-in kinds. In: the published sources of a Kubernetes release. Out: the tables that the
 //! schema and API server crates embed, written to their files or compared with the committed ones.
 
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 
 use clap::Args;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 
+mod descriptions;
 mod enums;
 mod go_types;
 mod openapi;
@@ -31,12 +36,13 @@ pub(crate) fn run(options: &Codegen, root: &Path) -> Result<(), String> {
     for (path, text) in tables(&source, version)? {
         let file = root.join(path);
         if options.check {
-            if std::fs::read_to_string(&file).ok().as_deref() != Some(&text) {
+            if unpacked(&file).as_deref() != Some(&text) {
                 stale.push(path);
             }
         } else {
-            std::fs::write(&file, &text).map_err(|error| format!("{}: {error}", file.display()))?;
-            println!("{path}: {} lines, {} bytes", text.lines().count(), text.len());
+            let bytes = packed(&file, &text);
+            std::fs::write(&file, &bytes).map_err(|error| format!("{}: {error}", file.display()))?;
+            println!("{path}: {} lines, {} bytes", text.lines().count(), bytes.len());
         }
     }
     if stale.is_empty() {
@@ -54,7 +60,29 @@ fn tables(source: &Source, version: &str) -> Result<Vec<(&'static str, String)>,
         ("crates/schema/data/kubernetes.types", openapi::table(&title, &schemas, &enums)?),
         ("crates/schema/data/kubernetes.protobuf", protobuf::table(&title, &schemas, source)?),
         ("crates/apiserver/data/kubernetes.resources", resources::table(&title, &core, &groups, &schemas)?),
+        ("crates/apiserver/data/kubernetes.descriptions.gz", descriptions::table(&title, &schemas)?),
     ])
+}
+
+/// The bytes of a table's file: its text, compressed if the name says so.
+fn packed(file: &Path, text: &str) -> Vec<u8> {
+    if file.extension().is_none_or(|extension| extension != "gz") {
+        return text.as_bytes().to_vec();
+    }
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(text.as_bytes()).expect("writing to memory does not fail");
+    encoder.finish().expect("writing to memory does not fail")
+}
+
+/// The text of a table's file, if it is one. Texts are compared, because compressors differ in how they write the same text.
+fn unpacked(file: &Path) -> Option<String> {
+    let bytes = std::fs::read(file).ok()?;
+    if file.extension().is_none_or(|extension| extension != "gz") {
+        return String::from_utf8(bytes).ok();
+    }
+    let mut text = String::new();
+    GzDecoder::new(&*bytes).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 #[cfg(test)]
@@ -84,11 +112,15 @@ mod tests {
             |tables: &str| Err(format!("{tables} differs from what the sources of v1 say; run `cargo xtask codegen`"));
         let (types, protobuf) = ("crates/schema/data/kubernetes.types", "crates/schema/data/kubernetes.protobuf");
         let resources = "crates/apiserver/data/kubernetes.resources";
+        let descriptions = "crates/apiserver/data/kubernetes.descriptions.gz";
 
-        assert_eq!(run(&options(true), folder.path()), stale(&format!("{types}, {protobuf}, {resources}")));
+        let all = stale(&format!("{types}, {protobuf}, {resources}, {descriptions}"));
+        assert_eq!(run(&options(true), folder.path()), all);
         assert_eq!(run(&options(false), folder.path()), Ok(()));
         assert_eq!(run(&options(true), folder.path()), Ok(()));
         write(types, "# edited\n");
         assert_eq!(run(&options(true), folder.path()), stale(types));
+        write(descriptions, "not compressed");
+        assert_eq!(run(&options(true), folder.path()), stale(&format!("{types}, {descriptions}")));
     }
 }

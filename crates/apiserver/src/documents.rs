@@ -20,7 +20,7 @@ use crate::body::Body;
 use crate::discovery::{Catalog, Document, Root};
 use crate::health;
 use crate::negotiate::{DiscoveryForm, DiscoveryVersion, MediaTypeOptions, ResponseKind};
-use crate::openapi::OpenApi;
+use crate::openapi::{DocumentPieces, OpenApi};
 use crate::registry::Snapshot;
 use crate::request::{Endpoint, Query};
 use crate::resource::Resource;
@@ -57,6 +57,7 @@ struct Cache {
 enum Name {
     Discovery(Root, DiscoveryVersion),
     OpenApiIndex,
+    OldOpenApi,
     OpenApi(String, String),
 }
 
@@ -154,7 +155,15 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
             let document = documents.get(&snapshot, Name::OpenApiIndex, || documents.openapi.root(&catalog()));
             Ok(send(parts, &document, "application/json"))
         }
-        Endpoint::OldOpenApi => Ok(old_openapi(accept)),
+        Endpoint::OldOpenApi if accept.is_some_and(|accept| accept.contains("proto-openapi.spec.v2")) => {
+            Ok(untyped_old_openapi())
+        }
+        Endpoint::OldOpenApi => {
+            let resources = snapshot.resources().to_vec();
+            let hash = server.documents.openapi.hash(&resources.iter().map(|resource| &**resource).collect::<Vec<_>>());
+            let pieces = server.documents.openapi.old_pieces(resources);
+            Ok(openapi(&server.documents, parts, &snapshot, Name::OldOpenApi, pieces, hash))
+        }
         Endpoint::OpenApi { group, version } => {
             let of_version = |resource: &&Arc<Resource>| &*resource.group == group && &*resource.version == version;
             let resources: Vec<Arc<Resource>> = snapshot.resources().iter().filter(of_version).cloned().collect();
@@ -167,7 +176,8 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
                 return Ok(moved(&format!("{}?hash={hash}", parts.uri.path())));
             }
             let name = Name::OpenApi(group.to_owned(), version.to_owned());
-            let mut response = openapi(&server.documents, parts, &snapshot, name, resources, hash);
+            let pieces = server.documents.openapi.pieces(resources);
+            let mut response = openapi(&server.documents, parts, &snapshot, name, pieces, hash);
             if asked.is_some() {
                 // A client that asks by hash never needs to ask again.
                 let headers = response.headers_mut();
@@ -180,13 +190,13 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
     }
 }
 
-/// The document of a group-version: cached if it is small, written while it is sent if it is large.
+/// An OpenAPI document: cached if it is small, written while it is sent if it is large.
 fn openapi(
     documents: &Documents,
     parts: &Parts,
     snapshot: &Snapshot,
     name: Name,
-    resources: Vec<Arc<Resource>>,
+    mut pieces: DocumentPieces,
     hash: String,
 ) -> Response<Body> {
     const JSON: &str = "application/json";
@@ -202,7 +212,6 @@ fn openapi(
     if has(parts, &tag) {
         return tagged(typed(304, JSON, Body::empty()), tag);
     }
-    let mut pieces = documents.openapi.pieces(resources);
     let mut begun = Vec::new();
     while begun.len() <= KEEP_TO {
         let Some(piece) = pieces.next() else {
@@ -253,20 +262,15 @@ fn compressed(mut pieces: impl Iterator<Item = Vec<u8>>) -> impl Iterator<Item =
     })
 }
 
-/// `/openapi/v2`: a document without types, as those are published in version 3. kubectl reads it before objects that
-/// it cannot look up there, a `List` or a kind that is not installed, and refuses to go on without one.
-fn old_openapi(accept: Option<&str>) -> Response<Body> {
+/// `/openapi/v2` in protobuf: a document without types, as those are published in JSON and in version 3. kubectl reads it before
+/// objects that it cannot look up there, a `List` or a kind that is not installed, and refuses to go on without one.
+fn untyped_old_openapi() -> Response<Body> {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-    const TITLE: &str = "Kubernetes";
     let release = format!("v{KUBERNETES_VERSION}");
-    if accept.is_some_and(|accept| accept.contains("proto-openapi.spec.v2")) {
-        // Document: 1 swagger, 2 info (1 title, 2 version), 8 paths.
-        let info = [proto(1, TITLE.as_bytes()), proto(2, release.as_bytes())].concat();
-        let document = [proto(1, b"2.0"), proto(2, &info), proto(8, b"")].concat();
-        return typed(200, PROTOBUF, Body::full(document));
-    }
-    let document = json!({"swagger": "2.0", "info": {"title": TITLE, "version": release}, "paths": {}});
-    typed(200, "application/json", Body::full(document.to_string()))
+    // Document: 1 swagger, 2 info (1 title, 2 version), 8 paths.
+    let info = [proto(1, b"Kubernetes"), proto(2, release.as_bytes())].concat();
+    let document = [proto(1, b"2.0"), proto(2, &info), proto(8, b"")].concat();
+    typed(200, PROTOBUF, Body::full(document))
 }
 
 /// A field of a protobuf message whose value has a length, below 128 bytes.

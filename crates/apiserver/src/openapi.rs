@@ -1,12 +1,13 @@
-//! OpenAPI v3: the root that lists group-versions, and one document for each. In: resources and
-//! their types. Out: JSON with what clients look for: the operations of every path with their group-version-kind
-//! and parameters, and the schemas behind them. Built-in types carry no descriptions; those of a CRD
-//! come from its definition.
+//! OpenAPI: for version 3 the root that lists group-versions and one document for each, for version 2 one document of
+//! everything. In: resources and their types. Out: JSON with what clients look for: the operations of every path with their group-version-kind
+//! and parameters, and the schemas behind them, with descriptions.
 //!
 //! ```text
-//! pieces   resources ─▶ a document, one resource after the other
-//! paths    resources ─▶ the operations of each path
-//! schema   types     ─▶ components.schemas
+//! pieces         resources ─▶ a document, one resource after the other
+//! paths          resources ─▶ the operations of each path
+//! schema         types     ─▶ components.schemas
+//! descriptions   names     ─▶ what built-in types and fields are for; a CRD describes its own
+//! v2             version 3 ─▶ version 2
 //! ```
 
 use std::collections::BTreeMap;
@@ -20,15 +21,18 @@ use crate::digest::Digest;
 use crate::discovery::{Catalog, Document};
 use crate::partial;
 use crate::resource::Resource;
-use pieces::DocumentPieces;
+use pieces::Dialect;
+pub(crate) use pieces::DocumentPieces;
 use schema::Schemas;
 
+mod descriptions;
 mod paths;
 mod pieces;
 mod schema;
+mod v2;
 
 /// Bump when the same resources and types give another document, so that clients ask again.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 
 /// Writes OpenAPI documents.
 #[derive(Debug)]
@@ -103,7 +107,12 @@ impl OpenApi {
     /// The document of a group-version with these resources, piece by piece: only one piece is in memory, because the document
     /// of a group with many kinds is large.
     pub(crate) fn pieces(&self, resources: Vec<Arc<Resource>>) -> DocumentPieces {
-        DocumentPieces::new(self.base.clone(), resources)
+        DocumentPieces::new(Dialect::V3, self.base.clone(), resources)
+    }
+
+    /// The document of version 2 with these resources, piece by piece.
+    pub(crate) fn old_pieces(&self, resources: Vec<Arc<Resource>>) -> DocumentPieces {
+        DocumentPieces::new(Dialect::V2, self.base.clone(), resources)
     }
 
     /// The digest of all built-in types together. They change only with a new version of this program.
@@ -113,7 +122,7 @@ impl OpenApi {
             let mut schemas = Schemas::new(&self.base, false, &|_| false, &mut out);
             self.base.names().for_each(|(name, _)| schemas.add(name));
             schemas.finish();
-            Digest::of(&bytes(&out)).to_string()
+            format!("{} {}", Digest::of(&bytes(&out)), Digest::of(descriptions::TABLE))
         })
     }
 

@@ -1,5 +1,5 @@
 //! In: the schemas of OpenAPI v3 documents and the enums of the Go sources. Out: the text of the type table that
-//! `konverge_schema::kubernetes` reads. The table has names, types and merge rules, but no descriptions.
+//! `konverge_schema::kubernetes` reads. The table has names, types and merge rules; descriptions have a table of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -13,6 +13,9 @@ use crate::verb::Verb;
 
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
+/// Where Kubernetes explains what lists have in common.
+const LISTS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+
 /// Scalars that upstream publishes under a name, which `kubectl explain` shows.
 const SCALARS: [(Scalar, &str); 3] = [
     (Scalar::Time, "io.k8s.apimachinery.pkg.apis.meta.v1.Time"),
@@ -88,7 +91,7 @@ impl<'a> Schemas<'a> {
         let gvk = GroupVersionKind { kind: resource.list_kind.to_string(), ..resource.gvk() };
         let schema = match self.arena.named(&list) {
             Some(id) => self.kind(id, &gvk),
-            None => with_gvk(list_schema(&resource.schema.name), &gvk),
+            None => with_gvk(list_schema(resource), &gvk),
         };
         self.out.insert(list, schema);
     }
@@ -310,16 +313,22 @@ fn with_gvk(mut schema: Value, gvk: &GroupVersionKind) -> Value {
     schema
 }
 
-fn list_schema(item: &str) -> Value {
+/// The list of a custom resource; only kinds that are built in have a type for it.
+fn list_schema(resource: &Resource) -> Value {
     let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
     json!({
+        "description": format!("{} is a list of {}", resource.list_kind, resource.kind),
         "type": "object",
         "required": ["items"],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": reference(LIST_META),
-            "items": {"type": "array", "items": reference(item)},
+            "items": {
+                "description": format!("List of {}. More info: {LISTS}", resource.plural),
+                "type": "array",
+                "items": reference(&resource.schema.name),
+            },
         },
     })
 }
