@@ -40,6 +40,9 @@ pub(crate) enum Command {
     /// Run what a developer needs: the API server, operators on it, and pages to look at it, on port 3000
     #[command(after_help = DEV_EXAMPLES)]
     Dev(DevArgs),
+    /// Write a directory for KUBEBUILDER_ASSETS, so that tests with envtest run against this server
+    #[command(after_help = ENVTEST_EXAMPLES, args_conflicts_with_subcommands = true)]
+    Envtest(EnvtestArgs),
     /// Copy the data to a file, also while the server runs
     Backup(BackupArgs),
     /// Make a data directory from a backup
@@ -72,6 +75,42 @@ Examples:
 What it does differently from `konverge apiserver`: a custom resource may be replaced without its resourceVersion, and one
 that is posted into a namespace which does not exist makes the namespace.";
 
+const ENVTEST_EXAMPLES: &str = "\
+Examples:
+  konverge envtest bin/konverge
+  export KUBEBUILDER_ASSETS=$PWD/bin/konverge
+  go test ./...
+
+  eval \"$(konverge envtest env)\"        the same in the current shell";
+
+/// Arguments of `konverge envtest`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EnvtestArgs {
+    #[command(flatten)]
+    pub directory: EnvtestDirectory,
+    /// What to do instead.
+    #[command(subcommand)]
+    pub command: Option<EnvtestCommand>,
+}
+
+/// The subcommands of `konverge envtest`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum EnvtestCommand {
+    /// Write the directory if need be, and print the line that sets KUBEBUILDER_ASSETS
+    Env(EnvtestDirectory),
+}
+
+/// Where `konverge envtest` writes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EnvtestDirectory {
+    /// The directory to write
+    #[arg(value_name = "DIR", default_value = ENVTEST_DIR)]
+    pub directory: PathBuf,
+}
+
+/// Where `konverge envtest` writes unless it is told otherwise.
+const ENVTEST_DIR: &str = ".konverge/envtest";
+
 /// Arguments of `konverge apiserver`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApiserverArgs {
@@ -86,7 +125,7 @@ pub(crate) struct ApiserverArgs {
     /// Where to write the kubeconfig when ready [default: kubeconfig in the data directory]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Serve HTTPS, with a CA and a certificate made on the spot and kept in the data directory
+    /// Serve HTTPS only. Without this, the port speaks HTTP as well
     #[arg(long)]
     pub tls: bool,
     /// Another name or address the certificate is for; may be repeated
@@ -100,10 +139,10 @@ pub(crate) struct ApiserverArgs {
 /// Arguments of `konverge dev`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DevArgs {
-    /// The address to listen on. On others than loopback it serves HTTPS, and demands the token in the kubeconfig
+    /// The address to listen on. On others than loopback it serves HTTPS only, and demands the token in the kubeconfig
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "ADDRESS")]
     pub bind: IpAddr,
-    /// Another name or address the certificate is for, where HTTPS is served; may be repeated
+    /// Another name or address the certificate is for; may be repeated
     #[arg(long, value_name = "NAME")]
     pub tls_name: Vec<String>,
     /// The operators to run, of those that come with the program: application, webapp, myapp; or all, or none. Without

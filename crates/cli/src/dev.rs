@@ -82,7 +82,8 @@ pub(crate) fn dev(mut args: DevArgs) -> Result<(), RunError> {
         bind: SocketAddr::new(args.bind, args.port),
         storage: &args.storage,
         kubeconfig: DataDir::new(&args.storage.data_dir).kubeconfig(),
-        tls: elsewhere.then_some(&args.tls_name),
+        tls_only: elsewhere,
+        tls_names: &args.tls_name,
         dev: Some(Dev {
             operators,
             project,

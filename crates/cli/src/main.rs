@@ -1,4 +1,5 @@
-//! The `konverge` command. Arguments come in; each subcommand is one call. What goes wrong is printed as one line
+//! The `konverge` command. Arguments come in; each subcommand is one call. Under the names `kube-apiserver` and `etcd` it stands
+//! in for those programs. What goes wrong is printed as one line
 //! with its causes, and the exit code is 1 (2 for arguments that make no sense).
 
 mod access;
@@ -9,8 +10,11 @@ mod control_plane;
 mod data_dir;
 mod definitions;
 mod dev;
+mod envtest;
+mod etcd;
 mod frontend;
 mod huge_pages;
+mod kube_apiserver;
 mod kubeconfig;
 mod log;
 mod open_files;
@@ -21,6 +25,7 @@ mod run;
 mod variables;
 
 use std::error::Error;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -34,6 +39,9 @@ use args::{Args, Command};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(code) = as_another_program() {
+        return code;
+    }
     let args = Args::parse();
     log::start(args.log_format, args.verbose);
     if matches!(args.command, Command::Apiserver(_) | Command::Dev(_)) {
@@ -45,6 +53,7 @@ fn main() -> ExitCode {
     let result: Result<(), Box<dyn Error>> = match args.command {
         Command::Apiserver(options) => run::apiserver(options).map_err(Into::into),
         Command::Dev(options) => dev::dev(options).map_err(Into::into),
+        Command::Envtest(options) => envtest::envtest(&options).map_err(Into::into),
         Command::Backup(options) => backup::backup(&options).map_err(Into::into),
         Command::Restore(options) => backup::restore(&options).map_err(Into::into),
         Command::Version => {
@@ -63,4 +72,23 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What this program does under the name of another one, as in the directory that `konverge envtest` writes. Nothing under
+/// its own name.
+fn as_another_program() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
+    let started_as = arguments.next()?;
+    let outcome: Result<(), Box<dyn Error>> = match Path::new(&started_as).file_stem()?.to_str()? {
+        "kube-apiserver" => kube_apiserver::run(arguments).map_err(Into::into),
+        "etcd" => etcd::run(arguments).map_err(Into::into),
+        _ => return None,
+    };
+    Some(match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("Error: {}", ErrorChain(&*error));
+            ExitCode::FAILURE
+        }
+    })
 }

@@ -24,16 +24,16 @@ use crate::port_holder;
 use crate::project::FindError;
 
 /// How long running requests may take at shutdown. Watches end at once, so this is for writes.
-const GRACE: Duration = Duration::from_secs(5);
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 /// How long the whole shutdown may take before the process exits anyway: the grace of requests, and some margin.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The same for `konverge dev`, where reconciles of operators have 25 s to finish. Kubernetes kills a pod after 30 s.
 const SHUTDOWN_TIMEOUT_DEV: Duration = Duration::from_secs(29);
 
 /// How long the runtime waits for blocking threads when everything else has ended.
-const BLOCKING_THREADS_TIMEOUT: Duration = Duration::from_millis(500);
+pub(crate) const BLOCKING_THREADS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Why the server does not run.
 #[derive(Debug, thiserror::Error)]
@@ -74,8 +74,10 @@ pub(crate) struct Plan<'a> {
     pub bind: SocketAddr,
     pub storage: &'a StorageArgs,
     pub kubeconfig: PathBuf,
-    /// For HTTPS, more names of the certificate.
-    pub tls: Option<&'a [String]>,
+    /// Whether clients have to use HTTPS. Otherwise they may use HTTP on the same port.
+    pub tls_only: bool,
+    /// More names of the certificate.
+    pub tls_names: &'a [String],
     /// What `konverge dev` runs beside the server.
     pub dev: Option<Dev>,
 }
@@ -88,7 +90,8 @@ pub(crate) fn apiserver(args: ApiserverArgs) -> Result<(), RunError> {
         bind: SocketAddr::new(args.bind, args.port),
         storage: &args.storage,
         kubeconfig: args.kubeconfig.clone().unwrap_or_else(|| data_dir.kubeconfig()),
-        tls: args.tls.then_some(&args.tls_name),
+        tls_only: args.tls,
+        tls_names: &args.tls_name,
         dev: None,
     };
     serve(&plan, |ready| {
@@ -141,6 +144,8 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
     let certificates = certificates(plan, &data_dir)?;
     let listener = bind(plan, certificates.clone())?;
     let url = reachable(&listener);
+    // Some clients refuse to send credentials, or anything at all, without encryption.
+    let secure_url = format!("https://{}", url.split_once("://").map_or(url.as_str(), |(_, rest)| rest));
 
     let api = open(plan, &data_dir).await?;
     if let Some(lock) = &lock {
@@ -151,16 +156,16 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
         true => "memory".into(),
         false => format!("disk {}", data_dir.store().display()),
     };
-    let ca_pem = certificates.as_ref().map(Certificates::ca_pem);
+    let ca_pem = certificates.ca_pem();
     let (server, mut stack) = match &plan.dev {
-        None => (listener.serve(Frontend::api(access(plan, certificates.as_ref()), api.clone())), None),
+        None => (listener.serve(Frontend::api(access(plan, &certificates), api.clone())), None),
         Some(dev) => {
             let stack = DevStack::start(dev, &api, ca_pem).await?;
             (listener.serve(stack.frontend(dev, &api, &url, &storage)?), Some(stack))
         }
     };
     let token = plan.dev.as_ref().and_then(|dev| dev.token.as_deref());
-    Kubeconfig { server: &url, ca_pem, token }.write(&plan.kubeconfig)?;
+    Kubeconfig { server: &secure_url, ca_pem, token }.write(&plan.kubeconfig)?;
 
     let summary = plan.dev.as_ref().map(Dev::summary).unwrap_or_default();
     let first_look = stack.as_ref().and_then(DevStack::first_look);
@@ -210,9 +215,8 @@ fn control(plan: &Plan<'_>, data_dir: &DataDir, api: &ApiServer) -> Option<Contr
     listening.inspect_err(|error| tracing::warn!(%error, "no control socket: back up a stopped server instead")).ok()
 }
 
-fn certificates(plan: &Plan<'_>, data_dir: &DataDir) -> Result<Option<Certificates>, CertificateError> {
-    let Some(names) = plan.tls else { return Ok(None) };
-    let mut names = names.to_vec();
+fn certificates(plan: &Plan<'_>, data_dir: &DataDir) -> Result<Certificates, CertificateError> {
+    let mut names = plan.tls_names.to_vec();
     if !plan.bind.ip().is_unspecified() {
         names.push(plan.bind.ip().to_string());
     }
@@ -221,26 +225,30 @@ fn certificates(plan: &Plan<'_>, data_dir: &DataDir) -> Result<Option<Certificat
         true => Certificates::in_memory(&names, now),
         false => Certificates::in_directory(&data_dir.certificates(), &names, now),
     }
-    .map(Some)
 }
 
 /// Access to `konverge apiserver`, which has no authentication.
-fn access(plan: &Plan<'_>, certificates: Option<&Certificates>) -> Access {
-    match certificates {
-        Some(certificates) if !plan.bind.ip().is_loopback() => Access::Names(certificates.names().to_vec()),
-        _ => Access::Loopback,
+fn access(plan: &Plan<'_>, certificates: &Certificates) -> Access {
+    match plan.bind.ip().is_loopback() {
+        true => Access::Loopback,
+        false => Access::Names(certificates.names().to_vec()),
     }
 }
 
-fn bind(plan: &Plan<'_>, certificates: Option<Certificates>) -> Result<Listener, RunError> {
+fn bind(plan: &Plan<'_>, certificates: Certificates) -> Result<Listener, RunError> {
     let limits = Limits::default();
     let limits = Limits { connections: limits.connections.min(open_files::connections()), ..limits };
-    let tls = certificates.map_or(Tls::Off, Tls::On);
-    Listener::bind(BindOptions { address: plan.bind.ip(), port: plan.bind.port(), tls, limits }).map_err(|error| {
-        match port_holder::holder(plan.bind) {
-            Some(holder) if matches!(error, BindError::Taken { .. }) => RunError::Taken { error, holder },
-            _ => RunError::Bind(error),
-        }
+    let tls = if plan.tls_only { Tls::On(certificates) } else { Tls::Either(certificates) };
+    Listener::bind(BindOptions {
+        address: plan.bind.ip(),
+        port: plan.bind.port(),
+        tls,
+        limits,
+        ..BindOptions::default()
+    })
+    .map_err(|error| match port_holder::holder(plan.bind) {
+        Some(holder) if matches!(error, BindError::Taken { .. }) => RunError::Taken { error, holder },
+        _ => RunError::Bind(error),
     })
 }
 

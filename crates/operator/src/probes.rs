@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use konverge_serve::{BindError, BindOptions, Limits, Listener, Server, Tls};
+use konverge_serve::{BindError, BindOptions, Limits, Listener, Server};
 
 use crate::metrics::Metrics;
 use crate::settings::{BindAddress, Settings};
@@ -112,7 +112,7 @@ fn bind(address: BindAddress, what: &'static str, flag: &'static str) -> Result<
     loop {
         let candidate = candidates.next().expect("a listener that is switched off is not bound");
         let (address, port) = (candidate.ip(), candidate.port());
-        match Listener::bind(BindOptions { address, port, tls: Tls::Off, limits: limits() }) {
+        match Listener::bind(BindOptions { address, port, limits: limits(), ..BindOptions::default() }) {
             Ok(listener) => return Ok(listener),
             // A machine without IPv6 says either.
             Err(BindError::NoSuchAddress { .. } | BindError::Other { .. }) if candidates.peek().is_some() => {}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::net::{TcpListener, TcpSocket};
 
-use crate::certificates::Certificates;
+use crate::certificates::{Certificates, ClientCa};
 use crate::counters::Counters;
 use crate::limits::Limits;
 
@@ -21,19 +21,27 @@ pub struct BindOptions {
     pub address: IpAddr,
     /// The port; 0 picks a free one.
     pub port: u16,
-    /// Plain HTTP or HTTPS.
+    /// Plain HTTP, HTTPS, or both.
     pub tls: Tls,
+    /// Whose client certificates are believed. With none, clients are not asked for one.
+    pub client_ca: Option<ClientCa>,
     /// What clients may take.
     pub limits: Limits,
 }
 
 impl Default for BindOptions {
     fn default() -> Self {
-        BindOptions { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 0, tls: Tls::Off, limits: Limits::default() }
+        BindOptions {
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 0,
+            tls: Tls::Off,
+            client_ca: None,
+            limits: Limits::default(),
+        }
     }
 }
 
-/// Plain HTTP or HTTPS.
+/// Plain HTTP, HTTPS, or both.
 #[derive(Clone, Debug, Default)]
 pub enum Tls {
     /// Plain HTTP.
@@ -41,6 +49,9 @@ pub enum Tls {
     Off,
     /// HTTPS with these certificates.
     On(Certificates),
+    /// Both on the same port: HTTPS with these certificates for clients that begin with a TLS handshake, and plain HTTP for
+    /// all others. For addresses that only this machine reaches.
+    Either(Certificates),
 }
 
 /// A socket that listens and accepts nothing yet: clients that connect wait.
@@ -49,6 +60,7 @@ pub struct Listener {
     pub(crate) socket: TcpListener,
     pub(crate) address: SocketAddr,
     pub(crate) tls: Tls,
+    pub(crate) client_ca: Option<ClientCa>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) counters: Arc<Counters>,
 }
@@ -59,7 +71,14 @@ impl Listener {
         let wanted = SocketAddr::new(options.address, options.port);
         let (socket, address) =
             listen(wanted, options.limits.socket_buffer).map_err(|source| BindError::new(wanted, source))?;
-        Ok(Listener { socket, address, tls: options.tls, limits: Arc::new(options.limits), counters: Arc::default() })
+        Ok(Listener {
+            socket,
+            address,
+            tls: options.tls,
+            client_ca: options.client_ca,
+            limits: Arc::new(options.limits),
+            counters: Arc::default(),
+        })
     }
 
     /// The address it really has; the port is never 0.
@@ -67,10 +86,10 @@ impl Listener {
         self.address
     }
 
-    /// `http://127.0.0.1:6443`
+    /// `http://127.0.0.1:6443`, or `https://127.0.0.1:6443` if it speaks only that.
     pub fn url(&self) -> String {
         let scheme = match self.tls {
-            Tls::Off => "http",
+            Tls::Off | Tls::Either(_) => "http",
             Tls::On(_) => "https",
         };
         format!("{scheme}://{}", self.address)

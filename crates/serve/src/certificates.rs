@@ -1,9 +1,12 @@
 //! Certificates made on the spot: a CA of our own and a server certificate under it. Names and a directory (or none)
 //! come in; what a TLS listener serves and the CA that clients trust come out. The one in use can be swapped while
-//! connections run. It never checks clients.
+//! connections run. A certificate of the caller can be served instead.
 
+mod client;
+mod der;
 mod files;
 mod issue;
+mod subject;
 mod validity;
 
 use std::io;
@@ -19,19 +22,23 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+pub use client::{ClientCa, ClientCertificate};
+pub use subject::Subject;
+
 use files::Files;
 use issue::{Authority, Issued};
 
 /// A server certificate with less than this is replaced.
 const RENEW_BEFORE: Duration = Duration::from_secs(30 * 86_400);
 
-/// A CA, the server certificate in use, and how to make the next one. Clones share both.
+/// The server certificate in use. Unless the caller gave it, also a CA and how to make the next one. Clones share all of it.
 #[derive(Clone, Debug)]
 pub struct Certificates(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    authority: Authority,
+    /// None if the caller gave the certificate.
+    authority: Option<Authority>,
     names: Vec<String>,
     files: Option<Files>,
     current: RwLock<Current>,
@@ -71,6 +78,30 @@ impl Certificates {
         Self::new(authority, names, None, issued)
     }
 
+    /// The caller's certificate chain and key, as PEM.
+    pub fn given(chain_pem: &str, key_pem: &str) -> Result<Self, CertificateError> {
+        let current = RwLock::new(Current::given(chain_pem, key_pem)?);
+        Ok(Certificates(Arc::new(Inner { authority: None, names: Vec::new(), files: None, current })))
+    }
+
+    /// The certificate chain and the key in these two files. If neither file is there, makes a pair for localhost, its
+    /// addresses and `names`, and keeps it in the files. The chain then ends with the CA that clients can trust.
+    pub fn in_files(
+        certificate: &Path,
+        key: &Path,
+        names: &[String],
+        now: SystemTime,
+    ) -> Result<Self, CertificateError> {
+        if let Some((chain_pem, key_pem)) = files::read_pair(certificate, key)? {
+            return Self::given(&chain_pem, &key_pem);
+        }
+        let authority = Authority::new(now)?;
+        let issued = authority.issue(&with_local(names), now)?;
+        let chain_pem = format!("{}{}", issued.certificate_pem, authority.certificate_pem);
+        files::write_pair(certificate, &chain_pem, key, &issued.key_pem)?;
+        Self::given(&chain_pem, &issued.key_pem)
+    }
+
     /// The same, kept in `directory` as `ca.crt`, `ca.key`, `server.crt` and `server.key`: what is there and good for
     /// a while is used again, so that clients' copies of the CA stay true.
     pub fn in_directory(directory: &Path, names: &[String], now: SystemTime) -> Result<Self, CertificateError> {
@@ -102,12 +133,12 @@ impl Certificates {
         issued: Issued,
     ) -> Result<Self, CertificateError> {
         let current = RwLock::new(Current::made(&issued)?);
-        Ok(Certificates(Arc::new(Inner { authority, names, files, current })))
+        Ok(Certificates(Arc::new(Inner { authority: Some(authority), names, files, current })))
     }
 
-    /// The CA that clients are to trust, as PEM.
-    pub fn ca_pem(&self) -> &str {
-        &self.0.authority.certificate_pem
+    /// The CA that clients are to trust, as PEM; none if the caller gave the certificate.
+    pub fn ca_pem(&self) -> Option<&str> {
+        self.0.authority.as_ref().map(|authority| authority.certificate_pem.as_str())
     }
 
     /// The names and addresses that certificates are made for.
@@ -124,10 +155,11 @@ impl Certificates {
     /// New connections get it at once; running ones are not disturbed.
     pub fn renew_if_due(&self, now: SystemTime) -> Result<Renewal, CertificateError> {
         let current = self.0.current.read().clone();
+        let Some(authority) = &self.0.authority else { return Ok(Renewal::Current) };
         if current.source == Source::Given || !due(current.expires, now) {
             return Ok(Renewal::Current);
         }
-        let issued = self.0.authority.issue(&self.0.names, now)?;
+        let issued = authority.issue(&self.0.names, now)?;
         let next = Current::made(&issued)?;
         if let Some(files) = &self.0.files {
             files.keep_server(&issued)?;
@@ -138,27 +170,20 @@ impl Certificates {
 
     /// Serves the caller's certificate chain and key (PEM) from now on, and no longer renews.
     pub fn replace(&self, chain_pem: &str, key_pem: &str) -> Result<(), CertificateError> {
-        let chain = CertificateDer::pem_slice_iter(chain_pem.as_bytes())
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|source| CertificateError::Given { what: "certificate", source: source.into() })?;
-        let expires = chain.first().and_then(|leaf| validity::not_after(leaf)).ok_or_else(|| {
-            CertificateError::Given { what: "certificate", source: "no X.509 certificate in it".into() }
-        })?;
-        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
-            .map_err(|source| CertificateError::Given { what: "key", source: source.into() })?;
-        let key = CertifiedKey::from_der(chain, key, &provider())
-            .map_err(|source| CertificateError::Given { what: "pair of certificate and key", source: source.into() })?;
-        *self.0.current.write() = Current { key: Arc::new(key), expires, source: Source::Given };
+        *self.0.current.write() = Current::given(chain_pem, key_pem)?;
         Ok(())
     }
 
     /// What a TLS listener needs; it asks for the certificate at each handshake.
-    pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
-        let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
+    pub(crate) fn server_config(&self, clients: Option<&ClientCa>) -> Arc<ServerConfig> {
+        let config = ServerConfig::builder_with_provider(Arc::new(provider()))
             .with_safe_default_protocol_versions()
-            .expect("ring has ciphers for TLS 1.2 and 1.3")
-            .with_no_client_auth()
-            .with_cert_resolver(self.0.clone());
+            .expect("ring has ciphers for TLS 1.2 and 1.3");
+        let config = match clients {
+            None => config.with_no_client_auth(),
+            Some(clients) => config.with_client_cert_verifier(clients.asking()),
+        };
+        let mut config = config.with_cert_resolver(self.0.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Arc::new(config)
     }
@@ -171,6 +196,20 @@ impl ResolvesServerCert for Inner {
 }
 
 impl Current {
+    fn given(chain_pem: &str, key_pem: &str) -> Result<Self, CertificateError> {
+        let chain = CertificateDer::pem_slice_iter(chain_pem.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|source| CertificateError::Given { what: "certificate", source: source.into() })?;
+        let expires = chain.first().and_then(|leaf| validity::not_after(leaf)).ok_or_else(|| {
+            CertificateError::Given { what: "certificate", source: "no X.509 certificate in it".into() }
+        })?;
+        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
+            .map_err(|source| CertificateError::Given { what: "key", source: source.into() })?;
+        let key = CertifiedKey::from_der(chain, key, &provider())
+            .map_err(|source| CertificateError::Given { what: "pair of certificate and key", source: source.into() })?;
+        Ok(Current { key: Arc::new(key), expires, source: Source::Given })
+    }
+
     fn made(issued: &Issued) -> Result<Self, CertificateError> {
         let key = PrivateKeyDer::from_pem_slice(issued.key_pem.as_bytes())
             .map_err(|source| CertificateError::Make(source.into()))?;

@@ -13,6 +13,7 @@ use http_body::Body;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
+use rustls::pki_types::UnixTime;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -22,6 +23,7 @@ use tokio_rustls::server::TlsStream;
 use tower_service::Service;
 
 use crate::activity::{Activity, Plain, Socket, Timer};
+use crate::certificates::{Certificates, ClientCa, ClientCertificate};
 use crate::counters::{Counters, count};
 use crate::deadlines::Verdict;
 use crate::exchange::{Exchange, RequestBody, Upgrade};
@@ -50,11 +52,31 @@ pub(crate) enum Stage {
 /// What all connections of a server share.
 pub(crate) struct Shared<S> {
     pub service: S,
-    pub tls: Option<TlsAcceptor>,
+    /// None: plain HTTP only.
+    pub tls: Option<Security>,
     pub limits: Arc<Limits>,
     pub counters: Arc<Counters>,
     /// What waits for all peers together.
     pub unread: Arc<Unread>,
+}
+
+/// How connections are encrypted, and how clients prove who they are.
+pub(crate) struct Security {
+    acceptor: TlsAcceptor,
+    client_ca: Option<ClientCa>,
+    /// Whether clients that do not begin with a handshake are served, too.
+    plain: bool,
+}
+
+impl Security {
+    pub(crate) fn new(certificates: &Certificates, client_ca: Option<ClientCa>, plain: bool) -> Self {
+        Security { acceptor: TlsAcceptor::from(certificates.server_config(client_ca.as_ref())), client_ca, plain }
+    }
+
+    /// What the client's certificate proves, if it presented one.
+    fn client(&self, tls: &TlsStream<Socket>) -> Option<ClientCertificate> {
+        self.client_ca.as_ref()?.examine(tls.get_ref().1.peer_certificates()?, UnixTime::now())
+    }
 }
 
 /// Counts a connection as open until dropped.
@@ -90,30 +112,44 @@ where
     let unread = shared.unread.of_connection(shared.limits.connection_unread);
     let activity = Activity::new(&shared.limits, unread);
     let socket = Socket::new(stream, activity.clone());
-    let Some(acceptor) = &shared.tls else {
-        return requests(Plain::new(socket, activity.clone()), activity, &shared, stage).await;
+    let Some(security) = &shared.tls else {
+        return requests(Plain::new(socket, activity.clone()), activity, None, &shared, stage).await;
     };
-    let handshake = timeout(shared.limits.handshake, handshake(acceptor, socket));
+    let handshake = timeout(shared.limits.handshake, handshake(security, socket));
     let outcome = tokio::select! {
         outcome = handshake => outcome,
         // Nothing was asked yet, so nothing is lost.
         _ = stage.wait_for(|stage| *stage != Stage::Serving) => return,
     };
     match outcome {
-        Ok(Some(tls)) => {
+        Ok(Some(Opened::Tls(tls))) => {
             activity.opened();
-            requests(Plain::new(tls, activity.clone()), activity, &shared, stage).await;
+            let client = security.client(&tls);
+            requests(Plain::new(*tls, activity.clone()), activity, client, &shared, stage).await;
+        }
+        Ok(Some(Opened::Plain(socket))) => {
+            requests(Plain::new(socket, activity.clone()), activity, None, &shared, stage).await;
         }
         Ok(None) | Err(_) => count(&shared.counters.handshake_failed),
     }
 }
 
+/// A connection that is ready for requests.
+enum Opened {
+    Tls(Box<TlsStream<Socket>>),
+    Plain(Socket),
+}
+
 /// None: the peer does not speak TLS, or not as we do.
-async fn handshake(acceptor: &TlsAcceptor, mut socket: Socket) -> Option<TlsStream<Socket>> {
+async fn handshake(security: &Security, mut socket: Socket) -> Option<Opened> {
     let mut first = [0; 1];
+    // Every request of HTTP/1.1 and HTTP/2 begins with a capital letter, and no TLS handshake does.
     if let Ok(1) = socket.stream().peek(&mut first).await
         && first[0].is_ascii_uppercase()
     {
+        if security.plain {
+            return Some(Opened::Plain(socket));
+        }
         // Someone typed http:// for https://. Reading first, as closing with unread bytes would drop the answer.
         let _ = socket.stream().try_read(&mut [0; 4096]);
         let answer = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n\
@@ -121,11 +157,18 @@ async fn handshake(acceptor: &TlsAcceptor, mut socket: Socket) -> Option<TlsStre
         let _ = socket.write_all(answer).await;
         return None;
     }
-    acceptor.accept(socket).await.inspect_err(|error| tracing::debug!(%error, "a TLS handshake failed")).ok()
+    let accepted = security.acceptor.accept(socket).await;
+    let tls = accepted.inspect_err(|error| tracing::debug!(%error, "a TLS handshake failed")).ok()?;
+    Some(Opened::Tls(Box::new(tls)))
 }
 
-async fn requests<T, S, B>(io: Plain<T>, activity: Arc<Activity>, shared: &Shared<S>, stage: watch::Receiver<Stage>)
-where
+async fn requests<T, S, B>(
+    io: Plain<T>,
+    activity: Arc<Activity>,
+    client: Option<ClientCertificate>,
+    shared: &Shared<S>,
+    stage: watch::Receiver<Stage>,
+) where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
@@ -135,13 +178,14 @@ where
 {
     let streams = Streams::new(shared.limits.clone(), shared.counters.clone(), activity.clone());
     let guard = streams.guard();
-    drive(io, activity, shared, stage, streams).await;
+    drive(io, activity, client, shared, stage, streams).await;
     guard.end().await;
 }
 
 async fn drive<T, S, B>(
     io: Plain<T>,
     activity: Arc<Activity>,
+    client: Option<ClientCertificate>,
     shared: &Shared<S>,
     mut stage: watch::Receiver<Stage>,
     streams: Streams,
@@ -158,6 +202,7 @@ async fn drive<T, S, B>(
     let upgrade = Arc::new(Mutex::new(None));
     let exchange = Exchange {
         service: service.clone(),
+        client,
         activity: activity.clone(),
         limits: limits.clone(),
         counters: counters.clone(),

@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
 use crate::activity::{Activity, InFlight, Timer};
+use crate::certificates::ClientCertificate;
 use crate::counters::{Counters, count};
 use crate::limits::Limits;
 use crate::streams::{Held, StreamActivity};
@@ -40,6 +41,8 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// Hands hyper's requests to the service of one connection.
 pub(crate) struct Exchange<S, B> {
     pub service: S,
+    /// What the client of this connection proved with its certificate.
+    pub client: Option<ClientCertificate>,
     pub activity: Arc<Activity>,
     pub limits: Arc<Limits>,
     pub counters: Arc<Counters>,
@@ -85,6 +88,9 @@ where
                 return Box::pin(std::future::ready(Ok(response)));
             }
         };
+        if let Some(client) = &self.client {
+            request.extensions_mut().insert(client.clone());
+        }
         let rest = Arc::new(Mutex::new(Rest::Taken));
         let http1 = request.version() < Version::HTTP_2;
         let probe = self.limits.is_probe(request.uri().path());

@@ -64,7 +64,7 @@ mod counters;
 mod stop_signals;
 
 pub use bind::{BindError, BindOptions, Listener, Tls};
-pub use certificates::{CertificateError, Certificates, Renewal};
+pub use certificates::{CertificateError, Certificates, ClientCa, ClientCertificate, Renewal, Subject};
 pub use counters::Counters;
 pub use exchange::{BodyError, RequestBody, ResponseBody};
 pub use limits::Limits;

@@ -13,12 +13,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout_at};
-use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
 use crate::bind::{Listener, Tls};
 use crate::certificates::{Certificates, Renewal};
-use crate::connection::{self, Open, Shared, Stage};
+use crate::connection::{self, Open, Security, Shared, Stage};
 use crate::counters::{Counters, count};
 use crate::exchange::RequestBody;
 use crate::unread::Unread;
@@ -61,10 +60,12 @@ impl Listener {
         let (stage, stages) = watch::channel(Stage::Serving);
         let stage = Arc::new(stage);
         let url = self.url();
-        let (tls, certificates) = match self.tls {
-            Tls::Off => (None, None),
-            Tls::On(certificates) => (Some(TlsAcceptor::from(certificates.server_config())), Some(certificates)),
+        let (certificates, plain) = match self.tls {
+            Tls::Off => (None, true),
+            Tls::On(certificates) => (Some(certificates), false),
+            Tls::Either(certificates) => (Some(certificates), true),
         };
+        let tls = certificates.as_ref().map(|certificates| Security::new(certificates, self.client_ca, plain));
         let unread = Unread::of_all(self.limits.unread);
         let shared = Arc::new(Shared { service, tls, limits: self.limits, counters: self.counters.clone(), unread });
         let task = tokio::spawn(run(self.socket, shared, certificates, stage.clone(), stages));

@@ -188,10 +188,11 @@ fn the_walk_through() {
 fn a_stream_resumes_and_leaves_nothing_behind() {
     let directory = tempfile::tempdir().expect("a directory");
     let server = Running::start(directory.path(), &["dev", "--port", "0", "--memory", "--operator", "none"]);
-    let maps = "/api/v1/namespaces/default/configmaps";
+    // No controller writes secrets.
+    let secrets = "/api/v1/namespaces/default/secrets";
     let create = |name: &str| {
-        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}).to_string();
-        assert_eq!(server.curl("POST", maps, JSON, &body).0, 201);
+        let body = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}).to_string();
+        assert_eq!(server.curl("POST", secrets, JSON, &body).0, 201);
     };
     let watching = |count: &str| {
         eventually(&format!("{count} streams"), || {
@@ -200,7 +201,7 @@ fn a_stream_resumes_and_leaves_nothing_behind() {
         });
     };
     create("a");
-    let mut first = server.stream("/watch?kind=configmaps&namespace=default", &[]);
+    let mut first = server.stream("/watch?kind=secrets&namespace=default", &[]);
     assert_eq!(first.event(), "ADDED a");
     create("b");
     assert_eq!(first.event(), "ADDED b");
@@ -210,8 +211,8 @@ fn a_stream_resumes_and_leaves_nothing_behind() {
     // The server notices by itself that nobody reads any more.
     watching("0");
     create("c");
-    assert_eq!(server.curl("DELETE", &format!("{maps}/a"), &[], "").0, 200);
-    let mut second = server.stream("/watch?kind=configmaps&namespace=default", &[("last-event-id", &last)]);
+    assert_eq!(server.curl("DELETE", &format!("{secrets}/a"), &[], "").0, 200);
+    let mut second = server.stream("/watch?kind=secrets&namespace=default", &[("last-event-id", &last)]);
     assert_eq!((second.event(), second.event()), ("ADDED c".to_owned(), "DELETED a".to_owned()));
     // An open stream does not hold up the stop.
     assert_eq!(server.stop().0, Some(0));

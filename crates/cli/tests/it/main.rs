@@ -3,6 +3,7 @@
 #![cfg(unix)]
 
 mod dev;
+mod envtest;
 mod konverge;
 mod project;
 
@@ -29,8 +30,9 @@ fn it_says_when_it_is_ready_and_stops_when_asked() {
         }
         let kubeconfig = directory.path().join(".konverge/kubeconfig");
         let text = fs::read_to_string(&kubeconfig).expect("written before the line");
-        assert!(text.contains(&format!("    server: {}\n", server.url())), "{text}");
-        assert_eq!(text.contains("certificate-authority-data: "), server.url().starts_with("https"), "{text}");
+        let (_, address) = server.url().split_once("://").expect("a URL");
+        assert!(text.contains(&format!("    server: https://{address}\n")), "{text}");
+        assert!(text.contains("certificate-authority-data: "), "{text}");
         assert_eq!(fs::metadata(&kubeconfig).expect("a file").permissions().mode() & 0o777, 0o600);
         if server.url().starts_with("http:") {
             let version = server.get("/version");

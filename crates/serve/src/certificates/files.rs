@@ -77,34 +77,70 @@ impl Files {
     }
 
     fn read(&self, name: &str) -> Result<Option<String>, CertificateError> {
-        let path = self.0.join(name);
-        match fs::read_to_string(&path) {
-            Ok(text) => Ok(Some(text)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed("read", &path)(error)),
-        }
+        read(&self.0.join(name))
     }
 
     fn write(&self, name: &str, text: &str, readers: Readers) -> Result<(), CertificateError> {
-        let path = self.0.join(name);
-        let next = self.0.join(format!("{name}.next"));
-        let write = || {
-            // Left by a crash, and perhaps readable for others.
-            match fs::remove_file(&next) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let mut file = create(&next, readers)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&next, &path)
-        };
-        write().map_err(failed("write", &path))
+        write(&self.0.join(name), text, readers)
     }
 
     fn unusable(&self, name: &str, problem: &'static str) -> CertificateError {
         CertificateError::Unusable { path: self.0.join(name), problem }
     }
+}
+
+/// The texts of a certificate and its key; none if neither file is there.
+pub(super) fn read_pair(certificate: &Path, key: &Path) -> Result<Option<(String, String)>, CertificateError> {
+    match (read(certificate)?, read(key)?) {
+        (Some(chain_pem), Some(key_pem)) => Ok(Some((chain_pem, key_pem))),
+        (None, None) => Ok(None),
+        (Some(_), None) => {
+            Err(CertificateError::Unusable { path: key.into(), problem: "is missing beside its certificate" })
+        }
+        (None, Some(_)) => {
+            Err(CertificateError::Unusable { path: certificate.into(), problem: "is missing beside its key" })
+        }
+    }
+}
+
+/// Keeps a certificate and its key.
+pub(super) fn write_pair(
+    certificate: &Path,
+    chain_pem: &str,
+    key: &Path,
+    key_pem: &str,
+) -> Result<(), CertificateError> {
+    for directory in [certificate, key].into_iter().filter_map(Path::parent) {
+        fs::create_dir_all(directory).map_err(failed("create", directory))?;
+    }
+    write(key, key_pem, Readers::Owner)?;
+    write(certificate, chain_pem, Readers::Everyone)
+}
+
+fn read(path: &Path) -> Result<Option<String>, CertificateError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed("read", path)(error)),
+    }
+}
+
+fn write(path: &Path, text: &str, readers: Readers) -> Result<(), CertificateError> {
+    let mut next = path.as_os_str().to_owned();
+    next.push(".next");
+    let next = PathBuf::from(next);
+    let write = || {
+        // Left by a crash, and perhaps readable for others.
+        match fs::remove_file(&next) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = create(&next, readers)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&next, path)
+    };
+    write().map_err(failed("write", path))
 }
 
 fn create(path: &Path, readers: Readers) -> io::Result<File> {

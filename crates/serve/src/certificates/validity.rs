@@ -3,46 +3,17 @@
 
 use std::time::{Duration, SystemTime};
 
-const SEQUENCE: u8 = 0x30;
-const VERSION: u8 = 0xa0;
+use super::der::{self, SEQUENCE, element, value};
+
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
 /// The `notAfter` of an X.509 certificate; none if these bytes are not one.
 pub(super) fn not_after(certificate: &[u8]) -> Option<SystemTime> {
-    let (mut fields, _) = value(value(certificate, SEQUENCE)?.0, SEQUENCE)?;
-    if fields.first() == Some(&VERSION) {
-        fields = value(fields, VERSION)?.1;
-    }
-    // The serial number, the algorithm and the issuer come first.
-    for _ in 0..3 {
-        fields = element(fields)?.2;
-    }
+    let fields = der::after_issuer(certificate)?;
     let (_, _, not_after) = element(value(fields, SEQUENCE)?.0)?;
     let (tag, text, _) = element(not_after)?;
     time(tag, std::str::from_utf8(text).ok()?)
-}
-
-/// Tag, content and what follows.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&tag, rest) = bytes.split_first()?;
-    let (&first, mut rest) = rest.split_first()?;
-    let mut len = usize::from(first);
-    if first >= 0x80 {
-        let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
-        if digits.is_empty() || digits.len() > 3 {
-            return None;
-        }
-        len = digits.iter().fold(0, |len, digit| len << 8 | usize::from(*digit));
-        rest = after;
-    }
-    let (content, rest) = rest.split_at_checked(len)?;
-    Some((tag, content, rest))
-}
-
-fn value(bytes: &[u8], expected: u8) -> Option<(&[u8], &[u8])> {
-    let (tag, content, rest) = element(bytes)?;
-    (tag == expected).then_some((content, rest))
 }
 
 /// `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`: the only forms certificates may use.

@@ -3,6 +3,7 @@
 
 mod bind;
 mod certificates;
+mod client_certificates;
 mod clients;
 mod full;
 mod http2;

@@ -14,7 +14,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
-use konverge_serve::{BindOptions, BodyError, Limits, Listener, RequestBody, Server};
+use konverge_serve::{BindOptions, BodyError, ClientCertificate, Limits, Listener, RequestBody, Server, Subject};
 use tokio::sync::Semaphore;
 
 #[derive(Clone, Default)]
@@ -86,6 +86,14 @@ impl tower_service::Service<Request<RequestBody>> for Paths {
 async fn answer(state: &Arc<State>, request: Request<RequestBody>) -> Response<AnyBody> {
     match request.uri().path() {
         "/ok" => text(StatusCode::OK, "ok"),
+        "/who" => match request.extensions().get() {
+            None => text(StatusCode::OK, "nobody"),
+            Some(ClientCertificate::Refused(_)) => text(StatusCode::OK, "not believed"),
+            Some(ClientCertificate::Trusted(subject)) => {
+                let names = subject.values(Subject::COMMON_NAME).chain(subject.values(Subject::ORGANIZATION));
+                text(StatusCode::OK, &names.collect::<Vec<_>>().join(" of "))
+            }
+        },
         "/echo" => match request.into_body().collect().await {
             Ok(body) => Response::new(Full::new(body.to_bytes()).boxed_unsync()),
             Err(BodyError::Timeout) => text(StatusCode::REQUEST_TIMEOUT, "too slow"),

@@ -24,7 +24,9 @@ pub(crate) fn trusted() -> (Certificates, ClientConfig) {
 
 pub(crate) fn trusting(certificates: &Certificates) -> ClientConfig {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(certificates.ca_pem().as_bytes()).expect("PEM")).expect("a CA");
+    roots
+        .add(CertificateDer::from_pem_slice(certificates.ca_pem().expect("a CA").as_bytes()).expect("PEM"))
+        .expect("a CA");
     ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("versions")

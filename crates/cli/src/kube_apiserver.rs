@@ -1,0 +1,158 @@
+//! The program under the name `kube-apiserver`: what envtest and its relatives start. In: the flags of kube-apiserver. It says
+//! which of them have no effect, serves HTTPS with client certificates, keeps all objects in memory, and stops on SIGTERM.
+
+mod authentication;
+mod authorization;
+mod flags;
+mod settings;
+
+use std::convert::Infallible;
+use std::fs;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use konverge_apiserver::{ApiServer, Body, Collector, OpenError, Options, Storage};
+use konverge_core::KUBERNETES_VERSION;
+use konverge_serve::{
+    BindError, BindOptions, CertificateError, Certificates, ClientCa, Limits, Listener, StopSignals, Tls,
+};
+use tower_service::Service;
+
+use crate::args::LogFormat;
+use crate::frontend::failure;
+use crate::run::{BLOCKING_THREADS_TIMEOUT, GRACE, SHUTDOWN_TIMEOUT};
+use crate::{log, open_files};
+
+use authentication::Authentication;
+use flags::Flags;
+use settings::{Pair, Settings};
+
+/// Why the server does not run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KubeApiserverError {
+    #[error("{0}")]
+    Flags(String),
+    #[error("unable to load client CA provider from {path}")]
+    ClientCa { path: String, source: CertificateError },
+    #[error("cannot read {path}")]
+    Read { path: String, source: std::io::Error },
+    #[error(transparent)]
+    Certificates(#[from] CertificateError),
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error("the system refused")]
+    System(#[from] std::io::Error),
+}
+
+/// Runs until it is asked to stop. The arguments are those after the name of the program.
+pub(crate) fn run(arguments: impl IntoIterator<Item = String>) -> Result<(), KubeApiserverError> {
+    let flags = Flags::parse(arguments).map_err(KubeApiserverError::Flags)?;
+    if flags.is_set("help", false) {
+        print!("{}", flags::help());
+        return Ok(());
+    }
+    if flags.is_set("version", false) || flags.last("version") == Some("raw") {
+        println!("Kubernetes v{KUBERNETES_VERSION} (konverge {})", env!("CARGO_PKG_VERSION"));
+        return Ok(());
+    }
+    let settings = Settings::new(&flags).map_err(KubeApiserverError::Flags)?;
+    let format = if flags.last("logging-format") == Some("json") { LogFormat::Json } else { LogFormat::Text };
+    // klog's level 4 is for debugging, and its levels above 5 trace requests.
+    log::start(format, settings.verbosity.saturating_sub(3).min(2));
+    for notice in &settings.notices {
+        eprintln!("kube-apiserver: {notice}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let outcome = runtime.block_on(serve(&settings));
+    runtime.shutdown_timeout(BLOCKING_THREADS_TIMEOUT);
+    outcome
+}
+
+/// Starts everything in this order and stops it in the reverse order.
+async fn serve(settings: &Settings) -> Result<(), KubeApiserverError> {
+    let mut stop = StopSignals::listen(SHUTDOWN_TIMEOUT)?;
+    let authentication = Authentication {
+        tokens: match &settings.tokens {
+            Some(path) => authentication::read_tokens(path).map_err(KubeApiserverError::Flags)?,
+            None => Default::default(),
+        },
+        anonymous: settings.anonymous,
+    };
+    let listener = bind(settings)?;
+    let options = Options {
+        storage: Storage::Memory,
+        collector: if settings.collects_garbage { Collector::Inside } else { Collector::Elsewhere },
+        authorizer: Arc::new(settings.authorization),
+        ..Options::default()
+    };
+    let api = ApiServer::open(options).await?;
+    let server = listener.serve(Authenticated(Arc::new((authentication, api.clone()))));
+    tracing::info!(url = server.url(), "ready");
+    stop.asked().await;
+    // Ends all watches, so that their connections can close.
+    api.shutdown();
+    server.stop(GRACE).await;
+    Ok(())
+}
+
+fn bind(settings: &Settings) -> Result<Listener, KubeApiserverError> {
+    let certificates = match &settings.certificate {
+        Pair::Given { certificate, key } => Certificates::given(&read(certificate)?, &read(key)?)?,
+        kept @ Pair::Kept { .. } => {
+            let (certificate, key) = kept.paths();
+            Certificates::in_files(certificate, key, &settings::certificate_names(&settings.bind), SystemTime::now())?
+        }
+    };
+    let client_ca = match &settings.client_ca {
+        None => None,
+        Some(path) => Some(ClientCa::from_pem(&read(path)?).map_err(|source| {
+            let path = path.display().to_string();
+            KubeApiserverError::ClientCa { path, source }
+        })?),
+    };
+    let limits = Limits::default();
+    let limits = Limits { connections: limits.connections.min(open_files::connections()), ..limits };
+    let (address, port) = (settings.bind.ip(), settings.bind.port());
+    Ok(Listener::bind(BindOptions { address, port, tls: Tls::On(certificates), client_ca, limits })?)
+}
+
+fn read(path: &Path) -> Result<String, KubeApiserverError> {
+    fs::read_to_string(path).map_err(|source| KubeApiserverError::Read { path: path.display().to_string(), source })
+}
+
+/// The API server, behind authentication.
+#[derive(Clone)]
+struct Authenticated(Arc<(Authentication, ApiServer)>);
+
+impl<B> Service<Request<B>> for Authenticated
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let (authentication, api) = &*self.0;
+        match authentication.authenticate(&request) {
+            Ok(user) => {
+                request.extensions_mut().insert(user);
+                let mut api = api.clone();
+                Box::pin(async move { api.call(request).await })
+            }
+            Err(status) => Box::pin(std::future::ready(Ok(failure(&status)))),
+        }
+    }
+}

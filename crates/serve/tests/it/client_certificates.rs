@@ -1,0 +1,144 @@
+//! Clients with a certificate, without one, and with one that is not believed.
+
+use std::time::{Duration, SystemTime};
+
+use konverge_serve::{BindOptions, Certificates, ClientCa, Tls};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+};
+use rustls::ClientConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::clients::{connect, http2, http2_text, send_and_read};
+use crate::service::serve_with;
+use crate::tls::{handshake, trusted, trusting};
+
+const REQUEST: &[u8] = b"GET /who HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+
+/// A CA for clients.
+struct Authority {
+    params: CertificateParams,
+    key: KeyPair,
+    pem: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).expect("a certificate").pem();
+        Authority { params, key, pem }
+    }
+
+    /// The certificate and key of a client.
+    fn client(&self, usage: ExtendedKeyUsagePurpose, year: i32) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "alice");
+        params.distinguished_name.push(DnType::OrganizationName, "developers");
+        params.extended_key_usages = vec![usage];
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let certificate = params.signed_by(&key, &Issuer::new(self.params.clone(), &self.key)).expect("a certificate");
+        let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).expect("a key");
+        (certificate.der().clone(), key)
+    }
+}
+
+fn with_certificate(
+    certificates: &Certificates,
+    (certificate, key): (CertificateDer<'static>, PrivateKeyDer<'static>),
+) -> ClientConfig {
+    let mut config = trusting(certificates);
+    let key = rustls::crypto::ring::sign::any_supported_type(&key).expect("a key");
+    let certified = rustls::sign::CertifiedKey::new(vec![certificate], key);
+    config.client_auth_cert_resolver = std::sync::Arc::new(rustls::sign::SingleCertAndKey::from(certified));
+    config
+}
+
+#[tokio::test]
+async fn whom_a_certificate_is_believed() {
+    let (certificates, plain) = trusted();
+    let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
+    let client_ca = Some(ClientCa::from_pem(&ours.pem).expect("a CA"));
+    let tls = Tls::On(certificates.clone());
+    let (server, _) = serve_with(BindOptions { tls, client_ca, ..BindOptions::default() });
+    let client = ExtendedKeyUsagePurpose::ClientAuth;
+    let table = [
+        (None, "nobody"),
+        (Some(ours.client(client.clone(), 2040)), "alice of developers"),
+        (Some(ours.client(client.clone(), 2001)), "not believed"),
+        (Some(ours.client(ExtendedKeyUsagePurpose::ServerAuth, 2040)), "not believed"),
+        (Some(theirs.client(client, 2040)), "not believed"),
+    ];
+    for (identity, expect) in table {
+        let mut config = identity.map_or_else(|| plain.clone(), |identity| with_certificate(&certificates, identity));
+        // The second handshake resumes the session of the first, which must not lose the certificate.
+        for _ in 0..2 {
+            let mut one = handshake(&config, connect(server.local_addr()).await).await.expect("a handshake");
+            let answer = send_and_read(&mut one, REQUEST).await;
+            assert!(answer.ends_with(expect), "{expect}: {answer}");
+        }
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let two = handshake(&config, connect(server.local_addr()).await).await.expect("a handshake");
+        assert_eq!(http2_text(&mut http2(two).await, "/who").await, expect);
+    }
+}
+
+#[tokio::test]
+async fn without_a_ca_for_clients_nobody_is_asked() {
+    let (certificates, _) = trusted();
+    let alice = Authority::new("ours").client(ExtendedKeyUsagePurpose::ClientAuth, 2040);
+    let config = with_certificate(&certificates, alice);
+    let (server, _) = serve_with(BindOptions { tls: Tls::On(certificates), ..BindOptions::default() });
+    let mut stream = handshake(&config, connect(server.local_addr()).await).await.expect("a handshake");
+    assert!(send_and_read(&mut stream, REQUEST).await.ends_with("nobody"));
+}
+
+#[test]
+fn a_ca_that_is_none() {
+    for pem in ["", "noise", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        let error = ClientCa::from_pem(pem).expect_err("refused");
+        assert_eq!(error.to_string(), "the given client CA cannot be used", "{pem}");
+    }
+}
+
+#[tokio::test]
+async fn one_port_for_both() {
+    let (certificates, mut config) = trusted();
+    let (server, _) = serve_with(BindOptions { tls: Tls::Either(certificates), ..BindOptions::default() });
+    assert!(server.url().starts_with("http://127.0.0.1:"));
+    let request = b"GET /ok HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    for _ in 0..3 {
+        let answer = send_and_read(&mut connect(server.local_addr()).await, request).await;
+        assert!(answer.ends_with("ok"), "{answer}");
+        let mut tls = handshake(&config, connect(server.local_addr()).await).await.expect("a handshake");
+        let answer = send_and_read(&mut tls, request).await;
+        assert!(answer.ends_with("ok"), "{answer}");
+        assert_eq!(http2_text(&mut http2(connect(server.local_addr()).await).await, "/ok").await, "ok");
+    }
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let tls = handshake(&config, connect(server.local_addr()).await).await.expect("a handshake");
+    assert_eq!(http2_text(&mut http2(tls).await, "/ok").await, "ok");
+}
+
+#[test]
+fn a_pair_in_files() {
+    let now = SystemTime::now();
+    let directory = tempfile::tempdir().expect("a directory");
+    let [crt, key] = ["new/apiserver.crt", "new/apiserver.key"].map(|name| directory.path().join(name));
+    let made = Certificates::in_files(&crt, &key, &["api.example".to_owned()], now).expect("made");
+    assert!(made.expires() > now + Duration::from_secs(300 * 86_400));
+    let chain = std::fs::read_to_string(&crt).expect("kept");
+    assert_eq!(chain.matches("BEGIN CERTIFICATE").count(), 2, "the certificate and its CA");
+    let kept = Certificates::in_files(&crt, &key, &[], now).expect("read");
+    assert_eq!(kept.expires(), made.expires());
+    assert_eq!(std::fs::read_to_string(&crt).expect("kept"), chain, "left as it was");
+    std::fs::remove_file(&key).expect("removed");
+    let error = Certificates::in_files(&crt, &key, &[], now).expect_err("half a pair");
+    assert!(error.to_string().contains("apiserver.key is missing beside its certificate"), "{error}");
+}
