@@ -1,0 +1,58 @@
+package clients
+
+import (
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// TestUsers is about who a client is: a user by AddUser, nobody, and somebody who is not believed.
+func TestUsers(t *testing.T) {
+	if existing() {
+		t.Skip("users are those of envtest")
+	}
+	alice, err := environment.AddUser(envtest.User{Name: "alice", Groups: []string{"developers"}}, nil)
+	must(t, err)
+	clients, err := kubernetes.NewForConfig(alice.Config())
+	must(t, err)
+	_, err = clients.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+
+	anonymous := rest.AnonymousClientConfig(cfg)
+	clients, err = kubernetes.NewForConfig(anonymous)
+	must(t, err)
+	_, err = clients.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	expect := `pods is forbidden: User "system:anonymous" cannot list resource "pods" in API group "" in the namespace "default"`
+	if !apierrors.IsForbidden(err) || err.Error() != expect {
+		t.Errorf("nobody: %v", err)
+	}
+	if _, err := clients.Discovery().ServerVersion(); err != nil {
+		t.Errorf("everybody may read the version: %v", err)
+	}
+
+	stranger := rest.AnonymousClientConfig(cfg)
+	stranger.BearerToken = "nonsense"
+	clients, err = kubernetes.NewForConfig(stranger)
+	must(t, err)
+	if _, err = clients.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+		t.Errorf("a token that nobody gave: %v", err)
+	}
+
+	kubectl, err := alice.Kubectl()
+	must(t, err)
+	out, _, err := kubectl.Run("get", "namespaces", "-o", "name")
+	must(t, err)
+	text := new(strings.Builder)
+	buffer := make([]byte, 4096)
+	for n, err := out.Read(buffer); err == nil; n, err = out.Read(buffer) {
+		text.Write(buffer[:n])
+	}
+	if !strings.Contains(text.String(), "namespace/kube-system\n") {
+		t.Errorf("kubectl says %q", text)
+	}
+}
