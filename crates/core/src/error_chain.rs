@@ -15,8 +15,8 @@ pub fn error_chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item =
     })
 }
 
-/// Displays an error and its causes on one line, separated by `: `. A cause is left out when the text so far contains
-/// it already, because many errors repeat their cause in their own message.
+/// Displays an error and its causes on one line, separated by `: `. A cause is left out if the text so far ends with it,
+/// because many errors repeat their cause at the end of their own message.
 ///
 /// ```
 /// use konverge_core::ErrorChain;
@@ -33,7 +33,7 @@ impl fmt::Display for ErrorChain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = self.0.to_string();
         for cause in error_chain(self.0).skip(1).map(ToString::to_string) {
-            if !text.contains(&cause) {
+            if !text.ends_with(&cause) {
                 text.push_str(": ");
                 text.push_str(&cause);
             }
@@ -67,6 +67,11 @@ mod tests {
         check(layer("top", deep as Box<dyn Error + Send + Sync>), "top: middle: bottom");
         let repeated = layer("disk full", None) as Box<dyn Error + Send + Sync>;
         check(layer("cannot write: disk full", repeated), "cannot write: disk full");
+        // Words that happen to stand in the message do not make the cause known.
+        let inside = layer("not found", None) as Box<dyn Error + Send + Sync>;
+        check(layer("the kind was not found on the server", inside), "the kind was not found on the server: not found");
+        let empty = layer("", None) as Box<dyn Error + Send + Sync>;
+        check(layer("the cause says nothing", empty), "the cause says nothing");
     }
 
     #[test]
