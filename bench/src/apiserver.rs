@@ -1,5 +1,5 @@
-//! The API server, measured from outside (B9). In: a program and a scale. Out: a report. The stages run one after the
-//! other, each on servers of its own, so that none pays for what another left behind.
+//! The benchmark of the API server (B9), measured from outside of its process. In: a program and a scale. Out: a report. The
+//! stages run one after the other, each with new servers, so that no stage is affected by objects of another.
 
 mod create;
 mod fanout;
@@ -12,25 +12,25 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::child::Subject;
+use crate::child::ServerProgram;
 use crate::cores::Cores;
+use crate::invalid_run::InvalidRun;
 use crate::machine::{self, Machine};
 use crate::report::{Report, Section};
-use crate::void::Void;
 use crate::{ApiserverOptions, report::Figures};
 
 /// A part of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Stage {
-    /// From the start to ready.
+pub(crate) enum Stage {
+    /// The time from the start of the process until it is ready.
     Start,
     /// Memory, idle and with objects.
     Memory,
-    /// Creates by some clients.
+    /// Creates by several clients.
     Create,
     /// Lists and gets.
     List,
-    /// One patcher, many watchers.
+    /// One client that patches, and many that watch.
     Fanout,
 }
 
@@ -38,23 +38,23 @@ impl Stage {
     const ALL: [Stage; 5] = [Self::Start, Self::Memory, Self::Create, Self::List, Self::Fanout];
 }
 
-/// How much is done.
-pub struct Scale {
-    /// Starts for each kind of storage.
+/// The size of a run.
+pub(crate) struct Scale {
+    /// The number of starts for each storage.
     starts: usize,
-    /// Memory is looked at with so many objects, and with so many more.
+    /// The two numbers of objects with which memory is measured.
     loads: [usize; 2],
-    /// How long creates go on for each number of clients.
+    /// The duration of creates for each number of clients.
     creating: Duration,
-    /// Objects to list.
+    /// The number of objects in a list.
     listed: usize,
-    /// How often they are listed in each way.
+    /// How often they are listed by each method.
     lists: usize,
-    /// How often one object is read.
+    /// How often single objects are read.
     gets: usize,
     /// Rounds of fan-out, each without and then with a stalled watcher.
     rounds: usize,
-    /// Updates in each.
+    /// The number of updates in each.
     updates: usize,
 }
 
@@ -80,11 +80,11 @@ const QUICK: Scale = Scale {
     updates: 900,
 };
 
-/// Fsyncs that describe the disk.
+/// How many fsyncs are measured to describe the disk.
 const FSYNC_PROBES: usize = 200;
 
-/// Measures.
-pub async fn run(options: &ApiserverOptions) -> Result<Report, Void> {
+/// Runs the benchmark.
+pub(crate) async fn run(options: &ApiserverOptions) -> Result<Report, InvalidRun> {
     let scale = if options.run.quick { QUICK } else { FULL };
     let program = match &options.server {
         Some(program) => program.clone(),
@@ -92,57 +92,58 @@ pub async fn run(options: &ApiserverOptions) -> Result<Report, Void> {
     };
     let disk = options.disk.clone().unwrap_or_else(std::env::temp_dir);
     let load_before = machine::load();
-    let subject = Subject { program, disk, cores: Cores::arrange() };
+    let server = ServerProgram { program, disk, cores: Cores::arrange() };
     let mut sections = Vec::new();
     for stage in Stage::ALL {
         if options.only.is_empty() || options.only.contains(&stage) {
             eprintln!("bench: {stage:?} …");
-            let (title, outcome) = stage.run(&subject, &scale).await;
+            let (title, outcome) = stage.run(&server, &scale).await;
             sections.push(Section::of(title, outcome));
         }
     }
     let facts = [
         ("run", if options.run.quick { "quick: figures are rough".to_owned() } else { "full".to_owned() }),
-        ("cores", subject.cores.describe().to_owned()),
+        ("cores", server.cores.describe().to_owned()),
         ("load before", load_before),
         ("load after", machine::load()),
         ("durability", "\"fsync\" rows: acknowledged after an fsync; \"memory\" rows: none".to_owned()),
-        ("disk", machine::file_system(&subject.disk)),
-        ("anchor", "kube-apiserver with etcd, measured earlier on such a machine, not in this run".to_owned()),
+        ("disk", machine::file_system(&server.disk)),
+        ("baseline", "kube-apiserver with etcd, measured earlier on a similar machine, not in this run".to_owned()),
     ];
     let facts = facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     Ok(Report { machine: Machine::read()?, facts, sections })
 }
 
 impl Stage {
-    async fn run(self, subject: &Subject, scale: &Scale) -> (String, Result<Figures, Void>) {
+    async fn run(self, server: &ServerProgram, scale: &Scale) -> (String, Result<Figures, InvalidRun>) {
         match self {
-            Self::Start => ("start to ready".into(), start::measure(subject, scale.starts).await),
-            Self::Memory => ("resident memory".into(), memory::measure(subject, scale.loads).await),
-            Self::Create => ("create one widget".into(), create::measure(subject, scale.creating).await),
+            Self::Start => ("start to ready".into(), start::measure(server, scale.starts).await),
+            Self::Memory => ("resident memory".into(), memory::measure(server, scale.loads).await),
+            Self::Create => ("create one widget".into(), create::measure(server, scale.creating).await),
             Self::List => {
                 let title = format!("list {} widgets, get one", scale.listed);
-                (title, list::measure(subject, scale.listed, scale.lists, scale.gets).await)
+                (title, list::measure(server, scale.listed, scale.lists, scale.gets).await)
             }
             Self::Fanout => {
                 let title = format!("{} watchers, {} updates/s", fanout::WATCHERS, fanout::UPDATES_PER_SECOND);
-                (title, fanout::measure(subject, scale.rounds, scale.updates).await)
+                (title, fanout::measure(server, scale.rounds, scale.updates).await)
             }
         }
     }
 }
 
-/// Builds the server of this workspace as it is given to others.
-fn build() -> Result<PathBuf, Void> {
+/// Builds the server of this workspace with the profile of releases.
+fn build() -> Result<PathBuf, InvalidRun> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut build = Command::new(cargo);
     build.current_dir(workspace).args(["build", "--profile", "dist", "--package", "konverge-cli", "--bin", "konverge"]);
     if !build.status()?.success() {
-        return Err(Void::new("the server does not build"));
+        return Err(InvalidRun::new("the server does not build"));
     }
     let own = std::env::current_exe()?;
-    // Built by the same cargo, it lies where this program does, unless this one is a debug build.
-    let target = own.parent().and_then(Path::parent).ok_or_else(|| Void::new("this program lies nowhere"))?;
+    // Cargo puts both programs below the same target directory.
+    let target =
+        own.parent().and_then(Path::parent).ok_or_else(|| InvalidRun::new("the program has no parent directory"))?;
     Ok(target.join("dist").join("konverge"))
 }

@@ -1,5 +1,5 @@
-//! The server under measurement: a child process of ours, watched from outside. In: a program and where it keeps its
-//! objects. Out: a server that answers, and how long that took. It is killed when it is dropped.
+//! The measured server, a child process. In: a program and its storage. Out: a server that is ready, and how long its start
+//! took. The process is killed when the server is dropped.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -11,27 +11,27 @@ use tempfile::TempDir;
 
 use crate::cores::Cores;
 use crate::http::{self, Endpoint};
+use crate::invalid_run::InvalidRun;
 use crate::process::Process;
-use crate::void::Void;
-use crate::{trust, widget};
+use crate::{tls, widget};
 
-/// How long a server may take to start before the run is void.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a server may take to start before the run is invalid.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Which program is measured, and where.
+/// The program that is measured, and where it runs.
 #[derive(Clone, Debug)]
-pub struct Subject {
+pub(crate) struct ServerProgram {
     /// The `konverge` program.
     pub program: PathBuf,
-    /// Where data directories are made.
+    /// The directory in which data directories are created.
     pub disk: PathBuf,
-    /// Which cores it runs on.
+    /// The cores of server and clients.
     pub cores: Cores,
 }
 
 /// Where the server keeps its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Storage {
+pub(crate) enum Storage {
     /// In memory.
     Memory,
     /// On disk, acknowledged after an fsync.
@@ -39,8 +39,8 @@ pub enum Storage {
 }
 
 impl Storage {
-    /// The durability class, as every row has to say it.
-    pub fn durability(self) -> &'static str {
+    /// The durability, which every row names.
+    pub(crate) fn durability(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Disk => "fsync",
@@ -48,9 +48,9 @@ impl Storage {
     }
 }
 
-/// How clients reach it.
+/// The protocol of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub(crate) enum Transport {
     /// HTTP/1.1.
     Plain,
     /// HTTP/1.1 over TLS.
@@ -58,30 +58,30 @@ pub enum Transport {
 }
 
 /// A running server.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
-    /// Where it listens.
+    /// The address at which it listens.
     pub endpoint: Endpoint,
-    /// How it started.
+    /// How long its start took.
     pub started: Started,
-    /// Its data and its log, removed with it.
+    /// Its data and its log; removed when it is dropped.
     _directory: TempDir,
 }
 
-/// How a start went.
+/// How long a start took.
 #[derive(Clone, Copy, Debug)]
-pub struct Started {
+pub(crate) struct Started {
     /// From the spawn to the line that says it is ready.
     pub ready: Duration,
-    /// From the spawn to the first answer that says so.
+    /// From the spawn to the first successful response of `/readyz`.
     pub answered: Duration,
-    /// CPU time until then.
+    /// CPU time until that response.
     pub cpu: Duration,
 }
 
-impl Subject {
+impl ServerProgram {
     /// Starts a server and waits until it is ready.
-    pub async fn start(&self, storage: Storage, transport: Transport) -> Result<Server, Void> {
+    pub(crate) async fn start(&self, storage: Storage, transport: Transport) -> Result<Server, InvalidRun> {
         let directory = tempfile::Builder::new().prefix("konverge-bench-").tempdir_in(&self.disk)?;
         let log = directory.path().join("log");
         let kubeconfig = directory.path().join("kubeconfig");
@@ -96,8 +96,8 @@ impl Subject {
         };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log)?);
         let (begun, spawned) = self.cores.for_server(|| (Instant::now(), command.spawn()));
-        let mut child = spawned.map_err(|error| Void::new(format!("{}: {error}", self.program.display())))?;
-        let address = ready_line(&mut child).map_err(|void| with_log(void, &log));
+        let mut child = spawned.map_err(|error| InvalidRun::new(format!("{}: {error}", self.program.display())))?;
+        let address = ready_line(&mut child).map_err(|invalid| with_log(invalid, &log));
         let ready = begun.elapsed();
         let mut server = Server {
             endpoint: Endpoint { address: address.inspect_err(|_| end(&mut child))?, tls: None },
@@ -106,25 +106,29 @@ impl Subject {
             _directory: directory,
         };
         if transport == Transport::Tls {
-            server.endpoint.tls = Some(trust::connector(&kubeconfig)?);
+            server.endpoint.tls = Some(tls::connector(&kubeconfig)?);
         }
-        server.started.answered = first_answer(&server.endpoint, begun).await?;
+        server.started.answered = first_response(&server.endpoint, begun).await?;
         server.started.cpu = server.process().cpu_exact()?;
         Ok(server)
     }
 
-    /// Starts a server that knows widgets.
-    pub async fn start_with_widgets(&self, storage: Storage, transport: Transport) -> Result<Server, Void> {
+    /// Starts a server and installs the definition of widgets.
+    pub(crate) async fn start_with_widgets(
+        &self,
+        storage: Storage,
+        transport: Transport,
+    ) -> Result<Server, InvalidRun> {
         let server = self.start(storage, transport).await?;
         let create = http::request("POST", widget::DEFINITIONS, "application/json", &widget::definition());
-        server.endpoint.once(&create, 201).await.map_err(|void| void.during("creating the definition"))?;
+        server.endpoint.once(&create, 201).await.map_err(|invalid| invalid.during("creating the definition"))?;
         Ok(server)
     }
 }
 
 impl Server {
-    /// What to measure.
-    pub fn process(&self) -> Process {
+    /// The process, to measure it.
+    pub(crate) fn process(&self) -> Process {
         Process(self.child.id())
     }
 }
@@ -136,20 +140,20 @@ impl Drop for Server {
 }
 
 fn end(child: &mut Child) {
-    // It may have ended by itself; either way it is gone afterwards.
+    // It may have ended already; then there is nothing to kill.
     let _ = child.kill();
     let _ = child.wait();
 }
 
 /// Reads what the server prints until a line has its address.
-fn ready_line(child: &mut Child) -> Result<std::net::SocketAddr, Void> {
-    let stdout = child.stdout.take().ok_or_else(|| Void::new("the server's output is not piped"))?;
+fn ready_line(child: &mut Child) -> Result<std::net::SocketAddr, InvalidRun> {
+    let stdout = child.stdout.take().ok_or_else(|| InvalidRun::new("the server's output is not piped"))?;
     for line in BufReader::new(stdout).lines() {
         if let Some(address) = address(&line?) {
             return Ok(address);
         }
     }
-    Err(Void::new("the server ended before it was ready"))
+    Err(InvalidRun::new("the server ended before it was ready"))
 }
 
 fn address(line: &str) -> Option<std::net::SocketAddr> {
@@ -157,21 +161,25 @@ fn address(line: &str) -> Option<std::net::SocketAddr> {
     rest.split(|c: char| c.is_whitespace() || c == '/').next()?.parse().ok()
 }
 
-async fn first_answer(endpoint: &Endpoint, begun: Instant) -> Result<Duration, Void> {
+async fn first_response(endpoint: &Endpoint, begun: Instant) -> Result<Duration, InvalidRun> {
     let request = http::get("/readyz");
     loop {
         match endpoint.once(&request, 200).await {
             Ok(_) => return Ok(begun.elapsed()),
-            Err(void) if begun.elapsed() > PATIENCE => return Err(void.during("waiting for /readyz")),
+            Err(invalid) if begun.elapsed() > TIMEOUT => return Err(invalid.during("waiting for /readyz")),
             Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
         }
     }
 }
 
-fn with_log(void: Void, log: &Path) -> Void {
+fn with_log(invalid: InvalidRun, log: &Path) -> InvalidRun {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let last: Vec<&str> = text.lines().rev().take(3).collect();
-    if last.is_empty() { void } else { Void::new(format!("{void}; its log ends with: {}", last.join(" | "))) }
+    if last.is_empty() {
+        invalid
+    } else {
+        InvalidRun::new(format!("{invalid}; its log ends with: {}", last.join(" | ")))
+    }
 }
 
 #[cfg(test)]

@@ -1,26 +1,26 @@
-//! Two subjects measured in turn. In: a figure of each for every round. Out: how many times better the first is, with
-//! the interval that a bootstrap over the rounds gives. No round is dropped.
+//! Compares two implementations that were measured alternately. In: a figure of each for every round. Out: the ratio, with a
+//! confidence interval from a bootstrap over the rounds. No round is dropped.
 
 use serde::Serialize;
 
 use crate::widget::Random;
 
-/// How often the rounds are drawn anew.
-const DRAWS: usize = 2_000;
+/// The number of bootstrap samples.
+const SAMPLES: usize = 2_000;
 
-/// A value and where it lies with 95 % confidence.
+/// A median with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Interval {
+pub(crate) struct Interval {
     /// The median.
     pub middle: f64,
-    /// Its lower end.
+    /// The lower end of the interval.
     pub low: f64,
-    /// Its upper end.
+    /// The upper end of the interval.
     pub high: f64,
 }
 
-/// The median; zero of nothing.
-pub fn median(values: &[f64]) -> f64 {
+/// The median; zero if there are no values.
+pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {
@@ -30,18 +30,18 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The median of `above / below`, round by round.
-pub fn ratio(above: &[f64], below: &[f64]) -> Interval {
+/// The median of `above / below` over all rounds.
+pub(crate) fn ratio(above: &[f64], below: &[f64]) -> Interval {
     let ratios: Vec<f64> = above.iter().zip(below).map(|(above, below)| above / below).collect();
     let mut random = Random::new(ratios.len() as u64);
-    let mut medians: Vec<f64> = (0..DRAWS)
+    let mut medians: Vec<f64> = (0..SAMPLES)
         .map(|_| {
-            let drawn: Vec<f64> = ratios.iter().map(|_| ratios[random.roll() as usize % ratios.len()]).collect();
+            let drawn: Vec<f64> = ratios.iter().map(|_| ratios[random.next_u64() as usize % ratios.len()]).collect();
             median(&drawn)
         })
         .collect();
     medians.sort_by(f64::total_cmp);
-    let at = |share: f64| medians[((DRAWS - 1) as f64 * share).round() as usize];
+    let at = |share: f64| medians[((SAMPLES - 1) as f64 * share).round() as usize];
     Interval { middle: median(&ratios), low: at(0.025), high: at(0.975) }
 }
 

@@ -1,5 +1,5 @@
-//! A core for the server and another for its clients, so that neither takes the other's time. Done by the `taskset`
-//! command; without it, or on one core, everything runs everywhere and the report says so.
+//! Pins the server to one core and its clients to another, so that neither takes CPU time from the other. Uses the `taskset`
+//! command; without it, or on one core, nothing is pinned, and the report says so.
 
 use std::process::{Command, Stdio};
 
@@ -7,36 +7,36 @@ use crate::process::Process;
 
 /// Where server and clients run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cores {
-    /// The server on core 0, the clients on core 1, of so many.
-    Apart(usize),
-    /// Wherever the kernel puts them.
-    Anywhere,
+pub(crate) enum Cores {
+    /// The server runs on core 0 and the clients on core 1. Has the number of cores.
+    Pinned(usize),
+    /// The kernel chooses the cores.
+    NotPinned,
 }
 
 impl Cores {
-    /// Moves this process to the clients' core, if that can be done.
-    pub fn arrange() -> Self {
-        // Asked before it is pinned: afterwards there is one.
+    /// Pins this process to the clients' core, if possible.
+    pub(crate) fn arrange() -> Self {
+        // Read before this process is pinned: afterwards the number is one.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if cores > 1 && pin("1") { Self::Apart(cores) } else { Self::Anywhere }
+        if cores > 1 && pin("1") { Self::Pinned(cores) } else { Self::NotPinned }
     }
 
-    /// Does `spawn` so that the child is born on the server's core: nothing is measured that is not the server's own.
-    pub fn for_server<T>(self, spawn: impl FnOnce() -> T) -> T {
+    /// Calls `spawn` while this process is pinned to the server's core, which the child inherits.
+    pub(crate) fn for_server<T>(self, spawn: impl FnOnce() -> T) -> T {
         self.on("0", spawn)
     }
 
-    /// Does `spawn` so that the child may use all cores, the clients' included: for what is to be measured on several.
-    pub fn for_all<T>(self, spawn: impl FnOnce() -> T) -> T {
+    /// Calls `spawn` so that the child may use all cores, that of the clients included, for measurements with several threads.
+    pub(crate) fn for_all<T>(self, spawn: impl FnOnce() -> T) -> T {
         match self {
-            Self::Apart(cores) => self.on(&format!("0-{}", cores - 1), spawn),
-            Self::Anywhere => spawn(),
+            Self::Pinned(cores) => self.on(&format!("0-{}", cores - 1), spawn),
+            Self::NotPinned => spawn(),
         }
     }
 
     fn on<T>(self, cores: &str, spawn: impl FnOnce() -> T) -> T {
-        if self == Self::Anywhere {
+        if self == Self::NotPinned {
             return spawn();
         }
         pin(cores);
@@ -45,16 +45,16 @@ impl Cores {
         child
     }
 
-    /// As the report says it.
-    pub fn describe(self) -> &'static str {
+    /// The text for the report.
+    pub(crate) fn describe(self) -> &'static str {
         match self {
-            Self::Apart(_) => "server on core 0, clients on core 1",
-            Self::Anywhere => "not pinned: server and clients share all cores",
+            Self::Pinned(_) => "server on core 0, clients on core 1",
+            Self::NotPinned => "not pinned: server and clients share all cores",
         }
     }
 }
 
-/// Pins the calling thread's process; the children it makes from now on inherit that.
+/// Pins this process; children that it spawns later inherit that.
 fn pin(cores: &str) -> bool {
     let own = Process::own().0.to_string();
     let mut taskset = Command::new("taskset");

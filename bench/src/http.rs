@@ -1,5 +1,5 @@
-//! A small HTTP/1.1 client: one kept connection, one request at a time. In: request bytes made beforehand. Out: status and
-//! body, or a stream of lines that goes on. It parses no more than it must, so that it is never the slow one.
+//! A small HTTP/1.1 client: a kept-alive connection, one request at a time. In: the bytes of requests. Out: status and body, or
+//! the body piece by piece. It parses as little as possible, so that it is never slower than the server.
 
 use std::net::SocketAddr;
 
@@ -8,35 +8,35 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 
 use crate::http_body::BodyReader;
-use crate::void::Void;
+use crate::invalid_run::InvalidRun;
 
-/// How much is read at a time.
+/// The size of the read buffer.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone)]
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     /// `127.0.0.1:8080`
     pub address: SocketAddr,
-    /// How to speak TLS with it, if it does.
+    /// The TLS connector, if the server uses TLS.
     pub tls: Option<TlsConnector>,
 }
 
-/// A connection that is kept between requests.
-pub struct Connection {
-    stream: Box<dyn Wire>,
+/// A connection that is kept alive between requests.
+pub(crate) struct Connection {
+    stream: Box<dyn Stream>,
     buffer: Vec<u8>,
-    /// Bytes of `buffer` that were read and not used yet.
+    /// The part of `buffer` that was read and not used yet.
     unused: std::ops::Range<usize>,
     body: BodyReader,
 }
 
-trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// What a server answered.
+/// A response.
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Response {
     /// The HTTP status.
     pub status: u16,
     /// The whole body.
@@ -44,7 +44,7 @@ pub struct Answer {
 }
 
 /// The bytes of a request.
-pub fn request(method: &str, path: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
+pub(crate) fn request(method: &str, path: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
     let mut bytes =
         format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nuser-agent: bench/1\r\naccept: application/json\r\n");
     if !content_type.is_empty() {
@@ -57,13 +57,13 @@ pub fn request(method: &str, path: &str, content_type: &str, body: &[u8]) -> Vec
 }
 
 /// The bytes of a request without a body.
-pub fn get(path: &str) -> Vec<u8> {
+pub(crate) fn get(path: &str) -> Vec<u8> {
     request("GET", path, "", &[])
 }
 
 impl Endpoint {
     /// Opens a connection.
-    pub async fn connect(&self) -> Result<Connection, Void> {
+    pub(crate) async fn connect(&self) -> Result<Connection, InvalidRun> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
         match &self.tls {
@@ -72,9 +72,9 @@ impl Endpoint {
         }
     }
 
-    /// Sends a request on a plain connection of its own and never reads what comes back. The receive buffer is small, so that
-    /// the server soon feels it.
-    pub async fn stall(&self, request: &[u8]) -> Result<TcpStream, Void> {
+    /// Sends a request on a new connection without TLS and never reads the response. The receive buffer is small, so that the
+    /// server soon cannot write any more.
+    pub(crate) async fn stall(&self, request: &[u8]) -> Result<TcpStream, InvalidRun> {
         let socket = TcpSocket::new_v4()?;
         socket.set_recv_buffer_size(16 * 1024)?;
         let mut stream = socket.connect(self.address).await?;
@@ -82,38 +82,38 @@ impl Endpoint {
         Ok(stream)
     }
 
-    /// One request on a connection of its own that has to be answered with `status`.
-    pub async fn once(&self, request: &[u8], status: u16) -> Result<Vec<u8>, Void> {
+    /// Sends a request on a new connection. Fails unless the response has this status.
+    pub(crate) async fn once(&self, request: &[u8], status: u16) -> Result<Vec<u8>, InvalidRun> {
         self.connect().await?.call(request, status).await
     }
 }
 
 impl Connection {
-    fn over(stream: impl Wire + 'static) -> Self {
+    fn over(stream: impl Stream + 'static) -> Self {
         let buffer = vec![0; READ_BYTES];
         Self { stream: Box::new(stream), buffer, unused: 0..0, body: BodyReader::Done }
     }
 
-    /// Sends a request and reads the whole answer, which has to have this status.
-    pub async fn call(&mut self, request: &[u8], status: u16) -> Result<Vec<u8>, Void> {
-        let answer = self.ask(request).await?;
-        if answer.status == status {
-            return Ok(answer.body);
+    /// Sends a request and reads the whole response. Fails unless it has this status.
+    pub(crate) async fn call(&mut self, request: &[u8], status: u16) -> Result<Vec<u8>, InvalidRun> {
+        let response = self.send(request).await?;
+        if response.status == status {
+            return Ok(response.body);
         }
-        let text = String::from_utf8_lossy(&answer.body).chars().take(300).collect::<String>();
-        Err(Void::new(format!("answered {} instead of {status}: {text}", answer.status)))
+        let text = String::from_utf8_lossy(&response.body).chars().take(300).collect::<String>();
+        Err(InvalidRun::new(format!("the response has status {} instead of {status}: {text}", response.status)))
     }
 
-    /// Sends a request and reads the whole answer.
-    pub async fn ask(&mut self, request: &[u8]) -> Result<Answer, Void> {
+    /// Sends a request and reads the whole response.
+    pub(crate) async fn send(&mut self, request: &[u8]) -> Result<Response, InvalidRun> {
         let status = self.open(request).await?;
         let mut body = Vec::new();
         while self.more(&mut body).await? {}
-        Ok(Answer { status, body })
+        Ok(Response { status, body })
     }
 
-    /// Sends a request and reads the answer's head. Its body is read by [`Connection::more`].
-    pub async fn open(&mut self, request: &[u8]) -> Result<u16, Void> {
+    /// Sends a request and reads the head of the response. [`Connection::more`] reads its body.
+    pub(crate) async fn open(&mut self, request: &[u8]) -> Result<u16, InvalidRun> {
         self.stream.write_all(request).await?;
         let mut head = Vec::new();
         let end = loop {
@@ -126,15 +126,15 @@ impl Connection {
             head.extend_from_slice(&self.buffer[self.unused.clone()]);
             self.unused.start = self.unused.end;
         };
-        // What came behind the head belongs to the body.
+        // The bytes behind the head belong to the body.
         self.unused.start = self.unused.end - (head.len() - end);
         let (status, body) = parse_head(&head[..end])?;
         self.body = body;
         Ok(status)
     }
 
-    /// Appends the next bytes of the body; false when there are no more.
-    pub async fn more(&mut self, out: &mut Vec<u8>) -> Result<bool, Void> {
+    /// Appends the next bytes of the body. Returns false if there are no more.
+    pub(crate) async fn more(&mut self, out: &mut Vec<u8>) -> Result<bool, InvalidRun> {
         if self.body.is_done() {
             return Ok(false);
         }
@@ -145,9 +145,9 @@ impl Connection {
         Ok(true)
     }
 
-    async fn fill(&mut self) -> Result<(), Void> {
+    async fn fill(&mut self) -> Result<(), InvalidRun> {
         match self.stream.read(&mut self.buffer).await? {
-            0 => Err(Void::new("the server closed the connection")),
+            0 => Err(InvalidRun::new("the server closed the connection")),
             read => {
                 self.unused = 0..read;
                 Ok(())
@@ -160,15 +160,15 @@ fn end_of_head(bytes: &[u8]) -> Option<usize> {
     bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4)
 }
 
-fn parse_head(head: &[u8]) -> Result<(u16, BodyReader), Void> {
-    let text = std::str::from_utf8(head).map_err(|_| Void::new("the answer's head is no text"))?;
+fn parse_head(head: &[u8]) -> Result<(u16, BodyReader), InvalidRun> {
+    let text = std::str::from_utf8(head).map_err(|_| InvalidRun::new("the head of the response is not text"))?;
     let mut lines = text.split("\r\n");
     let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());
-    let status: u16 = status.ok_or_else(|| Void::new(format!("no answer: {text:?}")))?;
+    let status: u16 = status.ok_or_else(|| InvalidRun::new(format!("not a response: {text:?}")))?;
     let mut body = BodyReader::Done;
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         if name.eq_ignore_ascii_case("content-length") {
-            let length = value.trim().parse().map_err(|_| Void::new(format!("a length of {value:?}")))?;
+            let length = value.trim().parse().map_err(|_| InvalidRun::new(format!("a length of {value:?}")))?;
             body = BodyReader::of_length(length);
         } else if name.eq_ignore_ascii_case("transfer-encoding") && value.trim().eq_ignore_ascii_case("chunked") {
             body = BodyReader::chunked();
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn answers_are_read_one_after_the_other_however_they_are_cut() {
+    async fn responses_are_read_one_after_the_other_in_pieces_of_any_size() {
         let wire = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n\
                     3\r\nyou\r\n0\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n";
         for step in [1, 7, 40, wire.len()] {
@@ -197,15 +197,15 @@ mod tests {
             });
             let mut connection = Connection::over(ours);
             for (status, body) in [(200, "hi"), (201, "you"), (204, "")] {
-                let answer = connection.ask(b"").await.unwrap();
-                assert_eq!((answer.status, &answer.body[..]), (status, body.as_bytes()), "{step}");
+                let response = connection.send(b"").await.unwrap();
+                assert_eq!((response.status, &response.body[..]), (status, body.as_bytes()), "{step}");
             }
             drop(server.await.unwrap());
         }
     }
 
     #[test]
-    fn requests_say_how_long_they_are() {
+    fn requests_have_a_content_length() {
         let text = String::from_utf8(request("POST", "/a", "application/json", b"{}")).unwrap();
         assert!(text.starts_with("POST /a HTTP/1.1\r\n"), "{text}");
         assert!(text.ends_with("content-length: 2\r\n\r\n{}"), "{text}");

@@ -1,43 +1,43 @@
-//! The body of an HTTP/1.1 answer, taken apart while it arrives. In: bytes from the socket. Out: the bytes of the body,
-//! and when it is complete. Holds nothing back but a few bytes of framing.
+//! The body of an HTTP/1.1 response, parsed while it arrives. In: bytes from the socket. Out: the bytes of the body, and whether
+//! it is complete. Buffers only a few bytes of framing.
 
-use crate::void::Void;
+use crate::invalid_run::InvalidRun;
 
 /// How far a body has been read.
 #[derive(Debug, PartialEq, Eq)]
-pub enum BodyReader {
-    /// So many bytes are still to come.
+pub(crate) enum BodyReader {
+    /// This number of bytes is still missing.
     Length(usize),
-    /// Chunks: their size line is being read.
+    /// In a chunked body: the line with the size of a chunk is being read.
     Size(Vec<u8>),
-    /// Chunks: so many bytes of this one are still to come.
+    /// In a chunked body: this number of bytes of a chunk is still missing.
     Chunk(usize),
-    /// Chunks: so many bytes of the line end behind a chunk are still to come.
+    /// In a chunked body: this number of bytes of the line break behind a chunk is still missing.
     ChunkEnd(usize),
-    /// Chunks: so many bytes of the line end behind the last one are still to come.
+    /// In a chunked body: this number of bytes of the line break behind the last chunk is still missing.
     Trailer(usize),
-    /// All is there.
+    /// The body is complete.
     Done,
 }
 
 impl BodyReader {
     /// A body of this length.
-    pub fn of_length(length: usize) -> Self {
+    pub(crate) fn of_length(length: usize) -> Self {
         if length == 0 { Self::Done } else { Self::Length(length) }
     }
 
     /// A chunked body.
-    pub fn chunked() -> Self {
+    pub(crate) fn chunked() -> Self {
         Self::Size(Vec::new())
     }
 
-    /// Whether all is there.
-    pub fn is_done(&self) -> bool {
+    /// Whether the body is complete.
+    pub(crate) fn is_done(&self) -> bool {
         *self == Self::Done
     }
 
-    /// Moves the body's part of `input` to `out`. Gives how many bytes it took: all, unless the body ends before.
-    pub fn feed(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, Void> {
+    /// Appends the content in `input` to `out`. Returns how many bytes of `input` belong to the body: all, unless it ends before.
+    pub(crate) fn feed(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, InvalidRun> {
         let all = input.len();
         let mut input = input;
         while !input.is_empty() {
@@ -60,7 +60,7 @@ impl BodyReader {
                             size => Self::Chunk(size),
                         };
                     } else if line.len() > 64 {
-                        return Err(Void::new("a chunk without a size"));
+                        return Err(InvalidRun::new("a chunk without a size"));
                     }
                 }
                 Self::Chunk(left) => {
@@ -85,10 +85,10 @@ impl BodyReader {
     }
 }
 
-fn size(line: &[u8]) -> Result<usize, Void> {
+fn size(line: &[u8]) -> Result<usize, InvalidRun> {
     let text = std::str::from_utf8(line).unwrap_or_default();
     let digits = text.trim_end().split(';').next().unwrap_or_default();
-    usize::from_str_radix(digits, 16).map_err(|_| Void::new(format!("{text:?} is no chunk size")))
+    usize::from_str_radix(digits, 16).map_err(|_| InvalidRun::new(format!("{text:?} is not the size of a chunk")))
 }
 
 #[cfg(test)]
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     fn check(mut reader: impl FnMut() -> BodyReader, wire: &str, expect: Result<&str, ()>) {
-        // However the bytes are cut, the same comes out.
+        // The result does not depend on how the bytes are split.
         for step in 1..=wire.len() {
             let (mut reader, mut out) = (reader(), Vec::new());
             let read = wire.as_bytes().chunks(step).try_for_each(|piece| reader.feed(piece, &mut out).map(drop));

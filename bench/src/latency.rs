@@ -1,36 +1,36 @@
-//! Many durations, and what they say. In: one duration for each operation. Out: percentiles. All are kept, none dropped.
+//! Latencies and their percentiles. In: one duration for each operation. Out: percentiles. No duration is dropped.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Durations that were measured.
+/// Measured durations.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Latencies(Vec<Duration>);
+pub(crate) struct Latencies(Vec<Duration>);
 
 impl Latencies {
-    /// None yet, with room for some.
-    pub fn with_capacity(count: usize) -> Self {
+    /// No durations, with capacity for some.
+    pub(crate) fn with_capacity(count: usize) -> Self {
         Self(Vec::with_capacity(count))
     }
 
-    /// Adds one.
-    pub fn record(&mut self, latency: Duration) {
+    /// Adds a duration.
+    pub(crate) fn record(&mut self, latency: Duration) {
         self.0.push(latency);
     }
 
-    /// Adds all of another.
-    pub fn extend(&mut self, other: Latencies) {
+    /// Adds all durations of another.
+    pub(crate) fn extend(&mut self, other: Latencies) {
         self.0.extend(other.0);
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
+    /// The number of durations.
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// The smallest duration that this share of all (0 to 1) does not exceed; zero if there are none.
-    pub fn quantile(&self, share: f64) -> Duration {
+    pub(crate) fn quantile(&self, share: f64) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         let rank = (share * sorted.len() as f64).ceil() as usize;
@@ -38,12 +38,12 @@ impl Latencies {
     }
 
     /// The same in milliseconds.
-    pub fn millis(&self, share: f64) -> f64 {
+    pub(crate) fn millis(&self, share: f64) -> f64 {
         self.quantile(share).as_secs_f64() * 1e3
     }
 
     /// Median, 99th percentile and maximum as text.
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let [p50, p99, max] = [0.5, 0.99, 1.0].map(|share| self.millis(share));
         format!("p50 {p50:.2} ms, p99 {p99:.2} ms, max {max:.1} ms")
     }

@@ -1,5 +1,5 @@
-//! The machine the figures belong to. Out: kernel, processor, load, and how long its disk takes to make bytes durable.
-//! Figures without these facts cannot be compared.
+//! The machine of the benchmark. Out: kernel, processor, load, and the time of an fsync. Figures cannot be compared without
+//! these facts.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -8,25 +8,25 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::invalid_run::InvalidRun;
 use crate::latency::Latencies;
-use crate::void::Void;
 
 /// Facts about the machine.
 #[derive(Clone, Debug, Serialize)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// `uname -r`
     pub kernel: String,
     /// The processor's name.
     pub cpu: String,
-    /// How many of them.
+    /// The number of cores.
     pub cores: usize,
     /// Memory in bytes.
     pub memory: u64,
 }
 
 impl Machine {
-    /// Reads them.
-    pub fn read() -> Result<Self, Void> {
+    /// Reads the facts.
+    pub(crate) fn read() -> Result<Self, InvalidRun> {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
         let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
         let meminfo = fs::read_to_string("/proc/meminfo")?;
@@ -41,21 +41,21 @@ impl Machine {
 }
 
 /// The load averages: 1, 5, 15 minutes.
-pub fn load() -> String {
+pub(crate) fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// How busy all cores have been since the machine started.
+/// The CPU time of all cores since the machine started.
 #[derive(Clone, Copy, Debug)]
-pub struct Busy {
+pub(crate) struct Busy {
     busy: Duration,
     all: Duration,
 }
 
 impl Busy {
-    /// Up to now.
-    pub fn now() -> Result<Self, Void> {
+    /// The time up to now.
+    pub(crate) fn now() -> Result<Self, InvalidRun> {
         let stat = fs::read_to_string("/proc/stat")?;
         let line = stat.lines().next().unwrap_or_default();
         // user nice system idle iowait irq softirq steal; guest time is part of user.
@@ -65,14 +65,14 @@ impl Busy {
         Ok(Self { busy: Duration::from_millis((all - idle) * 10), all: Duration::from_millis(all * 10) })
     }
 
-    /// Busy time and all time since then.
-    pub fn since(&self, then: &Busy) -> (Duration, Duration) {
+    /// Busy time and total time since `then`.
+    pub(crate) fn since(&self, then: &Busy) -> (Duration, Duration) {
         (self.busy.saturating_sub(then.busy), self.all.saturating_sub(then.all))
     }
 }
 
 /// How long the disk of `directory` takes to make 4 KiB durable, `count` times over.
-pub fn fsync(directory: &Path, count: usize) -> Result<Latencies, Void> {
+pub(crate) fn fsync(directory: &Path, count: usize) -> Result<Latencies, InvalidRun> {
     let path = directory.join("fsync-probe");
     let mut file = File::create(&path)?;
     let block = [0x5a; 4096];
@@ -88,8 +88,8 @@ pub fn fsync(directory: &Path, count: usize) -> Result<Latencies, Void> {
     Ok(latencies)
 }
 
-/// The kind of file system a directory is on: a figure from `tmpfs` is no durable figure.
-pub fn file_system(directory: &Path) -> String {
+/// The type of the file system of a directory. Figures from `tmpfs` say nothing about durable writes.
+pub(crate) fn file_system(directory: &Path) -> String {
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let on = mounts.lines().filter_map(|line| {
@@ -97,6 +97,6 @@ pub fn file_system(directory: &Path) -> String {
         let (point, kind) = (words.next()?, words.next()?);
         directory.starts_with(point).then_some((point.len(), kind))
     });
-    // The longest mount point wins, and of two on the same place the later one.
+    // The longest mount point counts, and of two mounts at the same path the later one.
     on.max_by_key(|(length, _)| *length).map_or("unknown", |(_, kind)| kind).to_owned()
 }

@@ -1,25 +1,23 @@
-//! Benchmarks of Konverge: figures, never verdicts. In: a subject and how long one may take. Out: a table to read and,
-//! if asked for, the same as JSON. Nothing here fails because something is slow; a run that went wrong is void and says
-//! so.
+//! Benchmarks of Konverge. In: which benchmark, and whether it may take long. Out: a table, and on request the same as JSON. A
+//! slow result is not a failure; a run with a wrong result is invalid, and the report says so.
 //!
 //! ```text
 //! child ─▶ http ─▶ apiserver/{start, memory, create, list, fanout} ─▶ report
-//!   │                  (each stage meters the child by `process`)
+//!   │                  (each stage measures the child with `process`)
 //!   └ pinned to a core of its own by `cores`, on a disk described by `machine`
 //!
 //! operator/launch ─▶ this program again, as one subject ─▶ operator/{noop, converge, events, memory, cold} ─▶ report
 //!   └ against operator/{replay, cluster} in this process
 //! ```
 
-#![allow(unreachable_pub, reason = "private modules of this crate still say pub; other crates do not")]
-
-mod anchor;
 mod apiserver;
+mod baseline;
 mod child;
 mod compare;
 mod cores;
 mod http;
 mod http_body;
+mod invalid_run;
 mod latency;
 mod machine;
 mod meter;
@@ -27,8 +25,7 @@ mod operator;
 mod pod;
 mod process;
 mod report;
-mod trust;
-mod void;
+mod tls;
 mod widget;
 
 use std::path::PathBuf;
@@ -36,37 +33,37 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::invalid_run::InvalidRun;
 use crate::report::Report;
-use crate::void::Void;
 
 /// Measures Konverge on this machine.
 #[derive(Parser)]
 #[command(name = "bench")]
 struct Command {
     #[command(subcommand)]
-    subject: Subject,
+    benchmark: Benchmark,
 }
 
 #[derive(Subcommand)]
-enum Subject {
+enum Benchmark {
     /// The API server: start, memory, creates, lists, watches (B9).
     Apiserver(ApiserverOptions),
-    /// The framework beside kube's stock controller (B1 to B6).
+    /// The framework, compared with kube's controller (B1 to B6).
     Operator(OperatorOptions),
-    /// One subject of a measurement; started by this program itself.
+    /// Runs as the subject of a measurement; this program starts it.
     #[command(hide = true)]
-    Perform {
-        /// What to do, as JSON.
+    Subject {
+        /// The job, as JSON.
         job: String,
     },
 }
 
 #[derive(Args)]
 struct RunOptions {
-    /// Finish soon: fewer objects, shorter phases, fewer rounds.
+    /// Make a short run: fewer objects, shorter phases, fewer rounds.
     #[arg(long)]
     quick: bool,
-    /// Write the figures as JSON, too.
+    /// Write the report as JSON to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -78,7 +75,7 @@ struct ApiserverOptions {
     /// Measure this program instead of building the `konverge` of this workspace.
     #[arg(long, value_name = "PROGRAM")]
     server: Option<PathBuf>,
-    /// Put data directories here; it should be on the disk you care about.
+    /// Create data directories here; choose the disk that you want to measure.
     #[arg(long, value_name = "DIR")]
     disk: Option<PathBuf>,
     /// Run only these stages.
@@ -90,33 +87,33 @@ struct ApiserverOptions {
 struct OperatorOptions {
     #[command(flatten)]
     run: RunOptions,
-    /// Run only these.
+    /// Run only these stages.
     #[arg(value_name = "STAGE")]
     only: Vec<operator::Stage>,
 }
 
 fn main() -> ExitCode {
-    let done = match Command::parse().subject {
-        Subject::Apiserver(options) => apiserver(&options).and_then(|report| tell(&report, &options.run)),
-        Subject::Operator(options) => operator::run(&options).and_then(|report| tell(&report, &options.run)),
-        Subject::Perform { job } => operator::perform(&job).map(|()| ExitCode::SUCCESS),
+    let result = match Command::parse().benchmark {
+        Benchmark::Apiserver(options) => apiserver(&options).and_then(|report| print_report(&report, &options.run)),
+        Benchmark::Operator(options) => operator::run(&options).and_then(|report| print_report(&report, &options.run)),
+        Benchmark::Subject { job } => operator::run_subject(&job).map(|()| ExitCode::SUCCESS),
     };
-    done.unwrap_or_else(|void| {
-        eprintln!("bench: {void}");
+    result.unwrap_or_else(|invalid| {
+        eprintln!("bench: {invalid}");
         ExitCode::FAILURE
     })
 }
 
-/// One thread serves all clients, so that its core is the only one they take.
-fn apiserver(options: &ApiserverOptions) -> Result<Report, Void> {
+/// All clients run on one thread, so that they use only one core.
+fn apiserver(options: &ApiserverOptions) -> Result<Report, InvalidRun> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(apiserver::run(options))
 }
 
-fn tell(report: &Report, run: &RunOptions) -> Result<ExitCode, Void> {
+fn print_report(report: &Report, run: &RunOptions) -> Result<ExitCode, InvalidRun> {
     println!("{report}");
     if let Some(file) = &run.json {
-        std::fs::write(file, report.json()).map_err(|error| Void::new(format!("{}: {error}", file.display())))?;
+        std::fs::write(file, report.json()).map_err(|error| InvalidRun::new(format!("{}: {error}", file.display())))?;
     }
-    Ok(if report.is_void() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if report.is_invalid() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

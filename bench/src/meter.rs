@@ -1,14 +1,14 @@
-//! What a stretch of work costs. In: the process that serves. Out: wall time, its CPU, the CPU of this client and how
-//! much the rest of the machine was busy meanwhile, which says how far the walls are to be believed.
+//! Measures the cost of some work. In: the process of the server. Out: wall time, CPU time of the server and of this client, and
+//! how busy other processes kept the machine, which shows whether wall times can be trusted.
 
 use std::time::{Duration, Instant};
 
+use crate::invalid_run::InvalidRun;
 use crate::machine;
 use crate::process::Process;
-use crate::void::Void;
 
 /// A running measurement.
-pub struct Meter {
+pub(crate) struct Meter {
     server: Process,
     begun: Instant,
     server_cpu: Duration,
@@ -16,29 +16,29 @@ pub struct Meter {
     machine: machine::Busy,
 }
 
-/// What it came to.
+/// The result of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Spent {
-    /// By the clock.
+pub(crate) struct Spent {
+    /// Wall time.
     pub wall: Duration,
     /// CPU time of the server.
     pub server: Duration,
     /// CPU time of this process.
     pub client: Duration,
-    /// The share of all cores that other processes took: 0 to 1.
+    /// The share of all cores that other processes used: 0 to 1.
     pub others: f64,
 }
 
 impl Meter {
-    /// Begins.
-    pub fn start(server: Process) -> Result<Self, Void> {
+    /// Starts a measurement.
+    pub(crate) fn start(server: Process) -> Result<Self, InvalidRun> {
         let machine = machine::Busy::now()?;
         let (server_cpu, client_cpu) = (server.cpu()?, Process::own().cpu()?);
         Ok(Self { server, begun: Instant::now(), server_cpu, client_cpu, machine })
     }
 
-    /// Ends.
-    pub fn stop(self) -> Result<Spent, Void> {
+    /// Ends the measurement.
+    pub(crate) fn stop(self) -> Result<Spent, InvalidRun> {
         let wall = self.begun.elapsed();
         let server = self.server.cpu()?.saturating_sub(self.server_cpu);
         let client = Process::own().cpu()?.saturating_sub(self.client_cpu);
@@ -49,23 +49,23 @@ impl Meter {
 }
 
 impl Spent {
-    /// Microseconds of server CPU for each of `count`.
-    pub fn server_each(&self, count: usize) -> f64 {
+    /// Microseconds of server CPU per operation.
+    pub(crate) fn server_each(&self, count: usize) -> f64 {
         each(self.server, count)
     }
 
-    /// Microseconds of client CPU for each of `count`.
-    pub fn client_each(&self, count: usize) -> f64 {
+    /// Microseconds of client CPU per operation.
+    pub(crate) fn client_each(&self, count: usize) -> f64 {
         each(self.client, count)
     }
 
-    /// How many a second.
-    pub fn rate(&self, count: usize) -> f64 {
+    /// Operations per second.
+    pub(crate) fn rate(&self, count: usize) -> f64 {
         count as f64 / self.wall.as_secs_f64()
     }
 
-    /// Both stretches together.
-    pub fn and(&self, other: &Spent) -> Spent {
+    /// The sum of two measurements.
+    pub(crate) fn and(&self, other: &Spent) -> Spent {
         let wall = self.wall + other.wall;
         let weight = |spent: &Spent| spent.others * spent.wall.as_secs_f64() / wall.as_secs_f64().max(1e-9);
         Spent {

@@ -1,9 +1,9 @@
-//! The framework, measured beside kube's stock controller (B1 to B6). In: a scale. Out: a report. Every subject is a
-//! process of its own, on a core of its own, against a server in this process: `replay` where the server should cost
-//! nothing, `cluster` where it should be real. The subjects take turns, round by round, and every run checks what it did.
+//! The benchmark of the framework, compared with kube's controller (B1 to B6). In: a scale. Out: a report. Every subject is a
+//! process on a core of its own. Its server runs in this process: `replay` where the server should cost nothing, `cluster` where
+//! it should be a real one. The implementations are measured alternately, and every run checks its results.
 //!
 //! ```text
-//! launch ─▶ perform (the other process) ─▶ controllers, converge, hold ─▶ job::Answer
+//! launch ─▶ subject (the other process) ─▶ controllers, converge, hold ─▶ job::TaskResult
 //! ```
 
 mod cluster;
@@ -17,35 +17,35 @@ mod kinds;
 mod launch;
 mod memory;
 mod noop;
-mod perform;
 mod queue;
+mod reconcile_counter;
 mod replay;
-mod tally;
+mod subject;
 
 use std::time::Duration;
 
 use crate::OperatorOptions;
 use crate::compare::{self, median};
 use crate::cores::Cores;
+use crate::invalid_run::InvalidRun;
 use crate::machine::{self, Busy, Machine};
 use crate::process::Process;
-use crate::report::{Beside, Figures, Report, Section};
-use crate::void::Void;
+use crate::report::{Comparison, Figures, Report, Section};
 
-pub use perform::perform;
+pub(crate) use subject::run_subject;
 
 /// A part of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Stage {
-    /// Reconciles that find nothing to do, and what an idle operator takes.
+pub(crate) enum Stage {
+    /// Reconciles that find nothing to do, and the CPU time of an idle operator.
     B1,
     /// Parents that get their children.
     B2,
-    /// From a change to its reconcile.
+    /// The latency from a change to its reconcile.
     B3,
-    /// Memory.
+    /// The memory of cached objects.
     B4,
-    /// From the start to the first reconcile.
+    /// The time from the start to the first reconcile.
     B5,
     /// The queue alone.
     B6,
@@ -55,21 +55,21 @@ impl Stage {
     const ALL: [Stage; 6] = [Self::B1, Self::B2, Self::B3, Self::B4, Self::B5, Self::B6];
 }
 
-/// How much is done.
-pub struct Scale {
-    /// Widgets, how often all are woken, and rounds.
+/// The size of a run.
+pub(crate) struct Scale {
+    /// The number of widgets, of storms and of rounds.
     noop: &'static [(usize, usize, usize)],
-    /// How long nothing happens.
+    /// How long the operator is idle.
     idle: Duration,
-    /// Widgets that get children.
+    /// The number of parents.
     parents: usize,
-    /// Rounds of that.
+    /// The number of rounds with parents.
     converging: usize,
-    /// How long changes come at each rate.
+    /// The duration of changes at each rate.
     events: Duration,
-    /// Widgets, fewer and more, whose memory is compared.
+    /// The two numbers of objects with which memory is measured.
     held: [usize; 2],
-    /// Widgets that are there at a start, and rounds.
+    /// The number of existing widgets at a start, and of rounds.
     cold: &'static [(usize, usize)],
 }
 
@@ -93,14 +93,14 @@ const QUICK: Scale = Scale {
     cold: &[(1, 7), (1_000, 5), (10_000, 3)],
 };
 
-/// Measures.
-pub fn run(options: &OperatorOptions) -> Result<Report, Void> {
+/// Runs the benchmark.
+pub(crate) fn run(options: &OperatorOptions) -> Result<Report, InvalidRun> {
     let scale = if options.run.quick { QUICK } else { FULL };
     let load_before = machine::load();
     let cores = Cores::arrange();
     let mut sections = Vec::new();
     for stage in Stage::ALL {
-        // The queue's benchmark has to be built first, which is not quick.
+        // The queue's benchmark has to be built first, which takes long.
         let wanted = options.only.is_empty() && !(options.run.quick && stage == Stage::B6);
         if wanted || options.only.contains(&stage) {
             eprintln!("bench: {stage:?} …");
@@ -125,7 +125,7 @@ pub fn run(options: &OperatorOptions) -> Result<Report, Void> {
         ("load before", load_before),
         ("load after", machine::load()),
         (
-            "anchor",
+            "baseline",
             "kube's stock controller, in turn with ours in this run; ratio of rounds: median, 95 % interval".to_owned(),
         ),
         (
@@ -152,7 +152,7 @@ impl Stage {
         }
     }
 
-    fn run(self, cores: Cores, scale: &Scale) -> Result<Figures, Void> {
+    fn run(self, cores: Cores, scale: &Scale) -> Result<Figures, InvalidRun> {
         match self {
             Self::B1 => noop::measure(cores, scale),
             Self::B2 => converge::measure(cores, scale),
@@ -165,16 +165,16 @@ impl Stage {
 }
 
 /// CPU of this process and of all subjects that have ended.
-fn own_cpu() -> Result<Duration, Void> {
+fn own_cpu() -> Result<Duration, InvalidRun> {
     Ok(Process::own().cpu()? + Process::own().children_cpu()?)
 }
 
-/// What another subject needed of something that costs, beside ours.
-fn costs_beside(theirs: &[f64], ours: &[f64]) -> Option<Beside> {
-    Some(Beside { other: median(theirs), ratio: compare::ratio(theirs, ours) })
+/// Compares a cost of ours with that of another implementation.
+fn compare_costs(theirs: &[f64], ours: &[f64]) -> Option<Comparison> {
+    Some(Comparison { other: median(theirs), ratio: compare::ratio(theirs, ours) })
 }
 
-/// How fast another subject was, beside ours.
-fn rates_beside(theirs: &[f64], ours: &[f64]) -> Option<Beside> {
-    Some(Beside { other: median(theirs), ratio: compare::ratio(ours, theirs) })
+/// Compares a rate of ours with that of another implementation.
+fn compare_rates(theirs: &[f64], ours: &[f64]) -> Option<Comparison> {
+    Some(Comparison { other: median(theirs), ratio: compare::ratio(ours, theirs) })
 }

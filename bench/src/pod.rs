@@ -1,10 +1,10 @@
-//! A Pod as clusters have them: what a workload writes, what a scheduler and a kubelet add, and three managers of its
-//! fields. About 5.4 KB of JSON, 2 KB of it managed fields.
+//! A Pod as a cluster returns it: with the fields of a workload, of the scheduler and of the kubelet, and with three field
+//! managers. About 5.4 KB of JSON, 2 KB of it managed fields.
 
 use serde_json::{Map, Value, json};
 
-/// The Pod of this number.
-pub fn kept(number: usize, revision: usize) -> Value {
+/// The Pod with this number.
+pub(crate) fn stored(number: usize, revision: usize) -> Value {
     let name = format!("web-7d4b9c6f5d-{number:06}");
     let uid = format!("b1d5e6a3-4c2f-4d9e-8f70-{number:012}");
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": "2026-11-01T12:00:07Z"});
@@ -82,7 +82,7 @@ pub fn kept(number: usize, revision: usize) -> Value {
     })
 }
 
-/// An entry of managed fields with so many fields.
+/// An entry of `managedFields` with this number of fields.
 fn manager(name: &str, fields: usize) -> Value {
     let fields: Map<String, Value> = (0..fields).map(|at| (format!("f:someFieldOfThePod{at:02}"), json!({}))).collect();
     json!({
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_pod_has_the_size_and_the_shape_of_one() {
-        let pod = kept(7, 8);
+        let pod = stored(7, 8);
         let size = pod.to_string().len();
         assert!((5_200..5_700).contains(&size), "{size}");
         let managed = pod["metadata"]["managedFields"].to_string().len();

@@ -1,65 +1,65 @@
-//! What the kernel says about one process. In: a process id. Out: its CPU time and memory. Read from `/proc`, so that the
-//! server is measured alone and from outside.
+//! CPU time and memory of a process. In: a process id. Out: figures of the kernel, from `/proc`, so that the server does not take
+//! part in its own measurement.
 
 use std::fs;
 use std::time::Duration;
 
-use crate::void::Void;
+use crate::invalid_run::InvalidRun;
 
-/// The unit of `/proc/PID/stat`, which Linux fixes at 100 a second for programs to read.
+/// The unit of `/proc/PID/stat`: Linux always reports 100 ticks per second.
 const TICKS_PER_SECOND: u64 = 100;
 
 /// One process.
 #[derive(Clone, Copy, Debug)]
-pub struct Process(pub u32);
+pub(crate) struct Process(pub u32);
 
 /// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// Resident.
     pub rss: u64,
-    /// Resident, with shared pages counted in part.
+    /// Resident, with shared pages counted in proportion (PSS).
     pub pss: u64,
-    /// Resident and of no file: what the process allocated. The rest is mostly pages of the program, which the kernel maps
-    /// in larger or smaller pieces from one machine to the next, and can take back.
+    /// Resident and not backed by a file: what the process allocated. The rest is mostly pages of the program, of which the
+    /// kernel maps more or fewer from one machine to the next, and which it can take back.
     pub anonymous: u64,
-    /// The most that was ever resident.
+    /// The peak of resident memory.
     pub peak: u64,
 }
 
 impl Process {
-    /// This one.
-    pub fn own() -> Self {
+    /// This process.
+    pub(crate) fn own() -> Self {
         Self(std::process::id())
     }
 
-    /// User and system time of all threads, also of those that ended. Exact to 20 ms.
-    pub fn cpu(self) -> Result<Duration, Void> {
+    /// User and system time of all threads, also of those that have ended. Precise to 20 ms.
+    pub(crate) fn cpu(self) -> Result<Duration, InvalidRun> {
         self.ticks(11)
     }
 
-    /// Two neighbouring times of `/proc/PID/stat`, the first of them so many fields behind the name.
-    fn ticks(self, at: usize) -> Result<Duration, Void> {
+    /// The sum of two neighbouring times of `/proc/PID/stat`; `at` is the number of fields between the name and the first.
+    fn ticks(self, at: usize) -> Result<Duration, InvalidRun> {
         let stat = self.read("stat")?;
-        // The name in parentheses may hold anything; what follows it is numbers.
+        // The name in parentheses may contain spaces and parentheses; numbers follow it.
         let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
         let ticks: Vec<u64> = fields.split_whitespace().skip(at).take(2).filter_map(|n| n.parse().ok()).collect();
         match ticks[..] {
             [user, system] => Ok(Duration::from_millis((user + system) * 1000 / TICKS_PER_SECOND)),
-            _ => Err(Void::new(format!("/proc/{}/stat has no times", self.0))),
+            _ => Err(InvalidRun::new(format!("/proc/{}/stat has no times", self.0))),
         }
     }
 
-    /// The same of the children it has waited for.
-    pub fn children_cpu(self) -> Result<Duration, Void> {
+    /// User and system time of the children that it has waited for.
+    pub(crate) fn children_cpu(self) -> Result<Duration, InvalidRun> {
         self.ticks(13)
     }
 
-    /// CPU time of the threads that are alive, to the nanosecond: for a process too young to have lost any.
-    pub fn cpu_exact(self) -> Result<Duration, Void> {
+    /// CPU time of the threads that are alive, precise to the nanosecond. Only for processes whose threads have not ended.
+    pub(crate) fn cpu_exact(self) -> Result<Duration, InvalidRun> {
         let mut total = Duration::ZERO;
         for thread in fs::read_dir(format!("/proc/{}/task", self.0))? {
-            // A thread may end between the listing and the look.
+            // A thread may end after it was listed.
             let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
             let spent = text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or_default();
             total += Duration::from_nanos(spent);
@@ -68,9 +68,9 @@ impl Process {
     }
 
     /// Its memory now.
-    pub fn memory(self) -> Result<Memory, Void> {
+    pub(crate) fn memory(self) -> Result<Memory, InvalidRun> {
         let status = self.read("status")?;
-        // Another user's smaps may not be read; then there is no proportional figure.
+        // The file cannot be read for processes of other users; then PSS is zero.
         let rollup = self.read("smaps_rollup").unwrap_or_default();
         Ok(Memory {
             rss: field(&status, "VmRSS"),
@@ -80,9 +80,9 @@ impl Process {
         })
     }
 
-    fn read(self, file: &str) -> Result<String, Void> {
+    fn read(self, file: &str) -> Result<String, InvalidRun> {
         let path = format!("/proc/{}/{file}", self.0);
-        fs::read_to_string(&path).map_err(|error| Void::new(format!("{path}: {error}")))
+        fs::read_to_string(&path).map_err(|error| InvalidRun::new(format!("{path}: {error}")))
     }
 }
 

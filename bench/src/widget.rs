@@ -1,24 +1,24 @@
-//! The objects that are measured with: widgets of a custom kind with a schema, a KiB of random text in each. Out: request
-//! bodies and paths. Random so that nothing compresses, seeded so that two runs send the same bytes.
+//! The objects of the benchmarks: widgets, custom resources with a schema and a KiB of random text each. Out: request bodies
+//! and paths. The text is random so that it does not compress, and seeded so that two runs send the same bytes.
 
 use serde_json::{Value, json};
 
-/// Where definitions are created.
-pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// The path of custom resource definitions.
+pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Where widgets are.
-pub const WIDGETS: &str = "/apis/bench.konverge.dev/v1/namespaces/default/widgets";
+/// The path of widgets.
+pub(crate) const WIDGETS: &str = "/apis/bench.konverge.dev/v1/namespaces/default/widgets";
 
 /// How much random text a widget has.
 const PAYLOAD_BYTES: usize = 1024;
 
 /// The path of one widget.
-pub fn path(number: usize) -> String {
+pub(crate) fn path(number: usize) -> String {
     format!("{WIDGETS}/{}", name(number))
 }
 
-/// The widget of this number.
-pub fn widget(number: usize) -> Vec<u8> {
+/// The widget with this number, as JSON.
+pub(crate) fn widget(number: usize) -> Vec<u8> {
     let mut random = Random::new(number as u64);
     let color = ["red", "green", "blue"][number % 3];
     let object = json!({
@@ -30,8 +30,9 @@ pub fn widget(number: usize) -> Vec<u8> {
     object.to_string().into_bytes()
 }
 
-/// The widget of this number as a server keeps it: with what servers add, and one manager of its fields.
-pub fn kept(number: usize, revision: usize, sequence: u64) -> Value {
+/// The widget with this number as a server returns it: with uid, resourceVersion and other fields that a server sets, and with
+/// one field manager.
+pub(crate) fn stored(number: usize, revision: usize, sequence: u64) -> Value {
     let mut object: Value = serde_json::from_slice(&widget(number)).expect("a widget is JSON");
     let fields = |names: &[&str]| names.iter().map(|name| (format!("f:{name}"), json!({}))).collect::<Value>();
     let metadata = &mut object["metadata"];
@@ -52,12 +53,12 @@ pub fn kept(number: usize, revision: usize, sequence: u64) -> Value {
 }
 
 /// A merge patch that sets a widget's sequence number.
-pub fn renumber(sequence: usize) -> Vec<u8> {
+pub(crate) fn renumber(sequence: usize) -> Vec<u8> {
     json!({"spec": {"sequence": sequence}}).to_string().into_bytes()
 }
 
-/// The sequence number in a widget's JSON. Looked for from the end, where it is: the payload comes before it.
-pub fn sequence(json: &[u8]) -> Option<usize> {
+/// The sequence number in a widget's JSON. The search begins at the end, because the long payload comes before the number.
+pub(crate) fn sequence(json: &[u8]) -> Option<usize> {
     const FIELD: &[u8] = b"\"sequence\":";
     let at = json.windows(FIELD.len()).rposition(|window| window == FIELD)? + FIELD.len();
     let digits = json[at..].iter().take_while(|byte| byte.is_ascii_digit());
@@ -69,7 +70,7 @@ pub fn sequence(json: &[u8]) -> Option<usize> {
 }
 
 /// The definition of widgets: a structural schema of the usual size, with a status of its own.
-pub fn definition() -> Vec<u8> {
+pub(crate) fn definition() -> Vec<u8> {
     let spec = json!({
         "type": "object",
         "required": ["payload"],
@@ -120,38 +121,38 @@ pub fn definition() -> Vec<u8> {
 }
 
 /// The name of this widget.
-pub fn name(number: usize) -> String {
+pub(crate) fn name(number: usize) -> String {
     format!("widget-{number:06}")
 }
 
 /// Random numbers that are the same in every run (xorshift64*).
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    /// Begins with a seed.
-    pub fn new(seed: u64) -> Self {
+    /// A generator with this seed.
+    pub(crate) fn new(seed: u64) -> Self {
         // Neighbouring seeds have to start far apart, and none at zero.
         Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// The next number.
-    pub fn roll(&mut self) -> u64 {
+    pub(crate) fn next_u64(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// The next share of one: 0 to 1, never 0 itself.
-    pub fn share(&mut self) -> f64 {
-        ((self.roll() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    /// The next number between 0 and 1, without 0.
+    pub(crate) fn fraction(&mut self) -> f64 {
+        ((self.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
     fn text(&mut self, length: usize) -> String {
         const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
         let mut text = String::with_capacity(length + 9);
         while text.len() < length {
-            let bits = self.roll() >> 4;
+            let bits = self.next_u64() >> 4;
             text.extend((0..10).map(|at| char::from(LETTERS[(bits >> (at * 6)) as usize & 63])));
         }
         text.truncate(length);

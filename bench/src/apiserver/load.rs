@@ -1,5 +1,5 @@
-//! Many widgets created by some clients at the same time. In: a server and a plan. Out: how many there are, and how long
-//! each took. Every answer that is not "created" voids the run.
+//! Creates widgets with several clients. In: a server and when to stop. Out: the number of widgets, and the latency of each
+//! create. Any response other than 201 makes the run invalid.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,32 +10,32 @@ use serde::de::IgnoredAny;
 
 use crate::child::Server;
 use crate::http;
+use crate::invalid_run::{InvalidRun, expect};
 use crate::latency::Latencies;
 use crate::meter::{Meter, Spent};
-use crate::void::{Void, expect};
 use crate::widget::{self, WIDGETS};
 
 /// When to stop.
 #[derive(Clone, Copy, Debug)]
-pub enum Until {
-    /// When there are widgets up to this number.
+pub(super) enum Until {
+    /// When widgets up to this number exist.
     Number(usize),
-    /// When so much time has passed.
+    /// When this time has passed.
     Elapsed(Duration),
 }
 
-/// What was created.
-pub struct Created {
-    /// How many.
+/// The result of creates.
+pub(super) struct Created {
+    /// The number of widgets.
     pub count: usize,
-    /// How long each took.
+    /// The latency of each create.
     pub latencies: Latencies,
-    /// What it cost.
+    /// Their cost.
     pub spent: Spent,
 }
 
-/// Creates widgets from number `first` on.
-pub async fn create(server: &Server, clients: usize, first: usize, until: Until) -> Result<Created, Void> {
+/// Creates widgets, beginning with number `first`.
+pub(super) async fn create(server: &Server, clients: usize, first: usize, until: Until) -> Result<Created, InvalidRun> {
     let mut connections = Vec::with_capacity(clients);
     for _ in 0..clients {
         connections.push(server.endpoint.connect().await?);
@@ -50,12 +50,12 @@ pub async fn create(server: &Server, clients: usize, first: usize, until: Until)
             tokio::spawn(async move {
                 let mut latencies = Latencies::default();
                 loop {
-                    let over = match until {
+                    let is_done = match until {
                         Until::Number(last) => next.load(Relaxed) >= last,
                         Until::Elapsed(time) => begun.elapsed() >= time,
                     };
-                    if over {
-                        return Ok::<_, Void>(latencies);
+                    if is_done {
+                        return Ok::<_, InvalidRun>(latencies);
                     }
                     let body = widget::widget(next.fetch_add(1, Relaxed));
                     let request = http::request("POST", WIDGETS, "application/json", &body);
@@ -68,7 +68,7 @@ pub async fn create(server: &Server, clients: usize, first: usize, until: Until)
         .collect();
     let mut latencies = Latencies::default();
     for task in tasks {
-        latencies.extend(task.await.map_err(|error| Void::new(error.to_string()))??);
+        latencies.extend(task.await.map_err(|error| InvalidRun::new(error.to_string()))??);
     }
     let spent = meter.stop()?;
     let count = next.load(Relaxed) - first;
@@ -76,16 +76,16 @@ pub async fn create(server: &Server, clients: usize, first: usize, until: Until)
     Ok(Created { count, latencies, spent })
 }
 
-/// Voids the run unless the server has so many widgets.
-pub async fn check_count(server: &Server, expected: usize) -> Result<(), Void> {
+/// Fails unless the server has this number of widgets.
+pub(super) async fn check_count(server: &Server, expected: usize) -> Result<(), InvalidRun> {
     let body = server.endpoint.once(&http::get(WIDGETS), 200).await?;
     expect("widgets in the list", Listed::parse(&body)?.items.len(), expected)
 }
 
-/// As much of a list as checks need.
+/// The parts of a list that checks need.
 #[derive(Deserialize)]
-pub struct Listed {
-    /// Its own metadata.
+pub(super) struct Listed {
+    /// The metadata of the list.
     pub metadata: ListMeta,
     /// The objects.
     pub items: Vec<IgnoredAny>,
@@ -94,14 +94,14 @@ pub struct Listed {
 /// The metadata of a list.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ListMeta {
-    /// The version of the whole list.
+pub(super) struct ListMeta {
+    /// The resource version of the list.
     pub resource_version: String,
 }
 
 impl Listed {
     /// Reads a list.
-    pub fn parse(body: &[u8]) -> Result<Self, Void> {
-        serde_json::from_slice(body).map_err(|error| Void::new(format!("the list is not readable: {error}")))
+    pub(super) fn parse(body: &[u8]) -> Result<Self, InvalidRun> {
+        serde_json::from_slice(body).map_err(|error| InvalidRun::new(format!("cannot read the list: {error}")))
     }
 }

@@ -1,5 +1,5 @@
-//! Our API server in memory, behind a listener and a counter. In: how many parents it begins with. Out: an address, how
-//! often it was asked for what, and whether everything is there that should be. It counts for every subject alike.
+//! Our API server in memory, behind a listener that counts requests. In: the number of parents. Out: an address, the number of
+//! requests by type, and whether all children exist. The counts are made in the same way for every implementation.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,82 +17,83 @@ use kube::{Api, Client};
 use tokio::runtime::Runtime;
 
 use super::kinds::Widget;
-use crate::void::Void;
+use crate::invalid_run::InvalidRun;
 use crate::widget;
 
-/// A cluster with parents in it.
-pub struct Cluster {
+/// A cluster with parents.
+pub(super) struct Cluster {
     url: String,
     counts: Arc<Counts>,
-    /// Past the counter: what the benchmark itself asks does not count.
+    /// A client whose requests are not counted.
     client: Client,
     _server: Server,
     runtime: Runtime,
 }
 
-/// How often the server was asked for what.
+/// The number of requests by type.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub(super) struct Counts {
     /// Creates, updates, patches and deletes.
     pub writes: AtomicUsize,
     /// Gets and lists.
     pub reads: AtomicUsize,
     /// Watches.
     pub watches: AtomicUsize,
-    /// Writes that met a conflict.
+    /// Writes that failed with a conflict.
     pub conflicts: AtomicUsize,
-    /// Other refusals.
+    /// Requests that failed with another error.
     pub refused: AtomicUsize,
 }
 
-/// The server as a service that counts.
+/// The server as a service that counts requests.
 #[derive(Clone)]
-struct Counted {
+struct CountingServer {
     server: ApiServer,
     counts: Arc<Counts>,
 }
 
 impl Cluster {
-    /// Starts one, on a thread of its own.
-    pub fn start(parents: usize) -> Result<Self, Void> {
+    /// Starts a cluster on a thread of its own.
+    pub(super) fn start(parents: usize) -> Result<Self, InvalidRun> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let counts = Arc::<Counts>::default();
         let (server, client) = runtime.block_on(prepare(parents))?;
         let inside = runtime.enter();
-        let listener = Listener::bind(BindOptions::default()).map_err(|error| Void::new(error.to_string()))?;
+        let listener = Listener::bind(BindOptions::default()).map_err(|error| InvalidRun::new(error.to_string()))?;
         let url = listener.url();
-        let server = listener.serve(Counted { server, counts: counts.clone() });
+        let server = listener.serve(CountingServer { server, counts: counts.clone() });
         drop(inside);
         Ok(Self { url, counts, client, _server: server, runtime })
     }
 
-    /// Where it listens.
-    pub fn url(&self) -> &str {
+    /// The address at which it listens.
+    pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// What it was asked for.
-    pub fn counts(&self) -> &Counts {
+    /// The requests so far.
+    pub(super) fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// How many parents have all that they should have; for nobody's, only finalizer and status count.
-    pub fn converged(&self, parents: usize) -> Result<bool, Void> {
-        self.runtime.block_on(converged(&self.client, parents)).map_err(|error| Void::new(error.to_string()))
+    /// Whether all parents have a finalizer and a status, and all children exist.
+    pub(super) fn converged(&self, parents: usize) -> Result<bool, InvalidRun> {
+        self.runtime.block_on(converged(&self.client, parents)).map_err(|error| InvalidRun::new(error.to_string()))
     }
 }
 
-async fn prepare(parents: usize) -> Result<(ApiServer, Client), Void> {
-    let server = ApiServer::open(Options::default()).await.map_err(|error| Void::new(error.to_string()))?;
+async fn prepare(parents: usize) -> Result<(ApiServer, Client), InvalidRun> {
+    let server = ApiServer::open(Options::default()).await.map_err(|error| InvalidRun::new(error.to_string()))?;
     let client = Client::new(server.clone(), "default");
     let create = Request::post(widget::DEFINITIONS).header("content-type", "application/json");
-    let create = create.body(widget::definition()).map_err(|error| Void::new(error.to_string()))?;
-    client.request_text(create).await.map_err(|error| Void::new(error.to_string()))?;
+    let create = create.body(widget::definition()).map_err(|error| InvalidRun::new(error.to_string()))?;
+    client.request_text(create).await.map_err(|error| InvalidRun::new(error.to_string()))?;
     let widgets = Api::<Widget>::namespaced(client.clone(), "default");
     for number in 0..parents {
-        let widget = serde_json::from_slice(&widget::widget(number)).map_err(|error| Void::new(error.to_string()))?;
+        let widget =
+            serde_json::from_slice(&widget::widget(number)).map_err(|error| InvalidRun::new(error.to_string()))?;
         let created = widgets.create(&PostParams::default(), &widget).await;
-        created.map_err(|error| Void::new(format!("creating a parent: {error}")))?;
+        created.map_err(|error| InvalidRun::new(format!("creating a parent: {error}")))?;
     }
     Ok((server, client))
 }
@@ -111,14 +112,14 @@ async fn converged(client: &Client, parents: usize) -> kube::Result<bool> {
     }
     let config_maps = Api::<ConfigMap>::namespaced(client.clone(), "default").list_metadata(&all).await?.items.len();
     let services = Api::<Service>::namespaced(client.clone(), "default").list_metadata(&all).await?;
-    // The cluster has a Service of its own.
+    // The cluster itself has the Service `kubernetes`.
     let services =
         services.items.iter().filter(|service| service.metadata.name.as_deref() != Some("kubernetes")).count();
     let deployments = Api::<Deployment>::namespaced(client.clone(), "default").list_metadata(&all).await?.items.len();
     Ok([config_maps, services, deployments] == [parents; 3])
 }
 
-impl tower_service::Service<Request<RequestBody>> for Counted {
+impl tower_service::Service<Request<RequestBody>> for CountingServer {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -135,15 +136,15 @@ impl tower_service::Service<Request<RequestBody>> for Counted {
             _ => &counts.writes,
         };
         count.fetch_add(1, Relaxed);
-        let answer = self.server.call(request);
+        let response = self.server.call(request);
         Box::pin(async move {
-            let answer = answer.await;
-            match answer.as_ref().map(|answer| answer.status().as_u16()) {
+            let response = response.await;
+            match response.as_ref().map(|response| response.status().as_u16()) {
                 Ok(409) => _ = counts.conflicts.fetch_add(1, Relaxed),
                 Ok(400..) => _ = counts.refused.fetch_add(1, Relaxed),
                 _ => {}
             }
-            answer
+            response
         })
     }
 }

@@ -1,5 +1,5 @@
-//! The same empty controller, three times: its reconcile reads its object, counts it, and may pause. In: a client and
-//! what to count with. Out: a controller that runs until the process ends, and a way to wake all of its objects.
+//! The same no-op controller in three implementations: a reconcile reads its object, counts it, and may pause. In: a client and
+//! a counter. Out: a controller that runs until the process ends, and a function that wakes all of its objects.
 
 mod engine;
 mod framework;
@@ -11,38 +11,38 @@ use std::time::Duration;
 use konverge_core::ObjectKey;
 use kube::Client;
 
-use super::job::Who;
-use super::tally::Tally;
-use crate::void::Void;
+use super::job::Implementation;
+use super::reconcile_counter::ReconcileCounter;
+use crate::invalid_run::InvalidRun;
 use crate::widget;
 
-pub use framework::settings;
+pub(super) use framework::settings;
 
-/// What a controller is to do.
+/// The work of a controller.
 #[derive(Clone)]
-pub struct Work {
-    /// How many widgets there are.
+pub(super) struct Work {
+    /// The number of widgets.
     pub objects: usize,
-    /// How long a reconcile waits, as for an answer.
+    /// How long a reconcile pauses, as if it waited for a response.
     pub pause: Option<Duration>,
-    /// How often all are looked at again.
+    /// The resync period.
     pub resync: Option<Duration>,
-    /// Whether changes are stamped with when they were due.
+    /// Whether changes carry the time at which they were due.
     pub stamped: bool,
-    /// Who counts.
-    pub tally: Arc<Tally>,
+    /// Counts the reconciles.
+    pub counter: Arc<ReconcileCounter>,
 }
 
-/// Wakes every object once.
-pub type WakeAll = Box<dyn Fn() + Send + Sync>;
+/// A function that wakes every object once.
+pub(super) type WakeAll = Box<dyn Fn() + Send + Sync>;
 
-/// Starts a controller of this kind.
-pub fn start(who: Who, client: Client, work: Work) -> Result<WakeAll, Void> {
-    match who {
-        Who::Engine => Ok(engine::start(client, work)),
-        Who::Operator => Ok(framework::start(client, work)),
-        Who::Kube => Ok(stock::start(client, work)),
-        Who::Bare => Err(Void::new("without a controller nothing is reconciled")),
+/// Starts the controller of an implementation.
+pub(super) fn start(implementation: Implementation, client: Client, work: Work) -> Result<WakeAll, InvalidRun> {
+    match implementation {
+        Implementation::Engine => Ok(engine::start(client, work)),
+        Implementation::Operator => Ok(framework::start(client, work)),
+        Implementation::Kube => Ok(stock::start(client, work)),
+        Implementation::Bare => Err(InvalidRun::new("the bare writes have no controller")),
     }
 }
 
@@ -52,8 +52,8 @@ impl Work {
         (0..self.objects).map(|number| ObjectKey::new(Some("default"), &widget::name(number))).collect()
     }
 
-    /// What is left of a reconcile once the object was read.
-    async fn rest(&self) {
+    /// The pause at the end of a reconcile.
+    async fn pause(&self) {
         if let Some(pause) = self.pause {
             tokio::time::sleep(pause).await;
         }

@@ -1,27 +1,27 @@
-//! From a change to its reconcile (B3). Changes come at random times, whether or not the last was seen, and carry when they
-//! were due; so a subject that stalls shows it in every change that waits meanwhile. Quiet first, and then while all
-//! objects are looked at again and again, with reconciles that wait as for an answer.
+//! The latency from a change to its reconcile (B3). Changes come at random times, whether or not the one before was seen, and
+//! carry the time at which they were due. So a subject that stalls has a high latency for every change that waits meanwhile.
+//! Measured without other work, with reconciles that pause, and during resyncs of all objects.
 
 use std::time::{Duration, Instant};
 
-use super::job::{Answer, Job, Task, Who};
+use super::job::{Implementation, Job, Task, TaskResult};
 use super::launch::launch;
+use super::reconcile_counter::now;
 use super::replay::{Replay, WIDGETS};
-use super::tally::now;
-use super::{Scale, costs_beside};
+use super::{Scale, compare_costs};
 use crate::cores::Cores;
+use crate::invalid_run::{InvalidRun, expect};
 use crate::latency::Latencies;
 use crate::report::{Figure, Figures};
-use crate::void::{Void, expect};
 use crate::widget::{self, Random};
 
-/// How many widgets there are. None changes twice in a run, so that each change has a reconcile of its own.
+/// The number of widgets. No widget changes twice in a run, so that each change has a reconcile of its own.
 const OBJECTS: usize = 10_000;
 
-/// What an answer takes.
+/// How long a reconcile pauses.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What happens beside the changes.
+/// The load of one measurement.
 struct Setting {
     name: &'static str,
     /// Changes a second.
@@ -43,29 +43,29 @@ const SETTINGS: [Setting; 5] = [
     },
 ];
 
-/// Measures.
-pub fn measure(cores: Cores, scale: &Scale) -> Result<Figures, Void> {
+/// Runs the stage.
+pub(super) fn measure(cores: Cores, scale: &Scale) -> Result<Figures, InvalidRun> {
     let replay = Replay::start()?;
-    replay.fill(WIDGETS, (0..OBJECTS).map(|number| widget::kept(number, number + 1, 0)));
+    replay.fill(WIDGETS, (0..OBJECTS).map(|number| widget::stored(number, number + 1, 0)));
     let mut figures = Figures::default();
     for setting in &SETTINGS {
-        // A resync has to begin, and to be over.
+        // The run has to contain a whole resync.
         let time = if setting.resync.is_some() { scale.events.max(Duration::from_secs(6)) } else { scale.events };
         let mut seen = Vec::new();
-        for who in Who::CONTROLLERS {
-            seen.push((who, once(cores, &replay, who, setting, time)?));
+        for implementation in Implementation::CONTROLLERS {
+            seen.push((implementation, once(cores, &replay, implementation, setting, time)?));
         }
         let theirs = seen.last().map(|(_, latencies)| latencies.clone()).unwrap_or_default();
-        for (who, latencies) in &seen {
+        for (implementation, latencies) in &seen {
             for (share, name) in [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "max")] {
-                let what = format!("{}: {}, {name}", who.name(), setting.name);
+                let what = format!("{}: {}, {name}", implementation.name(), setting.name);
                 let (ours, theirs) = (latencies.millis(share), theirs.millis(share));
                 let mut figure = Figure::cost(what, ours, "ms");
-                if *who != Who::Kube {
-                    figure = figure.beside(costs_beside(&[theirs], &[ours]));
+                if *implementation != Implementation::Kube {
+                    figure = figure.compared(compare_costs(&[theirs], &[ours]));
                     figure = match (name, setting.rate) {
-                        ("p50", 0..=500) => figure.aiming(0.25),
-                        ("p99", 0..=500) => figure.aiming(2.0),
+                        ("p50", 0..=500) => figure.with_aim(0.25),
+                        ("p99", 0..=500) => figure.with_aim(2.0),
                         _ => figure,
                     };
                 }
@@ -77,27 +77,35 @@ pub fn measure(cores: Cores, scale: &Scale) -> Result<Figures, Void> {
     Ok(figures)
 }
 
-fn once(cores: Cores, replay: &Replay, who: Who, setting: &Setting, time: Duration) -> Result<Latencies, Void> {
+fn once(
+    cores: Cores,
+    replay: &Replay,
+    implementation: Implementation,
+    setting: &Setting,
+    time: Duration,
+) -> Result<Latencies, InvalidRun> {
     let changes = (setting.rate as f64 * time.as_secs_f64()) as usize;
     let task = Task::Events { objects: OBJECTS, changes, pause: setting.pause, resync: setting.resync };
-    let mut subject = launch(cores, &Job { who, server: replay.url().to_owned(), threads: 1, task })?;
+    let mut subject = launch(cores, &Job { implementation, server: replay.url().to_owned(), threads: 1, task })?;
     subject.ready()?;
     send(replay, setting.rate, changes);
-    let (_, answer) = subject.answer()?;
-    let Answer::Events { latencies, .. } = answer else { return Err(Void::new("an answer to another task")) };
+    let (_, result) = subject.result()?;
+    let TaskResult::Events { latencies, .. } = result else {
+        return Err(InvalidRun::new("the result of another task"));
+    };
     expect("changes that were seen", latencies.len(), changes)?;
     Ok(latencies)
 }
 
-/// Sends changes at random times that a rate gives, and never waits for anybody.
+/// Sends changes at random times with this mean rate, and never waits for the subject.
 fn send(replay: &Replay, rate: usize, changes: usize) {
     let (mut random, begun, began) = (Random::new(rate as u64), Instant::now(), now());
     let mut due = Duration::ZERO;
     for change in 0..changes {
-        due += Duration::from_secs_f64(-random.share().ln() / rate as f64);
+        due += Duration::from_secs_f64(-random.fraction().ln() / rate as f64);
         let stamp = began + due.as_nanos() as u64;
-        // Made before it is due, so that making it is not late.
-        let object = widget::kept(change % OBJECTS, OBJECTS + change + 1, stamp);
+        // The object is made before the change is due, so that it can be sent in time.
+        let object = widget::stored(change % OBJECTS, OBJECTS + change + 1, stamp);
         std::thread::sleep(due.saturating_sub(begun.elapsed()));
         replay.change(WIDGETS, &object);
     }

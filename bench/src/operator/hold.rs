@@ -1,5 +1,5 @@
-//! Objects in memory and nothing else: our cache, or kube's store. In: a kind and how many. Out: what that takes, at rest
-//! and while everything is listed once more.
+//! A cache without a controller: ours, or kube's store. In: a kind and the number of objects. Out: the memory that the cache
+//! takes when idle, and while everything is listed again.
 
 use std::hash::Hash;
 use std::time::{Duration, Instant};
@@ -12,53 +12,58 @@ use kube::runtime::reflector::{self, Lookup, Store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 
-use super::job::{Answer, Cost, Held, Who};
+use super::job::{Cost, Held, Implementation, TaskResult};
 use super::kinds::Widget;
 use super::replay;
+use crate::invalid_run::{InvalidRun, expect};
 use crate::process::Process;
-use crate::void::{Void, expect};
 
-/// How long memory may take to settle.
+/// How long to wait until freed memory is returned to the system.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Keeps objects.
-pub async fn hold(who: Who, client: Client, objects: usize, kind: Held) -> Result<Answer, Void> {
+/// Fills a cache and measures its memory.
+pub(super) async fn hold(
+    implementation: Implementation,
+    client: Client,
+    objects: usize,
+    kind: Held,
+) -> Result<TaskResult, InvalidRun> {
     let own = Process::own();
     let base = own.memory()?.rss;
     let (begun, cpu) = (Instant::now(), own.cpu_exact()?);
-    let keeper = Keeper::start(who, client.clone(), kind)?;
-    keeper.reach(objects).await;
+    let cache = AnyCache::start(implementation, client.clone(), kind)?;
+    cache.reach(objects).await;
     let cost = Cost { cpu: own.cpu_exact()?.saturating_sub(cpu), wall: begun.elapsed(), count: objects };
     tokio::time::sleep(SETTLE).await;
     let full = own.memory()?.rss;
     if objects == 0 {
-        return Ok(Answer::Hold { base, full, peak: full, after: full, cost });
+        return Ok(TaskResult::Hold { base, full, peak: full, after: full, cost });
     }
-    // The highest mark begins anew here.
+    // Resets the peak of resident memory.
     std::fs::write("/proc/self/clear_refs", "5")?;
     let path = if kind == Held::Pods { replay::PODS } else { replay::WIDGETS };
-    replay::expire(&client, path).await.map_err(|error| Void::new(error.to_string()))?;
-    // The second list ends with one that was not in the first.
-    keeper.reach(objects + 1).await;
+    replay::expire(&client, path).await.map_err(|error| InvalidRun::new(error.to_string()))?;
+    // The second list has one more object than the first.
+    cache.reach(objects + 1).await;
     tokio::time::sleep(SETTLE).await;
-    expect("objects that are kept", keeper.len(), objects + 1)?;
+    expect("objects in the cache", cache.len(), objects + 1)?;
     let memory = own.memory()?;
-    Ok(Answer::Hold { base, full, peak: memory.peak, after: memory.rss, cost })
+    Ok(TaskResult::Hold { base, full, peak: memory.peak, after: memory.rss, cost })
 }
 
-/// Who keeps them.
-enum Keeper {
+/// A cache of one implementation.
+enum AnyCache {
     Ours(Cache),
     Widgets(Store<Widget>),
     Pods(Store<Pod>),
     Metadata(Store<PartialObjectMeta<Widget>>),
 }
 
-impl Keeper {
-    fn start(who: Who, client: Client, kind: Held) -> Result<Self, Void> {
+impl AnyCache {
+    fn start(implementation: Implementation, client: Client, kind: Held) -> Result<Self, InvalidRun> {
         let config = watcher::Config::default().streaming_lists();
-        Ok(match (who, kind) {
-            (Who::Engine | Who::Operator, kind) => {
+        Ok(match (implementation, kind) {
+            (Implementation::Engine | Implementation::Operator, kind) => {
                 let target = match kind {
                     Held::Widgets => Target::of::<Widget>(),
                     Held::Pods => Target::of::<Pod>(),
@@ -66,12 +71,14 @@ impl Keeper {
                 };
                 Self::Ours(Caches::new(client, WatchSettings::default()).open(target))
             }
-            (Who::Kube, Held::Widgets) => Self::Widgets(reflect(watcher(Api::<Widget>::all(client), config))),
-            (Who::Kube, Held::Pods) => Self::Pods(reflect(watcher(Api::<Pod>::all(client), config))),
-            (Who::Kube, Held::WidgetMetadata) => {
+            (Implementation::Kube, Held::Widgets) => {
+                Self::Widgets(reflect(watcher(Api::<Widget>::all(client), config)))
+            }
+            (Implementation::Kube, Held::Pods) => Self::Pods(reflect(watcher(Api::<Pod>::all(client), config))),
+            (Implementation::Kube, Held::WidgetMetadata) => {
                 Self::Metadata(reflect(watcher(Api::<PartialObjectMeta<Widget>>::all(client), config)))
             }
-            (Who::Bare, _) => return Err(Void::new("without a cache nothing is kept")),
+            (Implementation::Bare, _) => return Err(InvalidRun::new("the bare writes have no cache")),
         })
     }
 
@@ -84,7 +91,7 @@ impl Keeper {
         }
     }
 
-    /// Waits until there are so many.
+    /// Waits until the cache has this number of objects.
     async fn reach(&self, count: usize) {
         while self.len() < count {
             tokio::time::sleep(Duration::from_millis(5)).await;

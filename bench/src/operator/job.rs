@@ -1,5 +1,5 @@
-//! What one subject is told to do, and what it answers: lines of JSON over its command line and its output, so that a
-//! subject may be any program in any language. Nothing here acts.
+//! The messages between this program and a subject: a job on the command line, and lines of JSON on its output. A subject may
+//! be any program in any language. Only data.
 
 use std::time::Duration;
 
@@ -7,25 +7,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::latency::Latencies;
 
-/// Who does it.
+/// Which implementation is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Who {
+pub(super) enum Implementation {
     /// `konverge_runtime::Controller`: the engine, with objects as bytes.
     Engine,
     /// `konverge::Operator`: what users write.
     Operator,
-    /// `kube::runtime::Controller`, as it comes.
+    /// `kube::runtime::Controller`, with its defaults.
     Kube,
-    /// Nobody: the same writes without a controller.
+    /// The same writes without a controller.
     Bare,
 }
 
-impl Who {
-    /// Ours at both levels, and the stock controller.
-    pub const CONTROLLERS: [Who; 3] = [Who::Engine, Who::Operator, Who::Kube];
+impl Implementation {
+    /// Ours at both levels, and kube's.
+    pub(super) const CONTROLLERS: [Implementation; 3] =
+        [Implementation::Engine, Implementation::Operator, Implementation::Kube];
 
-    /// As the table says it.
-    pub fn name(self) -> &'static str {
+    /// Its name in the report.
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Engine => "engine",
             Self::Operator => "operator",
@@ -35,64 +36,64 @@ impl Who {
     }
 }
 
-/// A subject and its task.
+/// A job for a subject.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Job {
-    /// Who does it.
-    pub who: Who,
-    /// `http://127.0.0.1:4321`
+pub(super) struct Job {
+    /// The implementation.
+    pub implementation: Implementation,
+    /// The address of the server: `http://127.0.0.1:4321`.
     pub server: String,
-    /// On so many threads.
+    /// The number of threads.
     pub threads: usize,
-    /// What.
+    /// The task.
     pub task: Task,
 }
 
-/// How many reconciles at a time, whoever does them.
-pub const CONCURRENCY: usize = 16;
+/// The concurrency of all implementations.
+pub(super) const CONCURRENCY: usize = 16;
 
-/// What to do.
+/// The task of a subject.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Task {
-    /// Reconcile all widgets once, then all of them so many times more, then wait that long.
+pub(super) enum Task {
+    /// Reconcile all widgets once, then all of them `storms` times more, then stay idle.
     Noop {
-        /// How many widgets there are.
+        /// The number of widgets.
         objects: usize,
         /// How often all are woken.
         storms: usize,
-        /// How long to do nothing afterwards.
+        /// How long to stay idle afterwards.
         idle: Duration,
     },
-    /// Reconcile what changes, until so many changes were seen.
+    /// Reconcile widgets that change, until `changes` changes were seen.
     Events {
-        /// How many widgets there are.
+        /// The number of widgets.
         objects: usize,
-        /// How many changes come.
+        /// The number of changes.
         changes: usize,
-        /// How long a reconcile waits, as for an answer.
+        /// How long a reconcile pauses, as if it waited for a response.
         pause: Option<Duration>,
-        /// How often all are looked at again.
+        /// The resync period.
         resync: Option<Duration>,
     },
-    /// Keep objects, then list them all again.
+    /// Fill a cache, then list all objects again.
     Hold {
-        /// How many there are.
+        /// The number of objects.
         objects: usize,
-        /// Of which kind.
+        /// Their kind.
         kind: Held,
     },
     /// Reconcile one widget.
     Cold,
-    /// Give every widget its children, until told to stop.
+    /// Give every widget its children, until the standard input is closed.
     Converge {
-        /// How many widgets there are.
+        /// The number of widgets.
         parents: usize,
     },
 }
 
-/// What is kept in memory.
+/// What is cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Held {
+pub(super) enum Held {
     /// Widgets.
     Widgets,
     /// Pods.
@@ -101,84 +102,84 @@ pub enum Held {
     WidgetMetadata,
 }
 
-/// What work cost.
+/// The cost of some work.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Cost {
+pub(super) struct Cost {
     /// CPU time of the whole process.
     pub cpu: Duration,
-    /// By the clock.
+    /// Wall time.
     pub wall: Duration,
-    /// How many were done.
+    /// The number of operations.
     pub count: usize,
 }
 
 impl Cost {
-    /// Microseconds of CPU for each.
-    pub fn cpu_each(&self) -> f64 {
+    /// Microseconds of CPU for each operation.
+    pub(super) fn cpu_each(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.count.max(1) as f64
     }
 
-    /// How many a second.
-    pub fn rate(&self) -> f64 {
+    /// Operations per second.
+    pub(super) fn rate(&self) -> f64 {
         self.count as f64 / self.wall.as_secs_f64().max(1e-9)
     }
 }
 
-/// What a subject prints, one a line.
+/// A line on the output of a subject.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Line {
-    /// What was to be done first is done.
+pub(super) enum Line {
+    /// The preparation is done, and changes may come.
     Ready,
-    /// All is done.
-    Done(Answer),
-    /// It cannot be done.
+    /// The task is done.
+    Done(TaskResult),
+    /// The task failed.
     Failed(String),
 }
 
-/// What came of a task.
+/// The result of a task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Answer {
+pub(super) enum TaskResult {
     /// See [`Task::Noop`].
     Noop {
         /// From the start of the process to every object reconciled once.
         initial: Cost,
-        /// All that came after.
+        /// The storms after that.
         storm: Cost,
-        /// Resident memory after it.
+        /// Resident memory after the storms.
         rss: u64,
-        /// CPU while there was nothing to do.
+        /// CPU time while idle.
         idle: Duration,
     },
     /// See [`Task::Events`].
     Events {
-        /// From when a change was due to its reconcile.
+        /// The latencies from the time at which a change was due to its reconcile.
         latencies: Latencies,
         /// All reconciles, those of resyncs included.
         cost: Cost,
     },
     /// See [`Task::Hold`].
     Hold {
-        /// Resident memory before anything was kept.
+        /// Resident memory with an empty cache.
         base: u64,
-        /// With everything kept.
+        /// Resident memory with all objects.
         full: u64,
-        /// The most while all was listed again.
+        /// The peak while all objects were listed again.
         peak: u64,
-        /// Some time after that.
+        /// Resident memory after that.
         after: u64,
-        /// What it took to take them in.
+        /// The cost of filling the cache.
         cost: Cost,
     },
     /// See [`Task::Cold`].
     Cold {
-        /// CPU until then.
+        /// CPU time until the first reconcile.
         cpu: Duration,
     },
     /// See [`Task::Converge`].
     Converge {
-        /// How many reconciles there were.
+        /// The number of reconciles.
         reconciles: usize,
-        /// How many of them failed.
+        /// The number of failed reconciles.
         failed: usize,
     },
 }

@@ -1,28 +1,28 @@
-//! The kinds of the benchmark as Rust types, the same for every subject that has types.
+//! The kinds of the benchmark as Rust types, the same for every implementation that uses types.
 
 use konverge::prelude::*;
 
-/// What a widget asks for.
+/// The spec of a widget.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "bench.konverge.dev", version = "v1", kind = "Widget", namespaced, status = "WidgetStatus")]
-pub struct WidgetSpec {
+pub(super) struct WidgetSpec {
     /// Red, green or blue.
     pub color: String,
     /// A KiB of random text.
     pub payload: String,
-    /// A number, or when a change was due.
+    /// A number, or the time at which a change was due.
     pub sequence: u64,
-    /// Up to a hundred.
+    /// A number below a hundred.
     pub size: u32,
 }
 
-/// What is true of a widget.
+/// The status of a widget.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct WidgetStatus {
-    /// Whether it has its children.
+pub(super) struct WidgetStatus {
+    /// Whether all children exist.
     #[serde(default)]
     pub ready: bool,
-    /// For which generation.
+    /// The generation that was reconciled.
     pub observed_generation: Option<i64>,
 }

@@ -1,12 +1,12 @@
-//! The queue alone (B6). It has a benchmark of its own beside its code; here that is built, run, and shown among the rest.
+//! The queue alone (B6). Builds and runs the benchmark of the crate `konverge-runtime`, and adds its figures to the report.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::invalid_run::InvalidRun;
 use crate::report::{Figure, Figures};
-use crate::void::Void;
 
-/// The line whose figure has an aim, and that aim in ns.
+/// The lines that have an aim, and the aim in ns.
 const AIMS: [(&str, f64); 4] = [
     ("add, get, done: 100 keys", 250.0),
     ("add after: new keys", 300.0),
@@ -14,21 +14,21 @@ const AIMS: [(&str, f64); 4] = [
     ("8 producers, 8 consumers: one add", 200.0),
 ];
 
-/// Runs it.
-pub fn measure() -> Result<Figures, Void> {
+/// Runs the stage.
+pub(super) fn measure() -> Result<Figures, InvalidRun> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut bench = Command::new(cargo);
     bench.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")));
     bench.args(["bench", "--profile", "dist", "-p", "konverge-runtime", "--bench", "queue"]).stderr(Stdio::null());
-    let done = bench.output()?;
-    if !done.status.success() {
-        return Err(Void::new("the benchmark of the queue does not run"));
+    let output = bench.output()?;
+    if !output.status.success() {
+        return Err(InvalidRun::new("the benchmark of the queue does not run"));
     }
     let mut figures = Figures::default();
-    for (what, nanos) in String::from_utf8_lossy(&done.stdout).lines().filter_map(figure) {
+    for (what, nanos) in String::from_utf8_lossy(&output.stdout).lines().filter_map(figure) {
         let aim = AIMS.iter().find(|(name, _)| *name == what).map(|(_, aim)| *aim);
         let figure = Figure::cost(what, nanos, "ns of CPU");
-        figures.add(aim.into_iter().fold(figure, Figure::aiming));
+        figures.add(aim.into_iter().fold(figure, Figure::with_aim));
     }
     Ok(figures)
 }

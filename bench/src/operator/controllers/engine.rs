@@ -1,4 +1,5 @@
-//! Ours at the level of the engine: the object is bytes, and only what is looked at is read.
+//! The controller with the engine, `konverge_runtime::Controller`: objects are bytes, and a reconcile decodes only the fields
+//! that it reads.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use super::{WakeAll, Work};
 use crate::operator::job::CONCURRENCY;
 use crate::operator::kinds::Widget;
 
-pub fn start(client: Client, work: Work) -> WakeAll {
+pub(super) fn start(client: Client, work: Work) -> WakeAll {
     let caches = Caches::new(client, WatchSettings::default());
     let options = ControllerOptions { concurrency: CONCURRENCY, resync: work.resync, ..ControllerOptions::default() };
     let controller = Controller::new("widgets", Target::of::<Widget>(), caches, options);
@@ -27,10 +28,10 @@ pub fn start(client: Client, work: Work) -> WakeAll {
             let spec = widget.pointer("/spec").unwrap_or_default();
             if work.stamped {
                 let stamp = widget.pointer("/spec/sequence").and_then(|text| text.parse().ok());
-                work.tally.saw(stamp.unwrap_or_default());
+                work.counter.change_seen(stamp.unwrap_or_default());
             }
-            work.tally.took(spec);
-            work.rest().await;
+            work.counter.reconciled(spec);
+            work.pause().await;
             Ok(Action::await_change())
         })
     };

@@ -1,5 +1,5 @@
-//! Ours as users have it: one async function and a typed object, with metrics and probes beside it. Its objects are woken
-//! by a ConfigMap that concerns them all, because that is how users do it.
+//! The controller with `konverge::Operator`, as users write it: an async function with a typed object, and metrics and probes.
+//! A watched ConfigMap that maps to all objects wakes them, as it would in a user's operator.
 
 use konverge::builders::ConfigMap;
 use konverge::prelude::*;
@@ -12,8 +12,8 @@ use crate::operator::job::CONCURRENCY;
 use crate::operator::kinds::Widget;
 use crate::operator::replay;
 
-/// Settings under which operators do not get into each other's way.
-pub fn settings() -> Settings {
+/// Settings with free ports, so that several operators can run on one machine.
+pub(crate) fn settings() -> Settings {
     let anywhere = BindAddress::At(([127, 0, 0, 1], 0).into());
     Settings {
         name: "bench".into(),
@@ -24,7 +24,7 @@ pub fn settings() -> Settings {
     }
 }
 
-pub fn start(client: Client, work: Work) -> WakeAll {
+pub(super) fn start(client: Client, work: Work) -> WakeAll {
     let keys = work.keys();
     let settings = Settings { sync_period: work.resync, ..settings() };
     let operator = Operator::<Widget>::new()
@@ -36,10 +36,10 @@ pub fn start(client: Client, work: Work) -> WakeAll {
             async move {
                 let spec = &ctx.resource().spec;
                 if work.stamped {
-                    work.tally.saw(spec.sequence);
+                    work.counter.change_seen(spec.sequence);
                 }
-                work.tally.took(&spec.payload);
-                work.rest().await;
+                work.counter.reconciled(&spec.payload);
+                work.pause().await;
                 Ok(Action::await_change())
             }
         });
@@ -48,16 +48,16 @@ pub fn start(client: Client, work: Work) -> WakeAll {
             eprintln!("the operator ended: {error}");
         }
     });
-    let (asked, mut asks) = mpsc::unbounded_channel::<()>();
+    let (wake, mut wakes) = mpsc::unbounded_channel::<()>();
     tokio::spawn(async move {
-        while asks.recv().await.is_some() {
-            if let Err(error) = replay::turn(&client).await {
-                eprintln!("nothing was woken: {error}");
+        while wakes.recv().await.is_some() {
+            if let Err(error) = replay::wake_all(&client).await {
+                eprintln!("cannot wake the objects: {error}");
             }
         }
     });
     Box::new(move || {
-        // The other end is there as long as the process is.
-        let _ = asked.send(());
+        // The receiver lives as long as the process.
+        let _ = wake.send(());
     })
 }

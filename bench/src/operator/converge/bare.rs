@@ -1,5 +1,5 @@
-//! The same five writes for each parent and nothing else: what the server can take of them at this concurrency. Children
-//! are applied and belong to their parent, because that is what the server has to do for the others, too.
+//! The same five writes for each parent without a controller: the upper limit of the rate at this concurrency. Children are
+//! applied and have an owner reference, so that the server has the same work as with a controller.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use http::Request;
@@ -7,16 +7,16 @@ use kube::{Client, Resource};
 use serde_json::{Value, json};
 
 use super::IMAGE;
+use crate::invalid_run::InvalidRun;
 use crate::operator::job::CONCURRENCY;
 use crate::operator::kinds::Widget;
-use crate::void::Void;
 use crate::widget;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-pub async fn write(client: Client, parents: usize) -> Result<(), Void> {
+pub(super) async fn write(client: Client, parents: usize) -> Result<(), InvalidRun> {
     let all = stream::iter((0..parents).map(|number| one(client.clone(), widget::name(number))));
-    all.buffer_unordered(CONCURRENCY).try_collect::<()>().await.map_err(|error| Void::new(error.to_string()))
+    all.buffer_unordered(CONCURRENCY).try_collect::<()>().await.map_err(|error| InvalidRun::new(error.to_string()))
 }
 
 async fn one(client: Client, name: String) -> Result<(), BoxError> {
@@ -24,8 +24,8 @@ async fn one(client: Client, name: String) -> Result<(), BoxError> {
     let container = json!({"name": "web", "image": IMAGE, "ports": [{"containerPort": 8080}]});
     let payload = name.repeat(80);
     let finalizers = json!({"metadata": {"finalizers": ["bench.konverge.dev/bare"]}});
-    let answer: Widget = serde_json::from_str(&patch(&client, &parent, "merge-patch+json", finalizers).await?)?;
-    let metadata = json!({"name": name, "ownerReferences": [answer.controller_owner_ref(&())]});
+    let parent_object: Widget = serde_json::from_str(&patch(&client, &parent, "merge-patch+json", finalizers).await?)?;
+    let metadata = json!({"name": name, "ownerReferences": [parent_object.controller_owner_ref(&())]});
     for (path, child) in [
         (
             "/api/v1/namespaces/default/configmaps",
@@ -51,7 +51,7 @@ async fn one(client: Client, name: String) -> Result<(), BoxError> {
     ] {
         patch(&client, &format!("{path}/{name}?fieldManager=bare&force=true"), "apply-patch+yaml", child).await?;
     }
-    let status = json!({"status": {"ready": true, "observedGeneration": answer.metadata.generation}});
+    let status = json!({"status": {"ready": true, "observedGeneration": parent_object.metadata.generation}});
     patch(&client, &format!("{parent}/status"), "merge-patch+json", status).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Ours, as a user writes it.
+//! The operator with `konverge::Operator`, as a user writes it.
 
 use konverge::prelude::*;
 use kube::Client;
@@ -7,7 +7,7 @@ use super::{IMAGE, Reconciles};
 use crate::operator::controllers;
 use crate::operator::kinds::{Widget, WidgetStatus};
 
-pub fn start(client: Client, reconciles: Reconciles) {
+pub(super) fn start(client: Client, reconciles: Reconciles) {
     let operator =
         Operator::<Widget>::new().settings(controllers::settings()).client(client).with_finalizer().reconcile(
             move |ctx| {

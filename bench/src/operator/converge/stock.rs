@@ -1,5 +1,5 @@
-//! kube's stock controller, as its documentation shows it: a finalizer by its helper, server-side apply of every child,
-//! and of the status, in every reconcile.
+//! The operator with `kube::runtime::Controller`, as its documentation shows it: its `finalizer` helper, and a server-side apply
+//! of every child and of the status in every reconcile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ struct Stock {
     reconciles: Reconciles,
 }
 
-pub fn start(client: Client, reconciles: Reconciles) {
+pub(super) fn start(client: Client, reconciles: Reconciles) {
     let config = watcher::Config::default().streaming_lists();
     let controller = Controller::new(Api::<Widget>::all(client.clone()), config.clone())
         .with_config(Config::default().concurrency(CONCURRENCY as u16))

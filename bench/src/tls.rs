@@ -1,5 +1,5 @@
-//! Trust in the server under measurement. In: the kubeconfig it wrote. Out: what a client needs to speak TLS with it, and
-//! with nobody else.
+//! TLS to the measured server. In: the kubeconfig that it wrote. Out: a connector that trusts the CA of that kubeconfig and no
+//! other.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
-use crate::void::Void;
+use crate::invalid_run::InvalidRun;
 
 /// A connector that trusts the CA of a kubeconfig.
-pub fn connector(kubeconfig: &Path) -> Result<TlsConnector, Void> {
+pub(crate) fn connector(kubeconfig: &Path) -> Result<TlsConnector, InvalidRun> {
     let text = std::fs::read_to_string(kubeconfig)?;
     let data = text.lines().find_map(|line| line.trim().strip_prefix("certificate-authority-data:"));
-    let pem = base64(data.ok_or_else(|| Void::new("the kubeconfig has no CA"))?.trim())?;
-    let unusable = |error: &dyn std::fmt::Display| Void::new(format!("the CA of the kubeconfig: {error}"));
+    let pem = base64(data.ok_or_else(|| InvalidRun::new("the kubeconfig has no CA"))?.trim())?;
+    let unusable = |error: &dyn std::fmt::Display| InvalidRun::new(format!("the CA of the kubeconfig: {error}"));
     let ca = CertificateDer::from_pem_slice(&pem).map_err(|error| unusable(&error))?;
     let mut roots = RootCertStore::empty();
     roots.add(ca).map_err(|error| unusable(&error))?;
@@ -28,11 +28,11 @@ pub fn connector(kubeconfig: &Path) -> Result<TlsConnector, Void> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// A PEM block is base64 between two lines, so its reader reads base64.
-fn base64(text: &str) -> Result<Vec<u8>, Void> {
+/// Decodes base64 with the PEM reader, because a PEM block is base64 between two lines.
+fn base64(text: &str) -> Result<Vec<u8>, InvalidRun> {
     let block = format!("-----BEGIN PRIVATE KEY-----\n{text}\n-----END PRIVATE KEY-----\n");
     let read = PrivatePkcs8KeyDer::from_pem_slice(block.as_bytes());
-    read.map(|bytes| bytes.secret_pkcs8_der().to_vec()).map_err(|error| Void::new(format!("no base64: {error}")))
+    read.map(|bytes| bytes.secret_pkcs8_der().to_vec()).map_err(|error| InvalidRun::new(format!("not base64: {error}")))
 }
 
 #[cfg(test)]
