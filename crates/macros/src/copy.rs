@@ -1,5 +1,5 @@
-//! In comes an item, out goes a copy of it that one real derive can be put on: another name, only the attributes that
-//! derive knows, and `Self` spelled out. Never changes the item itself: a derive cannot.
+//! A copy of a type for a real derive. In: a type. Out: a copy with another name, with only the attributes that this derive
+//! knows, and with the type's name instead of `Self`. Never changes the type itself, because a derive macro cannot.
 
 use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
@@ -10,9 +10,9 @@ use syn::{Attribute, Data, DeriveInput, Error, Fields, LitStr, Meta, Result, Tok
 pub(crate) struct Copy {
     /// The copy, named [`Copy::name`].
     pub item: DeriveInput,
-    /// What the copy is called.
+    /// The name of the copy.
     pub name: Ident,
-    /// What the type itself is called.
+    /// The name of the type.
     pub original: Ident,
 }
 
@@ -27,7 +27,7 @@ impl Copy {
         let fields = |fields: &mut Fields| -> Result<()> {
             for field in fields {
                 field.attrs = kept(&field.attrs, keep, &original)?;
-                let ty = spelled_out(field.ty.to_token_stream(), &self_type(input));
+                let ty = replace_self(field.ty.to_token_stream(), &self_type(input));
                 field.ty = parse_quote!(#ty);
             }
             Ok(())
@@ -46,22 +46,22 @@ impl Copy {
         Ok(Self { item, name, original })
     }
 
-    /// The name under which the type is known in its format or schema: its own, unless an attribute says otherwise.
+    /// An attribute that gives the copy the name of the type in the data format and the schema, unless the user renames it.
     pub(crate) fn rename(&self) -> Option<Meta> {
         let given = self.item.attrs.iter().any(|attribute| has(attribute, "rename"));
         let name = self.original.to_string();
         (!given).then(|| parse_quote!(rename = #name))
     }
 
-    /// `Default` for the copy by way of the type's own, if the container says `#[serde(default)]`.
+    /// `Default` for the copy, which calls that of the type; only for a container with `#[serde(default)]`.
     pub(crate) fn default_impl(&self) -> Option<TokenStream> {
         let Data::Struct(data) = &self.item.data else { return None };
         // With a path (`default = "path"`) the derive calls that function and needs nothing from the copy.
-        let says_default = |attribute: &Attribute| {
+        let has_default = |attribute: &Attribute| {
             let entries = entries(attribute).unwrap_or_default();
             entries.iter().any(|entry| matches!(entry, Meta::Path(path) if path.is_ident("default")))
         };
-        if !self.item.attrs.iter().any(says_default) {
+        if !self.item.attrs.iter().any(has_default) {
             return None;
         }
         let (copy, original) = (&self.name, &self.original);
@@ -81,7 +81,7 @@ impl Copy {
     }
 }
 
-/// Whether one of our attributes holds `key`, as a word, a value or a list.
+/// Whether an attribute has an entry `key`, as `key`, `key = ..` or `key(..)`.
 fn has(attribute: &Attribute, key: &str) -> bool {
     entries(attribute).is_ok_and(|entries| entries.iter().any(|entry| entry.path().is_ident(key)))
 }
@@ -96,7 +96,7 @@ fn self_type(input: &DeriveInput) -> TokenStream {
     quote!(#name #arguments)
 }
 
-/// The attributes named in `keep`. A `crate = ".."` goes: the derive sets its own.
+/// The attributes named in `keep`, without `crate = ".."`, which the derive sets itself.
 fn kept(attributes: &[Attribute], keep: &[&str], original: &Ident) -> Result<Vec<Attribute>> {
     let mut out = Vec::new();
     for attribute in attributes.iter().filter(|attribute| keep.iter().any(|name| attribute.path().is_ident(name))) {
@@ -112,7 +112,7 @@ fn kept(attributes: &[Attribute], keep: &[&str], original: &Ident) -> Result<Vec
             return Err(Error::new_spanned(remote, message));
         }
         let entries = entries.into_iter().filter(|entry| !entry.path().is_ident("crate"));
-        let entries: Vec<_> = entries.map(|entry| paths_spelled_out(entry.to_token_stream(), original)).collect();
+        let entries: Vec<_> = entries.map(|entry| replace_self_in_paths(entry.to_token_stream(), original)).collect();
         if entries.is_empty() {
             continue;
         }
@@ -122,20 +122,20 @@ fn kept(attributes: &[Attribute], keep: &[&str], original: &Ident) -> Result<Vec
     Ok(out)
 }
 
-/// `Self` in a field's type means the type, not its copy.
-fn spelled_out(tokens: TokenStream, with: &TokenStream) -> TokenStream {
+/// Replaces `Self` in the type of a field, where it would mean the copy.
+fn replace_self(tokens: TokenStream, with: &TokenStream) -> TokenStream {
     let each = |tree| match tree {
         TokenTree::Ident(ident) if ident == "Self" => with.clone(),
         TokenTree::Group(group) => {
-            TokenTree::Group(Group::new(group.delimiter(), spelled_out(group.stream(), with))).into()
+            TokenTree::Group(Group::new(group.delimiter(), replace_self(group.stream(), with))).into()
         }
         other => other.into(),
     };
     tokens.into_iter().map(each).collect()
 }
 
-/// `"Self::path"` in an attribute means the type's function, not its copy's.
-fn paths_spelled_out(tokens: TokenStream, original: &Ident) -> TokenStream {
+/// Replaces `"Self::path"` in an attribute, where it would mean a function of the copy.
+fn replace_self_in_paths(tokens: TokenStream, original: &Ident) -> TokenStream {
     let each = |tree: TokenTree| match tree {
         TokenTree::Literal(literal) => match syn::parse2::<LitStr>(literal.to_token_stream()) {
             Ok(text) if text.value().starts_with("Self::") => {
@@ -145,7 +145,7 @@ fn paths_spelled_out(tokens: TokenStream, original: &Ident) -> TokenStream {
             _ => literal.to_token_stream(),
         },
         TokenTree::Group(group) => {
-            TokenTree::Group(Group::new(group.delimiter(), paths_spelled_out(group.stream(), original))).into()
+            TokenTree::Group(Group::new(group.delimiter(), replace_self_in_paths(group.stream(), original))).into()
         }
         other => other.into(),
     };

@@ -1,5 +1,5 @@
-//! In comes a spec with its `#[kube(..)]`, out goes its kind: the object around the spec, and the traits by which the
-//! client, the engine and the CRD know it. What a CRD looks like is not decided here but in `konverge`.
+//! The derive `CustomResource`. In: a spec with its `#[kube(..)]`. Out: the struct of the kind, with `metadata`, `spec` and
+//! `status`, and the traits that the client and `konverge` need. How a CRD looks is decided in `konverge`, not here.
 
 mod settings;
 
@@ -16,14 +16,14 @@ pub(crate) fn derive(input: DeriveInput) -> Result<TokenStream> {
         return Err(Error::new_spanned(&input.ident, "a union has no JSON form: derive `CustomResource` on a struct"));
     }
     if !input.generics.params.is_empty() {
-        return Err(Error::new_spanned(&input.generics, "a kind has one schema, so its spec takes no parameters"));
+        return Err(Error::new_spanned(&input.generics, "a kind has one schema, so its spec cannot be generic"));
     }
     let settings = Settings::read(&input.attrs)?;
     let name = settings.root.as_ref().map_or_else(|| settings.kind.clone(), syn::LitStr::value);
     if input.ident == name {
         let message = format!(
-            "`{name}` is the object that is made around this spec: call the spec `{name}Spec`, or the object something \
-             else with `#[kube(root = \"..\")]`"
+            "`{name}` is the name of the struct that is generated for this kind: rename the spec to `{name}Spec`, or the \
+             generated struct with `#[kube(root = \"..\")]`"
         );
         return Err(Error::new_spanned(&input.ident, message));
     }
@@ -35,7 +35,7 @@ pub(crate) fn derive(input: DeriveInput) -> Result<TokenStream> {
     Ok(quote!(#object #resource #schema #definition))
 }
 
-/// The struct, its constructor, and how it is read and written.
+/// The struct of the kind, its constructor, and its serialization.
 fn object(input: &DeriveInput, settings: &Settings, root: &Ident) -> TokenStream {
     let (vis, spec) = (&input.vis, &input.ident);
     let doc = settings.doc.clone().unwrap_or_else(|| format!("The kind `{}` around [`{spec}`].", settings.kind));
@@ -44,14 +44,14 @@ fn object(input: &DeriveInput, settings: &Settings, root: &Ident) -> TokenStream
     let status = settings.status.as_ref();
     let status_field = status.map(|status| {
         quote! {
-            /// What has become of it, as its controller saw it last.
+            /// The state that the controller observed last.
             #[serde(default)]
             #vis status: ::core::option::Option<#status>,
         }
     });
     let status_none = status.map(|_| quote!(status: ::core::option::Option::None,));
     let status_count = status.map(|_| quote!(+ usize::from(self.status.is_some())));
-    let status_written = status.map(|_| {
+    let status_field_serialized = status.map(|_| {
         quote! {
             if let ::core::option::Option::Some(status) = &self.status {
                 object.serialize_field("status", status)?;
@@ -69,16 +69,16 @@ fn object(input: &DeriveInput, settings: &Settings, root: &Ident) -> TokenStream
         #[serde(crate = "::konverge::__private::serde")]
         #(#[#attributes])*
         #vis struct #root {
-            /// Its name, namespace, labels and the like.
+            /// Name, namespace, labels and other metadata.
             #vis metadata: ::konverge::__private::ObjectMeta,
-            /// What is wanted.
+            /// The desired state.
             #spec_default
             #vis spec: #spec,
             #status_field
         }
 
         impl #root {
-            /// An object called `name` that wants `spec`.
+            /// A new object with this name and spec.
             #vis fn new(name: impl ::core::convert::Into<::std::string::String>, spec: #spec) -> Self {
                 let metadata = ::konverge::__private::ObjectMeta {
                     name: ::core::option::Option::Some(name.into()),
@@ -100,7 +100,7 @@ fn object(input: &DeriveInput, settings: &Settings, root: &Ident) -> TokenStream
                 object.serialize_field("kind", &<Self as Resource>::kind(&()))?;
                 object.serialize_field("metadata", &self.metadata)?;
                 object.serialize_field("spec", &self.spec)?;
-                #status_written
+                #status_field_serialized
                 object.end()
             }
         }
@@ -118,7 +118,7 @@ fn object(input: &DeriveInput, settings: &Settings, root: &Ident) -> TokenStream
     }
 }
 
-/// The names by which the API knows it.
+/// The names of the kind in the API.
 fn resource(settings: &Settings, root: &Ident) -> TokenStream {
     let Settings { group, version, kind, .. } = settings;
     let (api_version, plural) = (format!("{group}/{version}"), plural(settings));
@@ -199,7 +199,7 @@ fn json_schema(input: &DeriveInput, settings: &Settings, root: &Ident) -> TokenS
     }
 }
 
-/// What the user said about the CRD, as data.
+/// The user's settings of the CRD, as data.
 fn definition(settings: &Settings, root: &Ident) -> TokenStream {
     let Settings { group, version, kind, namespaced, short_names, categories, selectable, .. } = settings;
     let (plural, singular) = (plural(settings), singular(settings));
@@ -300,7 +300,7 @@ fn singular(settings: &Settings) -> String {
     settings.singular.clone().unwrap_or_else(|| settings.kind.to_ascii_lowercase())
 }
 
-/// The plural as kube guesses it, so that a kind keeps its CRD whichever derive it is made with.
+/// The plural, formed as kube's derive does, so that the CRD has the same name with either derive.
 fn plural(settings: &Settings) -> String {
     if let Some(plural) = &settings.plural {
         return plural.clone();
@@ -331,17 +331,17 @@ fn doc_comment(attributes: &[Attribute]) -> String {
 mod tests {
     use super::derive;
 
-    /// What a user is told who writes `attributes` on `item`.
+    /// Checks the error message for `source`; an empty one means that it compiles.
     #[track_caller]
     fn check(source: &str, expected: &str) {
-        let said = match derive(syn::parse_str(source).expect("the case is Rust")) {
+        let message = match derive(syn::parse_str(source).expect("the case is Rust")) {
             Ok(_) => String::new(),
             Err(error) => error.to_string(),
         };
-        assert_eq!(said, expected, "{source}");
+        assert_eq!(message, expected, "{source}");
     }
 
-    /// The same for settings beside a group, a version and a kind.
+    /// The same for one setting besides group, version and kind.
     #[track_caller]
     fn check_setting(setting: &str, expected: &str) {
         let named = r#"group = "example.com", version = "v1", kind = "WebApp""#;
@@ -361,12 +361,12 @@ mod tests {
         );
         check(
             r#"#[kube(group = "a.com", version = "v1", kind = "A")] struct A {}"#,
-            "`A` is the object that is made around this spec: call the spec `ASpec`, or the object something else with \
-             `#[kube(root = \"..\")]`",
+            "`A` is the name of the struct that is generated for this kind: rename the spec to `ASpec`, or the generated \
+             struct with `#[kube(root = \"..\")]`",
         );
         check(
             r#"#[kube(group = "a.com", version = "v1", kind = "A")] struct ASpec<T> { t: T }"#,
-            "a kind has one schema, so its spec takes no parameters",
+            "a kind has one schema, so its spec cannot be generic",
         );
         check(
             r#"#[kube(group = "a.com", version = "v1", kind = "A")] union ASpec { a: u8 }"#,
@@ -390,7 +390,7 @@ mod tests {
         check_setting("label(\"a\")", "expected a key and a value: `(\"key\", \"value\")`");
         check_setting(
             "attr = \"serde(default)\"",
-            "this one is ours; for a derive write `#[kube(derive = \"PartialEq\")]`",
+            "konverge writes this attribute itself; for a derive write `#[kube(derive = \"PartialEq\")]`",
         );
         check_setting(r#"printcolumn(name = "A", type_ = "string")"#, "`printcolumn` needs `json_path`");
         check_setting(

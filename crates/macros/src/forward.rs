@@ -1,5 +1,6 @@
-//! In comes an item, out goes the real derive on a hidden copy of it, and an implementation for the item that calls
-//! the copy's. So the real derives do the work, and find their crates behind `::konverge`.
+//! Forwards to the derives of serde and schemars. In: a type. Out: a hidden copy of the type with the real derive, and an
+//! implementation for the type that calls that of the copy. The copy tells the real derive to find its crate through
+//! `::konverge`, which a derive cannot do on the type itself.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
@@ -69,7 +70,7 @@ pub(crate) fn json_schema(mut input: DeriveInput) -> Result<TokenStream> {
     let (impl_generics, _, clause) = generics.split_for_impl();
     let forward = quote!(<#name #arguments as #trait_>);
     Ok(hidden(quote! {
-        // What schemars writes for `serialize_with` names these two.
+        // The code that schemars generates for `serialize_with` names these two crates.
         use ::konverge::__private::{schemars, serde};
         #[derive(::konverge::__private::schemars::JsonSchema)]
         #[schemars(crate = "::konverge::__private::schemars", #rename)]
@@ -94,7 +95,7 @@ pub(crate) fn json_schema(mut input: DeriveInput) -> Result<TokenStream> {
     }))
 }
 
-/// The copy with serde's derive for a type that lives elsewhere, which is what the item is to its copy.
+/// The copy with serde's derive for a type of another crate (`remote`): for the copy, the type is one.
 fn remote(copy: &Copy, derive: &TokenStream) -> TokenStream {
     let (item, rename) = (&copy.item, copy.rename());
     let remote = LitStr::new(&copy.original.to_string(), copy.original.span());
@@ -105,7 +106,7 @@ fn remote(copy: &Copy, derive: &TokenStream) -> TokenStream {
     }
 }
 
-/// Every type parameter must be able to do what the type is to do.
+/// Adds the trait as a bound to every type parameter.
 fn bounded(mut generics: Generics, bound: &TokenStream) -> Generics {
     for parameter in generics.type_params_mut() {
         parameter.default = None;
@@ -114,7 +115,7 @@ fn bounded(mut generics: Generics, bound: &TokenStream) -> Generics {
     generics
 }
 
-/// Items that nobody sees, and no lint looks at.
+/// Puts generated items where no name, documentation or lint sees them.
 fn hidden(items: TokenStream) -> TokenStream {
     quote! {
         #[doc(hidden)]
@@ -138,10 +139,10 @@ mod tests {
 
     #[test]
     fn mistakes_say_what_to_do() {
-        let said = |source| serialize(syn::parse_str(source).expect("the case is Rust")).unwrap_err().to_string();
-        assert_eq!(said("union A { a: u8 }"), "a union has no JSON form: use an enum");
+        let message = |source| serialize(syn::parse_str(source).expect("the case is Rust")).unwrap_err().to_string();
+        assert_eq!(message("union A { a: u8 }"), "a union has no JSON form: use an enum");
         assert_eq!(
-            said(r#"#[serde(remote = "B")] struct A {}"#),
+            message(r#"#[serde(remote = "B")] struct A {}"#),
             "`remote` needs serde's own derive: `use konverge::serde::Serialize` and `#[konverge::types]`"
         );
         let rule = syn::parse_str("struct A { #[x_kube(rule = \"a\")] a: u8 }").expect("the case is Rust");

@@ -1,16 +1,16 @@
 //! Derives that let an operator depend on one crate only.
 //!
 //! ```text
-//! custom_resource   a spec → its kind: the object around it, its names, its CRD
-//! forward           Serialize, Deserialize, JsonSchema → the real derive, on a copy that finds its crates
-//! copy              the copy: which attributes stay, what it is called, how it defaults
-//! rule              #[x_kube(..)] → what schemars understands
-//! types             #[types]: the same derives without a copy, for whoever imports serde's own
+//! custom_resource   #[derive(CustomResource)]: a spec → the struct of its kind, with its names and its CRD
+//! forward           #[derive(Serialize, Deserialize, JsonSchema)] → the derive of serde or schemars, on a copy of the type
+//! copy              the copy: its name, the attributes that it keeps, its `Default`
+//! rule              #[x_kube(..)] → attributes of schemars
+//! types             #[types]: lets users apply the derives of serde and schemars themselves, without a copy
 //! ```
 //!
-//! The derives of serde, schemars and kube name their crates (`::serde`, …), which a user of `konverge` does not
-//! have. These derives go through `::konverge::__private` instead. This crate never decides what a kind looks like in
-//! the API: it writes down what the user said, and `konverge` turns it into a CRD.
+//! The code that the derives of serde, schemars and kube generate names their crates (`::serde`, …), which are not among
+//! the dependencies of a user of `konverge`. The derives here use `::konverge::__private` instead. This crate never decides
+//! how a kind looks in the API: it passes the user's settings on, and `konverge` makes a CRD of them.
 
 mod copy;
 mod custom_resource;
@@ -21,11 +21,11 @@ mod types;
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
-/// Makes a kind of a spec: `#[kube(group = "example.com", version = "v1", kind = "WebApp", namespaced)]` on
-/// `WebAppSpec` gives the object `WebApp` with `metadata`, `spec` and, with `status = "WebAppStatus"`, `status`.
+/// Makes a custom resource from its spec: `#[kube(group = "example.com", version = "v1", kind = "WebApp", namespaced)]` on
+/// `WebAppSpec` generates the struct `WebApp` with `metadata`, `spec` and, with `status = "WebAppStatus"`, `status`.
 ///
 /// Further settings: `plural`, `singular`, `shortname`, `category`, `root` (name of the generated struct), `derive`,
-/// `attr`, `doc`, `default` (the spec may be left out), `printcolumn(name = .., type_ = .., json_path = ..)`,
+/// `attr`, `doc`, `default` (objects may omit the spec), `printcolumn(name = .., type_ = .., json_path = ..)`,
 /// `selectable`, `scale(spec_replicas_path = .., status_replicas_path = ..)`, `validation` (a CEL rule over the whole
 /// object), `annotation(key, value)` and `label(key, value)` (on the CRD), `schema = "derived" | "manual" |
 /// "disabled"`, `served`, `storage`, `deprecated`.
@@ -35,30 +35,30 @@ pub fn custom_resource(input: TokenStream) -> TokenStream {
     custom_resource::derive(input).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// serde's `Serialize`, without serde among the user's dependencies. Takes serde's attributes.
+/// serde's `Serialize`, for crates that do not depend on serde. Accepts serde's attributes.
 #[proc_macro_derive(Serialize, attributes(serde))]
 pub fn serialize(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     forward::serialize(input).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// serde's `Deserialize`, without serde among the user's dependencies. Takes serde's attributes.
+/// serde's `Deserialize`, for crates that do not depend on serde. Accepts serde's attributes.
 #[proc_macro_derive(Deserialize, attributes(serde))]
 pub fn deserialize(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     forward::deserialize(input).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// schemars' `JsonSchema`, without schemars among the user's dependencies. Takes schemars' and serde's attributes,
-/// and `#[x_kube(validation = .., merge_strategy = ..)]` for CEL rules and list types.
+/// schemars' `JsonSchema`, for crates that do not depend on schemars. Accepts the attributes of schemars and serde, and
+/// `#[x_kube(validation = .., merge_strategy = ..)]` for CEL rules and list types.
 #[proc_macro_derive(JsonSchema, attributes(schemars, serde, validate, x_kube))]
 pub fn json_schema(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     forward::json_schema(input).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Lets serde's and schemars' own derives (`use konverge::serde::Serialize`) find their crates behind `konverge`.
-/// Stands above the derives of a struct or an enum, or above a whole `mod`.
+/// Lets the derives of serde and schemars themselves (`use konverge::serde::Serialize`) find their crates through `konverge`.
+/// Put it above the derives of a struct or an enum, or above a whole `mod`.
 #[proc_macro_attribute]
 pub fn types(args: TokenStream, item: TokenStream) -> TokenStream {
     types::attribute(args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

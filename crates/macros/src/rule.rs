@@ -1,11 +1,11 @@
-//! In come `#[x_kube(validation = .., merge_strategy = ..)]` on a type or its fields, out go schemars attributes that
-//! write the same into the schema. Never looks into a rule: its text is the API server's to judge.
+//! Validation rules and merge strategies. In: `#[x_kube(validation = .., merge_strategy = ..)]` on a type or its fields. Out:
+//! schemars attributes that write the same into the schema. Never checks a rule: the API server does.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Attribute, Data, DeriveInput, Expr, Result, parse_quote};
 
-/// Puts schemars' words beside every `x_kube` attribute of `input`.
+/// Adds a schemars attribute for every `x_kube` attribute of `input`.
 pub(crate) fn translate(input: &mut DeriveInput) -> Result<()> {
     translate_all(&mut input.attrs)?;
     match &mut input.data {
@@ -26,7 +26,7 @@ pub(crate) fn validation(rule: &Expr) -> TokenStream {
     quote!(::konverge::__private::validation(schema, #rule);)
 }
 
-/// Code with `statements` that change the variable `schema`, and the names rules are written with.
+/// A block with `statements` that change the variable `schema`, and imports of the names that rules use.
 pub(crate) fn with_names(statements: impl IntoIterator<Item = TokenStream>) -> TokenStream {
     let statements = statements.into_iter();
     quote! {{

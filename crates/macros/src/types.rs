@@ -1,5 +1,5 @@
-//! In comes a struct, an enum or a module of them, out goes the same with attributes that tell serde's and schemars'
-//! own derives where their crates are. Adds attributes and changes nothing else.
+//! The attribute `#[types]`. In: a struct, an enum, or a module with them. Out: the same, with attributes that tell the
+//! derives of serde and schemars where their crates are. Changes nothing else.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -12,31 +12,31 @@ pub(crate) fn attribute(args: TokenStream, item: TokenStream) -> Result<TokenStr
         return Err(Error::new_spanned(args, "`#[konverge::types]` takes no settings"));
     }
     let mut item: Item = syn::parse2(item)?;
-    complete(&mut item)?;
+    add_attributes_below(&mut item)?;
     Ok(item.to_token_stream())
 }
 
-fn complete(item: &mut Item) -> Result<()> {
+fn add_attributes_below(item: &mut Item) -> Result<()> {
     match item {
-        Item::Struct(item) => complete_attributes(&mut item.attrs),
-        Item::Enum(item) => complete_attributes(&mut item.attrs),
+        Item::Struct(item) => add_crate_attributes(&mut item.attrs),
+        Item::Enum(item) => add_crate_attributes(&mut item.attrs),
         Item::Mod(module) => match &mut module.content {
             Some((_, items)) => items
                 .iter_mut()
                 .filter(|item| matches!(item, Item::Struct(_) | Item::Enum(_) | Item::Mod(_)))
-                .try_for_each(complete),
+                .try_for_each(add_attributes_below),
             None => {
                 Err(Error::new_spanned(module, "`#[konverge::types]` needs the module's body here: `mod name { .. }`"))
             }
         },
         other => Err(Error::new_spanned(
             other,
-            "`#[konverge::types]` stands above a struct, an enum or a module, before its derives",
+            "`#[konverge::types]` belongs above a struct, an enum or a module, before its derives",
         )),
     }
 }
 
-fn complete_attributes(attributes: &mut Vec<Attribute>) -> Result<()> {
+fn add_crate_attributes(attributes: &mut Vec<Attribute>) -> Result<()> {
     let mut derived = Vec::new();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("derive")) {
         let paths = attribute.parse_args_with(Punctuated::<Path, Token![,]>::parse_terminated)?;
@@ -59,10 +59,10 @@ mod tests {
     use quote::quote;
 
     #[test]
-    fn stands_above_types_only() {
-        let said = |args, item| attribute(args, item).unwrap_err().to_string();
+    fn other_items_are_refused() {
+        let message = |args, item| attribute(args, item).unwrap_err().to_string();
         assert_eq!(
-            said(
+            message(
                 quote!(all),
                 quote!(
                     struct A;
@@ -71,16 +71,16 @@ mod tests {
             "`#[konverge::types]` takes no settings"
         );
         assert_eq!(
-            said(
+            message(
                 quote!(),
                 quote!(
                     fn a() {}
                 )
             ),
-            "`#[konverge::types]` stands above a struct, an enum or a module, before its derives"
+            "`#[konverge::types]` belongs above a struct, an enum or a module, before its derives"
         );
         assert_eq!(
-            said(
+            message(
                 quote!(),
                 quote!(
                     mod a;

@@ -1,17 +1,18 @@
-//! In comes a Rust type, out goes its schema as Kubernetes accepts it in a CRD: one type a node, properties at the node
-//! they belong to and never inside `oneOf` or `anyOf`, no references, only formats and keywords the API server knows.
+//! Structural schemas. In: a Rust type. Out: its schema in the form that Kubernetes requires in a CRD: every node has one
+//! type, `oneOf` and `anyOf` contain no properties of their own, there are no references, and only formats and keywords that
+//! the API server knows.
 //!
-//! What cannot be said that way (a value that is text or an object, a type that holds itself) becomes a node that
-//! takes anything: the type still checks it when it is read. Never fails and never panics.
+//! A type that has no such schema (a value that is a string or an object, a recursive type) becomes a node that accepts
+//! anything; serde still checks the value when the object is decoded. Never fails and never panics.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-const ANYTHING: &str = "x-kubernetes-preserve-unknown-fields";
+const PRESERVE_UNKNOWN: &str = "x-kubernetes-preserve-unknown-fields";
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 
-/// What a node of a CRD's schema may hold besides `x-kubernetes-…`.
+/// The keywords that a node of a CRD's schema may have besides `x-kubernetes-…`.
 const KEYWORDS: &[&str] = &[
     "additionalProperties",
     "allOf",
@@ -44,8 +45,8 @@ const KEYWORDS: &[&str] = &[
     "type",
 ];
 
-/// Formats of text that the API server checks; it warns about every other one.
-const TEXT_FORMATS: &[&str] = &[
+/// The string formats that the API server validates. It warns about every other format.
+const STRING_FORMATS: &[&str] = &[
     "bsonobjectid",
     "byte",
     "cidr",
@@ -75,17 +76,17 @@ const TEXT_FORMATS: &[&str] = &[
     "uuid5",
 ];
 
-/// What a branch of a union still says once its properties have moved out.
+/// The keywords that stay in a branch of a union after its properties were moved to the node.
 const BRANCH_CHECKS: &[&str] = &["required", "oneOf", "anyOf", "allOf", "not", "minProperties", "maxProperties"];
 
-/// The schema of `K` as a CRD may hold it.
-pub fn structural<K: JsonSchema>() -> Value {
+/// The structural schema of `K`, for a CRD.
+pub(crate) fn structural<K: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
     let mut schema = settings.into_generator().into_root_schema_for::<K>().to_value();
-    node(&mut schema);
+    make_structural(&mut schema);
     if let Value::Object(root) = &mut schema {
         root.remove("title");
     }
@@ -93,62 +94,62 @@ pub fn structural<K: JsonSchema>() -> Value {
 }
 
 /// Makes a node and everything below it structural.
-fn node(schema: &mut Value) {
+fn make_structural(schema: &mut Value) {
     let Value::Object(map) = schema else {
-        *schema = json!({ ANYTHING: true });
+        *schema = json!({ PRESERVE_UNKNOWN: true });
         return;
     };
-    // Everything is inlined, so what is left refers to a type that holds itself.
+    // All other references are inlined, so this one belongs to a recursive type.
     if map.remove("$ref").is_some() {
-        map.insert(ANYTHING.to_owned(), true.into());
+        map.insert(PRESERVE_UNKNOWN.to_owned(), true.into());
     }
-    // A tuple: an item may be what any of its members is.
+    // A tuple: every item has the type of any member.
     if let Some(members @ Value::Array(_)) = map.get("items").cloned() {
         map.insert("items".to_owned(), json!({ "anyOf": members }));
     }
-    below(map);
-    object(map);
-    array(map);
-    numbers(map);
+    convert_children(map);
+    convert_object(map);
+    convert_array(map);
+    convert_number(map);
     for union in ["oneOf", "anyOf"] {
         if let Some(Value::Array(branches)) = map.remove(union) {
             merge_union(map, union, branches);
         }
     }
     if let Some(Value::Array(parts)) = map.remove("allOf") {
-        merge_parts(map, parts);
+        merge_all_of(map, parts);
     }
-    finish(map);
+    finish_node(map);
 }
 
-fn below(map: &mut Map<String, Value>) {
+fn convert_children(map: &mut Map<String, Value>) {
     for key in ["properties", "patternProperties"] {
         if let Some(Value::Object(properties)) = map.get_mut(key) {
-            properties.values_mut().for_each(value);
+            properties.values_mut().for_each(convert_value);
         }
     }
     for key in ["items", "additionalProperties"] {
         if let Some(child @ Value::Object(_)) = map.get_mut(key) {
-            value(child);
+            convert_value(child);
         }
     }
     for key in ["oneOf", "anyOf", "allOf"] {
         if let Some(Value::Array(branches)) = map.get_mut(key) {
-            branches.iter_mut().for_each(node);
+            branches.iter_mut().for_each(make_structural);
         }
     }
 }
 
-/// Makes the node of a value structural. Where a value is always null, as `()` is, Kubernetes wants a type all the same.
-fn value(schema: &mut Value) {
-    node(schema);
+/// Makes the schema of a value structural. Kubernetes requires a type also for a value that is always null, as `()` is.
+fn convert_value(schema: &mut Value) {
+    make_structural(schema);
     if is_null(schema) {
-        *schema = json!({ ANYTHING: true, "nullable": true });
+        *schema = json!({ PRESERVE_UNKNOWN: true, "nullable": true });
     }
 }
 
-/// A map has `additionalProperties`, a struct has `properties`; Kubernetes knows nothing in between.
-fn object(map: &mut Map<String, Value>) {
+/// A map has `additionalProperties` and a struct has `properties`; Kubernetes does not allow both in one node.
+fn convert_object(map: &mut Map<String, Value>) {
     let of_pattern = match map.remove("patternProperties") {
         Some(Value::Object(patterns)) => patterns.into_iter().next().map(|(_, schema)| schema),
         _ => None,
@@ -163,20 +164,20 @@ fn object(map: &mut Map<String, Value>) {
             map.insert("additionalProperties".to_owned(), schema);
         }
         Some(_) => {
-            map.insert(ANYTHING.to_owned(), true.into());
+            map.insert(PRESERVE_UNKNOWN.to_owned(), true.into());
         }
         None => {}
     }
 }
 
-/// Kubernetes knows lists of one kind of item, and sets only by the list's type.
-fn array(map: &mut Map<String, Value>) {
+/// All items of a list have one schema, and a set is expressed by `x-kubernetes-list-type`.
+fn convert_array(map: &mut Map<String, Value>) {
     let unique = map.remove("uniqueItems") == Some(Value::Bool(true));
     if map.get("type").and_then(Value::as_str) != Some("array") {
         return;
     }
     if !matches!(map.get("items"), Some(Value::Object(_))) {
-        map.insert("items".to_owned(), json!({ ANYTHING: true }));
+        map.insert("items".to_owned(), json!({ PRESERVE_UNKNOWN: true }));
     }
     let scalar = matches!(map["items"]["type"].as_str(), Some("string" | "integer" | "number" | "boolean"));
     if unique && scalar && map["items"]["nullable"] != true {
@@ -184,8 +185,8 @@ fn array(map: &mut Map<String, Value>) {
     }
 }
 
-/// Kubernetes has signed integers of two sizes; the other sizes of Rust are ranges of these.
-fn numbers(map: &mut Map<String, Value>) {
+/// Kubernetes knows `int32` and `int64`; Rust's other integer types become ranges of these.
+fn convert_number(map: &mut Map<String, Value>) {
     for (bound, exclusive) in [("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")] {
         if let Some(Value::Number(limit)) = map.get(exclusive).cloned() {
             map.insert(bound.to_owned(), limit.into());
@@ -193,7 +194,7 @@ fn numbers(map: &mut Map<String, Value>) {
         }
     }
     let format = map.get("format").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (known, limits): (Option<&str>, Option<(i64, i64)>) = match (kind(map), format.as_str()) {
+    let (known, limits): (Option<&str>, Option<(i64, i64)>) = match (type_of(map), format.as_str()) {
         (Some("integer"), "int8") => (Some("int32"), Some((i8::MIN.into(), i8::MAX.into()))),
         (Some("integer"), "int16") => (Some("int32"), Some((i16::MIN.into(), i16::MAX.into()))),
         (Some("integer"), "uint8") => (Some("int32"), Some((0, u8::MAX.into()))),
@@ -203,7 +204,7 @@ fn numbers(map: &mut Map<String, Value>) {
         (Some("integer"), "int" | "int128") => (Some("int64"), None),
         (Some("integer"), "int32" | "int64") => return,
         (Some("number"), "float" | "double") => return,
-        (Some("string"), format) if TEXT_FORMATS.contains(&format) => return,
+        (Some("string"), format) if STRING_FORMATS.contains(&format) => return,
         _ => (None, None),
     };
     map.remove("format");
@@ -212,14 +213,14 @@ fn numbers(map: &mut Map<String, Value>) {
     }
     if let Some((least, most)) = limits {
         map.entry("minimum").or_insert(least.into());
-        // The largest integer is what the format says already.
+        // `int64` has this maximum already.
         if most != i64::MAX {
             map.entry("maximum").or_insert(most.into());
         }
     }
 }
 
-/// Puts the alternatives of `branches` into the node itself.
+/// Merges the alternatives of a union into the node itself.
 fn merge_union(map: &mut Map<String, Value>, union: &str, branches: Vec<Value>) {
     let (nulls, branches): (Vec<_>, Vec<_>) = branches.into_iter().partition(is_null);
     if !nulls.is_empty() || branches.iter().any(|branch| branch["nullable"] == true) {
@@ -232,29 +233,29 @@ fn merge_union(map: &mut Map<String, Value>, union: &str, branches: Vec<Value>) 
         }
         return;
     }
-    let mut kinds: Vec<&str> = branches.iter().map(|branch| kind(branch).unwrap_or_default()).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    let merged = match kinds.as_slice() {
+    let mut types: Vec<&str> = branches.iter().map(|branch| type_of(branch).unwrap_or_default()).collect();
+    types.sort_unstable();
+    types.dedup();
+    let merged = match types.as_slice() {
         ["object"] => return merge_objects(map, union, branches),
-        ["string"] => merged_texts(&branches),
+        ["string"] => merge_strings(&branches),
         ["array"] => {
             let items: Vec<_> = branches.iter_mut().filter_map(|branch| branch.remove("items")).collect();
             let mut items = json!({ "anyOf": items });
-            node(&mut items);
+            make_structural(&mut items);
             json!({ "type": "array", "items": items })
         }
         ["integer", "number"] | ["number"] => json!({ "type": "number" }),
         ["integer"] => json!({ "type": "integer" }),
         ["boolean"] => json!({ "type": "boolean" }),
         ["integer", "string"] => json!({ INT_OR_STRING: true }),
-        _ => json!({ ANYTHING: true }),
+        _ => json!({ PRESERVE_UNKNOWN: true }),
     };
     map.extend(into_object(merged).unwrap_or_default());
 }
 
-/// Text that is one of several: if each alternative names its values, so does the whole.
-fn merged_texts(branches: &[Map<String, Value>]) -> Value {
+/// Merges alternatives that are strings. If each of them is an enum, the result is the enum of all values.
+fn merge_strings(branches: &[Map<String, Value>]) -> Value {
     let values: Option<Vec<&Vec<Value>>> =
         branches.iter().map(|branch| branch.get("enum").and_then(Value::as_array)).collect();
     match values {
@@ -271,10 +272,10 @@ fn merged_texts(branches: &[Map<String, Value>]) -> Value {
     }
 }
 
-/// Moves the properties of all branches to the node; a branch keeps only what tells it from the others.
+/// Moves the properties of all branches to the node. A branch keeps only the keywords that distinguish it from the others.
 fn merge_objects(map: &mut Map<String, Value>, union: &str, branches: Vec<Map<String, Value>>) {
     map.insert("type".to_owned(), "object".into());
-    make_room(map, &branches);
+    remove_placeholders(map, &branches);
     let mut checks = Vec::new();
     for mut branch in branches {
         let mut check = Map::new();
@@ -282,7 +283,7 @@ fn merge_objects(map: &mut Map<String, Value>, union: &str, branches: Vec<Map<St
             Some(Value::Object(properties)) => properties,
             _ => Map::new(),
         };
-        // The comment of a variant belongs to the one property it consists of.
+        // A variant with one property: its doc comment becomes the description of that property.
         if let (1, Some(description)) = (properties.len(), branch.remove("description")) {
             for property in properties.values_mut().filter_map(Value::as_object_mut) {
                 property.entry("description").or_insert(description.clone());
@@ -290,9 +291,9 @@ fn merge_objects(map: &mut Map<String, Value>, union: &str, branches: Vec<Map<St
         }
         for (name, mut property) in properties {
             if let Some(property) = property.as_object_mut() {
-                // It would be filled in for the other variants as well.
+                // The server would set the default in objects of other variants as well.
                 property.remove("default");
-                // A tag: one fixed word.
+                // A tag: an enum with one value.
                 if let Some([_]) = property.get("enum").and_then(Value::as_array).map(Vec::as_slice) {
                     let tags = check.entry("properties").or_insert(json!({}));
                     tags[&name] = json!({ "enum": property["enum"] });
@@ -300,60 +301,61 @@ fn merge_objects(map: &mut Map<String, Value>, union: &str, branches: Vec<Map<St
             }
             add_property(map, name, property);
         }
-        if branch.contains_key("additionalProperties") || branch.contains_key(ANYTHING) {
-            map.insert(ANYTHING.to_owned(), true.into());
+        if branch.contains_key("additionalProperties") || branch.contains_key(PRESERVE_UNKNOWN) {
+            map.insert(PRESERVE_UNKNOWN.to_owned(), true.into());
         }
         for key in BRANCH_CHECKS {
             check.extend(branch.remove_entry(*key));
         }
         checks.push(Value::Object(check));
     }
-    // A branch that asks for nothing takes every object, so the union asks for nothing.
-    let says_nothing = |check: &Value| check.as_object().is_some_and(Map::is_empty);
-    if !checks.iter().any(says_nothing) && checks.len() > 1 {
+    // A branch without keywords accepts every object, and then so does the union.
+    let accepts_all = |check: &Value| check.as_object().is_some_and(Map::is_empty);
+    if !checks.iter().any(accepts_all) && checks.len() > 1 {
         map.insert(union.to_owned(), checks.into());
     }
 }
 
-/// Puts the parts of an `allOf` (several flattened enums) into the node itself.
-fn merge_parts(map: &mut Map<String, Value>, parts: Vec<Value>) {
-    let mut rest = Vec::new();
+/// Merges the parts of an `allOf` (several flattened enums) into the node itself.
+fn merge_all_of(map: &mut Map<String, Value>, parts: Vec<Value>) {
+    let mut checks = Vec::new();
     let parts: Vec<Map<_, _>> = parts.into_iter().filter_map(into_object).collect();
-    make_room(map, &parts);
+    remove_placeholders(map, &parts);
     for mut part in parts {
         if let Some(Value::Object(properties)) = part.remove("properties") {
             for (name, property) in properties {
                 add_property(map, name, property);
             }
         }
-        if let Some(kind) = part.remove("type") {
-            map.entry("type").or_insert(kind);
+        if let Some(ty) = part.remove("type") {
+            map.entry("type").or_insert(ty);
         }
-        if part.contains_key(ANYTHING) {
-            map.insert(ANYTHING.to_owned(), true.into());
+        if part.contains_key(PRESERVE_UNKNOWN) {
+            map.insert(PRESERVE_UNKNOWN.to_owned(), true.into());
         }
         let check: Map<_, _> = BRANCH_CHECKS.iter().filter_map(|key| part.remove_entry(*key)).collect();
         if !check.is_empty() {
-            rest.push(Value::Object(check));
+            checks.push(Value::Object(check));
         }
     }
-    if !rest.is_empty() {
-        map.insert("allOf".to_owned(), rest.into());
+    if !checks.is_empty() {
+        map.insert("allOf".to_owned(), checks.into());
     }
 }
 
-/// Where an enum is flattened into a struct, schemars keeps its properties' places there, open to everything.
-fn make_room(map: &mut Map<String, Value>, branches: &[Map<String, Value>]) {
-    if let Some(Value::Object(places)) = map.get_mut("properties") {
-        let anything = json!({ ANYTHING: true });
+/// For an enum that is flattened into a struct, schemars adds its properties to the struct as placeholders that accept
+/// anything. Removes those that a branch describes.
+fn remove_placeholders(map: &mut Map<String, Value>, branches: &[Map<String, Value>]) {
+    if let Some(Value::Object(properties)) = map.get_mut("properties") {
+        let placeholder = json!({ PRESERVE_UNKNOWN: true });
         let described = |name: &str| {
             branches.iter().any(|branch| branch.get("properties").is_some_and(|known| known.get(name).is_some()))
         };
-        places.retain(|name, schema| *schema != anything || !described(name));
+        properties.retain(|name, schema| *schema != placeholder || !described(name));
     }
 }
 
-/// Adds a property; where there is one of that name already, it takes what either takes.
+/// Adds a property. If the node has one of that name already, the result accepts the values of both.
 fn add_property(map: &mut Map<String, Value>, name: String, property: Value) {
     let properties = map.entry("properties").or_insert(json!({}));
     let known = properties[&name].take();
@@ -362,20 +364,20 @@ fn add_property(map: &mut Map<String, Value>, name: String, property: Value) {
         known if known == property => property,
         known => {
             let mut either = json!({ "anyOf": [known, property] });
-            node(&mut either);
+            make_structural(&mut either);
             either
         }
     };
 }
 
-/// The last look at a node: what it may hold, and that it has a type.
-fn finish(map: &mut Map<String, Value>) {
-    // An absent field reads as `None`; the default would write a null into every object.
+/// Removes keywords that are not allowed, and makes sure that the node has a type.
+fn finish_node(map: &mut Map<String, Value>) {
+    // An absent field is decoded as `None`, and the default would add a null to every object.
     if map.get("default") == Some(&Value::Null) {
         map.remove("default");
     }
-    // Where values are listed an API server refuses null even if it is allowed and listed. It drops the nulls of fields
-    // that do not allow it, which is what `None` means.
+    // An API server refuses null for an enum even if the field is nullable and the enum contains null. It removes nulls of
+    // fields that are not nullable, and an absent field is decoded as `None`.
     if map.get("nullable") == Some(&Value::Bool(true))
         && map.get("enum") != Some(&json!([null]))
         && let Some(Value::Array(values)) = map.get_mut("enum")
@@ -389,9 +391,9 @@ fn finish(map: &mut Map<String, Value>) {
     if map.get("required") == Some(&json!([])) {
         map.remove("required");
     }
-    let typed = [INT_OR_STRING, ANYTHING].iter().any(|key| map.get(*key) == Some(&Value::Bool(true)));
+    let typed = [INT_OR_STRING, PRESERVE_UNKNOWN].iter().any(|key| map.get(*key) == Some(&Value::Bool(true)));
     if !map.contains_key("type") && !typed && !is_null_map(map) {
-        map.insert(ANYTHING.to_owned(), true.into());
+        map.insert(PRESERVE_UNKNOWN.to_owned(), true.into());
     }
     map.retain(|key, _| KEYWORDS.contains(&key.as_str()) || key.starts_with("x-kubernetes-"));
 }
@@ -401,10 +403,10 @@ fn is_null(branch: &Value) -> bool {
 }
 
 fn is_null_map(branch: &Map<String, Value>) -> bool {
-    branch.get("enum") == Some(&json!([null])) || kind(branch) == Some("null")
+    branch.get("enum") == Some(&json!([null])) || type_of(branch) == Some("null")
 }
 
-fn kind(map: &Map<String, Value>) -> Option<&str> {
+fn type_of(map: &Map<String, Value>) -> Option<&str> {
     map.get("type").and_then(Value::as_str)
 }
 

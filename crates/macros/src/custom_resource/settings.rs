@@ -1,4 +1,5 @@
-//! In come the `#[kube(..)]` attributes of a spec, out go the settings they hold, or an error that says what to write.
+//! The settings of a custom resource. In: the `#[kube(..)]` attributes of a spec. Out: the settings, or an error that says
+//! what to write.
 
 use proc_macro2::Span;
 use serde_json::Value;
@@ -7,7 +8,7 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, Expr, ExprLit, Lit, LitBool, LitStr, Meta, Path, Result, Token, parenthesized};
 
-/// What `#[kube(..)]` says.
+/// The settings in `#[kube(..)]`.
 #[derive(Default)]
 pub(super) struct Settings {
     pub group: String,
@@ -44,7 +45,7 @@ pub(super) enum SchemaMode {
     Derived,
     /// From the user's own `JsonSchema` for the object.
     Manual,
-    /// There is none: the CRD is somebody else's.
+    /// The CRD has no schema here, because somebody else installs it.
     Disabled,
 }
 
@@ -59,7 +60,7 @@ pub(super) struct Column {
     pub priority: Option<i32>,
 }
 
-/// Where the scale subresource reads and writes.
+/// The paths of the scale subresource.
 #[derive(Default)]
 pub(super) struct Scale {
     pub spec_replicas_path: String,
@@ -67,7 +68,7 @@ pub(super) struct Scale {
     pub label_selector_path: Option<String>,
 }
 
-const KNOWN: &str = "group, version, kind, plural, singular, root, namespaced, default, doc, status, derive, attr, \
+const KEYS: &str = "group, version, kind, plural, singular, root, namespaced, default, doc, status, derive, attr, \
                      schema, shortname, category, printcolumn, selectable, scale, validation, annotation, label, \
                      served, storage, deprecated";
 
@@ -76,14 +77,14 @@ impl Settings {
     pub(super) fn read(attributes: &[Attribute]) -> Result<Self> {
         let mut settings = Self::default();
         for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("kube")) {
-            attribute.parse_nested_meta(|meta| settings.one(&meta))?;
+            attribute.parse_nested_meta(|meta| settings.set(&meta))?;
         }
-        let needed = [
+        let required = [
             (&settings.group, "group", "example.com"),
             (&settings.version, "version", "v1"),
             (&settings.kind, "kind", "WebApp"),
         ];
-        for (value, key, example) in needed {
+        for (value, key, example) in required {
             if value.is_empty() {
                 let message = format!("the `{key}` of the kind is missing: add `#[kube({key} = \"{example}\")]`");
                 return Err(Error::new(Span::call_site(), message));
@@ -92,7 +93,7 @@ impl Settings {
         Ok(settings)
     }
 
-    fn one(&mut self, meta: &ParseNestedMeta) -> Result<()> {
+    fn set(&mut self, meta: &ParseNestedMeta) -> Result<()> {
         let key = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
         match key.as_str() {
             "group" => self.group = text(meta)?,
@@ -118,14 +119,14 @@ impl Settings {
             "label" => self.labels.push(pair(meta)?),
             "served" => self.not_served = !switch(meta)?,
             "storage" => self.not_stored = !switch(meta)?,
-            // The empty warning: Kubernetes writes its own.
+            // For an empty text Kubernetes writes a warning of its own.
             "deprecated" => {
                 self.deprecated = Some(if meta.input.peek(Token![=]) { text(meta)? } else { String::new() })
             }
             "crates" => return Err(meta.error("`crates` is not needed: konverge's derive knows where its crates are")),
             _ => {
-                let written = quote::ToTokens::to_token_stream(&meta.path);
-                return Err(meta.error(format!("unknown setting `{written}`; `kube` takes {KNOWN}")));
+                let path = quote::ToTokens::to_token_stream(&meta.path);
+                return Err(meta.error(format!("unknown setting `{path}`; `kube` takes {KEYS}")));
             }
         }
         Ok(())
@@ -147,8 +148,8 @@ impl Column {
             }
             Ok(())
         })?;
-        let needed = [(&column.name, "name"), (&column.type_, "type_"), (&column.json_path, "json_path")];
-        complete(meta, "printcolumn", &needed)?;
+        let required = [(&column.name, "name"), (&column.type_, "type_"), (&column.json_path, "json_path")];
+        require(meta, "printcolumn", &required)?;
         Ok(column)
     }
 }
@@ -168,9 +169,9 @@ impl Scale {
             }
             Ok(())
         })?;
-        let needed =
+        let required =
             [(&scale.spec_replicas_path, "spec_replicas_path"), (&scale.status_replicas_path, "status_replicas_path")];
-        complete(meta, "scale", &needed)?;
+        require(meta, "scale", &required)?;
         Ok(scale)
     }
 }
@@ -195,8 +196,8 @@ fn each_entry(meta: &ParseNestedMeta, mut entry: impl FnMut(&str, &Value, Span) 
     })
 }
 
-fn complete(meta: &ParseNestedMeta, setting: &str, needed: &[(&String, &str)]) -> Result<()> {
-    match needed.iter().find(|(value, _)| value.is_empty()) {
+fn require(meta: &ParseNestedMeta, setting: &str, required: &[(&String, &str)]) -> Result<()> {
+    match required.iter().find(|(value, _)| value.is_empty()) {
         Some((_, key)) => Err(Error::new(meta.path.span(), format!("`{setting}` needs `{key}`"))),
         None => Ok(()),
     }
@@ -210,7 +211,7 @@ fn text(meta: &ParseNestedMeta) -> Result<String> {
     Ok(meta.value()?.parse::<LitStr>()?.value())
 }
 
-/// A path, in quotes as kube has it, or plain.
+/// A path, with quotes as kube expects it, or without.
 fn path(meta: &ParseNestedMeta) -> Result<Path> {
     let value = meta.value()?;
     if value.peek(LitStr) { value.parse::<LitStr>()?.parse() } else { value.parse() }
@@ -219,9 +220,12 @@ fn path(meta: &ParseNestedMeta) -> Result<Path> {
 fn attr(meta: &ParseNestedMeta) -> Result<Meta> {
     let text: LitStr = meta.value()?.parse()?;
     let attribute: Meta = text.parse()?;
-    let taken = ["derive", "serde", "schemars"].iter().any(|taken| attribute.path().is_ident(taken));
-    if taken {
-        return Err(Error::new(text.span(), "this one is ours; for a derive write `#[kube(derive = \"PartialEq\")]`"));
+    let is_reserved = ["derive", "serde", "schemars"].iter().any(|name| attribute.path().is_ident(name));
+    if is_reserved {
+        return Err(Error::new(
+            text.span(),
+            "konverge writes this attribute itself; for a derive write `#[kube(derive = \"PartialEq\")]`",
+        ));
     }
     Ok(attribute)
 }

@@ -1,5 +1,5 @@
-//! A file of settings. In: YAML. Out: which row of the table each of its keys sets, and to what; or the first thing
-//! that is no setting. Keys are those of the table, nested at their dots.
+//! The settings file. In: YAML. Out: for each key its row in the table of settings and its value; or an error about the first
+//! key that is not a setting. The keys are those of the table; a dot in a key is a level of nesting.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::error::{SettingsError, nearest};
 use super::table::TABLE;
 
-/// A key of the file: its row in the table, the key as it was written, and its value as a flag would say it.
+/// A key of the file: its row in the table, the key as it was written, and its value in the form of a flag.
 #[derive(Debug, PartialEq)]
 pub(super) struct Entry {
     pub row: usize,
@@ -16,20 +16,20 @@ pub(super) struct Entry {
     pub value: String,
 }
 
-/// Settings files have a hundred lines; this one is something else.
-const LARGEST: u64 = 1 << 20;
+/// The largest file that is read. A settings file has about a hundred lines, so a larger file is not one.
+const MAX_BYTES: u64 = 1 << 20;
 
 pub(super) fn open(file: &Path) -> Result<Vec<Entry>, SettingsError> {
     let unreadable = |source| SettingsError::Unreadable { file: file.into(), source };
     let size = std::fs::metadata(file).map_err(unreadable)?.len();
-    if size > LARGEST {
-        let why = format!("{size} bytes are more than settings take ({LARGEST})");
+    if size > MAX_BYTES {
+        let why = format!("the file has {size} bytes, and settings have at most {MAX_BYTES}");
         return Err(SettingsError::Malformed { file: file.into(), why });
     }
     read(file, &std::fs::read_to_string(file).map_err(unreadable)?)
 }
 
-/// `file` is for messages only.
+/// `file` is used in messages only.
 pub(super) fn read(file: &Path, text: &str) -> Result<Vec<Entry>, SettingsError> {
     let malformed = |why: String| SettingsError::Malformed { file: file.into(), why };
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
@@ -39,7 +39,7 @@ pub(super) fn read(file: &Path, text: &str) -> Result<Vec<Entry>, SettingsError>
     let mut entries = Vec::new();
     match tree {
         Value::Null => {}
-        Value::Object(_) => walk(file, "", &tree, &mut entries)?,
+        Value::Object(_) => read_keys(file, "", &tree, &mut entries)?,
         _ => return Err(malformed("settings are keys with values, such as `metrics: {port: 8080}`".into())),
     }
     for (i, entry) in entries.iter().enumerate() {
@@ -50,11 +50,11 @@ pub(super) fn read(file: &Path, text: &str) -> Result<Vec<Entry>, SettingsError>
     Ok(entries)
 }
 
-fn walk(file: &Path, key: &str, value: &Value, entries: &mut Vec<Entry>) -> Result<(), SettingsError> {
+fn read_keys(file: &Path, key: &str, value: &Value, entries: &mut Vec<Entry>) -> Result<(), SettingsError> {
     let row = TABLE.iter().position(|row| row.keys().any(|known| known == key));
-    let section = key.is_empty() || TABLE.iter().any(|row| inside(row.key, key));
+    let is_section = key.is_empty() || TABLE.iter().any(|row| is_inside(row.key, key));
     match (row, value) {
-        // A key without a value is one that somebody left to the defaults.
+        // A key without a value keeps the default.
         (Some(_), Value::Null) => Ok(()),
         (Some(row), value) => {
             let value = scalar(value).ok_or_else(|| SettingsError::Malformed {
@@ -64,12 +64,12 @@ fn walk(file: &Path, key: &str, value: &Value, entries: &mut Vec<Entry>) -> Resu
             entries.push(Entry { row, key: key.into(), value });
             Ok(())
         }
-        (None, Value::Object(fields)) if section => fields.iter().try_for_each(|(name, value)| {
+        (None, Value::Object(fields)) if is_section => fields.iter().try_for_each(|(name, value)| {
             let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
-            walk(file, &key, value, entries)
+            read_keys(file, &key, value, entries)
         }),
-        (None, Value::Null) if section => Ok(()),
-        (None, _) if section => Err(SettingsError::Malformed {
+        (None, Value::Null) if is_section => Ok(()),
+        (None, _) if is_section => Err(SettingsError::Malformed {
             file: file.into(),
             why: format!("{key} takes a table with {}", children(key).join(", ")),
         }),
@@ -90,15 +90,15 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-fn inside(key: &str, section: &str) -> bool {
+fn is_inside(key: &str, section: &str) -> bool {
     key.strip_prefix(section).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// `metrics` of `metrics.path`.
+/// The section of a key: `metrics` of `metrics.path`.
 fn sections(key: &'static str) -> impl Iterator<Item = &'static str> {
     key.split_once('.').map(|(section, _)| section).into_iter()
 }
 
 fn children(section: &str) -> Vec<&'static str> {
-    TABLE.iter().filter(|row| inside(row.key, section)).map(|row| &row.key[section.len() + 1..]).collect()
+    TABLE.iter().filter(|row| is_inside(row.key, section)).map(|row| &row.key[section.len() + 1..]).collect()
 }

@@ -1,5 +1,5 @@
-//! The settings as flags. In: a command line. Out: which row of the table each flag sets, and to what. Values are read
-//! later, with those of the other sources, so that all errors sound alike.
+//! Settings as command line flags. In: a command line. Out: for each flag its row in the table of settings and its value.
+//! Values are parsed later, together with those of other sources, so that all errors have the same form.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use super::table::{Setting, TABLE};
 use super::{Print, Settings};
 
-/// The flags that were given. Flatten it into a command line of your own:
+/// The flags of a command line. Flatten this struct into the arguments of your own program:
 ///
 /// ```
 /// use clap::Parser;
@@ -30,7 +30,7 @@ use super::{Print, Settings};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Flags {
-    /// Rows of the table with what was said.
+    /// The values that were given, by row of the table.
     pub(super) values: Vec<(usize, String)>,
     pub(super) config: Option<PathBuf>,
     pub(super) report: bool,
@@ -39,7 +39,7 @@ pub struct Flags {
 
 impl clap::Args for Flags {
     fn augment_args(command: Command) -> Command {
-        command.args(args()).after_help(STRENGTH)
+        command.args(args()).after_help(PRECEDENCE)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -51,10 +51,10 @@ impl FromArgMatches for Flags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut values = Vec::new();
         for (i, row) in TABLE.iter().enumerate() {
-            if let Some(said) = matches.get_many::<String>(row.flag) {
-                let said: Vec<&str> = said.map(String::as_str).collect();
-                // Names add up; of anything else the last word counts, as with Go's flags.
-                values.push((i, if is_list(row) { said.join(",") } else { said[said.len() - 1].into() }));
+            if let Some(given) = matches.get_many::<String>(row.flag) {
+                let given: Vec<&str> = given.map(String::as_str).collect();
+                // Lists are joined; of other flags the last value counts, as with Go's flags.
+                values.push((i, if is_list(row) { given.join(",") } else { given[given.len() - 1].into() }));
             }
         }
         let config = matches.get_one::<PathBuf>(CONFIG).cloned();
@@ -69,14 +69,14 @@ impl FromArgMatches for Flags {
     }
 }
 
-/// The variable that names the file.
+/// The environment variable that names the settings file.
 pub(super) const CONFIG_VARIABLE: &str = "KONVERGE_CONFIG";
 
-pub(super) const STRENGTH: &str = "\
-A setting can be given in several places. The strongest is what the operator's own code sets, then the flag, then the
-variable, then the file; where nothing is said, the default holds. --print-config shows what comes out, and from where.
+pub(super) const PRECEDENCE: &str = "\
+A setting can be given in several places. The operator's own code has precedence, then the flag, then the variable, then
+the file, then the default. --print-config shows the value of each setting, and where it comes from.
 
-The file is YAML; the dots of a key are its levels:
+The file is YAML; a dot in a key is a level of nesting:
   metrics:
     bindAddress: :9090
   maxConcurrentReconciles: 4";
@@ -87,9 +87,9 @@ const CRDS: &str = "print-crds";
 const RBAC: &str = "print-rbac";
 const HEADING: &str = "Operator settings";
 
-/// A command that knows nothing but the settings.
+/// A command whose only arguments are the settings.
 pub(super) fn command(defaults: &Settings) -> Command {
-    Command::new("operator").args(args_with(defaults)).after_help(STRENGTH)
+    Command::new("operator").args(args_with(defaults)).after_help(PRECEDENCE)
 }
 
 pub(super) fn args() -> Vec<Arg> {
@@ -102,15 +102,21 @@ fn args_with(defaults: &Settings) -> Vec<Arg> {
         .value_name("FILE")
         .value_parser(clap::value_parser!(PathBuf))
         .help(format!("A YAML file with settings [env: {CONFIG_VARIABLE}]"));
-    let answer =
+    let print_flag =
         |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
-    let answers = [
-        answer(REPORT, "Print every setting with where it comes from, in the form of the file, and exit"),
-        answer(CRDS, "Print the CRDs of the operator's kinds as YAML, for kubectl apply --server-side -f -, and exit"),
-        answer(RBAC, "Print what the operator has to be allowed (ServiceAccount, roles, bindings) as YAML, and exit"),
+    let print_flags = [
+        print_flag(REPORT, "Print every setting and its source, in the form of the settings file, and exit"),
+        print_flag(
+            CRDS,
+            "Print the CRDs of the operator's kinds as YAML, for kubectl apply --server-side -f -, and exit",
+        ),
+        print_flag(
+            RBAC,
+            "Print the RBAC objects that the operator needs (ServiceAccount, roles, bindings) as YAML, and exit",
+        ),
     ];
     let settings = TABLE.iter().map(|row| arg(row, defaults));
-    let mut args: Vec<Arg> = [config].into_iter().chain(answers).chain(settings).collect();
+    let mut args: Vec<Arg> = [config].into_iter().chain(print_flags).chain(settings).collect();
     for arg in &mut args {
         *arg = arg.clone().help_heading(HEADING);
     }
@@ -131,7 +137,7 @@ fn arg(row: &Setting, defaults: &Settings) -> Arg {
         .visible_aliases(row.flags.to_vec())
         .value_name(row.value)
         .action(ArgAction::Append)
-        // Lets -1 arrive, to be refused in the same words as everywhere.
+        // Accepts -1 here, so that the error about it is the same as for other sources.
         .allow_negative_numbers(true)
         .help(help);
     if row.is_switch() { arg.num_args(0..=1).require_equals(true).default_missing_value("true") } else { arg }

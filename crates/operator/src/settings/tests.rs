@@ -410,7 +410,7 @@ fn help_explains_every_setting() {
         let default = (row.get)(&defaults);
         assert!(default.is_empty() || flat.contains(&format!("[default: {default}]")), "{} {default}", row.key);
     }
-    assert!(flat.contains("The strongest is what the operator's own code sets, then the flag, then the variable"));
+    assert!(flat.contains("The operator's own code has precedence, then the flag, then the variable"));
     assert!(help.contains("Usage: webapp [OPTIONS]"), "{help}");
 }
 
