@@ -158,7 +158,7 @@ impl DevStack {
         let counted = metrics.clone();
         let options = konverge_controllers::Options {
             root_ca: ca_pem.map(str::to_owned),
-            meter: Arc::new(move |name| counted.meter(name)),
+            meter: Arc::new(move |name| konverge::__private::controller_meter(&counted, name)),
             ..dev.control_plane.clone()
         };
         let control_plane = RunningControlPlane::start(options, client.clone())?;

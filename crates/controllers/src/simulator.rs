@@ -355,6 +355,6 @@ fn requeue_at(due: Option<Timestamp>, now: Timestamp) -> Action {
 fn earlier(action: Action, other: Duration) -> Action {
     match action {
         Action::Requeue(after) => Action::requeue(after.min(other)),
-        Action::Wait => Action::requeue(other),
+        _ => Action::requeue(other),
     }
 }

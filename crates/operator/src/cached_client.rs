@@ -93,7 +93,7 @@ pub(crate) struct DesiredChild {
 impl CachedClient {
     /// The cache of a kind whose objects belong to the reconciled ones, watched from now on: a change of one of them
     /// reconciles its owner. `namespace` is where the wanted object lies.
-    pub fn owned(&self, kind: &ApiKind, namespace: Option<&str>) -> Cache {
+    pub(crate) fn owned(&self, kind: &ApiKind, namespace: Option<&str>) -> Cache {
         let namespace = self.watched_namespace(kind, namespace);
         let is_it = |owned: &&Owned| owned.kind == *kind && owned.namespace.as_deref() == namespace;
         if let Some(owned) = self.owned.read().iter().find(is_it) {
@@ -113,7 +113,7 @@ impl CachedClient {
 
     /// The caches of a kind wherever children of it may be, watched from now on: the namespaces that the controller
     /// watches, and those where this process has applied one.
-    pub fn owned_anywhere(&self, kind: &ApiKind) -> Vec<Cache> {
+    pub(crate) fn owned_anywhere(&self, kind: &ApiKind) -> Vec<Cache> {
         for namespace in self.watched_namespaces(kind) {
             self.owned(kind, namespace);
         }
@@ -126,7 +126,7 @@ impl CachedClient {
     }
 
     /// What to watch of a kind to see an object in `namespace`.
-    pub fn target(&self, kind: &ApiKind, namespace: Option<&str>) -> Target {
+    pub(crate) fn target(&self, kind: &ApiKind, namespace: Option<&str>) -> Target {
         kind.target(self.watched_namespace(kind, namespace))
     }
 
@@ -137,7 +137,7 @@ impl CachedClient {
     }
 
     /// Each namespace in which a kind is watched; `None` is all of them in one watch.
-    pub fn watched_namespaces(&self, kind: &ApiKind) -> Vec<Option<&str>> {
+    pub(crate) fn watched_namespaces(&self, kind: &ApiKind) -> Vec<Option<&str>> {
         match self.namespaces.as_slice() {
             some @ [_, ..] if kind.is_namespaced() => some.iter().map(|one| Some(one.as_str())).collect(),
             _ => vec![None],
@@ -145,7 +145,7 @@ impl CachedClient {
     }
 
     /// Waits until a cache has been filled by its first list.
-    pub async fn synced(&self, cache: &Cache) -> Result<(), Error> {
+    pub(crate) async fn synced(&self, cache: &Cache) -> Result<(), Error> {
         if cache.is_synced() || tokio::time::timeout(FILLED_WITHIN, cache.synced()).await.is_ok() {
             return Ok(());
         }
@@ -155,7 +155,7 @@ impl CachedClient {
 
     /// Waits until everything that an object names is watched. What may not be watched is an error that says which rule is
     /// missing: the object would be reconciled once, and never when what it names changes.
-    pub async fn watch_referenced(&self, object: &(dyn Any + Sync)) -> Result<(), Error> {
+    pub(crate) async fn watch_referenced(&self, object: &(dyn Any + Sync)) -> Result<(), Error> {
         let caches: Vec<Cache> = self.referenced.read().iter().flat_map(|watch| watch(self, object)).collect();
         for cache in caches {
             let mut states = cache.states();
@@ -177,7 +177,7 @@ impl CachedClient {
     }
 
     /// Makes the object of this key look as desired; with an owner, as its child.
-    pub async fn apply<T: Serialize + DeserializeOwned + Sync>(
+    pub(crate) async fn apply<T: Serialize + DeserializeOwned + Sync>(
         &self,
         kind: &ApiKind,
         owner: Option<(&Owner, Adopt<'_>)>,
@@ -204,7 +204,7 @@ impl CachedClient {
 
     /// The child of this key, created if the cache has none. If another writer creates it meanwhile, the create is
     /// refused, and the reconcile is retried after a short pause with what is there then.
-    pub async fn create_once<T: Serialize + DeserializeOwned>(
+    pub(crate) async fn create_once<T: Serialize + DeserializeOwned>(
         &self,
         kind: &ApiKind,
         owner: &Owner,
@@ -220,7 +220,7 @@ impl CachedClient {
     }
 
     /// Creates a child in a namespace, and watches its kind from now on.
-    pub async fn create<T: Serialize + DeserializeOwned>(
+    pub(crate) async fn create<T: Serialize + DeserializeOwned>(
         &self,
         kind: &ApiKind,
         owner: &Owner,
@@ -245,14 +245,19 @@ impl CachedClient {
     }
 
     /// Patches an object.
-    pub async fn patch<T: DeserializeOwned>(&self, kind: &ApiKind, key: &ObjectKey, patch: Patch) -> Result<T, Error> {
+    pub(crate) async fn patch<T: DeserializeOwned>(
+        &self,
+        kind: &ApiKind,
+        key: &ObjectKey,
+        patch: Patch,
+    ) -> Result<T, Error> {
         let patched = self.writer.patch(kind.resource(), key, "", patch).await?;
         self.caches.wrote(kind.resource(), &patched.to_string())?;
         Ok(serde_json::from_value(patched)?)
     }
 
     /// Applies all children of a set, then deletes those of the set's kinds that are no longer in it.
-    pub async fn apply_all(
+    pub(crate) async fn apply_all(
         &self,
         (owner, adopt): (&Owner, Adopt<'_>),
         set: &str,
@@ -322,12 +327,12 @@ impl CachedClient {
     }
 
     /// Tells the caches what the server answered to a write, so that the next read sees it.
-    pub fn wrote(&self, api: &ApiResource, object: &Arc<Object>) -> Result<(), Error> {
+    pub(crate) fn wrote(&self, api: &ApiResource, object: &Arc<Object>) -> Result<(), Error> {
         Ok(self.caches.wrote_object(api, object)?)
     }
 
     /// Records an event about a reconciled object.
-    pub fn record(
+    pub(crate) fn record(
         &self,
         object: &Object,
         severity: Severity,
@@ -341,7 +346,7 @@ impl CachedClient {
     }
 
     /// One object: from the cache of a watched kind, else from the server.
-    pub async fn get<T: DeserializeOwned>(
+    pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         kind: &ApiKind,
         key: &ObjectKey,
@@ -360,7 +365,7 @@ impl CachedClient {
 
     /// The objects of a kind in a namespace, or in all watched ones, that a selector selects. The kind is watched from now
     /// on, and its cache answers, unless the cache's word that something is absent is not enough.
-    pub async fn list<T: DeserializeOwned>(
+    pub(crate) async fn list<T: DeserializeOwned>(
         &self,
         kind: &ApiKind,
         namespace: Option<&str>,
@@ -381,7 +386,7 @@ impl CachedClient {
     }
 
     /// The same for the objects that an index finds under a value.
-    pub async fn list_by_index<T: DeserializeOwned>(
+    pub(crate) async fn list_by_index<T: DeserializeOwned>(
         &self,
         kind: &ApiKind,
         namespace: Option<&str>,
@@ -438,7 +443,7 @@ impl CachedClient {
     }
 
     /// Deletes one object; that there is none is fine.
-    pub async fn delete(&self, kind: &ApiKind, key: &ObjectKey, absence: Absence) -> Result<(), Error> {
+    pub(crate) async fn delete(&self, kind: &ApiKind, key: &ObjectKey, absence: Absence) -> Result<(), Error> {
         let (api, watched) = (kind.resource(), self.watched(kind, key.namespace()));
         let mut live = None;
         if let Some(cache) = &watched {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use konverge_core::ObjectKey;
 use konverge_runtime::{
-    Cause, Condition, Conditions, Object, OtherFields, Patch, Record, Result, Severity, StatusUpdate,
+    Cause, Condition, Conditions, Object, OtherFields, Patch, ReconcileRecord, Result, Severity, StatusUpdate,
 };
 use kube::Client;
 use kube::core::DynamicObject;
@@ -97,7 +97,7 @@ impl<R> Context<R> {
 
     /// The newest reconciles of this object before this one, oldest first: why each ran, how long it took, how it ended.
     /// The operator keeps them in memory, for some thousand objects.
-    pub fn past_runs(&self) -> Vec<Record> {
+    pub fn past_runs(&self) -> Vec<ReconcileRecord> {
         let Reconciliation { cached, key, .. } = self.reconciliation();
         cached.controller.history().of(key)
     }

@@ -25,11 +25,11 @@ pub(crate) struct Index {
 type Values = Arc<dyn Fn(&Object) -> Vec<String> + Send + Sync>;
 
 impl Indexes {
-    pub fn add(&mut self, kind: ApiKind, name: String, index: Index) {
+    pub(crate) fn add(&mut self, kind: ApiKind, name: String, index: Index) {
         self.0.insert((kind, name), index);
     }
 
-    pub fn get(&self, kind: &ApiKind, name: &str) -> Result<&Index> {
+    pub(crate) fn get(&self, kind: &ApiKind, name: &str) -> Result<&Index> {
         self.0.get(&(kind.clone(), name.to_owned())).ok_or_else(|| {
             let kind = kind.name();
             Error::permanent(format!(
@@ -42,23 +42,23 @@ impl Indexes {
 impl Index {
     /// An index by a function of the decoded object. An object that does not decode has no values; the watch has reported
     /// it.
-    pub fn new<T: DeserializeOwned>(values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static) -> Self {
+    pub(crate) fn new<T: DeserializeOwned>(values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static) -> Self {
         Self::over(move |object| object.decode().map(|object| values(&object)).unwrap_or_default())
     }
 
     /// An index by a function of the object as the cache has it.
-    pub fn over(values: impl Fn(&Object) -> Vec<String> + Send + Sync + 'static) -> Self {
+    pub(crate) fn over(values: impl Fn(&Object) -> Vec<String> + Send + Sync + 'static) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self { id: format!("konverge/{}", NEXT.fetch_add(1, Relaxed)), values: Arc::new(values) }
     }
 
     /// Whether an object is found under a value.
-    pub fn finds(&self, object: &Object, value: &str) -> bool {
+    pub(crate) fn finds(&self, object: &Object, value: &str) -> bool {
         (self.values)(object).iter().any(|one| one == value)
     }
 
     /// What a cache has under a value.
-    pub fn find(&self, cache: &Cache, value: &str) -> Vec<Arc<Object>> {
+    pub(crate) fn find(&self, cache: &Cache, value: &str) -> Vec<Arc<Object>> {
         let values = self.values.clone();
         cache.add_index(&self.id, move |object| values(object));
         cache.by_index(&self.id, value)

@@ -42,8 +42,6 @@
 //! }
 //! ```
 
-#![allow(unreachable_pub, reason = "private modules of this crate still say pub; other crates do not")]
-
 // The derives name this crate `::konverge`, also where this crate uses them itself.
 extern crate self as konverge;
 
@@ -91,18 +89,15 @@ pub use konverge_core::{FieldError, FieldPath, ObjectKey};
 pub use konverge_macros::types;
 pub use konverge_runtime::{
     Action, Cause, ClientLayers, Condition, ConditionStatus, Conditions, DEGRADED, Error, Event, EventLog, EventReader,
-    FieldErrors, HistoryFilter, PROGRESSING, Patch, READY, Record, Recorded, RequestInfo, RequestMeter, Result,
-    Severity, Subject, Verb, Verdict, What, WriteError, WriteGate, WriteOutcome, WriteRefused,
+    FieldErrors, HistoryFilter, PROGRESSING, Patch, READY, ReconcileRecord, RecordedEvent, RequestInfo, RequestMeter,
+    Result, Severity, Subject, Verb, Verdict, What, WriteError, WriteGate, WriteOutcome, WriteRefused,
 };
 pub use log::{Logging, LossyStderr, start_logging};
-pub use metrics::{
-    Buckets, Busy, Cached, ControllerMetrics, Counter, Gauge, Histogram, KindMetrics, Labelled, METRICS_CONTENT_TYPE,
-    MetricError, Metrics, ReconcileResult, Timer, WorkerMetrics,
-};
+pub use metrics::{Buckets, Counter, Gauge, Histogram, Labelled, METRICS_CONTENT_TYPE, MetricError, Metrics, Timer};
 pub use objects::{Objects, Within};
 pub use operator::{BackgroundTask, Operator, Process};
 pub use predicate::Predicate;
-pub use probes::{Health, HealthCheck, Probes, ProbesError};
+pub use probes::{Health, HealthCheck};
 pub use rules::Rules;
 pub use settings::{
     BackoffSettings, BindAddress, ClusterError, ControllerOverrides, ControllerSettings, Flags, HealthSettings, Loaded,
@@ -110,16 +105,16 @@ pub use settings::{
 };
 pub use watch::Watch;
 
-// For what has no word of its own here: the types behind builders, the client, serde's and schemars' own derives, and the
-// log: `konverge::tracing::info!(…)`.
-pub use {http, jiff, k8s_openapi, kube, schemars, serde, serde_json, tracing};
+// The crates whose types are in public signatures (docs/decisions/0017), so that users do not have to match versions.
+pub use {clap, http, jiff, k8s_openapi, kube, schemars, serde, serde_json, tracing};
 
-/// What the derives write. Not for people: it changes with them.
+/// For the code that the derives generate, and for the program `konverge`. Not part of the public API.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::definition::{
         Column, Definition, Scale, merge_strategy, object_schema, structural_schema, validation,
     };
+    pub use crate::meter::controller_meter;
     pub use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
     pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     pub use {kube, schemars, serde};

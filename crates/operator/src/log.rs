@@ -11,6 +11,7 @@ use crate::settings::{LogFormat, LoggingSettings};
 
 /// Whether logging was set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Logging {
     /// It was.
     Started,

@@ -1,4 +1,4 @@
-//! The engine's work as metrics. In: calls of the engine. Out: counts under the names that dashboards know.
+//! Counts the engine's work. In: calls of the engine. Out: metrics of the controller.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ pub(crate) struct ControllerMeter {
     pub ready: Option<HealthCheck>,
 }
 
-impl Metrics {
-    /// Counts the work of a controller of the engine under this name: for controllers that were not made as
-    /// [`Controller`](crate::Controller).
-    pub fn meter(&self, name: &str) -> Arc<dyn Meter> {
-        Arc::new(ControllerMeter { metrics: self.controller(name), ready: None })
-    }
+/// Counts the work of a controller of the engine under this name. For the control plane of `konverge dev`, whose controllers
+/// are not made with [`Controller`](crate::Controller).
+pub fn controller_meter(metrics: &Metrics, name: &str) -> Arc<dyn Meter> {
+    Arc::new(ControllerMeter { metrics: metrics.controller(name), ready: None })
+}
 
+impl Metrics {
     /// Counts the requests of a client as `rest_client_requests_total` and `rest_client_request_duration_seconds`, for
     /// [`ClientLayers::meter`](crate::ClientLayers::meter). `host` is the API server as the label shows it: `10.0.0.1:443`.
     pub fn request_meter(&self, host: &str) -> Arc<dyn RequestMeter> {
@@ -73,7 +73,7 @@ impl WorkerMeter for OneWorker {
         if let Verdict::GaveUp { .. } = verdict {
             self.metrics.gave_up();
         }
-        // One that was cut because the process stops went neither well nor wrong.
+        // A reconcile that was cut off because the process stops has neither succeeded nor failed.
         if let Some(outcome) = outcome(verdict) {
             self.metrics.reconciled(outcome, took);
         }
@@ -89,7 +89,8 @@ fn outcome(verdict: &Verdict) -> Option<ReconcileResult> {
         Verdict::TimedOut => ReconcileResult::Timeout,
         Verdict::Panicked { .. } => ReconcileResult::Panic,
         Verdict::GaveUp { last, .. } => return outcome(last),
-        Verdict::Cut => return None,
+        // A verdict that is added later is not counted until somebody chooses its result here.
+        Verdict::Cut | _ => return None,
     })
 }
 
@@ -112,7 +113,7 @@ mod tests {
             (gave_up(failed(false)), Some(ReconcileResult::TerminalError)),
             (gave_up(Verdict::TimedOut), Some(ReconcileResult::Timeout)),
             (gave_up(panicked()), Some(ReconcileResult::Panic)),
-            // Neither an error nor a timeout: nobody is to be woken at night because an operator was updated.
+            // Neither an error nor a timeout: an update of the operator must not cause an alert.
             (Verdict::Cut, None),
         ] {
             assert_eq!(outcome(&verdict), expect, "{verdict:?}");

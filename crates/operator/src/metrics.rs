@@ -33,9 +33,9 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-pub use controller::{Busy, ControllerMetrics, ReconcileResult, WorkerMetrics};
+pub(crate) use controller::{ControllerMetrics, ReconcileResult, WorkerMetrics};
 pub use custom::{Buckets, Counter, Gauge, Histogram, Labelled, Timer};
-pub use kind::{Cached, KindMetrics};
+pub(crate) use kind::{CacheMetrics, KindMetrics};
 pub use name::MetricError;
 
 use custom::CustomFamily;
@@ -67,7 +67,7 @@ struct Inner {
     custom: RwLock<BTreeMap<String, CustomFamily>>,
 }
 
-type CacheSource = Box<dyn Fn(&mut dyn FnMut(&str, &str, Cached)) + Send + Sync>;
+type CacheSource = Box<dyn Fn(&mut dyn FnMut(&str, &str, CacheMetrics)) + Send + Sync>;
 
 /// Severities with the type of their events, in their order.
 const SEVERITIES: [(Severity, &str, &str); 4] = [
@@ -132,8 +132,8 @@ impl Metrics {
         page.finish()
     }
 
-    /// The handles of a controller; its families are shown from now on, at zero. The same name gives the same handles.
-    pub fn controller(&self, name: &str) -> ControllerMetrics {
+    /// The handles of a controller, whose families are shown from now on, at zero. The same name gives the same handles.
+    pub(crate) fn controller(&self, name: &str) -> ControllerMetrics {
         let engine = &self.0.engine;
         let mut controllers = engine.controllers.write();
         let state = controllers.entry(name.into()).or_insert_with(|| Arc::new(controller::State::new(engine.epoch)));
@@ -141,23 +141,26 @@ impl Metrics {
     }
 
     /// The handles of a kind that is watched: `metrics.kind("apps", "Deployment")`.
-    pub fn kind(&self, group: &str, kind: &str) -> KindMetrics {
+    pub(crate) fn kind(&self, group: &str, kind: &str) -> KindMetrics {
         let mut kinds = self.0.engine.kinds.write();
         KindMetrics::of(kinds.entry((kind.into(), group.into())).or_default().clone())
     }
 
-    /// Where to ask for the caches when the page is shown: calls with kind, group and figures of each.
-    pub fn caches_from(&self, source: impl Fn(&mut dyn FnMut(&str, &str, Cached)) + Send + Sync + 'static) {
+    /// Adds a function that calls back with kind, group and figures of each cache when the page is rendered.
+    pub(crate) fn caches_from(
+        &self,
+        source: impl Fn(&mut dyn FnMut(&str, &str, CacheMetrics)) + Send + Sync + 'static,
+    ) {
         self.0.engine.caches.write().push(Box::new(source));
     }
 
     /// A Kubernetes Event was recorded.
-    pub fn event_recorded(&self, severity: Severity) {
+    pub(crate) fn event_recorded(&self, severity: Severity) {
         self.0.engine.events[severity as usize].fetch_add(1, Relaxed);
     }
 
     /// A request to the API server ended after `took`, with this status, or with none if there was no answer.
-    pub fn requested(&self, method: &http::Method, host: &str, status: Option<u16>, took: std::time::Duration) {
+    pub(crate) fn requested(&self, method: &http::Method, host: &str, status: Option<u16>, took: std::time::Duration) {
         self.0.engine.requests.ended(method.as_str(), host, status, took);
     }
 }

@@ -23,7 +23,7 @@ use pages::{Content, Page, Pages};
 
 /// The running listeners. Dropping this ends them at once; [`Probes::stop`] lets requests finish.
 #[derive(Debug)]
-pub struct Probes {
+pub(crate) struct Probes {
     servers: Vec<Server>,
     /// Which of the servers.
     metrics: Option<usize>,
@@ -32,7 +32,7 @@ pub struct Probes {
 
 impl Probes {
     /// Binds the addresses and begins to answer. Has to be called within a tokio runtime.
-    pub fn start(settings: &Settings, metrics: &Metrics, health: &Health) -> Result<Probes, ProbesError> {
+    pub(crate) fn start(settings: &Settings, metrics: &Metrics, health: &Health) -> Result<Probes, ProbesError> {
         let probe = |path: &str, probe| Page { path: path.into(), content: Content::Probe(probe, health.clone()) };
         let mut of_metrics =
             vec![Page { path: settings.metrics.path.clone(), content: Content::Metrics(metrics.clone()) }];
@@ -60,17 +60,17 @@ impl Probes {
     }
 
     /// Where metrics are served, with the real port.
-    pub fn metrics_address(&self) -> Option<SocketAddr> {
+    pub(crate) fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.map(|i| self.servers[i].local_addr())
     }
 
     /// Where liveness and readiness are answered, with the real port.
-    pub fn health_address(&self) -> Option<SocketAddr> {
+    pub(crate) fn health_address(&self) -> Option<SocketAddr> {
         self.health.map(|i| self.servers[i].local_addr())
     }
 
     /// Stops accepting, lets running requests finish for this long, and cuts off the rest. When it returns, no task is left.
-    pub async fn stop(self, within: Duration) {
+    pub(crate) async fn stop(self, within: Duration) {
         let mut servers = self.servers.into_iter();
         match (servers.next(), servers.next()) {
             (Some(first), Some(second)) => drop(tokio::join!(first.stop(within), second.stop(within))),
@@ -83,7 +83,7 @@ impl Probes {
 /// Why a listener could not start.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot serve {what}; {flag} takes another address, or 0 for none")]
-pub struct ProbesError {
+pub(crate) struct ProbesError {
     /// What was to be served.
     pub what: &'static str,
     /// The flag that says where.

@@ -36,24 +36,24 @@ pub(crate) struct Reconciliation {
 }
 
 impl Reconciliation {
-    pub fn new(cached: Arc<CachedClient>, object: Arc<Object>, causes: Arc<[Arc<Cause>]>) -> Self {
+    pub(crate) fn new(cached: Arc<CachedClient>, object: Arc<Object>, causes: Arc<[Arc<Cause>]>) -> Self {
         let (key, sets_ready, owner_check) = (object.key(), AtomicBool::new(false), OwnerCheck::default());
         Self { object, key, causes, cached, sets_ready, owner_check }
     }
 
     /// The object with what was written to it in this reconcile.
-    pub fn current(&self) -> Arc<Object> {
+    pub(crate) fn current(&self) -> Arc<Object> {
         let current = self.cached.controller.primary_of(&self.key).get(&self.key);
         current.filter(|current| current.uid() == self.object.uid()).unwrap_or_else(|| self.object.clone())
     }
 
     /// Whether the operator's code set or removed the condition `Ready` in this reconcile.
-    pub fn sets_ready(&self) -> bool {
+    pub(crate) fn sets_ready(&self) -> bool {
         self.sets_ready.load(Relaxed)
     }
 
     /// The reconciled object as an owner.
-    pub fn owner(&self) -> Owner {
+    pub(crate) fn owner(&self) -> Owner {
         let api = self.cached.kind.resource();
         Owner {
             api_version: api.api_version.clone(),
@@ -65,7 +65,7 @@ impl Reconciliation {
 
     /// Whether children may be adopted that exist already. Nothing at all may be applied by a reconcile during which the
     /// deletion of the object began: only its cleanup knows which children are still needed.
-    pub fn adopt(&self) -> Result<Adopt<'_>> {
+    pub(crate) fn adopt(&self) -> Result<Adopt<'_>> {
         if self.object.is_terminating() {
             return Ok(Adopt::Never);
         }
@@ -74,7 +74,7 @@ impl Reconciliation {
     }
 
     /// Refuses if the deletion of the object began since this reconcile did.
-    pub fn refuse_if_deleting(&self) -> Result<()> {
+    pub(crate) fn refuse_if_deleting(&self) -> Result<()> {
         if self.object.is_terminating() || !self.current().is_terminating() {
             return Ok(());
         }
@@ -84,7 +84,7 @@ impl Reconciliation {
     }
 
     /// Where an object goes: its own namespace if it names one, else `default`.
-    pub fn namespace_of<'a>(
+    pub(crate) fn namespace_of<'a>(
         &self,
         kind: &ApiKind,
         default: Option<&'a str>,
@@ -101,7 +101,7 @@ impl Reconciliation {
     }
 
     /// The key of an object that is to be applied; without a namespace of its own it goes into `default`.
-    pub fn key_of(&self, kind: &ApiKind, default: Option<&str>, meta: &ObjectMeta) -> Result<ObjectKey> {
+    pub(crate) fn key_of(&self, kind: &ApiKind, default: Option<&str>, meta: &ObjectMeta) -> Result<ObjectKey> {
         let Some(name) = meta.name.as_deref().filter(|text| !text.is_empty()) else {
             return Err(Error::permanent(format!("a {} has to have a name; give it one", kind.name())));
         };
@@ -109,12 +109,12 @@ impl Reconciliation {
     }
 
     /// A cleanup is done once, so it does not take a cache's word for it that something is not there.
-    pub fn absence(&self) -> Absence {
+    pub(crate) fn absence(&self) -> Absence {
         if self.object.is_terminating() { Absence::Doubted } else { Absence::Believed }
     }
 
     /// A status as JSON, with the generation that it describes, if it has a field for that.
-    pub fn with_observed_generation(&self, status: impl Serialize) -> Result<Value> {
+    pub(crate) fn with_observed_generation(&self, status: impl Serialize) -> Result<Value> {
         let mut fields = serde_json::to_value(status)?;
         if let (Some(generation), Some(all)) = (self.object.generation(), fields.as_object_mut()) {
             // A status that was read and changed brings the old generation along.
@@ -129,7 +129,7 @@ impl Reconciliation {
     }
 
     /// Writes a status that the operator's code sets.
-    pub async fn write_status(&self, update: StatusUpdate) -> Result<()> {
+    pub(crate) async fn write_status(&self, update: StatusUpdate) -> Result<()> {
         if is_about_ready(&update) {
             self.sets_ready.store(true, Relaxed);
         }
@@ -137,12 +137,12 @@ impl Reconciliation {
     }
 
     /// Sets a condition that the operator's code did not ask for.
-    pub async fn set_framework_condition(&self, condition: Condition) -> Result<()> {
+    pub(crate) async fn set_framework_condition(&self, condition: Condition) -> Result<()> {
         self.send_status(StatusUpdate::conditions([condition])).await
     }
 
     /// Removes a condition that the operator's code did not ask for.
-    pub async fn remove_framework_condition(&self, type_: &str) -> Result<()> {
+    pub(crate) async fn remove_framework_condition(&self, type_: &str) -> Result<()> {
         self.send_status(StatusUpdate { removed: vec![type_.to_owned()], ..StatusUpdate::default() }).await
     }
 

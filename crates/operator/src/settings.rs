@@ -68,6 +68,7 @@ pub struct Settings {
 
 /// What an operator prints instead of running, as YAML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Print {
     /// The CRDs of its kinds.
     Crds,
@@ -221,6 +222,7 @@ impl Default for LoggingSettings {
 
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LogFormat {
     /// Text on a terminal, JSON elsewhere.
     #[default]

@@ -12,7 +12,7 @@ pub(crate) struct StopSignals {
 
 impl StopSignals {
     /// Begins to listen. Has to be called within a tokio runtime.
-    pub fn listen() -> Self {
+    pub(crate) fn listen() -> Self {
         #[cfg(unix)]
         {
             let signals = signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
@@ -26,7 +26,7 @@ impl StopSignals {
     }
 
     /// Resolves at the next signal.
-    pub async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         #[cfg(unix)]
         match &mut self.signals {
             Some((terminate, interrupt)) => tokio::select! {

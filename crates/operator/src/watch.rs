@@ -142,14 +142,14 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    pub fn labels(&mut self, selector: &str) {
+    pub(crate) fn labels(&mut self, selector: &str) {
         match LabelSelector::parse(selector) {
             Ok(labels) => self.labels = labels,
             Err(error) => self.wrong = Some(format!("the label selector {selector:?} does not read: {error}")),
         }
     }
 
-    pub fn fields(&mut self, selector: &str) {
+    pub(crate) fn fields(&mut self, selector: &str) {
         match FieldSelector::parse(selector) {
             Ok(fields) => self.fields = fields,
             Err(error) => self.wrong = Some(format!("the field selector {selector:?} does not read: {error}")),
@@ -157,7 +157,7 @@ impl Selection {
     }
 
     /// Whether the selectors can be used.
-    pub fn check(&self, kind: &str) -> Result<()> {
+    pub(crate) fn check(&self, kind: &str) -> Result<()> {
         match &self.wrong {
             Some(wrong) => Err(Error::permanent(format!("{kind} cannot be watched: {wrong}"))),
             None => Ok(()),
@@ -165,7 +165,7 @@ impl Selection {
     }
 
     /// The target with these selectors.
-    pub fn narrow(&self, target: Target) -> Target {
+    pub(crate) fn narrow(&self, target: Target) -> Target {
         target.labelled(&self.labels).fielded(self.fields.to_string())
     }
 }

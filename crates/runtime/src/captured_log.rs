@@ -15,12 +15,12 @@ pub(crate) struct CapturedLog {
 
 impl CapturedLog {
     /// An empty log of lines that are at least as bad as `level`.
-    pub fn at(level: Level) -> Self {
+    pub(crate) fn at(level: Level) -> Self {
         Self { level, lines: Arc::default() }
     }
 
     /// The lines so far.
-    pub fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         self.lines.lock().clone()
     }
 }

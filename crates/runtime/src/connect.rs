@@ -1,19 +1,18 @@
-//! The way to a cluster. In: a configuration of kube. Out: a client whose connections notice when nobody is at their other
-//! end any more. Never retries: when to try again is the queue's business, and the watch's.
+//! Connections to a cluster. In: a configuration of kube. Out: a client that notices when the other end of a connection is
+//! gone. Never retries: the queue and the watch decide when to try again.
 //!
-//! A watch may be silent for minutes because nothing happens, so silence alone says nothing, and a network that was cut
-//! says nothing either. The kernels at both ends are asked instead: after [`QUIET`] a probe goes out every
-//! [`PROBE_EVERY`], and if nothing at all came back for [`SILENT`] the connection is dead and whoever reads from it is
-//! told. That costs no request.
+//! A watch may be silent for minutes because nothing happens, and a network that was cut is silent, too. TCP keepalive tells
+//! the two apart without a request: after [`KEEPALIVE_IDLE`] the kernel sends a probe every [`KEEPALIVE_INTERVAL`], and if
+//! nothing came back for [`TCP_USER_TIMEOUT`] it closes the connection, and its reader gets an error.
 //!
-//! A peer whose process is stopped still answers such probes, and so does a proxy whose own connection to the server is
-//! gone. HTTP/1 has no way to ask on a connection that is busy with an answer. So answers are marked with
-//! [`MayBeHalfOpen`], and a watch that is silent is resumed over another connection; a watch never takes one that lay
-//! idle, which may be as dead as the one before it. Other requests have their timeouts, and take none that lay idle for
-//! longer than [`IDLE`].
+//! The kernel of a server whose process is stopped still answers these probes, and so does a proxy whose own connection to
+//! the server is gone. HTTP/1 has no ping for a connection on which a response is open. So every response is marked with
+//! [`MayBeHalfOpen`], and an idle watch is resumed over another connection. A watch always opens a new connection, because
+//! an idle one of the pool may be dead as well. Other requests have their timeouts, and take no connection that was idle
+//! for longer than [`POOL_IDLE_TIMEOUT`].
 
 mod proxied;
-mod reach;
+mod reachability;
 #[cfg(test)]
 mod tests;
 
@@ -32,28 +31,29 @@ use kube::{Client, Config, Result};
 use tower_service::Service;
 
 use proxied::Proxied;
-use reach::Reach;
-pub(crate) use reach::Unreachable;
+use reachability::Reachability;
+pub(crate) use reachability::Unreachable;
 
-/// How long a connection may be quiet until the other end is probed.
-const QUIET: Duration = Duration::from_secs(5);
+/// How long a connection may be idle until keepalive probes are sent.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 
-/// How often it is probed then.
-const PROBE_EVERY: Duration = Duration::from_secs(2);
+/// The time between two keepalive probes.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long nothing may come back, neither to a probe nor to data. With a probe's time on top this is below fifteen
-/// seconds; below ten it would cut connections over a network that is only slow.
-const SILENT: Duration = Duration::from_secs(10);
+/// How long probes and data may stay without acknowledgement until the kernel closes the connection. With the time of a
+/// probe on top this is below fifteen seconds; less than ten seconds would close connections over a slow network.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The same in probes, where a system counts them.
-const PROBES: u32 = 4;
+/// How many probes may be lost, for systems without a TCP user timeout.
+const KEEPALIVE_PROBES: u32 = 4;
 
-/// How long a connection may lie idle until it is closed. If its other half is gone, the write that takes it hangs until
-/// its timeout; when that is over, all others of before are gone. A burst of writes still shares connections.
-const IDLE: Duration = Duration::from_secs(10);
+/// How long the pool keeps an idle connection. A write over a connection whose other half is gone hangs until its timeout.
+/// With this limit only one write hangs: at its timeout, all idle connections from before are closed. A burst of writes
+/// still shares connections.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A client for a cluster, as `kube::Client::try_from` makes it, but for two things: a connection whose other end is gone
-/// is noticed within fifteen seconds, and no request is repeated behind the caller's back.
+/// Makes a client for a cluster. It differs from `kube::Client::try_from` in two things: it notices within fifteen seconds
+/// that the other end of a connection is gone, and it never repeats a request by itself.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -67,7 +67,7 @@ const IDLE: Duration = Duration::from_secs(10);
 pub fn connect(mut config: Config) -> Result<Client> {
     config.default_retry = false;
     if config.proxy_url.is_some() {
-        // The probes would only reach the proxy, to which kube knows the way.
+        // Keepalive probes would only reach the proxy, so kube's own connector is used.
         let namespace = config.default_namespace.clone();
         let client = || Client::try_from(config.clone());
         return Ok(Client::new(Proxied { requests: client()?, watches: client()? }, namespace));
@@ -75,11 +75,11 @@ pub fn connect(mut config: Config) -> Result<Client> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    tcp.set_keepalive(Some(QUIET));
-    tcp.set_keepalive_interval(Some(PROBE_EVERY));
-    tcp.set_keepalive_retries(Some(PROBES));
+    tcp.set_keepalive(Some(KEEPALIVE_IDLE));
+    tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    tcp.set_keepalive_retries(Some(KEEPALIVE_PROBES));
     #[cfg(any(target_os = "linux", target_os = "android", target_os = "fuchsia"))]
-    tcp.set_tcp_user_timeout(Some(SILENT));
+    tcp.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
 
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
     connector.set_connect_timeout(config.connect_timeout);
@@ -88,14 +88,14 @@ pub fn connect(mut config: Config) -> Result<Client> {
     connector.set_reset_reader_on_write(config.reset_reader_on_write);
     let requests = legacy::Builder::new(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(IDLE)
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT)
         .build(connector.clone());
     let watches = legacy::Builder::new(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
 
-    let reach = Arc::new(Reach::new(config.cluster_url.to_string()));
-    let builder = ClientBuilder::new(Http { requests, watches, reach }, config.default_namespace.clone());
+    let reachability = Arc::new(Reachability::new(config.cluster_url.to_string()));
+    let builder = ClientBuilder::new(Http { requests, watches, reachability }, config.default_namespace.clone());
     let builder = builder.with_layer(&config.extra_headers_layer()?);
-    // The outermost layer is the first to see a request: it is addressed before it is authorised.
+    // The layer that is added last sees a request first: the address is set before the credentials are added.
     Ok(match config.auth_layer()? {
         Some(auth) => builder.with_layer(&auth).with_layer(&config.base_uri_layer()).build(),
         None => builder.with_layer(&config.base_uri_layer()).build(),
@@ -104,7 +104,7 @@ pub fn connect(mut config: Config) -> Result<Client> {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Marks an answer whose connection may be open on this side only, without anybody being able to tell.
+/// Marks a response whose connection may be half open: open on this side only, without a sign of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MayBeHalfOpen;
 
@@ -113,13 +113,13 @@ fn is_watch(request: &Request<Body>) -> bool {
     pairs.any(|pair| matches!(pair, "watch" | "watch=1" | "watch=true"))
 }
 
-/// Clients of hyper whose errors are those that kube's layers take.
+/// hyper's clients, with the error type that kube's layers expect.
 #[derive(Clone)]
 struct Http<C> {
     requests: legacy::Client<C, Body>,
-    /// Each takes a connection of its own.
+    /// Opens a new connection for each watch.
     watches: legacy::Client<C, Body>,
-    reach: Arc<Reach>,
+    reachability: Arc<Reachability>,
 }
 
 impl<C, B> Service<Request<Body>> for Http<C>
@@ -136,16 +136,16 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let answer = if is_watch(&request) { self.watches.call(request) } else { self.requests.call(request) };
-        let reach = self.reach.clone();
+        let response = if is_watch(&request) { self.watches.call(request) } else { self.requests.call(request) };
+        let reachability = self.reachability.clone();
         Box::pin(async move {
-            let mut answer = answer.await.map_err(|error| match error.is_connect() {
-                true => reach.failed(error.into()).into(),
+            let mut response = response.await.map_err(|error| match error.is_connect() {
+                true => reachability.failed(error.into()).into(),
                 false => BoxError::from(error),
             })?;
-            reach.answered();
-            answer.extensions_mut().insert(MayBeHalfOpen);
-            Ok(answer)
+            reachability.succeeded();
+            response.extensions_mut().insert(MayBeHalfOpen);
+            Ok(response)
         })
     }
 }

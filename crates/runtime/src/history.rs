@@ -26,7 +26,8 @@ const STAYS: Duration = Duration::from_secs(10);
 
 /// One run of a reconcile.
 #[derive(Clone, Debug)]
-pub struct Record {
+#[non_exhaustive]
+pub struct ReconcileRecord {
     /// Why it ran.
     pub causes: Arc<[Arc<Cause>]>,
     /// How long it took.
@@ -63,7 +64,7 @@ struct Slot {
     hash: u64,
     key: ObjectKey,
     since: Instant,
-    runs: VecDeque<Record>,
+    runs: VecDeque<ReconcileRecord>,
 }
 
 impl History {
@@ -73,7 +74,7 @@ impl History {
     }
 
     /// Keeps a run that ended now. Every reconcile comes by here, so nothing is allocated once the history is full.
-    pub(crate) fn record(&self, key: &ObjectKey, record: Record, now: Instant) {
+    pub(crate) fn record(&self, key: &ObjectKey, record: ReconcileRecord, now: Instant) {
         let hash = self.hasher.hash_one(key);
         let mut kept = self.part(hash).lock();
         let Some(slot) = kept.find(hash, key).or_else(|| kept.place(hash, key, self.share, now)) else { return };
@@ -85,7 +86,7 @@ impl History {
     }
 
     /// The newest runs of a key, oldest first.
-    pub fn of(&self, key: &ObjectKey) -> Vec<Record> {
+    pub fn of(&self, key: &ObjectKey) -> Vec<ReconcileRecord> {
         let hash = self.hasher.hash_one(key);
         let kept = self.part(hash).lock();
         let slot = kept.find(hash, key);
@@ -136,8 +137,8 @@ mod tests {
         ObjectKey::new(None, &format!("k{at}"))
     }
 
-    fn record(ms: u64) -> Record {
-        Record { causes: Arc::default(), took: Duration::from_millis(ms), verdict: Verdict::Success }
+    fn record(ms: u64) -> ReconcileRecord {
+        ReconcileRecord { causes: Arc::default(), took: Duration::from_millis(ms), verdict: Verdict::Success }
     }
 
     fn kept(history: &History, at: usize) -> Vec<u128> {

@@ -26,8 +26,6 @@
 //! no Rust type for a kind: [`Target`], [`Caches`], [`Trigger`], [`Writer`] and [`Recorder`] go by `ApiResource` and
 //! [`Object`], and only [`CacheOf`] decodes.
 
-#![allow(unreachable_pub, reason = "private modules of this crate still say pub; other crates do not")]
-
 mod controller;
 
 mod client;
@@ -66,7 +64,7 @@ pub use connect::connect;
 pub use controller::{Controller, ControllerOptions};
 pub use error::{Act, Error, FieldConflict, FieldErrors, Missing, Result, Rule, TimedOut, WriteError};
 pub use gate::{WriteGate, WriteOutcome, WriteRefused};
-pub use history::{History, Record};
+pub use history::{History, ReconcileRecord};
 pub use meter::{Meter, WorkerMeter};
 pub use object::{DecodeError, Mode, Object, OwnerReference, ParseError};
 pub use queue::{
@@ -74,7 +72,7 @@ pub use queue::{
 };
 pub use reconciler::{Action, BoxFuture, Reconciler, Run, Verdict, panic_message};
 pub use recorder::{
-    Clock, Event, EventLog, EventReader, HistoryFilter, Recorded, Recorder, RecorderCounts, RecorderOptions,
+    Clock, Event, EventLog, EventReader, HistoryFilter, RecordedEvent, Recorder, RecorderCounts, RecorderOptions,
     RecorderTask, Severity, Subject,
 };
 pub use request::{RequestInfo, Verb};

@@ -1,6 +1,6 @@
-//! An object as the cache keeps it: its JSON, and where in it the few facts are that indexes and triggers ask for again
-//! and again. In: JSON of one object. Out: those facts as slices, and the object decoded when somebody looks. Never
-//! decodes by itself, and never changes.
+//! An object as the cache keeps it: its JSON, and the offsets of the metadata fields that indexes and triggers read most
+//! often. In: JSON of one object. Out: those fields as slices, and the object as a Rust type for a caller that asks for it.
+//! Never decodes by itself, and never changes.
 
 mod decoded;
 mod scan;
@@ -16,9 +16,9 @@ use kube::api::ApiResource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use decoded::Decoded;
+use decoded::DecodedValues;
 pub(crate) use scan::{items, members};
-pub(crate) use wire::{Everything, Full, Keep, Metadata, Unreadable, Wire};
+pub(crate) use wire::{Everything, Full, Metadata, Projection, Unreadable, Wire};
 
 /// An object as the cache keeps it: its JSON in one allocation, without `managedFields` unless they were asked for.
 ///
@@ -34,37 +34,38 @@ pub(crate) use wire::{Everything, Full, Keep, Metadata, Unreadable, Wire};
 /// ```
 pub struct Object {
     json: Box<str>,
-    marks: Marks,
-    /// Whether it has a deletionTimestamp. Here and not among the marks: two flags side by side take no room of their own.
+    offsets: Offsets,
+    /// Whether it has a deletionTimestamp. It is not part of the offsets, because next to the other flag it takes no extra
+    /// memory.
     terminating: bool,
-    decoded: Decoded,
-    /// Whether somebody has decoded it to keep the value, see [`Object::was_decoded`].
+    decoded: DecodedValues,
+    /// See [`Object::mark_decoded`].
     decoded_before: AtomicBool,
 }
 
 /// How much of an object is fetched and kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// All of it but `metadata.managedFields`, which nobody reads and which is often a third of an object.
+    /// The whole object without `metadata.managedFields`, which is often a third of an object and rarely read.
     #[default]
     Full,
-    /// Its type and metadata, without managedFields. Nothing else is sent by the server.
+    /// Its type and metadata, without managedFields. The server sends nothing else.
     Metadata,
-    /// All of it, managedFields included.
+    /// The whole object, with managedFields.
     WithManagedFields,
 }
 
-/// An object does not have the form that was expected of it. It stays in the cache and harms no other.
+/// An object cannot be decoded as a Rust type. It stays in the cache; other objects are not affected.
 #[derive(Debug, thiserror::Error)]
 #[error("{kind} {key} does not read as {expected}")]
 pub struct DecodeError {
     /// Which object.
     pub key: ObjectKey,
-    /// The kind it says it has.
+    /// Its kind.
     pub kind: String,
     /// The Rust type that was asked for.
     pub expected: &'static str,
-    /// Where it differs.
+    /// What serde_json says about it.
     pub source: serde_json::Error,
 }
 
@@ -74,7 +75,7 @@ pub enum ParseError {
     /// Not JSON.
     #[error("this is not JSON")]
     Syntax(#[from] serde_json::Error),
-    /// No name, so nobody could ask for it.
+    /// It has no name.
     #[error("an object without a name cannot be kept; it begins with {0}")]
     Nameless(String),
 }
@@ -90,15 +91,15 @@ pub struct OwnerReference<'a> {
     pub name: Cow<'a, str>,
     /// Its uid.
     pub uid: Cow<'a, str>,
-    /// Whether this owner manages the object.
+    /// Whether this owner is the object's controller.
     pub controller: bool,
-    /// Whether an owner that is deleted in the foreground waits for the object.
+    /// Whether foreground deletion of the owner waits for the object.
     pub block_owner_deletion: bool,
 }
 
-/// Where in the text the facts begin: strings behind their opening quote. Zero means absent.
+/// Where in the JSON the values of metadata fields begin; for strings, behind the opening quote. Zero means absent.
 #[derive(Clone, Copy, Debug, Default)]
-struct Marks {
+struct Offsets {
     name: u32,
     namespace: u32,
     uid: u32,
@@ -124,29 +125,29 @@ impl Object {
         }
     }
 
-    /// Its namespace and name. Made anew at every call: who needs only one of them asks for that.
+    /// Its namespace and name. Each call allocates; [`Object::name`] and [`Object::namespace`] do not.
     pub fn key(&self) -> ObjectKey {
         ObjectKey::new(self.namespace(), self.name())
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        self.marks.string(&self.json, self.marks.name).unwrap_or_default()
+        self.offsets.string(&self.json, self.offsets.name).unwrap_or_default()
     }
 
     /// Its namespace; none for cluster-scoped objects.
     pub fn namespace(&self) -> Option<&str> {
-        self.marks.string(&self.json, self.marks.namespace)
+        self.offsets.string(&self.json, self.offsets.namespace)
     }
 
     /// Its uid; empty if it has none.
     pub fn uid(&self) -> &str {
-        self.marks.string(&self.json, self.marks.uid).unwrap_or_default()
+        self.offsets.string(&self.json, self.offsets.uid).unwrap_or_default()
     }
 
     /// Its resource version; empty if it has none.
     pub fn resource_version(&self) -> &str {
-        self.marks.string(&self.json, self.marks.resource_version).unwrap_or_default()
+        self.offsets.string(&self.json, self.offsets.resource_version).unwrap_or_default()
     }
 
     /// Its resource version as a number, which grows with every change to objects of its kind. API servers whose
@@ -157,7 +158,7 @@ impl Object {
 
     /// Its generation, which the server raises when the spec changes.
     pub fn generation(&self) -> Option<i64> {
-        self.marks.value(&self.json, self.marks.generation).parse().ok()
+        self.offsets.value(&self.json, self.offsets.generation).parse().ok()
     }
 
     /// Its labels.
@@ -170,7 +171,7 @@ impl Object {
         scan::member(self.labels_json(), key).and_then(scan::string)
     }
 
-    /// Whether a selector selects it.
+    /// Whether a label selector selects it.
     pub fn matches(&self, selector: &LabelSelector) -> bool {
         selector.matches_with(|key| self.label(key))
     }
@@ -187,7 +188,7 @@ impl Object {
 
     /// Its owners.
     pub fn owners(&self) -> impl Iterator<Item = OwnerReference<'_>> {
-        scan::items(self.marks.value(&self.json, self.marks.owners)).map(|text| {
+        scan::items(self.offsets.value(&self.json, self.offsets.owners)).map(|text| {
             let mut owner = OwnerReference::default();
             for (key, value) in scan::members(text) {
                 match key {
@@ -204,14 +205,14 @@ impl Object {
         })
     }
 
-    /// The owner that manages it.
+    /// Its controller: the owner reference with `controller: true`.
     pub fn controller(&self) -> Option<OwnerReference<'_>> {
         self.owners().find(|owner| owner.controller)
     }
 
     /// Its finalizers.
     pub fn finalizers(&self) -> impl Iterator<Item = Cow<'_, str>> {
-        scan::items(self.marks.value(&self.json, self.marks.finalizers)).filter_map(scan::string)
+        scan::items(self.offsets.value(&self.json, self.offsets.finalizers)).filter_map(scan::string)
     }
 
     /// Whether it is being deleted.
@@ -229,7 +230,7 @@ impl Object {
         scan::pointer(&self.json, path)
     }
 
-    /// All of it as a Rust type.
+    /// The object as a Rust type.
     pub fn decode<K: DeserializeOwned>(&self) -> Result<K, DecodeError> {
         serde_json::from_str(&self.json).map_err(|source| DecodeError {
             key: self.key(),
@@ -239,75 +240,76 @@ impl Object {
         })
     }
 
-    /// What [`Object::keep_decoded`] has left, if nobody has called for it to be forgotten.
-    pub(crate) fn kept_decoded<K: Send + Sync + 'static>(&self) -> Option<Arc<K>> {
+    /// The value of [`Object::cache_decoded`], if it was not dropped since.
+    pub(crate) fn cached_decoded<K: Send + Sync + 'static>(&self) -> Option<Arc<K>> {
         self.decoded.get()
     }
 
-    /// Keeps what was decoded of it, for everybody who reads it as `K`.
-    pub(crate) fn keep_decoded<K: Send + Sync + 'static>(&self, decoded: Arc<K>) {
+    /// Caches the decoded object for all readers of `K`.
+    pub(crate) fn cache_decoded<K: Send + Sync + 'static>(&self, decoded: Arc<K>) {
         self.decoded.put(decoded);
     }
 
-    /// Whether this was asked before: an object that is decoded once is mostly not decoded again.
-    pub(crate) fn was_decoded(&self) -> bool {
+    /// Notes that the object is decoded, and returns whether it was decoded before. Most objects are decoded only once, so
+    /// the first value is not worth caching.
+    pub(crate) fn mark_decoded(&self) -> bool {
         self.decoded_before.swap(true, Ordering::Relaxed)
     }
 
-    /// Keeps only the text, as far as `K` is concerned.
-    pub(crate) fn forget_decoded<K: Send + Sync + 'static>(&self) {
-        self.decoded.forget::<K>();
+    /// Drops the cached value of type `K`.
+    pub(crate) fn drop_decoded<K: Send + Sync + 'static>(&self) {
+        self.decoded.remove::<K>();
     }
 
-    /// All of it as a tree.
+    /// The object as a JSON value.
     pub fn value(&self) -> Value {
-        serde_json::from_str(&self.json).expect("the text was read as JSON before it was kept")
+        serde_json::from_str(&self.json).expect("an object is made from valid JSON only")
     }
 
-    /// How many bytes of memory it takes, as far as it knows: its text, itself, and the two counters of whoever shares it.
-    /// What is kept decoded comes on top.
+    /// How many bytes of memory it takes: its JSON, this struct, and the two counters of an `Arc` around it. Cached decoded
+    /// values are not included.
     pub fn size(&self) -> usize {
         self.json.len() + size_of::<Self>() + 2 * size_of::<usize>()
     }
 
     pub(crate) fn labels_json(&self) -> &str {
-        self.marks.value(&self.json, self.marks.labels)
+        self.offsets.value(&self.json, self.offsets.labels)
     }
 
     pub(crate) fn annotations_json(&self) -> &str {
-        self.marks.value(&self.json, self.marks.annotations)
+        self.offsets.value(&self.json, self.offsets.annotations)
     }
 }
 
-/// The same text: the same object in the same state.
+/// Objects are equal if their JSON is.
 impl PartialEq for Object {
     fn eq(&self, other: &Self) -> bool {
         self.json == other.json
     }
 }
 
-/// The key and the version say which object in which state; the text would only fill a log.
+/// Prints the key and the resource version; the whole JSON would fill a log.
 impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Object({} @{})", self.key(), self.resource_version())
     }
 }
 
-impl Marks {
-    /// The string whose content begins at a mark. It has no escapes, so the next quote ends it.
-    fn string(self, text: &str, mark: u32) -> Option<&str> {
-        let content = text.get(mark as usize..).filter(|_| mark > 0)?;
+impl Offsets {
+    /// The string whose content begins at an offset. It has no escapes, so the next quote ends it.
+    fn string(self, text: &str, offset: u32) -> Option<&str> {
+        let content = text.get(offset as usize..).filter(|_| offset > 0)?;
         content.get(..memchr::memchr(b'"', content.as_bytes())?)
     }
 
-    /// The value that begins at a mark; empty if it is absent.
-    fn value(self, text: &str, mark: u32) -> &str {
-        if mark == 0 { "" } else { scan::value_at(text, mark as usize) }
+    /// The value that begins at an offset; empty if the field is absent.
+    fn value(self, text: &str, offset: u32) -> &str {
+        if offset == 0 { "" } else { scan::value_at(text, offset as usize) }
     }
 
     fn moved(self, by: usize) -> Self {
         let by = u32::try_from(by).unwrap_or_default();
-        let moved = |mark: u32| if mark == 0 { 0 } else { mark.saturating_add(by) };
+        let moved = |offset: u32| if offset == 0 { 0 } else { offset.saturating_add(by) };
         Self {
             name: moved(self.name),
             namespace: moved(self.namespace),

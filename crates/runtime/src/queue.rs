@@ -32,7 +32,7 @@ mod tests;
 
 pub use backoff::Backoff;
 pub use options::{Ageing, QueueOptions, QueueStats, Rate};
-pub use platform::{Platform, Tokio};
+pub(crate) use platform::{Platform, Tokio};
 pub use requeue::{Requeue, Settled};
 pub use wakeup::{Added, Causes, Priority, Wakeup};
 

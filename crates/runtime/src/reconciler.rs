@@ -24,6 +24,7 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// assert_eq!(Action::await_change(), Action::Wait);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Action {
     /// Nothing until something changes.
     #[default]
@@ -83,6 +84,7 @@ where
 
 /// How a reconcile ended, for metrics and for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Verdict {
     /// It succeeded. The object is reconciled again when something changes.
     Success,

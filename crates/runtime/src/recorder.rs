@@ -1,6 +1,6 @@
 //! Kubernetes Events. In: what happened to which object. Out: Event objects, visible in `kubectl describe` and `kubectl
-//! get events`, and a history inside of the process. Recording never waits and never fails: what cannot be written in
-//! time is dropped and counted.
+//! get events`, and a history inside of the process. Recording never waits and never fails: an event that cannot be written
+//! in time is dropped and counted.
 //!
 //! ```text
 //! record ─▶ log (journal: counts repetitions, keeps history) ─▶ queue ─▶ outbox (when to write what) ─▶ object ─▶ server
@@ -25,49 +25,49 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-pub use journal::{Event, HistoryFilter, Recorded, Severity, Subject};
+pub use journal::{Event, HistoryFilter, RecordedEvent, Severity, Subject};
 pub use log::{EventLog, EventReader};
 
 use crate::error::WriteError;
 use crate::liveness::Liveness;
 use crate::write::{Call, MERGE_PATCH, Operation, Writer};
-use log::on_calendars;
-use outbox::{Ended, Offered, Outbox, Pace, Task};
+use log::to_signed_duration;
+use outbox::{EventLimits, Offered, Outbox, Task, WriteResult};
 
-/// Tells the time.
+/// A function that returns the current time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// How events are recorded.
 #[derive(Clone)]
 pub struct RecorderOptions {
-    /// Who reports: the operator or controller. `webapp-operator`, or with a domain: `example.com/webapp-operator`.
+    /// The reporting controller: `webapp-operator`, or with a domain, `example.com/webapp-operator`.
     pub controller: String,
-    /// Which instance of it: the name of the pod.
+    /// The reporting instance: the name of the pod.
     pub instance: String,
-    /// How long repetitions wait for more of them before the Event is updated.
-    pub gather: Duration,
-    /// How many different events of one object are written at once.
+    /// How long a repetition waits for further repetitions before the series of its Event is updated.
+    pub series_delay: Duration,
+    /// How many different events of one object are written without a pause.
     pub burst: u32,
-    /// How long it takes until one more is.
+    /// How long it takes until one more may be written.
     pub refill: Duration,
-    /// Where events are kept, for whoever asks inside of the process.
+    /// Where events are kept for readers inside of the process.
     pub log: EventLog,
-    /// The time.
+    /// The clock.
     pub clock: Clock,
 }
 
-/// What became of all events so far.
+/// How many events were recorded, written and lost so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecorderCounts {
-    /// All that were recorded, with repetitions.
+    /// RecordedEvent events, with repetitions.
     pub recorded: u64,
-    /// Requests that wrote one.
+    /// Successful write requests.
     pub written: u64,
-    /// Not written because the queue was full.
+    /// Events that were not written because the queue was full.
     pub dropped: u64,
-    /// Not written because their object made too many.
+    /// Events that were not written because their object has too many.
     pub limited: u64,
-    /// Not written because the server did not take them.
+    /// Events that were not written because the server refused them or could not be reached.
     pub failed: u64,
 }
 
@@ -77,7 +77,7 @@ pub struct Recorder(Arc<Shared>);
 
 struct Shared {
     log: EventLog,
-    queue: Mutex<Option<mpsc::Sender<Arc<Recorded>>>>,
+    queue: Mutex<Option<mpsc::Sender<Arc<RecordedEvent>>>>,
     counters: Arc<Counters>,
     liveness: Arc<Liveness>,
     clock: Clock,
@@ -92,11 +92,11 @@ struct Counters {
     failed: AtomicU64,
 }
 
-/// The other end of a [`Recorder`]: writes what it records. Runs until the recorder is closed or every clone of it is
-/// gone, and writes what is left then.
+/// The background task of a [`Recorder`], which writes the events. Runs until the recorder is closed or all of its clones
+/// are dropped, and writes the events that are left then.
 pub struct RecorderTask {
     writer: Writer,
-    queue: mpsc::Receiver<Arc<Recorded>>,
+    queue: mpsc::Receiver<Arc<RecordedEvent>>,
     outbox: Outbox,
     /// The event that is being written.
     writing: Option<u64>,
@@ -108,16 +108,16 @@ pub struct RecorderTask {
     instance: String,
 }
 
-/// Enough for a burst of a thousand reconciles with an event each while one request is slow; more are dropped, because
-/// a reconcile must not wait for its events.
-const QUEUE: usize = 1024;
+/// The capacity of the queue: enough for a thousand reconciles with an event each while one request is slow. Further
+/// events are dropped, because a reconcile must not wait for its events.
+const QUEUE_CAPACITY: usize = 1024;
 
 impl Default for RecorderOptions {
     fn default() -> Self {
         Self {
             controller: "konverge".into(),
             instance: "konverge".into(),
-            gather: Duration::from_secs(10),
+            series_delay: Duration::from_secs(10),
             burst: 25,
             refill: Duration::from_secs(10),
             log: EventLog::default(),
@@ -129,14 +129,14 @@ impl Default for RecorderOptions {
 impl Recorder {
     /// A recorder, and the task that has to run beside it.
     pub fn new(writer: Writer, options: RecorderOptions) -> (Self, RecorderTask) {
-        let (sender, queue) = mpsc::channel(QUEUE);
+        let (sender, queue) = mpsc::channel(QUEUE_CAPACITY);
         let counters = Arc::new(Counters::default());
         let liveness = Arc::new(Liveness::of("the recorder of events"));
-        let pace = Pace {
+        let limits = EventLimits {
             window: options.log.window(),
-            gather: on_calendars(options.gather),
+            series_delay: to_signed_duration(options.series_delay),
             burst: options.burst.max(1),
-            refill: on_calendars(options.refill).max(SignedDuration::from_millis(1)),
+            refill: to_signed_duration(options.refill).max(SignedDuration::from_millis(1)),
         };
         let shared = Shared {
             log: options.log,
@@ -148,7 +148,7 @@ impl Recorder {
         let task = RecorderTask {
             writer,
             queue,
-            outbox: Outbox::new(pace),
+            outbox: Outbox::new(limits),
             writing: None,
             counters,
             liveness,
@@ -160,7 +160,7 @@ impl Recorder {
         (Self(Arc::new(shared)), task)
     }
 
-    /// Records what happened to an object. Returns at once.
+    /// Records an event of an object. Returns at once.
     pub fn record(&self, subject: &Arc<Subject>, event: Event) {
         let shared = &*self.0;
         let now = (shared.clock)();
@@ -173,12 +173,12 @@ impl Recorder {
         });
     }
 
-    /// The events so far, and those to come.
+    /// The log with the events so far; it can be followed.
     pub fn log(&self) -> &EventLog {
         &self.0.log
     }
 
-    /// What became of all events so far.
+    /// How many events were recorded, written and lost so far.
     pub fn counts(&self) -> RecorderCounts {
         let counters = &self.0.counters;
         RecorderCounts {
@@ -190,23 +190,23 @@ impl Recorder {
         }
     }
 
-    /// Whether events are written, and if not, why: the task that writes them panicked, and has written none since.
+    /// An error if the task that writes events panicked and has not written one since. The text has the panic.
     pub fn liveness(&self) -> Result<(), String> {
         self.0.liveness.check()
     }
 
-    /// Lets the task write what it has and end. What is recorded after that is only in the history.
+    /// Ends the task after it has written the events that wait. Later events are only in the log.
     pub fn close(&self) {
         self.0.queue.lock().take();
     }
 }
 
 impl RecorderTask {
-    /// Writes events until there are no more. A panic costs the event that was being written.
+    /// Writes events until the recorder is closed. A panic loses only the event that was being written.
     pub async fn run(mut self) {
         while let Err(panic) = AssertUnwindSafe(self.work()).catch_unwind().await {
             if let Some(lost) = self.writing.take() {
-                self.outbox.ended(lost, Ended::Refused, (self.clock)());
+                self.outbox.finish(lost, WriteResult::Refused, (self.clock)());
                 self.counters.failed.fetch_add(1, Relaxed);
             }
             tokio::time::sleep(self.liveness.panicked(&*panic)).await;
@@ -217,9 +217,9 @@ impl RecorderTask {
         loop {
             while let Some(task) = self.outbox.take((self.clock)()) {
                 self.write(&task).await;
-                // What came meanwhile may be repetitions of what waits.
+                // Events that came meanwhile may be repetitions of events that wait.
                 while let Ok(recorded) = self.queue.try_recv() {
-                    self.offer(recorded);
+                    self.add(recorded);
                 }
             }
             let received = match self.outbox.next_due() {
@@ -230,52 +230,52 @@ impl RecorderTask {
                 None => Ok(self.queue.recv().await),
             };
             match received {
-                Ok(Some(recorded)) => self.offer(recorded),
+                Ok(Some(recorded)) => self.add(recorded),
                 Ok(None) => break,
-                Err(_) => self.outbox.sweep((self.clock)()),
+                Err(_) => self.outbox.remove_expired((self.clock)()),
             }
         }
-        // Each of what is left has one chance: whoever closed the recorder waits.
+        // Each remaining event is tried once, because the process waits for this task to end.
         let now = (self.clock)();
-        self.outbox.hurry(now);
+        self.outbox.make_all_due(now);
         while let Some(task) = self.outbox.take(now) {
             self.write(&task).await;
         }
     }
 
-    fn offer(&mut self, recorded: Arc<Recorded>) {
-        if self.outbox.offer(recorded, (self.clock)()) == Offered::Limited {
+    fn add(&mut self, recorded: Arc<RecordedEvent>) {
+        if self.outbox.add(recorded, (self.clock)()) == Offered::Limited {
             self.counters.limited.fetch_add(1, Relaxed);
         }
     }
 
     async fn write(&mut self, task: &Task) {
         self.writing = Some(task.recorded.id);
-        let ended = match self.send(task).await {
+        let result = match self.send(task).await {
             Ok(()) => {
                 self.counters.written.fetch_add(1, Relaxed);
-                Ended::Written
+                WriteResult::Written
             }
             Err(error) if error.is_of_ending_namespace() => {
-                // What it would tell about goes too.
-                tracing::debug!(key = %task.recorded.subject.key, "an event of a namespace that goes is left out");
-                Ended::Written
+                // The object of the event is deleted with its namespace.
+                tracing::debug!(key = %task.recorded.subject.key, "not writing an event in a namespace that is being deleted");
+                WriteResult::Written
             }
-            Err(error) => ended(task, &error),
+            Err(error) => write_result(task, &error),
         };
-        let is_lost = self.outbox.ended(task.recorded.id, ended, (self.clock)());
+        let is_lost = self.outbox.finish(task.recorded.id, result, (self.clock)());
         self.writing = None;
         if is_lost {
             self.counters.failed.fetch_add(1, Relaxed);
             let (subject, event) = (&task.recorded.subject, &task.recorded.event);
-            tracing::warn!(kind = %subject.kind, key = %subject.key, reason = %event.reason, "an event could not be written");
+            tracing::warn!(kind = %subject.kind, key = %subject.key, reason = %event.reason, "cannot write an event");
         }
         self.liveness.worked();
     }
 
     async fn send(&self, task: &Task) -> Result<(), WriteError> {
         let (api, key) = (&self.api, &object::event_key(&task.recorded));
-        let (operation, body) = if task.known {
+        let (operation, body) = if task.exists {
             (Operation::Patch(MERGE_PATCH), json!({"series": object::series(&task.recorded)}))
         } else {
             (Operation::Create, object::event_object(&task.recorded, &self.controller, &self.instance))
@@ -285,19 +285,19 @@ impl RecorderTask {
 }
 
 /// What a failed write means for an event.
-fn ended(task: &Task, error: &WriteError) -> Ended {
+fn write_result(task: &Task, error: &WriteError) -> WriteResult {
     match error {
-        // The name is ours alone: an earlier attempt came through, though nobody said so.
-        WriteError::Exists { .. } => Ended::Exists,
-        WriteError::NotFound { .. } if task.known => Ended::Vanished,
+        // Nobody else uses this name, so an earlier attempt succeeded although its response was lost.
+        WriteError::Exists { .. } => WriteResult::Exists,
+        WriteError::NotFound { .. } if task.exists => WriteResult::Vanished,
         WriteError::Throttled { retry_after, .. } => {
             let pause = retry_after.and_then(|pause| SignedDuration::try_from(pause).ok());
-            Ended::Later(pause.unwrap_or(SignedDuration::ZERO))
+            WriteResult::Later(pause.unwrap_or(SignedDuration::ZERO))
         }
         WriteError::Unreachable { .. } | WriteError::Unknown { .. } | WriteError::Conflict { .. } => {
-            Ended::Later(SignedDuration::ZERO)
+            WriteResult::Later(SignedDuration::ZERO)
         }
-        _ => Ended::Refused,
+        _ => WriteResult::Refused,
     }
 }
 

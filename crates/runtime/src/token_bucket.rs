@@ -16,23 +16,23 @@ pub(crate) struct TokenBucket {
 
 impl TokenBucket {
     /// A full bucket. A burst of 0 counts as 1.
-    pub fn new(every: Duration, burst: u32) -> Self {
+    pub(crate) fn new(every: Duration, burst: u32) -> Self {
         let every = ticks(every);
         Self { every, spare: every.saturating_mul(u64::from(burst.max(1)) - 1), full_at: 0 }
     }
 
     /// When the next token is there; a tick in the past when it is there already.
-    pub fn next_at(&self) -> u64 {
+    pub(crate) fn next_at(&self) -> u64 {
         self.full_at.saturating_sub(self.spare)
     }
 
     /// Takes a token; before it is there ([`TokenBucket::next_at`]) that is a promise to wait for it.
-    pub fn take(&mut self, now: u64) {
+    pub(crate) fn take(&mut self, now: u64) {
         self.full_at = self.full_at.max(now).saturating_add(self.every);
     }
 
     /// Takes a token if one is there.
-    pub fn try_take(&mut self, now: u64) -> bool {
+    pub(crate) fn try_take(&mut self, now: u64) -> bool {
         let is_there = self.next_at() <= now;
         if is_there {
             self.take(now);
@@ -41,7 +41,7 @@ impl TokenBucket {
     }
 
     /// Whether all tokens are there: such a bucket is as good as a new one.
-    pub fn is_full(&self, now: u64) -> bool {
+    pub(crate) fn is_full(&self, now: u64) -> bool {
         self.full_at <= now
     }
 }

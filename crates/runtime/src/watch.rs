@@ -1,11 +1,11 @@
-//! One kind in one place, watched. In: a target and a client. Out: what is there and what changes, handed to a [`Sink`]
-//! in the order the server committed it, and a [`WatchState`]. kube's watcher speaks the protocol; here is when to speak,
-//! how often, and what to say when it goes wrong. Never keeps an object.
+//! The watch of one kind, in one namespace or in all. In: a target and a client. Out: the objects and their changes, handed
+//! to a [`Sink`] in the order in which the server committed them, and a [`WatchState`]. kube's watcher speaks the protocol;
+//! this module decides when to send a request, how often, and what to log when one fails. Never keeps an object.
 
+mod body;
 mod fault;
-mod link;
 mod pace;
-mod pulse;
+mod transport;
 
 use std::any::Any;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -21,40 +21,43 @@ use kube::{Api, Client};
 use tokio::time::Instant;
 
 use crate::connect::Unreachable;
-use crate::object::{Everything, Full, Keep, Metadata, Mode, Object, Wire};
+use crate::object::{Everything, Full, Metadata, Mode, Object, Projection, Wire};
 use fault::Fault;
-use link::{Link, LinkEvents, Notes};
 use pace::WatchBackoff;
+use transport::{Transport, TransportEvents, TransportState};
 
-/// How long a server may be silent in the middle of a streamed list. One that does not know how to stream never says
-/// that its list is over.
+/// How long a server may be silent in the middle of a streamed list. A server that cannot stream lists never sends the
+/// bookmark that ends the list.
 const STREAM_SILENCE: Duration = Duration::from_secs(10);
 
 /// How long one page of a list may take.
 const PAGE_SILENCE: Duration = Duration::from_secs(60);
 
-/// A kind that is not installed is asked for this often at least: whoever installs it is waiting.
-const INSTALLED_WITHIN: Duration = Duration::from_secs(5);
+/// The longest pause between two attempts to watch a kind that is not installed. It is short because the user who installs
+/// the kind is waiting.
+const NOT_INSTALLED_BACKOFF: Duration = Duration::from_secs(5);
 
-/// With the time that a new connection takes, whatever a half-open one hid is known within fifteen seconds.
-const RENEW_AFTER: Duration = Duration::from_secs(10);
+/// Together with the time that a new connection takes, the changes that a half-open connection hid are known within fifteen
+/// seconds.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A list that was of use for so long has not gone wrong when its version is forgotten: there were more changes elsewhere
-/// than the server keeps, and the next one is asked for at once. Sooner than that it is the server that is not well.
-const LISTED_FOR: Duration = Duration::from_secs(10);
+/// If the server has forgotten the version of a list that is older than this, other kinds changed more often than the
+/// server's history is long. That is normal, and the next list is requested at once. If the list is younger, the server has
+/// a problem, and the watch backs off.
+const MIN_LIST_AGE: Duration = Duration::from_secs(10);
 
-/// What to watch. Users of equal targets share one watch.
+/// What to watch. Equal targets share one watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The kind.
     pub resource: ApiResource,
-    /// In one namespace, or in all of them.
+    /// One namespace, or all of them if `None`.
     pub namespace: Option<String>,
-    /// Only objects with these labels, as the API takes it: `app=web,tier!=db`. Empty for all.
+    /// A label selector in the form of the API: `app=web,tier!=db`. Empty selects all objects.
     pub labels: String,
-    /// Only objects with these fields, as the API takes it: `metadata.name=web`. Empty for all.
+    /// A field selector in the form of the API: `metadata.name=web`. Empty selects all objects.
     pub fields: String,
-    /// How much of each object.
+    /// How much of each object is fetched and kept.
     pub mode: Mode,
 }
 
@@ -64,27 +67,27 @@ impl Target {
         Self { resource, namespace: None, labels: String::new(), fields: String::new(), mode: Mode::Full }
     }
 
-    /// All objects of a kind that is known when compiling.
+    /// All objects of a kind that has a Rust type.
     pub fn of<K: kube::Resource<DynamicType = ()>>() -> Self {
         Self::all(ApiResource::erase::<K>(&()))
     }
 
-    /// Only those in one namespace.
+    /// Only the objects in one namespace.
     pub fn within(self, namespace: impl Into<String>) -> Self {
         Self { namespace: Some(namespace.into()), ..self }
     }
 
-    /// Only those a selector selects.
+    /// Only the objects that a label selector selects.
     pub fn labelled(self, selector: &LabelSelector) -> Self {
         Self { labels: selector.to_string(), ..self }
     }
 
-    /// Only those with these fields.
+    /// Only the objects that a field selector selects.
     pub fn fielded(self, selector: impl Into<String>) -> Self {
         Self { fields: selector.into(), ..self }
     }
 
-    /// So much of each.
+    /// Sets how much of each object is fetched and kept.
     pub fn mode(self, mode: Mode) -> Self {
         Self { mode, ..self }
     }
@@ -93,24 +96,25 @@ impl Target {
 /// How to watch.
 #[derive(Clone)]
 pub struct WatchSettings {
-    /// How long the server keeps one watch open before it is asked again, which costs one request.
+    /// How long the server keeps one watch open before the client has to request the next one.
     ///
-    /// It is also how long a server may be silent that takes part in TCP but does nothing else, as one whose process is
-    /// stopped: from one where nothing happens it cannot be told, and five seconds after this time the watch is given
-    /// up. One that has sent bookmarks, as API servers do every minute, is given up a quarter of a minute after the next
-    /// one was due. A connection whose other end is gone is noticed long before, by [`connect`](crate::connect).
+    /// This also limits how long a hanging server goes unnoticed, for example one whose process is stopped while its
+    /// kernel still answers TCP: such a server looks like one where nothing happens, and the watch is given up five
+    /// seconds after this time. A server that has sent bookmarks, as API servers do every minute, is given up fifteen
+    /// seconds after the next bookmark was due. A connection whose other end is gone is noticed much sooner, by
+    /// [`connect`](crate::connect).
     pub timeout: Duration,
     /// How long a watch over a connection of [`connect`](crate::connect) may be silent before it is resumed over a new
-    /// connection. A proxy may keep a connection open whose other half is gone, and then nothing else tells that changes
-    /// are missed. It costs one request of a quiet watch each time; a watch that brings something costs nothing. Below
-    /// four seconds no bookmark comes in time, and a quiet watch is listed anew whenever the server's history has passed
-    /// it.
-    pub renew_after: Duration,
+    /// connection. A proxy may keep a connection open although its own connection to the server is gone, and then
+    /// nothing else tells that changes are missed. An idle watch costs one request each time; a watch with events costs
+    /// none. Below four seconds no bookmark comes in time, and an idle watch has to list again whenever the server has
+    /// compacted its version away.
+    pub idle_timeout: Duration,
     /// How lists are fetched.
     pub lists: Lists,
     /// How many objects come in one page of a list that is not streamed.
     pub page: u32,
-    /// Gives a number between 0 and 1, so that watches that failed together do not come back together.
+    /// Returns a number between 0 and 1, the jitter of backoffs: watches that failed together do not retry together.
     pub random: fn() -> f64,
 }
 
@@ -128,7 +132,7 @@ impl Default for WatchSettings {
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(290),
-            renew_after: RENEW_AFTER,
+            idle_timeout: IDLE_TIMEOUT,
             lists: Lists::default(),
             page: 500,
             random: system_random,
@@ -136,54 +140,55 @@ impl Default for WatchSettings {
     }
 }
 
-/// How a watch is doing.
+/// The state of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchState {
-    /// It has not yet been answered.
+    /// The server has not responded yet.
     Starting,
-    /// It is open.
+    /// The watch is open.
     Live,
-    /// The server does not know the kind; the watch waits for somebody to install it.
+    /// The server does not serve the kind. The watch tries again until somebody installs it.
     NotInstalled,
-    /// The server refuses; the text names the rule that is missing.
+    /// The server refuses the watch. The text names the RBAC rule that is missing.
     Forbidden(String),
-    /// It fails and will be tried again; the text says why.
+    /// The watch fails and will be tried again. The text says why.
     Failing(String),
-    /// It has ended: nobody needs it, or the process stops.
+    /// The watch has ended: nobody needs it any more, or the process stops.
     Stopped,
 }
 
-/// Who takes what a watch brings.
+/// Receives what a watch brings.
 pub(crate) trait Sink: Send + Sync + 'static {
-    /// A list is about to be asked for: what it shows is at least as new as now.
+    /// A list is about to be requested. What it shows is at least as new as now.
     fn list_sent(&self);
-    /// The server is behind what it has shown before, and will count on from there.
+    /// The server's resource versions went backwards, as after a restore from a backup.
     fn rewound(&self);
-    /// What follows is a list.
+    /// A list begins.
     fn list_began(&self);
     /// An object of the list.
     fn listed(&self, object: Object);
-    /// The list was complete. It was taken at this resource version, if that is known.
+    /// The list is complete. It was taken at this resource version, if that is known.
     fn list_done(&self, version: Option<u64>);
     /// An object was created or changed.
     fn applied(&self, object: Object);
-    /// An object is gone. This is how it last was.
+    /// An object was deleted. This is its last state.
     fn deleted(&self, object: Object);
-    /// An object came that cannot be kept, because it has no name. This is how it begins.
+    /// An object has no name and cannot be kept. This is the beginning of its JSON.
     fn unreadable(&self, beginning: &str);
     /// The watch failed and will be tried again.
     fn restarted(&self);
-    /// How it is doing now.
+    /// The state of the watch has changed.
     fn state(&self, state: WatchState);
-    /// The watch panicked. Answers how long to wait until it begins anew.
+    /// The watch panicked. Returns how long to wait until it is started again.
     fn panicked(&self, panic: &(dyn Any + Send)) -> Duration;
 }
 
-/// Watches until it is dropped. A panic is an interruption like others: the watch begins anew, with a list.
+/// Watches until the future is dropped. After a panic the watch starts again, with a list.
 pub(crate) async fn watch(target: Target, client: Client, settings: WatchSettings, sink: Arc<dyn Sink>) {
     loop {
         let watching = once(target.clone(), client.clone(), settings.clone(), sink.clone());
-        // What a panic leaves half done is the watch's own, which goes with it, or half a list, which the next one ends.
+        // A panic leaves only two things half done: the state of this watch, which is dropped, and a list in the sink,
+        // which the next list replaces.
         let Err(panic) = AssertUnwindSafe(watching).catch_unwind().await else { return };
         tokio::time::sleep(sink.panicked(&*panic)).await;
     }
@@ -202,67 +207,68 @@ struct Watching<P> {
     settings: WatchSettings,
     sink: Arc<dyn Sink>,
     api: Api<Wire<P>>,
-    notes: Arc<Notes>,
+    state: Arc<TransportState>,
     backoff: WatchBackoff,
     lists: Lists,
     /// When the last list was complete.
     listed: Option<Instant>,
-    /// The state that was last logged, so that the log has it once.
+    /// The state that was logged last, so that the log has each state once.
     logged: Option<WatchState>,
 }
 
 /// Tells the sink what the transport sees.
-struct ToSink {
+struct SinkEvents {
     sink: Arc<dyn Sink>,
-    notes: Arc<Notes>,
+    state: Arc<TransportState>,
     kind: String,
 }
 
-impl LinkEvents for ToSink {
+impl TransportEvents for SinkEvents {
     fn list_sent(&self) {
         self.sink.list_sent();
     }
 
     fn watch_opened(&self) {
         self.sink.state(WatchState::Live);
-        if self.notes.take_warned() {
+        if self.state.take_warned() {
             tracing::info!(kind = self.kind, "the watch works again");
         }
     }
 }
 
-impl<P: Keep> Watching<P> {
+impl<P: Projection> Watching<P> {
     async fn run(target: Target, client: Client, settings: WatchSettings, sink: Arc<dyn Sink>) {
-        // Up to a tenth less, so that watches that fell silent together do not ask together.
-        let notes = Notes::new(settings.renew_after.mul_f64(1.0 - 0.1 * (settings.random)().clamp(0.0, 1.0)));
-        let events = ToSink { sink: sink.clone(), notes: notes.clone(), kind: target.resource.kind.clone() };
-        let client = Link::client(client, notes.clone(), Arc::new(events));
+        // Up to a tenth less, so that watches that became idle together do not send their requests together.
+        let state = TransportState::new(settings.idle_timeout.mul_f64(1.0 - 0.1 * (settings.random)().clamp(0.0, 1.0)));
+        let events = SinkEvents { sink: sink.clone(), state: state.clone(), kind: target.resource.kind.clone() };
+        let client = Transport::client(client, state.clone(), Arc::new(events));
         let api = match &target.namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, &target.resource),
             None => Api::all_with(client, &target.resource),
         };
         let (lists, backoff) = (settings.lists, WatchBackoff::default());
-        let mut watching = Self { target, settings, sink, api, notes, backoff, lists, listed: None, logged: None };
+        let mut watching = Self { target, settings, sink, api, state, backoff, lists, listed: None, logged: None };
         loop {
             watching.until_list_is_needed().await;
         }
     }
 
-    /// Runs one watcher: it begins with a list and resumes by itself after whatever can be resumed after.
+    /// Runs one watcher of kube, which begins with a list and resumes by itself after errors that allow it. Returns when
+    /// the next watcher has to list again.
     async fn until_list_is_needed(&mut self) {
         let mut events = std::pin::pin!(watcher(self.api.clone(), self.config()));
-        self.notes.set_listing(false);
+        self.state.set_listing(false);
         loop {
             let streaming = self.lists == Lists::Streamed;
             let silence = if streaming { STREAM_SILENCE } else { PAGE_SILENCE };
-            let event = match self.notes.listing() {
+            let event = match self.state.listing() {
                 true => tokio::time::timeout(silence, events.next()).await,
-                // An open watch may be silent; the watcher itself knows for how long.
+                // An open watch may be silent; the response body limits for how long.
                 false => Ok(events.next().await),
             };
             let Ok(event) = event else {
                 if streaming {
-                    tracing::info!(kind = self.kind(), "a streamed list fell silent; asking for pages from now on");
+                    tracing::info!(kind = self.kind(), "a streamed list fell silent; requesting pages from now on");
                     self.lists = Lists::Paged;
                 }
                 let why = "the server fell silent in the middle of a list".to_owned();
@@ -271,20 +277,21 @@ impl<P: Keep> Watching<P> {
             match event {
                 Some(Ok(event)) => self.take(event),
                 Some(Err(error)) => {
-                    // What went while the list came in cannot be told in a streamed one, but in what follows pages.
-                    let torn = self.notes.listing() && self.notes.take_torn();
-                    let fault = if torn { Fault::NoStreaming } else { Fault::of(&error, streaming) };
+                    // A streamed list cannot show an object that is deleted while the list is read; the watch that
+                    // follows a paged list can.
+                    let deleted = self.state.listing() && self.state.take_deleted_while_listing();
+                    let fault = if deleted { Fault::NoStreaming } else { Fault::of(&error, streaming) };
                     if fault == Fault::NoStreaming {
-                        tracing::debug!(kind = self.kind(), torn, "no list can be streamed; asking for pages");
+                        tracing::debug!(kind = self.kind(), deleted, "the list cannot be streamed; requesting pages");
                         self.lists = Lists::Paged;
-                        // That this watch is over is known, and no fault of the next request.
-                        self.notes.take_opened();
+                        // This watch has ended for a known reason, so its end is not held against the next request.
+                        self.state.take_healthy_since();
                         return;
                     }
                     let listed = self.listed.take_if(|_| fault == Fault::Expired);
-                    if listed.is_some_and(|listed| listed.elapsed() >= LISTED_FOR) {
-                        tracing::debug!(kind = self.kind(), "what was seen last is too long ago; listing anew");
-                        self.notes.take_opened();
+                    if listed.is_some_and(|listed| listed.elapsed() >= MIN_LIST_AGE) {
+                        tracing::debug!(kind = self.kind(), "the resource version has expired; listing again");
+                        self.state.take_healthy_since();
                         return self.sink.restarted();
                     }
                     if fault == Fault::Rewound {
@@ -293,9 +300,9 @@ impl<P: Keep> Watching<P> {
                     let why = ErrorChain(&error).to_string();
                     self.wait(&fault, why, Unreachable::caused(&error)).await;
                     if !matches!(error, watcher::Error::WatchError(_)) {
-                        // That list is over. The next one begins when the server answers, and how long that may take is
-                        // for the link to say.
-                        self.notes.set_listing(false);
+                        // That list is over. The next one begins when the server responds; the transport limits how long
+                        // that may take.
+                        self.state.set_listing(false);
                     }
                     if fault.starts_over() {
                         return;
@@ -303,53 +310,54 @@ impl<P: Keep> Watching<P> {
                 }
                 None => return,
             }
-            // A page of objects is ready at once; others want to run, too.
+            // All objects of a page are ready at once; this lets other tasks run in between.
             tokio::task::consume_budget().await;
         }
     }
 
     fn take(&mut self, event: Event<Wire<P>>) {
-        let (wire, hand): (_, fn(&dyn Sink, Object)) = match event {
+        let (wire, pass_to): (_, fn(&dyn Sink, Object)) = match event {
             Event::Init => {
-                self.notes.set_listing(true);
+                self.state.set_listing(true);
                 return self.sink.list_began();
             }
             Event::InitDone => {
-                self.notes.set_listing(false);
+                self.state.set_listing(false);
                 self.listed = Some(Instant::now());
-                return self.sink.list_done(self.notes.list_version());
+                return self.sink.list_done(self.state.list_version());
             }
             Event::InitApply(wire) => (wire, |sink, object| sink.listed(object)),
             Event::Apply(wire) => (wire, |sink, object| sink.applied(object)),
             Event::Delete(wire) => (wire, |sink, object| sink.deleted(object)),
         };
-        if !self.notes.listing() {
+        if !self.state.listing() {
             self.backoff.succeeded();
         }
         match wire.draft {
-            Ok(draft) => hand(&*self.sink, draft.finish(&self.target.resource)),
+            Ok(draft) => pass_to(&*self.sink, draft.finish(&self.target.resource)),
             Err(unreadable) => {
                 tracing::error!(
                     kind = self.kind(),
                     object = unreadable.beginning,
-                    "an object has no name and is left out; the others are not affected"
+                    "an object has no name and is ignored; other objects are not affected"
                 );
                 self.sink.unreadable(&unreadable.beginning);
             }
         }
     }
 
-    /// Says what is wrong, once, and waits. `unreachable` says that the log has it already, for all watches together.
+    /// Logs what is wrong, once, and waits. `unreachable`: the cluster cannot be reached, which the connection has logged
+    /// once for all watches.
     async fn wait(&mut self, fault: &Fault, why: String, unreachable: bool) {
         let now = Instant::now();
-        if let Some(opened) = self.notes.take_opened() {
-            self.backoff.opened(opened);
+        if let Some(since) = self.state.take_healthy_since() {
+            self.backoff.opened(since);
             self.logged = None;
         }
-        let longest = (*fault == Fault::NotInstalled).then_some(INSTALLED_WITHIN);
-        let asked = self.notes.asked().unwrap_or(now);
-        let wait = self.backoff.failed(now, asked, (self.settings.random)(), longest);
-        let wait = self.notes.take_retry_after().unwrap_or_default().max(wait);
+        let longest = (*fault == Fault::NotInstalled).then_some(NOT_INSTALLED_BACKOFF);
+        let requested_at = self.state.requested_at().unwrap_or(now);
+        let wait = self.backoff.failed(now, requested_at, (self.settings.random)(), longest);
+        let wait = self.state.take_retry_after().unwrap_or_default().max(wait);
         self.sink.restarted();
         let state = match fault {
             Fault::NotInstalled => WatchState::NotInstalled,
@@ -377,7 +385,7 @@ impl<P: Keep> Watching<P> {
                 );
             }
             WatchState::Forbidden(rule) => tracing::warn!(kind, rule, "a watch is forbidden"),
-            // A single cut is everyday life; only the second failure in a row is news.
+            // A single interruption is normal; only the second failure in a row is worth a warning.
             _ if attempts <= 1 => return tracing::debug!(kind, ?wait, ?state, "a watch was interrupted"),
             WatchState::Failing(why) => {
                 tracing::warn!(kind, attempts, ?wait, why, "a watch fails and will be tried again");
@@ -385,11 +393,11 @@ impl<P: Keep> Watching<P> {
             _ => tracing::warn!(kind, attempts, ?wait, ?state, "a watch fails and will be tried again"),
         }
         self.logged = Some(state.clone());
-        self.notes.set_warned();
+        self.state.set_warned();
     }
 
     fn config(&self) -> watcher::Config {
-        // Up to a tenth less, so that watches opened together do not end together.
+        // Up to a tenth less, so that watches that were opened together do not end together.
         let timeout = self.settings.timeout.as_secs_f64() * (1.0 - 0.1 * (self.settings.random)());
         let some = |selector: &String| (!selector.is_empty()).then(|| selector.clone());
         watcher::Config {
@@ -410,7 +418,7 @@ impl<P: Keep> Watching<P> {
     }
 }
 
-/// A random number of the system: every hasher is keyed with one of its own.
+/// A random number from the operating system: every hasher has its own random key.
 fn system_random() -> f64 {
     let random = RandomState::new().build_hasher().finish();
     (random >> 11) as f64 / (1u64 << 53) as f64

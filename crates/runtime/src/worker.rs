@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::history::{History, Record};
+use crate::history::{History, ReconcileRecord};
 use crate::liveness::Liveness;
 use crate::meter::Meter;
 use crate::queue::{Queue, Requeue};
@@ -33,7 +33,7 @@ pub(crate) struct Worker {
 impl Worker {
     /// Works until the queue is shut down and empty. A panic outside of user code ends the worker: its key has then failed,
     /// and the controller starts another worker.
-    pub async fn work(mut self) {
+    pub(crate) async fn work(mut self) {
         let (queue, mut meter) = (self.queue.clone(), self.meter.worker());
         let mut next = None;
         loop {
@@ -51,7 +51,7 @@ impl Worker {
             let now = Instant::now().into_std();
             let took = now.saturating_duration_since(job.started());
             meter.ended(&verdict, took);
-            self.history.record(job.key(), Record { causes, took, verdict }, now);
+            self.history.record(job.key(), ReconcileRecord { causes, took, verdict }, now);
             (_, next) = job.done_and_get(requeue, now);
             self.liveness.worked();
         }

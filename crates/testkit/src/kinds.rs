@@ -24,7 +24,7 @@ pub(crate) struct Kinds(Mutex<HashMap<(String, String), Vec<Served>>>);
 
 impl Kinds {
     /// The first kind of a group's version that `which` takes.
-    pub async fn find(
+    pub(crate) async fn find(
         &self,
         server: &ApiServer,
         group: &str,

@@ -41,8 +41,6 @@
 //! # }
 //! ```
 
-#![allow(unreachable_pub, reason = "private modules of this crate still say pub; other crates do not")]
-
 mod cluster;
 mod fake;
 

@@ -50,7 +50,7 @@ struct Log {
 
 impl Machine {
     /// Something more to start with. Too late once the server runs.
-    pub fn add_seed(&self, seed: Seeded) {
+    pub(crate) fn add_seed(&self, seed: Seeded) {
         assert!(
             !self.0.server.initialized(),
             "with(…) says what is there at the start; the server runs already: use create(…)"
@@ -58,27 +58,27 @@ impl Machine {
         self.0.seeds.lock().push(seed);
     }
 
-    pub fn add_rule(&self, rule: Rule) {
+    pub(crate) fn add_rule(&self, rule: Rule) {
         self.0.rules.lock().push(rule);
     }
 
-    pub fn calls(&self) -> Calls {
+    pub(crate) fn calls(&self) -> Calls {
         Calls(self.0.log.lock().calls.clone())
     }
 
     /// What all calls so far took to be allowed.
-    pub fn used(&self) -> Rules {
+    pub(crate) fn used(&self) -> Rules {
         self.0.used.lock().clone()
     }
 
-    pub fn forget_calls(&self) {
+    pub(crate) fn forget_calls(&self) {
         let mut log = self.0.log.lock();
         log.forgotten += log.calls.len();
         log.calls.clear();
     }
 
     /// The server itself: neither recorded nor reacted to.
-    pub async fn server(&self) -> Result<&ApiServer> {
+    pub(crate) async fn server(&self) -> Result<&ApiServer> {
         self.0.server.get_or_try_init(|| self.start()).await
     }
 
@@ -112,7 +112,7 @@ impl Machine {
     }
 
     /// Creates an object as it stands: with its status, and on its way out if it has a deletionTimestamp.
-    pub async fn place(&self, server: &ApiServer, mut object: Value) -> Result<Value> {
+    pub(crate) async fn place(&self, server: &ApiServer, mut object: Value) -> Result<Value> {
         let collection = self.collection(server, &mut object).await?;
         let status = object["status"].take();
         let leaving = object["metadata"]["deletionTimestamp"].take() != Value::Null;

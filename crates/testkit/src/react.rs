@@ -212,7 +212,7 @@ pub(crate) fn fate(rules: &mut [Rule], asked: &RequestInfo) -> Fate {
 
 impl Refusal {
     /// As an answer to this call.
-    pub fn response(&self, asked: &RequestInfo) -> http::Response<Body> {
+    pub(crate) fn response(&self, asked: &RequestInfo) -> http::Response<Body> {
         let (reason, said) = reason(self.code, asked.verb);
         let name = asked.name.as_deref().unwrap_or_default();
         let about =

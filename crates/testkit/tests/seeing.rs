@@ -123,7 +123,7 @@ async fn what_was_recorded_and_done_can_be_asked_for() -> Result<()> {
     let mut reader = log.follow();
     let operator = Operator::<Database>::new().events(log.clone()).reconcile(async |ctx: Context<Database>| {
         ctx.record(Severity::Critical, "Looked", format!("after {} runs", ctx.past_runs().len()))?;
-        let failed = |run: &konverge::Record| matches!(run.verdict, Verdict::Failed { .. });
+        let failed = |run: &konverge::ReconcileRecord| matches!(run.verdict, Verdict::Failed { .. });
         if !ctx.past_runs().iter().any(failed) {
             return Err(Error::new("once"));
         }

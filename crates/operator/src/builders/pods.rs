@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use super::words::Labels;
 
 /// The pods of a kind: their spec, metadata and selector.
-pub trait Pods {
+pub(super) trait Pods {
     /// The spec of the pods.
     fn pod_spec(&mut self) -> &mut core::PodSpec;
     /// The metadata of the pods.
@@ -41,7 +41,7 @@ pub trait Pods {
 }
 
 /// A kind that makes its pods from a template.
-pub trait Template {
+pub(super) trait Template {
     /// The template.
     fn template(&mut self) -> &mut core::PodTemplateSpec;
 
@@ -66,7 +66,7 @@ impl<T: Template> Pods for T {
 }
 
 /// A selector of, and the metadata for, the pods of `name`.
-pub fn app(name: &str) -> (LabelSelector, ObjectMeta) {
+pub(super) fn app(name: &str) -> (LabelSelector, ObjectMeta) {
     let labels = Some([("app".to_owned(), name.to_owned())].into());
     let selector = LabelSelector { match_labels: labels.clone(), match_expressions: None };
     (selector, ObjectMeta { labels, ..Default::default() })

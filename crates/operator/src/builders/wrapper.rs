@@ -158,7 +158,7 @@ macro_rules! spec {
 pub(super) use {kind, spec, wrapper};
 
 /// The field `spec` of a published type: required of some kinds, optional of others.
-pub trait SpecField<T> {
+pub(super) trait SpecField<T> {
     /// The spec, if there is one.
     fn get(&self) -> Option<&T>;
 
@@ -187,28 +187,28 @@ impl<T: Default> SpecField<T> for Option<T> {
 }
 
 /// Where the labels of a kind go besides its own metadata.
-pub trait LabelPods {
+pub(super) trait LabelPods {
     /// Labels the pods of the kind as well; most kinds have none.
     fn label_pods(&mut self, _labels: &Labels) {}
 }
 
 /// Metadata with this name.
-pub fn named(name: impl Into<String>) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+pub(super) fn named(name: impl Into<String>) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
     k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta { name: Some(name.into()), ..Default::default() }
 }
 
 /// Adds entries to an optional map.
-pub fn add(map: &mut Option<BTreeMap<String, String>>, more: impl IntoIterator<Item = (String, String)>) {
+pub(super) fn add(map: &mut Option<BTreeMap<String, String>>, more: impl IntoIterator<Item = (String, String)>) {
     map.get_or_insert_default().extend(more);
 }
 
 /// Adds `item` to an optional list, in the place of an item with the same key.
-pub fn put<T, K: PartialEq>(list: &mut Option<Vec<T>>, item: T, key: impl Fn(&T) -> K) {
+pub(super) fn put<T, K: PartialEq>(list: &mut Option<Vec<T>>, item: T, key: impl Fn(&T) -> K) {
     put_into(list.get_or_insert_default(), item, key);
 }
 
 /// Adds `item` to a list, in the place of an item with the same key.
-pub fn put_into<T, K: PartialEq>(list: &mut Vec<T>, item: T, key: impl Fn(&T) -> K) {
+pub(super) fn put_into<T, K: PartialEq>(list: &mut Vec<T>, item: T, key: impl Fn(&T) -> K) {
     match list.iter_mut().find(|known| key(known) == key(&item)) {
         Some(known) => *known = item,
         None => list.push(item),
@@ -216,6 +216,6 @@ pub fn put_into<T, K: PartialEq>(list: &mut Vec<T>, item: T, key: impl Fn(&T) ->
 }
 
 /// Owned texts.
-pub fn texts(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<String> {
+pub(super) fn texts(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<String> {
     all.into_iter().map(Into::into).collect()
 }

@@ -121,7 +121,7 @@ pub(crate) struct ObjectReconciler<R> {
 
 impl<R: DeserializeOwned + Send + Sync + 'static> ObjectReconciler<R> {
     /// One reconcile of the object with this key.
-    pub async fn reconcile(&self, run: Run) -> Result<Action> {
+    pub(crate) async fn reconcile(&self, run: Run) -> Result<Action> {
         let Some(object) = self.cached.controller.primary_of(&run.key).get(&run.key) else { return Ok(Action::Wait) };
         let mut context = match self.context(object.clone(), run.causes.clone()) {
             Ok(context) => context,

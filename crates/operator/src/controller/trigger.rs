@@ -23,12 +23,12 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub fn new(name: String, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
+    pub(super) fn new(name: String, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
         Self { name, keys: Mutex::new(keys.boxed()) }
     }
 
     /// Reconciles what the stream yields, from when the caches are filled until the stream ends.
-    pub async fn feed(self, controller: Arc<Controller>) {
+    pub(super) async fn feed(self, controller: Arc<Controller>) {
         let Self { name, keys } = self;
         let kind: Arc<str> = controller.primary().target().resource.kind.as_str().into();
         let source: Arc<str> = name.into();

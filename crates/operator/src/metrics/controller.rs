@@ -1,5 +1,5 @@
-//! What one controller does: reconciles, workers, queue. In: calls from the engine's hot path. Out: atomics that the
-//! table of families shows. A reconcile costs four atomic additions here, and none allocates.
+//! The metrics of one controller: reconciles, workers, workqueue. In: calls from the engine's hot path. Out: atomics that the
+//! table of families reads. A reconcile costs four atomic additions here and no allocation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,12 +13,9 @@ use super::latency::{Latency, QUEUE, RECONCILE};
 
 /// How a reconcile ended, as metrics count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ReconcileResult {
+pub(crate) enum ReconcileResult {
     /// It succeeded, and waits for a change.
     Success,
-    /// It succeeded, and runs again as soon as the queue allows.
-    Requeue,
     /// It succeeded, and runs again after a while.
     RequeueAfter,
     /// It failed with an error that is retried.
@@ -32,15 +29,9 @@ pub enum ReconcileResult {
 }
 
 impl ReconcileResult {
-    /// controller-runtime's word for it.
-    pub fn result(self) -> &'static str {
-        RESULTS[self.index()]
-    }
-
     fn index(self) -> usize {
         match self {
             ReconcileResult::Success => 0,
-            ReconcileResult::Requeue => 1,
             ReconcileResult::RequeueAfter => 2,
             ReconcileResult::Error
             | ReconcileResult::TerminalError
@@ -50,15 +41,12 @@ impl ReconcileResult {
     }
 }
 
-/// controller-runtime's four results.
+/// controller-runtime's four results. The engine has no immediate requeue, so `requeue` stays at zero.
 pub(super) const RESULTS: [&str; 4] = ["success", "requeue", "requeue_after", "error"];
-/// The one of them that is bad.
+/// The index of `error` among them.
 pub(super) const ERROR: usize = 3;
 
-/// Asks the queue how many entries are due, by priority.
-type Depth = Box<dyn Fn(&mut dyn FnMut(i32, usize)) + Send + Sync>;
-
-/// Asks the engine's queue how it is doing; nothing once it is gone.
+/// Returns the figures of the engine's queue; `None` once the queue is dropped.
 type Stats = Box<dyn Fn() -> Option<QueueStats> + Send + Sync>;
 
 pub(super) struct State {
@@ -67,18 +55,17 @@ pub(super) struct State {
     pub terminal: AtomicU64,
     pub panics: AtomicU64,
     pub timeouts: AtomicU64,
-    /// Also what the queue calls work: both begin and end together.
+    /// Also the work duration of the workqueue: both begin and end together.
     pub took: Latency,
     pub max_concurrent: AtomicU64,
-    /// What was counted here, or what the queue has counted when it was last asked.
+    /// What the queue had counted when the page was last rendered: the queue may be dropped, the counter stays.
     adds: AtomicU64,
     pub gave_up: AtomicU64,
     /// The same.
     retries: AtomicU64,
     pub waited: Latency,
-    depth: RwLock<Option<Depth>>,
     queue: RwLock<Option<Stats>>,
-    /// One a worker; 0 while it is idle, else when its work began, in nanoseconds since the epoch.
+    /// One for each worker: 0 while it is idle, otherwise when its reconcile began, in nanoseconds since the epoch.
     slots: Mutex<Vec<Arc<AtomicU64>>>,
 }
 
@@ -91,7 +78,7 @@ pub(super) struct Running {
 }
 
 impl State {
-    pub fn new(epoch: Instant) -> State {
+    pub(super) fn new(epoch: Instant) -> State {
         State {
             epoch,
             results: Default::default(),
@@ -105,12 +92,11 @@ impl State {
             queue: RwLock::default(),
             retries: AtomicU64::default(),
             waited: Latency::at(&[&QUEUE]),
-            depth: RwLock::default(),
             slots: Mutex::default(),
         }
     }
 
-    pub fn running(&self, now: Instant) -> Running {
+    pub(super) fn running(&self, now: Instant) -> Running {
         let now = nanos_since(self.epoch, now);
         let mut running = Running::default();
         for began in self.slots.lock().iter().map(|slot| slot.load(Relaxed)).filter(|began| *began != 0) {
@@ -123,7 +109,7 @@ impl State {
     }
 
     /// Keys that became due so far.
-    pub fn adds(&self) -> f64 {
+    pub(super) fn adds(&self) -> f64 {
         if let Some(stats) = self.queue.read().as_ref().and_then(|stats| stats()) {
             self.adds.fetch_max(stats.adds, Relaxed);
         }
@@ -131,37 +117,22 @@ impl State {
     }
 
     /// Keys that were put back after a failure so far.
-    pub fn retries(&self) -> f64 {
+    pub(super) fn retries(&self) -> f64 {
         if let Some(stats) = self.queue.read().as_ref().and_then(|stats| stats()) {
             self.retries.fetch_max(stats.retries, Relaxed);
         }
         self.retries.load(Relaxed) as f64
     }
 
-    /// Depths by priority, as labels; 0 is always there, and what is beyond [`PRIORITIES`] is summed up.
-    pub fn depths(&self) -> Vec<(String, usize)> {
-        let mut depths = vec![(0, 0)];
-        let mut rest = 0;
+    /// The keys that are due, by priority. Priority 0 is always there.
+    pub(super) fn depths(&self) -> Vec<(String, usize)> {
         let stats = self.queue.read().as_ref().and_then(|stats| stats());
-        let of_queue = stats.map(|stats| stats.ready).unwrap_or_default();
-        let mut each = |priority, count| match depths.iter().position(|(known, _)| *known == priority) {
-            Some(known) => depths[known].1 += count,
-            None if depths.len() < PRIORITIES => depths.push((priority, count)),
-            None => rest += count,
-        };
-        of_queue.into_iter().enumerate().for_each(|(priority, ready)| each(priority as i32, ready));
-        if let Some(depth) = &*self.depth.read() {
-            depth(&mut each);
-        }
-        depths.sort_unstable();
-        let rest = (rest > 0).then(|| (OVERFLOW.to_string(), rest));
-        depths.into_iter().map(|(priority, count)| (priority.to_string(), count)).chain(rest).collect()
+        let ready: Vec<usize> = stats.map_or_else(|| vec![0], |stats| stats.ready.into_iter().collect());
+        ready.into_iter().enumerate().map(|(priority, count)| (priority.to_string(), count)).collect()
     }
 }
 
-/// controller-runtime's bound on values of the label, against those who compute priorities.
-const PRIORITIES: usize = 25;
-/// The label of what is beyond a bound; controller-runtime's word.
+/// The label value for series beyond a limit, as in controller-runtime.
 pub(super) const OVERFLOW: &str = "exceeded_cardinality_limit";
 
 fn nanos_since(epoch: Instant, now: Instant) -> u64 {
@@ -171,7 +142,7 @@ fn nanos_since(epoch: Instant, now: Instant) -> u64 {
 
 /// The handles of one controller, from [`Metrics::controller`](super::Metrics::controller). Cheap to clone.
 #[derive(Clone)]
-pub struct ControllerMetrics(Arc<State>);
+pub(crate) struct ControllerMetrics(Arc<State>);
 
 impl fmt::Debug for ControllerMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -185,28 +156,17 @@ impl ControllerMetrics {
     }
 
     /// The controller runs at most so many reconciles at one time.
-    pub fn set_max_concurrent(&self, workers: usize) {
+    pub(crate) fn set_max_concurrent(&self, workers: usize) {
         self.0.max_concurrent.store(workers as u64, Relaxed);
     }
 
-    /// A key became due. Wakeups that join a key which is due already do not count. Not for a controller that shows its
-    /// queue by `queue_from`.
-    pub fn queued(&self) {
-        self.0.adds.fetch_add(1, Relaxed);
-    }
-
-    /// A key was put back after a failure. Not for a controller that shows its queue by `queue_from`.
-    pub fn retried(&self) {
-        self.0.retries.fetch_add(1, Relaxed);
-    }
-
     /// A key left the queue after it had been due for so long.
-    pub fn dequeued(&self, waited: Duration) {
+    pub(crate) fn dequeued(&self, waited: Duration) {
         self.0.waited.observe(waited);
     }
 
     /// A reconcile ended, after so long.
-    pub fn reconciled(&self, outcome: ReconcileResult, took: Duration) {
+    pub(crate) fn reconciled(&self, outcome: ReconcileResult, took: Duration) {
         let state = &*self.0;
         state.results[outcome.index()].fetch_add(1, Relaxed);
         match outcome {
@@ -222,31 +182,25 @@ impl ControllerMetrics {
     }
 
     /// An object was given up: it failed once more than it may be retried.
-    pub fn gave_up(&self) {
+    pub(crate) fn gave_up(&self) {
         self.0.gave_up.fetch_add(1, Relaxed);
     }
 
-    /// The engine's queue, asked for its depth and for the keys that became due when the page is made.
+    /// Sets the function that returns the figures of the engine's queue when the page is rendered.
     pub(crate) fn queue_from(&self, stats: Box<dyn Fn() -> Option<QueueStats> + Send + Sync>) {
         *self.0.queue.write() = Some(stats);
     }
 
-    /// Who to ask for the queue's depth when the page is made: it is to call with a priority and how many keys of it
-    /// are due, once or several times. It should hold the queue weakly, for it lives as long as the metrics.
-    pub fn depth_from(&self, depth: impl Fn(&mut dyn FnMut(i32, usize)) + Send + Sync + 'static) {
-        *self.0.depth.write() = Some(Box::new(depth));
-    }
-
     /// The handle of one of the controller's workers.
-    pub fn worker(&self) -> WorkerMetrics {
+    pub(crate) fn worker(&self) -> WorkerMetrics {
         let slot = Arc::new(AtomicU64::new(0));
         self.0.slots.lock().push(slot.clone());
         WorkerMetrics { state: self.0.clone(), slot }
     }
 }
 
-/// What one worker does at this moment. It counts as gone when this is dropped.
-pub struct WorkerMetrics {
+/// The state of one worker. The worker does not count any more once this is dropped.
+pub(crate) struct WorkerMetrics {
     state: Arc<State>,
     slot: Arc<AtomicU64>,
 }
@@ -258,18 +212,12 @@ impl fmt::Debug for WorkerMetrics {
 }
 
 impl WorkerMetrics {
-    /// The worker begins a reconcile, which lasts until the guard is dropped: also by a panic or a cancellation.
-    pub fn begin(&self, now: Instant) -> Busy<'_> {
-        self.slot.store(nanos_since(self.state.epoch, now), Relaxed);
-        Busy(&self.slot)
-    }
-
-    /// The worker begins a reconcile, and says itself when it is over.
+    /// The worker begins a reconcile.
     pub(crate) fn busy(&self, now: Instant) {
-        std::mem::forget(self.begin(now));
+        self.slot.store(nanos_since(self.state.epoch, now), Relaxed);
     }
 
-    /// The worker has nothing to do.
+    /// The worker has ended its reconcile.
     pub(crate) fn idle(&self) {
         self.slot.store(0, Relaxed);
     }
@@ -278,16 +226,5 @@ impl WorkerMetrics {
 impl Drop for WorkerMetrics {
     fn drop(&mut self) {
         self.state.slots.lock().retain(|slot| !Arc::ptr_eq(slot, &self.slot));
-    }
-}
-
-/// A worker at work.
-#[derive(Debug)]
-#[must_use = "the worker counts as busy until this is dropped"]
-pub struct Busy<'a>(&'a AtomicU64);
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Relaxed);
     }
 }

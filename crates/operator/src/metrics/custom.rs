@@ -175,7 +175,7 @@ pub(super) struct CustomFamily {
 }
 
 impl CustomFamily {
-    pub fn write(&self, name: &str, page: &mut Page) {
+    pub(super) fn write(&self, name: &str, page: &mut Page) {
         self.series.write(&mut page.family(name, &self.help, self.kind));
     }
 }

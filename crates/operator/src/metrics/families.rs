@@ -1,17 +1,17 @@
-//! The table of what every operator shows. In: what the engine counted. Out: one row a family: its name, what it is,
-//! and how to write it. There is no other list of names.
+//! The table of the metric families that every operator exports. In: the counters of the engine. Out: one row per family with
+//! its name, its type, its help text, and a function that writes its samples. There is no other list of names.
 //!
-//! controller-runtime's names are here so that dashboards made for it work unchanged. Two shorter vocabularies are in
-//! use as well; they are views of the same numbers and cost nothing until the page is made. Where two vocabularies have
-//! the same name (`workqueue_depth`, `workqueue_adds_total`, `workqueue_retries_total`) it is one family, with
-//! controller-runtime's labels.
+//! The names of controller-runtime are here so that its dashboards work unchanged. Two other sets of names are in use as
+//! well; their families show the same counters and cost nothing until the page is rendered. Where two sets have a name in
+//! common (`workqueue_depth`, `workqueue_adds_total`, `workqueue_retries_total`) there is one family, with the labels of
+//! controller-runtime.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use super::controller::{self, ERROR, RESULTS};
-use super::kind::{self, Cached};
+use super::kind::{self, CacheMetrics};
 use super::latency::{COMMON, QUEUE, RECONCILE, REQUEST};
 use super::page::{Kind, Samples};
 use super::{Engine, SEVERITIES};
@@ -38,7 +38,7 @@ const fn histogram(name: &'static str, help: &'static str, write: fn(&Engine, In
 
 /// Every family of the engine, in the order of the page.
 pub(super) static TABLE: &[Family] = &[
-    // Reconciles, in controller-runtime's words.
+    // Reconciles, with controller-runtime's names.
     counter("controller_runtime_reconcile_total", "Reconciles, by controller and result.", |engine, _, out| {
         results(engine, out);
     }),
@@ -59,13 +59,17 @@ pub(super) static TABLE: &[Family] = &[
     histogram("controller_runtime_reconcile_time_seconds", "How long reconciles take.", |engine, _, out| {
         controllers(engine, |name, state| state.took.write(&RECONCILE, &[("controller", name)], out));
     }),
-    gauge("controller_runtime_max_concurrent_reconciles", "Reconciles that may run at one time.", |engine, _, out| {
-        controllers(engine, |name, state| out.value(&[("controller", name)], load(&state.max_concurrent)));
-    }),
-    gauge("controller_runtime_active_workers", "Reconciles that run at this moment.", |engine, now, out| {
+    gauge(
+        "controller_runtime_max_concurrent_reconciles",
+        "Reconciles that may run at the same time.",
+        |engine, _, out| {
+            controllers(engine, |name, state| out.value(&[("controller", name)], load(&state.max_concurrent)));
+        },
+    ),
+    gauge("controller_runtime_active_workers", "Reconciles that are currently running.", |engine, now, out| {
         controllers(engine, |name, state| out.value(&[("controller", name)], state.running(now).workers as f64));
     }),
-    // The same, in other words.
+    // Reconciles, with the other two sets of names.
     counter("controller_reconcile_total", "Reconciles, by controller and result.", |engine, _, out| {
         results(engine, out);
     }),
@@ -78,15 +82,15 @@ pub(super) static TABLE: &[Family] = &[
     counter("controller_reconciliations_total", "Reconciles, by success or error.", |engine, _, out| {
         controllers(engine, |name, state| {
             let failed = load(&state.results[ERROR]);
-            let well: f64 = state.results[..ERROR].iter().map(load).sum();
-            out.value(&[("controller", name), ("result", "success")], well);
+            let succeeded: f64 = state.results[..ERROR].iter().map(load).sum();
+            out.value(&[("controller", name), ("result", "success")], succeeded);
             out.value(&[("controller", name), ("result", "error")], failed);
         });
     }),
     histogram("controller_reconciliation_duration_seconds", "How long reconciles take.", |engine, _, out| {
         controllers(engine, |name, state| state.took.write(&COMMON, &[("controller", name)], out));
     }),
-    // The queue, in the words of controller-runtime and client-go.
+    // The workqueue, with the names of controller-runtime and client-go.
     gauge("workqueue_depth", "Keys that are due and wait for a worker, by priority.", |engine, _, out| {
         controllers(engine, |name, state| {
             for (priority, depth) in state.depths() {
@@ -103,17 +107,17 @@ pub(super) static TABLE: &[Family] = &[
     }),
     histogram(
         "workqueue_queue_duration_seconds",
-        "How long keys are due until a worker has them.",
+        "How long keys wait for a worker after they became due.",
         |engine, _, out| {
             controllers(engine, |name, state| state.waited.write(&QUEUE, &[("name", name), ("controller", name)], out));
         },
     ),
-    histogram("workqueue_work_duration_seconds", "How long workers have a key.", |engine, _, out| {
+    histogram("workqueue_work_duration_seconds", "How long workers process a key.", |engine, _, out| {
         controllers(engine, |name, state| state.took.write(&QUEUE, &[("name", name), ("controller", name)], out));
     }),
     gauge(
         "workqueue_unfinished_work_seconds",
-        "How long the reconciles that run at this moment have run, added up.",
+        "The sum of the times for which the currently running reconciles have run.",
         |engine, now, out| {
             controllers(engine, |name, state| {
                 out.value(&[("name", name), ("controller", name)], state.running(now).total.as_secs_f64());
@@ -122,19 +126,23 @@ pub(super) static TABLE: &[Family] = &[
     ),
     gauge(
         "workqueue_longest_running_processor_seconds",
-        "How long the longest of the reconciles has run that run at this moment.",
+        "How long the longest of the currently running reconciles has run.",
         |engine, now, out| {
             controllers(engine, |name, state| {
                 out.value(&[("name", name), ("controller", name)], state.running(now).longest.as_secs_f64());
             });
         },
     ),
-    // Requests to the API server, in client-go's words.
-    counter("rest_client_requests_total", "Requests to the API server, by how they ended.", |engine, _, out| {
-        engine.requests.codes(|host, method, code, count| {
-            out.value(&[("code", code), ("method", method), ("host", host)], count as f64);
-        });
-    }),
+    // Requests to the API server, with client-go's names.
+    counter(
+        "rest_client_requests_total",
+        "Requests to the API server, by status code, method and host.",
+        |engine, _, out| {
+            engine.requests.codes(|host, method, code, count| {
+                out.value(&[("code", code), ("method", method), ("host", host)], count as f64);
+            });
+        },
+    ),
     histogram("rest_client_request_duration_seconds", "How long requests to the API server take.", |engine, _, out| {
         engine.requests.times(|host, method, took| took.write(&REQUEST, &[("verb", method), ("host", host)], out));
     }),
@@ -167,37 +175,43 @@ pub(super) static TABLE: &[Family] = &[
             out.value(&[("type", r#type), ("severity", severity)], load(count));
         }
     }),
-    // For which nobody has names yet.
+    // Families without an established name.
     gauge("konverge_cache_objects", "Objects in the cache.", |engine, _, out| {
         caches(engine, |labels, cached| out.value(labels, cached.objects as f64));
     }),
     gauge("konverge_cache_bytes", "Memory that the objects in the cache take.", |engine, _, out| {
         caches(engine, |labels, cached| out.value(labels, cached.bytes as f64));
     }),
-    counter("konverge_watch_restarts_total", "Watches that failed and had to begin again.", |engine, _, out| {
+    counter("konverge_watch_restarts_total", "Watches that failed and were restarted.", |engine, _, out| {
         caches(engine, |labels, cached| out.value(labels, cached.restarts as f64));
     }),
     counter(
         "konverge_reconcile_gave_up_total",
-        "Objects that failed once more than they may be retried, and wait for a change.",
+        "Objects whose retries are used up; they wait for a change.",
         |engine, _, out| controllers(engine, |name, state| out.value(&[("controller", name)], load(&state.gave_up))),
     ),
-    // The process, in everybody's words.
-    counter("process_cpu_seconds_total", "CPU time of user and system.", |engine, _, out| {
-        some(engine.process.cpu_seconds(), out);
+    // The process, with the names that all Prometheus clients use.
+    counter("process_cpu_seconds_total", "User and system CPU time.", |engine, _, out| {
+        write_if_known(engine.process.cpu_seconds(), out);
     }),
-    gauge("process_resident_memory_bytes", "Memory that is in RAM.", |engine, _, out| {
-        some(engine.process.resident_bytes(), out);
+    gauge("process_resident_memory_bytes", "Resident memory.", |engine, _, out| {
+        write_if_known(engine.process.resident_bytes(), out);
     }),
-    gauge("process_virtual_memory_bytes", "Memory that has addresses.", |engine, _, out| {
-        some(engine.process.virtual_bytes(), out);
+    gauge("process_virtual_memory_bytes", "Virtual memory.", |engine, _, out| {
+        write_if_known(engine.process.virtual_bytes(), out);
     }),
-    gauge("process_start_time_seconds", "When the process began, in seconds since 1970.", |engine, _, out| {
-        some(engine.process.started(), out);
+    gauge(
+        "process_start_time_seconds",
+        "Start time of the process, in seconds since the Unix epoch.",
+        |engine, _, out| {
+            write_if_known(engine.process.started(), out);
+        },
+    ),
+    gauge("process_open_fds", "Open file descriptors.", |engine, _, out| {
+        write_if_known(engine.process.open_files(), out)
     }),
-    gauge("process_open_fds", "Open files and sockets.", |engine, _, out| some(engine.process.open_files(), out)),
-    gauge("process_max_fds", "Files and sockets that may be open.", |engine, _, out| {
-        some(engine.process.max_files(), out);
+    gauge("process_max_fds", "The limit of open file descriptors.", |engine, _, out| {
+        write_if_known(engine.process.max_files(), out);
     }),
 ];
 
@@ -217,9 +231,9 @@ fn kinds(engine: &Engine, mut each: impl FnMut(&str, &str, &kind::State)) {
     engine.kinds.read().iter().for_each(|((kind, group), state)| each(kind, group, state));
 }
 
-/// Several caches of one kind, in different namespaces, are shown as one.
-fn caches(engine: &Engine, mut each: impl FnMut(&[(&str, &str)], Cached)) {
-    let mut sums: BTreeMap<(String, String), Cached> = BTreeMap::new();
+/// Calls `each` with the sum of all caches of a kind: an operator with several namespaces has one cache for each.
+fn caches(engine: &Engine, mut each: impl FnMut(&[(&str, &str)], CacheMetrics)) {
+    let mut sums: BTreeMap<(String, String), CacheMetrics> = BTreeMap::new();
     for source in engine.caches.read().iter() {
         source(&mut |kind, group, cached| {
             let sum = sums.entry((kind.to_owned(), group.to_owned())).or_default();
@@ -233,7 +247,7 @@ fn caches(engine: &Engine, mut each: impl FnMut(&[(&str, &str)], Cached)) {
     }
 }
 
-fn some(value: Option<f64>, out: &mut Samples<'_>) {
+fn write_if_known(value: Option<f64>, out: &mut Samples<'_>) {
     if let Some(value) = value {
         out.value(&[], value);
     }

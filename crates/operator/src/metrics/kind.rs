@@ -1,5 +1,5 @@
-//! What is known of one kind: objects by namespace and phase, once a change; the size of its cache, when somebody asks.
-//! Out: numbers that the table of families shows.
+//! The metrics of one kind. In: objects that are added, change their phase and are removed. Out: object counts by namespace
+//! and phase, for the table of families.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,12 +11,12 @@ use super::controller::OVERFLOW;
 
 /// Figures of the cache of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cached {
-    /// How many objects.
+pub(crate) struct CacheMetrics {
+    /// The number of objects.
     pub objects: usize,
-    /// How many bytes they take.
+    /// Their size in bytes.
     pub bytes: usize,
-    /// How often its watch had to be tried again.
+    /// How often its watch was restarted.
     pub restarts: u64,
 }
 
@@ -27,20 +27,21 @@ pub(super) struct State {
 
 #[derive(Default)]
 struct Counts {
-    /// Namespace → phase → objects; those without a phase are under the empty one.
+    /// Namespace → phase → objects. Objects without a phase are counted under an empty phase.
     namespaces: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Phases that have a label of their own. It only grows, so that an object leaves under the label it came with.
+    /// Phases that have a label of their own. It only grows, so that an object is removed under the label under which it was
+    /// added.
     phases: Vec<String>,
 }
 
 /// Limits label values: a `status.phase` with free text would create a series per text.
-const PHASES: usize = 25;
+const MAX_PHASES: usize = 25;
 
 impl Counts {
     fn change(&mut self, namespace: &str, phase: &str, change: fn(&mut u64)) {
         let phase = if phase.is_empty() || self.phases.iter().any(|known| known == phase) {
             phase
-        } else if self.phases.len() < PHASES {
+        } else if self.phases.len() < MAX_PHASES {
             self.phases.push(phase.into());
             phase
         } else {
@@ -56,8 +57,8 @@ impl Counts {
 }
 
 impl State {
-    /// Calls with each namespace, each phase in it, and the number of objects.
-    pub fn counts(&self, mut each: impl FnMut(&str, &str, u64)) {
+    /// Calls `each` with every namespace, every phase in it, and the number of objects.
+    pub(super) fn counts(&self, mut each: impl FnMut(&str, &str, u64)) {
         for (namespace, phases) in &self.counts.lock().namespaces {
             for (phase, count) in phases {
                 each(namespace, phase, *count);
@@ -68,7 +69,7 @@ impl State {
 
 /// The handles of one kind, from [`Metrics::kind`](super::Metrics::kind). Cheap to clone.
 #[derive(Clone)]
-pub struct KindMetrics(Arc<State>);
+pub(crate) struct KindMetrics(Arc<State>);
 
 impl fmt::Debug for KindMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,18 +82,19 @@ impl KindMetrics {
         KindMetrics(state)
     }
 
-    /// An object appeared, with this `status.phase`; empty for none. The namespace of cluster-wide objects is empty.
-    pub fn added(&self, namespace: &str, phase: &str) {
+    /// An object with this `status.phase` was added; an empty phase means none. The namespace of cluster-scoped objects is
+    /// empty.
+    pub(crate) fn added(&self, namespace: &str, phase: &str) {
         self.0.counts.lock().change(namespace, phase, |count| *count += 1);
     }
 
-    /// An object is gone that had this phase.
-    pub fn removed(&self, namespace: &str, phase: &str) {
+    /// An object with this phase was deleted.
+    pub(crate) fn removed(&self, namespace: &str, phase: &str) {
         self.0.counts.lock().change(namespace, phase, |count| *count = count.saturating_sub(1));
     }
 
-    /// An object went from one phase to another. Without a difference nothing is done.
-    pub fn moved(&self, namespace: &str, from: &str, to: &str) {
+    /// An object changed its phase. Does nothing if both are the same.
+    pub(crate) fn moved(&self, namespace: &str, from: &str, to: &str) {
         if from != to {
             self.added(namespace, to);
             self.removed(namespace, from);

@@ -1,5 +1,5 @@
-//! Durations, counted into buckets. In: how long something took. Out: histograms. One observation can be shown under
-//! several families with bounds of their own, as long as their bounds are among those that are counted.
+//! Histograms of durations. In: how long something took. Out: the samples of a histogram. Several families with different
+//! bounds can show the same observations, if the histogram counts at all of their bounds.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,10 +13,10 @@ pub(super) const RECONCILE: [u64; 40] = ms([
     60_000,
 ]);
 
-/// What most exporters use: 5 ms to 10 s.
+/// The default bounds of Prometheus clients: 5 ms to 10 s.
 pub(super) const COMMON: [u64; 11] = ms([5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000]);
 
-/// client-go's bounds for its work queue: 10 ns to 1000 s.
+/// client-go's bounds for its workqueue: 10 ns to 1000 s.
 pub(super) const QUEUE: [u64; 12] = {
     let mut bounds = [10; 12];
     let mut i = 1;
@@ -42,14 +42,14 @@ const fn ms<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
 /// Counts durations. An observation is two atomic additions.
 pub(super) struct Latency {
     bounds: Box<[u64]>,
-    /// One more than there are bounds.
+    /// One more than there are bounds: the last one has no upper bound.
     buckets: Box<[AtomicU64]>,
     nanos: AtomicU64,
 }
 
 impl Latency {
-    /// Counts at all of these bounds.
-    pub fn at(bounds: &[&[u64]]) -> Latency {
+    /// A histogram that counts at all of these bounds.
+    pub(super) fn at(bounds: &[&[u64]]) -> Latency {
         let mut bounds = bounds.concat();
         bounds.sort_unstable();
         bounds.dedup();
@@ -57,29 +57,29 @@ impl Latency {
         Latency { bounds: bounds.into(), buckets, nanos: AtomicU64::new(0) }
     }
 
-    pub fn observe(&self, took: Duration) {
-        // 584 years fit.
+    pub(super) fn observe(&self, took: Duration) {
+        // A u64 holds 584 years.
         let nanos = took.as_nanos() as u64;
         self.buckets[self.bounds.partition_point(|bound| *bound < nanos)].fetch_add(1, Relaxed);
         self.nanos.fetch_add(nanos, Relaxed);
     }
 
-    /// Shows what was counted, at these bounds only.
-    pub fn write(&self, bounds: &[u64], labels: Labels<'_>, samples: &mut Samples<'_>) {
+    /// Writes the histogram with these bounds only.
+    pub(super) fn write(&self, bounds: &[u64], labels: Labels<'_>, samples: &mut Samples<'_>) {
         let mut count = 0;
-        let mut shown = Vec::with_capacity(bounds.len());
+        let mut cumulative = Vec::with_capacity(bounds.len());
         for (i, bucket) in self.buckets.iter().enumerate() {
             count += bucket.load(Relaxed);
             if let Some(bound) = self.bounds.get(i).filter(|bound| bounds.contains(bound)) {
-                shown.push((label(*bound), count));
+                cumulative.push((label(*bound), count));
             }
         }
-        samples.histogram(labels, &shown, count, self.nanos.load(Relaxed) as f64 / 1e9);
+        samples.histogram(labels, &cumulative, count, self.nanos.load(Relaxed) as f64 / 1e9);
     }
 }
 
-/// The bound in seconds. Go reaches two of its queue's bounds by multiplying and misses them by a hair; to be summed
-/// with its series ours must be called the same.
+/// The bound in seconds. client-go computes its workqueue bounds by multiplication, and two of them are not exact. Series of
+/// both can only be added if ours have the same labels.
 fn label(nanos: u64) -> String {
     match nanos {
         10_000 => "9.999999999999999e-06".into(),

@@ -13,7 +13,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
@@ -30,11 +30,11 @@ pub(super) struct Page {
 
 impl Page {
     /// Begins a family. One without samples leaves nothing on the page.
-    pub fn family<'a>(&'a mut self, name: &'a str, help: &'a str, kind: Kind) -> Samples<'a> {
+    pub(super) fn family<'a>(&'a mut self, name: &'a str, help: &'a str, kind: Kind) -> Samples<'a> {
         Samples { text: &mut self.text, name, help, kind, begun: false }
     }
 
-    pub fn finish(self) -> String {
+    pub(super) fn finish(self) -> String {
         self.text
     }
 }
@@ -53,13 +53,13 @@ pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl Samples<'_> {
     /// A counter or a gauge.
-    pub fn value(&mut self, labels: Labels<'_>, value: f64) {
+    pub(super) fn value(&mut self, labels: Labels<'_>, value: f64) {
         self.line("", labels, None, value);
     }
 
     /// A histogram: upper bounds as they are written, with the number of observations up to each; then how many there
     /// were at all, and their sum.
-    pub fn histogram(&mut self, labels: Labels<'_>, buckets: &[(String, u64)], count: u64, sum: f64) {
+    pub(super) fn histogram(&mut self, labels: Labels<'_>, buckets: &[(String, u64)], count: u64, sum: f64) {
         for (bound, up_to) in buckets {
             self.line("_bucket", labels, Some(bound), *up_to as f64);
         }

@@ -12,7 +12,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub fn start() -> Process {
+    pub(super) fn start() -> Process {
         let boot = fs::read_to_string("/proc/stat").ok();
         let boot = boot.as_deref().and_then(|text| text.lines().find_map(|line| line.strip_prefix("btime ")));
         let boot = boot.and_then(|text| text.trim().parse::<f64>().ok());
@@ -20,31 +20,31 @@ impl Process {
         Process { started: boot.zip(ticks).map(|(boot, ticks)| boot + ticks / TICKS) }
     }
 
-    pub fn started(&self) -> Option<f64> {
+    pub(super) fn started(&self) -> Option<f64> {
         self.started
     }
 
-    pub fn cpu_seconds(&self) -> Option<f64> {
+    pub(super) fn cpu_seconds(&self) -> Option<f64> {
         let fields = stat()?;
         Some((number(&fields, 14)? + number(&fields, 15)?) / TICKS)
     }
 
-    pub fn virtual_bytes(&self) -> Option<f64> {
+    pub(super) fn virtual_bytes(&self) -> Option<f64> {
         number(&stat()?, 23)
     }
 
-    pub fn resident_bytes(&self) -> Option<f64> {
+    pub(super) fn resident_bytes(&self) -> Option<f64> {
         let status = fs::read_to_string("/proc/self/status").ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         Some(line.trim().strip_suffix(" kB")?.parse::<f64>().ok()? * 1024.0)
     }
 
-    pub fn open_files(&self) -> Option<f64> {
+    pub(super) fn open_files(&self) -> Option<f64> {
         // The folder itself is open while it is read.
         Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
     }
 
-    pub fn max_files(&self) -> Option<f64> {
+    pub(super) fn max_files(&self) -> Option<f64> {
         let limits = fs::read_to_string("/proc/self/limits").ok()?;
         let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
         match line.split_whitespace().next()? {

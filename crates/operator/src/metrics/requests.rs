@@ -26,7 +26,7 @@ impl Default for Seen {
 }
 
 impl Requests {
-    pub fn ended(&self, method: &str, host: &str, status: Option<u16>, took: Duration) {
+    pub(super) fn ended(&self, method: &str, host: &str, status: Option<u16>, took: Duration) {
         let mut seen = self.seen.lock();
         let seen = seen.entry((host.into(), method.into())).or_default();
         *seen.codes.entry(status).or_insert(0) += 1;
@@ -34,7 +34,7 @@ impl Requests {
     }
 
     /// Calls with host, method, code and how often; `<error>` is client-go's word for no answer.
-    pub fn codes(&self, mut each: impl FnMut(&str, &str, &str, u64)) {
+    pub(super) fn codes(&self, mut each: impl FnMut(&str, &str, &str, u64)) {
         for ((host, method), seen) in &*self.seen.lock() {
             for (code, count) in &seen.codes {
                 each(host, method, &code.map_or("<error>".into(), |code| code.to_string()), *count);
@@ -43,7 +43,7 @@ impl Requests {
     }
 
     /// Calls with host, method and how long its requests took.
-    pub fn times(&self, mut each: impl FnMut(&str, &str, &Latency)) {
+    pub(super) fn times(&self, mut each: impl FnMut(&str, &str, &Latency)) {
         for ((host, method), seen) in &*self.seen.lock() {
             each(host, method, &seen.took);
         }

@@ -4,6 +4,9 @@ mod exposition;
 
 use std::time::{Duration, Instant};
 
+use konverge_core::ObjectKey;
+use konverge_runtime::{Priority, Queue, QueueOptions, Wakeup};
+
 use super::page::number;
 use super::*;
 use exposition::{Read, read};
@@ -14,7 +17,7 @@ fn every_family_has_its_name_type_and_labels() {
     metrics.controller("webapp");
     let kind = metrics.kind("example.com", "WebApp");
     kind.added("shop", "Ready");
-    metrics.caches_from(|each| each("WebApp", "example.com", Cached::default()));
+    metrics.caches_from(|each| each("WebApp", "example.com", CacheMetrics::default()));
     metrics.requested(&http::Method::GET, "10.0.0.1:443", Some(200), Duration::from_millis(1));
     let read = read(&metrics.page());
     let expected = [
@@ -157,12 +160,11 @@ fn bounds_are_called_as_go_calls_them() {
 }
 
 #[test]
-fn reconciles_are_shown_in_all_words() {
+fn reconciles_are_shown_under_all_names() {
     let metrics = Metrics::new();
     let controller = metrics.controller("webapp");
     for (outcome, times) in [
         (ReconcileResult::Success, 1),
-        (ReconcileResult::Requeue, 2),
         (ReconcileResult::RequeueAfter, 3),
         (ReconcileResult::Error, 4),
         (ReconcileResult::TerminalError, 5),
@@ -177,11 +179,11 @@ fn reconciles_are_shown_in_all_words() {
     let check = |series: &str, expect: f64| assert_eq!(read.get(series), expect, "{series}");
     for family in ["controller_runtime_reconcile_total", "controller_reconcile_total"] {
         check(&format!("{family}{{controller=webapp,result=success}}"), 2.0);
-        check(&format!("{family}{{controller=webapp,result=requeue}}"), 2.0);
+        check(&format!("{family}{{controller=webapp,result=requeue}}"), 0.0);
         check(&format!("{family}{{controller=webapp,result=requeue_after}}"), 3.0);
         check(&format!("{family}{{controller=webapp,result=error}}"), 22.0);
     }
-    check("controller_reconciliations_total{controller=webapp,result=success}", 7.0);
+    check("controller_reconciliations_total{controller=webapp,result=success}", 5.0);
     check("controller_reconciliations_total{controller=webapp,result=error}", 22.0);
     check("controller_runtime_reconcile_errors_total{controller=webapp}", 22.0);
     check("controller_runtime_terminal_reconcile_errors_total{controller=webapp}", 5.0);
@@ -192,35 +194,34 @@ fn reconciles_are_shown_in_all_words() {
         "controller_reconcile_duration_seconds",
         "controller_reconciliation_duration_seconds",
     ] {
-        check(&format!("{family}_bucket{{controller=webapp,le=0.005}}"), 28.0);
-        check(&format!("{family}_bucket{{controller=webapp,le=0.01}}"), 29.0);
-        check(&format!("{family}_sum{{controller=webapp}}"), 0.145_001);
+        check(&format!("{family}_bucket{{controller=webapp,le=0.005}}"), 26.0);
+        check(&format!("{family}_bucket{{controller=webapp,le=0.01}}"), 27.0);
+        check(&format!("{family}_sum{{controller=webapp}}"), 0.135_001);
     }
     check("workqueue_work_duration_seconds_bucket{controller=webapp,le=0.001,name=webapp}", 0.0);
-    check("workqueue_work_duration_seconds_bucket{controller=webapp,le=0.01,name=webapp}", 29.0);
+    check("workqueue_work_duration_seconds_bucket{controller=webapp,le=0.01,name=webapp}", 27.0);
 }
 
 #[test]
 fn the_queue_and_its_workers() {
     let metrics = Metrics::new();
     let controller = metrics.controller("webapp");
-    (0..3).for_each(|_| controller.queued());
-    controller.retried();
+    let queue = Arc::new(Queue::<()>::new(&QueueOptions::default()));
+    for name in ["a", "b", "c"] {
+        let _ = queue.add(&ObjectKey::new(None, name), Wakeup::new(Priority::Change, ()));
+    }
+    let weak = Arc::downgrade(&queue);
+    controller.queue_from(Box::new(move || weak.upgrade().map(|queue| queue.stats())));
     controller.dequeued(Duration::from_micros(50));
-    controller.depth_from(|each| {
-        each(-100, 7);
-        each(5, 1);
-        each(5, 1);
-    });
     let now = Instant::now();
     let workers = [controller.worker(), controller.worker(), controller.worker()];
-    let first = workers[0].begin(now);
-    let second = workers[1].begin(now + Duration::from_secs(3));
+    workers[0].busy(now);
+    workers[1].busy(now + Duration::from_secs(3));
     let later = now + Duration::from_secs(5);
     let page = read(&metrics.page_at(later));
     let check = |page: &Read, series: &str, expect: f64| assert_eq!(page.get(series), expect, "{series}");
     check(&page, "workqueue_adds_total{controller=webapp,name=webapp}", 3.0);
-    check(&page, "workqueue_retries_total{controller=webapp,name=webapp}", 1.0);
+    check(&page, "workqueue_retries_total{controller=webapp,name=webapp}", 0.0);
     check(
         &page,
         "workqueue_queue_duration_seconds_bucket{controller=webapp,le=9.999999999999999e-05,name=webapp}",
@@ -231,32 +232,25 @@ fn the_queue_and_its_workers() {
         "workqueue_queue_duration_seconds_bucket{controller=webapp,le=9.999999999999999e-06,name=webapp}",
         0.0,
     );
-    check(&page, "workqueue_depth{controller=webapp,name=webapp,priority=-100}", 7.0);
-    check(&page, "workqueue_depth{controller=webapp,name=webapp,priority=0}", 0.0);
-    check(&page, "workqueue_depth{controller=webapp,name=webapp,priority=5}", 2.0);
+    let depths = page.series.iter().filter(|(series, _)| series.starts_with("workqueue_depth{"));
+    assert_eq!(depths.map(|(_, depth)| depth).sum::<f64>(), 3.0);
     check(&page, "controller_runtime_active_workers{controller=webapp}", 2.0);
     check(&page, "workqueue_unfinished_work_seconds{controller=webapp,name=webapp}", 7.0);
     check(&page, "workqueue_longest_running_processor_seconds{controller=webapp,name=webapp}", 5.0);
-    drop(first);
+    workers[0].idle();
     let page = read(&metrics.page_at(later));
     check(&page, "controller_runtime_active_workers{controller=webapp}", 1.0);
     check(&page, "workqueue_longest_running_processor_seconds{controller=webapp,name=webapp}", 2.0);
-    // A worker that is gone does not stay busy, however it went.
-    std::mem::forget(second);
+    // A worker that is dropped does not stay busy.
     drop(workers);
     check(&read(&metrics.page_at(later)), "controller_runtime_active_workers{controller=webapp}", 0.0);
-    // The same name is the same controller.
-    metrics.controller("webapp").queued();
-    check(&read(&metrics.page()), "workqueue_adds_total{controller=webapp,name=webapp}", 4.0);
-}
-
-#[test]
-fn priorities_are_bounded() {
-    let metrics = Metrics::new();
-    metrics.controller("webapp").depth_from(|each| (1..=100).for_each(|priority| each(priority, 1)));
-    let read = read(&metrics.page());
-    assert_eq!(read.series.keys().filter(|series| series.starts_with("workqueue_depth{")).count(), 26);
-    assert_eq!(read.get("workqueue_depth{controller=webapp,name=webapp,priority=exceeded_cardinality_limit}"), 76.0);
+    // The counter stays when the queue is dropped, and the same name is the same controller.
+    drop(queue);
+    check(&read(&metrics.page()), "workqueue_depth{controller=webapp,name=webapp,priority=0}", 0.0);
+    metrics.controller("webapp").dequeued(Duration::from_micros(50));
+    let page = read(&metrics.page());
+    check(&page, "workqueue_adds_total{controller=webapp,name=webapp}", 3.0);
+    check(&page, "workqueue_queue_duration_seconds_count{controller=webapp,name=webapp}", 2.0);
 }
 
 #[test]
@@ -272,8 +266,8 @@ fn kinds() {
     kind.removed("blog", "Ready");
     metrics.caches_from(|each| {
         // Two caches of one kind are shown as one.
-        each("WebApp", "example.com", Cached { objects: 1, bytes: 4000, restarts: 0 });
-        each("WebApp", "example.com", Cached { objects: 2, bytes: 96, restarts: 1 });
+        each("WebApp", "example.com", CacheMetrics { objects: 1, bytes: 4000, restarts: 0 });
+        each("WebApp", "example.com", CacheMetrics { objects: 2, bytes: 96, restarts: 1 });
     });
     metrics.event_recorded(Severity::Error);
     let page = read(&metrics.page());
@@ -474,8 +468,9 @@ fn counting_from_many_threads_loses_nothing() {
             scope.spawn(|| {
                 let worker = controller.worker();
                 for _ in 0..10_000 {
-                    let _busy = worker.begin(Instant::now());
+                    worker.busy(Instant::now());
                     controller.reconciled(ReconcileResult::Success, Duration::from_micros(1));
+                    worker.idle();
                     gauge.add(0.5);
                 }
             });

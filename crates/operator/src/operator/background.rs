@@ -29,7 +29,7 @@ pub(super) struct Background {
 }
 
 impl Background {
-    pub fn new<F, Fut>(name: String, work: F) -> Self
+    pub(super) fn new<F, Fut>(name: String, work: F) -> Self
     where
         F: FnOnce(BackgroundTask) -> Fut + Send + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
@@ -86,7 +86,7 @@ pub(super) struct BackgroundTasks {
 
 impl BackgroundTasks {
     /// Starts all tasks. Each begins its work when the caches that are open now are filled.
-    pub fn start(tasks: Vec<Background>, manager: &Manager<'_>, phase: &watch::Receiver<Phase>) -> Self {
+    pub(super) fn start(tasks: Vec<Background>, manager: &Manager<'_>, phase: &watch::Receiver<Phase>) -> Self {
         let mut started = Self { running: JoinSet::new(), names: Vec::new() };
         // Listed here and not in the tasks: reconciles open caches, too, and a task does not wait for those.
         let caches = manager.caches.all();
@@ -101,7 +101,7 @@ impl BackgroundTasks {
     }
 
     /// Resolves when a task fails, with its error; never, if none does.
-    pub async fn failed(&mut self) -> Error {
+    pub(super) async fn failed(&mut self) -> Error {
         while let Some(ended) = self.running.join_next_with_id().await {
             if let Some(error) = self.check(ended) {
                 return error;
@@ -112,7 +112,7 @@ impl BackgroundTasks {
 
     /// Waits until all tasks have ended after they were told to stop, and cuts off those that take longer than `drain`.
     /// Returns the errors of those that failed.
-    pub async fn stop(mut self, drain: Duration) -> Vec<Error> {
+    pub(super) async fn stop(mut self, drain: Duration) -> Vec<Error> {
         let mut failed = Vec::new();
         for (limit, is_last) in [(drain, false), (CUT_WITHIN, true)] {
             let all = async {

@@ -11,7 +11,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use crate::metrics::{Cached, Metrics};
+use crate::metrics::{CacheMetrics, Metrics};
 use crate::probes::Health;
 use crate::settings::Settings;
 use crate::state::States;
@@ -38,7 +38,7 @@ pub(crate) struct Manager<'a> {
 
 impl<'a> Manager<'a> {
     /// The manager, and the task that writes events.
-    pub fn start(
+    pub(crate) fn start(
         settings: &'a Settings,
         client: Client,
         log: EventLog,
@@ -58,7 +58,7 @@ impl<'a> Manager<'a> {
             for cache in shown.all() {
                 let (api, figures) = (&cache.target().resource, cache.figures());
                 let restarts = figures.restarts;
-                each(&api.kind, &api.group, Cached { objects: figures.objects, bytes: figures.bytes, restarts });
+                each(&api.kind, &api.group, CacheMetrics { objects: figures.objects, bytes: figures.bytes, restarts });
             }
         });
         let watched = caches.clone();
@@ -71,13 +71,13 @@ impl<'a> Manager<'a> {
 
     /// The writer of a controller that was added to the operator. It has a field manager of its own, so that what it applies
     /// to an object does not remove what another controller applied there. The first controller has the operator's.
-    pub fn writer_of(&self, controller: &str) -> Writer {
+    pub(crate) fn writer_of(&self, controller: &str) -> Writer {
         let manager = FieldManager::new(&format!("{}-{controller}", self.settings.field_manager()));
         Writer::new(self.client.clone(), manager, WriterOptions::default())
     }
 
     /// Counts the objects of a cache by `count`, unless they are counted already.
-    pub fn count_once(&self, cache: &Cache, count: impl FnMut(Change) + Send + 'static) {
+    pub(crate) fn count_once(&self, cache: &Cache, count: impl FnMut(Change) + Send + 'static) {
         let mut counting = self.counting.lock();
         if counting.iter().all(|(target, _)| target != cache.target()) {
             counting.push((cache.target().clone(), cache.subscribe(count)));
@@ -85,7 +85,7 @@ impl<'a> Manager<'a> {
     }
 
     /// Ends the watches, then writes the events that are left.
-    pub async fn stop(self, mut recording: RecorderHandle) {
+    pub(crate) async fn stop(self, mut recording: RecorderHandle) {
         if tokio::time::timeout(WATCHES_END_WITHIN, self.caches.shutdown()).await.is_err() {
             tracing::warn!("a watch did not end in time; something blocks its thread");
         }
@@ -104,7 +104,7 @@ pub(crate) struct RecorderHandle(JoinHandle<()>);
 
 impl RecorderHandle {
     /// Resolves when the task ends, which it does by itself only if something is broken.
-    pub async fn ended(&mut self) {
+    pub(crate) async fn ended(&mut self) {
         // Why the task ended is in the log: the panic hook wrote it.
         let _ = (&mut self.0).await;
     }

@@ -31,11 +31,11 @@ pub(super) enum Content {
 }
 
 impl Pages {
-    pub fn new(pages: Vec<Page>) -> Pages {
+    pub(super) fn new(pages: Vec<Page>) -> Pages {
         Pages(Arc::new(pages))
     }
 
-    pub fn answer(&self, method: &Method, path: &str, query: &str) -> Response<Full<Bytes>> {
+    pub(super) fn answer(&self, method: &Method, path: &str, query: &str) -> Response<Full<Bytes>> {
         // A path with something behind it asks one check.
         let found = self.0.iter().find_map(|page| {
             let rest = path.strip_prefix(page.path.as_str())?;

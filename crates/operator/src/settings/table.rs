@@ -39,22 +39,22 @@ pub(super) struct Setting {
 
 impl Setting {
     /// `KONVERGE_METRICS_BIND_ADDRESS`
-    pub fn variable(&self) -> String {
+    pub(super) fn variable(&self) -> String {
         format!("KONVERGE_{}", self.flag.to_ascii_uppercase().replace('-', "_"))
     }
 
     /// Its own variable first, then those of other tools.
-    pub fn variables(&self) -> impl Iterator<Item = String> {
+    pub(super) fn variables(&self) -> impl Iterator<Item = String> {
         std::iter::once(self.variable()).chain(self.variables.iter().map(|name| name.to_string()))
     }
 
     /// Its keys in the file.
-    pub fn keys(&self) -> impl Iterator<Item = &'static str> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'static str> {
         std::iter::once(self.key).chain(self.keys.iter().copied())
     }
 
     /// Whether the flag without a value means true.
-    pub fn is_switch(&self) -> bool {
+    pub(super) fn is_switch(&self) -> bool {
         self.value == SWITCH
     }
 }

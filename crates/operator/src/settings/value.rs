@@ -12,6 +12,7 @@ use super::LogFormat;
 
 /// An address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum BindAddress {
     /// None: `0`, as in kubebuilder.
     Off,

@@ -58,12 +58,12 @@ impl<K: DeserializeOwned + Send + Sync + 'static> DecodeCache<K> {
 
     /// The object as `K`: the value that is kept, or a new one.
     pub fn decode(&self, object: &Arc<Object>) -> Result<Arc<K>, DecodeError> {
-        if let Some(kept) = object.kept_decoded() {
+        if let Some(kept) = object.cached_decoded() {
             return Ok(kept);
         }
         let decoded: Arc<K> = Arc::new(object.decode()?);
-        if object.was_decoded() && self.make_room(object) {
-            object.keep_decoded(decoded.clone());
+        if object.mark_decoded() && self.make_room(object) {
+            object.cache_decoded(decoded.clone());
         }
         Ok(decoded)
     }
@@ -81,7 +81,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> DecodeCache<K> {
         while kept.bytes + bytes > self.budget {
             let Some((oldest, taken)) = kept.objects.pop_front() else { break };
             match oldest.upgrade() {
-                Some(oldest) if replace => oldest.forget_decoded::<K>(),
+                Some(oldest) if replace => oldest.drop_decoded::<K>(),
                 Some(_) => {
                     kept.objects.push_back((oldest, taken));
                     return false;
@@ -111,7 +111,7 @@ mod tests {
 
     /// Whether an object is decoded without parsing it.
     fn is_kept(object: &Arc<Object>) -> bool {
-        object.kept_decoded::<ConfigMap>().is_some()
+        object.cached_decoded::<ConfigMap>().is_some()
     }
 
     fn budget_for(objects: usize) -> DecodeCache<ConfigMap> {

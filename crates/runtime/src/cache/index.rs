@@ -40,21 +40,21 @@ pub(crate) struct Function {
 pub(crate) struct Summer(RandomState, RandomState);
 
 impl Summer {
-    pub fn sum(&self, value: &str) -> Sum {
+    pub(super) fn sum(&self, value: &str) -> Sum {
         [self.0.hash_one(value), self.1.hash_one(value)]
     }
 }
 
 impl Function {
     /// The index that every cache has.
-    pub fn owners(summer: Summer) -> Self {
+    pub(super) fn owners(summer: Summer) -> Self {
         let values: Values = Arc::new(|object| object.owners().map(|owner| owner.uid.into_owned()).collect());
         Self { name: OWNERS.into(), values, summer }
     }
 
     /// The sums of an object's values. A function that panics finds the object under none: one bad object never ends the
     /// watch.
-    pub fn of(&self, object: &Object) -> Sums {
+    pub(super) fn of(&self, object: &Object) -> Sums {
         let values = std::panic::catch_unwind(AssertUnwindSafe(|| (self.values)(object))).unwrap_or_else(|_| {
             tracing::error!(index = &*self.name, key = %object.key(), "an index function panicked; the object is left out");
             Vec::new()
@@ -68,7 +68,7 @@ impl Function {
 }
 
 impl Sums {
-    pub fn as_slice(&self) -> &[Sum] {
+    pub(super) fn as_slice(&self) -> &[Sum] {
         match self {
             Self::None => &[],
             Self::One(one) => std::slice::from_ref(one),

@@ -53,7 +53,7 @@ enum Place {
 
 impl Layer {
     /// Adds an index over what is there, which `sums` knows all of, and what will come.
-    pub fn add_index(&mut self, sums: impl Fn(&Arc<Object>) -> Sums) {
+    pub(super) fn add_index(&mut self, sums: impl Fn(&Arc<Object>) -> Sums) {
         let mut index = Index::default();
         for object in self.iter() {
             index.add(object, sums(object));
@@ -61,39 +61,39 @@ impl Layer {
         self.indexes.push(index);
     }
 
-    pub fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
         self.slot(key).map(|slot| &slot.object)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.spaces.values().flatten().map(|slot| &slot.object)
     }
 
     /// The objects in a namespace.
-    pub fn iter_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
+    pub(super) fn iter_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
         self.spaces.get(namespace).into_iter().flatten().map(|slot| &slot.object)
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// How many bytes the objects take.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// What has the same name as an object.
-    pub fn like(&self, object: &Object) -> Option<&Arc<Object>> {
+    pub(super) fn like(&self, object: &Object) -> Option<&Arc<Object>> {
         self.slot(object).map(|slot| &slot.object)
     }
 
     /// Puts an object in its place and gives back what was there.
-    pub fn put(&mut self, object: Arc<Object>, round: u32, indexed: Indexed) -> Option<Arc<Object>> {
+    pub(super) fn put(&mut self, object: Arc<Object>, round: u32, indexed: Indexed) -> Option<Arc<Object>> {
         self.bytes += object.size();
         let slot = Slot { object: object.clone(), round: AtomicU32::new(round) };
         let before = self.spaces.entry_ref(space(&*object)).or_default().replace(slot).map(|slot| slot.object);
@@ -110,7 +110,7 @@ impl Layer {
         before
     }
 
-    pub fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
+    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
         let objects = self.spaces.get_mut(space(key))?;
         let object = objects.take(key as &dyn Named)?.object;
         if objects.is_empty() {
@@ -125,20 +125,20 @@ impl Layer {
     }
 
     /// Notes that an object was in this list.
-    pub fn touch(&self, object: &Object, round: u32) {
+    pub(super) fn touch(&self, object: &Object, round: u32) {
         if let Some(slot) = self.slot(object) {
             slot.round.store(round, Ordering::Relaxed);
         }
     }
 
     /// Those that were not in this list.
-    pub fn untouched(&self, round: u32) -> Vec<ObjectKey> {
+    pub(super) fn untouched(&self, round: u32) -> Vec<ObjectKey> {
         let old = self.spaces.values().flatten().filter(|slot| slot.round.load(Ordering::Relaxed) != round);
         old.map(|slot| slot.object.key()).collect()
     }
 
     /// The objects that an index has under a sum.
-    pub fn by_index(&self, at: usize, sum: Sum) -> impl Iterator<Item = &Arc<Object>> {
+    pub(super) fn by_index(&self, at: usize, sum: Sum) -> impl Iterator<Item = &Arc<Object>> {
         self.indexes.get(at).and_then(|index| index.places.get(&sum)).into_iter().flat_map(Place::objects)
     }
 
@@ -148,7 +148,7 @@ impl Layer {
 
     /// How many places of how many values are kept, for tests.
     #[cfg(test)]
-    pub fn places(&self) -> usize {
+    pub(super) fn places(&self) -> usize {
         let counts = |index: &Index| {
             let placed: usize = index.placed.values().map(|sums| sums.as_slice().len()).sum();
             let places: usize = index.places.values().map(|place| place.objects().count()).sum();

@@ -36,7 +36,7 @@ struct Pending {
 
 impl Mailbox {
     /// Adds changes. The subscriber is woken.
-    pub fn push(&self, changes: impl Iterator<Item = Change>) {
+    pub(super) fn push(&self, changes: impl Iterator<Item = Change>) {
         let mut waiting = self.waiting.lock();
         for change in changes {
             waiting.push(change);
@@ -46,7 +46,7 @@ impl Mailbox {
     }
 
     /// The next changes, at least one.
-    pub async fn next(&self) -> Vec<Change> {
+    pub(super) async fn next(&self) -> Vec<Change> {
         loop {
             let taken = self.waiting.lock().take();
             if !taken.is_empty() {
@@ -57,7 +57,7 @@ impl Mailbox {
     }
 
     /// How many objects' changes wait.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.waiting.lock().order.len()
     }
 }

@@ -66,7 +66,7 @@ struct Gone {
 }
 
 impl State {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let (summer, mut watched, mut ahead) = (Summer::default(), Layer::default(), Layer::default());
         for layer in [&mut watched, &mut ahead] {
             layer.add_index(|_| Sums::None);
@@ -91,23 +91,23 @@ impl State {
     }
 
     /// A list is being asked for: it will show all that was noted before.
-    pub fn list_sent(&mut self) {
+    pub(super) fn list_sent(&mut self) {
         self.list_covers = self.notes;
     }
 
     /// The server is behind what it has shown before: how far the watch had come says nothing about what comes now.
-    pub fn rewound(&mut self) {
+    pub(super) fn rewound(&mut self) {
         self.position = 0;
     }
 
     /// What follows is a list. One that was under way was not completed.
-    pub fn list_began(&mut self) {
+    pub(super) fn list_began(&mut self) {
         self.round = self.round.wrapping_add(1);
         self.listing = true;
     }
 
     /// An object of the list. `indexed` is not needed of one that is known in this version.
-    pub fn listed(&mut self, object: Arc<Object>, indexed: Indexed, changes: &mut Vec<Change>) {
+    pub(super) fn listed(&mut self, object: Arc<Object>, indexed: Indexed, changes: &mut Vec<Change>) {
         let origin = if self.synced { Origin::Relist } else { Origin::Initial };
         self.put(object, indexed, origin, changes);
     }
@@ -115,7 +115,7 @@ impl State {
     /// The list was complete: what it did not show is gone. It was taken at `version`, if that is known: then it is newer
     /// than our writes up to there, whenever they were noted. Somebody may have deleted what we made after the list was
     /// asked for and before the server took it, and no watch will tell of that.
-    pub fn list_done(&mut self, version: Option<u64>, changes: &mut Vec<Change>) {
+    pub(super) fn list_done(&mut self, version: Option<u64>, changes: &mut Vec<Change>) {
         for key in self.watched.untouched(self.round) {
             let before = self.seen_now(&key);
             let removed = self.watched.remove(&key).expect("the key was just found");
@@ -145,14 +145,14 @@ impl State {
     }
 
     /// An object was created or changed.
-    pub fn applied(&mut self, object: Arc<Object>, indexed: Indexed, changes: &mut Vec<Change>) {
+    pub(super) fn applied(&mut self, object: Arc<Object>, indexed: Indexed, changes: &mut Vec<Change>) {
         let revision = object.revision();
         self.put(object, indexed, Origin::Watch, changes);
         self.reached(revision, changes);
     }
 
     /// An object is gone.
-    pub fn deleted(&mut self, object: &Object, now: Instant, changes: &mut Vec<Change>) {
+    pub(super) fn deleted(&mut self, object: &Object, now: Instant, changes: &mut Vec<Change>) {
         self.sweep(now, changes);
         let key = object.key();
         let before = self.seen_now(&key);
@@ -167,7 +167,7 @@ impl State {
     }
 
     /// We wrote this object, and this is what the server answered.
-    pub fn wrote(&mut self, object: Arc<Object>, indexed: Indexed, now: Instant, changes: &mut Vec<Change>) {
+    pub(super) fn wrote(&mut self, object: Arc<Object>, indexed: Indexed, now: Instant, changes: &mut Vec<Change>) {
         let key = object.key();
         let Some(revision) = object.revision() else { return };
         if self.has_seen(&key, object.resource_version()) {
@@ -195,13 +195,13 @@ impl State {
     }
 
     /// We deleted the object with this uid, and it is gone.
-    pub fn removed(&mut self, key: &ObjectKey, uid: &str, now: Instant, changes: &mut Vec<Change>) {
+    pub(super) fn removed(&mut self, key: &ObjectKey, uid: &str, now: Instant, changes: &mut Vec<Change>) {
         // Noted even if the watch shows nothing to hide: it may be so far behind that the object is yet to come.
         self.hide(key, uid, None, now, changes);
     }
 
     /// We wrote this object, and it does not belong here any more.
-    pub fn left(&mut self, object: &Object, now: Instant, changes: &mut Vec<Change>) {
+    pub(super) fn left(&mut self, object: &Object, now: Instant, changes: &mut Vec<Change>) {
         let known = self.ahead.like(object).or_else(|| self.watched.like(object));
         if known.is_some_and(|known| known.uid() == object.uid() && known.revision() < object.revision()) {
             self.hide(&object.key(), object.uid(), object.revision(), now, changes);
@@ -245,23 +245,23 @@ impl State {
         changes.extend(after.map(|after| Change::created(after, origin)));
     }
 
-    pub fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
         let object = self.ahead.get(key).or_else(|| self.watched.get(key))?;
         (!self.is_hidden(object)).then_some(object)
     }
 
     /// Every object readers see.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.seen(self.watched.iter(), self.ahead.iter())
     }
 
     /// Every object in a namespace that readers see.
-    pub fn iter_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
+    pub(super) fn iter_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
         self.seen(self.watched.iter_in(namespace), self.ahead.iter_in(namespace))
     }
 
     /// The objects the index `name` finds under `value`; nothing if there is no such index.
-    pub fn by_index(&self, name: &str, value: &str) -> Option<Vec<Arc<Object>>> {
+    pub(super) fn by_index(&self, name: &str, value: &str) -> Option<Vec<Arc<Object>>> {
         let (at, sum) = (self.index(name)?, self.summer.sum(value));
         Some(self.seen(self.watched.by_index(at, sum), self.ahead.by_index(at, sum)).cloned().collect())
     }
@@ -276,40 +276,40 @@ impl State {
     }
 
     /// The functions whose sums of an object have to come with it. They are run while nothing is locked.
-    pub fn functions(&self) -> Arc<[Function]> {
+    pub(super) fn functions(&self) -> Arc<[Function]> {
         self.functions.clone()
     }
 
     /// Makes sums as this state's functions do.
-    pub fn summer(&self) -> Summer {
+    pub(super) fn summer(&self) -> Summer {
         self.summer.clone()
     }
 
-    pub fn index(&self, name: &str) -> Option<usize> {
+    pub(super) fn index(&self, name: &str) -> Option<usize> {
         self.functions.iter().position(|function| &*function.name == name)
     }
 
     /// Every object that is kept, whether readers see it or not: an index is over all of them.
-    pub fn kept(&self) -> impl Iterator<Item = &Arc<Object>> {
+    pub(super) fn kept(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.watched.iter().chain(self.ahead.iter())
     }
 
     /// Adds an index. `sums` are those of everything that is kept.
-    pub fn add_index(&mut self, function: Function, sums: impl Fn(&Arc<Object>) -> Sums) {
+    pub(super) fn add_index(&mut self, function: Function, sums: impl Fn(&Arc<Object>) -> Sums) {
         self.watched.add_index(&sums);
         self.ahead.add_index(&sums);
         self.functions = self.functions.iter().cloned().chain([function]).collect();
     }
 
     /// Whether the watch has brought just this version of an object.
-    pub fn is_known(&self, object: &Object) -> bool {
+    pub(super) fn is_known(&self, object: &Object) -> bool {
         let same =
             |known: &Arc<Object>| known.resource_version() == object.resource_version() && known.uid() == object.uid();
         self.watched.like(object).is_some_and(same)
     }
 
     /// Whether the watch has brought this version of an object, or one after it.
-    pub fn has_seen(&self, key: &ObjectKey, resource_version: &str) -> bool {
+    pub(super) fn has_seen(&self, key: &ObjectKey, resource_version: &str) -> bool {
         let known = self.watched.get(key);
         if known.is_some_and(|known| known.resource_version() == resource_version) {
             return true;
@@ -320,25 +320,25 @@ impl State {
     }
 
     /// Whether the watch has brought every write of ours to an object.
-    pub fn is_caught_up(&self, key: &ObjectKey) -> bool {
+    pub(super) fn is_caught_up(&self, key: &ObjectKey) -> bool {
         !self.noted.contains_key(key) && self.watched.get(key).is_none_or(|object| !self.is_hidden(object))
     }
 
     /// Whether the first list is complete.
-    pub fn is_synced(&self) -> bool {
+    pub(super) fn is_synced(&self) -> bool {
         self.synced
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.watched.len()
     }
 
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.watched.bytes() + self.ahead.bytes()
     }
 
     /// How many writes of ours the watch has not brought yet.
-    pub fn ahead(&self) -> usize {
+    pub(super) fn ahead(&self) -> usize {
         self.ahead.len() + self.gone.values().map(Vec::len).sum::<usize>()
     }
 

@@ -76,12 +76,12 @@ impl<K: DeserializeOwned + Send + Sync + 'static> CacheOf<K> {
 
     /// An object of the cache, decoded.
     pub fn decoded(&self, object: &Arc<Object>) -> Result<Arc<K>, DecodeError> {
-        if let Some(known) = object.kept_decoded() {
+        if let Some(known) = object.cached_decoded() {
             return Ok(known);
         }
         let decoded: Arc<K> = Arc::new(object.decode()?);
         if self.kept.most > 0 {
-            object.keep_decoded(decoded.clone());
+            object.cache_decoded(decoded.clone());
             self.make_room(object);
         }
         Ok(decoded)
@@ -94,7 +94,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> CacheOf<K> {
         let oldest = if objects.len() > self.kept.most { objects.pop_front() } else { None };
         drop(objects);
         if let Some(oldest) = oldest.and_then(|oldest| oldest.upgrade()) {
-            oldest.forget_decoded::<K>();
+            oldest.drop_decoded::<K>();
         }
     }
 }

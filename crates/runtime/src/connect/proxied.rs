@@ -1,6 +1,6 @@
-//! The way to a cluster through a proxy that somebody configured. In: clients of kube, which know how to speak to it. Out:
-//! their answers, marked: a proxy is what keeps a connection open whose other half is gone. kube keeps idle connections for
-//! as long as it likes, so watches have a client of their own and leave none behind.
+//! Connections through the proxy of a kubeconfig (`proxy-url`). In: clients of kube, which know how to use a proxy. Out:
+//! their responses, marked as possibly half open, because a proxy may keep a connection open whose other half is gone.
+//! kube's pool keeps idle connections for long, so watches have a client of their own and close their connections.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,7 +15,7 @@ use super::{MayBeHalfOpen, is_watch};
 #[derive(Clone)]
 pub(super) struct Proxied {
     pub requests: Client,
-    /// Each takes a connection of its own.
+    /// Opens a new connection for each watch.
     pub watches: Client,
 }
 
@@ -36,9 +36,9 @@ impl Service<Request<Body>> for Proxied {
             self.requests.clone()
         };
         Box::pin(async move {
-            let mut answer = client.send(request).await?;
-            answer.extensions_mut().insert(MayBeHalfOpen);
-            Ok(answer)
+            let mut response = client.send(request).await?;
+            response.extensions_mut().insert(MayBeHalfOpen);
+            Ok(response)
         })
     }
 }

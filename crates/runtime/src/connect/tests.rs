@@ -1,4 +1,4 @@
-//! Tests of what goes through a proxy.
+//! Tests of requests through a proxy.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -7,7 +7,7 @@ use http::header;
 
 use super::*;
 
-/// Says who it is, and whether its connection is to be closed.
+/// Responds with its name, and with whether the request asked to close the connection.
 struct Server(&'static str);
 
 impl Service<Request<Body>> for Server {
@@ -21,13 +21,13 @@ impl Service<Request<Body>> for Server {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let closes = request.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
-        let answer = Response::builder().header("server", self.0).header("closes", closes.to_string());
-        ready(Ok(answer.body(Body::empty()).expect("it is an answer")))
+        let response = Response::builder().header("server", self.0).header("closes", closes.to_string());
+        ready(Ok(response.body(Body::empty()).expect("the response is valid")))
     }
 }
 
 #[tokio::test]
-async fn watches_through_a_proxy_are_renewed_over_new_connections() {
+async fn watches_through_a_proxy_open_new_connections() {
     let client = |name| Client::new(Server(name), "default");
     let proxied = Proxied { requests: client("requests"), watches: client("watches") };
     let client = Client::new(proxied, "default");
@@ -37,12 +37,12 @@ async fn watches_through_a_proxy_are_renewed_over_new_connections() {
         ("/api/v1/pods?resourceVersion=7&watch=1", "watches", "true"),
         ("/api/v1/pods?labelSelector=watch%3D1", "requests", "false"),
     ] {
-        let answer = client.send(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        let response = client.send(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
         assert_eq!(
-            (&answer.headers()["server"], &answer.headers()["closes"]),
+            (&response.headers()["server"], &response.headers()["closes"]),
             (&server.parse().unwrap(), &closes.parse().unwrap()),
             "{path}"
         );
-        assert!(answer.extensions().get::<MayBeHalfOpen>().is_some(), "{path}");
+        assert!(response.extensions().get::<MayBeHalfOpen>().is_some(), "{path}");
     }
 }

@@ -1,39 +1,39 @@
-//! What was made of an object for those who read it again and again. In: decoded values, at most one of a type. Out: the
-//! same ones. They lie with the object, so all readers of a type share one, and when the object goes they go.
+//! Decoded values of an object that is read often. In: decoded values, at most one per type. Out: the same values. They
+//! are stored with the object, so all readers of a type share one value, and the values are dropped with the object.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// A pointer wide as long as nobody decodes: there are hundreds of thousands of objects.
+/// Takes one pointer and a lock while nothing is decoded, because a cache has hundreds of thousands of objects.
 #[derive(Default)]
-pub(super) struct Decoded(Mutex<Option<Box<Node>>>);
+pub(super) struct DecodedValues(Mutex<Option<Box<Node>>>);
 
-/// Few types look at one kind, so a list is enough.
+/// A linked list is enough, because a kind is read as one or two Rust types.
 struct Node {
     value: Arc<dyn Any + Send + Sync>,
     next: Option<Box<Node>>,
 }
 
-impl Decoded {
+impl DecodedValues {
     /// The value of a type.
-    pub fn get<K: Send + Sync + 'static>(&self) -> Option<Arc<K>> {
+    pub(super) fn get<K: Send + Sync + 'static>(&self) -> Option<Arc<K>> {
         let first = self.0.lock();
         let mut nodes = std::iter::successors(first.as_deref(), |node| node.next.as_deref());
         let node = nodes.find(|node| node.value.is::<K>())?;
         node.value.clone().downcast().ok()
     }
 
-    /// Keeps a value, in the place of one of the same type.
-    pub fn put<K: Send + Sync + 'static>(&self, value: Arc<K>) {
+    /// Stores a value, and replaces one of the same type.
+    pub(super) fn put<K: Send + Sync + 'static>(&self, value: Arc<K>) {
         let mut first = self.0.lock();
         let next = without::<K>(first.take());
         *first = Some(Box::new(Node { value, next }));
     }
 
-    /// Forgets the value of a type.
-    pub fn forget<K: Send + Sync + 'static>(&self) {
+    /// Removes the value of a type.
+    pub(super) fn remove<K: Send + Sync + 'static>(&self) {
         let mut first = self.0.lock();
         *first = without::<K>(first.take());
     }
@@ -54,8 +54,8 @@ mod tests {
 
     #[test]
     fn one_value_of_each_type() {
-        let decoded = Decoded::default();
-        assert_eq!(size_of::<Decoded>(), 2 * size_of::<usize>());
+        let decoded = DecodedValues::default();
+        assert_eq!(size_of::<DecodedValues>(), 2 * size_of::<usize>());
         assert_eq!(decoded.get::<u8>(), None);
         decoded.put(Arc::new(1u8));
         decoded.put(Arc::new("text"));
@@ -65,7 +65,7 @@ mod tests {
             (decoded.get(), decoded.get(), decoded.get()),
             (Some(Arc::new(2u8)), Some(Arc::new("text")), Some(Arc::new(3u16)))
         );
-        decoded.forget::<&str>();
+        decoded.remove::<&str>();
         assert_eq!((decoded.get::<u8>(), decoded.get::<&str>()), (Some(Arc::new(2)), None));
     }
 }

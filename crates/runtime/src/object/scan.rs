@@ -1,5 +1,5 @@
-//! Walking through JSON text without building anything. In: text that serde_json has accepted before. Out: slices of it.
-//! Never fails: on text that is not JSON it ends early, and it never allocates but for names with escapes in them.
+//! Reads fields of JSON text without decoding it. In: text that serde_json has accepted before. Out: slices of it. Never
+//! fails: on text that is not JSON it ends early. Allocates only for names with escapes in them.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ pub(crate) fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     from_member(text, name).map(|rest| value_at(rest, 0))
 }
 
-/// The value a JSON pointer (RFC 6901) leads to. What comes after it is not looked at.
+/// The value at a JSON pointer (RFC 6901). The text behind it is not read.
 pub(crate) fn pointer<'a>(text: &'a str, path: &str) -> Option<&'a str> {
     if path.is_empty() {
         return Some(text);
@@ -43,7 +43,7 @@ pub(crate) fn pointer<'a>(text: &'a str, path: &str) -> Option<&'a str> {
     found.map(|rest| value_at(rest, 0))
 }
 
-/// The text from the value of the member `name` on: where that value ends is for others to find out.
+/// The text that begins with the value of the member `name`, without looking for the end of that value.
 fn from_member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut at = start(text, 0);
     if text.as_bytes().get(at) != Some(&b'{') {
@@ -75,7 +75,7 @@ pub(crate) fn string(text: &str) -> Option<Cow<'_, str>> {
     Some(unescaped(inner))
 }
 
-/// What a name or a string's inside means once its escapes are resolved.
+/// A name, or the content of a string, with its escapes resolved.
 pub(crate) fn unescaped(inner: &str) -> Cow<'_, str> {
     if memchr(b'\\', inner.as_bytes()).is_none() {
         return Cow::Borrowed(inner);
@@ -90,16 +90,16 @@ fn is_named(written: &str, name: &str) -> bool {
     written == name || (memchr(b'\\', written.as_bytes()).is_some() && unescaped(written) == name)
 }
 
-/// See [`members`]. Who asks for names and values apart can go into an object and come out of it in one pass.
+/// See [`members`]. Reading names and values separately allows to enter a nested object and leave it in one pass.
 pub(crate) struct Members<'a> {
     text: &'a str,
     at: usize,
 }
 
 impl<'a> Members<'a> {
-    /// The next name, to be followed by its value. At the end of an object there is none, and the next one is of the
-    /// object around it.
-    pub fn name(&mut self) -> Option<&'a str> {
+    /// The next name; the caller reads its value next. `None` at the end of an object; the next name after that belongs to
+    /// the object around it.
+    pub(crate) fn name(&mut self) -> Option<&'a str> {
         let at = start(self.text, self.at);
         if self.text.as_bytes().get(at) != Some(&b'"') {
             self.at = self.text.len().min(at + 1);
@@ -111,14 +111,14 @@ impl<'a> Members<'a> {
     }
 
     /// The value after a name.
-    pub fn value(&mut self) -> &'a str {
+    pub(crate) fn value(&mut self) -> &'a str {
         let value = value_at(self.text, self.at);
         self.at += value.len();
         value
     }
 
-    /// Goes into the value after a name; passes it by if it is not an object.
-    pub fn enter(&mut self) -> bool {
+    /// Enters the value after a name if it is an object, and skips it otherwise.
+    pub(crate) fn enter(&mut self) -> bool {
         let is_object = self.text.as_bytes().get(self.at) == Some(&b'{');
         self.at = if is_object { self.at + 1 } else { end(self.text, self.at) };
         is_object
@@ -169,8 +169,8 @@ fn end(text: &str, at: usize) -> usize {
         // A number, a word, or nothing at all.
         _ => {
             let rest = bytes.get(at..).unwrap_or_default().iter();
-            let over = |byte: &u8| matches!(byte, b',' | b':' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r');
-            return at + rest.take_while(|byte| !over(byte)).count();
+            let is_end = |byte: &u8| matches!(byte, b',' | b':' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r');
+            return at + rest.take_while(|byte| !is_end(byte)).count();
         }
     }
     let (mut here, mut depth) = (at, 0usize);
@@ -190,8 +190,8 @@ fn end(text: &str, at: usize) -> usize {
     bytes.len()
 }
 
-/// Where the string that begins at `at` ends, past its closing quote. Texts are mostly strings, and long ones: the quote
-/// alone can be looked for many bytes at a time.
+/// Where the string that begins at `at` ends, past its closing quote. Most of a text is long strings, and memchr searches
+/// for the quote many bytes at a time.
 fn string_end(text: &str, at: usize) -> usize {
     let bytes = text.as_bytes();
     let mut from = at + 1;
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_ends() {
+    fn invalid_json_ends_early() {
         for text in ["", "{", "[", "{\"", "{\"a", "{\"a\"", "{\"a\":", "[\"\\", "}", "[}", "{]", "[1,,", "\"\\"] {
             members(text).for_each(drop);
             items(text).for_each(drop);

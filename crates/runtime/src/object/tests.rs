@@ -1,4 +1,4 @@
-//! Objects, as the wire brings them and as the cache keeps them.
+//! Tests of objects: how they are read from JSON, and what is kept of them.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::json;
@@ -28,7 +28,7 @@ fn web() -> Value {
 }
 
 #[test]
-fn facts() {
+fn metadata_fields() {
     for json in [web().to_string(), serde_json::to_string_pretty(&web()).unwrap()] {
         let object = Object::parse(&pods(), &json, Mode::Full).unwrap();
         assert_eq!(object.key(), ObjectKey::new(Some("default"), "web"));
@@ -55,9 +55,9 @@ fn facts() {
     }
 }
 
-/// What is kept is the same JSON, but for what was cut.
+/// The kept JSON has the same content as the source, without what the mode leaves out.
 #[test]
-fn what_is_kept() {
+fn kept_json() {
     let mut cut = web();
     cut["metadata"].as_object_mut().unwrap().remove("managedFields");
     let metadata = json!({"apiVersion": "v1", "kind": "Pod", "metadata": cut["metadata"]});
@@ -66,7 +66,7 @@ fn what_is_kept() {
         assert_eq!(&object.value(), expect, "{mode:?}");
         assert_eq!(object.json.len(), object.json().len());
     }
-    // Lists leave the type of built-in kinds out; metadata comes as a kind of its own.
+    // The items of a list of a built-in kind have no type; metadata comes as PartialObjectMetadata.
     for (mut sent, mode) in [(web(), Mode::Full), (web(), Mode::Metadata)] {
         sent.as_object_mut().unwrap().remove("apiVersion");
         sent["kind"] = "PartialObjectMetadata".into();
@@ -76,7 +76,7 @@ fn what_is_kept() {
 }
 
 #[test]
-fn facts_that_are_not_there() {
+fn absent_metadata_fields() {
     for (json, key) in [
         (r#"{"metadata":{"name":"a"}}"#, "a"),
         (r#"{"metadata":{"name":"a","namespace":""}}"#, "a"),
@@ -97,12 +97,12 @@ fn facts_that_are_not_there() {
 }
 
 #[test]
-fn metadata_is_found_wherever_it_stands() {
+fn metadata_may_come_anywhere_in_the_object() {
     let cases = [
         (r#"{"metadata":{"name":"a"},"spec":{"name":"b"}}"#, r#""metadata":{"name":"a"},"spec":{"name":"b"}}"#),
         (r#"{"spec":{"name":"b"},"metadata":{"name":"a"}}"#, r#""metadata":{"name":"a"},"spec":{"name":"b"}}"#),
         (r#"{"metadata":{"labels":{"x":"}"},"name":"a"}}"#, r#""metadata":{"labels":{"x":"}"},"name":"a"}}"#),
-        // Of several the last counts, as for every other reader.
+        // If metadata comes twice, the last one counts, as for other JSON readers.
         (r#"{"metadata":null,"metadata":{"name":"a"}}"#, r#""metadata":{"name":"a"}}"#),
         (r#"{"metadata":{"name":"b","uid":"u"},"metadata":{"name":"a"}}"#, r#""metadata":{"name":"a"}}"#),
     ];
@@ -114,7 +114,7 @@ fn metadata_is_found_wherever_it_stands() {
 }
 
 #[test]
-fn what_cannot_be_kept() {
+fn objects_without_a_name_are_refused() {
     for json in
         ["1", "null", "[]", "{}", r#"{"metadata":[]}"#, r#"{"metadata":{"name":""}}"#, r#"{"metadata":{"name":1}}"#]
     {
@@ -123,9 +123,9 @@ fn what_cannot_be_kept() {
     assert!(matches!(Object::parse(&pods(), "{", Mode::Full), Err(ParseError::Syntax(_))));
 }
 
-/// One strange object in a list costs neither the list nor the others.
+/// A malformed object in a list affects neither the list nor the other objects.
 #[test]
-fn a_list_with_a_strange_object() {
+fn a_list_with_a_malformed_object() {
     let items = json!([{"metadata": {"name": "a"}}, 7, {"metadata": {}}, {"metadata": {"name": "b"}, "spec": 1}]);
     let list = json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": items});
     let list: kube::core::ObjectList<Wire<Full>> = serde_json::from_str(&list.to_string()).unwrap();
@@ -135,7 +135,7 @@ fn a_list_with_a_strange_object() {
 }
 
 #[test]
-fn what_does_not_decode_names_its_object() {
+fn a_decode_error_names_the_object() {
     let json = r#"{"metadata":{"name":"a","namespace":"n"},"data":["not","a","map"]}"#;
     let object = Object::parse(&ApiResource::erase::<ConfigMap>(&()), json, Mode::Full).unwrap();
     let error = object.decode::<ConfigMap>().unwrap_err();

@@ -1,5 +1,6 @@
-//! An object as it comes over the wire. In: what serde_json reads of a list or of a watch's line. Out: a [`Draft`], or
-//! why the object cannot be kept. Reading one never fails, so that one strange object never costs a whole list.
+//! An object as it comes over the wire. In: an item of a list or a line of a watch, from serde_json. Out: a [`Draft`], or
+//! the beginning of an object that cannot be kept. Deserializing never fails, so one malformed object does not fail a whole
+//! list.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -11,15 +12,15 @@ use kube::core::DynamicResourceScope;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::decoded::Decoded;
+use super::decoded::DecodedValues;
 use super::scan;
-use super::{Marks, Object};
+use super::{Object, Offsets};
 
-/// What is kept of an object. A type, because the client asks its types what to request.
-pub(crate) trait Keep: Clone + std::fmt::Debug + Send + Sync + 'static {
-    /// Only type and metadata, and no more is asked for.
+/// Which parts of an object are fetched and kept. It is a type, because kube asks the type of an object what to request.
+pub(crate) trait Projection: Clone + std::fmt::Debug + Send + Sync + 'static {
+    /// Whether only type and metadata are requested.
     const METADATA_ONLY: bool;
-    /// `metadata.managedFields`, too.
+    /// Whether `metadata.managedFields` is kept.
     const MANAGED_FIELDS: bool;
 }
 
@@ -33,17 +34,17 @@ pub(crate) struct Metadata;
 #[derive(Clone, Debug)]
 pub(crate) struct Everything;
 
-impl Keep for Full {
+impl Projection for Full {
     const METADATA_ONLY: bool = false;
     const MANAGED_FIELDS: bool = false;
 }
 
-impl Keep for Metadata {
+impl Projection for Metadata {
     const METADATA_ONLY: bool = true;
     const MANAGED_FIELDS: bool = false;
 }
 
-impl Keep for Everything {
+impl Projection for Everything {
     const METADATA_ONLY: bool = false;
     const MANAGED_FIELDS: bool = true;
 }
@@ -51,41 +52,45 @@ impl Keep for Everything {
 /// An object that was just read, in the form kube's watcher takes.
 #[derive(Clone, Debug)]
 pub(crate) struct Wire<P> {
-    /// Only the resource version, which is all the watcher looks at.
+    /// Only the resource version, because the watcher reads nothing else.
     meta: ObjectMeta,
     pub draft: Result<Draft, Unreadable>,
-    keep: PhantomData<P>,
+    projection: PhantomData<P>,
 }
 
-/// An object that cannot be kept, because nothing says which one it is.
+/// An object that cannot be kept, because it has no name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable {
-    /// Its beginning, for whoever has to find it.
+    /// The beginning of its JSON, to find it by.
     pub beginning: String,
 }
 
-/// The text of an object from `"metadata"` on, and where in it the facts are.
+/// The JSON of an object from `"metadata"` on, and the offsets of its fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     rest: String,
-    marks: Marks,
+    offsets: Offsets,
     terminating: bool,
 }
 
-impl<'de, P: Keep> Deserialize<'de> for Wire<P> {
+impl<'de, P: Projection> Deserialize<'de> for Wire<P> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = <&'de RawValue>::deserialize(deserializer)?.get();
         let draft = Draft::read(text, P::METADATA_ONLY, P::MANAGED_FIELDS);
-        // Of an object without a name the watcher still has to know how far it has come.
+        // The watcher needs the version also of an object without a name, to resume from it.
         let version = match &draft {
-            Ok(draft) => draft.marks.string(&draft.rest, draft.marks.resource_version).map(str::to_owned),
+            Ok(draft) => draft.offsets.string(&draft.rest, draft.offsets.resource_version).map(str::to_owned),
             Err(_) => scan::pointer(text, "/metadata/resourceVersion").and_then(scan::string).map(Cow::into_owned),
         };
-        Ok(Self { meta: ObjectMeta { resource_version: version, ..ObjectMeta::default() }, draft, keep: PhantomData })
+        Ok(Self {
+            meta: ObjectMeta { resource_version: version, ..ObjectMeta::default() },
+            draft,
+            projection: PhantomData,
+        })
     }
 }
 
-impl<P: Keep> Resource for Wire<P> {
+impl<P: Projection> Resource for Wire<P> {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
@@ -119,21 +124,22 @@ impl<P: Keep> Resource for Wire<P> {
 }
 
 impl Draft {
-    /// Takes from a whole object what is kept of it.
-    pub fn read(text: &str, metadata_only: bool, managed_fields: bool) -> Result<Self, Unreadable> {
-        let mut draft = Self { rest: String::with_capacity(text.len()), marks: Marks::default(), terminating: false };
+    /// Reads the parts of an object that are kept.
+    pub(crate) fn read(text: &str, metadata_only: bool, managed_fields: bool) -> Result<Self, Unreadable> {
+        let mut draft =
+            Self { rest: String::with_capacity(text.len()), offsets: Offsets::default(), terminating: false };
         let mut others = Vec::with_capacity(4);
         let mut members = scan::members(text);
         while let Some(key) = members.name() {
             match key {
-                // Read on the way, because with managedFields it is the largest part of many objects.
+                // Read in the same pass, because with managedFields it is the largest part of many objects.
                 "metadata" => draft.metadata(&mut members, managed_fields),
                 "apiVersion" | "kind" => _ = members.value(),
                 _ if metadata_only => _ = members.value(),
                 _ => others.push((key, members.value())),
             }
         }
-        if draft.marks.name == 0 {
+        if draft.offsets.name == 0 {
             return Err(Unreadable { beginning: text.chars().take(200).collect() });
         }
         for (key, value) in others {
@@ -146,10 +152,10 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Takes the metadata, which is next; of several the last.
+    /// Reads the metadata, which is the next value. If an object has several, the last one counts.
     fn metadata(&mut self, members: &mut scan::Members<'_>, managed_fields: bool) {
-        let Self { rest, marks, terminating } = self;
-        (*marks, *terminating) = (Marks::default(), false);
+        let Self { rest, offsets, terminating } = self;
+        (*offsets, *terminating) = (Offsets::default(), false);
         rest.clear();
         if !members.enter() {
             return;
@@ -167,22 +173,22 @@ impl Draft {
             rest.push('"');
             rest.push_str(key);
             rest.push_str("\":");
-            // No server sends an object of four gigabytes; one that big would only lose its facts.
+            // No server sends an object of four gigabytes. In one that large, fields behind that offset count as absent.
             let at = u32::try_from(rest.len()).unwrap_or_default();
             match key {
-                "name" => marks.name = push_plain(rest, value, at),
-                "namespace" => marks.namespace = push_plain(rest, value, at),
-                "uid" => marks.uid = push_plain(rest, value, at),
-                "resourceVersion" => marks.resource_version = push_plain(rest, value, at),
+                "name" => offsets.name = push_plain(rest, value, at),
+                "namespace" => offsets.namespace = push_plain(rest, value, at),
+                "uid" => offsets.uid = push_plain(rest, value, at),
+                "resourceVersion" => offsets.resource_version = push_plain(rest, value, at),
                 _ => rest.push_str(value),
             }
             match key {
                 _ if value == "null" => {}
-                "generation" => marks.generation = at,
-                "labels" => marks.labels = at,
-                "annotations" => marks.annotations = at,
-                "ownerReferences" => marks.owners = at,
-                "finalizers" => marks.finalizers = at,
+                "generation" => offsets.generation = at,
+                "labels" => offsets.labels = at,
+                "annotations" => offsets.annotations = at,
+                "ownerReferences" => offsets.owners = at,
+                "finalizers" => offsets.finalizers = at,
                 "deletionTimestamp" => *terminating = true,
                 _ => {}
             }
@@ -190,28 +196,28 @@ impl Draft {
         rest.push('}');
     }
 
-    /// The object as it is kept. Lists leave the type of built-in kinds out and metadata comes as a type of its own, so
-    /// the type is always written anew.
-    pub fn finish(self, resource: &ApiResource) -> Object {
+    /// The object as the cache keeps it. The items of a list of a built-in kind have no type, and metadata comes as
+    /// PartialObjectMetadata, so the type is always written here.
+    pub(crate) fn finish(self, resource: &ApiResource) -> Object {
         let ApiResource { api_version, kind, .. } = resource;
         let parts = ["{\"apiVersion\":\"", api_version, "\",\"kind\":\"", kind, "\","];
         let head: usize = parts.iter().map(|part| part.len()).sum();
-        // Exactly as long as needed: nothing that is kept has spare room.
+        // The exact capacity, so that the cache keeps no unused memory.
         let mut json = String::with_capacity(head + self.rest.len());
         parts.iter().for_each(|part| json.push_str(part));
         json.push_str(&self.rest);
         Object {
             json: json.into_boxed_str(),
-            marks: self.marks.moved(head),
+            offsets: self.offsets.moved(head),
             terminating: self.terminating,
-            decoded: Decoded::default(),
+            decoded: DecodedValues::default(),
             decoded_before: AtomicBool::new(false),
         }
     }
 }
 
-/// Writes a string that names something, and says where its content begins; nowhere if it is empty, or not a string, or
-/// one that only escapes can write, which no name is.
+/// Writes a string and returns the offset of its content. Returns zero if it is empty, or not a string, or needs escapes,
+/// which no name does.
 fn push_plain(text: &mut String, value: &str, at: u32) -> u32 {
     match scan::string(value) {
         Some(content)

@@ -90,7 +90,7 @@ macro_rules! scenarios {
         use super::super::{Job, Queue};
         use super::*;
 
-        pub struct Guarded<T>(Mutex<T>);
+        pub(crate) struct Guarded<T>(Mutex<T>);
 
         impl<T> Lock<T> for Guarded<T> {
             fn new(value: T) -> Self {
@@ -105,7 +105,7 @@ macro_rules! scenarios {
         /// A clock that stands still until it is turned. Its own lock is none of the model checker's: every use of it
         /// is next to one of the queue's, where threads are switched.
         #[derive(Clone)]
-        pub struct World(Arc<std::sync::Mutex<Clock>>);
+        pub(crate) struct World(Arc<std::sync::Mutex<Clock>>);
 
         struct Clock {
             now: Instant,
@@ -128,7 +128,7 @@ macro_rules! scenarios {
             }
         }
 
-        pub struct Sleep(World, Instant);
+        pub(crate) struct Sleep(World, Instant);
 
         impl Future for Sleep {
             type Output = ();
@@ -233,7 +233,7 @@ macro_rules! scenarios {
         }
 
         /// Wakeups from two threads while a worker works: each is seen by a reconcile, none runs next to another.
-        pub fn wakeups_race_with_a_worker(keys: usize) {
+        pub(crate) fn wakeups_race_with_a_worker(keys: usize) {
             let scene = Scene::new();
             let worker = scene.spawn(|scene| scene.work());
             let other = scene.spawn(|scene| scene.add(0, None));
@@ -246,7 +246,7 @@ macro_rules! scenarios {
         }
 
         /// Some workers, some keys, nobody but the queue to wake them.
-        pub fn workers_share(workers: usize, keys: usize) {
+        pub(crate) fn workers_share(workers: usize, keys: usize) {
             let scene = Scene::new();
             let workers: Vec<_> = (0..workers).map(|_| scene.spawn(|scene| scene.work())).collect();
             (0..keys).for_each(|n| scene.add(n, None));
@@ -257,7 +257,7 @@ macro_rules! scenarios {
         }
 
         /// A worker looks, finds nothing, and gives up, perhaps just when it was called: another gets the key.
-        pub fn a_call_for_one_that_left_is_passed_on() {
+        pub(crate) fn a_call_for_one_that_left_is_passed_on() {
             let scene = Scene::new();
             let leaver = scene.spawn(|scene| {
                 block_on(async {
@@ -277,7 +277,7 @@ macro_rules! scenarios {
 
         /// Keys that wait for a time, and one that does not, for two workers: whoever watches the clock may take the
         /// one that is ready, and then the other has to watch it.
-        pub fn somebody_always_watches_the_clock(last: Duration) {
+        pub(crate) fn somebody_always_watches_the_clock(last: Duration) {
             let scene = Scene::new();
             let workers = [scene.spawn(|scene| scene.work_until(3)), scene.spawn(|scene| scene.work_until(3))];
             scene.add(0, Some(TICK * 2));
@@ -290,7 +290,7 @@ macro_rules! scenarios {
         }
 
         /// Whoever watches the clock gets the first key, and does not end before the second: the other has to watch it.
-        pub fn a_long_reconcile_does_not_stop_the_clock() {
+        pub(crate) fn a_long_reconcile_does_not_stop_the_clock() {
             let scene = Scene::new();
             let second = Arc::new((Mutex::new(false), Condvar::new()));
             let worker = |_| {
@@ -319,7 +319,7 @@ macro_rules! scenarios {
         }
 
         /// A job that is dropped comes back after its backoff, to the worker that sleeps.
-        pub fn a_dropped_job_comes_back() {
+        pub(crate) fn a_dropped_job_comes_back() {
             let scene = Scene::new();
             scene.add(0, None);
             let job = block_on(scene.queue.get()).expect("it is open");
@@ -332,7 +332,7 @@ macro_rules! scenarios {
 
         /// Closing while wakeups come in: what was taken is reconciled, what was refused is said to be, and whoever
         /// waits for the end sees it.
-        pub fn closing_races_with_wakeups() {
+        pub(crate) fn closing_races_with_wakeups() {
             let scene = Scene::new();
             let worker = scene.spawn(|scene| scene.work());
             let closer = scene.spawn(|scene| {

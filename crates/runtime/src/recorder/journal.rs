@@ -1,5 +1,5 @@
-//! What was recorded, newest last. In: events as they happen, with their time. Out: each with how often it happened, and
-//! a history that can be searched. Pure. The oldest go when there are too many.
+//! The recorded events, newest last. In: events with their time. Out: each event with its count, and a history that can be
+//! searched. When the journal is full, the oldest event is removed. Pure.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use serde_json::Value;
 use crate::error::WriteError;
 use crate::write::{Digest, key_of, uid};
 
-/// How bad it is. Kubernetes knows two types of events: `Info` is `Normal`, all others are `Warning`.
+/// How severe an event is. Kubernetes has two types of events: `Info` is written as `Normal`, all others as `Warning`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Severity {
-    /// All is well.
+    /// Normal operation.
     #[default]
     Info,
-    /// Somebody should have a look.
+    /// Something that may need attention.
     Warning,
-    /// It does not work.
+    /// Something does not work.
     Error,
-    /// It does not work, and people suffer.
+    /// Something does not work, and users are affected now.
     Critical,
 }
 
@@ -36,41 +36,42 @@ pub struct Subject {
     pub kind: String,
     /// Its namespace and name.
     pub key: ObjectKey,
-    /// Its uid; empty if it is not known.
+    /// Its uid; empty if it is unknown.
     pub uid: String,
 }
 
 /// What happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// How bad it is.
+    /// How severe it is.
     pub severity: Severity,
-    /// Why, in one word: `ScaledUp`.
+    /// The reason in one CamelCase word: `ScaledUp`.
     pub reason: String,
-    /// What happened, for people.
+    /// A sentence that says what happened.
     pub message: String,
-    /// What was being done; `Reconcile` if empty.
+    /// The action that the controller took; `Reconcile` if empty.
     pub action: String,
 }
 
-/// An event that was recorded.
+/// A recorded event with its count.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
-    /// Its number: the same while it is repeated within a window.
+#[non_exhaustive]
+pub struct RecordedEvent {
+    /// Its number. Repetitions within the window have the same.
     pub id: u64,
-    /// What it is about.
+    /// The object that the event is about.
     pub subject: Arc<Subject>,
     /// What happened.
     pub event: Arc<Event>,
-    /// How often, within its window.
+    /// How often it happened within its window.
     pub count: u32,
-    /// When first.
+    /// When it happened first.
     pub first: Timestamp,
-    /// When last.
+    /// When it happened last.
     pub last: Timestamp,
 }
 
-/// What to look for. What is not given does not matter.
+/// Selects events of an [`EventLog`](crate::EventLog). A field that is `None` matches every event.
 #[derive(Clone, Debug, Default)]
 pub struct HistoryFilter {
     /// Events about objects of this kind.
@@ -79,7 +80,7 @@ pub struct HistoryFilter {
     pub key: Option<ObjectKey>,
     /// Events with this reason.
     pub reason: Option<String>,
-    /// Events at least this bad.
+    /// Events of at least this severity.
     pub severity: Severity,
     /// Events that happened at this time or later.
     pub since: Option<Timestamp>,
@@ -89,9 +90,9 @@ pub struct HistoryFilter {
 #[derive(Debug)]
 pub(super) struct Journal {
     window: SignedDuration,
-    most: usize,
-    entries: VecDeque<(Digest, Arc<Recorded>)>,
-    /// The newest entry of each event; the sum stands for subject, severity, reason and message.
+    capacity: usize,
+    entries: VecDeque<(Digest, Arc<RecordedEvent>)>,
+    /// The newest entry of each event, by a digest of subject, severity, reason and message.
     newest: HashMap<Digest, u64>,
     next: u64,
 }
@@ -117,46 +118,46 @@ impl Severity {
 }
 
 impl Event {
-    /// Something that is as it should be.
+    /// An event of severity `Info`.
     pub fn info(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(Severity::Info, reason, message)
     }
 
-    /// Something that somebody should have a look at.
+    /// An event of severity `Warning`.
     pub fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(Severity::Warning, reason, message)
     }
 
-    /// Anything.
+    /// An event of any severity.
     pub fn new(severity: Severity, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self { severity, reason: reason.into(), message: message.into(), action: String::new() }
     }
 }
 
 impl Subject {
-    /// The object as what an event is about.
+    /// The subject of events about this object. Fails if the object has no name.
     pub fn of(api: &ApiResource, object: &Value) -> Result<Self, WriteError> {
         let key = key_of(object)?;
         Ok(Self { api_version: api.api_version.clone(), kind: api.kind.clone(), key, uid: uid(object).to_owned() })
     }
 
-    /// Stands for the subject in maps.
-    pub(super) fn sum(&self) -> Digest {
-        let mut sum = Digest::default();
+    /// A digest of all fields, the key of maps.
+    pub(super) fn digest(&self) -> Digest {
+        let mut digest = Digest::default();
         for text in [&self.api_version, &self.kind, &self.uid] {
-            sum.text(text);
+            digest.text(text);
         }
-        sum.text(self.key.namespace().unwrap_or_default());
-        sum.text(self.key.name());
-        sum
+        digest.text(self.key.namespace().unwrap_or_default());
+        digest.text(self.key.name());
+        digest
     }
 }
 
 impl HistoryFilter {
-    fn takes(&self, recorded: &Recorded) -> bool {
-        let is = |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|wanted| wanted == is);
-        is(&self.kind, &recorded.subject.kind)
-            && is(&self.reason, &recorded.event.reason)
+    fn matches(&self, recorded: &RecordedEvent) -> bool {
+        let equals = |wanted: &Option<String>, text: &str| wanted.as_deref().is_none_or(|wanted| wanted == text);
+        equals(&self.kind, &recorded.subject.kind)
+            && equals(&self.reason, &recorded.event.reason)
             && self.key.as_ref().is_none_or(|key| *key == recorded.subject.key)
             && recorded.event.severity >= self.severity
             && self.since.is_none_or(|since| recorded.last >= since)
@@ -164,40 +165,40 @@ impl HistoryFilter {
 }
 
 impl Journal {
-    /// An empty one that counts repetitions within `window` together and keeps the newest `most` events.
-    pub fn new(window: SignedDuration, most: usize) -> Self {
-        Self { window, most, entries: VecDeque::new(), newest: HashMap::new(), next: 0 }
+    /// An empty journal. It counts repetitions within `window` as one event and keeps the newest `capacity` events.
+    pub(super) fn new(window: SignedDuration, capacity: usize) -> Self {
+        Self { window, capacity, entries: VecDeque::new(), newest: HashMap::new(), next: 0 }
     }
 
-    /// Adds an event, or one to the count of the one it repeats.
-    pub fn record(&mut self, subject: &Arc<Subject>, event: Event, now: Timestamp) -> Arc<Recorded> {
-        let mut sum = subject.sum();
-        sum.word(event.severity as u64);
-        sum.text(&event.reason);
-        sum.text(&event.message);
-        if let Some(recorded) = self.repeated(sum, now) {
+    /// Adds an event, or increments the count of the event that it repeats.
+    pub(super) fn record(&mut self, subject: &Arc<Subject>, event: Event, now: Timestamp) -> Arc<RecordedEvent> {
+        let mut digest = subject.digest();
+        digest.word(event.severity as u64);
+        digest.text(&event.reason);
+        digest.text(&event.message);
+        if let Some(recorded) = self.repeated(digest, now) {
             return recorded;
         }
         let id = self.next;
         self.next += 1;
         let (subject, event) = (subject.clone(), Arc::new(event));
-        let recorded = Arc::new(Recorded { id, subject, event, count: 1, first: now, last: now });
-        self.entries.push_back((sum, recorded.clone()));
-        self.newest.insert(sum, id);
-        if self.entries.len() > self.most {
-            self.rotate();
+        let recorded = Arc::new(RecordedEvent { id, subject, event, count: 1, first: now, last: now });
+        self.entries.push_back((digest, recorded.clone()));
+        self.newest.insert(digest, id);
+        if self.entries.len() > self.capacity {
+            self.remove_oldest();
         }
         recorded
     }
 
-    /// What the filter takes, oldest first.
-    pub fn find(&self, filter: &HistoryFilter) -> Vec<Arc<Recorded>> {
+    /// The events that the filter matches, oldest first.
+    pub(super) fn find(&self, filter: &HistoryFilter) -> Vec<Arc<RecordedEvent>> {
         let all = self.entries.iter().map(|(_, recorded)| recorded);
-        all.filter(|recorded| filter.takes(recorded)).cloned().collect()
+        all.filter(|recorded| filter.matches(recorded)).cloned().collect()
     }
 
-    fn repeated(&mut self, sum: Digest, now: Timestamp) -> Option<Arc<Recorded>> {
-        let id = *self.newest.get(&sum)?;
+    fn repeated(&mut self, digest: Digest, now: Timestamp) -> Option<Arc<RecordedEvent>> {
+        let id = *self.newest.get(&digest)?;
         let oldest = self.entries.front()?.1.id;
         let (_, recorded) = self.entries.get_mut(usize::try_from(id - oldest).ok()?)?;
         if now.duration_since(recorded.first) >= self.window {
@@ -209,10 +210,10 @@ impl Journal {
         Some(recorded.clone())
     }
 
-    fn rotate(&mut self) {
-        let Some((sum, gone)) = self.entries.pop_front() else { return };
-        if self.newest.get(&sum) == Some(&gone.id) {
-            self.newest.remove(&sum);
+    fn remove_oldest(&mut self) {
+        let Some((digest, removed)) = self.entries.pop_front() else { return };
+        if self.newest.get(&digest) == Some(&removed.id) {
+            self.newest.remove(&digest);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What happened, for whoever asks inside of the process. In: events as they are recorded. Out: the newest of them, and
-//! each from now on. Readers hold up nobody.
+//! The log of events inside of the process. In: events as they are recorded. Out: the newest events, and a stream of those
+//! that come. A slow reader delays nobody; it misses events.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use super::journal::{Event, HistoryFilter, Journal, Recorded, Subject};
+use super::journal::{Event, HistoryFilter, Journal, RecordedEvent, Subject};
 
 /// How far a reader may fall behind before it misses events.
-const BEHIND: usize = 1024;
+const READER_CAPACITY: usize = 1024;
 
-/// A century, which can be added to any time there is.
-const FOR_EVER: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
+/// A century, which can be added to any timestamp without overflow.
+const LONGEST: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
 
-/// A duration that can be added to any time there is.
-pub(super) fn on_calendars(duration: Duration) -> SignedDuration {
-    SignedDuration::try_from(duration).unwrap_or(FOR_EVER).min(FOR_EVER)
+/// A signed duration of at most a century, which can be added to any timestamp without overflow.
+pub(super) fn to_signed_duration(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(LONGEST).min(LONGEST)
 }
 
-/// The newest events of an operator. Clones are the same.
+/// The newest events of an operator. Clones share one log.
 ///
 /// ```
 /// use konverge_runtime::{EventLog, HistoryFilter, Severity};
@@ -36,26 +36,26 @@ pub struct EventLog(Arc<Log>);
 struct Log {
     window: SignedDuration,
     journal: Mutex<Journal>,
-    readers: broadcast::Sender<Arc<Recorded>>,
+    readers: broadcast::Sender<Arc<RecordedEvent>>,
 }
 
-/// Events as they are recorded.
-pub struct EventReader(broadcast::Receiver<Arc<Recorded>>);
+/// Reads events as they are recorded; see [`EventLog::follow`].
+pub struct EventReader(broadcast::Receiver<Arc<RecordedEvent>>);
 
 impl EventLog {
-    /// An empty one that counts repetitions within `window` together, and keeps the newest `most` events.
-    pub fn new(window: Duration, most: usize) -> Self {
-        let window = on_calendars(window);
-        let journal = Mutex::new(Journal::new(window, most.max(1)));
-        Self(Arc::new(Log { window, journal, readers: broadcast::Sender::new(BEHIND) }))
+    /// An empty log. It counts repetitions within `window` as one event, and keeps the newest `capacity` events.
+    pub fn new(window: Duration, capacity: usize) -> Self {
+        let window = to_signed_duration(window);
+        let journal = Mutex::new(Journal::new(window, capacity.max(1)));
+        Self(Arc::new(Log { window, journal, readers: broadcast::Sender::new(READER_CAPACITY) }))
     }
 
-    /// The events that the filter takes, oldest first.
-    pub fn find(&self, filter: &HistoryFilter) -> Vec<Arc<Recorded>> {
+    /// The events that the filter matches, oldest first.
+    pub fn find(&self, filter: &HistoryFilter) -> Vec<Arc<RecordedEvent>> {
         self.0.journal.lock().find(filter)
     }
 
-    /// Every event from now on, also repetitions.
+    /// A reader of all events from now on, with repetitions.
     pub fn follow(&self) -> EventReader {
         EventReader(self.0.readers.subscribe())
     }
@@ -64,24 +64,24 @@ impl EventLog {
         self.0.window
     }
 
-    /// Notes what happened. `pass_on` is called while nobody else can note anything, so that counts arrive in their order.
+    /// Adds an event. `pass_on` is called under the lock of the journal, so that counts arrive in their order.
     pub(super) fn record(
         &self,
         subject: &Arc<Subject>,
         event: Event,
         now: Timestamp,
-        pass_on: impl FnOnce(Arc<Recorded>),
+        pass_on: impl FnOnce(Arc<RecordedEvent>),
     ) {
         let mut journal = self.0.journal.lock();
         let recorded = journal.record(subject, event, now);
-        // Nobody may be reading.
+        // An error means that there are no readers.
         let _ = self.0.readers.send(recorded.clone());
         pass_on(recorded);
     }
 }
 
 impl Default for EventLog {
-    /// A minute, and ten thousand events.
+    /// A window of one minute, and ten thousand events.
     fn default() -> Self {
         Self::new(Duration::from_secs(60), 10_000)
     }
@@ -94,8 +94,8 @@ impl fmt::Debug for EventLog {
 }
 
 impl EventReader {
-    /// The next event; none when the log is gone. Who falls far behind misses the oldest.
-    pub async fn next(&mut self) -> Option<Arc<Recorded>> {
+    /// The next event, or `None` when the log is dropped. A reader that is more than 1024 events behind misses the oldest.
+    pub async fn next(&mut self) -> Option<Arc<RecordedEvent>> {
         loop {
             match self.0.recv().await {
                 Ok(recorded) => return Some(recorded),

@@ -4,28 +4,28 @@ use jiff::Timestamp;
 use konverge_core::ObjectKey;
 use serde_json::{Value, json};
 
-use super::journal::{Recorded, Severity};
+use super::journal::{RecordedEvent, Severity};
 
-/// The longest text that the API takes for reasons and actions.
+/// The longest reason or action that the API accepts.
 const MOST_WORD_BYTES: usize = 128;
 /// The longest note.
 const MOST_NOTE_BYTES: usize = 1024;
 /// The longest name, less what follows the name of the object: two dots and two numbers.
 const MOST_NAME_BYTES: usize = 253 - 34;
 
-/// Tells more than the two types of Kubernetes can.
+/// Holds the severity, because Kubernetes has only two types of events.
 const SEVERITY_ANNOTATION: &str = "konverge.dev/severity";
 
-/// Where the Event is: with the object, or in `default` if that is in no namespace. The name does not depend on the
-/// count: repetitions are of the same Event.
-pub(super) fn event_key(recorded: &Recorded) -> ObjectKey {
+/// The key of the Event: in the namespace of the object, or in `default` if the object is cluster-scoped. The name does not
+/// depend on the count, because repetitions update the same Event.
+pub(super) fn event_key(recorded: &RecordedEvent) -> ObjectKey {
     let subject = recorded.subject.key.name();
-    let is_fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let mut name: String = if subject.chars().all(|c| is_fine(c) || matches!(c, '-' | '.')) {
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let mut name: String = if subject.chars().all(|c| is_allowed(c) || matches!(c, '-' | '.')) {
         subject.chars().take(MOST_NAME_BYTES).collect()
     } else {
-        // Some kinds allow more in names than Events do.
-        subject.chars().map(|c| if is_fine(c) { c } else { 'x' }).take(MOST_NAME_BYTES).collect()
+        // Some kinds allow characters in names that Events do not allow.
+        subject.chars().map(|c| if is_allowed(c) { c } else { 'x' }).take(MOST_NAME_BYTES).collect()
     };
     name.truncate(name.trim_end_matches(['-', '.']).len());
     let name = format!("{name}.{:x}.{:x}", recorded.first.as_nanosecond(), recorded.id);
@@ -33,7 +33,7 @@ pub(super) fn event_key(recorded: &Recorded) -> ObjectKey {
 }
 
 /// The Event as it is created.
-pub(super) fn event_object(recorded: &Recorded, controller: &str, instance: &str) -> Value {
+pub(super) fn event_object(recorded: &RecordedEvent, controller: &str, instance: &str) -> Value {
     let (subject, event) = (&*recorded.subject, &*recorded.event);
     let key = event_key(recorded);
     let mut regarding = json!({
@@ -47,7 +47,8 @@ pub(super) fn event_object(recorded: &Recorded, controller: &str, instance: &str
     if !subject.uid.is_empty() {
         regarding["uid"] = json!(subject.uid);
     }
-    let word = |text: &str, other: &str| cut(if text.is_empty() { other } else { text }, MOST_WORD_BYTES).to_owned();
+    let word =
+        |text: &str, other: &str| truncate(if text.is_empty() { other } else { text }, MOST_WORD_BYTES).to_owned();
     let mut object = json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -56,10 +57,10 @@ pub(super) fn event_object(recorded: &Recorded, controller: &str, instance: &str
         "type": event.severity.event_type(),
         "reason": word(&event.reason, "Unknown"),
         "action": word(&event.action, "Reconcile"),
-        "note": cut(&event.message, MOST_NOTE_BYTES),
+        "note": truncate(&event.message, MOST_NOTE_BYTES),
         "regarding": regarding,
         "reportingController": controller,
-        "reportingInstance": cut(instance, MOST_WORD_BYTES),
+        "reportingInstance": truncate(instance, MOST_WORD_BYTES),
     });
     if matches!(event.severity, Severity::Error | Severity::Critical) {
         object["metadata"]["annotations"] = json!({SEVERITY_ANNOTATION: event.severity.as_str()});
@@ -70,22 +71,22 @@ pub(super) fn event_object(recorded: &Recorded, controller: &str, instance: &str
     object
 }
 
-/// How often it happened, and when last.
-pub(super) fn series(recorded: &Recorded) -> Value {
+/// The series of the Event: how often it happened, and when last.
+pub(super) fn series(recorded: &RecordedEvent) -> Value {
     json!({"count": recorded.count, "lastObservedTime": micro_time(recorded.last)})
 }
 
-/// A name as the API takes it for who reports: what does not fit becomes a dash.
+/// A valid `reportingController`: characters that are not allowed become dashes.
 pub(super) fn reporter(name: &str) -> String {
-    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-    let fine: String = name.chars().map(|c| if is_fine(c) { c } else { '-' }).collect();
-    // One slash may part a domain from a name.
-    let (prefix, name) = match fine.split_once('/') {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+    let allowed: String = name.chars().map(|c| if is_allowed(c) { c } else { '-' }).collect();
+    // One slash may separate a domain from a name.
+    let (prefix, name) = match allowed.split_once('/') {
         Some((prefix, name)) => (Some(prefix.to_ascii_lowercase()), name.replace('/', "-")),
-        None => (None, fine),
+        None => (None, allowed),
     };
     let edge = |c: char| !c.is_ascii_alphanumeric();
-    let name = cut(name.trim_matches(edge), 63).trim_matches(edge).to_owned();
+    let name = truncate(name.trim_matches(edge), 63).trim_matches(edge).to_owned();
     let name = if name.is_empty() { "operator".to_owned() } else { name };
     match prefix.map(|prefix| prefix.trim_matches(edge).replace('_', "-")) {
         Some(prefix) if !prefix.is_empty() => format!("{prefix}/{name}"),
@@ -97,8 +98,8 @@ fn micro_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// The text, cut between two characters.
-fn cut(text: &str, most: usize) -> &str {
+/// The text, truncated at a character boundary.
+fn truncate(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
     &text[..end]
 }

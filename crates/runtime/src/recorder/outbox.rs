@@ -1,109 +1,109 @@
-//! Which Event objects have to be written, and when. In: recorded events and how writes ended, with their time. Out: one
-//! request at a time. Pure.
+//! Which Event objects have to be written, and when. In: recorded events and the results of writes, with their time. Out:
+//! one write at a time. Pure.
 //!
-//! The first of an event is written at once. Repetitions wait a little, so that many of them become one update of its
-//! series. Each object may make only so many new Events in a time.
+//! A new event is written at once. Repetitions wait for [`EventLimits::series_delay`], so that many of them become one update
+//! of its series. A token bucket limits the new Events of each object.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::journal::Recorded;
+use super::journal::RecordedEvent;
 use crate::token_bucket::TokenBucket;
 use crate::write::Digest;
 
-/// How the outbox paces itself.
+/// How often Events are written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    /// How long after its first an event may still be repeated.
+pub(super) struct EventLimits {
+    /// How long after its first occurrence an event counts as repeated.
     pub window: SignedDuration,
-    /// How long repetitions wait for more of them.
-    pub gather: SignedDuration,
-    /// How many new Events of one object may come at once.
+    /// How long a repetition waits for further ones.
+    pub series_delay: SignedDuration,
+    /// How many new Events of one object may be written without a pause.
     pub burst: u32,
-    /// How long until one more may come.
+    /// How long it takes until one more may be written.
     pub refill: SignedDuration,
 }
 
-/// Something to be written.
+/// An event that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Task {
-    pub recorded: Arc<Recorded>,
-    /// Whether there is an Event object already, whose series has to be updated.
-    pub known: bool,
+    pub recorded: Arc<RecordedEvent>,
+    /// Whether the Event object exists, so that its series has to be updated.
+    pub exists: bool,
 }
 
-/// How a write ended.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// It is written.
+pub(super) enum WriteResult {
+    /// The Event was written.
     Written,
-    /// The Event object was there already, with a count of its own.
+    /// The Event object existed already, with a count of its own.
     Exists,
-    /// The Event object is gone: somebody deleted it, or its time was over.
+    /// The Event object does not exist any more: somebody deleted it, or its TTL ended.
     Vanished,
-    /// It may work later, but not before this time is over.
+    /// The write may succeed later, but not before this pause is over.
     Later(SignedDuration),
-    /// It will never work.
+    /// The write will never succeed.
     Refused,
 }
 
-/// What became of an offered event.
+/// Whether an event will be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offered {
-    /// It is written now or later.
+    /// It will be written now or later.
     Taken,
-    /// The object makes too many.
+    /// It will not: its object has too many.
     Limited,
 }
 
 #[derive(Debug)]
 struct Entry {
-    recorded: Arc<Recorded>,
-    /// The count that is written; 0 if there is no Event object.
+    recorded: Arc<RecordedEvent>,
+    /// The count of the Event object; 0 if there is no Event object.
     written: u32,
-    /// The count that is being written.
+    /// The count that is being written; 0 if none is.
     writing: u32,
     due: Option<Timestamp>,
     attempts: u32,
 }
 
-/// All that has to be written.
+/// The events that have to be written, and those that may still be repeated.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    pace: Pace,
+    limits: EventLimits,
     entries: HashMap<u64, Entry>,
     due: BTreeSet<(Timestamp, u64)>,
     buckets: HashMap<Digest, TokenBucket>,
 }
 
-/// More events at once than these are not written: a cluster has better things to do.
+/// The most events that are tracked. Further ones are not written, to protect the cluster and this process.
 const MOST_ENTRIES: usize = 10_000;
 
-/// How often a write is tried.
+/// How often a write is attempted.
 const ATTEMPTS: u32 = 5;
 
 impl Outbox {
     /// An empty one.
-    pub fn new(pace: Pace) -> Self {
-        Self { pace, entries: HashMap::new(), due: BTreeSet::new(), buckets: HashMap::new() }
+    pub(super) fn new(limits: EventLimits) -> Self {
+        Self { limits, entries: HashMap::new(), due: BTreeSet::new(), buckets: HashMap::new() }
     }
 
-    /// Takes an event, or one more of it.
-    pub fn offer(&mut self, recorded: Arc<Recorded>, now: Timestamp) -> Offered {
+    /// Adds an event, or a repetition of it.
+    pub(super) fn add(&mut self, recorded: Arc<RecordedEvent>, now: Timestamp) -> Offered {
         let id = recorded.id;
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.recorded = recorded;
             if entry.due.is_none() && entry.writing == 0 {
-                self.schedule(id, now + self.pace.gather);
+                self.schedule(id, now + self.limits.series_delay);
             }
             return Offered::Taken;
         }
         if self.entries.len() >= MOST_ENTRIES {
-            self.sweep(now);
+            self.remove_expired(now);
         }
-        if self.entries.len() >= MOST_ENTRIES || !self.may_create(recorded.subject.sum(), now) {
+        if self.entries.len() >= MOST_ENTRIES || !self.may_create(recorded.subject.digest(), now) {
             return Offered::Limited;
         }
         self.entries.insert(id, Entry { recorded, written: 0, writing: 0, due: None, attempts: 0 });
@@ -111,13 +111,13 @@ impl Outbox {
         Offered::Taken
     }
 
-    /// When there is something to be written.
-    pub fn next_due(&self) -> Option<Timestamp> {
+    /// When the next event is due.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// What is to be written now; the caller says how it [`ended`](Self::ended).
-    pub fn take(&mut self, now: Timestamp) -> Option<Task> {
+    /// Takes an event that is due. The caller writes it and calls [`finish`](Self::finish).
+    pub(super) fn take(&mut self, now: Timestamp) -> Option<Task> {
         let (due, id) = *self.due.first()?;
         if due > now {
             return None;
@@ -126,57 +126,57 @@ impl Outbox {
         let entry = self.entries.get_mut(&id)?;
         entry.due = None;
         entry.writing = entry.recorded.count;
-        Some(Task { recorded: entry.recorded.clone(), known: entry.written > 0 })
+        Some(Task { recorded: entry.recorded.clone(), exists: entry.written > 0 })
     }
 
-    /// Takes note of how a write ended. Tells whether the event is lost.
-    pub fn ended(&mut self, id: u64, ended: Ended, now: Timestamp) -> bool {
+    /// Takes the result of a write. Returns whether the event is lost.
+    pub(super) fn finish(&mut self, id: u64, result: WriteResult, now: Timestamp) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else { return false };
         let writing = std::mem::take(&mut entry.writing);
         entry.attempts += 1;
-        let again = match ended {
-            Ended::Written => {
+        let again = match result {
+            WriteResult::Written => {
                 (entry.written, entry.attempts) = (writing, 0);
                 let more = entry.recorded.count > writing;
-                more.then(|| now + self.pace.gather)
+                more.then(|| now + self.limits.series_delay)
             }
-            Ended::Exists => {
+            WriteResult::Exists => {
                 (entry.written, entry.attempts) = (1, 0);
                 (entry.recorded.count > 1).then_some(now)
             }
-            Ended::Vanished if entry.attempts < ATTEMPTS => {
+            WriteResult::Vanished if entry.attempts < ATTEMPTS => {
                 entry.written = 0;
                 Some(now)
             }
-            Ended::Later(pause) if entry.attempts < ATTEMPTS => {
+            WriteResult::Later(pause) if entry.attempts < ATTEMPTS => {
                 let backoff = SignedDuration::from_secs(1 << entry.attempts);
                 Some(now + pause.max(backoff))
             }
-            Ended::Vanished | Ended::Later(_) | Ended::Refused => {
+            WriteResult::Vanished | WriteResult::Later(_) | WriteResult::Refused => {
                 self.entries.remove(&id);
                 return true;
             }
         };
         match again {
             Some(due) => self.schedule(id, due),
-            // Nobody can repeat it any more.
-            None if self.is_over(id, now) => drop(self.entries.remove(&id)),
+            // A later repetition would be a new event.
+            None if self.is_expired(id, now) => drop(self.entries.remove(&id)),
             None => {}
         }
         false
     }
 
-    /// Makes everything that waits due: the last chance.
-    pub fn hurry(&mut self, now: Timestamp) {
+    /// Makes all events due that wait, for the last attempt before the process stops.
+    pub(super) fn make_all_due(&mut self, now: Timestamp) {
         let waiting: Vec<u64> = self.due.iter().map(|(_, id)| *id).collect();
         self.due.clear();
         waiting.into_iter().for_each(|id| self.schedule(id, now));
     }
 
-    /// Forgets what cannot be repeated any more.
-    pub fn sweep(&mut self, now: Timestamp) {
-        let over: Vec<u64> = self.entries.keys().copied().filter(|id| self.is_over(*id, now)).collect();
-        over.iter().for_each(|id| drop(self.entries.remove(id)));
+    /// Removes events that cannot be repeated any more, and token buckets that are full again.
+    pub(super) fn remove_expired(&mut self, now: Timestamp) {
+        let expired: Vec<u64> = self.entries.keys().copied().filter(|id| self.is_expired(*id, now)).collect();
+        expired.iter().for_each(|id| drop(self.entries.remove(id)));
         self.buckets.retain(|_, bucket| !bucket.is_full(tick(now)));
     }
 
@@ -187,21 +187,21 @@ impl Outbox {
         }
     }
 
-    fn is_over(&self, id: u64, now: Timestamp) -> bool {
+    fn is_expired(&self, id: u64, now: Timestamp) -> bool {
         self.entries.get(&id).is_none_or(|entry| {
             let idle = entry.due.is_none() && entry.writing == 0;
-            idle && now.duration_since(entry.recorded.first) >= self.pace.window
+            idle && now.duration_since(entry.recorded.first) >= self.limits.window
         })
     }
 
     fn may_create(&mut self, subject: Digest, now: Timestamp) -> bool {
-        let Pace { burst, refill, .. } = self.pace;
+        let EventLimits { burst, refill, .. } = self.limits;
         let bucket = || TokenBucket::new(refill.unsigned_abs(), burst);
         self.buckets.entry(subject).or_insert_with(bucket).try_take(tick(now))
     }
 }
 
-/// A time in the ticks of token buckets. Before 1970 is as good as then.
+/// A time in the ticks of token buckets. Times before 1970 become zero.
 fn tick(time: Timestamp) -> u64 {
     u64::try_from(time.as_nanosecond()).unwrap_or_default()
 }

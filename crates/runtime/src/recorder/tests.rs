@@ -25,7 +25,7 @@ fn repetitions_within_a_minute_are_one_event() {
         (4, &a, Event::info("Down", "now"), (3, 1)),
         (5, &b, Event::info("Up", "now"), (4, 1)),
         (59, &a, Event::info("Up", "now"), (0, 3)),
-        // A minute after the first, not after the last.
+        // The window begins with the first occurrence, not with the last.
         (60, &a, Event::info("Up", "now"), (5, 1)),
         (61, &a, Event::info("Up", "now"), (5, 2)),
     ];
@@ -37,7 +37,7 @@ fn repetitions_within_a_minute_are_one_event() {
 }
 
 #[test]
-fn the_history_rotates_and_can_be_searched() {
+fn the_history_keeps_the_newest_and_can_be_searched() {
     let mut journal = Journal::new(SignedDuration::from_secs(60), 10_000);
     for second in 0..10_050 {
         let severity = if second % 100 == 0 { Severity::Critical } else { Severity::Info };
@@ -52,6 +52,6 @@ fn the_history_rotates_and_can_be_searched() {
     assert_eq!(count(HistoryFilter { kind: Some("WebApp".into()), reason: Some("Tick".into()), ..any() }), 10_000);
     assert_eq!(count(HistoryFilter { reason: Some("Tock".into()), ..any() }), 0);
     assert_eq!(count(HistoryFilter { key: Some(ObjectKey::new(Some("default"), "b")), ..any() }), 0);
-    // What rotated away is not counted on.
+    // An event that was removed is not counted further.
     assert_eq!(journal.record(&subject("a"), Event::info("Tick", "9"), at(20)).count, 1);
 }

@@ -27,7 +27,7 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// Judges an error. `streaming` says whether the list was to be streamed.
-    pub fn of(error: &watcher::Error, streaming: bool) -> Self {
+    pub(super) fn of(error: &watcher::Error, streaming: bool) -> Self {
         use kube::Error;
         match error {
             watcher::Error::InitialListFailed(Error::Api(status)) => Self::of_status(status, "list", false),
@@ -52,7 +52,7 @@ impl Fault {
     }
 
     /// Whether the watcher has to begin with a list. Errors it can resume after are not among them.
-    pub fn starts_over(&self) -> bool {
+    pub(super) fn starts_over(&self) -> bool {
         match self {
             Self::NotInstalled | Self::Expired | Self::Rewound | Self::NoStreaming | Self::Garbled => true,
             Self::Forbidden(_) | Self::Broken => false,

@@ -1,4 +1,4 @@
-//! Quiet watches over connections that may be half open, in front of a server that forgets.
+//! Idle watches over connections that may be half open, and a server with a short history.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -21,27 +21,27 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tower_service::Service;
 
-use super::pulse::{Pulse, Renewal};
+use super::body::{ResponseBody, Resumption};
 use super::*;
 use crate::connect::MayBeHalfOpen;
 use crate::{Cache, Caches};
 
-/// A server that does not know what happened before a version, reached over connections that may be half open.
+/// A server that has forgotten the changes before a version. Its connections may be half open.
 #[derive(Clone)]
 struct Forgetful {
     server: ApiServer,
     oldest: Arc<AtomicU64>,
-    /// Whether it knows nothing from before the next list.
+    /// Whether it has forgotten everything from before the next list.
     forgot: Arc<AtomicBool>,
-    asked: Arc<Mutex<Vec<(Instant, Asked)>>>,
+    requests: Arc<Mutex<Vec<(Instant, Requested)>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Asked {
+enum Requested {
     List,
     Watch,
     /// A watch from a version that the server has forgotten.
-    TooLate,
+    TooOld,
 }
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
@@ -60,25 +60,25 @@ impl Service<Request<Body>> for Forgetful {
         let value =
             |name| query.split('&').find_map(|pair| pair.split_once('=').filter(|(key, _)| *key == name)?.1.into());
         let version = value("resourceVersion").and_then(|version: &str| version.parse().ok());
-        let asked = match value("watch").filter(|_| value("sendInitialEvents").is_none()) {
-            None => Asked::List,
-            Some(_) if self.forgot.load(SeqCst) || version < Some(self.oldest.load(SeqCst)) => Asked::TooLate,
-            Some(_) => Asked::Watch,
+        let requested = match value("watch").filter(|_| value("sendInitialEvents").is_none()) {
+            None => Requested::List,
+            Some(_) if self.forgot.load(SeqCst) || version < Some(self.oldest.load(SeqCst)) => Requested::TooOld,
+            Some(_) => Requested::Watch,
         };
-        self.asked.lock().push((Instant::now(), asked));
-        self.forgot.fetch_and(asked != Asked::List, SeqCst);
+        self.requests.lock().push((Instant::now(), requested));
+        self.forgot.fetch_and(requested != Requested::List, SeqCst);
         let mut server = self.server.clone();
         Box::pin(async move {
-            let mut answer = match asked {
-                Asked::TooLate => {
+            let mut response = match requested {
+                Requested::TooOld => {
                     let status = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
                     let line = format!("{}\n", json!({"type": "ERROR", "object": status}));
                     Response::new(Full::new(Bytes::from(line)).boxed_unsync())
                 }
                 _ => server.call(request).await?.map(BodyExt::boxed_unsync),
             };
-            answer.extensions_mut().insert(MayBeHalfOpen);
-            Ok(answer)
+            response.extensions_mut().insert(MayBeHalfOpen);
+            Ok(response)
         })
     }
 }
@@ -86,7 +86,7 @@ impl Service<Request<Body>> for Forgetful {
 impl Forgetful {
     async fn new() -> Self {
         let server = ApiServer::open(Options::default()).await.unwrap();
-        Self { server, oldest: Arc::default(), forgot: Arc::default(), asked: Arc::default() }
+        Self { server, oldest: Arc::default(), forgot: Arc::default(), requests: Arc::default() }
     }
 
     async fn watched(&self, lists: Lists) -> (Caches, Cache) {
@@ -97,106 +97,110 @@ impl Forgetful {
         (caches, cache)
     }
 
-    /// Something happens elsewhere. Gives its version.
-    async fn elsewhere(&self) -> u64 {
+    /// Creates an object of a kind that is not watched. Returns its resource version.
+    async fn create_unwatched(&self) -> u64 {
         let secrets: Api<Secret> = Api::default_namespaced(Client::new(self.server.clone(), "default"));
         let secret = serde_json::from_value(json!({"metadata": {"generateName": "s-"}})).unwrap();
         let secret = secrets.create(&PostParams::default(), &secret).await.unwrap();
         secret.resource_version().unwrap().parse().unwrap()
     }
 
-    /// Something happens that is watched.
-    async fn here(&self, name: &str) {
+    /// Creates an object of the kind that is watched.
+    async fn create_watched(&self, name: &str) {
         let maps: Api<ConfigMap> = Api::default_namespaced(Client::new(self.server.clone(), "default"));
         let map = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         maps.create(&PostParams::default(), &map).await.unwrap();
     }
 
-    fn count(&self, what: Asked) -> usize {
-        self.asked.lock().iter().filter(|(_, asked)| *asked == what).count()
+    fn count(&self, what: Requested) -> usize {
+        self.requests.lock().iter().filter(|(_, requested)| *requested == what).count()
     }
 }
 
-async fn see(cache: &Cache, name: &str) {
+async fn wait_for(cache: &Cache, name: &str) {
     let key = ObjectKey::new(Some("default"), name);
     while cache.get(&key).is_none() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// Its own kind stands still, and the history goes on with others.
+/// The watched kind does not change, while changes of other kinds fill the server's history.
 #[tokio::test(start_paused = true)]
-async fn a_quiet_watch_is_never_too_old() {
+async fn an_idle_watch_never_expires() {
     for lists in [Lists::Streamed, Lists::Paged] {
         let server = Forgetful::new().await;
         let (caches, cache) = server.watched(lists).await;
         let mut versions = Vec::new();
         for _ in 0..120 {
-            versions.push(server.elsewhere().await);
-            // What happened more than twenty seconds ago is forgotten.
+            versions.push(server.create_unwatched().await);
+            // The server forgets changes after twenty seconds.
             if let Some(before) = versions.len().checked_sub(5) {
                 server.oldest.store(versions[before], SeqCst);
             }
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
-        let (listed, watches) = (server.count(Asked::List), server.count(Asked::Watch));
-        assert_eq!((listed, server.count(Asked::TooLate), cache.figures().restarts), (1, 0, 0), "{lists:?}");
-        assert!((55..=70).contains(&watches), "{lists:?}: {watches} requests of a quiet watch in ten minutes");
-        server.here("late").await;
-        see(&cache, "late").await;
+        let (listed, watches) = (server.count(Requested::List), server.count(Requested::Watch));
+        assert_eq!((listed, server.count(Requested::TooOld), cache.figures().restarts), (1, 0, 0), "{lists:?}");
+        assert!((55..=70).contains(&watches), "{lists:?}: {watches} requests of an idle watch in ten minutes");
+        server.create_watched("late").await;
+        wait_for(&cache, "late").await;
         caches.shutdown().await;
     }
 }
 
-/// One that was quiet before gets out of the way of renewing.
+/// Also a watch that was idle before has a long timeout again once events come.
 #[tokio::test(start_paused = true)]
-async fn a_busy_watch_costs_nothing() {
+async fn an_active_watch_costs_no_requests() {
     let server = Forgetful::new().await;
     let (caches, cache) = server.watched(Lists::Streamed).await;
     tokio::time::sleep(Duration::from_secs(25)).await;
-    server.asked.lock().clear();
+    server.requests.lock().clear();
     for at in 0..50 {
         let name = format!("busy-{at}");
-        server.here(&name).await;
-        see(&cache, &name).await;
+        server.create_watched(&name).await;
+        wait_for(&cache, &name).await;
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
-    let asked = server.asked.lock().len();
-    assert!(asked <= 2, "{asked} requests of a busy watch in four minutes");
+    let requests = server.requests.lock().len();
+    assert!(requests <= 2, "{requests} requests of an active watch in four minutes");
     caches.shutdown().await;
 }
 
-/// A history that is too short for the time between two bookmarks is nothing to fear, and nothing to wait for.
+/// If the server's history is shorter than the time between two bookmarks, the watch lists again at once and does not
+/// count as failing.
 #[tokio::test(start_paused = true)]
-async fn what_a_server_has_forgotten_is_listed_at_once() {
+async fn an_expired_watch_lists_again_at_once() {
     for lists in [Lists::Streamed, Lists::Paged] {
         let server = Forgetful::new().await;
         let (caches, cache) = server.watched(lists).await;
         let mut states = cache.states();
-        let well = states.wait_for(|state| matches!(state, WatchState::Failing(_)));
+        let fails = states.wait_for(|state| matches!(state, WatchState::Failing(_)));
         let forgets = async {
             for round in 1..=5 {
                 tokio::time::sleep(Duration::from_secs(20)).await;
                 server.forgot.store(true, SeqCst);
-                while server.count(Asked::List) == round {
+                while server.count(Requested::List) == round {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             }
         };
         tokio::select! {
-            failing = well => panic!("{lists:?}: {:?}", failing.map(|state| state.clone())),
+            failing = fails => panic!("{lists:?}: {:?}", failing.map(|state| state.clone())),
             () = forgets => {}
         }
-        let asked = server.asked.lock().clone();
-        let waits: Vec<Duration> =
-            asked.windows(2).filter(|pair| pair[0].1 == Asked::TooLate).map(|pair| pair[1].0 - pair[0].0).collect();
+        let requests = server.requests.lock().clone();
+        let waits: Vec<Duration> = requests
+            .windows(2)
+            .filter(|pair| pair[0].1 == Requested::TooOld)
+            .map(|pair| pair[1].0 - pair[0].0)
+            .collect();
         assert_eq!(waits, [Duration::ZERO; 5], "{lists:?}");
         assert_eq!(cache.figures().restarts, 5, "{lists:?}");
         caches.shutdown().await;
     }
 }
 
-/// A list whose end comes a second late, and nothing behind it.
+/// A streamed list that ends a second late, and then silence.
 struct Slow;
 
 impl Service<Request<Body>> for Slow {
@@ -218,18 +222,18 @@ impl Service<Request<Body>> for Slow {
     }
 }
 
-/// A server whose rhythm is known may take its time in the middle of a list; behind it, silence is short again.
+/// In the middle of a list the server may be silent for long; after the list, the idle timeout counts.
 #[tokio::test(start_paused = true)]
-async fn the_patience_of_a_list_ends_with_it() {
-    let answer = Client::new(Slow, "default").send(Request::new(Body::empty())).await.unwrap();
+async fn the_idle_timeout_counts_after_the_list() {
+    let response = Client::new(Slow, "default").send(Request::new(Body::empty())).await.unwrap();
     let (began, after) = (Instant::now(), Duration::from_secs(10));
-    let notes = Notes::new(after);
-    notes.set_rhythm(Some(Duration::from_secs(60)));
-    notes.set_listing(true);
-    let renewal = Some(Renewal { after, brief: false });
-    let mut pulse = Pulse::of_watch(answer.into_body(), notes.clone(), began, renewal);
-    assert!(pulse.frame().await.is_some_and(|frame| frame.is_ok()));
-    notes.set_listing(false);
-    assert!(pulse.frame().await.is_none(), "it is renewed, which is no error");
+    let state = TransportState::new(after);
+    state.set_bookmark_interval(Some(Duration::from_secs(60)));
+    state.set_listing(true);
+    let resumption = Some(Resumption { after, server_ends_it: false });
+    let mut body = ResponseBody::of_watch(response.into_body(), state.clone(), began, resumption);
+    assert!(body.frame().await.is_some_and(|frame| frame.is_ok()));
+    state.set_listing(false);
+    assert!(body.frame().await.is_none(), "the body ends without an error");
     assert_eq!(began.elapsed(), Duration::from_secs(11));
 }

@@ -124,8 +124,8 @@ impl Writer {
         }
         let ty = self.0.types.of(api);
         let slot = Slot::new(api, &config.key, false);
-        let settled = self.0.memory.remaining_differences(&slot);
-        match decide(&ty, live, &config, settled) {
+        let remaining = self.0.memory.remaining_differences(&slot);
+        match decide(&ty, live, &config, remaining) {
             Decision::Skip => {
                 if let Some(live) = live {
                     self.0.memory.know(given, live);
@@ -146,8 +146,8 @@ impl Writer {
         let answer = self.send(call).await?;
         let (code, object) = (answer.code, answer.object()?);
         config.expect(None);
-        self.0.memory.remember_remaining_differences(slot, differences(&ty, &object.value(), &config.object).sum);
-        if config.is_mark_of(&object) {
+        self.0.memory.remember_remaining_differences(slot, differences(&ty, &object.value(), &config.object).digest);
+        if config.was_applied_last(&object) {
             self.0.memory.know(given, &object);
         }
         Ok(match code {
@@ -157,7 +157,7 @@ impl Writer {
     }
 }
 
-/// The sum of all that decides what an apply makes of an object.
+/// A digest of everything that determines the result of an apply.
 fn digest_of_apply(api: &ApiResource, config: &str, options: ApplyOptions<'_>) -> Digest {
     let mut given = digest_of(&[&api.api_version, options.namespace.unwrap_or_default(), config]);
     if let Some(Owner { api_version, kind, key, uid }) = options.owner {

@@ -1,5 +1,5 @@
-//! What is applied: a configuration made ready to be sent. In: an object as the user wrote it. Out: the same without
-//! what only servers write, marked with a digest of itself, so that a later look can tell whether it is applied.
+//! A configuration that is ready to be applied. In: an object as the user wrote it. Out: the same object without the fields
+//! that only servers write, and with an annotation that holds its digest, which shows later whether it was applied last.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use super::digest::{Digest, digest};
 use crate::error::{FieldErrors, WriteError};
 use crate::object::Object;
 
-/// What of `metadata` only a server writes.
-const SERVERS: [&str; 8] = [
+/// The fields of `metadata` that only a server writes.
+const SERVER_FIELDS: [&str; 8] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
@@ -31,15 +31,15 @@ const SERVERS: [&str; 8] = [
 pub(crate) struct Config {
     pub key: ObjectKey,
     pub object: Value,
-    /// The annotation that holds the digest.
-    pub mark: Arc<str>,
+    /// The name of the annotation that holds the digest.
+    pub digest_annotation: Arc<str>,
     /// The digest.
     pub digest: String,
 }
 
 impl Config {
-    /// Lets a server refuse it unless the object still has this version.
-    pub fn expect(&mut self, version: Option<&str>) {
+    /// Makes the server refuse the configuration with a conflict unless the object has this resource version.
+    pub(super) fn expect(&mut self, version: Option<&str>) {
         if let Some(Value::Object(metadata)) = self.object.get_mut("metadata") {
             match version {
                 Some(version) => drop(metadata.insert("resourceVersion".into(), version.into())),
@@ -48,39 +48,39 @@ impl Config {
         }
     }
 
-    /// Makes an object ready. The kind of `api` goes in, the status and the server's fields go out.
-    pub fn new(
+    /// Prepares an object: sets the type of `api`, and removes the status and the server's fields.
+    pub(super) fn new(
         api: &ApiResource,
         key: ObjectKey,
         mut object: Value,
         manager: &FieldManager,
     ) -> Result<Self, WriteError> {
-        let Value::Object(fields) = &mut object else { return Err(no_object()) };
+        let Value::Object(fields) = &mut object else { return Err(not_an_object()) };
         fields.insert("apiVersion".into(), api.api_version.clone().into());
         fields.insert("kind".into(), api.kind.clone().into());
         fields.remove("status");
         if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
-            SERVERS.iter().for_each(|name| drop(metadata.remove(*name)));
+            SERVER_FIELDS.iter().for_each(|name| drop(metadata.remove(*name)));
         }
         if api.group.is_empty() && api.kind == "Secret" {
-            readable_secret(fields);
+            convert_string_data(fields);
         }
-        let mark = manager.mark.clone();
+        let digest_annotation = manager.digest_annotation.clone();
         let annotations = entry(fields, "metadata").and_then(|metadata| entry(metadata, "annotations"));
-        let Some(annotations) = annotations else { return Err(no_object()) };
-        annotations.remove(&*mark);
+        let Some(annotations) = annotations else { return Err(not_an_object()) };
+        annotations.remove(&*digest_annotation);
 
         let mut sum = Digest::default();
         sum.text(manager.as_str());
         digest(&mut sum, &object);
         let digest = sum.to_string();
-        object["metadata"]["annotations"][&*mark] = json!(digest);
-        Ok(Self { key, object, mark, digest })
+        object["metadata"]["annotations"][&*digest_annotation] = json!(digest);
+        Ok(Self { key, object, digest_annotation, digest })
     }
 
-    /// Whether an object carries the mark of this configuration: it was applied last.
-    pub fn is_mark_of(&self, object: &Object) -> bool {
-        object.annotation(&self.mark).as_deref() == Some(&*self.digest)
+    /// Whether this configuration was applied last to an object: whether the object has its digest.
+    pub(super) fn was_applied_last(&self, object: &Object) -> bool {
+        object.annotation(&self.digest_annotation).as_deref() == Some(&*self.digest)
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn key_of(object: &Value) -> Result<ObjectKey, WriteError> {
     }
 }
 
-/// The key of an object that has a name or is to be given one, which then stands for all that begin with it.
+/// The key of an object that has a name or a `generateName`, which then is the name in the key.
 pub(crate) fn key_to_create(object: &Value) -> Result<ObjectKey, WriteError> {
     match (text(object, "name"), text(object, "generateName")) {
         (None, Some(beginning)) => Ok(ObjectKey::new(text(object, "namespace"), beginning)),
@@ -104,12 +104,12 @@ pub(crate) fn key_to_create(object: &Value) -> Result<ObjectKey, WriteError> {
     }
 }
 
-/// A text in the metadata that is not empty.
+/// A string in the metadata that is not empty.
 fn text<'v>(object: &'v Value, name: &str) -> Option<&'v str> {
     object.get("metadata")?.get(name)?.as_str().filter(|text| !text.is_empty())
 }
 
-fn no_object() -> WriteError {
+fn not_an_object() -> WriteError {
     let error = FieldError::invalid(FieldPath::new("metadata"), Value::Null, "must be an object, with its annotations");
     WriteError::invalid(&FieldErrors::from(error))
 }
@@ -122,9 +122,8 @@ fn entry<'a>(fields: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut M
     value.as_object_mut()
 }
 
-/// Turns `stringData` into `data`: the server does so too and never shows `stringData`, so that nobody could tell
-/// whether it is applied.
-fn readable_secret(fields: &mut Map<String, Value>) {
+/// Turns `stringData` into `data`, as the server does. The server never shows `stringData`, so it could not be compared.
+fn convert_string_data(fields: &mut Map<String, Value>) {
     let Some(Value::Object(texts)) = fields.remove("stringData") else { return };
     let Some(data) = entry(fields, "data") else { return };
     for (name, text) in texts {

@@ -14,26 +14,26 @@ pub(crate) struct Digest(u64);
 
 impl Digest {
     /// The sum of one value.
-    pub fn of(value: &Value) -> Self {
+    pub(crate) fn of(value: &Value) -> Self {
         let mut sum = Self::default();
         digest(&mut sum, value);
         sum
     }
 
     /// This sum and a text.
-    pub fn and(mut self, text: &str) -> Self {
+    pub(crate) fn and(mut self, text: &str) -> Self {
         self.text(text);
         self
     }
 
     /// Adds a number.
-    pub fn word(&mut self, word: u64) {
+    pub(crate) fn word(&mut self, word: u64) {
         self.0 = (self.0.rotate_left(29) ^ word).wrapping_mul(MULTIPLIER);
         self.0 ^= self.0 >> 32;
     }
 
     /// Adds a text and its length.
-    pub fn text(&mut self, text: &str) {
+    pub(crate) fn text(&mut self, text: &str) {
         self.word(text.len() as u64);
         for chunk in text.as_bytes().chunks(8) {
             let mut word = [0; 8];

@@ -38,7 +38,7 @@ pub(super) struct Slot {
 
 impl Memory {
     /// Remembers that this version of an object has what is to be applied. A version never changes, so that stays true.
-    pub fn know(&self, given: Digest, live: &Object) {
+    pub(crate) fn know(&self, given: Digest, live: &Object) {
         let (uid, version) = (live.uid(), live.resource_version());
         if uid.is_empty() || version.is_empty() {
             return;
@@ -51,7 +51,7 @@ impl Memory {
     }
 
     /// Whether this version of an object is known to have what is to be applied.
-    pub fn is_known(&self, given: Digest, live: &Object) -> bool {
+    pub(crate) fn is_known(&self, given: Digest, live: &Object) -> bool {
         self.known.lock().get(&digest_of(&[live.uid()])) == Some(&given.and(live.resource_version()))
     }
 
@@ -75,12 +75,17 @@ impl Memory {
     }
 
     /// Remembers what the server does not take of a status.
-    pub fn settle_status(&self, api: &ApiResource, key: &ObjectKey, left: Option<Value>) {
+    pub(crate) fn settle_status(&self, api: &ApiResource, key: &ObjectKey, left: Option<Value>) {
         self.remember_remaining_differences(Slot::new(api, key, true), left.as_ref().map(Digest::of));
     }
 
     /// Whether the server did not take just this when it was last written.
-    pub fn is_refused_status(&self, api: &ApiResource, key: &ObjectKey, patch: impl FnOnce() -> Option<Value>) -> bool {
+    pub(crate) fn is_refused_status(
+        &self,
+        api: &ApiResource,
+        key: &ObjectKey,
+        patch: impl FnOnce() -> Option<Value>,
+    ) -> bool {
         let settled = self.settled.lock();
         // Mostly nothing was refused, and nothing has to be summed up.
         let refused = if settled.is_empty() { None } else { settled.get(&Slot::new(api, key, true)).copied() };
@@ -89,7 +94,7 @@ impl Memory {
 }
 
 impl Slot {
-    pub fn new(api: &ApiResource, key: &ObjectKey, status: bool) -> Self {
+    pub(super) fn new(api: &ApiResource, key: &ObjectKey, status: bool) -> Self {
         Self { group: api.group.clone(), kind: api.kind.clone(), key: key.clone(), status }
     }
 }

@@ -71,14 +71,14 @@ pub(crate) struct Answer<'a, B> {
 
 impl<B: AsRef<[u8]>> Answer<'_, B> {
     /// The object as a cache keeps it: nobody who writes looks at its managedFields.
-    pub fn object(&self) -> Result<Arc<Object>, WriteError> {
+    pub(crate) fn object(&self) -> Result<Arc<Object>, WriteError> {
         let json = str::from_utf8(self.body.as_ref()).map_err(|error| self.unreadable(error.into()))?;
         let object = Object::parse(self.call.api, json, Mode::Full).map_err(|error| self.unreadable(error.into()))?;
         Ok(Arc::new(object))
     }
 
     /// All of it as a tree.
-    pub fn value(&self) -> Result<Value, WriteError> {
+    pub(crate) fn value(&self) -> Result<Value, WriteError> {
         serde_json::from_slice(self.body.as_ref()).map_err(|error| self.unreadable(error.into()))
     }
 
@@ -125,7 +125,7 @@ impl Operation {
 
 impl<'a> Call<'a> {
     /// A read.
-    pub fn get(api: &'a ApiResource, key: &'a ObjectKey) -> Self {
+    pub(crate) fn get(api: &'a ApiResource, key: &'a ObjectKey) -> Self {
         Self { operation: Operation::Get, api, key, subresource: "", body: None }
     }
 

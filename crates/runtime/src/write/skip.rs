@@ -1,9 +1,9 @@
-//! Whether an apply would change anything. In: the object as the cache has it and what is to be applied. Out: no, or
-//! why. Pure: no call, no clock.
+//! Decides whether an apply would change anything. In: the object in the cache and the configuration to apply. Out: a
+//! [`Decision`]. Pure: no request, no clock.
 //!
-//! Nothing has to be sent when the object carries the mark of just this configuration (so nothing that was applied
-//! before has to go) and has every value of it (so nothing was changed by others). Fields the configuration does not
-//! mention are others' business: defaults, other controllers, people.
+//! An apply is skipped if the object has the digest annotation of exactly this configuration (so no field of an earlier
+//! configuration has to be removed) and all of its values (so nobody changed one). Fields that the configuration does not
+//! mention belong to others: to the server's defaults, to other controllers, or to people.
 
 use konverge_schema::{Arena, ListKind, Shape, TypeId};
 use serde_json::{Map, Value};
@@ -14,34 +14,35 @@ use super::equal::{same, same_number};
 use super::types::{Type, object_meta};
 use crate::object::Object;
 
-/// What to do with a configuration.
+/// What to do with a configuration, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// It is applied already.
+    /// The object has it already: send nothing.
     Skip,
-    /// There is no such object.
+    /// Apply it, because the object does not exist.
     Create,
-    /// Another configuration was applied last, or none.
+    /// Apply it, because another configuration was applied last, or none.
     Changed,
-    /// Somebody changed these fields.
+    /// Apply it, because somebody changed these fields.
     Drift(Vec<String>),
 }
 
 /// Where an object differs from a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Differences {
-    /// The first few places.
+    /// The paths of the first few differences.
     pub paths: Vec<String>,
-    /// A sum over all of them and both their values.
-    pub sum: Option<Digest>,
+    /// A digest of all differences: their paths and both values. `None` if there is no difference.
+    pub digest: Option<Digest>,
 }
 
-/// More places than these say nothing new.
-const MOST_PATHS: usize = 8;
+/// How many paths are kept, enough for a log line.
+const MAX_PATHS: usize = 8;
 
-/// What servers fill in, although no schema says so, inside of values that are owned whole; anywhere else a field that
-/// was not applied does not matter. Only by name: where such a field is, the value means the same.
-const FILLED_IN: [(&str, &str); 9] = [
+/// Defaults that servers set without a schema that says so, as name and value. They matter only inside of atomic values;
+/// elsewhere, fields that were not applied are ignored anyway. A name is enough, because a field of this name has this
+/// meaning wherever it is.
+const SERVER_DEFAULTS: [(&str, &str); 9] = [
     ("apiGroup", "rbac.authorization.k8s.io"),
     ("apiVersion", "v1"),
     ("divisor", "0"),
@@ -53,55 +54,55 @@ const FILLED_IN: [(&str, &str); 9] = [
     ("volumeMode", "Filesystem"),
 ];
 
-/// Decides about one apply. `settled` are the differences that were left when this configuration was last applied:
-/// what a server or a webhook insists on is no drift.
-pub(crate) fn decide(ty: &Type, live: Option<&Object>, config: &Config, settled: Option<Digest>) -> Decision {
+/// Decides about one apply. `remaining` is the digest of the differences that were left after this configuration was last
+/// applied: a value that the server or a webhook always sets is not a drift.
+pub(crate) fn decide(ty: &Type, live: Option<&Object>, config: &Config, remaining: Option<Digest>) -> Decision {
     let Some(live) = live else { return Decision::Create };
-    if !config.is_mark_of(live) {
+    if !config.was_applied_last(live) {
         return Decision::Changed;
     }
     let differences = differences(ty, &live.value(), &config.object);
-    if differences.sum.is_none() || differences.sum == settled {
+    if differences.digest.is_none() || differences.digest == remaining {
         return Decision::Skip;
     }
     Decision::Drift(differences.paths)
 }
 
-/// Where `live` does not have what `config` says.
+/// Where `live` does not have the values of `config`.
 pub(crate) fn differences(ty: &Type, live: &Value, config: &Value) -> Differences {
-    let mut walk = Walk { typed: ty.typed, path: Vec::new(), found: Differences::default() };
+    let mut comparison = Comparison { typed: ty.typed, path: Vec::new(), found: Differences::default() };
     let (Value::Object(live), Value::Object(config)) = (live, config) else {
-        walk.differ(Some(live), config);
-        return walk.found;
+        comparison.add(Some(live), config);
+        return comparison.found;
     };
-    let root = Place { arena: &ty.arena, ty: ty.root };
+    let root = TypeRef { arena: &ty.arena, ty: ty.root };
     for (name, want) in config {
-        let place = match name.as_str() {
-            // Known from the request; lists leave them out.
+        let field_type = match name.as_str() {
+            // The request determines the type, and items of a list have none.
             "apiVersion" | "kind" => continue,
-            // Kept in structs by every server, also of custom resources.
+            // Servers decode the metadata of custom resources, too.
             "metadata" => {
                 let (arena, ty) = object_meta();
-                Place { arena, ty: Some(ty) }
+                TypeRef { arena, ty: Some(ty) }
             }
             name => root.field(name),
         };
-        walk.typed = ty.typed || name == "metadata";
-        walk.path.push(Step::Field(name));
-        walk.visit(place, live.get(name), want, false);
-        walk.path.pop();
+        comparison.typed = ty.typed || name == "metadata";
+        comparison.path.push(Step::Field(name));
+        comparison.compare(field_type, live.get(name), want, false);
+        comparison.path.pop();
     }
-    walk.found
+    comparison.found
 }
 
-/// A type in its arena; none where the structure is deduced.
+/// A type in its arena. Without a type the structure of the values is compared.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct TypeRef<'a> {
     arena: &'a Arena,
     ty: Option<TypeId>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> TypeRef<'a> {
     fn shape(self) -> &'a Shape {
         self.ty.map_or(&Shape::Any, |ty| &self.arena.node(ty).shape)
     }
@@ -125,134 +126,144 @@ enum Step<'a> {
     Item(usize),
 }
 
-struct Walk<'a> {
+struct Comparison<'a> {
     typed: bool,
     path: Vec<Step<'a>>,
     found: Differences,
 }
 
-impl<'a> Walk<'a> {
-    /// Looks for `want` in `live`. `whole` is set inside of values that are owned whole, where nothing may be added.
-    fn visit(&mut self, place: Place<'a>, live: Option<&Value>, want: &'a Value, whole: bool) {
+impl<'a> Comparison<'a> {
+    /// Looks for `want` in `live`. `atomic` is set inside of atomic values, which may not have additional fields.
+    fn compare(&mut self, ty: TypeRef<'a>, live: Option<&Value>, want: &'a Value, atomic: bool) {
         let Some(live) = live.filter(|live| !live.is_null()) else {
-            let expected = want.is_null() || self.typed && is_left_out(place, want);
-            if !expected {
-                self.differ(live, want);
+            let may_be_absent = want.is_null() || self.typed && is_omitted(ty, want);
+            if !may_be_absent {
+                self.add(live, want);
             }
             return;
         };
-        match (place.shape(), live, want) {
-            (_, _, Value::Null) if !whole => {}
+        match (ty.shape(), live, want) {
+            (_, _, Value::Null) if !atomic => {}
             (Shape::Scalar(scalar), _, _) => {
                 if !same(*scalar, live, want) {
-                    self.differ(Some(live), want);
+                    self.add(Some(live), want);
                 }
             }
-            (Shape::Struct { atomic, .. } | Shape::Map { atomic, .. }, Value::Object(has), Value::Object(wants)) => {
-                self.fields(place, has, wants, whole || *atomic);
+            (
+                Shape::Struct { atomic: is_atomic, .. } | Shape::Map { atomic: is_atomic, .. },
+                Value::Object(has),
+                Value::Object(wants),
+            ) => {
+                self.compare_fields(ty, has, wants, atomic || *is_atomic);
             }
             (Shape::Any | Shape::Opaque, Value::Object(has), Value::Object(wants)) => {
-                self.fields(place, has, wants, whole || matches!(place.shape(), Shape::Opaque));
+                self.compare_fields(ty, has, wants, atomic || matches!(ty.shape(), Shape::Opaque));
             }
             (Shape::List { item, kind }, Value::Array(has), Value::Array(wants)) => match kind {
-                ListKind::Set | ListKind::Map(_) if !whole => self.items(place.of(*item), kind, has, wants),
-                _ => self.in_order(place.of(*item), has, wants),
+                ListKind::Set | ListKind::Map(_) if !atomic => self.compare_items(ty.of(*item), kind, has, wants),
+                _ => self.compare_in_order(ty.of(*item), has, wants),
             },
             (Shape::Any | Shape::Opaque, Value::Array(has), Value::Array(wants)) => {
-                self.in_order(Place { arena: place.arena, ty: None }, has, wants);
+                self.compare_in_order(TypeRef { arena: ty.arena, ty: None }, has, wants);
             }
             _ if live == want || same_number(live, want) => {}
-            _ => self.differ(Some(live), want),
+            _ => self.add(Some(live), want),
         }
     }
 
-    fn fields(&mut self, place: Place<'a>, has: &Map<String, Value>, wants: &'a Map<String, Value>, whole: bool) {
+    fn compare_fields(
+        &mut self,
+        ty: TypeRef<'a>,
+        has: &Map<String, Value>,
+        wants: &'a Map<String, Value>,
+        atomic: bool,
+    ) {
         for (name, want) in wants {
             self.path.push(Step::Field(name));
-            self.visit(place.field(name), has.get(name), want, whole);
+            self.compare(ty.field(name), has.get(name), want, atomic);
             self.path.pop();
         }
-        if !whole {
+        if !atomic {
             return;
         }
-        let free_keys = matches!(place.shape(), Shape::Map { .. });
+        let is_map = matches!(ty.shape(), Shape::Map { .. });
         for (name, extra) in has.iter().filter(|(name, _)| !wants.contains_key(*name)) {
-            if free_keys || !self.is_filled_in(place.field(name), name, extra) {
-                self.differ_at(name, extra);
+            if is_map || !self.is_default(ty.field(name), name, extra) {
+                self.add_surplus(name, extra);
             }
         }
     }
 
-    /// A list that is one value.
-    fn in_order(&mut self, item: Place<'a>, has: &[Value], wants: &'a [Value]) {
+    /// Compares an atomic list item by item.
+    fn compare_in_order(&mut self, item: TypeRef<'a>, has: &[Value], wants: &'a [Value]) {
         for (at, want) in wants.iter().enumerate() {
             self.path.push(Step::Item(at));
             match has.get(at) {
-                Some(live) => self.visit(item, Some(live), want, true),
-                None => self.differ(None, want),
+                Some(live) => self.compare(item, Some(live), want, true),
+                None => self.add(None, want),
             }
             self.path.pop();
         }
         for extra in has.iter().skip(wants.len()) {
-            self.differ_at("[]", extra);
+            self.add_surplus("[]", extra);
         }
     }
 
-    /// A list of items that are told apart: each one wanted must be there, in the same order; others may be between.
-    fn items(&mut self, item: Place<'a>, kind: &ListKind, has: &[Value], wants: &'a [Value]) {
+    /// Compares a set, or a list with keys: the object must have all wanted items in the same order, and may have others
+    /// in between.
+    fn compare_items(&mut self, item: TypeRef<'a>, kind: &ListKind, has: &[Value], wants: &'a [Value]) {
         let mut next = 0;
         for (at, want) in wants.iter().enumerate() {
             self.path.push(Step::Item(at));
-            let alike = |live: &&Value| is_same_item(item, kind, live, want);
-            // Mostly the items stand where they did when they were applied.
-            let found = has[next..].iter().position(|live| alike(&live)).map(|at| at + next);
+            let is_same = |live: &&Value| is_same_item(item, kind, live, want);
+            // Most lists have their items in the order in which they were applied.
+            let found = has[next..].iter().position(|live| is_same(&live)).map(|at| at + next);
             match found {
                 Some(found) => {
-                    self.visit(item, Some(&has[found]), want, false);
+                    self.compare(item, Some(&has[found]), want, false);
                     next = found + 1;
                 }
-                None => self.differ(has.iter().find(alike), want),
+                None => self.add(has.iter().find(is_same), want),
             }
             self.path.pop();
         }
     }
 
-    /// Whether a field inside of a value that is owned whole comes from the server.
-    fn is_filled_in(&self, place: Place<'_>, name: &str, extra: &Value) -> bool {
-        let known = |text: &str| FILLED_IN.contains(&(name, text));
+    /// Whether a surplus field inside of an atomic value is a default of the server.
+    fn is_default(&self, ty: TypeRef<'_>, name: &str, extra: &Value) -> bool {
+        let known = |text: &str| SERVER_DEFAULTS.contains(&(name, text));
         match extra {
-            Value::Object(fields) => {
-                fields.iter().all(|(name, value)| self.is_filled_in(place.field(name), name, value))
-            }
+            Value::Object(fields) => fields.iter().all(|(name, value)| self.is_default(ty.field(name), name, value)),
             extra => {
-                place.default().is_some_and(|default| default == extra)
+                ty.default().is_some_and(|default| default == extra)
                     || self.typed && (is_zero(extra) || extra.as_str().is_some_and(known))
             }
         }
     }
 
-    fn differ(&mut self, live: Option<&Value>, want: &Value) {
+    /// Adds a difference at the current path.
+    fn add(&mut self, live: Option<&Value>, want: &Value) {
         let path = self.path();
-        let sum = self.found.sum.get_or_insert_default();
+        let sum = self.found.digest.get_or_insert_default();
         sum.text(&path);
         digest(sum, want);
         digest(sum, live.unwrap_or(&Value::Null));
-        if self.found.paths.len() < MOST_PATHS {
+        if self.found.paths.len() < MAX_PATHS {
             self.found.paths.push(path);
         }
     }
 
-    /// Something is there that should not be.
-    fn differ_at(&mut self, name: &str, extra: &Value) {
+    /// Adds a value below the current path that the configuration does not have.
+    fn add_surplus(&mut self, name: &str, extra: &Value) {
         let mut path = self.path();
         if !name.starts_with('[') && !path.is_empty() {
             path.push('.');
         }
         path.push_str(name);
-        let sum = self.found.sum.get_or_insert_default();
+        let sum = self.found.digest.get_or_insert_default();
         sum.text(&path);
         digest(sum, extra);
-        if self.found.paths.len() < MOST_PATHS {
+        if self.found.paths.len() < MAX_PATHS {
             self.found.paths.push(path);
         }
     }
@@ -274,7 +285,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn is_same_item(item: Place<'_>, kind: &ListKind, live: &Value, want: &Value) -> bool {
+fn is_same_item(item: TypeRef<'_>, kind: &ListKind, live: &Value, want: &Value) -> bool {
     match kind {
         ListKind::Map(keys) => keys.iter().all(|key| {
             let default = item.field(key).default();
@@ -284,12 +295,12 @@ fn is_same_item(item: Place<'_>, kind: &ListKind, live: &Value, want: &Value) ->
     }
 }
 
-/// Whether a server that keeps structs leaves this value out: what is empty, but no struct, because an empty one still
-/// says something (`emptyDir: {}`). Of `false` and 0 no schema tells: `hostNetwork` is left out, but without
-/// `allowPrivilegeEscalation: false` it is allowed. Those are applied once and then known to be left out.
-fn is_left_out(place: Place<'_>, want: &Value) -> bool {
+/// Whether a server that decodes objects into Go structs omits this value (`omitempty`). It omits empty values, but not an
+/// empty struct, which has a meaning (`emptyDir: {}`). No schema says whether `false` and 0 are omitted: `hostNetwork: false`
+/// is, `allowPrivilegeEscalation: false` is not. Such a value is applied once and then is one of the remaining differences.
+fn is_omitted(ty: TypeRef<'_>, want: &Value) -> bool {
     match want {
-        Value::Object(fields) => fields.is_empty() && matches!(place.shape(), Shape::Map { .. }),
+        Value::Object(fields) => fields.is_empty() && matches!(ty.shape(), Shape::Map { .. }),
         Value::Bool(_) | Value::Number(_) => false,
         want => is_zero(want),
     }

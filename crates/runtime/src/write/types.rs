@@ -53,7 +53,7 @@ pub(crate) struct Types {
 
 impl Types {
     /// The type of this kind.
-    pub fn of(&self, api: &ApiResource) -> Type {
+    pub(super) fn of(&self, api: &ApiResource) -> Type {
         let published = GROUPS
             .iter()
             .find(|(group, _)| *group == api.group)
@@ -67,7 +67,7 @@ impl Types {
     }
 
     /// Learns the schema of a custom resource: what a CRD has under `schema.openAPIV3Schema`.
-    pub fn learn(&self, api: &ApiResource, schema: &Value) -> Result<(), CompileError> {
+    pub(super) fn learn(&self, api: &ApiResource, schema: &Value) -> Result<(), CompileError> {
         let mut arena = Arena::default();
         let root = compile(&mut arena, Some(schema))?;
         let ty = Type { arena: Arc::new(arena), root: Some(root), typed: false };

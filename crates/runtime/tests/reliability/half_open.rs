@@ -237,7 +237,7 @@ async fn a_watch_does_not_stay_behind_a_half_open_connection() {
     let server = ApiServer::open(Options::default()).await.unwrap();
     let hand = Hand::new(&Client::new(server.clone(), "default"));
     let Proxy { address: proxy, age, .. } = half_open_proxy(serve(server).await).await;
-    let settings = WatchSettings { renew_after: Duration::from_millis(200), ..WatchSettings::default() };
+    let settings = WatchSettings { idle_timeout: Duration::from_millis(200), ..WatchSettings::default() };
     let cache = watched_with(proxy, settings).await;
     let patience = Duration::from_secs(50);
     for round in 0..3 {
@@ -255,7 +255,7 @@ async fn a_watch_does_not_stay_behind_a_half_open_connection() {
     // That is everyday life, and nothing that failed.
     assert_eq!((cache.state(), cache.figures().restarts), (WatchState::Live, 0));
     assert_eq!(
-        WatchSettings::default().renew_after,
+        WatchSettings::default().idle_timeout,
         Duration::from_secs(10),
         "so that it is noticed within fifteen seconds"
     );

@@ -70,6 +70,7 @@ impl WorkerMeter for Tally {
             Verdict::Failed { .. } | Verdict::GaveUp { .. } => "failed",
             Verdict::Cut => "cut",
             Verdict::Success | Verdict::Requeued => "went well",
+            other => panic!("this test does not know {other:?}"),
         });
     }
 }

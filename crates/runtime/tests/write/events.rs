@@ -245,9 +245,9 @@ async fn events_can_be_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn times_beyond_all_calendars_end_nothing() {
-    let (gather, refill, log) = (Duration::MAX, Duration::MAX, EventLog::new(Duration::MAX, 100));
-    let office = Office::open_with(RecorderOptions { gather, refill, log, ..RecorderOptions::default() }).await;
+async fn durations_beyond_all_calendars_are_harmless() {
+    let (series_delay, refill, log) = (Duration::MAX, Duration::MAX, EventLog::new(Duration::MAX, 100));
+    let office = Office::open_with(RecorderOptions { series_delay, refill, log, ..RecorderOptions::default() }).await;
     for _ in 0..2 {
         office.record(Event::info("Up", "now"));
         office.pass(1).await;
@@ -255,7 +255,7 @@ async fn times_beyond_all_calendars_end_nothing() {
     office.record(Event::info("Down", "now"));
     office.pass(1).await;
     assert_eq!(office.counts().written, 2);
-    // What is gathered for ever is written at the end.
+    // A repetition whose delay never ends is written when the recorder is closed.
     office.recorder.close();
     office.task.await.unwrap();
     assert_eq!(office.recorder.counts().written, 3);

@@ -23,7 +23,7 @@ pub(crate) struct FailureMark {
 impl FailureMark {
     /// The mark of a controller. A controller that was given a name has a mark of its own, because another controller may
     /// reconcile the same objects.
-    pub fn new(controller: Option<&str>, definition: Option<&CustomResourceDefinition>) -> Self {
+    pub(crate) fn new(controller: Option<&str>, definition: Option<&CustomResourceDefinition>) -> Self {
         let text = match controller {
             Some(name) => format!("{PREFIX}of {name} failed"),
             None => format!("{PREFIX}failed"),
@@ -40,7 +40,7 @@ impl FailureMark {
     }
 
     /// The report of an error; `given_up` is the number of attempts after which no further one is made.
-    pub fn condition(&self, error: &Error, given_up: Option<u32>) -> Condition {
+    pub(crate) fn condition(&self, error: &Error, given_up: Option<u32>) -> Condition {
         let often = given_up.map_or_else(String::new, |attempts| {
             format!(" {attempts} times in a row, and is not tried again until something changes")
         });
@@ -48,25 +48,25 @@ impl FailureMark {
     }
 
     /// Whether the condition `Ready` of an object is a report of this controller.
-    pub fn is_on(&self, object: &Value) -> bool {
+    pub(crate) fn is_on(&self, object: &Value) -> bool {
         Conditions::of(object).get(READY).is_some_and(|ready| self.is_in(ready))
     }
 
     /// Whether a condition is a report of this controller.
-    pub fn is_in(&self, condition: &Value) -> bool {
+    pub(crate) fn is_in(&self, condition: &Value) -> bool {
         condition["message"].as_str().is_some_and(|message| message.starts_with(&self.text))
     }
 
     /// Whether a report may be on an object. Most objects have none, and this tells without parsing them. It looks for the
     /// words that all reports share: JSON may escape the name of the controller in more than one way.
-    pub fn may_be_on(&self, object: &Object) -> bool {
+    pub(crate) fn may_be_on(&self, object: &Object) -> bool {
         object.json().contains(PREFIX)
     }
 
     /// Whether two states of an object differ only in a report that was added, changed or removed. Such a change does not
     /// reconcile the object: the reconcile would fail again, and the retries would never be given up. That holds for reports
     /// of all controllers: two that both fail would trigger each other for ever.
-    pub fn is_only_difference(&self, before: &Object, after: &Object) -> bool {
+    pub(crate) fn is_only_difference(&self, before: &Object, after: &Object) -> bool {
         if !before.json().contains(PREFIX) && !after.json().contains(PREFIX) {
             return false;
         }

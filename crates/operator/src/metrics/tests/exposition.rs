@@ -103,7 +103,7 @@ fn histograms(read: &Read) {
 }
 
 impl Read {
-    pub fn get(&self, series: &str) -> f64 {
+    pub(super) fn get(&self, series: &str) -> f64 {
         *self.series.get(series).unwrap_or_else(|| panic!("no {series} in {:#?}", self.series.keys()))
     }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::super::journal::{Event, Subject};
 use super::*;
 
-fn recorded(namespace: Option<&str>, name: &str, event: Event, count: u32) -> Recorded {
+fn recorded(namespace: Option<&str>, name: &str, event: Event, count: u32) -> RecordedEvent {
     let key = ObjectKey::new(namespace, name);
     let subject = Subject { api_version: "example.com/v1".into(), kind: "WebApp".into(), key, uid: "u".into() };
     let first: Timestamp = "2026-01-01T00:00:00.123456789Z".parse().unwrap();
     let last = first + jiff::SignedDuration::from_secs(5);
-    Recorded { id: 10, subject: Arc::new(subject), event: Arc::new(event), count, first, last }
+    RecordedEvent { id: 10, subject: Arc::new(subject), event: Arc::new(event), count, first, last }
 }
 
 #[test]

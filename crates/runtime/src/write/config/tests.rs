@@ -49,17 +49,17 @@ fn another_configuration_or_manager_has_another_digest() {
     assert_ne!(ready(&api("", "ConfigMap"), object(json!({}))).digest, first.digest);
     let other = config(&api("", "ConfigMap"), object(json!({"a": "1"})), "n").unwrap();
     assert_ne!(other.digest, first.digest);
-    assert_ne!(other.mark, first.mark);
+    assert_ne!(other.digest_annotation, first.digest_annotation);
 }
 
 #[test]
 fn managers_with_any_name_have_an_annotation() {
     let cases = [("webapp-operator", "applied.konverge.dev/webapp-operator"), ("a.b_c", "applied.konverge.dev/a.b_c")];
     for (manager, expect) in cases {
-        assert_eq!(&*FieldManager::new(manager).mark, expect);
+        assert_eq!(&*FieldManager::new(manager).digest_annotation, expect);
     }
     for manager in ["a/b", "ä", "-a", "a b", &"x".repeat(64)] {
-        let mark = FieldManager::new(manager).mark;
+        let mark = FieldManager::new(manager).digest_annotation;
         let name = mark.strip_prefix("applied.konverge.dev/").unwrap();
         assert!(name.len() == 16 && name.chars().all(|c| c.is_ascii_hexdigit()), "{manager}: {mark}");
     }

@@ -13,11 +13,11 @@ fn api(group: &str, version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
-/// The places where an object of this kind differs from what is applied.
+/// Checks where an object of this kind differs from a configuration.
 fn check(api: &ApiResource, live: Value, want: Value, expect: &[&str]) {
     let found = differences(&Types::default().of(api), &live, &want);
     assert_eq!(found.paths, expect, "{}: {live} should be {want}", api.kind);
-    assert_eq!(found.sum.is_some(), !expect.is_empty());
+    assert_eq!(found.digest.is_some(), !expect.is_empty());
 }
 
 fn deployment(live: Value, want: Value, expect: &[&str]) {
@@ -57,9 +57,9 @@ fn items_are_found_by_their_keys() {
     deployment(list(vec![side.clone(), app.clone()]), list(vec![app.clone()]), &[]);
     deployment(list(vec![c("app", "b"), side.clone()]), list(vec![app.clone()]), &["containers[0].image"]);
     deployment(list(vec![side.clone()]), list(vec![app.clone()]), &["containers[0]"]);
-    // Another order is put right.
+    // A different order is a difference.
     deployment(list(vec![side.clone(), app.clone()]), list(vec![app, side]), &["containers[1]"]);
-    // A key that is filled in by the server.
+    // The server sets a default for a field that is part of the key.
     let port = |port: Value| json!({"containers": [{"name": "app", "ports": [port]}]});
     deployment(port(json!({"containerPort": 80, "protocol": "TCP"})), port(json!({"containerPort": 80})), &[]);
     deployment(
@@ -70,7 +70,7 @@ fn items_are_found_by_their_keys() {
 }
 
 #[test]
-fn scalars_are_compared_by_what_they_mean() {
+fn scalars_are_compared_by_their_meaning() {
     let limits = |limits: Value| json!({"containers": [{"name": "app", "resources": {"limits": limits}}]});
     deployment(limits(json!({"cpu": "500m", "memory": "1Gi"})), limits(json!({"cpu": "0.5", "memory": "1024Mi"})), &[]);
     deployment(limits(json!({"cpu": "1"})), limits(json!({"cpu": 1})), &[]);
@@ -81,7 +81,7 @@ fn scalars_are_compared_by_what_they_mean() {
 }
 
 #[test]
-fn what_is_owned_whole_may_not_grow_but_by_defaults() {
+fn atomic_values_may_have_no_surplus_fields_except_defaults() {
     let service = api("", "v1", "Service");
     let selector = |selector: Value| json!({"spec": {"selector": selector}});
     check(&service, selector(json!({"app": "a"})), selector(json!({"app": "a"})), &[]);
@@ -137,10 +137,10 @@ fn what_is_owned_whole_may_not_grow_but_by_defaults() {
 }
 
 #[test]
-fn servers_that_keep_structs_leave_out_what_is_empty() {
+fn built_in_kinds_omit_empty_values() {
     let kind = api("apps", "v1", "Deployment");
     check(&kind, json!({"spec": {}}), json!({"spec": {"paused": null}}), &[]);
-    // No schema tells which of these are left out, and which say something.
+    // No schema says which of these the server omits.
     for (name, zero) in [("paused", json!(false)), ("minReadySeconds", json!(0))] {
         check(&kind, json!({"spec": {}}), json!({"spec": {name: zero}}), &[&format!("spec.{name}")]);
         check(&kind, json!({"spec": {name: zero}}), json!({"spec": {name: zero}}), &[]);
@@ -153,14 +153,14 @@ fn servers_that_keep_structs_leave_out_what_is_empty() {
         json!({"metadata": {"labels": {}, "finalizers": []}}),
         &[],
     );
-    // An empty struct says something.
+    // An empty struct has a meaning.
     let volume = |volume: Value| json!({"volumes": [volume]});
     deployment(
         volume(json!({"name": "v", "hostPath": {"path": "/"}})),
         volume(json!({"name": "v", "emptyDir": {}})),
         &["volumes[0].emptyDir"],
     );
-    // Custom resources are kept as they came.
+    // The server stores custom resources as they were sent.
     check(&api("example.com", "v1", "WebApp"), json!({"spec": {}}), json!({"spec": {"on": false}}), &["spec.on"]);
 }
 
@@ -175,7 +175,7 @@ fn custom_resources_are_compared_by_their_values() {
     check(&kind, spec(json!({"a": 1.0})), spec(json!({"a": 1})), &[]);
     check(&kind, spec(json!({"a": "1"})), spec(json!({"a": 1})), &["spec.a"]);
     check(&kind, spec(json!({"a": null})), spec(json!({"a": 1})), &["spec.a"]);
-    // Their metadata is like everybody's.
+    // Their metadata has the same type as that of built-in kinds.
     let owners = |uids: &[&str]| {
         let list: Vec<Value> = uids.iter().map(|uid| json!({"uid": uid, "controller": *uid == "1"})).collect();
         json!({"metadata": {"ownerReferences": list, "finalizers": uids}})
@@ -215,24 +215,24 @@ fn decisions() {
         Config::new(&kind, ObjectKey::new(None, "c"), object, &FieldManager::new("m")).unwrap()
     };
     let wanted = config(json!({"a": "1"}));
-    let live = |data: Value, mark: &str| json!({"metadata": {"name": "c", "annotations": {&*wanted.mark: mark}}, "data": data});
+    let live = |data: Value, mark: &str| json!({"metadata": {"name": "c", "annotations": {&*wanted.digest_annotation: mark}}, "data": data});
     let drifted = live(json!({"a": "2"}), &wanted.digest);
-    let sum = differences(&ty, &drifted, &wanted.object).sum;
+    let remaining = differences(&ty, &drifted, &wanted.object).digest;
     let drift = Decision::Drift(vec!["data.a".into()]);
     let cases = [
         (None, None, Decision::Create),
         (Some(live(json!({"a": "1"}), &wanted.digest)), None, Decision::Skip),
         (Some(live(json!({"a": "1", "b": "2"}), &wanted.digest)), None, Decision::Skip),
-        // Something applied before may have to go, although all that is wanted is there.
+        // A field of an earlier configuration may have to be removed, although all wanted values are there.
         (Some(live(json!({"a": "1"}), &config(json!({"a": "1", "b": "2"})).digest)), None, Decision::Changed),
         (Some(json!({"metadata": {"name": "c"}, "data": {"a": "1"}})), None, Decision::Changed),
         (Some(drifted.clone()), None, drift.clone()),
-        // What a server insists on.
-        (Some(drifted.clone()), sum, Decision::Skip),
-        (Some(live(json!({"a": "3"}), &wanted.digest)), sum, drift),
+        // The server always sets this value.
+        (Some(drifted.clone()), remaining, Decision::Skip),
+        (Some(live(json!({"a": "3"}), &wanted.digest)), remaining, drift),
     ];
-    for (live, settled, expect) in cases {
+    for (live, remaining, expect) in cases {
         let live = live.map(|live| Object::parse(&kind, &live.to_string(), Mode::Full).unwrap());
-        assert_eq!(decide(&ty, live.as_ref(), &wanted, settled), expect, "{live:?}");
+        assert_eq!(decide(&ty, live.as_ref(), &wanted, remaining), expect, "{live:?}");
     }
 }

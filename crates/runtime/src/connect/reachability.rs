@@ -1,5 +1,5 @@
-//! Whether a cluster can be reached at all. In: what became of each request's connection. Out: one line in the log when
-//! nobody answers at its address, however many watches and writers try, and one when somebody does again.
+//! Whether a cluster can be reached. In: whether each request found a connection. Out: one log line when the cluster
+//! cannot be reached, however many watches and writers try, and one when it can be reached again.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,12 +8,12 @@ use konverge_core::error_chain;
 
 /// Shared by all requests of one client.
 #[derive(Debug)]
-pub(super) struct Reach {
+pub(super) struct Reachability {
     cluster: String,
-    lost: AtomicBool,
+    unreachable: AtomicBool,
 }
 
-/// No connection could be made. Who meets it need not say so: the log does.
+/// No connection could be made. Callers do not have to log it: [`Reachability`] has.
 #[derive(Debug, thiserror::Error)]
 #[error("the cluster at {cluster} cannot be reached")]
 pub(crate) struct Unreachable {
@@ -22,30 +22,34 @@ pub(crate) struct Unreachable {
 }
 
 impl Unreachable {
-    /// Whether this is at the bottom of an error.
-    pub fn caused(error: &(dyn Error + 'static)) -> bool {
+    /// Whether this is among the causes of an error.
+    pub(crate) fn caused(error: &(dyn Error + 'static)) -> bool {
         error_chain(error).any(|error| error.is::<Self>())
     }
 }
 
-impl Reach {
-    pub fn new(cluster: String) -> Self {
-        Self { cluster, lost: AtomicBool::new(false) }
+impl Reachability {
+    pub(super) fn new(cluster: String) -> Self {
+        Self { cluster, unreachable: AtomicBool::new(false) }
     }
 
-    /// A request came back, with whatever answer.
-    pub fn answered(&self) {
-        // A load is cheap; most requests change nothing.
-        if self.lost.load(Ordering::Relaxed) && self.lost.swap(false, Ordering::Relaxed) {
+    /// A request got a response, of any status.
+    pub(super) fn succeeded(&self) {
+        // A load is cheaper than a swap, and most requests change nothing.
+        if self.unreachable.load(Ordering::Relaxed) && self.unreachable.swap(false, Ordering::Relaxed) {
             tracing::info!(cluster = self.cluster, "the cluster can be reached again");
         }
     }
 
     /// No connection could be made for a request.
-    pub fn failed(&self, source: Box<dyn Error + Send + Sync>) -> Unreachable {
-        if !self.lost.swap(true, Ordering::Relaxed) {
+    pub(super) fn failed(&self, source: Box<dyn Error + Send + Sync>) -> Unreachable {
+        if !self.unreachable.swap(true, Ordering::Relaxed) {
             let why = error_chain(&*source).last().map(ToString::to_string);
-            tracing::warn!(cluster = self.cluster, why, "the cluster cannot be reached; it is asked until it answers");
+            tracing::warn!(
+                cluster = self.cluster,
+                why,
+                "the cluster cannot be reached; requests are sent until it can"
+            );
         }
         Unreachable { cluster: self.cluster.clone(), source }
     }
@@ -59,10 +63,10 @@ mod tests {
     use crate::captured_log::CapturedLog;
 
     #[tokio::test]
-    async fn a_cluster_that_nobody_reaches_is_named_once_by_its_address() {
+    async fn an_unreachable_cluster_is_logged_once_with_its_address() {
         let log = CapturedLog::at(Level::INFO);
         let _log = tracing::subscriber::set_default(log.clone());
-        // Nobody listens there: the port is reserved for a service that no system runs any more.
+        // Port 1 is reserved for a service that no system runs any more, so nothing listens there.
         let client = crate::connect(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         for _ in 0..3 {
             let error = client.apiserver_version().await.unwrap_err();
@@ -74,14 +78,14 @@ mod tests {
     }
 
     #[test]
-    fn each_outage_has_a_beginning_and_an_end() {
+    fn each_outage_is_logged_when_it_begins_and_when_it_ends() {
         let log = CapturedLog::at(Level::INFO);
         tracing::subscriber::with_default(log.clone(), || {
-            let reach = Reach::new("http://cluster".to_owned());
-            for answered in [true, false, false, true, true, false, true] {
-                match answered {
-                    true => reach.answered(),
-                    false => drop(reach.failed("gone".into())),
+            let reachability = Reachability::new("http://cluster".to_owned());
+            for succeeded in [true, false, false, true, true, false, true] {
+                match succeeded {
+                    true => reachability.succeeded(),
+                    false => drop(reachability.failed("gone".into())),
                 }
             }
         });
