@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use konverge_apiserver::{ApiServer, Collector, OpenError, Options, Storage};
 use konverge_controllers::UnknownController;
-use konverge_serve::{BindError, BindOptions, CertificateError, Certificates, Limits, Listener, StopSignals, Tls};
+use konverge_serve::{
+    BindError, BindOptions, CertificateError, Certificates, Limits, Listener, StopSignals, Tls, UnkeptCertificates,
+};
 use konverge_store::Health;
 
 use crate::access::Access;
@@ -141,7 +143,9 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
     let mut stop = StopSignals::listen(if plan.dev.is_some() { SHUTDOWN_TIMEOUT_DEV } else { SHUTDOWN_TIMEOUT })?;
 
     let lock = lock(plan, &data_dir)?;
-    let certificates = certificates(plan, &data_dir)?;
+    let (certificates, unkept) = certificates(plan, &data_dir)?;
+    // The disk writes the certificates while the store opens.
+    let keeping = tokio::task::spawn_blocking(move || unkept.map_or(Ok(()), UnkeptCertificates::keep));
     let listener = bind(plan, certificates.clone())?;
     let url = reachable(&listener);
     // Some clients refuse to send credentials, or anything at all, without encryption.
@@ -165,6 +169,7 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
         }
     };
     let token = plan.dev.as_ref().and_then(|dev| dev.token.as_deref());
+    keeping.await.map_err(io::Error::other)??;
     Kubeconfig { server: &secure_url, ca_pem, token }.write(&plan.kubeconfig)?;
 
     let summary = plan.dev.as_ref().map(Dev::summary).unwrap_or_default();
@@ -215,16 +220,21 @@ fn control(plan: &Plan<'_>, data_dir: &DataDir, api: &ApiServer) -> Option<Contr
     listening.inspect_err(|error| tracing::warn!(%error, "no control socket: back up a stopped server instead")).ok()
 }
 
-fn certificates(plan: &Plan<'_>, data_dir: &DataDir) -> Result<Certificates, CertificateError> {
+/// The certificates, and what of them is to be kept.
+fn certificates(
+    plan: &Plan<'_>,
+    data_dir: &DataDir,
+) -> Result<(Certificates, Option<UnkeptCertificates>), CertificateError> {
     let mut names = plan.tls_names.to_vec();
     if !plan.bind.ip().is_unspecified() {
         names.push(plan.bind.ip().to_string());
     }
     let now = SystemTime::now();
-    match plan.storage.memory {
-        true => Certificates::in_memory(&names, now),
-        false => Certificates::in_directory(&data_dir.certificates(), &names, now),
+    if plan.storage.memory {
+        return Ok((Certificates::in_memory(&names, now)?, None));
     }
+    let (certificates, unkept) = Certificates::from_directory(&data_dir.certificates(), &names, now)?;
+    Ok((certificates, Some(unkept)))
 }
 
 /// Access to `konverge apiserver`, which has no authentication.

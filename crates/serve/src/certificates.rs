@@ -25,6 +25,8 @@ use rustls::sign::CertifiedKey;
 pub use client::{ClientCa, ClientCertificate};
 pub use subject::Subject;
 
+pub use files::UnkeptCertificates;
+
 use files::Files;
 use issue::{Authority, Issued};
 
@@ -105,13 +107,25 @@ impl Certificates {
     /// The same, kept in `directory` as `ca.crt`, `ca.key`, `server.crt` and `server.key`: what is there and good for
     /// a while is used again, so that clients' copies of the CA stay true.
     pub fn in_directory(directory: &Path, names: &[String], now: SystemTime) -> Result<Self, CertificateError> {
+        let (certificates, unkept) = Self::from_directory(directory, names, now)?;
+        unkept.keep()?;
+        Ok(certificates)
+    }
+
+    /// The same, without waiting for the disk: what was made has to be kept afterwards.
+    pub fn from_directory(
+        directory: &Path,
+        names: &[String],
+        now: SystemTime,
+    ) -> Result<(Self, UnkeptCertificates), CertificateError> {
         let names = with_local(names);
         let files = Files::open(directory)?;
+        let mut unkept = UnkeptCertificates::new(&files);
         let authority = match files.authority()? {
             Some(authority) if authority.outlives_a_certificate(now) => authority,
             _ => {
                 let authority = Authority::new(now)?;
-                files.keep_authority(&authority)?;
+                unkept.add(files::authority_texts(&authority));
                 authority
             }
         };
@@ -119,11 +133,11 @@ impl Certificates {
             Some(kept) if authority.vouches_for(&kept, &names, now) && !due(kept.expires, now) => kept,
             _ => {
                 let issued = authority.issue(&names, now)?;
-                files.keep_server(&issued)?;
+                unkept.add(files::server_texts(&issued));
                 issued
             }
         };
-        Self::new(authority, names, Some(files), issued)
+        Ok((Self::new(authority, names, Some(files), issued)?, unkept))
     }
 
     fn new(
@@ -162,7 +176,7 @@ impl Certificates {
         let issued = authority.issue(&self.0.names, now)?;
         let next = Current::made(&issued)?;
         if let Some(files) = &self.0.files {
-            files.keep_server(&issued)?;
+            files.keep(files::server_texts(&issued))?;
         }
         *self.0.current.write() = next;
         Ok(Renewal::Renewed)

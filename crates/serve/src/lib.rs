@@ -64,7 +64,9 @@ mod counters;
 mod stop_signals;
 
 pub use bind::{BindError, BindOptions, Listener, Tls};
-pub use certificates::{CertificateError, Certificates, ClientCa, ClientCertificate, Renewal, Subject};
+pub use certificates::{
+    CertificateError, Certificates, ClientCa, ClientCertificate, Renewal, Subject, UnkeptCertificates,
+};
 pub use counters::Counters;
 pub use exchange::{BodyError, RequestBody, ResponseBody};
 pub use limits::Limits;

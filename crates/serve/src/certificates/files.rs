@@ -18,15 +18,53 @@ const SERVER_CERTIFICATE: &str = "server.crt";
 const SERVER_KEY: &str = "server.key";
 
 /// Who may read a file.
-#[derive(Clone, Copy)]
-enum Readers {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Readers {
     Everyone,
     Owner,
 }
 
+/// A file's name, its text, and who may read it.
+pub(super) type Text = (&'static str, String, Readers);
+
 /// The directory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Files(PathBuf);
+
+/// Certificates that are in use and not in their directory yet.
+#[derive(Debug)]
+#[must_use = "the next start makes other certificates unless these are kept"]
+pub struct UnkeptCertificates {
+    files: Files,
+    texts: Vec<Text>,
+}
+
+impl UnkeptCertificates {
+    pub(super) fn new(files: &Files) -> Self {
+        Self { files: files.clone(), texts: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, texts: [Text; 2]) {
+        self.texts.extend(texts);
+    }
+
+    /// Writes them, and waits for the disk.
+    pub fn keep(self) -> Result<(), CertificateError> {
+        self.files.keep(self.texts)
+    }
+}
+
+/// The files of a CA. The key comes first: a certificate without its key is refused.
+pub(super) fn authority_texts(authority: &Authority) -> [Text; 2] {
+    let key = (CA_KEY, authority.key.serialize_pem(), Readers::Owner);
+    [key, (CA_CERTIFICATE, authority.certificate_pem.clone(), Readers::Everyone)]
+}
+
+/// The files of a server certificate.
+pub(super) fn server_texts(issued: &Issued) -> [Text; 2] {
+    let key = (SERVER_KEY, issued.key_pem.clone(), Readers::Owner);
+    [key, (SERVER_CERTIFICATE, issued.certificate_pem.clone(), Readers::Everyone)]
+}
 
 impl Files {
     pub(super) fn open(directory: &Path) -> Result<Self, CertificateError> {
@@ -66,22 +104,13 @@ impl Files {
         super::Current::made(&issued).ok().map(|_| issued)
     }
 
-    pub(super) fn keep_authority(&self, authority: &Authority) -> Result<(), CertificateError> {
-        self.write(CA_KEY, &authority.key.serialize_pem(), Readers::Owner)?;
-        self.write(CA_CERTIFICATE, &authority.certificate_pem, Readers::Everyone)
-    }
-
-    pub(super) fn keep_server(&self, issued: &Issued) -> Result<(), CertificateError> {
-        self.write(SERVER_KEY, &issued.key_pem, Readers::Owner)?;
-        self.write(SERVER_CERTIFICATE, &issued.certificate_pem, Readers::Everyone)
+    /// Writes files in this order.
+    pub(super) fn keep(&self, texts: impl IntoIterator<Item = Text>) -> Result<(), CertificateError> {
+        texts.into_iter().try_for_each(|(name, text, readers)| write(&self.0.join(name), &text, readers))
     }
 
     fn read(&self, name: &str) -> Result<Option<String>, CertificateError> {
         read(&self.0.join(name))
-    }
-
-    fn write(&self, name: &str, text: &str, readers: Readers) -> Result<(), CertificateError> {
-        write(&self.0.join(name), text, readers)
     }
 
     fn unusable(&self, name: &str, problem: &'static str) -> CertificateError {
