@@ -109,6 +109,10 @@ func TestKinds(t *testing.T) {
 				t.Errorf("after a dry run: %v", err)
 			}
 			again := object.DeepCopyObject().(client.Object)
+			// As in kube-apiserver, a dry run does not mind a version.
+			versioned := object.DeepCopyObject().(client.Object)
+			versioned.SetResourceVersion("1")
+			must(t, direct.Create(ctx, versioned, client.DryRunAll))
 			must(t, direct.Create(ctx, object))
 			if object.GetUID() == "" || object.GetResourceVersion() == "" || object.GetCreationTimestamp().Time.IsZero() {
 				t.Errorf("the answer is %+v", object)

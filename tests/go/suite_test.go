@@ -2,7 +2,9 @@ package clients
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"io"
 	"os"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -27,7 +30,14 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	logf.SetLogger(zap.New(zap.UseDevMode(true), zap.WriteTo(os.Stderr)))
+	flag.Parse()
+	logs := io.Discard
+	if testing.Verbose() {
+		logs = os.Stderr
+	}
+	klog.SetOutput(logs)
+	klog.LogToStderr(false)
+	logf.SetLogger(zap.New(zap.UseDevMode(true), zap.WriteTo(logs)))
 	os.Exit(run(m))
 }
 
@@ -40,6 +50,8 @@ func run(m *testing.M) int {
 	}
 	check(AddToScheme(scheme.Scheme))
 	environment = &envtest.Environment{CRDDirectoryPaths: []string{"crds"}, ErrorIfCRDPathMissing: true}
+	// Namespaces and dependents go, as on a cluster.
+	environment.ControlPlane.GetAPIServer().Configure().Set("enable-garbage-collector", "true")
 	began := time.Now()
 	var err error
 	cfg, err = environment.Start()
