@@ -15,7 +15,7 @@ use futures_util::Stream;
 use futures_util::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge_core::ObjectKey;
-use konverge_runtime::{Action, Error, Object, ObjectFilter, Result};
+use konverge_runtime::{Action, Error, Object, ObjectFilter, Predicate as EnginePredicate, Result};
 use kube::core::DynamicObject;
 use serde::de::DeserializeOwned;
 
@@ -363,16 +363,41 @@ impl<R: DeserializeOwned + Send + Sync + 'static, P> Controller<R, P> {
     ///     .refers_to::<Secret>(|database| vec![database.spec.password_secret.clone()]);
     /// ```
     pub fn refers_to<T: Kind>(self, names: impl Fn(&R) -> Vec<String> + Send + Sync + 'static) -> Self {
-        self.refers_to_dynamic(&ApiKind::of::<T>(), names)
+        self.refers_to_when::<T>(names, Predicate::always())
+    }
+
+    /// The same as [`Controller::refers_to`], but only changes that a predicate lets through reconcile the objects that name
+    /// the changed one. Creations and deletions always count.
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Proxy", namespaced)]
+    /// # pub struct ProxySpec { backend: String }
+    /// // The status of the backend changes often, and does not matter.
+    /// Operator::<Proxy>::new()
+    ///     .refers_to_when::<Deployment>(|proxy| vec![proxy.spec.backend.clone()], Predicate::generation_changed());
+    /// ```
+    pub fn refers_to_when<T: Kind>(
+        self,
+        names: impl Fn(&R) -> Vec<String> + Send + Sync + 'static,
+        predicate: Predicate<T>,
+    ) -> Self {
+        self.add_references(&ApiKind::of::<T>(), names, predicate.engine())
     }
 
     /// The same as [`Controller::refers_to`] for a kind that is known only at run time.
-    pub fn refers_to_dynamic(
+    pub fn refers_to_dynamic(self, kind: &ApiKind, names: impl Fn(&R) -> Vec<String> + Send + Sync + 'static) -> Self {
+        self.add_references(kind, names, EnginePredicate::always())
+    }
+
+    fn add_references(
         mut self,
         kind: &ApiKind,
         names: impl Fn(&R) -> Vec<String> + Send + Sync + 'static,
+        predicate: EnginePredicate,
     ) -> Self {
-        self.spec.watches.push(Box::new(references::<R>(kind.clone(), names)));
+        self.spec.watches.push(Box::new(references::<R>(kind.clone(), names, predicate)));
         self.reads(kind)
     }
 

@@ -18,11 +18,11 @@ pub use crate::children::Children;
 pub use crate::context::Context;
 pub use crate::controller::{Controller, key_channel};
 pub use crate::derives::{CustomResource, Deserialize, JsonSchema, Serialize};
-pub use crate::kind::Kind;
+pub use crate::kind::{Kind, Scope};
 pub use crate::operator::{BackgroundTask, Operator};
 pub use crate::predicate::Predicate;
 pub use crate::watch::Watch;
 pub use crate::{
     Action, Condition, ConditionStatus, DEGRADED, Error, EventLog, FieldErrors, HistoryFilter, Metrics, ObjectKey,
-    PROGRESSING, READY, Result, Settings, Severity,
+    PROGRESSING, Patch, READY, Result, Settings, Severity,
 };

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use konverge_runtime::{Cache, Change, Object, Result, Subscription, Trigger};
+use konverge_runtime::{Cache, Change, Object, Predicate as EnginePredicate, Result, Subscription, Trigger};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
@@ -19,13 +19,15 @@ type Names<R> = Arc<dyn Fn(&R) -> Vec<String> + Send + Sync>;
 /// The namespaces, besides the watched ones, in which an object names something.
 type NamespacesBeyond<R> = Arc<dyn Fn(&R) -> BTreeSet<String> + Send + Sync>;
 
-/// Watches the objects of `kind` that the reconciled objects name: a change of one reconciles those that name it.
+/// Watches the objects of `kind` that the reconciled objects name: a change of one that the predicate lets through reconciles
+/// those that name it.
 ///
 /// Other triggers never read a cache, because it may be behind. This one may: an object whose new name the cache does not
 /// have yet is about to be reconciled because of that very change.
 pub(crate) fn references<R: DeserializeOwned + 'static>(
     kind: ApiKind,
     names: impl Fn(&R) -> Vec<String> + Send + Sync + 'static,
+    predicate: EnginePredicate,
 ) -> impl Fn(&CachedClient) -> Result<()> + Send + Sync + 'static {
     let names: Names<R> = Arc::new(names);
     let index = {
@@ -46,7 +48,7 @@ pub(crate) fn references<R: DeserializeOwned + 'static>(
             let key = object.key().to_string();
             primaries.iter().flat_map(|cache| index.find(cache, &key)).map(|object| object.key()).collect()
         };
-        let trigger = Trigger::mapped(kind.name(), referrers);
+        let trigger = Trigger::mapped(kind.name(), referrers).when(predicate.clone());
         for namespace in cached.watched_namespaces(&kind) {
             cached.controller.watch(cached.target(&kind, namespace), trigger.clone());
         }

@@ -118,6 +118,42 @@ async fn those_that_name_an_object_are_woken() -> Result<()> {
     Ok(())
 }
 
+/// A predicate decides which changes of the named object count.
+#[tokio::test]
+async fn changes_of_named_objects_can_be_filtered() -> Result<()> {
+    let text_changed = Predicate::new(|old: &Secret, new: &Secret| old.get_text("text") != new.get_text("text"));
+    let operator = Operator::<Reader>::new()
+        .reconcile(|ctx: Context<Reader>| async move {
+            ctx.event("Read", "again").await?;
+            read_anywhere(ctx).await
+        })
+        .refers_to_when::<Secret>(|reader| vec![reader.spec.reads.clone()], text_changed);
+    let cluster = Cluster::start().await?;
+    cluster.install::<Reader>().await?;
+    cluster.create(Secret::new("a").data("text", "hello")).await?;
+    cluster.create(Secret::new("b")).await?;
+    let log = EventLog::default();
+    let running = cluster.run(operator.events(log.clone()));
+    cluster.create(reader("r", "a")).await?;
+    cluster.create(reader("s", "b")).await?;
+    cluster.wait_until("r", length(5)).await?;
+    cluster.wait_until("s", length(0)).await?;
+    let runs = || {
+        let of_r = HistoryFilter { key: Some(ObjectKey::new(Some("default"), "r")), ..HistoryFilter::default() };
+        log.find(&of_r).iter().map(|event| event.count).sum::<u32>()
+    };
+    let before = runs();
+    // This change does not count. The next one, of another Secret, comes after it and does.
+    cluster.edit("a", |secret: &mut Secret| *secret = secret.clone().data("other", "x")).await?;
+    cluster.edit("b", |secret: &mut Secret| *secret = secret.clone().data("text", "goodbye")).await?;
+    cluster.wait_until("s", length(7)).await?;
+    assert_eq!(runs(), before);
+    cluster.edit("a", |secret: &mut Secret| *secret = secret.clone().data("text", "bye")).await?;
+    cluster.wait_until("r", length(3)).await?;
+    running.stop().await?;
+    Ok(())
+}
+
 /// An object that names something which the operator may not watch says so, instead of being reconciled once and never again.
 #[tokio::test]
 async fn a_name_that_may_not_be_watched_is_shown_with_the_missing_rule() -> Result<()> {
