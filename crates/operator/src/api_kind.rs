@@ -7,12 +7,13 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use konverge_core::{GroupVersionKind, ObjectKey};
-use konverge_runtime::{Error, Result, Target};
+use konverge_runtime::{Error, Result, Target, explain_not_served};
 use kube::Client;
 use kube::core::ApiResource;
 use kube::discovery::pinned_kind;
 use parking_lot::RwLock;
 
+use crate::cached_client::NOT_SERVED;
 use crate::kind::{Kind, Scope};
 
 /// A kind as an API server knows it: group, version, kind, plural name, and whether its objects live in namespaces.
@@ -71,15 +72,15 @@ impl ApiKind {
     /// Asks the server how it serves a kind: its plural name and its scope. `api_version` is what objects of the kind
     /// say, `example.com/v1`, or `v1` for the core group.
     ///
-    /// One request, which every authenticated client may make by default. A kind that is not served is an error that a
-    /// retry does not mend: install its CRD first, or describe the kind with [`ApiKind::new`] and let the operator wait.
+    /// One request, which every authenticated client may make by default. A kind that is not served is an error that says
+    /// what the server serves instead, another version for example. A retry does not mend it: install its CRD first, or describe the kind with [`ApiKind::new`] and let the operator wait.
     pub async fn discover(client: &Client, api_version: &str, kind: &str) -> Result<Self> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let wanted = kube::core::GroupVersionKind::gvk(group, version, kind);
         match pinned_kind(client, &wanted).await {
             Ok((resource, found)) => Ok(Self::from_resource(resource, found.scope.into())),
-            Err(kube::Error::Discovery(_)) => Err(not_served(api_version, kind)),
-            Err(kube::Error::Api(status)) if status.code == 404 => Err(not_served(api_version, kind)),
+            Err(kube::Error::Discovery(_)) => Err(not_served(client, &wanted).await),
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(not_served(client, &wanted).await),
             Err(error) => Err(error.into()),
         }
     }
@@ -135,8 +136,9 @@ impl ApiKind {
     }
 }
 
-fn not_served(api_version: &str, kind: &str) -> Error {
-    Error::permanent(format!("the server does not serve {kind} of {api_version}: install its CRD first"))
+async fn not_served(client: &Client, wanted: &kube::core::GroupVersionKind) -> Error {
+    let resource = ApiResource { plural: String::new(), ..ApiResource::from_gvk(wanted) };
+    Error::permanent(explain_not_served(client, &resource).await).reason(NOT_SERVED)
 }
 
 impl From<kube::discovery::Scope> for Scope {

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{
     Adopt, Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Event, Member, Mode, OWNER_LABEL,
-    Object, Owner, Patch, Recorder, SetStep, Severity, Subject, Target, Trigger, WatchState, Writer,
+    Object, Owner, Patch, Recorder, SetStep, Severity, Subject, Target, Trigger, WatchState, WriteError, Writer,
 };
 use kube::Client;
 use kube::api::ListParams;
@@ -32,6 +32,9 @@ use crate::state::States;
 /// How long a reconcile waits for a cache to be filled: long enough for a large list, short enough that a missing
 /// permission is seen.
 const FILLED_WITHIN: Duration = Duration::from_secs(30);
+
+/// The reason of an error about a kind that the server does not serve.
+pub(crate) const NOT_SERVED: &str = "NotServed";
 
 /// How many objects a page of a list has: as many as client-go asks for.
 const PAGE_SIZE: u32 = 500;
@@ -75,6 +78,15 @@ pub(crate) struct CachedClient {
 /// Watches what a reconciled object names outside of the watched namespaces, and returns the caches of it.
 pub(crate) type WatchReferenced = Box<dyn Fn(&CachedClient, &dyn Any) -> Vec<Cache> + Send + Sync>;
 
+/// A patch failed. Says which object it was for; the server's message often does not.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot patch {kind} {key}")]
+struct PatchError {
+    kind: String,
+    key: ObjectKey,
+    source: WriteError,
+}
+
 /// A kind whose objects belong to the reconciled ones.
 pub(crate) struct Owned {
     kind: ApiKind,
@@ -88,6 +100,44 @@ pub(crate) struct DesiredChild {
     pub kind: ApiKind,
     pub key: ObjectKey,
     pub config: Value,
+}
+
+/// The namespace to watch for an object in `namespace`: all of them (`None`); or just that one, if only some are watched.
+pub(crate) fn namespace_to_watch<'a>(
+    watched: &[String],
+    kind: &ApiKind,
+    namespace: Option<&'a str>,
+) -> Option<&'a str> {
+    namespace.filter(|_| !watched.is_empty() && kind.is_namespaced())
+}
+
+/// Each namespace in which a kind is watched; `None` is all of them in one watch.
+pub(crate) fn namespaces_to_watch<'a>(watched: &'a [String], kind: &ApiKind) -> Vec<Option<&'a str>> {
+    match watched {
+        some @ [_, ..] if kind.is_namespaced() => some.iter().map(|one| Some(one.as_str())).collect(),
+        _ => vec![None],
+    }
+}
+
+/// Waits until a cache has been filled by its first list. A kind that the server does not serve is an error at once.
+pub(crate) async fn filled(cache: &Cache) -> Result<(), Error> {
+    if cache.is_synced() {
+        return Ok(());
+    }
+    let mut states = cache.states();
+    let not_served = states.wait_for(|state| matches!(state, WatchState::NotInstalled(_)));
+    tokio::select! {
+        () = cache.synced() => Ok(()),
+        // Waiting would only hold up a worker: the reconcile is retried.
+        Ok(state) = not_served => match &*state {
+            WatchState::NotInstalled(why) => Err(Error::new(why.clone()).reason(NOT_SERVED)),
+            _ => Ok(()),
+        },
+        () = tokio::time::sleep(FILLED_WITHIN) => {
+            let waiting_for = cache.waiting_for().unwrap_or_default();
+            Err(Error::new(format!("a cache is not filled within {FILLED_WITHIN:?}: {waiting_for}")))
+        }
+    }
 }
 
 impl CachedClient {
@@ -130,27 +180,18 @@ impl CachedClient {
         kind.target(self.watched_namespace(kind, namespace))
     }
 
-    /// The namespace to watch for an object in `namespace`: all of them; or just that one, if the controller watches some
-    /// namespaces only.
     fn watched_namespace<'a>(&self, kind: &ApiKind, namespace: Option<&'a str>) -> Option<&'a str> {
-        namespace.filter(|_| !self.namespaces.is_empty() && kind.is_namespaced())
+        namespace_to_watch(&self.namespaces, kind, namespace)
     }
 
     /// Each namespace in which a kind is watched; `None` is all of them in one watch.
     pub(crate) fn watched_namespaces(&self, kind: &ApiKind) -> Vec<Option<&str>> {
-        match self.namespaces.as_slice() {
-            some @ [_, ..] if kind.is_namespaced() => some.iter().map(|one| Some(one.as_str())).collect(),
-            _ => vec![None],
-        }
+        namespaces_to_watch(&self.namespaces, kind)
     }
 
-    /// Waits until a cache has been filled by its first list.
+    /// Waits until a cache has been filled by its first list: see [`filled`].
     pub(crate) async fn synced(&self, cache: &Cache) -> Result<(), Error> {
-        if cache.is_synced() || tokio::time::timeout(FILLED_WITHIN, cache.synced()).await.is_ok() {
-            return Ok(());
-        }
-        let kind = &cache.target().resource.kind;
-        Err(Error::new(format!("the cache of {kind} is not filled yet: {:?}", cache.state())))
+        filled(cache).await
     }
 
     /// Waits until everything that an object names is watched. What may not be watched is an error that says which rule is
@@ -251,7 +292,8 @@ impl CachedClient {
         key: &ObjectKey,
         patch: Patch,
     ) -> Result<T, Error> {
-        let patched = self.writer.patch(kind.resource(), key, "", patch).await?;
+        let failed = |source| PatchError { kind: kind.name().to_owned(), key: key.clone(), source };
+        let patched = self.writer.patch(kind.resource(), key, "", patch).await.map_err(failed)?;
         self.caches.wrote(kind.resource(), &patched.to_string())?;
         Ok(serde_json::from_value(patched)?)
     }

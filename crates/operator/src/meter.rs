@@ -1,24 +1,25 @@
 //! Counts the engine's work. In: calls of the engine. Out: metrics of the controller.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use konverge_runtime::{Meter, QueueStats, RequestMeter, Verdict, WorkerMeter};
 
 use crate::metrics::{ControllerMetrics, Metrics, ReconcileResult, WorkerMetrics};
-use crate::probes::HealthCheck;
 
-/// One controller's metrics, and its readiness if somebody asks for that.
+/// One controller's metrics, and whether it is ready.
 #[derive(Debug)]
 pub(crate) struct ControllerMeter {
     pub metrics: ControllerMetrics,
-    pub ready: Option<HealthCheck>,
+    /// Set when the caches are filled and reconciles begin.
+    pub ready: Arc<AtomicBool>,
 }
 
 /// Counts the work of a controller of the engine under this name. For the control plane of `konverge dev`, whose controllers
 /// are not made with [`Controller`](crate::Controller).
 pub fn controller_meter(metrics: &Metrics, name: &str) -> Arc<dyn Meter> {
-    Arc::new(ControllerMeter { metrics: metrics.controller(name), ready: None })
+    Arc::new(ControllerMeter { metrics: metrics.controller(name), ready: Arc::default() })
 }
 
 impl Metrics {
@@ -48,9 +49,7 @@ struct OneWorker {
 
 impl Meter for ControllerMeter {
     fn ready(&self) {
-        if let Some(ready) = &self.ready {
-            ready.pass();
-        }
+        self.ready.store(true, Ordering::Relaxed);
     }
 
     fn queue(&self, stats: Box<dyn Fn() -> Option<QueueStats> + Send + Sync>) {

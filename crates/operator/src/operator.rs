@@ -3,8 +3,10 @@
 //! `background` is the user's own tasks, `threads` is where all of it runs.
 
 mod background;
+mod cached_reads;
 mod lifecycle;
 mod manager;
+mod namespaces;
 mod phase;
 mod threads;
 
@@ -308,9 +310,18 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         let Controller { spec, process } = self;
         let Process { client, layers, metrics, health, events, controllers, background, .. } = process;
         let metrics = metrics.unwrap_or_default();
+        let is_given = client.is_some();
         let client = match client {
             Some(client) => layers.around(client),
             None => connect(&settings, &metrics, layers).await?,
+        };
+        // A test that gives a client wants to see the requests of the operator, and no others.
+        let check = namespaces::warn_of_missing(client.clone(), settings.namespaces.clone());
+        let check = async {
+            if !is_given {
+                check.await;
+            }
+            std::future::pending::<()>().await
         };
         let states = spec.states.clone();
         let first: Box<dyn AnyController> = Box::new(spec);
@@ -325,6 +336,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
             // Before it is told to stop, it ends only with an error.
             ended = &mut lifecycle => return ended,
             () = stop => drop(stopping),
+            () = check => {}
         }
         lifecycle.await
     }

@@ -12,6 +12,7 @@ use kube::Client;
 use serde::de::DeserializeOwned;
 
 use crate::api_kind::ApiKind;
+use crate::cached_client::NOT_SERVED;
 use crate::controller::{Controller, ControllerSpec, ObjectReconciler};
 use crate::metrics::Metrics;
 use crate::operator::{Manager, Process};
@@ -115,11 +116,8 @@ where
 async fn served(cache: &Cache) -> Result<()> {
     let mut states = cache.states();
     let decided = states.wait_for(|state| !matches!(state, WatchState::Starting));
-    let kind = &cache.target().resource.kind;
     match decided.await.as_deref() {
-        Ok(WatchState::NotInstalled) => {
-            Err(Error::permanent(format!("the server does not know the kind {kind}: install its CRD first")))
-        }
+        Ok(WatchState::NotInstalled(why)) => Err(Error::permanent(why.clone()).reason(NOT_SERVED)),
         Ok(WatchState::Forbidden(why)) => Err(Error::permanent(why.clone())),
         _ => Ok(()),
     }

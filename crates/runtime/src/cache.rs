@@ -11,7 +11,7 @@ mod state;
 mod typed;
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,6 +71,8 @@ struct Core {
     restarts: AtomicU64,
     unreadable: AtomicU64,
     liveness: Liveness,
+    /// The names of the controllers that use the cache.
+    users: Mutex<BTreeSet<String>>,
 }
 
 struct Subscriber {
@@ -281,6 +283,27 @@ impl Cache {
         self.0.core.watch.subscribe()
     }
 
+    /// Notes that a controller uses the cache: what the watch logs then names the controller.
+    pub fn add_user(&self, controller: &str) {
+        self.0.core.users.lock().insert(controller.to_owned());
+    }
+
+    /// What the cache waits for until it is filled, with the reason if there is one: `Widget of example.com/v1: …`. `None`
+    /// once it is filled.
+    pub fn waiting_for(&self) -> Option<String> {
+        if self.is_synced() {
+            return None;
+        }
+        let ApiResource { kind, api_version, .. } = &self.target().resource;
+        let why = match self.state() {
+            WatchState::Starting => "the server has not responded yet".to_owned(),
+            WatchState::Live => "its list is being read".to_owned(),
+            WatchState::NotInstalled(why) | WatchState::Forbidden(why) | WatchState::Failing(why) => why,
+            WatchState::Stopped => "its watch has ended".to_owned(),
+        };
+        Some(format!("{kind} of {api_version}: {why}"))
+    }
+
     /// Whether the watch is alive, and if not, why: it panicked, and no list went through since.
     pub fn liveness(&self) -> Result<(), String> {
         self.0.core.liveness.check()
@@ -427,6 +450,7 @@ impl Core {
             watch: channel::Sender::new(WatchState::Starting),
             restarts: AtomicU64::new(0),
             unreadable: AtomicU64::new(0),
+            users: Mutex::default(),
         }
     }
 
@@ -542,6 +566,10 @@ impl Sink for Core {
             *now = state;
             differs
         });
+    }
+
+    fn users(&self) -> Vec<String> {
+        self.users.lock().iter().cloned().collect()
     }
 
     fn panicked(&self, panic: &(dyn Any + Send)) -> Duration {

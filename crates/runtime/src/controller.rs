@@ -100,12 +100,18 @@ impl Controller {
         caches: Caches,
         options: ControllerOptions,
     ) -> Arc<Self> {
+        let open = |target| {
+            let cache = caches.open(target);
+            cache.add_user(name);
+            cache
+        };
+        let primaries = std::iter::once(target).chain(others).map(open).collect();
         let queue = Queue::new(&options.queue);
         let weak = queue.downgrade();
         options.meter.queue(Box::new(move || weak.upgrade().map(|queue| queue.stats())));
         Arc::new(Self {
             name: name.into(),
-            primaries: std::iter::once(target).chain(others).map(|target| caches.open(target)).collect(),
+            primaries,
             caches,
             queue,
             history: Arc::new(History::keeping(options.history)),
@@ -147,6 +153,17 @@ impl Controller {
         self.liveness.check()
     }
 
+    /// The caches that are not filled yet, each as a sentence that says what it waits for. Reconciles begin when there are
+    /// none.
+    pub fn waiting_for(&self) -> Vec<String> {
+        let others: Vec<Cache> = self.watched.lock().iter().map(|(cache, _)| cache.clone()).collect();
+        let mut waiting: Vec<String> = self.primaries.iter().chain(&others).filter_map(Cache::waiting_for).collect();
+        // A kind is watched in several namespaces, or for several triggers.
+        waiting.sort();
+        waiting.dedup();
+        waiting
+    }
+
     /// What the queue holds and has done so far.
     pub fn queue(&self) -> QueueStats {
         self.queue.stats()
@@ -163,6 +180,7 @@ impl Controller {
     /// Watches another kind for as long as the subscription is kept.
     pub fn watch_while(&self, target: Target, trigger: Trigger) -> (Cache, Subscription) {
         let cache = self.caches.open(target);
+        cache.add_user(&self.name);
         let subscription = self.subscribe(&cache, trigger);
         (cache, subscription)
     }

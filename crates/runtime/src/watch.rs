@@ -4,6 +4,7 @@
 
 mod body;
 mod fault;
+mod not_served;
 mod pace;
 mod transport;
 
@@ -23,6 +24,7 @@ use tokio::time::Instant;
 use crate::connect::Unreachable;
 use crate::object::{Everything, Full, Metadata, Mode, Object, Projection, Wire};
 use fault::Fault;
+pub use not_served::explain_not_served;
 use pace::WatchBackoff;
 use transport::{Transport, TransportEvents, TransportState};
 
@@ -40,6 +42,9 @@ const NOT_INSTALLED_BACKOFF: Duration = Duration::from_secs(5);
 /// Together with the time that a new connection takes, the changes that a half-open connection hid are known within fifteen
 /// seconds.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often a watch that cannot work without help, because its kind is not served or a rule is missing, is logged again.
+const LOG_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// If the server has forgotten the version of a list that is older than this, other kinds changed more often than the
 /// server's history is long. That is normal, and the next list is requested at once. If the list is younger, the server has
@@ -147,8 +152,9 @@ pub enum WatchState {
     Starting,
     /// The watch is open.
     Live,
-    /// The server does not serve the kind. The watch tries again until somebody installs it.
-    NotInstalled,
+    /// The server does not serve the kind. The watch tries again until somebody installs it. The text says what is wrong, and
+    /// what to do.
+    NotInstalled(String),
     /// The server refuses the watch. The text names the RBAC rule that is missing.
     Forbidden(String),
     /// The watch fails and will be tried again. The text says why.
@@ -179,6 +185,8 @@ pub(crate) trait Sink: Send + Sync + 'static {
     fn restarted(&self);
     /// The state of the watch has changed.
     fn state(&self, state: WatchState);
+    /// The controllers that use the watch, for the log.
+    fn users(&self) -> Vec<String>;
     /// The watch panicked. Returns how long to wait until it is started again.
     fn panicked(&self, panic: &(dyn Any + Send)) -> Duration;
 }
@@ -204,6 +212,8 @@ async fn once(target: Target, client: Client, settings: WatchSettings, sink: Arc
 
 struct Watching<P> {
     target: Target,
+    /// For discovery, without the limits of the watch.
+    client: Client,
     settings: WatchSettings,
     sink: Arc<dyn Sink>,
     api: Api<Wire<P>>,
@@ -212,8 +222,8 @@ struct Watching<P> {
     lists: Lists,
     /// When the last list was complete.
     listed: Option<Instant>,
-    /// The state that was logged last, so that the log has each state once.
-    logged: Option<WatchState>,
+    /// The state that was logged last, and when, so that the log does not repeat it at every attempt.
+    logged: Option<(WatchState, Instant)>,
 }
 
 /// Tells the sink what the transport sees.
@@ -241,13 +251,14 @@ impl<P: Projection> Watching<P> {
         // Up to a tenth less, so that watches that became idle together do not send their requests together.
         let state = TransportState::new(settings.idle_timeout.mul_f64(1.0 - 0.1 * (settings.random)().clamp(0.0, 1.0)));
         let events = SinkEvents { sink: sink.clone(), state: state.clone(), kind: target.resource.kind.clone() };
-        let client = Transport::client(client, state.clone(), Arc::new(events));
+        let watching = Transport::client(client.clone(), state.clone(), Arc::new(events));
         let api = match &target.namespace {
-            Some(namespace) => Api::namespaced_with(client, namespace, &target.resource),
-            None => Api::all_with(client, &target.resource),
+            Some(namespace) => Api::namespaced_with(watching, namespace, &target.resource),
+            None => Api::all_with(watching, &target.resource),
         };
         let (lists, backoff) = (settings.lists, WatchBackoff::default());
-        let mut watching = Self { target, settings, sink, api, state, backoff, lists, listed: None, logged: None };
+        let mut watching =
+            Self { target, client, settings, sink, api, state, backoff, lists, listed: None, logged: None };
         loop {
             watching.until_list_is_needed().await;
         }
@@ -360,7 +371,7 @@ impl<P: Projection> Watching<P> {
         let wait = self.state.take_retry_after().unwrap_or_default().max(wait);
         self.sink.restarted();
         let state = match fault {
-            Fault::NotInstalled => WatchState::NotInstalled,
+            Fault::NotInstalled => WatchState::NotInstalled(self.why_not_served().await),
             Fault::Forbidden(verb) => WatchState::Forbidden(fault::missing_rule(&self.target, verb)),
             _ => WatchState::Failing(why),
         };
@@ -372,19 +383,31 @@ impl<P: Projection> Watching<P> {
         tokio::time::sleep(wait).await;
     }
 
+    /// Why the server does not serve the kind. Discovery is asked when the answer is logged; in between it stays the same.
+    async fn why_not_served(&self) -> String {
+        match &self.logged {
+            Some((WatchState::NotInstalled(why), at)) if at.elapsed() < LOG_AGAIN_AFTER => why.clone(),
+            _ => explain_not_served(&self.client, &self.target.resource).await,
+        }
+    }
+
     fn log(&mut self, state: &WatchState, wait: Duration) {
         let (kind, attempts) = (self.kind(), self.backoff.failures());
-        let again =
-            self.logged.as_ref().is_some_and(|logged| std::mem::discriminant(logged) == std::mem::discriminant(state));
+        let needs_help = matches!(state, WatchState::NotInstalled(_) | WatchState::Forbidden(_));
+        let is_logged = self.logged.as_ref().is_some_and(|(logged, at)| {
+            let is_same = std::mem::discriminant(logged) == std::mem::discriminant(state);
+            is_same && !(needs_help && at.elapsed() >= LOG_AGAIN_AFTER)
+        });
+        let users = self.sink.users().join(", ");
+        let api_version = &self.target.resource.api_version;
         match state {
-            _ if again => tracing::debug!(kind, attempts, ?wait, ?state, "a watch still fails"),
-            WatchState::NotInstalled => {
-                tracing::warn!(
-                    kind,
-                    "the kind is not installed; waiting until its CustomResourceDefinition is applied"
-                );
+            _ if is_logged => tracing::debug!(kind, attempts, ?wait, ?state, "a watch still fails"),
+            WatchState::NotInstalled(why) => {
+                tracing::warn!(kind, api_version, controllers = users, why, "waiting until the kind is served");
             }
-            WatchState::Forbidden(rule) => tracing::warn!(kind, rule, "a watch is forbidden"),
+            WatchState::Forbidden(rule) => {
+                tracing::warn!(kind, api_version, controllers = users, rule, "a watch is forbidden");
+            }
             // A single interruption is normal; only the second failure in a row is worth a warning.
             _ if attempts <= 1 => return tracing::debug!(kind, ?wait, ?state, "a watch was interrupted"),
             WatchState::Failing(why) => {
@@ -392,7 +415,9 @@ impl<P: Projection> Watching<P> {
             }
             _ => tracing::warn!(kind, attempts, ?wait, ?state, "a watch fails and will be tried again"),
         }
-        self.logged = Some(state.clone());
+        if !is_logged {
+            self.logged = Some((state.clone(), Instant::now()));
+        }
         self.state.set_warned();
     }
 

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::call::{Calls, Verb};
-use crate::machine::{Machine, Refused, ask, unknown_kind};
+use crate::machine::{Machine, Refused, ask, install_hint, unknown_kind};
 use crate::react::When;
 use crate::seed::{Seed, typed};
 
@@ -211,13 +211,18 @@ impl Cluster {
 
     /// Runs exactly one reconcile of an object, as a running operator would: it adds the finalizer, calls the cleanup of an object
     /// that is being deleted, and shows a lasting failure in status and events. Events are written when it returns. Nothing
-    /// is retried; [`retry`](crate::retry) says what would become of an error.
+    /// is retried; [`retry`](crate::retry) says what would become of an error. A kind whose CRD is not installed, be it of the
+    /// object or of a child, is an error at once.
     pub async fn reconcile<R, P>(&self, controller: &Controller<R, P>, key: &str) -> Result<Action>
     where
         R: DeserializeOwned + Send + Sync + 'static,
         P: InProcess,
     {
-        controller.test_reconciler(self.client()).reconcile(key).await
+        let reconciled = controller.test_reconciler(self.client()).reconcile(key).await;
+        reconciled.map_err(|error| match error.get_reason() {
+            "NotServed" => Error::permanent(format!("{error:#}; {}", install_hint("Kind"))).reason("NotServed"),
+            _ => error,
+        })
     }
 
     /// Scripts what happens to calls about a kind: `cluster.when::<Deployment>(Verb::Apply).once().fail(503)`. See [`When`].

@@ -37,10 +37,11 @@ impl Fake {
         Self(Cluster::over(Machine::default()))
     }
 
-    /// This object is there: as it stands, with its status. The CRD of its kind and its namespace are there too. One
-    /// with a deletionTimestamp is on its way out, if it has a finalizer that keeps it.
+    /// Starts with this object, as it is given, with its status. Its namespace and, if its Rust type knows it, the CRD of its
+    /// kind are there, too. A CRD can be given as JSON for a kind that has no Rust type. An object with a `deletionTimestamp`
+    /// is being deleted; it needs a finalizer.
     ///
-    /// An object that the server does not take is an error of the first call.
+    /// An object that the server refuses is an error of the first call.
     ///
     /// # Panics
     ///

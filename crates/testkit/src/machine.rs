@@ -93,9 +93,12 @@ impl Machine {
                 installed.push(definition);
             }
         }
-        let (namespaces, others): (Vec<Value>, Vec<Value>) =
-            seeds.into_iter().filter_map(|seed| seed.object).partition(|object| object["kind"] == "Namespace");
-        for object in namespaces {
+        let objects = seeds.into_iter().filter_map(|seed| seed.object);
+        // Kinds and namespaces have to be there before the objects that need them.
+        let is_first =
+            |object: &Value| matches!(object["kind"].as_str(), Some("CustomResourceDefinition" | "Namespace"));
+        let (first, others): (Vec<Value>, Vec<Value>) = objects.partition(is_first);
+        for object in first {
             self.place(&server, object).await?;
         }
         for object in others {
@@ -281,10 +284,16 @@ pub(crate) async fn ask(
     Err(Refused { code: code.as_u16(), message })
 }
 
-/// The error for kinds that the server does not know.
+/// How a test installs the CRD of a kind.
+pub(crate) fn install_hint(kind: &str) -> String {
+    format!(
+        "install its CRD in the test: with cluster.install::<{kind}>() or Fake::new().knows::<{kind}>() if it has a Rust type \
+         that knows its CRD, otherwise with cluster.create(crd) or Fake::new().with(crd), where crd is the \
+         CustomResourceDefinition as JSON"
+    )
+}
+
+/// The error for kinds that the server does not serve.
 pub(crate) fn unknown_kind(kind: &str, api_version: &str) -> Error {
-    Error::permanent(format!(
-        "the server does not know the kind {kind} of {api_version}: cluster.install::<{kind}>() and \
-         Fake::new().knows::<{kind}>() teach it a custom one"
-    ))
+    Error::permanent(format!("the server does not serve {kind} of {api_version}; {}", install_hint(kind)))
 }

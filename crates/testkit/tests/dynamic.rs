@@ -157,11 +157,28 @@ async fn a_failure_is_shown_on_it() -> Result<()> {
 #[tokio::test]
 async fn a_kind_that_is_not_served_is_named() -> Result<()> {
     let cluster = Cluster::start().await?;
-    for (api_version, kind) in [("example.com/v1", "Widget"), ("apps/v1", "Widget"), ("v1", "Widget")] {
+    cluster.create(definition("Gadget", "Namespaced")).await?;
+    discovered(&cluster, "Gadget").await?;
+    for (api_version, kind, why) in [
+        ("example.org/v1", "Widget", "there is no kind of the group example.org; install its CustomResourceDefinition"),
+        ("example.com/v1", "Widget", "example.com/v1 has Gadget; install its CustomResourceDefinition"),
+        (
+            "example.com/v2",
+            "Gadget",
+            "it is served as example.com/v1; use that version, or let the CustomResourceDefinition serve v2",
+        ),
+        (
+            "apps/v1beta1",
+            "Deployment",
+            "it is served as apps/v1; use that version, or let the \
+          CustomResourceDefinition serve v1beta1",
+        ),
+    ] {
         let missing = ApiKind::discover(&cluster.client(), api_version, kind).await.unwrap_err();
-        let expect = format!("the server does not serve {kind} of {api_version}: install its CRD first");
-        assert_eq!(missing.to_string(), expect);
+        assert_eq!(missing.to_string(), format!("the server does not serve {kind} of {api_version}: {why}"));
     }
+    let missing = ApiKind::discover(&cluster.client(), "v1", "Widget").await.unwrap_err().to_string();
+    assert!(missing.ends_with("; this version of Kubernetes does not have it"), "{missing}");
     let nodes = ApiKind::discover(&cluster.client(), "v1", "Node").await?;
     assert_eq!((nodes.resource().plural.as_str(), nodes.scope()), ("nodes", Scope::Cluster));
     Ok(())

@@ -197,6 +197,37 @@ async fn a_task_waits_for_the_caches() -> Result<()> {
     running.stop().await
 }
 
+/// A task reads what controllers watch without a request, and what nobody watches with one.
+#[tokio::test]
+async fn a_task_reads_from_the_caches() -> Result<()> {
+    let fake = Fake::new().with(shop("s")).with(shop("t")).with(ConfigMap::new("prices").data("gold", "7"));
+    let (done, read) = oneshot::channel::<Vec<String>>();
+    let operator = idle().background("reader", move |task: BackgroundTask| async move {
+        let key = |name| ObjectKey::new(Some("default"), name);
+        let one = task.get::<Shop>(&key("s")).await?.map(|shop| shop.metadata.name);
+        let none = task.get::<Shop>(&key("none")).await?.is_none();
+        let shops = (task.list::<Shop>().await?.len(), task.list_in::<Shop>("elsewhere").await?.len());
+        let gold = task.get::<ConfigMap>(&key("prices")).await?.and_then(|map| map.get("gold").map(str::to_owned));
+        let maps = (task.list::<ConfigMap>().await?.len(), task.list_in::<ConfigMap>("default").await?.len());
+        // The other end waits for it.
+        let _ = done.send(vec![format!("{one:?} {none} {shops:?}"), format!("{gold:?} {maps:?}")]);
+        task.stopped().await;
+        Ok(())
+    });
+    let running = fake.run(operator);
+    let read = read.await.unwrap();
+    assert_eq!(read[0], "Some(Some(\"s\")) true (2, 0)");
+    assert!(read[1].starts_with("Some(\"7\") ("), "{read:?}");
+    running.stop().await?;
+    let reads = |kind: &'static str, verbs: &'static [Verb]| {
+        fake.calls().only(move |call| call.is_about(kind) && verbs.contains(&call.verb)).len()
+    };
+    assert_eq!(reads("Shop", &[Verb::Get, Verb::List]), 0, "{}", fake.calls());
+    assert_eq!(reads("Shop", &[Verb::Watch]), 1, "{}", fake.calls());
+    assert_eq!(reads("ConfigMap", &[Verb::Get, Verb::Watch]), 2, "{}", fake.calls());
+    Ok(())
+}
+
 /// A task that does not listen is cut off when the drain time is over, and its operator ends well.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_does_not_listen_is_cut_off() -> Result<()> {

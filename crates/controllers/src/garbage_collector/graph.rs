@@ -101,9 +101,9 @@ impl Graph {
     /// Whether every cache has listed its objects. A kind that is not installed any more has none.
     pub(super) fn is_synced(&self) -> bool {
         let entries = self.0.read();
-        entries
-            .values()
-            .all(|entry| entry.cache.is_synced() || entry.cache.state() == konverge_runtime::WatchState::NotInstalled)
+        entries.values().all(|entry| {
+            entry.cache.is_synced() || matches!(entry.cache.state(), konverge_runtime::WatchState::NotInstalled(_))
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -78,6 +79,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> AnyController for ControllerSp
         Settings { controller: settings.clone(), ..manager.settings.clone() }.check()?;
         let metrics = manager.metrics.controller(&name);
         metrics.set_max_concurrent(settings.max_concurrent_reconciles);
+        let ready = Arc::new(AtomicBool::new(false));
         let options = ControllerOptions {
             concurrency: settings.max_concurrent_reconciles,
             timeout: settings.reconcile_timeout,
@@ -86,7 +88,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> AnyController for ControllerSp
             queue: self.queue_options(&settings),
             predicate: self.predicate.engine(),
             urgent: self.urgent.clone(),
-            meter: Arc::new(ControllerMeter { metrics, ready: Some(manager.health.readiness(&name)) }),
+            meter: Arc::new(ControllerMeter { metrics, ready: ready.clone() }),
             ..ControllerOptions::default()
         };
         // Each namespace is a watch of its own, so that nothing outside of them is read.
@@ -103,6 +105,13 @@ impl<R: DeserializeOwned + Send + Sync + 'static> AnyController for ControllerSp
             let reconciler = reconciler.clone();
             Box::pin(async move { reconciler.reconcile(run).await })
         };
+        let waiting = Arc::downgrade(&controller);
+        manager.health.readiness_from(&name, move || {
+            if ready.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            Err(not_ready(&waiting.upgrade().map(|controller| controller.waiting_for()).unwrap_or_default()))
+        });
         let workers = Arc::downgrade(&controller);
         manager.health.liveness_from(&format!("workers-{name}"), move || {
             workers.upgrade().map_or(Ok(()), |controller| controller.liveness())
@@ -174,6 +183,11 @@ impl<R> ControllerSpec<R> {
         });
         QueueOptions { backoff, rate, ..QueueOptions::default() }
     }
+}
+
+/// Why a controller is not ready, for the readiness probe.
+fn not_ready(waiting_for: &[String]) -> String {
+    if waiting_for.is_empty() { "not yet".to_owned() } else { format!("waiting for {}", waiting_for.join("; ")) }
 }
 
 /// Feeds the controller from its trigger streams, each in a task of its own. Streams that end are waited for no longer;

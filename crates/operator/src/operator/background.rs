@@ -7,17 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use konverge_core::ObjectKey;
 use konverge_runtime::{Cache, Error, Result, panic_message};
 use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
+use super::cached_reads::CachedReads;
 use super::{Manager, Phase};
+use crate::kind::Kind;
 use crate::state::States;
 
 /// How long a task may take to come to an await, where it can be cut off.
 const CUT_WITHIN: Duration = Duration::from_secs(1);
+
+/// When a task that waits for caches is logged: a start takes less, and then often enough to be seen.
+const FIRST_REPORT_AFTER: Duration = Duration::from_secs(10);
+const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 type Work = Box<dyn FnOnce(BackgroundTask) -> BoxFuture<'static, Result<()>> + Send>;
 
@@ -29,6 +36,10 @@ pub(super) struct Background {
 }
 
 impl Background {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(super) fn new<F, Fut>(name: String, work: F) -> Self
     where
         F: FnOnce(BackgroundTask) -> Fut + Send + 'static,
@@ -44,6 +55,7 @@ pub struct BackgroundTask {
     name: Arc<str>,
     client: Client,
     states: States,
+    reads: Arc<CachedReads>,
     phase: watch::Receiver<Phase>,
 }
 
@@ -56,6 +68,27 @@ impl BackgroundTask {
     /// The client of the operator. It is the one that [`Context::client`](crate::Context::client) returns.
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// Reads an object, if it exists: from the cache of a kind that the operator watches, without a request, and from the
+    /// server otherwise.
+    ///
+    /// The cache is at most a moment behind the server. Writes of reconciles are seen at once, writes of
+    /// [`BackgroundTask::client`] when the watch brings them. The operator needs the rule `get`: see
+    /// [`Operator::needs`](crate::Operator::needs).
+    pub async fn get<T: Kind>(&self, key: &ObjectKey) -> Result<Option<T>> {
+        self.reads.get(key).await
+    }
+
+    /// The objects of a kind in all namespaces that the operator watches, from the cache. The kind is watched from now on, so
+    /// the operator needs the rules `list` and `watch`, and the next list costs no request.
+    pub async fn list<T: Kind>(&self) -> Result<Vec<T>> {
+        self.reads.list(None).await
+    }
+
+    /// The objects of a kind in one namespace; otherwise like [`BackgroundTask::list`].
+    pub async fn list_in<T: Kind>(&self, namespace: &str) -> Result<Vec<T>> {
+        self.reads.list(Some(namespace)).await
     }
 
     /// A value that the operator was given by [`Operator::state`](crate::Operator::state). A type that was not given is an
@@ -81,6 +114,7 @@ impl fmt::Debug for BackgroundTask {
 /// The background tasks of an operator at work. They are aborted when this is dropped.
 pub(super) struct BackgroundTasks {
     running: JoinSet<Result<()>>,
+    /// The names of the tasks that have not ended.
     names: Vec<(Id, Arc<str>)>,
 }
 
@@ -90,10 +124,12 @@ impl BackgroundTasks {
         let mut started = Self { running: JoinSet::new(), names: Vec::new() };
         // Listed here and not in the tasks: reconciles open caches, too, and a task does not wait for those.
         let caches = manager.caches.all();
+        let reads = Arc::new(CachedReads::new(manager));
         for Background { name, work } in tasks {
             let name: Arc<str> = name.into();
             let (client, states) = (manager.client.clone(), manager.states.clone());
-            let task = BackgroundTask { name: name.clone(), client, states, phase: phase.clone() };
+            let reads = reads.clone();
+            let task = BackgroundTask { name: name.clone(), client, states, reads, phase: phase.clone() };
             let handle = started.running.spawn(run(task, work.into_inner(), caches.clone()));
             started.names.push((handle.id(), name));
         }
@@ -125,23 +161,32 @@ impl BackgroundTasks {
             }
             if is_last {
                 // Nobody can end a thread; waiting for it would take for ever.
-                tracing::error!("a background task blocks its thread and is left behind");
+                let tasks = self.names();
+                tracing::error!(tasks, "background tasks block their threads; shutting down without them");
                 self.running.detach_all();
             } else {
-                tracing::warn!(?drain, "cutting off background tasks that did not end in time");
+                let tasks = self.names();
+                tracing::warn!(?drain, tasks, "cutting off background tasks that did not end in time");
                 self.running.abort_all();
             }
         }
         failed
     }
 
+    /// The names of the tasks that have not ended.
+    fn names(&self) -> String {
+        let names: Vec<&str> = self.names.iter().map(|(_, name)| &**name).collect();
+        names.join(", ")
+    }
+
     /// The error of a task that ended, if it failed.
-    fn check(&self, ended: Result<(Id, Result<()>), JoinError>) -> Option<Error> {
+    fn check(&mut self, ended: Result<(Id, Result<()>), JoinError>) -> Option<Error> {
         let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-        let name = self.names.iter().find(|(known, _)| *known == id).map_or("unknown", |(_, name)| name);
+        let at = self.names.iter().position(|(known, _)| *known == id)?;
+        let (_, name) = self.names.remove(at);
         match ended {
             Ok((_, Ok(()))) => {
-                tracing::info!(task = name, "a background task has ended");
+                tracing::info!(task = &*name, "a background task has ended");
                 None
             }
             Ok((_, Err(error))) => Some(Error::new(format!("the background task {name} failed: {error:#}"))),
@@ -150,6 +195,21 @@ impl BackgroundTasks {
                 Some(Error::new(format!("the background task {name} panicked: {}", panic_message(&*panic))))
             }
         }
+    }
+}
+
+/// Logs which kinds a task waits for, soon and then once a minute; never ends.
+async fn report_waiting(task: &BackgroundTask, caches: &[Cache]) {
+    let mut pause = FIRST_REPORT_AFTER;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = REPORT_AGAIN_AFTER;
+        let waiting: Vec<String> = caches.iter().filter_map(Cache::waiting_for).collect();
+        tracing::warn!(
+            task = task.name(),
+            waiting_for = waiting.join("; "),
+            "a background task has not started, because caches are not filled"
+        );
     }
 }
 
@@ -162,6 +222,7 @@ async fn run(task: BackgroundTask, work: Work, caches: Vec<Cache>) -> Result<()>
     };
     tokio::select! {
         () = filled => {}
+        () = report_waiting(&task, &caches) => {}
         () = task.stopped() => return Ok(()),
     }
     tracing::info!(task = task.name(), "a background task starts");

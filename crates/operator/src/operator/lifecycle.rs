@@ -17,13 +17,13 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use konverge_runtime::{Error, EventLog, Result};
+use konverge_runtime::{Error, EventLog, FieldManager, Result};
 use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinError;
 
 use super::background::{Background, BackgroundTasks};
-use super::manager::Manager;
+use super::manager::{Manager, field_manager_of};
 use super::phase::Phase;
 use crate::controller::AnyController;
 use crate::metrics::Metrics;
@@ -54,7 +54,9 @@ pub(super) async fn run(
 ) -> Result<()> {
     let Workload { controllers, background, states } = workload;
     check_names(&controllers)?;
+    check_field_managers(&controllers, settings)?;
     check_finalizers(&controllers)?;
+    check_background_names(&background)?;
     let probes = Probes::start(settings, metrics, &health)?;
     log_addresses(&probes);
     let (manager, mut recording) = Manager::start(settings, client, log, metrics, health, states);
@@ -88,6 +90,7 @@ pub(super) async fn run(
     tokio::join!(background, finished);
     manager.stop(recording).await;
     probes.stop(PROBES_END_WITHIN).await;
+    tracing::info!(name = settings.name, "stopped");
     ended
 }
 
@@ -97,6 +100,37 @@ fn check_names(controllers: &[Box<dyn AnyController>]) -> Result<()> {
     match (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
         Some(twice) => Err(Error::permanent(format!(
             "two controllers of the operator are called {}; give one of them a name of its own with .named(…)",
+            names[twice]
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Two controllers with one field manager would remove the fields that the other one applied. Servers accept at most 128 bytes,
+/// so long names may become the same.
+fn check_field_managers(controllers: &[Box<dyn AnyController>], settings: &Settings) -> Result<()> {
+    let mut known: Vec<(FieldManager, String)> = Vec::new();
+    for (at, controller) in controllers.iter().enumerate() {
+        let name = controller.name();
+        let manager =
+            if at == 0 { FieldManager::new(settings.field_manager()) } else { field_manager_of(settings, &name) };
+        if let Some((_, first)) = known.iter().find(|(other, _)| *other == manager) {
+            return Err(Error::permanent(format!(
+                "the controllers {first} and {name} would have the same field manager, {manager}; give one of them a shorter name \
+                 with .named(…), or the operator a shorter field manager"
+            )));
+        }
+        known.push((manager, name));
+    }
+    Ok(())
+}
+
+/// Background tasks are told apart by their names in the log and in errors.
+fn check_background_names(background: &[Background]) -> Result<()> {
+    let names: Vec<&str> = background.iter().map(Background::name).collect();
+    match (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
+        Some(twice) => Err(Error::permanent(format!(
+            "two background tasks of the operator are called {}; give one of them another name",
             names[twice]
         ))),
         None => Ok(()),
@@ -317,6 +351,8 @@ mod tests {
             run_with(vec![Brief::boxed("a", false)], settings).await;
             drop(logging);
             let text = String::from_utf8(log.0.lock().clone()).unwrap();
+            let last = text.lines().last().unwrap_or_default();
+            assert!(last.contains(" stopped ") && last.contains("name=\"konverge\""), "{text}");
             for (what, is_on) in [("metrics", metrics), ("probes", health)] {
                 let port = text.split_once(&format!("{what}=\"127.0.0.1:")).and_then(|(_, rest)| rest.split_once('"'));
                 let port = port.map(|(port, _)| port.parse::<u16>().unwrap());
@@ -329,5 +365,23 @@ mod tests {
     async fn names_are_not_shared() {
         let refused = run_until_error(&[("a", false), ("b", false), ("a", false)]).await;
         assert!(refused.starts_with("two controllers of the operator are called a; "), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn field_managers_are_not_shared() {
+        // Both are the same in the first 128 bytes of `konverge-…`.
+        let long = |end: &str| -> &'static str { format!("{}{end}", "x".repeat(125)).leak() };
+        let refused = run_until_error(&[("a", false), (long("y"), false), (long("z"), false)]).await;
+        assert!(refused.contains("would have the same field manager, konverge-xxx"), "{refused}");
+        let short = run_until_error(&[("a", false), ("b", false)]).await;
+        assert_eq!(short, "a controller ended by itself");
+    }
+
+    #[tokio::test]
+    async fn background_tasks_have_names_of_their_own() {
+        let task = |name: &str| Background::new(name.to_owned(), |_| async { Ok(()) });
+        let same = check_background_names(&[task("sync"), task("poll"), task("sync")]).unwrap_err().to_string();
+        assert!(same.starts_with("two background tasks of the operator are called sync; "), "{same}");
+        assert!(check_background_names(&[task("sync"), task("poll")]).is_ok());
     }
 }

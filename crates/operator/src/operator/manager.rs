@@ -72,8 +72,7 @@ impl<'a> Manager<'a> {
     /// The writer of a controller that was added to the operator. It has a field manager of its own, so that what it applies
     /// to an object does not remove what another controller applied there. The first controller has the operator's.
     pub(crate) fn writer_of(&self, controller: &str) -> Writer {
-        let manager = FieldManager::new(&format!("{}-{controller}", self.settings.field_manager()));
-        Writer::new(self.client.clone(), manager, WriterOptions::default())
+        Writer::new(self.client.clone(), field_manager_of(self.settings, controller), WriterOptions::default())
     }
 
     /// Counts the objects of a cache by `count`, unless they are counted already.
@@ -96,6 +95,11 @@ impl<'a> Manager<'a> {
             tracing::warn!("events that were left could not be written in time");
         }
     }
+}
+
+/// The field manager of a controller that was added to the operator.
+pub(super) fn field_manager_of(settings: &Settings, controller: &str) -> FieldManager {
+    FieldManager::new(&format!("{}-{controller}", settings.field_manager()))
 }
 
 /// The task that writes events. It is aborted when this is dropped: an operator that is dropped writes nothing more, as

@@ -82,8 +82,17 @@ impl Health {
 
     /// The liveness checks that fail now, each with its reason.
     pub fn failing_liveness(&self) -> Vec<(String, String)> {
+        self.failing(Probe::Live)
+    }
+
+    /// The readiness checks that fail now, each with its reason: for a controller, which kinds it waits for and why.
+    pub fn failing_readiness(&self) -> Vec<(String, String)> {
+        self.failing(Probe::Ready)
+    }
+
+    fn failing(&self, probe: Probe) -> Vec<(String, String)> {
         // A copy, so that no lock is held while the checks run.
-        let checks = self.checks(Probe::Live).read().clone();
+        let checks = self.checks(probe).read().clone();
         checks.into_iter().filter_map(|(name, check)| Some((name, ask(&check).err()?))).collect()
     }
 

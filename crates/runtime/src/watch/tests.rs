@@ -23,6 +23,7 @@ use tower_service::Service;
 
 use super::body::{ResponseBody, Resumption};
 use super::*;
+use crate::captured_log::CapturedLog;
 use crate::connect::MayBeHalfOpen;
 use crate::{Cache, Caches};
 
@@ -236,4 +237,31 @@ async fn the_idle_timeout_counts_after_the_list() {
     state.set_listing(false);
     assert!(body.frame().await.is_none(), "the body ends without an error");
     assert_eq!(began.elapsed(), Duration::from_secs(11));
+}
+
+/// Whoever looks at the log later still sees why nothing happens: what, for whom, and what to do.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_served_is_logged_once_a_minute() {
+    let log = CapturedLog::at(tracing::Level::WARN);
+    let _log = tracing::subscriber::set_default(log.clone());
+    let server = ApiServer::open(Options::default()).await.unwrap();
+    let caches = Caches::new(Client::new(server, "default"), WatchSettings::default());
+    let resource = ApiResource {
+        group: "example.com".into(),
+        version: "v1".into(),
+        api_version: "example.com/v1".into(),
+        kind: "Widget".into(),
+        plural: "widgets".into(),
+    };
+    let cache = caches.open(Target::all(resource));
+    cache.add_user("widget.example.com");
+    tokio::time::sleep(Duration::from_secs(190)).await;
+    let lines = log.lines();
+    assert!((3..=4).contains(&lines.len()), "{lines:#?}");
+    for part in
+        ["Widget", "example.com/v1", "widget.example.com", "install the CustomResourceDefinition widgets.example.com"]
+    {
+        assert!(lines.iter().all(|line| line.contains(part)), "{part}: {lines:#?}");
+    }
+    caches.shutdown().await;
 }

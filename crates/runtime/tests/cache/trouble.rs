@@ -32,7 +32,12 @@ async fn a_kind_that_is_installed_later() {
         let faults = if lists == Lists::Streamed { faults.clone() } else { Faults::new().await };
         let client = if lists == Lists::Streamed { client.clone() } else { faults.client() };
         let cache = faults.caches(WatchSettings { lists, ..WatchSettings::default() }).open(Target::all(widgets()));
-        assert_eq!(state_after(&cache, 60).await, WatchState::NotInstalled);
+        let state = state_after(&cache, 60).await;
+        let WatchState::NotInstalled(why) = &state else { panic!("{state:?}") };
+        let expect = "the server does not serve Widget of example.org/v1: there is no kind of the group example.org; install the \
+                      CustomResourceDefinition widgets.example.org";
+        assert_eq!(why, expect);
+        assert_eq!(cache.waiting_for(), Some(format!("Widget of example.org/v1: {expect}")));
         assert!(!cache.is_synced());
         let asked = faults.asked().len();
         assert!((12..=25).contains(&asked), "{asked} requests in a minute");
