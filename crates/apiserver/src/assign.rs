@@ -26,7 +26,7 @@ pub(crate) async fn assign<'s>(
     new: &mut Value,
 ) -> Result<Option<CommitGuard<'s>>, Status> {
     match (write.resource.behaviour.assigns, write.subresource) {
-        (Some(Assigns::Pod), subresource) => pod::assign(subresource, old, new),
+        (Some(Assigns::Pod), _) => pod::assign(old, new),
         (Some(Assigns::Job), Subresource::Main) => job::assign(old, new),
         (Some(Assigns::Service), Subresource::Main) => {
             if let Some(old) = old {

@@ -52,7 +52,7 @@ pub(crate) struct Behaviour {
 /// The values that only the server can give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Assigns {
-    /// A QoS class, and tolerations for nodes that are not ready or unreachable.
+    /// A QoS class.
     Pod,
     /// Labels for the pods of a job, and the selector that finds them.
     Job,

@@ -23,12 +23,14 @@ pub(crate) struct Committer<'a> {
     pub server: &'a Server,
     pub context: &'a RequestContext,
     pub resource: &'a Resource,
+    /// What is committed together with the object.
+    pub with: Vec<StoreWrite>,
 }
 
 impl Committer<'_> {
     /// Stores a new object.
     pub(crate) async fn create(
-        &self,
+        self,
         guard: Option<CommitGuard<'_>>,
         key: &Arc<str>,
         conditions: Vec<Condition>,
@@ -40,7 +42,7 @@ impl Committer<'_> {
 
     /// Stores another version of an object.
     pub(crate) async fn replace(
-        &self,
+        self,
         guard: Option<CommitGuard<'_>>,
         before: &Entry,
         conditions: Vec<Condition>,
@@ -52,19 +54,20 @@ impl Committer<'_> {
     }
 
     /// Removes an object.
-    pub(crate) async fn remove(&self, key: &Arc<str>, conditions: Vec<Condition>) -> Result<Revision, CommitError> {
+    pub(crate) async fn remove(self, key: &Arc<str>, conditions: Vec<Condition>) -> Result<Revision, CommitError> {
         self.commit(None, key, conditions, StoreWrite::Delete(key.clone())).await
     }
 
     /// Commits, under the lock that the write holds, if any.
     async fn commit(
-        &self,
+        self,
         guard: Option<CommitGuard<'_>>,
         key: &str,
         conditions: Vec<Condition>,
         write: StoreWrite,
     ) -> Result<Revision, CommitError> {
-        let committing = self.server.store.commit(Commit { conditions, writes: vec![write] });
+        let writes = std::iter::once(write).chain(self.with).collect();
+        let committing = self.server.store.commit(Commit { conditions, writes });
         let revision = match guard {
             Some(mut guard) => guard.commit(committing).await?,
             None => committing.await?,

@@ -10,6 +10,7 @@ use serde_json::Value;
 use konverge_core::{FieldError, FieldPath, Propagation, Status};
 use konverge_store::{CommitError, Condition};
 
+use crate::admission::{Admission, Attributes, Operation};
 use crate::commit::{Committer, MAX_CONFLICTS, unavailable};
 use crate::context::RequestContext;
 use crate::conversion::default_budget;
@@ -17,6 +18,7 @@ use crate::meta::{self, FOREGROUND, ORPHAN};
 use crate::request::{Query, invalid_options};
 use crate::resource::Resource;
 use crate::server::Server;
+use crate::subresource::Subresource;
 use crate::write::WriteOutcome;
 use crate::{crd, namespace, record};
 
@@ -169,8 +171,6 @@ pub(crate) async fn delete(
     name: &str,
     options: &DeleteOptions,
 ) -> Result<WriteOutcome, Status> {
-    namespace::may_be_deleted(resource, name)?;
-    let committer = Committer { server, context, resource };
     for _ in 0..MAX_CONFLICTS {
         let key = resource.key(namespace, name);
         let found = server.store.get(&key, None).map_err(Status::internal)?;
@@ -180,6 +180,7 @@ pub(crate) async fn delete(
         let current = crd::must_be_current(server, resource)?;
         let old = resource.read_object(&entry).await?;
         options.check(resource, &old)?;
+        let admission = admit(server, context, resource, namespace, &old).await?;
         let mut new = old.clone();
         let finalizers = finalizers_for(&old, options.propagation);
         meta::set_finalizers(&mut new, &finalizers);
@@ -199,6 +200,8 @@ pub(crate) async fn delete(
         }
         let mut conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
         conditions.extend(current);
+        conditions.extend(admission.conditions);
+        let committer = Committer { server, context, resource, with: admission.writes };
         let committed = if finished {
             committer.remove(&entry.key, conditions).await.map(|revision| {
                 meta::of_mut(&mut new).insert("resourceVersion".into(), revision.0.to_string().into());
@@ -215,6 +218,24 @@ pub(crate) async fn delete(
         }
     }
     Err(Status::modified(&resource.group, &resource.plural, name))
+}
+
+/// Asks the admission plugins whether an object may be deleted.
+async fn admit(
+    server: &Server,
+    context: &RequestContext,
+    resource: &Resource,
+    namespace: Option<&str>,
+    old: &Value,
+) -> Result<Admission, Status> {
+    let (name, subresource, old) = (meta::text(old, "name"), Subresource::Main, Some(old));
+    let operation = Operation::Delete;
+    let attributes = Attributes { server, context, operation, resource, subresource, namespace, name, old };
+    let mut admission = Admission::default();
+    // A deletion has no new object that plugins could change.
+    server.admission.admit(&attributes, &mut Value::Null, &mut admission).await?;
+    server.admission.validate(&attributes, old.unwrap_or(&Value::Null), &mut admission).await?;
+    Ok(admission)
 }
 
 /// Whether a marked object can be removed: it has no finalizers and no grace period left.

@@ -33,6 +33,7 @@ mod registry;
 mod resource;
 mod verb;
 
+mod admission;
 mod assign;
 mod commit;
 mod commit_lock;
@@ -76,6 +77,7 @@ mod table;
 #[cfg(test)]
 mod interrupted;
 
+pub use admission::{AdmissionPlugins, PluginError};
 pub use authorize::{AlwaysAllow, Attributes, Authorizer, Decision, ResourceAttributes};
 pub use body::Body;
 pub use env::{Environment, System};

@@ -330,7 +330,7 @@ fn strings(object: &Value, field: &str) -> BTreeMap<String, String> {
     map.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
 }
 
-fn suffix(mut random: u128) -> String {
+pub(crate) fn suffix(mut random: u128) -> String {
     let letters = SUFFIX_LETTERS.len() as u128;
     let letter = |_| {
         let letter = SUFFIX_LETTERS[(random % letters) as usize];

@@ -1,5 +1,5 @@
-//! What is special about namespaces: nothing is created in one that does not exist or is being deleted, and the four that
-//! every cluster has are created at the start.
+//! What is special about namespaces: their finalizers and phases, and the four that every cluster has, which are created at the
+//! start.
 
 use std::sync::Arc;
 
@@ -15,9 +15,8 @@ use crate::record;
 use crate::resource::Resource;
 use crate::server::Server;
 
-/// The namespaces that every cluster has. The first three cannot be deleted.
+/// The namespaces that every cluster has.
 const INITIAL: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
-const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// The finalizer that stands for the namespace's content.
 const CONTENT: &str = "kubernetes";
@@ -75,32 +74,14 @@ pub(crate) fn is_finalized(resource: &Resource, object: &Value) -> bool {
     !is_namespace(resource) || object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty)
 }
 
-/// Refuses to delete the namespaces that a cluster cannot be without.
-pub(crate) fn may_be_deleted(resource: &Resource, name: &str) -> Result<(), Status> {
-    if is_namespace(resource) && PROTECTED.contains(&name) {
-        return Err(Status::forbidden("", "namespaces", name, "this namespace may not be deleted"));
-    }
-    Ok(())
-}
-
-/// Makes sure that the namespace exists and is not being deleted, now and when the object is committed.
-pub(crate) fn must_accept(
-    server: &Server,
-    resource: &Resource,
-    namespace: Option<&str>,
-    object: &Value,
-) -> Result<Option<Condition>, Status> {
-    let Some(namespace) = namespace else { return Ok(None) };
+/// The condition that a namespace stays as it is, and whether it is being deleted; `None` if it does not exist.
+pub(crate) fn find(server: &Server, name: &str) -> Result<Option<(Condition, bool)>, Status> {
     let namespaces = server.registry.find("", "v1", "namespaces").expect("namespaces are built in");
-    let found = server.store.get(&namespaces.key(None, namespace), None).map_err(Status::internal)?;
-    let Some(entry) = found else { return Err(Status::not_found("", "namespaces", namespace)) };
-    if is_going(&entry) {
-        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-        let status = Status::forbidden(&resource.group, &resource.plural, meta::text(object, "name"), &why);
-        let message = format!("namespace {namespace} is being terminated");
-        return Err(status.with_cause("NamespaceTerminating", &message, "metadata.namespace"));
-    }
-    Ok(Some(Condition::Unchanged(entry.key, entry.revision)))
+    let found = server.store.get(&namespaces.key(None, name), None).map_err(Status::internal)?;
+    Ok(found.map(|entry| {
+        let terminating = is_going(&entry);
+        (Condition::Unchanged(entry.key, entry.revision), terminating)
+    }))
 }
 
 /// Whether a namespace is being deleted. Parses nothing else, because every create asks.

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use konverge_schema::{Budget, CompileError};
 use konverge_store::{CommitError, Disk, Memory, OpenError as StoreError, Retention, Revision, Store};
 
+use crate::admission::{AdmissionPlugins, Chain, QuotaLocks};
 use crate::assign::Allocated;
 use crate::authorize::{AlwaysAllow, Authorizer};
 use crate::commit_lock::CommitLock;
@@ -28,7 +29,7 @@ use crate::tasks::keep_running;
 use crate::user::SystemUser;
 use crate::work::{RequestLimits, Workers};
 use crate::write::WriteRequest;
-use crate::{builtin, crd, expire, garbage, health, namespace};
+use crate::{admission, builtin, crd, expire, garbage, health, namespace};
 
 /// How to run the server.
 #[derive(Clone, Debug)]
@@ -45,6 +46,8 @@ pub struct Options {
     pub collector: Collector,
     /// Who may do what. The default allows everything: the server authenticates nobody by itself.
     pub authorizer: Arc<dyn Authorizer>,
+    /// The admission plugins that decide about writes.
+    pub admission: AdmissionPlugins,
     /// What one request may cost.
     pub request_limits: RequestLimits,
     /// The time and random numbers.
@@ -71,6 +74,7 @@ impl Default for Options {
             longest_watch: Duration::from_secs(45 * 60),
             collector: Collector::default(),
             authorizer: Arc::new(AlwaysAllow),
+            admission: AdmissionPlugins::default(),
             request_limits: RequestLimits::default(),
             env: Arc::new(System),
         }
@@ -139,6 +143,8 @@ pub(crate) struct Server {
     pub event_cache: Arc<EventCache>,
     pub env: Arc<dyn Environment>,
     pub authorizer: Arc<dyn Authorizer>,
+    pub admission: Chain,
+    pub quota_locks: QuotaLocks,
     pub workers: Workers,
     pub lenient_updates: bool,
     pub longest_watch: Duration,
@@ -186,6 +192,8 @@ impl ApiServer {
             event_cache: Arc::default(),
             env: options.env,
             authorizer: options.authorizer,
+            admission: Chain::new(&options.admission),
+            quota_locks: QuotaLocks::default(),
             workers: Workers::new(options.request_limits),
             lenient_updates: options.lenient_updates,
             longest_watch: options.longest_watch,
@@ -196,6 +204,7 @@ impl ApiServer {
             closing: watch::Sender::new(false),
         });
         namespace::create_initial(&server).await?;
+        admission::create_initial(&server).await?;
         crd::load(&server)?;
         server.begin_tasks(options.collector);
         Ok(Self(server))

@@ -2,9 +2,9 @@
 //! object, or the `Status` that says why not.
 //!
 //! ```text
-//! create   receive → set namespace → name → prepare → default → manage fields → assign → validate → commit
-//! update   read → produce → isolate → carry over → prepare → default → manage fields → assign → validate → commit, and
-//!          again from the start after a conflict
+//! create   receive → set namespace → name → prepare → default → manage fields → admit → assign → validate → commit
+//! update   read → produce → isolate → carry over → prepare → default → manage fields → admit → assign → validate → commit,
+//!          and again from the start after a conflict
 //! ```
 //!
 //! `receive` is the first stage, `commit` the last; both have files of their own. Nothing is stored before the commit; a write that changes nothing is not committed.
@@ -22,6 +22,7 @@ use konverge_core::{FieldError, FieldPath, Status};
 use konverge_schema::{Budget, FieldManager, FieldSet, OverBudget, check_required, validate};
 use konverge_store::{CommitError, Condition, Entry};
 
+use crate::admission::{Admission, Attributes, Operation};
 use crate::commit::{Committer, MAX_CONFLICTS, unavailable};
 use crate::context::RequestContext;
 use crate::decode::Decoded;
@@ -230,20 +231,24 @@ impl WriteRequest<'_> {
             let mut fresh = object.clone();
             meta::initialize(&mut fresh, resource, &*self.server.env);
             meta::drop_empty(&mut fresh);
-            let mut conditions = Vec::new();
-            conditions.extend(namespace::must_accept(self.server, resource, self.namespace, &fresh)?);
-            conditions.extend(crd::must_accept(self.server, resource)?);
+            let current = crd::must_accept(self.server, resource)?;
             let guard = crd::lock(self.server, resource).await;
             self.prepare(None, &mut fresh);
             defaults::fill(resource, &mut fresh, self.budget).map_err(over_budget)?;
             self.track_managers(&ownership, None, &mut fresh);
+            let mut admission = Admission::default();
+            let name = meta::text(&fresh, "name").to_owned();
+            // Plugins that change the object know only the prefix of a generated name.
+            let known = if generated { meta::text(&object, "generateName") } else { &name };
+            self.server.admission.admit(&self.attributes(known, None), &mut fresh, &mut admission).await?;
             let guard = assign::assign(self, None, &mut fresh).await?.or(guard);
             let mut errors = meta::check_create(&fresh, resource);
             errors.extend(self.check(None, &fresh, warnings).map_err(over_budget)?);
-            let name = meta::text(&fresh, "name").to_owned();
             if !errors.is_empty() {
                 return Err(self.invalid(&name, &errors));
             }
+            self.server.admission.validate(&self.attributes(&name, None), &fresh, &mut admission).await?;
+            warnings.append(&mut admission.warnings);
             let key: Arc<str> = resource.key(self.namespace, &name).into();
             if self.context.dry_run {
                 return match self.current(&name)? {
@@ -251,9 +256,11 @@ impl WriteRequest<'_> {
                     None => Ok(WriteOutcome::DryRun(fresh)),
                 };
             }
+            let mut conditions = admission.conditions;
+            conditions.extend(current);
             conditions.push(Condition::Absent(key.clone()));
             let value = self.encode(&ownership, fresh).await?;
-            match self.committer().create(guard, &key, conditions, value).await {
+            match self.committer(admission.writes).create(guard, &key, conditions, value).await {
                 Ok(entry) => return Ok(WriteOutcome::Stored(entry)),
                 Err(CommitError::Conflict { key: taken, .. }) if taken == key => {
                     attempts += 1;
@@ -306,6 +313,9 @@ impl WriteRequest<'_> {
             self.prepare(Some(&old), &mut new);
             defaults::fill(resource, &mut new, self.budget).map_err(over_budget)?;
             self.track_managers(&ownership, Some(&old), &mut new);
+            let mut admission = Admission::default();
+            let attributes = self.attributes(name, Some(&old));
+            self.server.admission.admit(&attributes, &mut new, &mut admission).await?;
             let guard = assign::assign(self, Some(&old), &mut new).await?.or(guard);
             // Neither a status nor a binding changes the desired state, which the generation counts.
             if !matches!(self.subresource, Subresource::Status | Subresource::Binding) {
@@ -317,7 +327,9 @@ impl WriteRequest<'_> {
             if !errors.is_empty() {
                 return Err(self.invalid(name, &errors));
             }
+            self.server.admission.validate(&attributes, &new, &mut admission).await?;
             warnings.append(&mut new_warnings);
+            warnings.append(&mut admission.warnings);
             if new == old {
                 return Ok(if self.context.dry_run { WriteOutcome::DryRun(old) } else { WriteOutcome::Stored(entry) });
             }
@@ -327,14 +339,16 @@ impl WriteRequest<'_> {
             }
             let mut conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
             conditions.extend(current);
+            conditions.extend(admission.conditions);
+            let committer = self.committer(admission.writes);
             let committed = if finished {
-                self.committer().remove(&entry.key, conditions).await.map(|revision| {
+                committer.remove(&entry.key, conditions).await.map(|revision| {
                     meta::of_mut(&mut new).insert("resourceVersion".into(), revision.0.to_string().into());
                     WriteOutcome::Deleted(new)
                 })
             } else {
                 let value = self.encode(&ownership, new).await?;
-                self.committer().replace(guard, &entry, conditions, value).await.map(WriteOutcome::Stored)
+                committer.replace(guard, &entry, conditions, value).await.map(WriteOutcome::Stored)
             };
             match committed {
                 Ok(done) => return Ok(done),
@@ -414,8 +428,15 @@ impl WriteRequest<'_> {
         Ok(value)
     }
 
-    fn committer(&self) -> Committer<'_> {
-        Committer { server: self.server, context: self.context, resource: self.resource }
+    /// The write as admission plugins see it.
+    fn attributes<'a>(&'a self, name: &'a str, old: Option<&'a Value>) -> Attributes<'a> {
+        let WriteRequest { server, context, resource, namespace, subresource, .. } = *self;
+        let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+        Attributes { server, context, operation, resource, subresource, namespace, name, old }
+    }
+
+    fn committer(&self, with: Vec<konverge_store::Write>) -> Committer<'_> {
+        Committer { server: self.server, context: self.context, resource: self.resource, with }
     }
 
     fn current(&self, name: &str) -> Result<Option<Entry>, Status> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::admission::AdmissionArgs;
 use crate::control_plane::ControlPlaneArgs;
 use crate::operators::OperatorChoice;
 use crate::project::SuperviseArgs;
@@ -134,6 +135,8 @@ pub(crate) struct ApiserverArgs {
     /// Allow --bind to other machines, although whoever reaches the port may do everything
     #[arg(long)]
     pub insecure_no_auth: bool,
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
 }
 
 /// Arguments of `konverge dev`.
@@ -159,6 +162,8 @@ pub(crate) struct DevArgs {
     pub storage: StorageArgs,
     #[command(flatten)]
     pub control_plane: ControlPlaneArgs,
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
 }
 
 /// Where a server has its data unless it is told otherwise: in the current directory, or in that of the project.

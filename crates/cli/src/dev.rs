@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use konverge::kube::Client;
 use konverge::{ClientLayers, MetricError, Metrics};
-use konverge_apiserver::{ApiServer, Environment, System};
+use konverge_apiserver::{AdmissionPlugins, ApiServer, Environment, System};
 use konverge_controllers::UnknownController;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -78,19 +78,18 @@ pub(crate) fn dev(mut args: DevArgs) -> Result<(), RunError> {
         (None, Some(_)) => OperatorChoice::none(),
         (None, None) => OperatorChoice::default(),
     };
+    let control_plane = args.control_plane.options()?;
+    // The plugin ServiceAccount needs the controller that creates the account of each namespace.
+    let accounts = !control_plane.off.contains("serviceaccount-controller");
+    let admission = if accounts { AdmissionPlugins::kubernetes() } else { AdmissionPlugins::default() };
     let plan = Plan {
         bind: SocketAddr::new(args.bind, args.port),
         storage: &args.storage,
         kubeconfig: DataDir::new(&args.storage.data_dir).kubeconfig(),
         tls_only: elsewhere,
         tls_names: &args.tls_name,
-        dev: Some(Dev {
-            operators,
-            project,
-            passed_over,
-            control_plane: args.control_plane.options()?,
-            token: elsewhere.then(token),
-        }),
+        admission: args.admission.plugins(admission)?,
+        dev: Some(Dev { operators, project, passed_over, control_plane, token: elsewhere.then(token) }),
     };
     run::serve(&plan, hint)
 }

@@ -3,6 +3,7 @@
 //! with its causes, and the exit code is 1 (2 for arguments that make no sense).
 
 mod access;
+mod admission;
 mod args;
 mod backup;
 mod control;

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use konverge_apiserver::{ApiServer, Collector, OpenError, Options, Storage};
+use konverge_apiserver::{AdmissionPlugins, ApiServer, Collector, OpenError, Options, PluginError, Storage};
 use konverge_controllers::UnknownController;
 use konverge_serve::{
     BindError, BindOptions, CertificateError, Certificates, Limits, Listener, StopSignals, Tls, UnkeptCertificates,
@@ -65,6 +65,8 @@ pub(crate) enum RunError {
     Project(#[from] FindError),
     #[error(transparent)]
     Controllers(#[from] UnknownController),
+    #[error(transparent)]
+    Admission(#[from] PluginError),
     #[error("the store failed: {0}")]
     Store(String),
     #[error("the system refused")]
@@ -80,6 +82,7 @@ pub(crate) struct Plan<'a> {
     pub tls_only: bool,
     /// More names of the certificate.
     pub tls_names: &'a [String],
+    pub admission: AdmissionPlugins,
     /// What `konverge dev` runs beside the server.
     pub dev: Option<Dev>,
 }
@@ -94,6 +97,7 @@ pub(crate) fn apiserver(args: ApiserverArgs) -> Result<(), RunError> {
         kubeconfig: args.kubeconfig.clone().unwrap_or_else(|| data_dir.kubeconfig()),
         tls_only: args.tls,
         tls_names: &args.tls_name,
+        admission: args.admission.plugins(AdmissionPlugins::default())?,
         dev: None,
     };
     serve(&plan, |ready| {
@@ -283,7 +287,8 @@ async fn open(plan: &Plan<'_>, data_dir: &DataDir) -> Result<ApiServer, RunError
     let lenient_updates = plan.dev.is_some();
     // With a control plane, its garbage collector does the work. Who switches that off wants another program to do it.
     let collector = if plan.dev.is_some() { Collector::Elsewhere } else { Collector::Inside };
-    let options = Options { storage, lenient_updates, collector, ..Options::default() };
+    let admission = plan.admission.clone();
+    let options = Options { storage, lenient_updates, collector, admission, ..Options::default() };
     ApiServer::open(options).await.map_err(|source| RunError::Open(source.into()))
 }
 

@@ -4,6 +4,8 @@
 //! key          the key of an object: namespace and name
 //! kind         group, version, kind and resource names
 //! name         which strings may name an object, a label, a namespace
+//! quantity     amounts of resources: add, compare, write
+//! quota        what objects use of a ResourceQuota, and which quotas apply to them
 //! selector     label and field selectors: parse, match
 //! garbage      the decisions of garbage collection
 //! field        an error about one field of an object, in Kubernetes' words
@@ -21,6 +23,8 @@ mod key;
 mod kind;
 mod kubernetes;
 mod name;
+mod quantity;
+mod quota;
 mod selector;
 mod status;
 
@@ -34,5 +38,7 @@ pub use key::ObjectKey;
 pub use kind::{GroupVersion, GroupVersionKind};
 pub use kubernetes::{KUBERNETES_VERSION, kubernetes_minor};
 pub use name::{NameRule, check_annotations, check_finalizer, check_labels, check_name};
+pub use quantity::{Quantity, QuantityError, ResourceList, resource_list};
+pub use quota::{QuotaKind, ResourceQuota, pod_limits, pod_requests};
 pub use selector::{FieldSelector, LabelSelector, SelectorError, check_label_selector};
 pub use status::{Cause, Status, StatusDetails};

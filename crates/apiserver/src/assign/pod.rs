@@ -1,19 +1,10 @@
-//! The QoS class of a pod, and its tolerations for nodes that are not ready or unreachable. In: a pod. Out: the pod with both.
+//! The QoS class of a pod. In: a pod. Out: the pod with its class.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use konverge_schema::quantity;
 
-use crate::subresource::Subresource;
-
-/// The taints that every pod tolerates for a while.
-const BORNE: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
-const BORNE_SECONDS: i64 = 300;
-
-pub(super) fn assign(subresource: Subresource, old: Option<&Value>, pod: &mut Value) {
-    if subresource == Subresource::Main {
-        tolerate(pod);
-    }
+pub(super) fn assign(old: Option<&Value>, pod: &mut Value) {
     let class = match old {
         None => Some(class(pod).into()),
         // The class of a pod never changes, and a status without it keeps it.
@@ -23,27 +14,6 @@ pub(super) fn assign(subresource: Subresource, old: Option<&Value>, pod: &mut Va
         && status.get("qosClass").is_none_or(|given| given.is_null() || given == "")
     {
         status.insert("qosClass".into(), class);
-    }
-}
-
-fn tolerate(pod: &mut Value) {
-    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
-    let given = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
-    let text = |toleration: &Value, field: &str| toleration[field].as_str().unwrap_or_default().to_owned();
-    let missing = BORNE.into_iter().filter(|state| {
-        !given.iter().any(|toleration| {
-            let (key, effect) = (text(toleration, "key"), text(toleration, "effect"));
-            (key.is_empty() || key == *state) && (effect.is_empty() || effect == "NoExecute")
-        })
-    });
-    let added: Vec<Value> = missing
-        .map(|state| {
-            json!({"key": state, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": BORNE_SECONDS})
-        })
-        .collect();
-    if !added.is_empty() {
-        let all: Vec<Value> = given.into_iter().chain(added).collect();
-        spec.insert("tolerations".into(), all.into());
     }
 }
 
@@ -79,6 +49,8 @@ fn class(pod: &Value) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -86,7 +58,7 @@ mod tests {
         #[track_caller]
         fn check(spec: Value, expect: &str) {
             let mut pod = json!({"spec": spec, "status": {"phase": "Pending"}});
-            assign(Subresource::Main, None, &mut pod);
+            assign(None, &mut pod);
             assert_eq!(pod["status"], json!({"phase": "Pending", "qosClass": expect}));
         }
         let both = |cpu: &str| json!({"cpu": cpu, "memory": "1Gi"});
@@ -107,25 +79,7 @@ mod tests {
     fn a_class_outlives_whoever_forgets_it() {
         let old = json!({"spec": {}, "status": {"qosClass": "Guaranteed"}});
         let mut pod = json!({"spec": {}, "status": {"phase": "Running"}});
-        assign(Subresource::Status, Some(&old), &mut pod);
+        assign(Some(&old), &mut pod);
         assert_eq!(pod, json!({"spec": {}, "status": {"phase": "Running", "qosClass": "Guaranteed"}}));
-    }
-
-    #[test]
-    fn nodes_that_are_gone_are_borne_for_a_while() {
-        #[track_caller]
-        fn check(given: Value, expect: &[&str]) {
-            let mut pod = json!({"spec": {"tolerations": given}});
-            assign(Subresource::Main, None, &mut pod);
-            let tolerations = pod["spec"]["tolerations"].as_array().unwrap();
-            let keys: Vec<_> = tolerations.iter().map(|one| one["key"].as_str().unwrap_or("*")).collect();
-            assert_eq!(keys, expect);
-        }
-        let [not_ready, unreachable] = BORNE;
-        check(json!(null), &BORNE);
-        check(json!([{"key": "x"}]), &["x", not_ready, unreachable]);
-        check(json!([{"operator": "Exists"}]), &["*"]);
-        check(json!([{"key": unreachable, "effect": "NoExecute"}]), &[unreachable, not_ready]);
-        check(json!([{"key": unreachable, "effect": "NoSchedule"}]), &[unreachable, not_ready, unreachable]);
     }
 }

@@ -43,12 +43,16 @@ fn is_lost(node: &Value) -> bool {
     node["metadata"]["annotations"][format!("{PREFIX}lost")] == "true"
 }
 
+/// The taint that a server gives to a new node until the node is ready.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
 /// The taints that a node should have; `None` if it has them.
 pub(super) fn taints(node: &Value, now: Timestamp) -> Option<Value> {
     let there: Vec<Value> = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-    let is_ours = |taint: &Value| taint["key"] == UNREACHABLE;
+    let lost = is_lost(node);
+    let is_ours = |taint: &Value| taint["key"] == UNREACHABLE || (!lost && taint["key"] == NOT_READY);
     let has = there.iter().any(is_ours);
-    match is_lost(node) {
+    match lost {
         true if !has => {
             let taint = |effect: &str| json!({"key": UNREACHABLE, "effect": effect, "timeAdded": stamp(now)});
             let both = ["NoSchedule", "NoExecute"].map(taint);
@@ -199,6 +203,12 @@ mod tests {
         // However much later, a node that is as it was needs no write.
         assert_eq!(status(&node, &settings, at("2026-01-02T00:00:00Z")), node["status"]);
         assert_eq!(taints(&node, born), None);
+        // A server may taint a new node.
+        node["spec"]["taints"] =
+            json!([{"key": NOT_READY, "effect": "NoSchedule"}, {"key": "mine", "effect": "NoSchedule"}]);
+        let own = json!([{"key": "mine", "effect": "NoSchedule"}]);
+        assert_eq!(taints(&node, born), Some(own));
+        node["spec"]["taints"] = json!([]);
 
         node["metadata"]["annotations"] = json!({"simulate.konverge.dev/lost": "true"});
         let lost = at("2026-01-01T00:06:00Z");

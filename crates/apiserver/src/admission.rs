@@ -1,0 +1,178 @@
+//! Admission: what is decided about a write between authorization and commit. In: who does what to which object. Out: the
+//! object as the plugins change it, the conditions and further writes of its commit, warnings, or the `Status` of the plugin
+//! that refuses. A plugin may wait and may fail. It never commits anything itself.
+//!
+//! ```text
+//! create, update   default → manage fields → admit → assign → validate fields → validate → commit
+//! delete           admit → validate → commit
+//! ```
+//!
+//! `admit` runs all plugins that change objects, `validate` all that only refuse, both in the order of kube-apiserver. After
+//! a conflict the write begins again and so does admission.
+
+mod always_deny;
+mod always_pull_images;
+mod default_ingress_class;
+mod default_storage_class;
+mod default_toleration_seconds;
+mod deny_service_external_ips;
+mod limit_ranger;
+mod lookup;
+mod namespace_lifecycle;
+mod persistent_volume_claim_resize;
+mod plugins;
+mod pod_security;
+mod priority;
+mod resource_quota;
+mod runtime_class;
+mod service_account;
+mod storage_object_in_use_protection;
+mod taint_nodes_by_condition;
+
+use serde_json::Value;
+
+use konverge_core::Status;
+use konverge_store::{BoxFuture, Condition, Write as StoreWrite};
+
+use crate::context::RequestContext;
+use crate::resource::Resource;
+use crate::server::Server;
+use crate::subresource::Subresource;
+
+pub use plugins::{AdmissionPlugins, PluginError};
+pub(crate) use priority::create_initial;
+pub(crate) use resource_quota::QuotaLocks;
+
+/// What a request does to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Create,
+    Update,
+    Delete,
+}
+
+/// A request as plugins see it.
+#[derive(Clone, Copy)]
+pub(crate) struct Attributes<'a> {
+    pub server: &'a Server,
+    /// Who asks, and whether it is a dry run.
+    pub context: &'a RequestContext,
+    pub operation: Operation,
+    pub resource: &'a Resource,
+    pub subresource: Subresource,
+    pub namespace: Option<&'a str>,
+    /// The name of the object. While a new object has no name yet, the prefix that its name will be generated from.
+    pub name: &'a str,
+    /// The object before an update or a deletion.
+    pub old: Option<&'a Value>,
+}
+
+impl Attributes<'_> {
+    /// Whether the request is about a whole object of this resource.
+    pub fn is_about(&self, group: &str, plural: &str) -> bool {
+        self.subresource == Subresource::Main && *self.resource.group == *group && *self.resource.plural == *plural
+    }
+
+    /// Whether the request does this to a whole object of this resource.
+    pub fn is(&self, operation: Operation, group: &str, plural: &str) -> bool {
+        self.operation == operation && self.is_about(group, plural)
+    }
+
+    /// 403: a plugin refuses the request.
+    pub fn forbidden(&self, why: impl AsRef<str>) -> Status {
+        let name = if self.name.is_empty() { "Unknown" } else { self.name };
+        Status::forbidden(&self.resource.group, &self.resource.plural, name, why.as_ref())
+    }
+}
+
+/// What admission adds to a write.
+#[derive(Default)]
+pub(crate) struct Admission {
+    /// For the client.
+    pub warnings: Vec<String>,
+    /// What has to be true when the object is committed. If it is not, the write begins again.
+    pub conditions: Vec<Condition>,
+    /// What is committed together with the object.
+    pub writes: Vec<StoreWrite>,
+    /// Held until the commit, so that writes which would only conflict with each other wait instead.
+    pub turn: Option<tokio::sync::OwnedMutexGuard<()>>,
+}
+
+impl Admission {
+    /// Adds a warning that is not there yet.
+    pub fn warn(&mut self, warning: impl Into<String>) {
+        let warning = warning.into();
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+}
+
+/// The decision of a plugin.
+pub(crate) type Verdict<'a> = BoxFuture<'a, Result<(), Status>>;
+
+/// One admission plugin.
+pub(crate) trait Plugin: Send + Sync {
+    /// Whether a request concerns the plugin. Every write asks, so this only compares names.
+    fn handles(&self, attributes: &Attributes<'_>) -> bool;
+
+    /// Changes the object, or refuses the request.
+    fn admit<'a>(&'a self, _: &'a Attributes<'a>, _: &'a mut Value, _: &'a mut Admission) -> Verdict<'a> {
+        allowed()
+    }
+
+    /// Refuses the request, or lets it pass. The object is as it will be stored; a deletion has the object as it is.
+    fn validate<'a>(&'a self, _: &'a Attributes<'a>, _: &'a Value, _: &'a mut Admission) -> Verdict<'a> {
+        allowed()
+    }
+}
+
+/// The verdict of a plugin that has decided without waiting.
+pub(crate) fn decided<'a>(verdict: Result<(), Status>) -> Verdict<'a> {
+    Box::pin(std::future::ready(verdict))
+}
+
+fn allowed<'a>() -> Verdict<'a> {
+    decided(Ok(()))
+}
+
+/// The items of a list in an object, to change. Indexing would add the list if it is not there.
+pub(crate) fn items_mut<'v>(object: &'v mut Value, field: &str) -> impl Iterator<Item = &'v mut Value> {
+    object.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// The plugins of a server, in the order in which they run.
+pub(crate) struct Chain(Vec<Box<dyn Plugin>>);
+
+impl Chain {
+    /// The enabled plugins.
+    pub fn new(plugins: &AdmissionPlugins) -> Self {
+        Self(plugins.build())
+    }
+
+    /// Runs the plugins that change objects.
+    pub async fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &mut Value,
+        admission: &mut Admission,
+    ) -> Result<(), Status> {
+        for plugin in self.0.iter().filter(|plugin| plugin.handles(attributes)) {
+            plugin.admit(attributes, object, admission).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs the plugins that only refuse.
+    pub async fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        admission: &mut Admission,
+    ) -> Result<(), Status> {
+        for plugin in self.0.iter().filter(|plugin| plugin.handles(attributes)) {
+            plugin.validate(attributes, object, admission).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,30 @@
+//! The admission plugins of a server that the program runs. In: flags. Out: the plugins, or which name is wrong.
+
+use konverge_apiserver::{AdmissionPlugins, PluginError};
+
+/// Which admission plugins run.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct AdmissionArgs {
+    /// Admission plugins to run besides those that kube-apiserver runs by default, by their names there. ServiceAccount is
+    /// off by default where no controller creates the account `default` of each namespace, as in `konverge apiserver`:
+    /// the plugin would refuse every pod
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub enable_admission_plugins: Vec<String>,
+    /// Admission plugins not to run, although kube-apiserver does by default
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub disable_admission_plugins: Vec<String>,
+}
+
+impl AdmissionArgs {
+    /// The plugins that run, if `default` are those without flags. Logs which of the wanted ones have no effect.
+    pub(crate) fn plugins(&self, default: AdmissionPlugins) -> Result<AdmissionPlugins, PluginError> {
+        // An empty list is written as `--enable-admission-plugins=`.
+        let named = |names: &[String]| names.iter().filter(|name| !name.is_empty()).cloned().collect::<Vec<_>>();
+        let (enable, disable) = (named(&self.enable_admission_plugins), named(&self.disable_admission_plugins));
+        let plugins = default.with(&enable, &disable)?;
+        for plugin in AdmissionPlugins::missing().filter(|missing| enable.iter().any(|name| name == missing)) {
+            tracing::warn!(plugin, "this admission plugin is not implemented and has no effect");
+        }
+        Ok(plugins)
+    }
+}
