@@ -12,6 +12,7 @@
 
 mod always_deny;
 mod always_pull_images;
+mod certificate_subject_restriction;
 mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
@@ -19,6 +20,7 @@ mod deny_service_external_ips;
 mod limit_ranger;
 mod lookup;
 mod namespace_lifecycle;
+mod no_effect;
 mod persistent_volume_claim_resize;
 mod plugins;
 mod pod_security;
@@ -39,6 +41,9 @@ use crate::resource::Resource;
 use crate::server::Server;
 use crate::subresource::Subresource;
 
+use no_effect::NoEffect;
+
+pub use no_effect::AbsentPart;
 pub use plugins::{AdmissionPlugins, PluginError};
 pub(crate) use priority::create_initial;
 pub(crate) use resource_quota::QuotaLocks;
@@ -145,9 +150,10 @@ pub(crate) fn items_mut<'v>(object: &'v mut Value, field: &str) -> impl Iterator
 pub(crate) struct Chain(Vec<Box<dyn Plugin>>);
 
 impl Chain {
-    /// The enabled plugins.
-    pub fn new(plugins: &AdmissionPlugins) -> Self {
-        Self(plugins.build())
+    /// The enabled plugins, and what warns of objects that have no effect without the absent parts.
+    pub fn new(plugins: &AdmissionPlugins, absent: &[AbsentPart]) -> Self {
+        let warns: Box<dyn Plugin> = Box::new(NoEffect::new(plugins, absent));
+        Self(plugins.build().into_iter().chain([warns]).collect())
     }
 
     /// Runs the plugins that change objects.

@@ -77,7 +77,7 @@ mod table;
 #[cfg(test)]
 mod interrupted;
 
-pub use admission::{AdmissionPlugins, PluginError};
+pub use admission::{AbsentPart, AdmissionPlugins, PluginError};
 pub use authorize::{AlwaysAllow, Attributes, Authorizer, Decision, ResourceAttributes};
 pub use body::Body;
 pub use env::{Environment, System};

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use konverge_schema::{Budget, CompileError};
 use konverge_store::{CommitError, Disk, Memory, OpenError as StoreError, Retention, Revision, Store};
 
-use crate::admission::{AdmissionPlugins, Chain, QuotaLocks};
+use crate::admission::{AbsentPart, AdmissionPlugins, Chain, QuotaLocks};
 use crate::assign::Allocated;
 use crate::authorize::{AlwaysAllow, Authorizer};
 use crate::commit_lock::CommitLock;
@@ -48,6 +48,9 @@ pub struct Options {
     pub authorizer: Arc<dyn Authorizer>,
     /// The admission plugins that decide about writes.
     pub admission: AdmissionPlugins,
+    /// The parts of a cluster that do not run beside the server. A write of an object that only they give an effect is
+    /// answered with a warning.
+    pub absent: Vec<AbsentPart>,
     /// What one request may cost.
     pub request_limits: RequestLimits,
     /// The time and random numbers.
@@ -75,6 +78,7 @@ impl Default for Options {
             collector: Collector::default(),
             authorizer: Arc::new(AlwaysAllow),
             admission: AdmissionPlugins::default(),
+            absent: vec![AbsentPart::ResourceQuotaController, AbsentPart::Preemption],
             request_limits: RequestLimits::default(),
             env: Arc::new(System),
         }
@@ -192,7 +196,7 @@ impl ApiServer {
             event_cache: Arc::default(),
             env: options.env,
             authorizer: options.authorizer,
-            admission: Chain::new(&options.admission),
+            admission: Chain::new(&options.admission, &options.absent),
             quota_locks: QuotaLocks::default(),
             workers: Workers::new(options.request_limits),
             lenient_updates: options.lenient_updates,

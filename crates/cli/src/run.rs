@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use konverge_apiserver::{AdmissionPlugins, ApiServer, Collector, OpenError, Options, PluginError, Storage};
+use konverge_apiserver::{AbsentPart, AdmissionPlugins, ApiServer, Collector, OpenError, Options, PluginError, Storage};
 use konverge_controllers::UnknownController;
 use konverge_serve::{
     BindError, BindOptions, CertificateError, Certificates, Limits, Listener, StopSignals, Tls, UnkeptCertificates,
@@ -288,7 +288,12 @@ async fn open(plan: &Plan<'_>, data_dir: &DataDir) -> Result<ApiServer, RunError
     // With a control plane, its garbage collector does the work. Who switches that off wants another program to do it.
     let collector = if plan.dev.is_some() { Collector::Elsewhere } else { Collector::Inside };
     let admission = plan.admission.clone();
-    let options = Options { storage, lenient_updates, collector, admission, ..Options::default() };
+    let controls_quotas =
+        plan.dev.as_ref().is_some_and(|dev| !dev.control_plane.off.contains("resourcequota-controller"));
+    // The simulator schedules pods, but preempts none.
+    let mut absent = Options::default().absent;
+    absent.retain(|part| *part != AbsentPart::ResourceQuotaController || !controls_quotas);
+    let options = Options { storage, lenient_updates, collector, admission, absent, ..Options::default() };
     ApiServer::open(options).await.map_err(|source| RunError::Open(source.into()))
 }
 

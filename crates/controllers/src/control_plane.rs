@@ -26,7 +26,7 @@ use crate::kinds::Kinds;
 use crate::simulator::SimulationSettings;
 use crate::{
     autoscaler, cronjob, daemonset, deployment, disruption, endpoints, endpointslice, garbage_collector, job,
-    namespace, protection, replicaset, root_ca, service_account, simulator, statefulset, ttl, volumes,
+    namespace, protection, replicaset, resource_quota, root_ca, service_account, simulator, statefulset, ttl, volumes,
 };
 
 /// A running controller; the future resolves after the control plane is told to stop.
@@ -58,6 +58,7 @@ const TABLE: &[Row] = &[
     Row { name: endpoints::NAME, start: endpoints::start },
     Row { name: disruption::NAME, start: disruption::start },
     Row { name: autoscaler::NAME, start: autoscaler::start },
+    Row { name: resource_quota::NAME, start: resource_quota::start },
     Row { name: simulator::NAME, start: simulator::start },
     // The last row, so that the garbage collector shares the caches that the other controllers have opened.
     Row { name: garbage_collector::NAME, start: garbage_collector::start },
@@ -354,6 +355,7 @@ mod tests {
             "persistentvolume-protection-controller",
             "persistentvolumeclaim-protection-controller",
             "replicaset-controller",
+            "resourcequota-controller",
             "root-ca-certificate-publisher-controller",
             "serviceaccount-controller",
             "statefulset-controller",

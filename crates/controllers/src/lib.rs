@@ -14,6 +14,7 @@
 //! volumes            binds claims to volumes and provisions them; protection: storage in use is not deleted
 //! endpointslice, endpoints, service     the addresses of the pods behind a Service
 //! disruption         how many pods a PodDisruptionBudget lets go
+//! resource_quota     what is used of ResourceQuotas
 //! autoscaler         HorizontalPodAutoscalers
 //! garbage_collector  deletes dependents of deleted owners
 //! namespace          deletes the content of a terminating namespace
@@ -70,6 +71,7 @@ mod namespace;
 mod per_namespace;
 mod protection;
 mod replicaset;
+mod resource_quota;
 mod root_ca;
 mod service_account;
 mod simulator;

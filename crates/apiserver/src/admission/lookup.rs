@@ -35,6 +35,13 @@ pub(super) fn list<T: DeserializeOwned>(
     page.entries.into_iter().map(|entry| Ok((entry.clone(), decode(&entry)?))).collect()
 }
 
+/// Whether a namespace has no objects of a kind.
+pub(super) fn is_empty(server: &Server, (group, plural): Kind, namespace: Option<&str>) -> Result<bool, Status> {
+    let resource = server.registry.find(group, "v1", plural).expect("plugins read built-in kinds only");
+    let range = Range { prefix: &resource.prefix(namespace), limit: Some(1), ..Range::default() };
+    Ok(server.store.range(range).map_err(Status::internal)?.entries.is_empty())
+}
+
 fn decode<T: DeserializeOwned>(entry: &Entry) -> Result<T, Status> {
     serde_json::from_slice(&entry.value)
         .map_err(|error| Status::internal(format!("the stored object {} cannot be read: {error}", entry.key)))

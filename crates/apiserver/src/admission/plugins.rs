@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::Plugin;
 use super::always_deny::AlwaysDeny;
 use super::always_pull_images::AlwaysPullImages;
+use super::certificate_subject_restriction::CertificateSubjectRestriction;
 use super::default_ingress_class::DefaultIngressClass;
 use super::default_storage_class::DefaultStorageClass;
 use super::default_toleration_seconds::DefaultTolerationSeconds;
@@ -79,7 +80,7 @@ const TABLE: &[Row] = &[
     missing("CertificateApproval", true),
     missing("CertificateSigning", true),
     missing("ClusterTrustBundleAttest", true),
-    missing("CertificateSubjectRestriction", true),
+    on("CertificateSubjectRestriction", || Box::new(CertificateSubjectRestriction)),
     on("DefaultIngressClass", || Box::new(DefaultIngressClass)),
     off("DenyServiceExternalIPs", || Box::new(DenyServiceExternalIps)),
     missing("PodTopologyLabels", true),
@@ -171,6 +172,11 @@ impl AdmissionPlugins {
     /// Whether a plugin of this name is enabled.
     pub fn is_enabled(&self, name: &str) -> bool {
         self.0.contains(name)
+    }
+
+    /// Whether a plugin of this name is enabled and does what it does in kube-apiserver.
+    pub(super) fn is_effective(&self, name: &str) -> bool {
+        self.is_enabled(name) && Self::missing().all(|missing| missing != name)
     }
 
     pub(super) fn build(&self) -> Vec<Box<dyn Plugin>> {

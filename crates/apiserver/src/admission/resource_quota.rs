@@ -61,6 +61,10 @@ impl Plugin for ResourceQuota {
         admission: &'a mut Admission,
     ) -> Verdict<'a> {
         Box::pin(async move {
+            // Most namespaces have no quota.
+            if lookup::is_empty(attributes.server, QUOTAS, attributes.namespace)? {
+                return Ok(());
+            }
             let Some(kind) = QuotaKind::of(&attributes.resource.group, &attributes.resource.plural) else {
                 return Ok(());
             };
@@ -70,7 +74,7 @@ impl Plugin for ResourceQuota {
                 // What a claim really has is in its status.
                 (Some(_), _) => &*attributes.resource.plural == "persistentvolumeclaims",
             };
-            if !concerned || lookup::list::<Value>(attributes.server, QUOTAS, attributes.namespace)?.is_empty() {
+            if !concerned {
                 return Ok(());
             }
             if !attributes.context.dry_run {

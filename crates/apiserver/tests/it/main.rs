@@ -13,6 +13,7 @@ mod errors;
 mod listing;
 mod watching;
 
+mod admission;
 mod assigning;
 mod creating;
 mod defaulting;

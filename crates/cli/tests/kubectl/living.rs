@@ -1,6 +1,7 @@
 //! `konverge dev` is a living cluster: what workloads become, as a person follows it with `kubectl`. Nothing is patched by
 //! hand that a controller or a kubelet would write.
 
+mod admission;
 mod batch;
 mod cascade;
 mod deployment;

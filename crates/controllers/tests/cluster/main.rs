@@ -13,6 +13,7 @@ mod idle;
 mod jobs;
 mod lifecycle;
 mod namespaces;
+mod quotas;
 mod rollouts;
 mod stage;
 mod stateful;

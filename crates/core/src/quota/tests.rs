@@ -1,3 +1,5 @@
+//! What objects use, what quotas track, and which scopes objects are in.
+
 use serde_json::json;
 
 use super::*;

@@ -568,3 +568,31 @@ fn run_as_user(pod: &Pod<'_>) -> Option<Violation> {
     let setters = setters(is_root(pod.security()), &bad);
     if setters.is_empty() { None } else { violation("runAsUser=0", format!("{setters} must not set runAsUser=0")) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pods with what `policy.EvaluatePod` of k8s.io/pod-security-admission 0.36.4 says of them, by level and version.
+    const CASES: &str = include_str!("cases.jsonl");
+
+    #[test]
+    fn pods_violate_what_they_violate_on_a_cluster() {
+        let mut checked = 0;
+        for case in CASES.lines() {
+            let case: Value = serde_json::from_str(case).unwrap();
+            let pod = &case["pod"];
+            for expect in case["expect"].as_array().unwrap() {
+                for text in expect["levels"].as_str().unwrap().split(' ') {
+                    let (level, version) = text.split_once(':').unwrap();
+                    let level = if level == "baseline" { Level::Baseline } else { Level::Restricted };
+                    let version = version.strip_prefix("v1.").map(|minor| minor.parse().unwrap());
+                    let found = Violations::of(LevelVersion { level, version }, &pod["metadata"], &pod["spec"]);
+                    assert_eq!(found.details(), expect["details"].as_str().unwrap(), "{text} {pod}");
+                    checked += 1;
+                }
+            }
+        }
+        assert_eq!(checked, 39 * 16);
+    }
+}
