@@ -74,17 +74,17 @@ pub(crate) struct Attributes<'a> {
 
 impl Attributes<'_> {
     /// Whether the request is about a whole object of this resource.
-    pub fn is_about(&self, group: &str, plural: &str) -> bool {
+    pub(crate) fn is_about(&self, group: &str, plural: &str) -> bool {
         self.subresource == Subresource::Main && *self.resource.group == *group && *self.resource.plural == *plural
     }
 
     /// Whether the request does this to a whole object of this resource.
-    pub fn is(&self, operation: Operation, group: &str, plural: &str) -> bool {
+    pub(crate) fn is(&self, operation: Operation, group: &str, plural: &str) -> bool {
         self.operation == operation && self.is_about(group, plural)
     }
 
     /// 403: a plugin refuses the request.
-    pub fn forbidden(&self, why: impl AsRef<str>) -> Status {
+    pub(crate) fn forbidden(&self, why: impl AsRef<str>) -> Status {
         let name = if self.name.is_empty() { "Unknown" } else { self.name };
         Status::forbidden(&self.resource.group, &self.resource.plural, name, why.as_ref())
     }
@@ -105,7 +105,7 @@ pub(crate) struct Admission {
 
 impl Admission {
     /// Adds a warning that is not there yet.
-    pub fn warn(&mut self, warning: impl Into<String>) {
+    pub(crate) fn warn(&mut self, warning: impl Into<String>) {
         let warning = warning.into();
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
@@ -151,13 +151,13 @@ pub(crate) struct Chain(Vec<Box<dyn Plugin>>);
 
 impl Chain {
     /// The enabled plugins, and what warns of objects that have no effect without the absent parts.
-    pub fn new(plugins: &AdmissionPlugins, absent: &[AbsentPart]) -> Self {
+    pub(crate) fn new(plugins: &AdmissionPlugins, absent: &[AbsentPart]) -> Self {
         let warns: Box<dyn Plugin> = Box::new(NoEffect::new(plugins, absent));
         Self(plugins.build().into_iter().chain([warns]).collect())
     }
 
     /// Runs the plugins that change objects.
-    pub async fn admit(
+    pub(crate) async fn admit(
         &self,
         attributes: &Attributes<'_>,
         object: &mut Value,
@@ -170,7 +170,7 @@ impl Chain {
     }
 
     /// Runs the plugins that only refuse.
-    pub async fn validate(
+    pub(crate) async fn validate(
         &self,
         attributes: &Attributes<'_>,
         object: &Value,

@@ -7,7 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use konverge_apiserver::{AbsentPart, AdmissionPlugins, ApiServer, Collector, OpenError, Options, PluginError, Storage};
+use konverge_apiserver::{
+    AbsentPart, AdmissionPlugins, ApiServer, Collector, OpenError, Options, PluginError, Storage,
+};
 use konverge_controllers::UnknownController;
 use konverge_serve::{
     BindError, BindOptions, CertificateError, Certificates, Limits, Listener, StopSignals, Tls, UnkeptCertificates,

@@ -40,7 +40,8 @@ const RESYNC: Duration = Duration::from_secs(5 * 60);
 pub(crate) fn start(manager: &Manager) -> Task {
     let ctx = manager.context(NAME);
     // The status changes whenever the server charges an object, which needs no measuring.
-    let options = ControllerOptions { predicate: Predicate::spec_changed(), resync: Some(RESYNC), ..Default::default() };
+    let options =
+        ControllerOptions { predicate: Predicate::spec_changed(), resync: Some(RESYNC), ..Default::default() };
     let controller = ctx.controller_with(Target::of::<core::ResourceQuota>(), options);
     let this = Arc::new(Quotas {
         quotas: controller.primary().clone(),

@@ -30,12 +30,7 @@ impl Plugin for CertificateSubjectRestriction {
         attributes.is(Operation::Create, "certificates.k8s.io", "certificatesigningrequests")
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        request: &'a Value,
-        _: &'a mut Admission,
-    ) -> Verdict<'a> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, request: &'a Value, _: &'a mut Admission) -> Verdict<'a> {
         decided(check(attributes, &request["spec"]))
     }
 }

@@ -62,7 +62,7 @@ const TABLE: [Row; 9] = [
 pub(super) struct NoEffect(Vec<&'static Row>);
 
 impl NoEffect {
-    pub fn new(plugins: &AdmissionPlugins, absent: &[AbsentPart]) -> Self {
+    pub(super) fn new(plugins: &AdmissionPlugins, absent: &[AbsentPart]) -> Self {
         let without = |row: &&Row| match row.needs {
             Needs::Plugin(name) => !plugins.is_effective(name),
             Needs::Part(part) => absent.contains(&part),

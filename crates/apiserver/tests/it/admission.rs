@@ -96,7 +96,10 @@ async fn pods_run_as_accounts_that_exist() {
     cluster.post(ACCOUNTS, &json!({"metadata": {"name": "default"}})).await.expect(201);
     cluster.world.load([0, 0, 0, 0, 0, 0]);
     let made = cluster.post(PODS, &pod("a")).await.expect(201);
-    assert_eq!((&made["spec"]["serviceAccountName"], &made["spec"]["serviceAccount"]), (&json!("default"), &json!("default")));
+    assert_eq!(
+        (&made["spec"]["serviceAccountName"], &made["spec"]["serviceAccount"]),
+        (&json!("default"), &json!("default"))
+    );
     let volume = &made["spec"]["volumes"][0];
     let name = volume["name"].as_str().unwrap();
     assert!(name.starts_with("kube-api-access-") && name.len() == "kube-api-access-".len() + 5, "{name}");
@@ -118,7 +121,8 @@ async fn pods_run_as_accounts_that_exist() {
     let managed = made["metadata"]["managedFields"].to_string();
     assert!(!managed.contains("serviceAccountName"), "nobody manages what the plugin sets: {managed}");
 
-    let unmounted = cluster.post(PODS, &pod_with("b", json!({"automountServiceAccountToken": false}))).await.expect(201);
+    let unmounted =
+        cluster.post(PODS, &pod_with("b", json!({"automountServiceAccountToken": false}))).await.expect(201);
     assert!(unmounted["spec"].get("volumes").is_none());
     let account = json!({"metadata": {"name": "robot"}, "automountServiceAccountToken": false,
                          "imagePullSecrets": [{"name": "key"}]});
@@ -236,10 +240,7 @@ async fn plugins_can_be_switched() {
     let cluster = Cluster::with(|options| konverge_apiserver::Options { admission: pulling, ..options }).await;
     let made = cluster.post("/api/v1/namespaces/nowhere/pods", &pod("a")).await;
     // PodSecurity has to know the namespace.
-    assert_eq!(
-        made.fails(500, "InternalError"),
-        "Internal error occurred: failed to lookup namespace \"nowhere\""
-    );
+    assert_eq!(made.fails(500, "InternalError"), "Internal error occurred: failed to lookup namespace \"nowhere\"");
     let made = cluster.post(PODS, &pod("a")).await.expect(201);
     assert_eq!(made["spec"]["containers"][0]["imagePullPolicy"], "Always");
     assert!(made["spec"].get("priority").is_none());

@@ -81,12 +81,15 @@ mod tests {
     #[test]
     fn the_status_is_what_objects_use() {
         let now = "2026-01-01T01:00:00Z".parse().unwrap();
-        let (quota, object) =
-            quota(json!({"hard": {"pods": "10", "cpu": "4", "configmaps": "5", "count/gone.example.com": "1"}}), json!({}));
+        let (quota, object) = quota(
+            json!({"hard": {"pods": "10", "cpu": "4", "configmaps": "5", "count/gone.example.com": "1"}}),
+            json!({}),
+        );
         let pods = kind("pods");
         let mut usage = Usage::default();
         usage.track(&quota, &pods);
-        let pod = |cpu: &str| json!({"metadata": {}, "spec": {"containers": [{"resources": {"requests": {"cpu": cpu}}}]}});
+        let pod =
+            |cpu: &str| json!({"metadata": {}, "spec": {"containers": [{"resources": {"requests": {"cpu": cpu}}}]}});
         usage.add(&quota, &pods, &pod("500m"), now);
         usage.add(&quota, &pods, &pod("1"), now);
         let mut ended = pod("1");

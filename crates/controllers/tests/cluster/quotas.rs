@@ -35,7 +35,8 @@ async fn pods_are_made_up_to_the_quota_and_give_back_what_they_use() {
     let template = json!({"spec": {"containers": [{"name": "main", "image": "web:1", "resources": resources}]}});
     stage.create(DEPLOYMENTS, deployment("web", 5, "web:1", json!({"spec": {"template": template}}))).await;
     until_used(&stage, "q", json!({"pods": "3", "requests.cpu": "1500m"})).await;
-    let failing = stage.until(DEPLOYMENTS, "web", |web| condition(web, "ReplicaFailure") == is("True", "FailedCreate")).await;
+    let failing =
+        stage.until(DEPLOYMENTS, "web", |web| condition(web, "ReplicaFailure") == is("True", "FailedCreate")).await;
     let conditions = failing["status"]["conditions"].as_array().unwrap();
     let failure = conditions.iter().find(|condition| condition["type"] == "ReplicaFailure").unwrap();
     let message = failure["message"].as_str().unwrap();

@@ -21,7 +21,7 @@ struct Violation {
 
 impl Violations {
     /// Checks a pod against a level.
-    pub fn of(level: LevelVersion, metadata: &Value, spec: &Value) -> Self {
+    pub(super) fn of(level: LevelVersion, metadata: &Value, spec: &Value) -> Self {
         let minor = level.version.unwrap_or(NEWEST).min(NEWEST);
         let pod = Pod { metadata, spec, minor };
         let applies = |check: &&Check| check.since <= minor;
@@ -35,17 +35,17 @@ impl Violations {
         Self(baseline.chain(restricted.iter().copied()).filter_map(|check| (check.run)(&pod)).collect())
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// `privileged, host namespaces`
-    pub fn reasons(&self) -> String {
+    pub(super) fn reasons(&self) -> String {
         self.0.iter().map(|violation| violation.reason).collect::<Vec<_>>().join(", ")
     }
 
     /// `privileged (container "a" must not set …), host namespaces (hostNetwork=true)`
-    pub fn details(&self) -> String {
+    pub(super) fn details(&self) -> String {
         let texts = self.0.iter().map(|Violation { reason, detail }| match detail.is_empty() {
             true => (*reason).to_owned(),
             false => format!("{reason} ({detail})"),

@@ -35,7 +35,7 @@ const PREFIX: &str = "pod-security.kubernetes.io/";
 
 impl Policy {
     /// The policy that labels stand for. Where a label is wrong, pods are refused by the strictest level, and nobody is warned.
-    pub fn of(labels: &BTreeMap<String, String>) -> (Self, Vec<FieldError>) {
+    pub(super) fn of(labels: &BTreeMap<String, String>) -> (Self, Vec<FieldError>) {
         let mut errors = Vec::new();
         let get = |name: &str| labels.get(&format!("{PREFIX}{name}")).map(String::as_str);
         let mut level = |name: &'static str| {

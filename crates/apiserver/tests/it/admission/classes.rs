@@ -21,9 +21,7 @@ fn claim(name: &str, spec: Value) -> Value {
 #[tokio::test]
 async fn a_claim_gets_the_newest_default_class() {
     let cluster = Cluster::new().await;
-    let class = |name: &str, annotation: &str| {
-        json!({"metadata": {"name": name, "annotations": {annotation: "true"}}, "provisioner": "x"})
-    };
+    let class = |name: &str, annotation: &str| json!({"metadata": {"name": name, "annotations": {annotation: "true"}}, "provisioner": "x"});
     let of = async |name: &str, spec: Value| {
         cluster.post(CLAIMS, &claim(name, spec)).await.expect(201)["spec"]["storageClassName"].clone()
     };
@@ -54,9 +52,7 @@ async fn storage_in_use_is_protected() {
 #[tokio::test]
 async fn a_claim_grows_only_where_that_is_allowed() {
     let cluster = Cluster::new().await;
-    let class = |name: &str, grows: bool| {
-        json!({"metadata": {"name": name}, "provisioner": "x", "allowVolumeExpansion": grows})
-    };
+    let class = |name: &str, grows: bool| json!({"metadata": {"name": name}, "provisioner": "x", "allowVolumeExpansion": grows});
     for (name, grows) in [("fixed", false), ("growing", true)] {
         cluster.post(STORAGE, &class(name, grows)).await.expect(201);
         cluster.post(CLAIMS, &claim(name, json!({"storageClassName": name}))).await.expect(201);
@@ -103,10 +99,7 @@ async fn an_ingress_gets_the_default_class() {
 async fn a_new_node_is_tainted() {
     let cluster = Cluster::new().await;
     let made = cluster.post("/api/v1/nodes", &json!({"metadata": {"name": "n"}})).await.expect(201);
-    assert_eq!(
-        made["spec"]["taints"],
-        json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}])
-    );
+    assert_eq!(made["spec"]["taints"], json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]));
 }
 
 #[tokio::test]

@@ -68,14 +68,16 @@ async fn a_quota_limits_what_is_created() {
 #[tokio::test]
 async fn a_quota_counts_objects_of_any_kind() {
     let cluster = Cluster::with_widgets().await;
-    let hard = json!({"configmaps": "1", "count/widgets.example.com": "1", "services.nodeports": "1", "count/secrets": "0"});
+    let hard =
+        json!({"configmaps": "1", "count/widgets.example.com": "1", "services.nodeports": "1", "count/secrets": "0"});
     limit(&cluster, "q", json!({"hard": hard})).await;
     cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
     assert_eq!(
         cluster.post(CONFIG_MAPS, &config_map("b")).await.fails(403, "Forbidden"),
         "configmaps \"b\" is forbidden: exceeded quota: q, requested: configmaps=1, used: configmaps=1, limited: configmaps=1"
     );
-    let widget = |name: &str| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {}});
+    let widget =
+        |name: &str| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {}});
     cluster.post(crate::cluster::WIDGETS, &widget("a")).await.expect(201);
     assert_eq!(
         cluster.post(crate::cluster::WIDGETS, &widget("b")).await.fails(403, "Forbidden"),
@@ -111,7 +113,10 @@ async fn scopes_decide_which_pods_count() {
     limit(&cluster, "ending", json!({"hard": {"pods": "1"}, "scopes": ["Terminating"]})).await;
     limit(&cluster, "free", json!({"hard": {"pods": "1"}, "scopes": ["BestEffort"]})).await;
     cluster.post(PODS, &pod_with("a", json!({"activeDeadlineSeconds": 60}))).await.expect(201);
-    assert_eq!((used(&cluster, "ending").await, used(&cluster, "free").await), (json!({"pods": "1"}), json!({"pods": "1"})));
+    assert_eq!(
+        (used(&cluster, "ending").await, used(&cluster, "free").await),
+        (json!({"pods": "1"}), json!({"pods": "1"}))
+    );
     cluster.post(PODS, &sized("b", "1")).await.expect(201);
     assert_eq!(
         cluster.post(PODS, &pod("c")).await.fails(403, "Forbidden"),

@@ -39,8 +39,10 @@ async fn pods_that_violate_the_level_are_refused() {
     made.expect(201);
     assert_eq!(
         made.warnings(),
-        ["\"would violate PodSecurity \\\"restricted:v1.7\\\": runAsNonRoot != true (pod or container \\\"c\\\" must set \
-          securityContext.runAsNonRoot=true)\""]
+        [
+            "\"would violate PodSecurity \\\"restricted:v1.7\\\": runAsNonRoot != true (pod or container \\\"c\\\" must set \
+          securityContext.runAsNonRoot=true)\""
+        ]
     );
     // An update that leaves the images as they are is nothing new.
     cluster.patch(&format!("{PODS}/q"), MERGE, &json!({"metadata": {"labels": {"a": "b"}}})).await.expect(200);

@@ -25,9 +25,7 @@ spec: {limits: [{type: Container, defaultRequest: {cpu: 250m}, max: {cpu: '1'}}]
 ";
     cluster.create(limits);
     cluster.create(&pod("limited", ""));
-    cluster
-        .kubectl("get pod limited -o jsonpath={.spec.containers[0].resources.requests.cpu}")
-        .prints("250m");
+    cluster.kubectl("get pod limited -o jsonpath={.spec.containers[0].resources.requests.cpu}").prints("250m");
     cluster.create(&deployment("web", 2, ""));
     // One pod of the two fits into the quota.
     let failing = "get deploy web -o jsonpath={.status.conditions[?(@.type==\"ReplicaFailure\")].reason}";
