@@ -12,6 +12,7 @@ fn pod(name: &str, spec: &str) -> String {
 #[test]
 fn quotas_and_limits() {
     let Some(cluster) = Cluster::develop(&["--operator", "none"]) else { return };
+    cluster.kubectl("wait --for=create sa/default --timeout=60s").succeeds();
     cluster.kubectl("create quota few --hard=pods=2,requests.cpu=3").prints("resourcequota/few created");
     cluster.until("get quota few -o jsonpath={.status.used}", |used| used == r#"{"pods":"0","requests.cpu":"0"}"#);
     cluster.kubectl("create -f -").input(&pod("unsaid", "")).fails(
@@ -28,7 +29,7 @@ spec: {limits: [{type: Container, defaultRequest: {cpu: 250m}, max: {cpu: '1'}}]
     cluster.kubectl("get pod limited -o jsonpath={.spec.containers[0].resources.requests.cpu}").prints("250m");
     cluster.create(&deployment("web", 2, ""));
     // One pod of the two fits into the quota.
-    let failing = "get deploy web -o jsonpath={.status.conditions[?(@.type==\"ReplicaFailure\")].reason}";
+    let failing = "get deploy web -o jsonpath='{.status.conditions[?(@.type==\"ReplicaFailure\")].reason}'";
     cluster.until(failing, |reason| reason == "FailedCreate");
     cluster.until("describe quota few", |said| {
         let words: Vec<&str> = said.split_whitespace().collect();
