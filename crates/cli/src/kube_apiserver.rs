@@ -90,6 +90,7 @@ async fn serve(settings: &Settings) -> Result<(), KubeApiserverError> {
         storage: Storage::Memory,
         collector: if settings.collects_garbage { Collector::Inside } else { Collector::Elsewhere },
         authorizer: Arc::new(settings.authorization),
+        admission: settings.admission.clone(),
         ..Options::default()
     };
     let api = ApiServer::open(options).await?;

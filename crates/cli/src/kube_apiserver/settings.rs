@@ -4,11 +4,12 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use konverge_apiserver::{AdmissionPlugins, PluginError};
+
 use super::authorization::{Authorization, MODES};
 use super::flags::{Flags, quoted};
 
 const FEATURE_GATES: &str = include_str!("../../data/kube-apiserver/feature-gates.txt");
-const ADMISSION_PLUGINS: &str = include_str!("../../data/kube-apiserver/admission-plugins.txt");
 
 /// The directory in which kube-apiserver keeps a certificate that it made itself.
 const CERT_DIR: &str = "/var/run/kubernetes";
@@ -47,6 +48,7 @@ pub(super) struct Settings {
     pub tokens: Option<PathBuf>,
     pub anonymous: bool,
     pub authorization: Authorization,
+    pub admission: AdmissionPlugins,
     pub collects_garbage: bool,
     pub verbosity: u8,
     /// Sentences about what has no effect.
@@ -94,6 +96,7 @@ impl Settings {
             // As in kube-apiserver, nobody is anonymous where everybody may do everything.
             anonymous: flags.is_set("anonymous-auth", true) && authorization != Authorization::Allow,
             authorization,
+            admission: admission(flags).map_err(|error| error.to_string())?,
             // Beside kube-apiserver this is the work of kube-controller-manager, which envtest does not start, and tests
             // rely on that: some finalize the namespaces that they delete. Whoever wants it asks for it.
             collects_garbage: flags.is_set("enable-garbage-collector", false),
@@ -114,6 +117,12 @@ fn authorization(flags: &Flags) -> Authorization {
         ["AlwaysDeny"] => Authorization::Deny,
         _ => Authorization::Authenticated,
     }
+}
+
+/// The plugins that kube-apiserver would run.
+fn admission(flags: &Flags) -> Result<AdmissionPlugins, PluginError> {
+    let list = |name| flags.list(name).collect::<Vec<&str>>();
+    AdmissionPlugins::kubernetes().with(&list("enable-admission-plugins"), &list("disable-admission-plugins"))
 }
 
 /// The lines of a table that are not comments.
@@ -160,9 +169,12 @@ fn check(flags: &Flags) -> Vec<String> {
         refused.push(format!("authorization-mode [{}] has mode specified more than once", quoted(&modes)));
     }
     for flag in ["enable-admission-plugins", "disable-admission-plugins"] {
-        for name in flags.list(flag).filter(|name| !table(ADMISSION_PLUGINS).any(|known| known == *name)) {
+        for name in flags.list(flag).filter(|name| !AdmissionPlugins::known().any(|known| known == *name)) {
             refused.push(format!("{flag} plugin {name:?} is unknown"));
         }
+    }
+    if let Err(error @ PluginError::Overlap(_)) = admission(flags) {
+        refused.push(error.to_string());
     }
     if !given("service-account-issuer") || !given("service-account-signing-key-file") {
         refused.push("--service-account-signing-key-file and --service-account-issuer are required flags".to_owned());
@@ -186,13 +198,13 @@ fn notices(flags: &Flags, authorization: Authorization) -> Vec<String> {
     if flags.last("allow-privileged").is_some() && !flags.is_set("allow-privileged", true) {
         notices.push("--allow-privileged=false has no effect: privileged containers are allowed".to_owned());
     }
-    let enabled: Vec<&str> =
-        flags.list("enable-admission-plugins").filter(|name| *name != "NamespaceLifecycle").collect();
-    if !enabled.is_empty() {
-        notices.push(format!("--enable-admission-plugins={} has no effect: they do not exist here", enabled.join(",")));
-    }
-    if flags.list("disable-admission-plugins").any(|name| name == "NamespaceLifecycle") {
-        notices.push("--disable-admission-plugins=NamespaceLifecycle has no effect: it is always there".to_owned());
+    let missing: Vec<&str> = flags
+        .list("enable-admission-plugins")
+        .filter(|name| AdmissionPlugins::missing().any(|missing| missing == *name))
+        .collect();
+    if !missing.is_empty() {
+        let names = missing.join(",");
+        notices.push(format!("--enable-admission-plugins={names} has no effect: they are not implemented"));
     }
     let gates: Vec<&str> = flags.list("feature-gates").collect();
     if !gates.is_empty() {
@@ -266,6 +278,10 @@ mod tests {
             ),
             ("--disable-admission-plugins=X", r#"disable-admission-plugins plugin "X" is unknown"#),
             ("--enable-admission-plugins=X", r#"enable-admission-plugins plugin "X" is unknown"#),
+            (
+                "--enable-admission-plugins=Priority --disable-admission-plugins=Priority",
+                "[Priority] in enable-admission-plugins and disable-admission-plugins overlapped",
+            ),
         ] {
             assert_eq!(settings(&format!("{REQUIRED} {line}")).map(|_| ()), Err(expect.to_owned()), "{line}");
         }
@@ -285,6 +301,7 @@ mod tests {
         assert_eq!(settings.client_ca.as_deref(), Some(Path::new("/certs/client-cert-auth-ca.crt")));
         assert_eq!((settings.anonymous, settings.authorization), (true, Authorization::Authenticated));
         assert!(!settings.collects_garbage);
+        assert!(settings.admission.is_enabled("Priority") && !settings.admission.is_enabled("ServiceAccount"));
         let named: Vec<&str> = settings.notices.iter().filter_map(|notice| notice.split([' ', '=']).next()).collect();
         assert_eq!(
             named,
