@@ -123,15 +123,19 @@ pub enum PluginError {
     Overlap(Vec<&'static str>),
 }
 
-/// Those that kube-apiserver enables by default, except for ServiceAccount: without the controller that creates the account
-/// `default` of each namespace, that plugin refuses every pod.
+/// Those that kube-apiserver enables by default, except for two that need controllers. Without the account `default` of each
+/// namespace, ServiceAccount refuses every pod; and without anybody who removes the finalizers of
+/// StorageObjectInUseProtection, no claim and no volume can be deleted.
 impl Default for AdmissionPlugins {
     fn default() -> Self {
         let mut plugins = Self::kubernetes();
-        plugins.0.remove("ServiceAccount");
+        plugins.0.retain(|name| !NEED_CONTROLLERS.contains(name));
         plugins
     }
 }
+
+/// Plugins that are off by default in a server without controllers.
+const NEED_CONTROLLERS: [&str; 2] = ["ServiceAccount", "StorageObjectInUseProtection"];
 
 impl AdmissionPlugins {
     /// Those that kube-apiserver enables by default.

@@ -39,7 +39,7 @@ async fn a_claim_gets_the_newest_default_class() {
 
 #[tokio::test]
 async fn storage_in_use_is_protected() {
-    let cluster = Cluster::new().await;
+    let cluster = super::cluster(&[]).await;
     let made = cluster.post(CLAIMS, &claim("c", json!({}))).await.expect(201);
     assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
     let volume = json!({"metadata": {"name": "v", "finalizers": ["a/b"]}, "spec": {
