@@ -11,6 +11,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
+// TestOwnService looks for the service by which programs in a cluster reach the server.
+func TestOwnService(t *testing.T) {
+	if existing() {
+		t.Skip("the service is that of envtest's server")
+	}
+	service, err := typed.CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+	must(t, err)
+	if port := service.Spec.Ports[0]; port.Name != "https" || port.Port != 443 || service.Spec.ClusterIP == "" {
+		t.Errorf("the service is %+v", service.Spec)
+	}
+}
+
 // TestUsers is about who a client is: a user by AddUser, nobody, and somebody who is not believed.
 func TestUsers(t *testing.T) {
 	if existing() {

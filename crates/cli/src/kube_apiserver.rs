@@ -4,6 +4,7 @@
 mod authentication;
 mod authorization;
 mod flags;
+mod own_service;
 mod settings;
 
 use std::convert::Infallible;
@@ -17,7 +18,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use http::{Request, Response};
 use konverge_apiserver::{ApiServer, Body, Collector, OpenError, Options, Storage};
-use konverge_core::KUBERNETES_VERSION;
+use konverge_core::{KUBERNETES_VERSION, Status};
 use konverge_serve::{
     BindError, BindOptions, CertificateError, Certificates, ClientCa, Limits, Listener, StopSignals, Tls,
 };
@@ -47,6 +48,8 @@ pub(crate) enum KubeApiserverError {
     Bind(#[from] BindError),
     #[error(transparent)]
     Open(#[from] OpenError),
+    #[error("cannot create the service kubernetes: {}", .0.message)]
+    OwnService(Status),
     #[error("the system refused")]
     System(#[from] std::io::Error),
 }
@@ -94,6 +97,7 @@ async fn serve(settings: &Settings) -> Result<(), KubeApiserverError> {
         ..Options::default()
     };
     let api = ApiServer::open(options).await?;
+    own_service::create(&api, settings.bind.port()).await.map_err(KubeApiserverError::OwnService)?;
     let server = listener.serve(Authenticated(Arc::new((authentication, api.clone()))));
     tracing::info!(url = server.url(), "ready");
     stop.asked().await;
