@@ -1,11 +1,10 @@
-//! A network that is cut without a word, for real: client and server talk over the loopback device of a network namespace
-//! of their own, and the device is taken down. Whoever waits on such a connection is told within fifteen seconds.
+//! Connections whose other end is gone. In the first test client and server talk over the loopback device of a network
+//! namespace of their own, and the device is taken down: a request and a watch over such a connection have to fail within
+//! fifteen seconds. The test starts itself again inside of the namespace. Where the system does not allow network
+//! namespaces, it checks only that keepalive probes are sent, and says so.
 //!
-//! The test starts itself once more inside such a namespace. Where the system does not let it have one, only the probes
-//! can be looked at; it says so.
-//!
-//! And a peer that is only half gone: its kernel answers, it does not. There it is the bookmarks that are missed; and over
-//! a socket, a silent watch is resumed over another one.
+//! The other tests are about peers whose kernel still answers: a server that hangs is noticed because its bookmarks do not
+//! come, and over a socket an idle watch is resumed over another connection.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -29,7 +28,7 @@ use crate::operator::{Hand, key};
 
 const INSIDE: &str = "KONVERGE_INSIDE_NAMESPACE";
 
-/// Serves over TCP, as a cluster does.
+/// Serves over TCP.
 async fn serve(server: ApiServer) -> SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -39,7 +38,7 @@ async fn serve(server: ApiServer) -> SocketAddr {
             let service = TowerToHyperService::new(server.clone());
             tokio::spawn(async move {
                 let http = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                // A connection that breaks is what this is about.
+                // Connections break in these tests.
                 let _ = http.serve_connection(TokioIo::new(stream), service).await;
             });
         }
@@ -72,7 +71,7 @@ async fn inside() {
     let hand = Hand::new(&Client::new(server.clone(), "default"));
     let address = serve(server.clone()).await;
     let cache = watched(address).await;
-    // A request whose answer never comes, besides a watch that is quiet.
+    // A request whose response never comes, and an idle watch.
     let request = http::Request::get("/api/v1/secrets?watch=1").body(kube::client::Body::empty()).unwrap();
     let mut answer = client(address).send(request).await.unwrap().into_body();
     let mut states = cache.states();
@@ -104,15 +103,15 @@ async fn inside() {
     assert!(cache.get(&key("gone")).is_none());
 }
 
-/// The kernel has a timer for the connection that is due within so many seconds, says the file with all of them.
-fn probed_within(address: SocketAddr) -> Option<f64> {
+/// In how many seconds the kernel sends the next keepalive probe to this address, from the kernel's table of connections.
+fn next_probe(address: SocketAddr) -> Option<f64> {
     let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
     let to = format!(":{:04X}", address.port());
     table.lines().skip(1).find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (kind, when) = fields[5].split_once(':')?;
         let established = fields[2].ends_with(&to) && fields[3] == "01";
-        // 02 is the timer that probes.
+        // 02 is the keepalive timer.
         (established && kind == "02").then(|| i64::from_str_radix(when, 16).unwrap() as f64 / 100.0)
     })
 }
@@ -123,11 +122,11 @@ fn a_cut_network_is_noticed_within_fifteen_seconds() {
     if std::env::var_os(INSIDE).is_some() {
         return runtime.block_on(inside());
     }
-    // Wherever it runs: a quiet connection is probed.
+    // On every system: probes are sent over an idle connection.
     runtime.block_on(async {
         let address = serve(ApiServer::open(Options::default()).await.unwrap()).await;
         let _cache = watched(address).await;
-        let within = probed_within(address);
+        let within = next_probe(address);
         assert!(within.is_some_and(|within| within <= 5.0), "{within:?}");
     });
     let unshared = ["--user", "--map-root-user", "--net"];
@@ -150,8 +149,8 @@ fn a_cut_network_is_noticed_within_fifteen_seconds() {
     assert!(again.status.success(), "{said}{}", String::from_utf8_lossy(&again.stderr));
 }
 
-/// What becomes of the bookmarks of the first watch, the one that ends its list being number 0, and when it is given up.
-/// From a line on that is silenced nothing comes.
+/// Checks after how many seconds a watch is given up. `bookmarks` says what happens to each bookmark of the first watch; number
+/// 0 is the one that ends the list. After a bookmark that is silenced, nothing comes.
 async fn check(name: &str, bookmarks: fn(usize) -> Line, given_up_after: f64) {
     let faults = Faults::new().await;
     let hand = Hand::new(&faults.client());
@@ -179,25 +178,26 @@ async fn check(name: &str, bookmarks: fn(usize) -> Line, given_up_after: f64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_is_missed_when_its_bookmarks_are() {
+async fn a_server_without_its_bookmarks_is_given_up() {
     fn until(last: usize, number: usize) -> Line {
         if number <= last { Line::Pass } else { Line::Silence }
     }
-    // A watch is ended by its server after 290 seconds, and five seconds later by its client.
+    // The server ends a watch after 290 seconds, and the client five seconds later.
     check("all is well", |_| Line::Pass, 290.0).await;
     check("it sends none", |number| if number == 0 { Line::Pass } else { Line::Drop }, 290.0).await;
     check("it sends one in two minutes", |number| if number % 2 == 0 { Line::Pass } else { Line::Drop }, 290.0).await;
-    // The one at 60, or 120, was the last; 75 seconds later it is given up, and 0.8 seconds later asked again.
+    // The last bookmark came after 60 or 120 seconds. The watch is given up 75 seconds later, and requested again after 0.8
+    // seconds.
     check("it fell silent", |number| until(1, number), 135.8).await;
     check("it fell silent later", |number| until(2, number), 195.8).await;
     check("nobody knows whether it sends any", |number| until(0, number), 295.0).await;
 }
 
-/// A proxy that keeps every connection to its clients open. Once it is cut off, what the server says on connections of
-/// before is swallowed; new connections work.
+/// A proxy that keeps every connection to its clients open. After a cut, it drops what the server sends over older connections;
+/// new connections work.
 struct Proxy {
     address: SocketAddr,
-    /// Turns when all connections are cut.
+    /// Changes when all connections are cut.
     age: Arc<AtomicUsize>,
     connections: Arc<AtomicUsize>,
 }
@@ -223,7 +223,7 @@ async fn half_open_proxy(server: SocketAddr) -> Proxy {
                         return;
                     }
                 }
-                // The other end is gone, and the client is not told.
+                // The connection to the server is gone, and the client does not notice.
                 std::future::pending::<()>().await;
             });
         }
@@ -231,9 +231,9 @@ async fn half_open_proxy(server: SocketAddr) -> Proxy {
     Proxy { address, age, connections }
 }
 
-/// Neither the kernel nor, in the first minute, a missing bookmark tells that nobody is behind the proxy any more.
+/// Neither the kernel nor, in the first minute, a missing bookmark shows that the proxy has lost the server.
 #[tokio::test]
-async fn a_watch_does_not_stay_behind_a_half_open_connection() {
+async fn a_watch_leaves_a_half_open_connection() {
     let server = ApiServer::open(Options::default()).await.unwrap();
     let hand = Hand::new(&Client::new(server.clone(), "default"));
     let Proxy { address: proxy, age, .. } = half_open_proxy(serve(server).await).await;
@@ -241,7 +241,7 @@ async fn a_watch_does_not_stay_behind_a_half_open_connection() {
     let cache = watched_with(proxy, settings).await;
     let patience = Duration::from_secs(50);
     for round in 0..3 {
-        // Everything that is open is cut, also what lies idle.
+        // All open connections are cut, also idle ones.
         age.fetch_add(1, Ordering::SeqCst);
         let name = format!("missed-{round}");
         hand.set(&name, "x").await;
@@ -252,7 +252,7 @@ async fn a_watch_does_not_stay_behind_a_half_open_connection() {
         };
         tokio::time::timeout(patience, seen).await.expect("the watch is blind");
     }
-    // That is everyday life, and nothing that failed.
+    // A resumed watch is normal, and not a failure.
     assert_eq!((cache.state(), cache.figures().restarts), (WatchState::Live, 0));
     assert_eq!(
         WatchSettings::default().idle_timeout,
@@ -261,9 +261,9 @@ async fn a_watch_does_not_stay_behind_a_half_open_connection() {
     );
 }
 
-/// What lies idle is cut as well, and nobody can tell before a request hangs on it.
+/// Idle connections are cut as well, which shows only when a request hangs on one.
 #[tokio::test]
-async fn a_request_takes_no_connection_that_lay_idle_for_long() {
+async fn a_request_takes_no_connection_that_was_idle_for_long() {
     let server = ApiServer::open(Options::default()).await.unwrap();
     let proxy = half_open_proxy(serve(server).await).await;
     let maps: Api<ConfigMap> = Api::default_namespaced(client(proxy.address));
