@@ -26,11 +26,11 @@ const TOLERATED_ON_HOST: (&str, &str) = ("node.kubernetes.io/network-unavailable
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
     /// It should run a pod.
-    ShouldRun,
+    Run,
     /// It gets no new pod, but a running one may continue.
-    ShouldContinueRunning,
+    ContinueRunning,
     /// It should not run one.
-    ShouldNotRun,
+    DoNotRun,
 }
 
 /// The scheduling constraints of a template, with the tolerations of every DaemonSet.
@@ -50,16 +50,16 @@ pub(super) fn constraints(template: &Value) -> PodSpec {
 pub(super) fn fit(constraints: &PodSpec, node: &Node) -> Fit {
     let is_named = constraints.node_name.is_empty() || constraints.node_name == node.metadata.name;
     if !is_named || !is_selected(constraints, node) {
-        return Fit::ShouldNotRun;
+        return Fit::DoNotRun;
     }
     let refuses = |effect: &str| {
         let mut taints = node.spec.taints.iter().filter(|taint: &&Taint| taint.effect == effect);
         taints.any(|taint| !tolerated(constraints, taint))
     };
     match (refuses("NoExecute"), refuses("NoSchedule")) {
-        (false, false) => Fit::ShouldRun,
-        (false, true) => Fit::ShouldContinueRunning,
-        (true, _) => Fit::ShouldNotRun,
+        (false, false) => Fit::Run,
+        (false, true) => Fit::ContinueRunning,
+        (true, _) => Fit::DoNotRun,
     }
 }
 
@@ -115,27 +115,23 @@ mod tests {
             assert_eq!(fit(&constraints(&json!({"spec": spec})), &node), expect, "{spec}");
         };
         let taint = |key: &str, effect: &str| json!({"spec": {"taints": [{"key": key, "effect": effect}]}});
-        check(json!({}), json!({}), Fit::ShouldRun);
-        check(json!({"nodeName": "n1"}), json!({}), Fit::ShouldRun);
-        check(json!({"nodeName": "n2"}), json!({}), Fit::ShouldNotRun);
-        check(json!({"nodeSelector": {"disk": "ssd"}}), json!({}), Fit::ShouldNotRun);
-        check(
-            json!({"nodeSelector": {"disk": "ssd"}}),
-            json!({"metadata": {"labels": {"disk": "ssd"}}}),
-            Fit::ShouldRun,
-        );
-        check(json!({}), taint("k", "NoSchedule"), Fit::ShouldContinueRunning);
-        check(json!({}), taint("k", "NoExecute"), Fit::ShouldNotRun);
-        check(json!({}), taint("k", "PreferNoSchedule"), Fit::ShouldRun);
-        check(json!({"tolerations": [{"key": "k", "operator": "Exists"}]}), taint("k", "NoExecute"), Fit::ShouldRun);
+        check(json!({}), json!({}), Fit::Run);
+        check(json!({"nodeName": "n1"}), json!({}), Fit::Run);
+        check(json!({"nodeName": "n2"}), json!({}), Fit::DoNotRun);
+        check(json!({"nodeSelector": {"disk": "ssd"}}), json!({}), Fit::DoNotRun);
+        check(json!({"nodeSelector": {"disk": "ssd"}}), json!({"metadata": {"labels": {"disk": "ssd"}}}), Fit::Run);
+        check(json!({}), taint("k", "NoSchedule"), Fit::ContinueRunning);
+        check(json!({}), taint("k", "NoExecute"), Fit::DoNotRun);
+        check(json!({}), taint("k", "PreferNoSchedule"), Fit::Run);
+        check(json!({"tolerations": [{"key": "k", "operator": "Exists"}]}), taint("k", "NoExecute"), Fit::Run);
         // A node in trouble still runs daemons.
         for (key, effect) in TOLERATED {
-            check(json!({}), taint(key, effect), Fit::ShouldRun);
+            check(json!({}), taint(key, effect), Fit::Run);
         }
-        check(json!({}), json!({"spec": {"unschedulable": true}}), Fit::ShouldRun);
+        check(json!({}), json!({"spec": {"unschedulable": true}}), Fit::Run);
         let (key, effect) = TOLERATED_ON_HOST;
-        check(json!({}), taint(key, effect), Fit::ShouldContinueRunning);
-        check(json!({"hostNetwork": true}), taint(key, effect), Fit::ShouldRun);
+        check(json!({}), taint(key, effect), Fit::ContinueRunning);
+        check(json!({"hostNetwork": true}), taint(key, effect), Fit::Run);
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(crate) fn plan(observed: &Observed<'_>) -> Plan {
         manage_node(observed, state, &mut plan);
     }
     if plan.create.is_empty() && plan.delete.is_empty() && observed.set.is_rolling() {
-        let desired = node_states.iter().filter(|state| state.fit == Fit::ShouldRun).count();
+        let desired = node_states.iter().filter(|state| state.fit == Fit::Run).count();
         let (surge, unavailable) = observed.set.fenceposts(i32::try_from(desired).unwrap_or(i32::MAX));
         let count = |many: i32| usize::try_from(many).unwrap_or_default();
         match surge {
@@ -93,7 +93,7 @@ pub(crate) fn status(observed: &Observed<'_>, collision_count: Option<i32>) -> D
     };
     for state in node_states(observed).iter().filter(|state| state.exists) {
         let first = state.pods.first();
-        if state.fit != Fit::ShouldRun {
+        if state.fit != Fit::Run {
             status.number_misscheduled += i32::from(first.is_some());
             continue;
         }
@@ -124,9 +124,9 @@ fn manage_node(observed: &Observed<'_>, state: &NodeState<'_>, plan: &mut Plan) 
     }
     let kept = || state.pods.iter().copied().filter(|pod| !pod.metadata.is_terminating());
     match state.fit {
-        Fit::ShouldRun if state.pods.is_empty() => plan.create.push(state.name.to_owned()),
-        Fit::ShouldNotRun => plan.delete.extend(kept().cloned()),
-        Fit::ShouldRun | Fit::ShouldContinueRunning => {
+        Fit::Run if state.pods.is_empty() => plan.create.push(state.name.to_owned()),
+        Fit::DoNotRun => plan.delete.extend(kept().cloned()),
+        Fit::Run | Fit::ContinueRunning => {
             let mut alive = Vec::new();
             for pod in kept() {
                 let left = match pod.status.phase.as_str() {
@@ -158,7 +158,7 @@ fn manage_node(observed: &Observed<'_>, state: &NodeState<'_>, plan: &mut Plan) 
 
 /// With a surge a node may have two pods: an old one that is ready, and a new one that is not yet available.
 fn manage_surge(observed: &Observed<'_>, state: &NodeState<'_>, alive: &[&Arc<Pod>], plan: &mut Plan) {
-    if alive.is_empty() && state.fit == Fit::ShouldRun {
+    if alive.is_empty() && state.fit == Fit::Run {
         plan.create.push(state.name.to_owned());
     }
     if alive.len() < 2 {
@@ -183,7 +183,7 @@ fn manage_surge(observed: &Observed<'_>, state: &NodeState<'_>, alive: &[&Arc<Po
 fn rolling_update(observed: &Observed<'_>, node_states: &[NodeState<'_>], most: usize, plan: &mut Plan) {
     let mut unavailable = 0;
     let mut candidates = Vec::new();
-    for state in node_states.iter().filter(|state| state.fit == Fit::ShouldRun || !state.pods.is_empty()) {
+    for state in node_states.iter().filter(|state| state.fit == Fit::Run || !state.pods.is_empty()) {
         match state.pair(observed) {
             Some(Pair { new: Some(new), old: None }) if is_available(observed, new) => {}
             Some(Pair { new: None, old: Some(old) }) if is_available(observed, old) => candidates.push(old.clone()),
@@ -216,7 +216,7 @@ fn rolling_update_with_surge(
         available += usize::from(pair.old.or(pair.new).is_some_and(|pod| is_available(observed, pod)));
         match pair {
             Pair { old: None, .. } => {}
-            Pair { old: Some(old), new: None } => match (is_available(observed, old), state.fit == Fit::ShouldRun) {
+            Pair { old: Some(old), new: None } => match (is_available(observed, old), state.fit == Fit::Run) {
                 (false, false) => plan.delete.push(old.clone()),
                 (false, true) => plan.create.push(state.name.to_owned()),
                 (true, false) => unwanted.push(old.clone()),
@@ -247,7 +247,7 @@ fn node_states<'a>(observed: &'a Observed<'_>) -> Vec<NodeState<'a>> {
             continue;
         }
         let Some(name) = target(pod) else { continue };
-        let missing_node = || NodeState { name, fit: Fit::ShouldNotRun, exists: false, pods: Vec::new() };
+        let missing_node = || NodeState { name, fit: Fit::DoNotRun, exists: false, pods: Vec::new() };
         node_states.entry(name).or_insert_with(missing_node).pods.push(pod);
     }
     let mut node_states: Vec<NodeState<'_>> = node_states.into_values().collect();
