@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use konverge_store::{BackupError, Disk, OpenError, RestoreError, Retention, Revision, Store};
 
 use crate::args::{BackupArgs, RestoreArgs};
-use crate::control;
+use crate::control_socket;
 use crate::data_dir::DataDir;
 
 /// Why a backup or a restore failed.
@@ -38,7 +38,7 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<(), CopyError> {
         Ok(store) => store.backup(&args.file)?.0,
         Err(OpenError::Held { dir }) => {
             let control = data_dir.control();
-            let asked = control::ask_backup(&control, &args.file).map_err(|source| {
+            let asked = control_socket::ask_backup(&control, &args.file).map_err(|source| {
                 let owner = data_dir.owner().unwrap_or_else(|| "of unknown number".into());
                 CopyError::Running { dir, owner, control, source }
             })?;

@@ -6,10 +6,9 @@ mod access;
 mod admission;
 mod args;
 mod backup;
-mod control;
 mod control_plane;
+mod control_socket;
 mod data_dir;
-mod definitions;
 mod dev;
 mod envtest;
 mod etcd;
@@ -19,6 +18,7 @@ mod kube_apiserver;
 mod kubeconfig;
 mod log;
 mod open_files;
+mod operator_crds;
 mod operators;
 mod port_holder;
 mod project;
@@ -45,9 +45,6 @@ fn main() -> ExitCode {
     }
     let args = Args::parse();
     log::start(args.log_format, args.verbose);
-    if matches!(args.command, Command::Apiserver(_) | Command::Dev(_)) {
-        huge_pages::avoid();
-    }
     if !matches!(args.command, Command::Supervise(_)) {
         variables::warn_about_unknown();
     }

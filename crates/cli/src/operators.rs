@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::definitions::Definitions;
+use crate::operator_crds::Definitions;
 
 /// How long running reconciles may take to finish when the server stops.
 const DRAIN: Duration = Duration::from_secs(3);

@@ -25,7 +25,7 @@ use konverge::kube::Client;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::definitions::Definitions;
+use crate::operator_crds::Definitions;
 use crate::operators;
 
 use build::Built;

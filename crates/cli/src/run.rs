@@ -18,7 +18,7 @@ use konverge_store::Health;
 
 use crate::access::Access;
 use crate::args::{ApiserverArgs, StorageArgs};
-use crate::control::Control;
+use crate::control_socket::Control;
 use crate::data_dir::{DataDir, DataDirLock, LockError};
 use crate::dev::{Dev, DevError, DevStack};
 use crate::frontend::Frontend;

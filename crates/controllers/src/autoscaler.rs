@@ -6,7 +6,6 @@ mod behavior;
 mod kind;
 mod metrics;
 mod plan;
-mod quantity;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use crate::context::ControllerContext;
 use crate::control_plane::{Manager, Task};
 use crate::pods::{self, Pods};
 use crate::scale::{Scale, Scales};
-use crate::selected;
+use crate::selector_wakeups;
 
 use behavior::ScalingHistory;
 use kind::{Autoscaler, AutoscalerStatus};
@@ -43,7 +42,7 @@ pub(crate) fn start(manager: &Manager) -> Task {
     let controller = ctx.controller_with(Target::of::<autoscaling::HorizontalPodAutoscaler>(), options);
     let pods = Pods::new(&ctx);
     // Annotations of pods set metric values, so a change of annotations wakes the autoscaler at once.
-    controller.watch(pods::target(), selected::by_labels("Pod").when(Predicate::annotations_changed()));
+    controller.watch(pods::target(), selector_wakeups::by_labels("Pod").when(Predicate::annotations_changed()));
     let this = Arc::new(Autoscalers {
         autoscalers: CacheOf::new(controller.primary().clone()),
         pods,
@@ -77,8 +76,8 @@ struct Autoscalers {
 
 impl Autoscalers {
     async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
-        if let Some(labels) = selected::labels_of(&run.key) {
-            selected::wake(&self.controller, &self.autoscalers, &run.key, "Pod", |one| {
+        if let Some(labels) = selector_wakeups::labels_of(&run.key) {
+            selector_wakeups::wake(&self.controller, &self.autoscalers, &run.key, "Pod", |one| {
                 let selector = self.known.lock().get(&one.metadata.key()).and_then(|known| known.selector.clone());
                 selector.is_some_and(|selector| selector.matches(&labels))
             });

@@ -21,12 +21,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::context::ControllerContext;
+use crate::discovery::Kinds;
 use crate::health::Health;
-use crate::kinds::Kinds;
 use crate::simulator::SimulationSettings;
 use crate::{
     autoscaler, cronjob, daemonset, deployment, disruption, endpoints, endpointslice, garbage_collector, job,
-    namespace, protection, replicaset, resource_quota, root_ca, service_account, simulator, statefulset, ttl, volumes,
+    namespace, persistent_volumes, replicaset, resource_quota, root_ca, service_account, simulator, statefulset,
+    storage_protection, ttl_after_finished,
 };
 
 /// A running controller; the future resolves after the control plane is told to stop.
@@ -48,12 +49,12 @@ const TABLE: &[Row] = &[
     Row { name: root_ca::NAME, start: root_ca::start },
     Row { name: daemonset::NAME, start: daemonset::start },
     Row { name: statefulset::NAME, start: statefulset::start },
-    Row { name: volumes::NAME, start: volumes::start },
-    Row { name: protection::CLAIMS, start: protection::start_claims },
-    Row { name: protection::VOLUMES, start: protection::start_volumes },
+    Row { name: persistent_volumes::NAME, start: persistent_volumes::start },
+    Row { name: storage_protection::CLAIMS, start: storage_protection::start_claims },
+    Row { name: storage_protection::VOLUMES, start: storage_protection::start_volumes },
     Row { name: job::NAME, start: job::start },
     Row { name: cronjob::NAME, start: cronjob::start },
-    Row { name: ttl::NAME, start: ttl::start },
+    Row { name: ttl_after_finished::NAME, start: ttl_after_finished::start },
     Row { name: endpointslice::NAME, start: endpointslice::start },
     Row { name: endpoints::NAME, start: endpoints::start },
     Row { name: disruption::NAME, start: disruption::start },

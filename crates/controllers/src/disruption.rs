@@ -19,7 +19,7 @@ use crate::control_plane::{Manager, Task};
 use crate::meta::OwnerReference;
 use crate::pods::{self, Pod, Pods};
 use crate::scale::{ScaleTarget, Scales};
-use crate::selected;
+use crate::selector_wakeups;
 
 use plan::{Budget, BudgetStatus};
 
@@ -31,7 +31,7 @@ pub(crate) fn start(manager: &Manager) -> Task {
     let ctx = manager.context(NAME);
     let controller = ctx.controller(Target::of::<policy::PodDisruptionBudget>());
     let pods = Pods::new(&ctx);
-    controller.watch(pods::target(), selected::by_labels("Pod"));
+    controller.watch(pods::target(), selector_wakeups::by_labels("Pod"));
     // Who owns a ReplicaSet is looked up; that the size changed shows in the pods.
     let sets = controller.watch(Target::of::<apps::ReplicaSet>(), Trigger::mapped("ReplicaSet", |_| Vec::new()));
     let this = Arc::new(Budgets {
@@ -58,8 +58,8 @@ struct Budgets {
 
 impl Budgets {
     async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
-        if let Some(labels) = selected::labels_of(&run.key) {
-            selected::wake(&self.controller, &self.budgets, &run.key, "Pod", |budget| {
+        if let Some(labels) = selector_wakeups::labels_of(&run.key) {
+            selector_wakeups::wake(&self.controller, &self.budgets, &run.key, "Pod", |budget| {
                 selector(budget).is_ok_and(|selector| selector.is_some_and(|selector| selector.matches(&labels)))
             });
             return Ok(Action::Wait);

@@ -17,7 +17,7 @@ use crate::control_plane::{Manager, Task};
 use crate::meta::pointer_step;
 use crate::pods::{self, KEPT, Pods};
 use crate::requests::DeleteOptions;
-use crate::selected;
+use crate::selector_wakeups;
 use crate::service::{self, Service};
 
 use plan::{Content, Endpoints, OVER_CAPACITY};
@@ -30,7 +30,7 @@ pub(crate) fn start(manager: &Manager) -> Task {
     let ctx = manager.context(NAME);
     let controller = ctx.controller(service::target());
     let pods = Pods::new(&ctx);
-    controller.watch(pods::target(), selected::by_labels("Pod"));
+    controller.watch(pods::target(), selector_wakeups::by_labels("Pod"));
     let endpoints = controller.watch(Target::of::<core::Endpoints>(), Trigger::itself("Endpoints"));
     let this = Arc::new(AllEndpoints {
         services: CacheOf::keeping(controller.primary().clone(), KEPT),
@@ -54,9 +54,9 @@ struct AllEndpoints {
 
 impl AllEndpoints {
     async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
-        if let Some(labels) = selected::labels_of(&run.key) {
+        if let Some(labels) = selector_wakeups::labels_of(&run.key) {
             let selects = |service: &Service| service.selects(&labels);
-            selected::wake(&self.controller, &self.services, &run.key, "Pod", selects);
+            selector_wakeups::wake(&self.controller, &self.services, &run.key, "Pod", selects);
             return Ok(Action::Wait);
         }
         let there = self.endpoints.get(&run.key)?;

@@ -16,7 +16,7 @@ use crate::control_plane::{Manager, Task};
 use crate::pods::{self, KEPT, Pods};
 use crate::requests::DeleteOptions;
 use crate::service::{self, Service};
-use crate::{hash, selected};
+use crate::{hash, selector_wakeups};
 
 use plan::{Content, SERVICE_NAME, Slice};
 
@@ -31,7 +31,7 @@ pub(crate) fn start(manager: &Manager) -> Task {
     let ctx = manager.context(NAME);
     let controller = ctx.controller(service::target());
     let pods = Pods::new(&ctx);
-    controller.watch(pods::target(), selected::by_labels("Pod"));
+    controller.watch(pods::target(), selector_wakeups::by_labels("Pod"));
     let slices = controller.watch(
         Target::of::<discovery::EndpointSlice>(),
         Trigger::mapped("EndpointSlice", |slice| service_of(slice).into_iter().collect()),
@@ -61,9 +61,9 @@ struct Slices {
 
 impl Slices {
     async fn reconcile(self: Arc<Self>, run: Run) -> Result<Action> {
-        if let Some(labels) = selected::labels_of(&run.key) {
+        if let Some(labels) = selector_wakeups::labels_of(&run.key) {
             let selects = |service: &Service| service.selects(&labels);
-            selected::wake(&self.controller, &self.services, &run.key, "Pod", selects);
+            selector_wakeups::wake(&self.controller, &self.services, &run.key, "Pod", selects);
             return Ok(Action::Wait);
         }
         // Slices of a Service that is gone are collected by the garbage collector.

@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use crate::context::ControllerContext;
 use crate::control_plane::{Manager, Task};
-use crate::kinds::{self, Kinds};
+use crate::discovery::{self, Kinds};
 use crate::meta::Meta;
 use crate::requests::DeleteOptions;
 
@@ -55,7 +55,7 @@ pub(crate) fn start(manager: &Manager) -> Task {
         concurrency: CONCURRENCY,
         ..konverge_runtime::ControllerOptions::default()
     };
-    let controller = ctx.controller_with(kinds::definitions(), options);
+    let controller = ctx.controller_with(discovery::definitions(), options);
     let this = Arc::new(Collector {
         kinds: manager.kinds.clone(),
         graph: Graph::default(),

@@ -4,16 +4,19 @@
 //! ```text
 //! control_plane      the table of controllers, and their lifecycle; health: which of them fail
 //! context            what one controller reads and writes with; the shared caches know every write at once
-//! kinds              the kinds that a server has
+//! discovery          the kinds that a server has
 //! controller_ref     adopts and releases objects by their controller reference
 //! child_creator      creates children without runaway creation
 //! revision_history   ControllerRevisions of StatefulSets and DaemonSets
-//! meta, pods, claims, replicas, selected, scale, template, hash, quantity     nouns that controllers share
+//! meta, pods, persistent_volume_claims, scale, template, hash, quantity, int_or_percent   what controllers share
+//! selector_wakeups   wakes the objects that select a changed pod by its labels
+//! requests           deletes with all options; per_namespace: one object in every namespace
 //! replicaset, deployment, daemonset, statefulset, job, cronjob                workloads
-//! ttl                deletes finished Jobs
-//! volumes            binds claims to volumes and provisions them; protection: storage in use is not deleted
+//! ttl_after_finished deletes finished Jobs
+//! persistent_volumes binds claims to volumes and provisions them
+//! storage_protection keeps claims and volumes that are in use
 //! endpointslice, endpoints, service     the addresses of the pods behind a Service
-//! disruption         how many pods a PodDisruptionBudget lets go
+//! disruption         how many pods a PodDisruptionBudget allows to disrupt
 //! resource_quota     what is used of ResourceQuotas
 //! autoscaler         HorizontalPodAutoscalers
 //! garbage_collector  deletes dependents of deleted owners
@@ -44,17 +47,17 @@ mod context;
 mod requests;
 
 mod child_creator;
-mod claims;
 mod controller_ref;
+mod discovery;
 mod hash;
-mod kinds;
+mod int_or_percent;
 mod meta;
+mod persistent_volume_claims;
 mod pods;
 mod quantity;
-mod replicas;
 mod revision_history;
 mod scale;
-mod selected;
+mod selector_wakeups;
 mod service;
 mod template;
 
@@ -69,15 +72,15 @@ mod garbage_collector;
 mod job;
 mod namespace;
 mod per_namespace;
-mod protection;
+mod persistent_volumes;
 mod replicaset;
 mod resource_quota;
 mod root_ca;
 mod service_account;
 mod simulator;
 mod statefulset;
-mod ttl;
-mod volumes;
+mod storage_protection;
+mod ttl_after_finished;
 
 pub use control_plane::{ControlPlane, Meters, Options, UnknownController};
 pub use health::Health;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::context::ControllerContext;
 use crate::control_plane::{Manager, Task};
-use crate::kinds::{Kind, Kinds};
+use crate::discovery::{Kind, Kinds};
 use crate::meta::Meta;
 use crate::pods;
 use crate::requests::{self, DeleteOptions};

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 use crate::context::ControllerContext;
 use crate::control_plane::{Manager, Task};
-use crate::kinds::Kinds;
+use crate::discovery::Kinds;
 use crate::requests;
 
 use plan::Usage;

@@ -16,11 +16,11 @@ use kube::core::ApiResource;
 use serde_json::{Value, json};
 
 use crate::child_creator::{ChildCreator, Creation};
-use crate::claims::{self, Claim};
 use crate::context::ControllerContext;
 use crate::control_plane::{Manager, Task};
 use crate::controller_ref;
 use crate::meta::pointer_step;
+use crate::persistent_volume_claims::{self, Claim};
 use crate::pods::{self, Pod, Pods};
 use crate::requests::DeleteOptions;
 use crate::revision_history::{self, Revision, RevisionHistory};
@@ -42,7 +42,8 @@ pub(crate) fn start(manager: &Manager) -> Task {
     let pods = Pods::new(&ctx);
     controller.watch(pods::target(), controller_ref::trigger("Pod", "apps", "StatefulSet"));
     // Claims are only read when a pod needs them, so their changes wake nothing.
-    let claims = controller.watch(claims::target(), Trigger::mapped("PersistentVolumeClaim", |_| Vec::new()));
+    let claims =
+        controller.watch(persistent_volume_claims::target(), Trigger::mapped("PersistentVolumeClaim", |_| Vec::new()));
     let this = Arc::new(StatefulSets {
         creator: ChildCreator::new(&ctx, ApiResource::erase::<apps::StatefulSet>(&()), controller.primary().clone()),
         sets: CacheOf::new(controller.primary().clone()),
@@ -51,7 +52,7 @@ pub(crate) fn start(manager: &Manager) -> Task {
         history: RevisionHistory::new::<apps::StatefulSet>(&ctx, &controller, REVISION_HASH),
         api: ApiResource::erase::<apps::StatefulSet>(&()),
         pods_api: pods::api(),
-        claims_api: claims::api(),
+        claims_api: persistent_volume_claims::api(),
         controller: controller.clone(),
         ctx: ctx.clone(),
     });

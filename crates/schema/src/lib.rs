@@ -17,17 +17,17 @@ mod go_format;
 mod path;
 mod pattern;
 
+mod json_schema_props;
 mod openapi;
-mod props;
 mod structural;
 
-mod builtin;
 mod builtin_types;
 mod decode;
 mod default;
 mod protobuf;
 mod prune;
 mod validate;
+mod validate_builtin;
 
 mod apply;
 mod field_set;
@@ -41,7 +41,6 @@ pub use apply::{
 };
 pub use arena::{Arena, Field, ListKind, Node, OBJECT_META, Patch, Scalar, Shape, TypeId};
 pub use budget::{Budget, OverBudget, size};
-pub use builtin::{check_lists, check_required};
 pub use builtin_types::kubernetes;
 pub use checks::{Bound, Checks, Clause};
 pub use decode::{DecodeError, check_types, quantity};
@@ -58,3 +57,4 @@ pub use prune::{NullRules, prune};
 pub use strategic::{StrategicError, strategic_merge_patch};
 pub use structural::{check_schema, unknown_formats};
 pub use validate::validate;
+pub use validate_builtin::{check_lists, check_required};

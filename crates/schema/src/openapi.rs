@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::arena::{Arena, Field, ListKind, Node, OBJECT_META, Scalar, Shape, TypeId};
 use crate::checks::{Bound, Checks, Clause};
 use crate::format::Format;
+use crate::json_schema_props::{Additional, Props};
 use crate::pattern::Pattern;
-use crate::props::{Additional, Props};
 
 /// A schema that cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::budget::{Budget, OverBudget};
 use crate::format::Format;
-use crate::props::Props;
+use crate::json_schema_props::Props;
 
 mod defaults;
 mod keywords;

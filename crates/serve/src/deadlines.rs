@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::frames::Frames;
+use crate::http2_frames::Frames;
 use crate::limits::Limits;
 
 /// One connection's state, as far as time matters.

@@ -54,7 +54,7 @@ mod activity;
 mod connection;
 mod deadlines;
 mod exchange;
-mod frames;
+mod http2_frames;
 mod streams;
 mod unread;
 mod websocket;

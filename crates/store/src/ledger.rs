@@ -7,8 +7,8 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{
     Commit, CommitError, Entry, Page, Range, ReadError, Retention, Revision, Watch,
-    hub::Hub,
     index::{Batch, Decided, Forgotten, Index, RecordId, Version},
+    watch_hub::WatchHub,
 };
 
 /// How many keys are read, or changes compacted, under one hold of the lock: some tenths of a millisecond.
@@ -16,13 +16,13 @@ const SLICE: usize = 1024;
 
 pub(crate) struct Ledger {
     index: RwLock<Index>,
-    hub: Hub,
+    hub: WatchHub,
     retention: Retention,
 }
 
 impl Ledger {
     pub(crate) fn new(index: Index, retention: Retention) -> Arc<Self> {
-        Arc::new(Ledger { index: RwLock::new(index), hub: Hub::default(), retention })
+        Arc::new(Ledger { index: RwLock::new(index), hub: WatchHub::default(), retention })
     }
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Index> {

@@ -29,8 +29,8 @@ mod store;
 
 mod index;
 
-mod hub;
 mod watch;
+mod watch_hub;
 
 mod ledger;
 

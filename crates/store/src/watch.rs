@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{Change, ReadError, Revision, hub::Subscription, ledger::Ledger};
+use crate::{Change, ReadError, Revision, ledger::Ledger, watch_hub::Subscription};
 
 /// Every change of the keys under a prefix after a revision: each once, in order, or [`ReadError::Compacted`].
 ///

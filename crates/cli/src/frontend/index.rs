@@ -10,7 +10,7 @@ use konverge_core::Status;
 
 use super::query::Query;
 use super::{api_client, json_page, kinds, plain};
-use crate::definitions::{Defined, Definitions};
+use crate::operator_crds::{Defined, Definitions};
 
 const TEMPLATE: &str = include_str!("page.html");
 

@@ -7,7 +7,7 @@ use konverge::kube::CustomResourceExt;
 use konverge_apiserver::Options;
 
 use super::*;
-use crate::definitions::Definitions;
+use crate::operator_crds::Definitions;
 
 /// What the operator of these tests is for.
 fn definition() -> Value {

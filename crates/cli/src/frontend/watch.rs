@@ -23,7 +23,7 @@ use konverge_core::Status;
 use super::initial::Initial;
 use super::query::{self, Query};
 use super::{answer_of, api_client, kinds};
-use crate::definitions::Definitions;
+use crate::operator_crds::Definitions;
 
 /// How often a quiet stream sends a comment. This is also how soon a lost client is noticed.
 const HEARTBEAT: Duration = Duration::from_secs(15);

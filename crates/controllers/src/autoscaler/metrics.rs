@@ -14,8 +14,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::kind::{Autoscaler, Goal, Metric, Named, Resource};
-use super::quantity::{milli, milli_of, text};
 use crate::pods::Pod;
+use crate::quantity::{milli, milli_of, milli_text};
 use crate::scale::Scale;
 
 /// What annotations that set values begin with.
@@ -107,7 +107,7 @@ impl Measured<'_> {
         if let Some(goal) = resource.target.average_value.as_ref().and_then(milli_of) {
             let fail = |error: String| format!("failed to get {name} usage: {error}");
             let (replicas, average) = self.by_average(usage, goal).map_err(fail)?;
-            let status = json!({"averageValue": text(average)});
+            let status = json!({"averageValue": milli_text(average)});
             return Ok(Proposal { replicas, name: format!("{name} resource"), status });
         }
         let Some(goal) = resource.target.average_utilization else {
@@ -117,7 +117,7 @@ impl Measured<'_> {
         let fail = |error: String| format!("failed to get {name} utilization: {error}");
         let requests = self.requests(name, container).map_err(fail)?;
         let (replicas, utilization, average) = self.by_utilization(usage, &requests, goal).map_err(fail)?;
-        let status = json!({"averageUtilization": utilization, "averageValue": text(average)});
+        let status = json!({"averageUtilization": utilization, "averageValue": milli_text(average)});
         let of = if container.is_empty() { "" } else { "container " };
         let name = format!("{name} {of}resource utilization (percentage of request)");
         Ok(Proposal { replicas, name, status })
@@ -130,7 +130,7 @@ impl Measured<'_> {
         let goal = goal.ok_or("invalid pods metric source: no average value target was set")?;
         let (replicas, average) = self.by_average(self.usage(name, ""), goal)?;
         let status =
-            json!({"type": "Pods", "pods": {"metric": pods.metric, "current": {"averageValue": text(average)}}});
+            json!({"type": "Pods", "pods": {"metric": pods.metric, "current": {"averageValue": milli_text(average)}}});
         Ok(Proposal { replicas, name: format!("pods metric {name}"), status })
     }
 
@@ -159,7 +159,7 @@ impl Measured<'_> {
             let ratio = value as f64 / (goal as f64 * f64::from(there));
             let replicas = if self.is_within(ratio) { there } else { ceil(value as f64 / goal as f64) };
             let share = (value as f64 / f64::from(there.max(1))).ceil() as i64;
-            return Ok((replicas, json!({"averageValue": text(share)})));
+            return Ok((replicas, json!({"averageValue": milli_text(share)})));
         }
         let goal = goal.value.as_ref().and_then(milli_of);
         let goal = goal.ok_or("invalid metric source: neither a value target nor an average value target was set")?;
@@ -170,7 +170,7 @@ impl Measured<'_> {
             _ if self.is_within(ratio) => asked,
             _ => ceil(ratio * ready as f64),
         };
-        Ok((replicas, json!({"value": text(value)})))
+        Ok((replicas, json!({"value": milli_text(value)})))
     }
 
     /// Replicas and the average, for what should be so much on average.

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::int_or_percent::{RollingUpdate, Round, is_zero};
 use crate::meta::{HasMeta, Meta};
-use crate::replicas::{Round, Share, is_zero};
 
 /// A DaemonSet.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -33,14 +33,6 @@ pub(crate) struct UpdateStrategy {
     #[serde(rename = "type")]
     pub type_: String,
     pub rolling_update: RollingUpdate,
-}
-
-/// How many nodes may have two pods, and how many none, meanwhile.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct RollingUpdate {
-    pub max_surge: Option<Share>,
-    pub max_unavailable: Option<Share>,
 }
 
 /// The status of a DaemonSet.

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::int_or_percent::{IntOrPercent, RollingUpdate, Round, is_zero};
 use crate::meta::{Condition, HasMeta, Meta};
-use crate::replicas::{Round, Share, is_zero};
 
 /// A Deployment.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -36,14 +36,6 @@ pub(crate) struct Strategy {
     #[serde(rename = "type")]
     pub type_: String,
     pub rolling_update: Option<RollingUpdate>,
-}
-
-/// How many more and how many fewer pods there may be meanwhile.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct RollingUpdate {
-    pub max_surge: Option<Share>,
-    pub max_unavailable: Option<Share>,
 }
 
 /// The status of a Deployment.
@@ -118,7 +110,7 @@ impl Deployment {
 
     /// Surge is rounded up and unavailability down; if both were zero, the update could not proceed.
     fn fenceposts(&self) -> (i32, i32) {
-        let quarter = || Share::Text(QUARTER.into());
+        let quarter = || IntOrPercent::Text(QUARTER.into());
         let limits = self.spec.strategy.rolling_update.clone().unwrap_or_default();
         let surge = limits.max_surge.unwrap_or_else(quarter).of(self.replicas(), Round::Up);
         let unavailable = limits.max_unavailable.unwrap_or_else(quarter).of(self.replicas(), Round::Down);

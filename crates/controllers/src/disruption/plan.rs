@@ -10,9 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::int_or_percent::{IntOrPercent, Round};
 use crate::meta::{HasMeta, Meta, seconds};
 use crate::pods::Pod;
-use crate::replicas::{Round, Share};
 
 /// How long an evicted pod counts as disrupted although its deletion has not begun.
 const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_secs(120);
@@ -35,8 +35,8 @@ pub(crate) struct Budget {
 pub(crate) struct BudgetSpec {
     /// Absent selects no pod, an empty one selects all pods.
     pub selector: Option<Value>,
-    pub min_available: Option<Share>,
-    pub max_unavailable: Option<Share>,
+    pub min_available: Option<IntOrPercent>,
+    pub max_unavailable: Option<IntOrPercent>,
 }
 
 /// The status of a budget.
@@ -77,7 +77,7 @@ impl HasMeta for Budget {
 impl Budget {
     /// Whether it needs the scale of its pods' controllers, not only the number of pods.
     pub(super) fn needs_scale(&self) -> bool {
-        self.spec.max_unavailable.is_some() || matches!(self.spec.min_available, Some(Share::Text(_)))
+        self.spec.max_unavailable.is_some() || matches!(self.spec.min_available, Some(IntOrPercent::Text(_)))
     }
 }
 

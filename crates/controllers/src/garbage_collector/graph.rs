@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::object_reference::{ObjectReference, group};
-use crate::kinds::Kind;
+use crate::discovery::Kind;
 use crate::meta::Meta;
 
 /// The caches of all watched kinds, by group and kind.

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::ranking::{Ranked, by_deletion_order};
+pub(crate) use crate::int_or_percent::is_zero;
 use crate::meta::{Condition, Meta, StringMap, condition, set_condition};
 use crate::pods::{Pod, next_available};
-pub(crate) use crate::replicas::is_zero;
 
 /// The most pods that one reconcile creates or deletes.
 const BURST: usize = 500;

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::int_or_percent::{IntOrPercent, Round, is_zero};
 use crate::meta::{HasMeta, Meta};
-use crate::replicas::{Round, Share, is_zero};
 
 /// A StatefulSet.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -61,7 +61,7 @@ pub(crate) struct UpdateStrategy {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RollingUpdate {
     pub partition: i64,
-    pub max_unavailable: Option<Share>,
+    pub max_unavailable: Option<IntOrPercent>,
 }
 
 /// The status of a StatefulSet.

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::identity::{self, Owner, POD_NAME, claim_names, is_stale, owner, owner_reference_patch, pod_name};
 use super::kind::{StatefulSet, StatefulSetStatus};
-use crate::claims::Claim;
+use crate::persistent_volume_claims::Claim;
 use crate::pods::{Pod, next_available};
 use crate::revision_history::POD_REVISION;
 

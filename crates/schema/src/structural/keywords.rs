@@ -3,7 +3,7 @@
 use konverge_core::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
-use crate::props::{Additional, Items, Props};
+use crate::json_schema_props::{Additional, Items, Props};
 
 /// What a schema inherits from the schemas around it.
 #[derive(Clone, Default)]

@@ -5,8 +5,8 @@
 use konverge_core::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
+use crate::json_schema_props::{Additional, Items, Props};
 use crate::pattern::Pattern;
-use crate::props::{Additional, Items, Props};
 
 /// What a schema describes.
 #[derive(Clone, Copy, PartialEq)]

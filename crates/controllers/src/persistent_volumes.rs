@@ -16,14 +16,14 @@ use konverge_runtime::{
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 
-use crate::claims::{self, Claim};
 use crate::context::{ControllerContext, PlannedEvent};
 use crate::control_plane::{Manager, Task};
 use crate::meta::Meta;
+use crate::persistent_volume_claims::{self, Claim};
 use crate::pods::{self, Pods};
-use crate::protection::VOLUME_FINALIZER;
 use crate::requests::DeleteOptions;
 use crate::simulator::SIMULATED;
+use crate::storage_protection::VOLUME_FINALIZER;
 
 use kind::{BIND_COMPLETED, BOUND_BY_CONTROLLER, ClaimRef, Class, IS_DEFAULT, PROVISIONED_BY, SELECTED_NODE, Volume};
 use plan::{ClaimStep, Consumer, Observed, PROVISIONER, VolumeStep};
@@ -44,14 +44,17 @@ const CLASS_KEY: &str = "class:";
 /// Starts the controller.
 pub(crate) fn start(manager: &Manager) -> Task {
     let ctx = manager.context(NAME);
-    let controller = ctx.controller(claims::target());
+    let controller = ctx.controller(persistent_volume_claims::target());
     controller.primary().add_index(UNBOUND, |claim| match claim.pointer("/status/phase") {
         Some("\"Bound\"") => Vec::new(),
         _ => vec![String::new()],
     });
     let pods = Pods::new(&ctx);
-    claims::index(pods.cache());
-    controller.watch(pods::target(), Trigger::mapped("Pod", claims::used_by).when(Predicate::spec_changed()));
+    persistent_volume_claims::index(pods.cache());
+    controller.watch(
+        pods::target(),
+        Trigger::mapped("Pod", persistent_volume_claims::used_by).when(Predicate::spec_changed()),
+    );
     // What is not in a namespace is a volume or a class. A volume wakes its claim as well.
     let volumes = controller.watch(
         volume_target(),
@@ -70,7 +73,7 @@ pub(crate) fn start(manager: &Manager) -> Task {
         volumes: CacheOf::new(volumes),
         classes: CacheOf::new(classes),
         pods,
-        claims_api: claims::api(),
+        claims_api: persistent_volume_claims::api(),
         volumes_api: volume_api(),
         classes_api: ApiResource::erase::<storage::StorageClass>(&()),
         controller: controller.clone(),
@@ -310,7 +313,7 @@ impl Volumes {
 
     /// The first active pod that uses a claim, preferably one with a node.
     fn consumer(&self, claim: &ObjectKey) -> Consumer {
-        let mut users = self.pods.decoded(&claims::users(self.pods.cache(), claim));
+        let mut users = self.pods.decoded(&persistent_volume_claims::users(self.pods.cache(), claim));
         users.retain(|pod| pod.is_active());
         match users.iter().find(|pod| !pod.spec.node_name.is_empty()).or(users.first()) {
             Some(pod) if pod.spec.node_name.is_empty() => Consumer::Unscheduled(pod.metadata.name.clone()),

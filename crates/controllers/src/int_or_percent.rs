@@ -1,19 +1,19 @@
-//! Counts that may be shares: `maxSurge`, `maxUnavailable`, `minAvailable`. In: a number or a percentage. Out: how many that
-//! is of a total. Pure.
+//! Counts that may be percentages: `maxSurge`, `maxUnavailable`, `minAvailable`. In: a number or a percentage. Out: the count
+//! for a total. Pure.
 
 use serde::Deserialize;
 
 /// A number, or a percentage as text.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Share {
-    /// So many.
+pub(crate) enum IntOrPercent {
+    /// A number.
     Count(i32),
-    /// `25%`.
+    /// A percentage: `25%`.
     Text(String),
 }
 
-/// Where to with fractions.
+/// How fractions are rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
     /// To the next number above.
@@ -22,8 +22,16 @@ pub(crate) enum Round {
     Down,
 }
 
-impl Share {
-    /// How many of a total. A text that is no percentage is none: the API server lets only percentages through.
+/// The parameters of a rolling update.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct RollingUpdate {
+    pub max_surge: Option<IntOrPercent>,
+    pub max_unavailable: Option<IntOrPercent>,
+}
+
+impl IntOrPercent {
+    /// The count for a total. A text that is not a percentage counts as zero; the API server accepts only percentages.
     pub(crate) fn of(&self, total: i32, round: Round) -> i32 {
         match self {
             Self::Count(count) => *count,
@@ -41,7 +49,7 @@ impl Share {
     }
 }
 
-/// Whether a count says nothing, and is left out where Kubernetes leaves it out.
+/// Whether a count is zero, so that it is left out of a status as in Kubernetes.
 pub(crate) fn is_zero<N: Default + PartialEq>(count: &N) -> bool {
     *count == N::default()
 }
@@ -53,7 +61,7 @@ mod tests {
     #[test]
     fn shares_are_rounded_as_asked() {
         let check = |share: &str, total: i32, up: i32, down: i32| {
-            let share: Share = serde_json::from_str(share).unwrap();
+            let share: IntOrPercent = serde_json::from_str(share).unwrap();
             assert_eq!((share.of(total, Round::Up), share.of(total, Round::Down)), (up, down), "{share:?} of {total}");
         };
         check("3", 10, 3, 3);

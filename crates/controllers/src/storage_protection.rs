@@ -9,12 +9,12 @@ use kube::core::ApiResource;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::claims;
 use crate::context::ControllerContext;
 use crate::control_plane::{Manager, Task};
 use crate::meta::Meta;
+use crate::persistent_volume_claims;
+use crate::persistent_volumes;
 use crate::pods::{self, Pods};
-use crate::volumes;
 
 /// The name in kube-controller-manager.
 pub(crate) const CLAIMS: &str = "persistentvolumeclaim-protection-controller";
@@ -28,18 +28,18 @@ pub(crate) const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 /// Starts the controller that protects claims from deletion while pods use them.
 pub(crate) fn start_claims(manager: &Manager) -> Task {
     let ctx = manager.context(CLAIMS);
-    let controller = ctx.controller(claims::target());
+    let controller = ctx.controller(persistent_volume_claims::target());
     let pods = Pods::new(&ctx);
-    claims::index(pods.cache());
-    controller.watch(pods::target(), Trigger::mapped("Pod", claims::used_by));
+    persistent_volume_claims::index(pods.cache());
+    controller.watch(pods::target(), Trigger::mapped("Pod", persistent_volume_claims::used_by));
     // A pod without a node does not count: the scheduler never places a pod whose claim is being deleted.
     let is_used = move |claim: &Protected, key: &ObjectKey| {
-        let users = pods.decoded(&claims::users(pods.cache(), key));
+        let users = pods.decoded(&persistent_volume_claims::users(pods.cache(), key));
         claim.metadata.is_terminating() && users.iter().any(|pod| !pod.spec.node_name.is_empty())
     };
     let this = Protection {
         objects: CacheOf::new(controller.primary().clone()),
-        api: claims::api(),
+        api: persistent_volume_claims::api(),
         finalizer: CLAIM_FINALIZER,
         is_used: Box::new(is_used),
         ctx: ctx.clone(),
@@ -51,10 +51,10 @@ pub(crate) fn start_claims(manager: &Manager) -> Task {
 /// Starts the controller that protects volumes from deletion while they are bound.
 pub(crate) fn start_volumes(manager: &Manager) -> Task {
     let ctx = manager.context(VOLUMES);
-    let controller = ctx.controller(volumes::volume_target());
+    let controller = ctx.controller(persistent_volumes::volume_target());
     let this = Protection {
         objects: CacheOf::new(controller.primary().clone()),
-        api: volumes::volume_api(),
+        api: persistent_volumes::volume_api(),
         finalizer: VOLUME_FINALIZER,
         is_used: Box::new(|volume: &Protected, _: &ObjectKey| volume.status.phase == "Bound"),
         ctx: ctx.clone(),

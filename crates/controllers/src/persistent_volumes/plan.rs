@@ -6,8 +6,8 @@ use std::sync::Arc;
 use konverge_core::LabelSelector;
 
 use super::kind::{BIND_COMPLETED, BOUND_BY_CONTROLLER, Class, PROVISIONED_BY, Volume};
-use crate::claims::Claim;
 use crate::context::PlannedEvent;
+use crate::persistent_volume_claims::Claim;
 use crate::quantity::amount;
 
 /// The provisioner of simulated volumes, which have no storage behind them.

@@ -3,8 +3,8 @@
 use konverge_core::ObjectKey;
 use serde::Deserialize;
 
-use crate::claims::{Capacity, Claim};
 use crate::meta::{HasMeta, Meta};
+use crate::persistent_volume_claims::{Capacity, Claim};
 
 /// The annotation of a claim that has been bound completely.
 pub(super) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";

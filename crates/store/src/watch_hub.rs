@@ -75,11 +75,11 @@ fn topics_of<'a>(topics: &'a Topics, key: &'a str) -> impl Iterator<Item = &'a A
 }
 
 #[derive(Default)]
-pub(crate) struct Hub {
+pub(crate) struct WatchHub {
     topics: Arc<Mutex<Topics>>,
 }
 
-impl Hub {
+impl WatchHub {
     /// Call it with the index locked, so that no commit comes between reading `newest` and adding the topic.
     pub(crate) fn subscribe(&self, prefix: &str, newest: Revision) -> Subscription {
         let mut topics = self.topics.lock();
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     /// The prefixes that are found for a key, and how many topics were looked at.
-    fn find(hub: &Hub, key: &str) -> (Vec<String>, usize) {
+    fn find(hub: &WatchHub, key: &str) -> (Vec<String>, usize) {
         let topics = hub.topics.lock();
         let looked = search(&topics, key).count();
         (topics_of(&topics, key).map(|topic| topic.prefix.to_string()).collect(), looked)
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_key_finds_all_its_prefixes() {
         let all = ["", "/", "/a", "/a/", "/a/a", "/a/b/", "/a/b/cc", "/b", "/a/b/ö", "/a/b/ü", "/a/b/üx", "z"];
-        let hub = Hub::default();
+        let hub = WatchHub::default();
         let _watchers: Vec<_> = all.iter().map(|prefix| hub.subscribe(prefix, Revision::ZERO)).collect();
         for key in
             ["", "/", "/a", "/a/b", "/a/b/", "/a/b/c", "/a/b/cc", "/a/b/ccc", "/a/b/ü", "/a/b/üxy", "/a/b/ä", "x", "zz"]
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_commit_does_not_look_at_all_topics() {
-        let hub = Hub::default();
+        let hub = WatchHub::default();
         let kinds = (0..1000).flat_map(|kind| [format!("/{kind}/"), format!("/{kind}/default/")]);
         let names = (0..10_000).map(|name| format!("/7/default/n{name}"));
         let _watchers: Vec<_> = kinds.chain(names).map(|prefix| hub.subscribe(&prefix, Revision::ZERO)).collect();
