@@ -27,7 +27,7 @@ use tower_service::Service;
 use crate::args::LogFormat;
 use crate::frontend::failure;
 use crate::run::{BLOCKING_THREADS_TIMEOUT, GRACE, SHUTDOWN_TIMEOUT};
-use crate::{log, open_files};
+use crate::{huge_pages, log, open_files};
 
 use authentication::Authentication;
 use flags::Flags;
@@ -72,6 +72,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = String>) -> Result<(), Kub
     for notice in &settings.notices {
         eprintln!("kube-apiserver: {notice}");
     }
+    huge_pages::avoid();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(serve(&settings));
     runtime.shutdown_timeout(BLOCKING_THREADS_TIMEOUT);

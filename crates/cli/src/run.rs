@@ -22,6 +22,7 @@ use crate::control_socket::Control;
 use crate::data_dir::{DataDir, DataDirLock, LockError};
 use crate::dev::{Dev, DevError, DevStack};
 use crate::frontend::Frontend;
+use crate::huge_pages;
 use crate::kubeconfig::{self, Kubeconfig, KubeconfigError};
 use crate::open_files;
 use crate::port_holder;
@@ -135,6 +136,7 @@ pub(crate) struct Ready<'a> {
 
 /// Runs a plan to its end; `tell` makes the text that is printed when the server is ready.
 pub(crate) fn serve(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result<(), RunError> {
+    huge_pages::avoid();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(run(plan, tell));
     // Only requests whose client is gone may still compute.

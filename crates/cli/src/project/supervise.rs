@@ -20,8 +20,6 @@ use konverge_serve::StopSignals;
 use tokio::process::{Child, Command};
 
 use super::child::ask_to_stop;
-#[cfg(target_os = "linux")]
-use crate::huge_pages;
 
 /// How long an operator may take to stop; a little longer than it gives its own reconciles.
 pub(super) const STOP_WITHIN: Duration = Duration::from_secs(30);
@@ -123,7 +121,7 @@ fn become_operator(executable: &Path, parent: u32) -> io::Result<Infallible> {
     if std::os::unix::process::parent_id() != parent {
         return Err(io::Error::other("the supervisor is gone"));
     }
-    Err(huge_pages::allow_for_child(|| std::process::Command::new(executable).exec()))
+    Err(std::process::Command::new(executable).exec())
 }
 
 #[cfg(not(target_os = "linux"))]
