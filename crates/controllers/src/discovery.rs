@@ -1,5 +1,5 @@
-//! The kinds a server has. In: its discovery documents. Out: what can be listed, watched and deleted. Read once, and anew
-//! when a CustomResourceDefinition comes, changes or goes.
+//! The kinds of a server. In: its discovery documents. Out: the kinds that can be listed, watched and deleted. They are read
+//! once, and again after a CustomResourceDefinition was created, changed or deleted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ pub(crate) struct Kinds(Arc<Inner>);
 
 struct Inner {
     client: Client,
-    /// Held while the server is asked: whoever comes meanwhile waits for the answer.
+    /// Locked while the server is asked, so that concurrent callers wait for the same answer.
     known: tokio::sync::Mutex<Arc<Vec<Kind>>>,
     stale: Arc<AtomicBool>,
     /// Held so that the definitions are watched.
@@ -94,8 +94,7 @@ async fn discover(client: &Client) -> Result<Vec<Kind>> {
         .collect())
 }
 
-/// Events own nothing and belong to nobody; they go by themselves. Those of the core group are the same objects as those
-/// of their own group, so that one of the two is enough where all content counts.
+/// Events of the group `events.k8s.io` are the same objects as those of the core group, so one of the two is left out.
 fn is_passing(api: &ApiResource) -> bool {
     api.kind == "Event" && api.group == "events.k8s.io"
 }

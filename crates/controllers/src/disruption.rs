@@ -1,6 +1,5 @@
-//! PodDisruptionBudgets: how many pods may be disrupted now. In: budgets, the pods they select, and the controllers of those.
-//! Out: a status, which whoever evicts pods asks. `plan` decides; this file reads
-//! caches and sends writes.
+//! The controller of PodDisruptionBudgets. In: budgets, the pods that they select, and the controllers of those pods. Out: the
+//! status that an eviction checks. `plan` decides; this file reads caches and sends writes.
 
 mod plan;
 
@@ -91,11 +90,11 @@ impl Budgets {
         }
     }
 
-    /// How many pods the controllers of these pods ask for.
+    /// The number of pods that the controllers of these pods want.
     async fn expected(&self, budget: &Budget, pods: &[Arc<Pod>]) -> Result<i32> {
         let mut controllers: BTreeMap<String, (OwnerReference, &str)> = BTreeMap::new();
         for pod in pods {
-            // Pods that nobody manages do not count: nobody says how many there should be.
+            // Pods without a controller do not count, because the number of expected pods is unknown.
             let Some(owner) = pod.metadata.controller() else { continue };
             let top = self.top(&budget.metadata.namespace, owner);
             controllers.entry(top.uid.clone()).or_insert((top, &pod.metadata.name));
@@ -126,7 +125,7 @@ impl Budgets {
         above.unwrap_or_else(|| owner.clone())
     }
 
-    /// Writes a status, if the budget is as it was: whoever evicts pods writes it, too.
+    /// Writes a status, if the budget has not changed: evictions write the status, too.
     async fn write(&self, budget: &Budget, status: &BudgetStatus) -> Result<()> {
         if *status == budget.status {
             return Ok(());
@@ -141,7 +140,7 @@ impl Budgets {
     }
 }
 
-/// Whom a budget selects: nobody, if it does not say.
+/// The selector of a budget; without one it selects no pod.
 fn selector(budget: &Budget) -> Result<Option<LabelSelector>> {
     let selector = budget.spec.selector.as_ref().map(LabelSelector::from_object).transpose();
     selector.map_err(Error::permanent)

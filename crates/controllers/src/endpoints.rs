@@ -1,6 +1,5 @@
-//! Endpoints: the pods behind a Service in one object of its name. In: Services and pods. Out: Endpoints created, changed,
-//! and deleted with their Service. `plan` decides; this file reads
-//! caches and sends writes.
+//! The Endpoints controller. In: Services and pods. Out: one Endpoints object for each Service, created, changed, and deleted
+//! with it. `plan` decides; this file reads caches and sends writes.
 
 mod plan;
 
@@ -65,7 +64,7 @@ impl AllEndpoints {
                 let pods = self.pods.selected(&service.metadata.namespace, &service.selector());
                 self.write(&run.key, there.as_deref(), &plan::content(&service, &pods)).await?;
             }
-            // Others write the endpoints of a Service that selects nobody.
+            // Users write the Endpoints of a Service without a selector.
             Some(_) => {}
             None => {
                 if let Some(gone) = there.filter(|there| there.is_ours()) {

@@ -1,5 +1,5 @@
-//! Short words made from content and from dice: the hash of a pod template, the end of a generated name. In: JSON or random
-//! bits. Out: letters that never spell anything. Pure.
+//! Hashes of pod templates, and random suffixes of names. In: JSON or random bits. Out: letters and digits that never form a
+//! word. Pure.
 
 use serde_json::Value;
 

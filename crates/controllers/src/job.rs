@@ -93,7 +93,7 @@ impl Jobs {
         if let (None, Some(namespace)) = (&job, run.key.namespace()) {
             self.offer_orphans(namespace).await?;
         }
-        let Some(job) = job.filter(|job| !job.is_managed_elsewhere() && job.end().is_none()) else {
+        let Some(job) = job.filter(|job| !job.is_managed_elsewhere() && job.finished().is_none()) else {
             self.failures.lock().remove(&run.key);
             return Ok(Action::Wait);
         };
@@ -207,7 +207,7 @@ impl Jobs {
     /// Removes the tracking finalizer from pods that will not be counted: their Job is gone, was replaced by another one of the
     /// same name, or has finished.
     async fn untrack_uncounted(&self, key: &ObjectKey, job: Option<&Job>) -> Result<()> {
-        let counts = job.filter(|job| job.end().is_none()).map(|job| job.metadata.uid.as_str());
+        let counts = job.filter(|job| job.finished().is_none()).map(|job| job.metadata.uid.as_str());
         let tracked = self.pods.decoded(&self.pods.cache().by_index(TRACKED, &key.to_string()));
         let is_counted = |pod: &Pod| pod.metadata.controller().map(|owner| owner.uid.as_str()) == counts;
         self.untrack(tracked.iter().filter(|pod| !is_counted(pod)).map(|pod| &pod.metadata)).await
@@ -240,7 +240,8 @@ impl Jobs {
             return Ok(());
         }
         let jobs = self.jobs.list(Some(namespace), &LabelSelector::default()).into_iter().flatten();
-        let jobs: Vec<Arc<Job>> = jobs.filter(|job| job.end().is_none() && !job.metadata.is_terminating()).collect();
+        let jobs: Vec<Arc<Job>> =
+            jobs.filter(|job| job.finished().is_none() && !job.metadata.is_terminating()).collect();
         let selectors: Vec<LabelSelector> = jobs.iter().filter_map(|job| job.selector().ok()).collect();
         for job in &jobs {
             controller_ref::offer(&self.controller, &job.metadata, &job.selector_object(), "Pod", &orphans);

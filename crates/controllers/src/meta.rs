@@ -1,5 +1,5 @@
-//! What controllers need of any object: who it is, whose it is, whether it goes, and conditions as built-in kinds have
-//! them. In: JSON. Out: small values, and the patches that change owners. Pure.
+//! The metadata of any object as controllers read it: identity, owners, deletion; and the conditions of built-in kinds. In:
+//! JSON. Out: small values, and patches of owner references and annotations. Pure.
 
 use std::collections::BTreeMap;
 
@@ -94,14 +94,14 @@ impl Meta {
     }
 }
 
-/// A condition as most built-in kinds have it. Deployments know when it was last looked at as well.
+/// A condition as most built-in kinds have it. Those of Deployments have a `lastUpdateTime`, too.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Condition {
     #[serde(rename = "type")]
     pub type_: String,
     pub status: String,
-    /// Jobs know when it was last looked at.
+    /// Only conditions of Jobs have this field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_probe_time: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,5 +1,6 @@
-//! Namespaces that go: everything in them goes first. In: a namespace whose deletion has begun, and what is in it. Out:
-//! deletions, pods before all others; conditions that say what is remaining; and, when nothing is, its finalizer taken away.
+//! The namespace controller: deletes the content of a namespace before the namespace. In: a namespace whose deletion has begun,
+//! and its content. Out: deletions, pods first; conditions that say what remains; and, when nothing remains, its finalizer
+//! removed.
 
 mod conditions;
 
@@ -27,7 +28,7 @@ use conditions::Remaining;
 /// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "namespace-controller";
 
-/// How soon, at the earliest and at the latest, a namespace with something remaining is looked at again.
+/// The shortest and the longest delay before a namespace with remaining content is reconciled again.
 const SOON: Duration = Duration::from_millis(20);
 const LATE: Duration = Duration::from_secs(5);
 
@@ -35,7 +36,7 @@ const LATE: Duration = Duration::from_secs(5);
 pub(crate) fn start(manager: &Manager) -> Task {
     let ctx = manager.context(NAME);
     let controller = ctx.controller(Target::of::<core::Namespace>());
-    // Pods take their time; the namespace is looked at when one is gone.
+    // Pods take a while to stop; the namespace is reconciled when one is gone.
     let home = |pod: &Object| pod.namespace().map(|name| ObjectKey::new(None, name)).into_iter().collect();
     controller.watch(pods::target(), Trigger::mapped("Pod", home).when(Predicate::new(|_, _| false)));
     let this = Arc::new(Namespaces {
@@ -54,7 +55,7 @@ struct Namespaces {
     api: ApiResource,
 }
 
-/// A list, of which only the metadata is looked at.
+/// A list, of which only the metadata is read.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct List {

@@ -1,7 +1,7 @@
-//! Claims and volumes: who asks for storage gets some. In: PersistentVolumeClaims, PersistentVolumes, StorageClasses and
-//! pods. Out: claims and volumes bound to each other, volumes made for claims, and volumes that go. `plan` decides; here is
-//! only who asks and who acts. Nothing is behind a volume that is made here, and it says so: it carries the label
-//! `konverge.dev/simulated`, and its class and its driver have that name.
+//! The controller of claims and volumes. In: PersistentVolumeClaims, PersistentVolumes, StorageClasses and pods. Out: claims and
+//! volumes bound to each other, volumes provisioned for claims, and released volumes deleted. `plan` decides; this file reads
+//! caches and sends writes. A volume that is provisioned here has no storage: it has the label `konverge.dev/simulated`, and
+//! its class and its driver have that name.
 
 mod kind;
 mod plan;

@@ -1,6 +1,6 @@
-//! What a set's pods looked like before: its ControllerRevisions. In: a set, its template, the revisions there are. Out: the
-//! revision of the present template, made or renumbered if need be, and old ones deleted. `kubectl rollout history` and
-//! `undo` read them. Choosing is pure; here is also who acts.
+//! The ControllerRevisions of StatefulSets and DaemonSets. In: a set, its template, the existing revisions. Out: the revision of
+//! the current template, created or renumbered if necessary, and old ones deleted. `kubectl rollout history` and `undo` read
+//! them.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use crate::meta::{HasMeta, Meta, StringMap};
 use crate::requests::DeleteOptions;
 use crate::template::same_template;
 
-/// The label by which pods say of which revision they are.
+/// The label of pods with the hash or name of their revision.
 pub(crate) const POD_REVISION: &str = "controller-revision-hash";
 
-/// How much of a set's name is in the names of its revisions.
+/// How many characters of a set's name are in the names of its revisions.
 const LONGEST_PREFIX: usize = 223;
 
-/// What Kubernetes keeps of a set without a value.
+/// The default of `revisionHistoryLimit`.
 const LIMIT: i32 = 10;
 
-/// How often another name is tried before somebody else has a look.
+/// How many names are tried after collisions before the reconcile fails.
 const TRIES: i32 = 16;
 
 /// A ControllerRevision.
@@ -96,7 +96,7 @@ impl RevisionHistory {
         }
     }
 
-    /// The revisions of a set, the oldest first, after it took those nobody had.
+    /// The revisions of a set, the oldest first, after it adopted matching orphans.
     pub(crate) async fn of(&self, owner: &Meta, selector: &LabelSelector) -> Result<Vec<Arc<Revision>>> {
         let candidates = controller_ref::candidates(self.revisions.cache(), owner);
         let candidates = candidates.iter().filter_map(|revision| self.revisions.decoded(revision).ok()).collect();
@@ -218,7 +218,7 @@ pub(crate) fn limit(asked: Option<i32>) -> usize {
     usize::try_from(asked.unwrap_or(LIMIT)).unwrap_or(usize::MAX)
 }
 
-/// So many revisions that nobody needs, the oldest first.
+/// The given number of revisions that are not needed, the oldest first.
 pub(crate) fn surplus(
     revisions: &[Arc<Revision>],
     is_needed: impl Fn(&Revision) -> bool,

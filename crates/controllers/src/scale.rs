@@ -1,5 +1,5 @@
-//! How large an object that can be scaled is, whatever its kind. In: a kind and a name, as references give them. Out: the
-//! `scale` of the object, read and written. Which path a kind has is asked of the server once.
+//! Reads and writes the `scale` subresource of an object of any kind. In: a reference with kind and name. Out: its Scale. The
+//! path of a kind comes from discovery, once.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
-//! Whom a changed object concerns that selects it by labels: Services, PodDisruptionBudgets. In: a change, which knows
-//! nothing of selectors. Out: a key that stands for its labels; asked for by that key, a controller looks who selects them.
-//! All pods of one template are one key, so a thousand changes are one look. Pure.
+//! Wakes the objects that select a changed pod by its labels, such as Services and PodDisruptionBudgets. In: a change. Out: a
+//! key that stands for the labels; the reconcile of that key wakes every object whose selector matches them. All pods of one
+//! template have the same key, so a thousand changes are one search. Pure.
 
 use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{CacheOf, Cause, Controller, Object, Trigger, What};
@@ -37,8 +37,8 @@ pub(crate) fn wake<T: HasMeta + DeserializeOwned + Send + Sync + 'static>(
     }
 }
 
-/// The key of labels. No object has it: names do not begin like this. What has no labels is selected by nobody in
-/// particular, but may be by who selects everything.
+/// The key of labels. No object has such a name, because names do not begin with a brace. A pod without labels has a key as
+/// well, because a selector may select everything.
 fn key(namespace: Option<&str>, labels: &StringMap) -> Option<ObjectKey> {
     let name = serde_json::to_string(labels).ok()?;
     Some(ObjectKey::new(namespace, &name))

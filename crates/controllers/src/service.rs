@@ -1,5 +1,5 @@
-//! A Service as the controllers of its endpoints see it: whom it selects, under which ports, at which addresses. In: JSON,
-//! and pods. Out: answers. Pure.
+//! A Service as the controllers of its endpoints read it. In: JSON, and pods. Out: which pods it selects, with which ports and
+//! addresses. Pure.
 
 use k8s_openapi::api::core::v1 as core;
 use konverge_core::LabelSelector;

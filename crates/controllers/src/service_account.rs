@@ -1,4 +1,4 @@
-//! The ServiceAccount `default` of every namespace: what pods run as that do not say.
+//! The ServiceAccount `default` of every namespace: which pods use that name no other.
 
 use k8s_openapi::api::core::v1 as core;
 use kube::core::ApiResource;

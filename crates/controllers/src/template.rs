@@ -1,5 +1,5 @@
-//! Pods from templates. In: a template and whom the pod belongs to. Out: the pod to create, and whether two templates ask
-//! for the same. Pure.
+//! Pods from templates. In: a template and the owner of the pod. Out: the pod to create, and whether two templates are equal.
+//! Pure.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ pub(crate) const TEMPLATE_HASH: &str = "pod-template-hash";
 /// The longest name of a pod that is also the name of a host.
 const LONGEST_PREFIX: usize = 253 - 5;
 
-/// A pod of a template, with a name that nobody has yet most likely. `owner` is the reference to the controller.
+/// A pod of a template, with a random suffix in its name. `reference` is the owner reference to the controller.
 pub(crate) fn pod(template: &Value, owner: &Meta, reference: &Value, random: u64) -> Value {
     let prefix: String = format!("{}-", owner.name).chars().take(LONGEST_PREFIX).collect();
     let name = format!("{prefix}{}", suffix(random));

@@ -1,5 +1,4 @@
-//! Jobs that have ended go after a while. In: Jobs with `ttlSecondsAfterFinished`. Out: those whose time is over, deleted
-//! with all that is theirs.
+//! Deletes finished Jobs with their pods. In: Jobs with `ttlSecondsAfterFinished`. Out: deletions of those whose time is over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +54,7 @@ impl Ended {
 
 /// How long a Job still stays, if it goes at all.
 fn left(job: &Job, now: Timestamp) -> Option<Duration> {
-    let end = job.end()?.last_transition_time.as_ref()?.0;
+    let end = job.finished()?.last_transition_time.as_ref()?.0;
     let stays =
         SignedDuration::from_secs(job.spec.ttl_seconds_after_finished.filter(|_| !job.metadata.is_terminating())?);
     Some(Duration::try_from(stays - now.duration_since(end)).unwrap_or_default())

@@ -1,5 +1,5 @@
-//! The words of a write: conditions and writes go in as one step, and come out as a revision or as the reason why
-//! nothing of it happened. Never half of it.
+//! The types of a write: conditions and writes go in as one step; a revision comes out, or the reason why nothing was written.
+//! A commit is never applied in part.
 
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ impl Write {
 /// Why a commit did not happen.
 #[derive(Clone, Debug, Error)]
 pub enum CommitError {
-    /// A condition does not hold: read again and decide anew.
+    /// A condition does not hold: read again and decide again.
     #[error("{key} is not as expected: {}", match found { Some(entry) => format!("revision {}", entry.revision), None => "absent".into() })]
     Conflict {
         /// The key of the first condition that does not hold.

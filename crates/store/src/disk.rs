@@ -82,11 +82,10 @@ pub struct DiskStats {
 }
 
 impl Disk {
-    /// Opens the store in a directory, which is created with an empty store if it is not there. Reads everything into
-    /// memory and verifies it.
+    /// Opens the store in a directory, or creates an empty one if there is none. Reads everything into memory and verifies it.
     ///
-    /// `begin` is where an empty store begins, usually [`Revision::begin`]: a directory that was deleted and made anew
-    /// then never repeats a revision. A store that is there goes on where it ended.
+    /// `begin` is the first revision of an empty store, usually [`Revision::begin`], so that a store which replaces a deleted
+    /// one never uses a revision twice. An existing store continues from its newest revision.
     pub fn open(dir: impl AsRef<Path>, retention: Retention, begin: Revision) -> Result<Disk, OpenError> {
         let dir = dir.as_ref();
         make_dir(dir).map_err(OpenError::io(dir))?;

@@ -1,5 +1,5 @@
-//! What readers get: one version of one key, and the step from one version to the next. Cheap to clone, for key and
-//! value are shared. Never printed with its value: a value may be a secret, and `Debug` ends up in logs.
+//! What readers get: one version of one key, and the change from one version to the next. Both are cheap to clone, because key
+//! and value are shared. `Debug` does not show the value, which may be a secret, because it ends up in logs.
 
 use std::{fmt, sync::Arc};
 
@@ -16,7 +16,7 @@ pub struct Entry {
     pub value: Bytes,
     /// The commit that wrote this version.
     pub revision: Revision,
-    /// The commit that created the key; a key that was deleted and came back counts anew.
+    /// The commit that created the key; a key that is created again after a deletion has a new one.
     pub created: Revision,
 }
 

@@ -1,6 +1,6 @@
 //! The pure machine: keys, their versions, and the window of recent changes. Decided commits and the time come in;
 //! entries, changes and the records no longer needed come out. It has no lock, no clock, no I/O and no async, and it
-//! never waits: whoever holds it decides when its state is durable and who may see it.
+//! never waits: its owner decides when its state is durable and visible.
 //!
 //! ```text
 //!   keys:    /a ─▶ [v3 v7 v9]     every version since the compacted revision, oldest first
@@ -27,15 +27,15 @@ pub(crate) use history::Row;
 use self::{chain::Chain, history::History};
 use crate::{Change, Entry, ReadError, Revision};
 
-/// Names one version for good: the commit that wrote it, and its place among that commit's writes.
+/// Identifies one version: the commit that wrote it, and its place among the writes of that commit.
 pub(crate) type RecordId = (Revision, u32);
 
-/// What a compaction took out of the index.
+/// What a compaction removed from the index.
 #[derive(Default)]
 pub(crate) struct Forgotten {
     /// The changes that left the history, oldest first.
     pub rows: Vec<Row>,
-    /// The versions nobody can read any more. A version stands before the deletion that ended it, so that a store
+    /// The versions that cannot be read any more. A version comes before the deletion that ended it, so that a store
     /// which removes them in this order never brings a deleted key back.
     pub records: Vec<RecordId>,
 }
@@ -77,9 +77,9 @@ impl Index {
         Ok(self.keys.get_key_value(key).and_then(|(key, chain)| chain.at(at)?.entry(key)))
     }
 
-    /// Hands the entries under `prefix` after `after` to `visit` until it has looked at `budget` keys or `visit` says
-    /// `false`. Gives the key to go on after when the budget ran out, so that nobody needs to hold a lock over a
-    /// hundred thousand keys.
+    /// Calls `visit` with the entries under `prefix` after `after`, for at most `budget` keys or until `visit` returns `false`.
+    /// Returns the key to continue after when the budget ran out, so that no caller has to hold a lock for a hundred thousand
+    /// keys.
     pub(crate) fn walk(
         &self,
         prefix: &str,
@@ -166,8 +166,8 @@ impl Index {
         forgotten
     }
 
-    /// Forgets what the retention does not keep, about `budget` changes of it, so that nobody holds a lock for as long as
-    /// a whole history takes. The newest commit always stays, or no watch could ever see it.
+    /// Compacts what the retention does not keep, about `budget` changes at a time, so that the lock is never held for the time
+    /// of a whole history. The newest commit is always kept, or no watch could see it.
     pub(crate) fn trim(&mut self, retention: &Retention, now: Instant, budget: usize) -> Forgotten {
         let before = self.history.surplus(retention, now).min(self.newest.previous());
         self.compact(self.history.within(before, budget))
@@ -183,7 +183,7 @@ impl Index {
         (self.keys.len(), versions.sum(), self.history.len())
     }
 
-    /// Drops the deletions that [`Index::load`] brought in, and names their records: nobody can read back to them.
+    /// Drops the deletions that [`Index::load`] brought in, and returns their records: no read can reach them.
     pub(crate) fn drop_loaded_deletions(&mut self) -> Vec<RecordId> {
         let mut dropped = Vec::new();
         self.keys.retain(|_, chain| {

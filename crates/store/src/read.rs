@@ -1,4 +1,4 @@
-//! The words of a read: a range of keys goes in, a page of entries comes out, or why that revision cannot be read.
+//! The types of a read: a range of keys goes in; a page of entries comes out, or why that revision cannot be read.
 
 use thiserror::Error;
 
@@ -38,7 +38,7 @@ pub struct Page {
 /// Why a revision cannot be read or watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ReadError {
-    /// The history was forgotten beyond the revision asked for: begin anew from the newest.
+    /// The requested revision is compacted: start again from the newest.
     #[error("revision {asked} is compacted: the oldest that can be read is {oldest}")]
     Compacted {
         /// The revision asked for.

@@ -19,11 +19,11 @@ impl Revision {
     /// Before anything was written.
     pub const ZERO: Revision = Revision(0);
 
-    /// Where a store begins that is made at this time: the microseconds since 1970.
+    /// The first revision of a store that is created at this time: the microseconds since 1970.
     ///
     /// Clients remember revisions for longer than stores live. A store makes fewer than one revision a microsecond, so
-    /// every revision of an earlier store is before this one, and whoever comes with it is told that it is compacted
-    /// instead of being led on in another history. That does not hold if the clock was set back in between. The number
+    /// every revision of an earlier store is before this one, and a client with such a revision gets an error instead of a
+    /// different history. This is not true if the clock was set back in between. The number
     /// stays below 2^53, which every JSON reader can hold, until the year 2255.
     #[must_use]
     pub fn begin(now: SystemTime) -> Revision {

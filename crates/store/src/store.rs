@@ -42,7 +42,7 @@ pub trait Store: Send + Sync + 'static {
     /// Some keys in order, now or as of a revision.
     fn range(&self, range: Range<'_>) -> Result<Page, ReadError>;
 
-    /// How many keys a range has, whatever its limit. Walks them all: ask only if somebody wants to know.
+    /// How many keys a range has, whatever its limit. This visits all of them.
     fn count(&self, range: Range<'_>) -> Result<usize, ReadError>;
 
     /// Check and write in one step. Resolves when the commit is durable and visible, with its revision; with the

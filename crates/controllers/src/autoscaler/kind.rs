@@ -1,4 +1,4 @@
-//! The fields of A HorizontalPodAutoscaler that the controller reads, with the defaults of Kubernetes. Pure.
+//! The fields of a HorizontalPodAutoscaler that the controller reads, with the defaults of Kubernetes. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! How many replicas metrics ask for. In: an autoscaler, its pods, and the values somebody has set. Out: for each metric how
-//! many replicas it asks for and what it is now, or why nobody knows. Nothing is measured: pods run nothing. Pure.
+//! The replicas that metrics recommend. In: an autoscaler, its pods, and the values that annotations set. Out: for each metric
+//! the recommended replicas and its current value, or why it is unknown. Nothing is measured: pods run nothing. Pure.
 //!
 //! | annotation `simulate.konverge.dev/…` | on | meaning |
 //! |---|---|---|
@@ -18,23 +18,23 @@ use crate::pods::Pod;
 use crate::quantity::{milli, milli_of, milli_text};
 use crate::scale::Scale;
 
-/// What annotations that set values begin with.
+/// The prefix of annotations that set values.
 const PREFIX: &str = "simulate.konverge.dev/";
 
-/// How far from what it should be something may be.
+/// How far a ratio may be from one without a change of the size.
 const TOLERANCE: f64 = 0.1;
 
-/// The spec of a metric.
+/// The recommendation of one metric.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Proposal {
     pub replicas: i32,
-    /// What it is called in events.
+    /// The name of the metric in events.
     pub name: String,
-    /// What it is now, as the status shows it.
+    /// Its current value, as the status shows it.
     pub status: Value,
 }
 
-/// Why nobody knows what a metric asks for.
+/// Why the recommendation of a metric is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unknown {
     pub reason: &'static str,
@@ -48,17 +48,17 @@ pub(super) struct Measured<'a> {
     pub pods: &'a [Arc<Pod>],
 }
 
-/// What pods use, and what they asked for, by name.
+/// What pods use, by name.
 struct Usage {
     used: BTreeMap<String, i64>,
-    /// Pods that count once they do something.
+    /// Pods that are not ready.
     unready: Vec<String>,
-    /// Pods of which nobody knows.
+    /// Pods without a value.
     missing: Vec<String>,
 }
 
 impl Measured<'_> {
-    /// The spec of a metric.
+    /// The recommendation of one metric.
     pub(super) fn propose(&self, metric: &Metric) -> Result<Proposal, Unknown> {
         let absent = |reason| Unknown { reason, message: format!("metric source {:?} is not set", metric.type_) };
         match metric.type_.as_str() {
@@ -212,7 +212,7 @@ impl Measured<'_> {
         }
     }
 
-    /// How many replicas bring the ratio to one. Pods of which nobody knows make the change smaller, never larger.
+    /// How many replicas bring the ratio to one. Pods without a value make the change smaller, never larger.
     fn replicas(
         &self,
         usage: Usage,
@@ -311,7 +311,7 @@ fn ceil(replicas: f64) -> i32 {
 mod tests {
     use super::*;
 
-    /// Pods by what they use: a number of thousandths of a core, `?` if nobody knows, `!` if it is not ready.
+    /// Pods by what they use: a number of thousandths of a core, `?` if it is unknown, `!` if it is not ready.
     fn pods(how: &str) -> Vec<Arc<Pod>> {
         let pod = |(at, how): (usize, &str)| {
             let annotations = match how.parse::<i64>() {
@@ -357,7 +357,7 @@ mod tests {
         check(half(), "540 540", json!({}), (2, now(54, "540m")));
         check(half(), "560 560", json!({}), (3, now(56, "560m")));
         check(half(), "100 100 100", json!({}), (1, now(10, "100m")));
-        // Pods of which nobody knows, and pods that are not ready.
+        // Pods without a value, and pods that are not ready.
         check(half(), "1000 ?", json!({}), (2, now(100, "1")));
         check(half(), "2000 ?", json!({}), (4, now(200, "2")));
         check(half(), "100 100 ?", json!({}), (3, now(10, "100m")));

@@ -1,4 +1,4 @@
-//! The fields of A Deployment that the controller reads, with the defaults of Kubernetes. Pure.
+//! The fields of a Deployment that the controller reads, with the defaults of Kubernetes. Pure.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! The fields of A Job that the controller reads, with the defaults of Kubernetes. Pure.
+//! The fields of a Job that the controller reads, with the defaults of Kubernetes. Pure.
 
 use std::fmt;
 
@@ -148,8 +148,8 @@ impl Job {
         self.spec.managed_by.as_deref().is_some_and(|name| name != "kubernetes.io/job-controller")
     }
 
-    /// Whether a pod is replaced only when it has come to its end, not when it is told to.
-    pub(crate) fn waits_for_the_end(&self) -> bool {
+    /// Whether a pod is replaced only after it has terminated, not when its deletion begins.
+    pub(crate) fn replaces_after_termination(&self) -> bool {
         self.spec.pod_replacement_policy.as_deref() == Some("Failed") || self.spec.pod_failure_policy.is_some()
     }
 
@@ -158,15 +158,15 @@ impl Job {
         self.spec.template["spec"]["restartPolicy"] == "OnFailure"
     }
 
-    /// The condition that says that it has come to its end.
-    pub(crate) fn end(&self) -> Option<&Condition> {
-        let end = |type_| condition(&self.status.conditions, type_).filter(|end| end.status == "True");
-        end(COMPLETE).or_else(|| end(FAILED))
+    /// The condition `Complete` or `Failed`, if it is true.
+    pub(crate) fn finished(&self) -> Option<&Condition> {
+        let is_true = |type_| condition(&self.status.conditions, type_).filter(|found| found.status == "True");
+        is_true(COMPLETE).or_else(|| is_true(FAILED))
     }
 
-    /// How it has come to its end, if it has.
+    /// How the Job finished, if it has.
     pub(crate) fn ending(&self) -> Option<Ending> {
-        self.end().map(|end| if end.type_ == COMPLETE { Ending::Complete } else { Ending::Failed })
+        self.finished().map(|finished| if finished.type_ == COMPLETE { Ending::Complete } else { Ending::Failed })
     }
 
     /// Whether a pod counts as failed.
@@ -175,7 +175,7 @@ impl Job {
             "Failed" => true,
             "Succeeded" => false,
             // One that is deleted may never get to say that it failed.
-            _ => pod.metadata.is_terminating() && !self.waits_for_the_end(),
+            _ => pod.metadata.is_terminating() && !self.replaces_after_termination(),
         }
     }
 

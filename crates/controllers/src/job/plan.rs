@@ -321,7 +321,7 @@ fn manage(
     if !surplus_pods.is_empty() {
         return (Step::DeleteSurplus(surplus_pods), None);
     }
-    let leaving = observed.pods.iter().filter(|pod| pod.is_terminating() && job.waits_for_the_end());
+    let leaving = observed.pods.iter().filter(|pod| pod.is_terminating() && job.replaces_after_termination());
     let leaving: Vec<&Arc<Pod>> = leaving.collect();
     let missing = usize::try_from(wanted - running - as_count(leaving.len())).unwrap_or_default().min(BURST);
     if missing == 0 {

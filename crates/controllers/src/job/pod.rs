@@ -1,5 +1,5 @@
-//! A Job's pods as they are created. In: the Job, and which completion a pod works on. Out: the pod: held until it is
-//! counted, and told its index in every way Kubernetes has. Pure.
+//! The pods that a Job creates. In: the Job, and the completion index of a pod. Out: the pod, with the tracking finalizer and
+//! its index as annotation, label, hostname and variable. Pure.
 
 use serde_json::{Value, json};
 

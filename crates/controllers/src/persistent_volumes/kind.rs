@@ -1,4 +1,4 @@
-//! PersistentVolumes and StorageClasses, as much of them as is looked at. In: JSON. Out: small values. Pure.
+//! The fields of PersistentVolumes and StorageClasses that the controller reads. Pure.
 
 use konverge_core::ObjectKey;
 use serde::Deserialize;
@@ -44,7 +44,7 @@ pub(crate) struct VolumeSpec {
 pub(crate) struct ClaimRef {
     pub namespace: String,
     pub name: String,
-    /// Empty if somebody reserved it, and it is not bound yet.
+    /// Empty if a user reserved the volume for a claim that is not bound yet.
     pub uid: String,
 }
 

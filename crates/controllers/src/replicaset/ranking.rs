@@ -1,7 +1,7 @@
-//! Which pods go first when there are too many. In: pods and the time. Out: an order. Pure.
+//! The order in which surplus pods are deleted. In: pods and the time. Out: an order. Pure.
 //!
-//! The order of Kubernetes: those that do least for anybody first. Nowhere yet, pending, unknown, not ready, cheap to
-//! delete, doubled up on a node, ready for a short time, restarted often, young.
+//! The order of Kubernetes: pods without a node first, then pending, unknown, not ready, with a low deletion cost, with many
+//! related pods on the same node, ready for a short time, restarted often, young.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use jiff::Timestamp;
 
 use crate::pods::Pod;
 
-/// What a pod costs to lose, as its owner says.
+/// The annotation with the deletion cost of a pod.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// A pod, and how many ready pods of its like are on its node.
+/// A pod, and how many related ready pods are on its node.
 pub(crate) struct Ranked<'a> {
     pub pod: &'a Arc<Pod>,
     pub neighbours: usize,
 }
 
-/// `Less` if the first goes before the second.
+/// `Less` if the first pod is deleted before the second.
 pub(crate) fn by_deletion_order(one: &Ranked<'_>, other: &Ranked<'_>, now: Timestamp) -> Ordering {
     let (a, b) = (one.pod, other.pod);
     let both_ready = a.is_ready() && b.is_ready();
-    // False goes before true: what has a node, a phase, readiness stays longer.
+    // `false` comes before `true`: a pod that has a node or is ready is kept longer.
     let assigned = |pod: &Pod| !pod.spec.node_name.is_empty();
     (assigned(a).cmp(&assigned(b)))
         .then_with(|| phase(a).cmp(&phase(b)))
@@ -50,8 +50,8 @@ fn cost(pod: &Pod) -> i32 {
     pod.metadata.annotations.get(DELETION_COST).and_then(|cost| cost.parse().ok()).unwrap_or_default()
 }
 
-/// The younger goes first, but what is about as old as the other is told apart by uid, which nobody chose: so the pods of
-/// one moment, which are often all in one place, do not go together.
+/// The younger pod is deleted first. Pods of about the same age are ordered by uid, which is random: pods of the same moment
+/// are often on the same node, and should not all be deleted together.
 fn age(a: Option<Timestamp>, b: Option<Timestamp>, one: &Pod, other: &Pod, now: Timestamp) -> Ordering {
     match (a, b) {
         (a, b) if a == b => Ordering::Equal,

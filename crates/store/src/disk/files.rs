@@ -1,5 +1,5 @@
-//! Which files a data directory has, and how they come to be there for good: private to their owner, complete before
-//! they have their name, and the name itself synced.
+//! The files of a data directory, and how they are created durably: private to their owner, complete before they get their
+//! name, and with the name itself synced.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions},

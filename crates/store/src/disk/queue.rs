@@ -1,6 +1,6 @@
-//! Where commits wait for the writer: callers on any runtime put them in, the writer thread takes all at once. Bounded,
-//! and a caller who finds it full waits without a thread. Closing it wakes everybody, so nobody waits for a writer that
-//! is gone.
+//! The queue of commits for the writer: callers on any runtime add them, the writer thread takes all at once. It is bounded; a
+//! caller that finds it full waits without blocking a thread. Closing it wakes all callers, so none waits for a writer that has
+//! ended.
 
 use std::{sync::Arc, time::Duration};
 
@@ -96,13 +96,13 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// Closes, and tells everyone who waits that nobody will answer: for a writer that ends before its time.
+    /// Closes the queue and drops the waiting commits, so that their callers get an error: for a writer that ends early.
     pub(super) fn abandon(&self) {
         self.close();
         self.state.lock().jobs.clear();
     }
 
-    /// Dropping a job instead of adding it tells its caller that nobody will answer.
+    /// If the queue is closed, the job is dropped, so that its caller gets an error.
     fn add(&self, job: Job) {
         let mut state = self.state.lock();
         if !state.closed {
