@@ -51,7 +51,7 @@ pub use go_format::go_type_name;
 pub use managed_fields::{ManagedEntry, ManagedFields, ManagedFieldsError, Operation};
 pub use merge_patch::merge_patch;
 pub use openapi::{CompileError, compile};
-pub use pattern::Pattern;
+pub use pattern::{Pattern, translate_pattern};
 pub use protobuf::{ProtobufError, ProtobufObject};
 pub use prune::{NullRules, prune};
 pub use strategic::{StrategicError, strategic_merge_patch};

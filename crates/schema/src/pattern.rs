@@ -32,6 +32,17 @@ const BYTES_PER_STEP: usize = 8;
 /// How many states of the pattern are visited in about the time of one step, when a new state of the DFA is computed.
 const STATES_PER_STEP: usize = 8;
 
+/// The same expression for the `regex` crate, over bytes. The error is the text of Go's parser.
+///
+/// ```
+/// use konverge_schema::translate_pattern;
+/// assert_eq!(translate_pattern("^[a-z]$").unwrap(), "^[a-z]$");
+/// assert_eq!(translate_pattern("a(").unwrap_err(), "error parsing regexp: missing closing ): `a(`");
+/// ```
+pub fn translate_pattern(text: &str) -> Result<String, String> {
+    translate::translate(text).map_err(|why| format!("error parsing regexp: {why}"))
+}
+
 /// A regular expression with the text it was made from.
 #[derive(Clone)]
 pub struct Pattern {
@@ -55,7 +66,7 @@ impl Pattern {
     /// assert_eq!(refused, "error parsing regexp: invalid or unsupported Perl syntax: `(?=`");
     /// ```
     pub fn new(text: &str) -> Result<Self, String> {
-        let translated = translate::translate(text).map_err(|why| format!("error parsing regexp: {why}"))?;
+        let translated = translate_pattern(text)?;
         // Only whether the pattern matches is asked, not where, so all matches are equal. A cache that is too small for the
         // pattern grows to what it needs.
         let settings =

@@ -1,0 +1,77 @@
+//! Names of fields as identifiers. `my-field` is no identifier of CEL, so expressions write `my__dash__field`; this is how
+//! Kubernetes escapes them.
+
+const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// The identifier for a field; `None` if no expression can name it.
+pub(crate) fn escape(name: &str) -> Option<String> {
+    let first = name.chars().next()?;
+    if first.is_ascii_digit() {
+        return None;
+    }
+    if RESERVED.contains(&name) {
+        return Some(format!("__{name}__"));
+    }
+    let mut escaped = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(c) = rest.chars().next() {
+        let (text, length) = match c {
+            '_' if rest.starts_with("__") => ("__underscores__", 2),
+            '.' => ("__dot__", 1),
+            '-' => ("__dash__", 1),
+            '/' => ("__slash__", 1),
+            c if c.is_ascii_alphanumeric() || c == '_' => (&rest[..1], 1),
+            _ => return None,
+        };
+        escaped.push_str(text);
+        rest = &rest[length..];
+    }
+    Some(escaped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escape;
+
+    #[test]
+    fn fields_become_identifiers() {
+        for (name, expect) in [
+            ("plain", Some("plain")),
+            ("my-field", Some("my__dash__field")),
+            ("a.b/c", Some("a__dot__b__slash__c")),
+            ("two__parts", Some("two__underscores__parts")),
+            ("a___b", Some("a__underscores___b")),
+            ("_private_", Some("_private_")),
+            ("namespace", Some("__namespace__")),
+            ("namespaces", Some("namespaces")),
+            ("1st", None),
+            ("", None),
+            ("é", None),
+            ("a b", None),
+        ] {
+            assert_eq!(escape(name).as_deref(), expect, "{name}");
+        }
+    }
+}

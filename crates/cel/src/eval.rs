@@ -1,0 +1,497 @@
+//! The interpreter. In: a program and its variables. Out: a value and what it cost, in cel-go's units. `&&` and `||` absorb
+//! errors; the limit of the cost, and the budget of the request, are absorbed by nothing.
+
+use std::sync::Arc;
+
+use konverge_schema::Budget;
+
+use crate::cost;
+use crate::library::with_pattern;
+use crate::plan::{Attribute, Base, By, Call, Fold, MapEntry, Node, Program, Qualifier};
+use crate::value::{Answer, EvalError, Key, List, Map, Value, equal};
+
+/// What one evaluation may cost.
+pub(crate) const CALL_LIMIT: u64 = 1_000_000;
+
+/// So many steps of the budget does it take to compile a regular expression that is not a constant.
+const REGEX_STEPS: u64 = 2_000;
+
+/// Why there is no value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Fault {
+    /// The expression failed, as in a division by zero.
+    Error(EvalError),
+    /// It costs more than one evaluation may.
+    CostLimit,
+    /// The request may not compute any more.
+    OverBudget,
+}
+
+impl From<EvalError> for Fault {
+    fn from(error: EvalError) -> Self {
+        Self::Error(error)
+    }
+}
+
+type Evaluated<'a> = Result<Value<'a>, Fault>;
+
+/// Evaluates a program. Variables come in the order in which it was planned; one that is absent has no value.
+pub(crate) fn evaluate<'a>(
+    program: &'a Program,
+    variables: &[Option<Value<'a>>],
+    budget: &'a Budget,
+) -> (Evaluated<'a>, u64) {
+    let mut slots: Vec<Slot<'a>> = Vec::with_capacity(program.slots);
+    slots.extend(variables.iter().map(|variable| match variable {
+        Some(value) => Slot::Set(Ok(value.clone())),
+        None => Slot::Empty,
+    }));
+    slots.resize_with(program.slots, || Slot::Empty);
+    let mut evaluator = Evaluator { slots, cost: 0, budget };
+    let value = evaluator.node(&program.root);
+    (value, evaluator.cost)
+}
+
+enum Slot<'a> {
+    Empty,
+    /// Evaluated when somebody asks for it.
+    Lazy(&'a Node),
+    Set(Answer<'a>),
+}
+
+struct Evaluator<'a> {
+    slots: Vec<Slot<'a>>,
+    cost: u64,
+    budget: &'a Budget,
+}
+
+impl<'a> Evaluator<'a> {
+    fn charge(&mut self, cost: u64) -> Result<(), Fault> {
+        self.cost = self.cost.saturating_add(cost);
+        if self.cost > CALL_LIMIT {
+            return Err(Fault::CostLimit);
+        }
+        if !self.budget.spend(cost) {
+            return Err(Fault::OverBudget);
+        }
+        Ok(())
+    }
+
+    /// The value of a node, or the error that operators may absorb.
+    fn answer(&mut self, node: &'a Node) -> Result<Answer<'a>, Fault> {
+        match self.node(node) {
+            Ok(value) => Ok(Ok(value)),
+            Err(Fault::Error(error)) => Ok(Err(error)),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn node(&mut self, node: &'a Node) -> Evaluated<'a> {
+        match node {
+            Node::Constant(value) => Ok(value.clone()),
+            Node::Attribute(attribute) => {
+                let value = self.resolve(attribute);
+                // A choice costs nothing itself.
+                if !matches!(attribute.base, Base::Conditional { .. }) {
+                    self.charge(1)?;
+                }
+                value
+            }
+            Node::Test(attribute) => self.test(attribute),
+            Node::And(terms) => self.logic(terms, false),
+            Node::Or(terms) => self.logic(terms, true),
+            Node::Call(call) => self.call(call),
+            Node::List { items, optional } => {
+                let list = self.list(items, optional);
+                self.charge(cost::LIST)?;
+                list.map(Value::list)
+            }
+            Node::Map(entries) => {
+                let map = self.map(entries);
+                self.charge(cost::MAP)?;
+                map
+            }
+            Node::Fold(fold) => self.fold(fold),
+            Node::Member { value, set } => {
+                let value = self.node(value)?;
+                let set: &std::collections::BTreeSet<Key<'_>> = set;
+                Ok(Value::Bool(Key::new(&value).is_some_and(|key| set.contains(&key))))
+            }
+            Node::Or2 { optional, other, unwrap } => match self.node(optional)? {
+                Value::Optional(None) => self.node(other),
+                Value::Optional(Some(inner)) if *unwrap => Ok((*inner).clone()),
+                value => Ok(value),
+            },
+            Node::Grow { slot, call } => self.grow(*slot, call),
+        }
+    }
+
+    /// A branch of a choice, or an index: an attribute there is not counted as one.
+    fn branch(&mut self, node: &'a Node) -> Evaluated<'a> {
+        match node {
+            Node::Attribute(attribute) => self.resolve(attribute),
+            other => self.node(other),
+        }
+    }
+
+    fn variable(&mut self, slot: usize, name: &str) -> Evaluated<'a> {
+        match &self.slots[slot] {
+            Slot::Set(value) => Ok(value.clone()?),
+            Slot::Empty => Err(EvalError::from(format!("no such attribute(s): {name}")).into()),
+            Slot::Lazy(node) => {
+                let value = self.answer(node)?;
+                self.slots[slot] = Slot::Set(value.clone());
+                Ok(value?)
+            }
+        }
+    }
+
+    fn base(&mut self, base: &'a Base) -> Evaluated<'a> {
+        match base {
+            Base::Variable { slot, name } => self.variable(*slot, name),
+            Base::Value(node) => self.node(node),
+            Base::Conditional { condition, yes, no } => match self.node(condition)? {
+                Value::Bool(true) => self.branch(yes),
+                Value::Bool(false) => self.branch(no),
+                _ => Err(no_such_overload()),
+            },
+        }
+    }
+
+    fn resolve(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
+        let (value, is_optional) = self.follow(&attribute.base, &attribute.qualifiers)?;
+        Ok(match value {
+            None => Value::Optional(None),
+            Some(value) if is_optional => Value::some(value),
+            Some(value) => value,
+        })
+    }
+
+    /// The value at the end of a way; none if an optional step has no value. The second says whether a step was optional.
+    fn follow(
+        &mut self,
+        base: &'a Base,
+        qualifiers: &'a [Qualifier],
+    ) -> Result<(Option<Value<'a>>, bool), Fault> {
+        let mut value = self.base(base)?;
+        if qualifiers.is_empty() {
+            return Ok((Some(value), false));
+        }
+        let mut is_optional = false;
+        if let Value::Optional(inner) = &value {
+            match inner.clone() {
+                Some(inner) => value = (*inner).clone(),
+                None => return Ok((None, true)),
+            }
+            is_optional = true;
+        }
+        for qualifier in qualifiers {
+            is_optional |= qualifier.optional;
+            match self.step(&value, qualifier, is_optional)? {
+                Some(next) => value = next,
+                None => return Ok((None, true)),
+            }
+        }
+        Ok((Some(value), is_optional))
+    }
+
+    /// One step into a value; none if there is nothing, and it is only asked for.
+    fn step(&mut self, value: &Value<'a>, qualifier: &'a Qualifier, ask: bool) -> Result<Option<Value<'a>>, Fault> {
+        let found = match &qualifier.by {
+            By::Field(name) => match value {
+                Value::Map(map) => map.field(name).transpose(),
+                other => find(other, &Value::String((&**name).into())),
+            }
+            .map(|found| found.ok_or_else(|| missing(value, name))),
+            By::Constant(index) => find(value, index).map(|found| found.ok_or_else(|| missing(value, index))),
+            By::Computed(node) => match self.branch(node) {
+                Ok(index) => find(value, &index).map(|found| found.ok_or_else(|| missing(value, &index))),
+                Err(Fault::Error(error)) => Err(error),
+                Err(fault) => return Err(fault),
+            },
+        };
+        if ask && matches!(found, Ok(Err(_))) {
+            return Ok(None);
+        }
+        self.charge(1)?;
+        Ok(Some(found??))
+    }
+
+    fn test(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
+        let Some((last, before)) = attribute.qualifiers.split_last() else { return Ok(Value::Bool(true)) };
+        let (value, is_optional) = self.follow(&attribute.base, before)?;
+        let Some(mut value) = value else { return Ok(Value::Bool(false)) };
+        let mut is_optional = is_optional;
+        if let Value::Optional(inner) = &value {
+            match inner.clone() {
+                Some(inner) => value = (*inner).clone(),
+                None => return Ok(Value::Bool(false)),
+            }
+            is_optional = true;
+        }
+        let found = self.step(&value, last, true)?;
+        if found.is_none() && !is_optional {
+            // Looking for it is counted; only an optional value that is absent is not looked at.
+            self.charge(1)?;
+        }
+        Ok(Value::Bool(found.is_some()))
+    }
+
+    /// `&&` and `||`: `decisive` is the value that decides alone. An error counts only if nothing decides.
+    fn logic(&mut self, terms: &'a [Node], decisive: bool) -> Evaluated<'a> {
+        let mut failed = None;
+        for term in terms {
+            match self.answer(term)? {
+                Ok(Value::Bool(value)) if value == decisive => return Ok(Value::Bool(decisive)),
+                Ok(Value::Bool(_)) => {}
+                Ok(_) => {
+                    failed.get_or_insert_with(|| "no such overload".into());
+                }
+                Err(error) => {
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        match failed {
+            Some(error) => Err(Fault::Error(error)),
+            None => Ok(Value::Bool(!decisive)),
+        }
+    }
+
+    fn list(&mut self, items: &'a [Node], optional: &[bool]) -> Result<Vec<Value<'a>>, Fault> {
+        let mut values = Vec::with_capacity(items.len());
+        for (item, optional) in items.iter().zip(optional) {
+            match self.node(item)? {
+                Value::Optional(Some(inner)) if *optional => values.push((*inner).clone()),
+                Value::Optional(None) if *optional => {}
+                other if *optional => {
+                    let why = format!("cannot initialize optional list element from non-optional value {other}");
+                    return Err(EvalError::from(why).into());
+                }
+                value => values.push(value),
+            }
+        }
+        Ok(values)
+    }
+
+    fn map(&mut self, entries: &'a [MapEntry]) -> Evaluated<'a> {
+        let mut map = std::collections::BTreeMap::new();
+        for entry in entries {
+            let key = self.node(&entry.key)?;
+            let mut value = self.node(&entry.value)?;
+            let of = Key::new(&key)
+                .ok_or_else(|| EvalError::from(format!("unsupported key type: {}", key.type_name())))?;
+            if entry.optional {
+                match value {
+                    Value::Optional(Some(inner)) => value = (*inner).clone(),
+                    Value::Optional(None) => {
+                        map.remove(&of);
+                        continue;
+                    }
+                    other => {
+                        let why = format!("cannot initialize optional entry '{key}' from non-optional value {other}");
+                        return Err(EvalError::from(why).into());
+                    }
+                }
+            }
+            map.insert(of, (key, value));
+        }
+        Ok(Value::Map(Map::Owned(map.into())))
+    }
+
+    fn call(&mut self, call: &'a Call) -> Evaluated<'a> {
+        let mut values: Vec<Value<'a>> = Vec::with_capacity(call.args.len());
+        let mut sizes: Vec<Option<usize>> = Vec::with_capacity(call.args.len());
+        let mut failed: Option<EvalError> = None;
+        for (at, arg) in call.args.iter().enumerate() {
+            match self.answer(arg)? {
+                Ok(value) => {
+                    sizes.push(Some(values.len()));
+                    values.push(value);
+                }
+                Err(error) => {
+                    sizes.push(None);
+                    failed.get_or_insert(error);
+                    if call.eager {
+                        // A call with arguments that were not evaluated costs nothing.
+                        if at + 1 < call.args.len() {
+                            return Err(Fault::Error(failed.expect("an argument failed")));
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+        let result: Answer<'a> = if call.function == "@not_strictly_false" {
+            Ok(match values.first() {
+                Some(Value::Bool(value)) => Value::Bool(*value),
+                _ => Value::Bool(true),
+            })
+        } else if let Some(error) = failed {
+            Err(error)
+        } else {
+            self.apply(call, &values)?
+        };
+        let args: Vec<Option<&Value<'a>>> = sizes.iter().map(|at| at.map(|at| &values[at])).collect();
+        self.charge(cost::call(call.function, call.overload, &args, result.as_ref().ok()))?;
+        Ok(result?)
+    }
+
+    fn apply(&mut self, call: &'a Call, values: &[Value<'a>]) -> Result<Answer<'a>, Fault> {
+        if let Some(regex) = &call.regex {
+            return Ok(with_pattern(call.function, regex, values));
+        }
+        match call.function {
+            "_==_" => return Ok(equal(&values[0], &values[1]).map(Value::Bool)),
+            // Values that cannot be compared are different.
+            "_!=_" => return Ok(Ok(Value::Bool(equal(&values[0], &values[1]) != Ok(true)))),
+            "matches" | "find" | "findAll" if !self.budget.spend(REGEX_STEPS) => return Err(Fault::OverBudget),
+            "lists.range" => {
+                // The list is as long as somebody says, so its cost is counted before it is made.
+                if let Value::Int(count) = values[0]
+                    && self.cost.saturating_add(u64::try_from(count).unwrap_or_default()) > CALL_LIMIT
+                {
+                    return Err(Fault::CostLimit);
+                }
+            }
+            _ => {}
+        }
+        Ok(match call.native {
+            Some(native) => native(values),
+            None => Err(format!("no such overload: {}", call.function).into()),
+        })
+    }
+
+    /// A call that adds to the accumulator of a loop.
+    fn grow(&mut self, slot: usize, call: &'a Call) -> Evaluated<'a> {
+        if let Slot::Lazy(node) = self.slots[slot] {
+            let value = self.answer(node)?;
+            self.slots[slot] = Slot::Set(value);
+        }
+        self.charge(1)?;
+        let mut failed = match &self.slots[slot] {
+            Slot::Set(Err(error)) => Some(error.clone()),
+            _ => None,
+        };
+        if let Some(error) = failed.take_if(|_| call.eager) {
+            return Err(Fault::Error(error));
+        }
+        let mut args = Vec::with_capacity(call.args.len() + 1);
+        for (at, arg) in call.args.iter().enumerate() {
+            match self.answer(arg)? {
+                Ok(value) => args.push(value),
+                Err(error) => {
+                    failed.get_or_insert(error);
+                    if call.eager && at + 1 < call.args.len() {
+                        break;
+                    }
+                }
+            }
+        }
+        if let Some(error) = failed {
+            self.charge(1)?;
+            return Err(Fault::Error(error));
+        }
+        // The accumulator leaves its slot, so that this is its only owner; the loop puts the result there.
+        let Slot::Set(Ok(accumulated)) = std::mem::replace(&mut self.slots[slot], Slot::Empty) else {
+            return Err(no_such_overload());
+        };
+        match (accumulated, &args[..]) {
+            (Value::List(List::Owned { mut items, schema }), [Value::List(added)]) if schema.is_none() => {
+                self.charge(1)?;
+                let list = Arc::make_mut(&mut items);
+                for item in added.iter() {
+                    list.push(item?);
+                }
+                Ok(Value::List(List::Owned { items, schema }))
+            }
+            (accumulated, _) => {
+                args.insert(0, accumulated);
+                let result = match call.native {
+                    Some(native) => native(&args),
+                    None => Err("no such overload".into()),
+                };
+                let sizes: Vec<_> = args.iter().map(Some).collect();
+                self.charge(cost::call(call.function, call.overload, &sizes, result.as_ref().ok()))?;
+                Ok(result?)
+            }
+        }
+    }
+
+    fn fold(&mut self, fold: &'a Fold) -> Evaluated<'a> {
+        let range = self.node(&fold.range)?;
+        self.slots[fold.accumulator] = Slot::Lazy(&fold.init);
+        match (&range, fold.second) {
+            (Value::List(list), second) => {
+                for at in 0..list.len() {
+                    let item = list.get(at).expect("the index is within the list");
+                    match second {
+                        Some(second) => {
+                            self.slots[fold.variable] = Slot::Set(Ok(Value::Int(at as i64)));
+                            self.slots[second] = Slot::Set(item);
+                        }
+                        None => self.slots[fold.variable] = Slot::Set(item),
+                    }
+                    if !self.turn(fold)? {
+                        break;
+                    }
+                }
+            }
+            (Value::Map(map), second) => {
+                for key in map.keys() {
+                    if let Some(second) = second {
+                        let value = map.find(&key).unwrap_or_else(|| Err(format!("no such key: {key}").into()));
+                        self.slots[second] = Slot::Set(value);
+                    }
+                    self.slots[fold.variable] = Slot::Set(Ok(key));
+                    if !self.turn(fold)? {
+                        break;
+                    }
+                }
+            }
+            (other, _) => {
+                let why = format!("got '{}', expected iterable type", other.go_type());
+                return Err(EvalError::from(why).into());
+            }
+        }
+        self.node(&fold.result)
+    }
+
+    /// One turn of a loop; `false` if it was the last.
+    fn turn(&mut self, fold: &'a Fold) -> Result<bool, Fault> {
+        if let Ok(Value::Bool(false)) = self.answer(&fold.condition)? {
+            return Ok(false);
+        }
+        let value = self.answer(&fold.step)?;
+        self.slots[fold.accumulator] = Slot::Set(value);
+        Ok(true)
+    }
+}
+
+fn no_such_overload() -> Fault {
+    Fault::Error("no such overload".into())
+}
+
+/// The error for something that is not there.
+fn missing(value: &Value<'_>, key: impl std::fmt::Display) -> EvalError {
+    let what = if matches!(value, Value::List(_)) { "index out of bounds" } else { "no such key" };
+    format!("{what}: {key}").into()
+}
+
+/// What is under a key or at an index.
+fn find<'a>(value: &Value<'a>, key: &Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
+    match value {
+        Value::Map(map) => map.find(key).transpose(),
+        Value::List(list) => {
+            let index = match key {
+                Value::Int(index) => *index,
+                Value::Uint(index) => i64::try_from(*index).unwrap_or(-1),
+                Value::Double(index) if index.fract() == 0.0 && index.abs() < 1e15 => *index as i64,
+                Value::Double(_) => return Err(format!("unsupported index value {key} in list").into()),
+                other => return Err(format!("unsupported index type '{}' in list", other.type_name()).into()),
+            };
+            usize::try_from(index).ok().and_then(|index| list.get(index)).transpose()
+        }
+        _ => Ok(None),
+    }
+}
