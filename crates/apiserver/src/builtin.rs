@@ -76,7 +76,7 @@ fn resource((group, version): (&str, &str), line: &str, types: &Arc<Arena>) -> O
         },
         verbs: Verbs::ALL,
         subresources: Vec::new(),
-        schema: ResourceSchema { arena: Arc::clone(types), root, name: ty.into() },
+        schema: ResourceSchema { arena: Arc::clone(types), root, name: ty.into(), rules: None },
         columns: Arc::from([]),
         custom: false,
         lifetime: None,

@@ -11,6 +11,7 @@ mod follow;
 mod guard;
 mod lifecycle;
 mod names;
+mod object;
 mod resources;
 mod status;
 #[cfg(test)]
@@ -35,6 +36,7 @@ use lifecycle::Progress;
 pub(crate) use follow::{catch_up, load};
 pub(crate) use guard::{is_outdated, must_accept, must_be_current, terminating};
 pub(crate) use lifecycle::{run, settle};
+pub(crate) use object::validate;
 pub(crate) use status::{prepare, terminate};
 
 use status::condition;

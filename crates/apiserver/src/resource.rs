@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
+use konverge_cel::RuleSet;
 use konverge_core::GroupVersionKind;
 use konverge_schema::{Arena, TypeId};
 use konverge_store::Revision;
@@ -105,6 +106,8 @@ pub(crate) struct ResourceSchema {
     pub root: TypeId,
     /// Its name in OpenAPI documents: `io.k8s.api.apps.v1.Deployment`, `com.example.v1.Widget`.
     pub name: Box<str>,
+    /// The rules in CEL of a custom resource, if it has any.
+    pub rules: Option<Arc<RuleSet>>,
 }
 
 /// A subresource, as discovery lists it.
@@ -204,7 +207,7 @@ impl Resource {
             namespaced: true,
             verbs: Verbs::ALL,
             subresources: Vec::new(),
-            schema: ResourceSchema { arena: Arc::new(arena), root, name: kind.into() },
+            schema: ResourceSchema { arena: Arc::new(arena), root, name: kind.into(), rules: None },
             columns: [].into(),
             custom: false,
             lifetime: None,

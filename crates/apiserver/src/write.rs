@@ -19,7 +19,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use konverge_core::{FieldError, FieldPath, Status};
-use konverge_schema::{Budget, FieldManager, FieldSet, OverBudget, check_required, validate};
+use konverge_schema::{Budget, FieldManager, FieldSet, OverBudget, check_required};
 use konverge_store::{CommitError, Condition, Entry};
 
 use crate::admission::{Admission, Attributes, Operation};
@@ -397,7 +397,7 @@ impl WriteRequest<'_> {
     ) -> Result<Vec<FieldError>, OverBudget> {
         let schema = &self.resource.schema;
         let mut errors = if self.resource.custom {
-            validate(&schema.arena, schema.root, object, self.budget)?
+            crd::validate(schema, old, object, warnings, self.budget)?
         } else {
             check_required(&schema.arena, schema.root, object)
         };

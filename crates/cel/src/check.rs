@@ -197,7 +197,7 @@ impl Checker<'_> {
         let Some(reference) = self.lookup(name) else { return self.undeclared(expr.id, name) };
         let ty = match &reference {
             Reference::Variable(name) => self.type_of_variable(name),
-            Reference::Type(ty) => Type::Type(Some(Arc::new(ty.clone()))),
+            Reference::Type(ty) => Type::Kind(Some(Arc::new(ty.clone()))),
             Reference::Overloads(_) => unreachable!("a name is a variable or a type"),
         };
         expr.kind = Kind::Ident(name.trim_start_matches('.').to_owned());
@@ -269,9 +269,10 @@ impl Checker<'_> {
             self.expr(arg);
         }
         // `optional.of(x)` is parsed as a call of `of` on `optional`.
-        let qualified = target.as_ref().and_then(|target| target.qualified_name()).map(|prefix| {
-            format!("{}.{name}", prefix.trim_start_matches('.'))
-        });
+        let qualified = target
+            .as_ref()
+            .and_then(|target| target.qualified_name())
+            .map(|prefix| format!("{}.{name}", prefix.trim_start_matches('.')));
         if let Some((known, overloads)) = qualified.and_then(|qualified| function(&qualified)) {
             *name = known.to_owned();
             *target = None;
@@ -332,8 +333,7 @@ impl Checker<'_> {
             });
         }
         let Some(result) = result else {
-            let shown: Vec<String> =
-                types.iter().map(|ty| self.substitutions.apply(ty, true).to_string()).collect();
+            let shown: Vec<String> = types.iter().map(|ty| self.substitutions.apply(ty, true).to_string()).collect();
             let signature = match target {
                 Some(_) => format!("{}.({})", shown[0], shown[1..].join(", ")),
                 None => format!("({})", shown.join(", ")),
@@ -414,7 +414,7 @@ fn named_type(name: &str) -> Option<Type> {
         "null_type" => Type::Null,
         "list" => Type::list(Type::Dyn),
         "map" => Type::map(Type::Dyn, Type::Dyn),
-        "type" => Type::Type(None),
+        "type" => Type::Kind(None),
         "google.protobuf.Duration" => Type::Duration,
         "google.protobuf.Timestamp" => Type::Timestamp,
         "optional_type" => Type::optional(Type::Dyn),

@@ -25,10 +25,16 @@ pub(crate) fn call(function: &str, overload: &str, args: &[Arg<'_, '_>], result:
         "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string" | "strings_quote"
         | "string_format" => scaled(size(0), CHARACTER),
         "in_list" => size(1),
-        "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string" | "less_bytes"
-        | "greater_bytes" | "less_equals_bytes" | "greater_equals_bytes" | "equals" | "not_equals" => {
-            scaled(size(0).min(size(1)), CHARACTER)
-        }
+        "less_string"
+        | "greater_string"
+        | "less_equals_string"
+        | "greater_equals_string"
+        | "less_bytes"
+        | "greater_bytes"
+        | "less_equals_bytes"
+        | "greater_equals_bytes"
+        | "equals"
+        | "not_equals" => scaled(size(0).min(size(1)), CHARACTER),
         "add_string" | "add_bytes" => scaled(size(0) + size(1), CHARACTER),
         "matches_string" => scaled(1 + size(0), CHARACTER) * scaled(size(1), REGEX_CHARACTER),
         "contains_string" => scaled(size(0), CHARACTER) * scaled(size(1), CHARACTER),
@@ -84,15 +90,36 @@ fn kubernetes(function: &str, overload: &str, args: &[Arg<'_, '_>], result: Arg<
             scaled(2 * size(0)?, CHARACTER) + scaled(size(0)?, CHARACTER) + 1 + parse
         }
         "validate" => match args[0] {
-            Some(Value::Format(format)) => {
-                scaled(1 + size(1)?, CHARACTER) * scaled(format.regex_size, REGEX_CHARACTER)
-            }
+            Some(Value::Format(format)) => scaled(1 + size(1)?, CHARACTER) * scaled(format.regex_size, REGEX_CHARACTER),
             _ => return None,
         },
-        "masked" | "prefixLength" | "family" | "isUnspecified" | "isLoopback" | "isLinkLocalMulticast"
-        | "isLinkLocalUnicast" | "isGlobalUnicast" | "format.named" | "sign" | "asInteger" | "isInteger"
-        | "asApproximateFloat" | "isGreaterThan" | "isLessThan" | "compareTo" | "add" | "sub" | "major" | "minor"
-        | "patch" | "getScheme" | "getHostname" | "getHost" | "getPort" | "getEscapedPath" | "getQuery" => 1,
+        "masked"
+        | "prefixLength"
+        | "family"
+        | "isUnspecified"
+        | "isLoopback"
+        | "isLinkLocalMulticast"
+        | "isLinkLocalUnicast"
+        | "isGlobalUnicast"
+        | "format.named"
+        | "sign"
+        | "asInteger"
+        | "isInteger"
+        | "asApproximateFloat"
+        | "isGreaterThan"
+        | "isLessThan"
+        | "compareTo"
+        | "add"
+        | "sub"
+        | "major"
+        | "minor"
+        | "patch"
+        | "getScheme"
+        | "getHostname"
+        | "getHost"
+        | "getPort"
+        | "getEscapedPath"
+        | "getQuery" => 1,
         "_==_" => match args[0] {
             Some(
                 Value::Quantity(_)

@@ -189,7 +189,8 @@ impl Estimator<'_> {
         let (size, entries) = (self.size(&fold.init), self.entries_of(&fold.init));
         self.push(&fold.accumulator, self.path(&fold.init), size, entries);
         let entries = self.entries_of(&fold.range);
-        let is_list = entries.map_or(matches!(self.checked.type_of(&fold.range), Type::List(_)), |entries| entries.list);
+        let is_list =
+            entries.map_or(matches!(self.checked.type_of(&fold.range), Type::List(_)), |entries| entries.list);
         let below = |path: &Path, step: &str| path.iter().cloned().chain([step.into()]).collect::<Path>();
         let path = self.path(&fold.range);
         let (keys, values) = if is_list { ("@indices", "@items") } else { ("@keys", "@values") };

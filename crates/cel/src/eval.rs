@@ -168,11 +168,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// The value at the end of a way; none if an optional step has no value. The second says whether a step was optional.
-    fn follow(
-        &mut self,
-        base: &'a Base,
-        qualifiers: &'a [Qualifier],
-    ) -> Result<(Option<Value<'a>>, bool), Fault> {
+    fn follow(&mut self, base: &'a Base, qualifiers: &'a [Qualifier]) -> Result<(Option<Value<'a>>, bool), Fault> {
         let mut value = self.base(base)?;
         if qualifiers.is_empty() {
             return Ok((Some(value), false));
@@ -279,8 +275,8 @@ impl<'a> Evaluator<'a> {
         for entry in entries {
             let key = self.node(&entry.key)?;
             let mut value = self.node(&entry.value)?;
-            let of = Key::new(&key)
-                .ok_or_else(|| EvalError::from(format!("unsupported key type: {}", key.type_name())))?;
+            let of =
+                Key::new(&key).ok_or_else(|| EvalError::from(format!("unsupported key type: {}", key.type_name())))?;
             if entry.optional {
                 match value {
                     Value::Optional(Some(inner)) => value = (*inner).clone(),

@@ -54,7 +54,7 @@ fn read(text: &str, params: &mut Vec<Arc<str>>) -> Type {
         return match outer {
             "list" => Type::list(read(inner, params)),
             "opt" => Type::optional(read(inner, params)),
-            "type" => Type::Type(Some(Arc::new(read(inner, params)))),
+            "type" => Type::Kind(Some(Arc::new(read(inner, params)))),
             _ => {
                 let (key, value) = inner.split_once(',').expect("a map has a key and a value");
                 Type::map(read(key, params), read(value, params))

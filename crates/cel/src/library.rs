@@ -22,7 +22,9 @@ pub(crate) use quantity::Quantity;
 pub(crate) use semver::Semver;
 pub(crate) use url::Url;
 
-use crate::value::{Answer, EvalError, Value, to_bool, to_bytes, to_double, to_duration, to_int, to_string, to_timestamp, to_uint};
+use crate::value::{
+    Answer, EvalError, Value, to_bool, to_bytes, to_double, to_duration, to_int, to_string, to_timestamp, to_uint,
+};
 
 /// The implementation of a function. Its arguments begin with the target, if the call has one.
 pub(crate) type Native = for<'a> fn(&[Value<'a>]) -> Answer<'a>;
@@ -107,7 +109,11 @@ pub(crate) fn native(function: &str) -> Option<Native> {
         "ip" => net::ip,
         "isIP" => net::is_ip,
         "ip.isCanonical" => net::is_canonical,
-        "family" | "isUnspecified" | "isLoopback" | "isLinkLocalMulticast" | "isLinkLocalUnicast"
+        "family"
+        | "isUnspecified"
+        | "isLoopback"
+        | "isLinkLocalMulticast"
+        | "isLinkLocalUnicast"
         | "isGlobalUnicast" => return net::native(function),
         "cidr" => net::cidr,
         "isCIDR" => net::is_cidr,

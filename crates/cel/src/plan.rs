@@ -27,15 +27,28 @@ pub(crate) enum Node {
     And(Box<[Node]>),
     Or(Box<[Node]>),
     Call(Box<Call>),
-    List { items: Box<[Node]>, optional: Box<[bool]> },
+    List {
+        items: Box<[Node]>,
+        optional: Box<[bool]>,
+    },
     Map(Box<[MapEntry]>),
     Fold(Box<Fold>),
     /// `x in [constants]`
-    Member { value: Box<Node>, set: BTreeSet<Key<'static>> },
+    Member {
+        value: Box<Node>,
+        set: BTreeSet<Key<'static>>,
+    },
     /// `a.or(b)`, and `a.orValue(b)` if `unwrap` is set.
-    Or2 { optional: Box<Node>, other: Box<Node>, unwrap: bool },
+    Or2 {
+        optional: Box<Node>,
+        other: Box<Node>,
+        unwrap: bool,
+    },
     /// A call whose first argument is the accumulator of the loop around it, which is changed in place.
-    Grow { slot: usize, call: Box<Call> },
+    Grow {
+        slot: usize,
+        call: Box<Call>,
+    },
 }
 
 /// A value and the way to something inside it.
@@ -228,7 +241,8 @@ impl Planner<'_> {
             return native(std::slice::from_ref(value)).map(Node::Constant).map_err(|why| why.to_string());
         }
         let mut regex = None;
-        if let ("matches" | "find" | "findAll", Some(Node::Constant(Value::String(pattern)))) = (function, args.get(1)) {
+        if let ("matches" | "find" | "findAll", Some(Node::Constant(Value::String(pattern)))) = (function, args.get(1))
+        {
             regex = Some(Regex::new(pattern)?);
         }
         let operator = function.contains('_') || function.starts_with('@');
@@ -255,7 +269,7 @@ impl Planner<'_> {
 }
 
 fn take<const N: usize>(args: Vec<Node>) -> [Node; N] {
-    args.try_into().ok().expect("the signature says how many arguments there are")
+    args.try_into().expect("the signature says how many arguments there are")
 }
 
 fn attribute(base: Base) -> Node {

@@ -102,10 +102,8 @@ impl RuleTree {
                 .filter_map(|property| Some((property.name.clone(), Self::compile(&property.schema)?)))
                 .collect(),
         };
-        let empty = tree.rules.is_empty()
-            && tree.items.is_none()
-            && tree.additional.is_none()
-            && tree.properties.is_empty();
+        let empty =
+            tree.rules.is_empty() && tree.items.is_none() && tree.additional.is_none() && tree.properties.is_empty();
         (!empty).then_some(tree)
     }
 }
@@ -177,8 +175,7 @@ fn compile_message(decl: &Decl, rule: &Rule, variables: &Variables<'_>) -> Resul
     if *checked.type_of(&checked.ast.root) != Type::String {
         return Err("messageExpression must evaluate to a string".to_owned());
     }
-    let program =
-        plan(&checked, &VARIABLES).map_err(|why| format!("messageExpression instantiation failed: {why}"))?;
+    let program = plan(&checked, &VARIABLES).map_err(|why| format!("messageExpression instantiation failed: {why}"))?;
     Ok((program, estimate(&checked, decl).max))
 }
 

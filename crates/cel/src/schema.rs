@@ -231,8 +231,7 @@ fn add_meta(properties: &mut Vec<Property>, required: &[&str]) {
     let metadata = take(properties, "metadata");
     let mut inner: Vec<Property> = metadata.properties.into();
     let names = ["generateName", "name"].map(|name| Property::new(name, text(take(&mut inner, name).rules), false));
-    let object =
-        Schema { kind: Kind::Object, properties: names.into(), rules: metadata.rules, ..Schema::default() };
+    let object = Schema { kind: Kind::Object, properties: names.into(), rules: metadata.rules, ..Schema::default() };
     properties.push(Property::new("metadata", object, required.contains(&"metadata")));
     for name in ["apiVersion", "kind"] {
         let rules = take(properties, name).rules;

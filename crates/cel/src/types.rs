@@ -28,7 +28,7 @@ pub(crate) enum Type {
     /// A type of a library, as `optional_type(int)`.
     Opaque(Arc<str>, Arc<[Type]>),
     /// The type of a type.
-    Type(Option<Arc<Type>>),
+    Kind(Option<Arc<Type>>),
     /// A parameter of a function, or a type that is still to be found.
     Param(Arc<str>),
 }
@@ -74,7 +74,7 @@ impl Type {
             Self::Null => "null_type".to_owned(),
             Self::Duration => "google.protobuf.Duration".to_owned(),
             Self::Timestamp => "google.protobuf.Timestamp".to_owned(),
-            Self::Type(_) => "type".to_owned(),
+            Self::Kind(_) => "type".to_owned(),
             Self::Opaque(name, _) => name.to_string(),
             other => other.to_string(),
         }
@@ -103,8 +103,8 @@ impl fmt::Display for Type {
                 let params: Vec<String> = params.iter().map(ToString::to_string).collect();
                 write!(f, "{name}({})", params.join(", "))
             }
-            Self::Type(None) => f.write_str("type"),
-            Self::Type(Some(of)) => write!(f, "type({of})"),
+            Self::Kind(None) => f.write_str("type"),
+            Self::Kind(Some(of)) => write!(f, "type({of})"),
         }
     }
 }
@@ -152,7 +152,7 @@ impl Substitutions {
         }
         match (from, to) {
             (Type::Null, other) | (other, Type::Null) => other.may_be_null(),
-            (Type::Type(_), Type::Type(_)) => true,
+            (Type::Kind(_), Type::Kind(_)) => true,
             (Type::List(from), Type::List(to)) => self.fits(from, to),
             (Type::Map(from), Type::Map(to)) => self.fits(&from.0, &to.0) && self.fits(&from.1, &to.1),
             (Type::Opaque(name, from), Type::Opaque(other, to)) => name == other && self.fits_all(from, to),
@@ -192,7 +192,7 @@ impl Substitutions {
             Type::List(item) => self.absent_from(param, item),
             Type::Map(entry) => self.absent_from(param, &entry.0) && self.absent_from(param, &entry.1),
             Type::Opaque(_, params) => params.iter().all(|inner| self.absent_from(param, inner)),
-            Type::Type(Some(of)) => self.absent_from(param, of),
+            Type::Kind(Some(of)) => self.absent_from(param, of),
             _ => true,
         }
     }
@@ -210,7 +210,7 @@ impl Substitutions {
             Type::Opaque(name, params) => {
                 Type::Opaque(name.clone(), params.iter().map(|param| self.apply(param, settle)).collect())
             }
-            Type::Type(Some(of)) => Type::Type(Some(Arc::new(self.apply(of, settle)))),
+            Type::Kind(Some(of)) => Type::Kind(Some(Arc::new(self.apply(of, settle)))),
             other => other.clone(),
         }
     }
@@ -238,7 +238,7 @@ fn is_equal_or_less_specific(one: &Type, other: &Type) -> bool {
         (Type::Map(one), Type::Map(other)) => {
             is_equal_or_less_specific(&one.0, &other.0) && is_equal_or_less_specific(&one.1, &other.1)
         }
-        (Type::Type(_), Type::Type(_)) => true,
+        (Type::Kind(_), Type::Kind(_)) => true,
         _ => one == other,
     }
 }

@@ -18,7 +18,9 @@ use crate::library::{Cidr, NamedFormat, Quantity, Semver, Url};
 use crate::schema::{Kind, Schema};
 
 pub(crate) use compare::{compare, equal};
-pub(crate) use convert::{double_text, to_bool, to_bytes, to_double, to_duration, to_int, to_string, to_timestamp, to_uint};
+pub(crate) use convert::{
+    double_text, to_bool, to_bytes, to_double, to_duration, to_int, to_string, to_timestamp, to_uint,
+};
 pub(crate) use list::List;
 pub(crate) use map::{Key, Map};
 pub(crate) use time::{Timestamp, parse_duration};
@@ -212,7 +214,13 @@ impl<'a> Value<'a> {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::List(list) => list.len() as u64,
             Self::Map(map) => map.len() as u64,
-            Self::Ip(address) => if address.is_ipv4() { 4 } else { 16 },
+            Self::Ip(address) => {
+                if address.is_ipv4() {
+                    4
+                } else {
+                    16
+                }
+            }
             Self::Cidr(cidr) => u64::from(cidr.bits).div_ceil(8),
             _ => return None,
         })

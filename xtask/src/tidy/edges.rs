@@ -8,9 +8,10 @@ use super::tree::Tree;
 pub(super) const EDGES: [(&str, &[&str]); 11] = [
     ("core", &[]),
     ("schema", &["core"]),
+    ("cel", &["core", "schema"]),
     ("store", &[]),
     ("serve", &[]),
-    ("apiserver", &["core", "schema", "store"]),
+    ("apiserver", &["core", "schema", "cel", "store"]),
     ("runtime", &["core", "schema"]),
     ("controllers", &["core", "runtime"]),
     ("macros", &[]),

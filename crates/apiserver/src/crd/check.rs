@@ -1,10 +1,11 @@
 //! Validates custom resource definitions. In: the definition, and the one before it. Out: field errors with the paths and words
-//! of kube-apiserver, and warnings about what is stored but not enforced yet.
+//! of kube-apiserver, and warnings about formats that nobody knows.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
+use konverge_cel::check_rules;
 use konverge_core::{FieldError, FieldPath, NameRule, check_name};
 use konverge_schema::{Budget, OverBudget, check_schema, unknown_formats};
 
@@ -150,12 +151,12 @@ fn versions(
             (Value::Null, _) => errors.push(FieldError::required(own_path, "schemas are required")),
             (schema, Some(path)) => {
                 let status = version["subresources"]["status"].is_object();
-                errors.extend(check_schema(schema, status, &path.child("openAPIV3Schema"), budget)?);
+                let path = path.child("openAPIV3Schema");
+                let wrong = check_schema(schema, status, &path, budget)?;
+                // Rules are judged by the types of the schema, so it has to be right.
+                errors.extend(if wrong.is_empty() { check_rules(schema, &path, budget)? } else { wrong });
                 let formats = unknown_formats(schema, &own_path).into_iter();
                 warnings.extend(formats.map(|(path, format)| format!("unrecognized format {format:?} at {path}")));
-                if has_rules(schema) {
-                    warnings.push(format!("{own_path}: x-kubernetes-validations are stored but not enforced yet"));
-                }
             }
             (_, None) => {}
         }
@@ -178,15 +179,6 @@ fn versions(
         errors.push(FieldError::invalid(path, value(), why));
     }
     Ok(())
-}
-
-/// Whether a schema has rules in CEL anywhere.
-fn has_rules(schema: &Value) -> bool {
-    match schema {
-        Value::Object(fields) => fields.contains_key("x-kubernetes-validations") || fields.values().any(has_rules),
-        Value::Array(items) => items.iter().any(has_rules),
-        _ => false,
-    }
 }
 
 fn columns(errors: &mut Vec<FieldError>, path: &FieldPath, version: &Value) {

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value, json};
 
+use konverge_cel::RuleSet;
 use konverge_core::GroupVersionKind;
 use konverge_schema::{Arena, CompileError, OBJECT_META, TypeId, compile, kubernetes};
 use konverge_store::Revision;
@@ -97,6 +98,7 @@ fn versions(
             status_replicas: text(&scale["statusReplicasPath"]),
             selector: scale.get("labelSelectorPath").map(text),
         });
+        let rules = RuleSet::compile(&version["schema"]["openAPIV3Schema"]);
         resources.push(Arc::new(Resource {
             group: group.clone(),
             version: text(&version["name"]),
@@ -109,7 +111,7 @@ fn versions(
             namespaced: spec["scope"] == "Namespaced",
             verbs,
             subresources: subresources(version, &kind, scale.is_some()),
-            schema: ResourceSchema { arena, root, name: openapi_name(&kind).into() },
+            schema: ResourceSchema { arena, root, name: openapi_name(&kind).into(), rules: rules.map(Arc::new) },
             columns: columns(version),
             custom: true,
             lifetime: None,

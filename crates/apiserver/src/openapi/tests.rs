@@ -32,7 +32,7 @@ fn custom(schema: &Value, namespaced: bool) -> Resource {
             SubresourceInfo { name: "status".into(), gvk: gvk("example.com", "v1", "Widget"), verbs },
             SubresourceInfo { name: "scale".into(), gvk: gvk("autoscaling", "v1", "Scale"), verbs },
         ],
-        schema: ResourceSchema { arena: Arc::new(arena), root, name: "com.example.v1.Widget".into() },
+        schema: ResourceSchema { arena: Arc::new(arena), root, name: "com.example.v1.Widget".into(), rules: None },
         custom: true,
         ..Resource::plain("example.com", "v1", "Widget")
     }

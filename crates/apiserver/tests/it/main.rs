@@ -31,6 +31,7 @@ mod clashing;
 mod definitions;
 mod namespaces;
 mod pods;
+mod rules;
 mod versions;
 
 mod bad_input;

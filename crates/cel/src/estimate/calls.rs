@@ -147,8 +147,16 @@ impl Estimator<'_> {
                 (cost, Some(result))
             }
             (
-                "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string" | "less_bytes"
-                | "greater_bytes" | "less_equals_bytes" | "greater_equals_bytes" | "equals" | "not_equals",
+                "less_string"
+                | "greater_string"
+                | "less_equals_string"
+                | "greater_equals_string"
+                | "less_bytes"
+                | "greater_bytes"
+                | "less_equals_bytes"
+                | "greater_equals_bytes"
+                | "equals"
+                | "not_equals",
                 _,
                 [one, other],
             ) => {
@@ -281,18 +289,38 @@ impl Estimator<'_> {
                 let size = self.arg_size(args.first()?);
                 Some((read(size).scaled(NAME_REGEX * REGEX_CHARACTER), None))
             }
-            "masked" | "prefixLength" | "family" | "isUnspecified" | "isLoopback" | "isLinkLocalMulticast"
-            | "isLinkLocalUnicast" | "isGlobalUnicast" | "format.named" | "sign" | "asInteger" | "isInteger"
-            | "asApproximateFloat" | "isGreaterThan" | "isLessThan" | "compareTo" | "add" | "sub" | "major"
-            | "minor" | "patch" | "getScheme" | "getHostname" | "getHost" | "getPort" | "getEscapedPath"
+            "masked"
+            | "prefixLength"
+            | "family"
+            | "isUnspecified"
+            | "isLoopback"
+            | "isLinkLocalMulticast"
+            | "isLinkLocalUnicast"
+            | "isGlobalUnicast"
+            | "format.named"
+            | "sign"
+            | "asInteger"
+            | "isInteger"
+            | "asApproximateFloat"
+            | "isGreaterThan"
+            | "isLessThan"
+            | "compareTo"
+            | "add"
+            | "sub"
+            | "major"
+            | "minor"
+            | "patch"
+            | "getScheme"
+            | "getHostname"
+            | "getHost"
+            | "getPort"
+            | "getEscapedPath"
             | "getQuery" => one,
             "_==_" if args[0].ty == args[1].ty => match &args[0].ty {
                 Type::Opaque(name, _) if matches!(&**name, "net.IP" | "net.CIDR") => one,
                 Type::Object(name) => match &**name {
                     "kubernetes.Quantity" | "kubernetes.Semver" => one,
-                    "kubernetes.NamedFormat" => {
-                        Some((Range { min: 1, max: LONGEST_FORMAT }.scaled(CHARACTER), None))
-                    }
+                    "kubernetes.NamedFormat" => Some((Range { min: 1, max: LONGEST_FORMAT }.scaled(CHARACTER), None)),
                     "kubernetes.URL" => {
                         let most = args[1].size.map_or(1, |size| size.max);
                         Some((Range { min: 1, max: most }.scaled(CHARACTER), None))

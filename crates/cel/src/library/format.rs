@@ -63,7 +63,9 @@ fn clause(text: &str) -> (Result<Clause, String>, &str) {
         Some(after) => {
             let digits = after.bytes().take_while(u8::is_ascii_digit).count();
             if digits == after.len() {
-                return fail(format!("{PARSE}: error while parsing precision: could not find end of precision specifier"));
+                return fail(format!(
+                    "{PARSE}: error while parsing precision: could not find end of precision specifier"
+                ));
             }
             match after[..digits].parse() {
                 Ok(precision) => (Some(precision), &after[digits..]),
@@ -196,9 +198,7 @@ fn text(value: &Value<'_>) -> Result<Option<String>, EvalError> {
                     Value::String(text) => format!("{:?}", &**text),
                     Value::Bool(_) | Value::Int(_) | Value::Uint(_) => key.to_string(),
                     other => {
-                        return Err(
-                            format!("no formatting function for map key of type {}", other.type_name()).into()
-                        );
+                        return Err(format!("no formatting function for map key of type {}", other.type_name()).into());
                     }
                 };
                 let value = map.find(&key).transpose()?.unwrap_or(Value::Null);
@@ -230,8 +230,9 @@ fn inside(value: &Value<'_>) -> Result<String, EvalError> {
         Value::String(text) => format!("{:?}", &**text),
         Value::Bytes(_) => format!("b{:?}", to_string(value)?.to_string()),
         Value::Type(name) => format!("type({})", &**name),
-        other => text(other)?
-            .ok_or_else(|| EvalError::from(format!("no formatting function for {}", other.type_name())))?,
+        other => {
+            text(other)?.ok_or_else(|| EvalError::from(format!("no formatting function for {}", other.type_name())))?
+        }
     })
 }
 

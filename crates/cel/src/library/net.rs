@@ -20,7 +20,8 @@ impl Cidr {
 
     fn parse(text: &str) -> Result<Self, EvalError> {
         let wrong = |why: &str| -> EvalError {
-            format!("network address parse error during conversion from string: netip.ParsePrefix({text:?}): {why}").into()
+            format!("network address parse error during conversion from string: netip.ParsePrefix({text:?}): {why}")
+                .into()
         };
         let Some((address, bits)) = text.rsplit_once('/') else { return Err(wrong("no '/'")) };
         let (address, zone) = parse_address(address).map_err(|why| wrong(&why))?;
@@ -139,9 +140,7 @@ fn v6_complaint(text: &str) -> String {
         }
         if rest[digits..].starts_with('.') {
             if !ellipsis && fields != 6 {
-                return format!(
-                    "embedded IPv4 address must replace the final 2 fields of the address (at {rest:?})"
-                );
+                return format!("embedded IPv4 address must replace the final 2 fields of the address (at {rest:?})");
             }
             return v4_complaint(rest);
         }
@@ -253,9 +252,9 @@ fn is_link_local_multicast(ip: &IpAddr) -> bool {
 
 pub(super) fn cidr<'a>(args: &[Value<'a>]) -> Answer<'a> {
     match &args[0] {
-        Value::String(text) => Cidr::parse(text).map(Value::Cidr).map_err(|why| {
-            format!("network address parse error during conversion from string: {why}").into()
-        }),
+        Value::String(text) => Cidr::parse(text)
+            .map(Value::Cidr)
+            .map_err(|why| format!("network address parse error during conversion from string: {why}").into()),
         _ => Err(no_overload("cidr", args)),
     }
 }

@@ -124,18 +124,8 @@ fn suffix(text: &str) -> Result<(i128, i32, u32), &'static str> {
         let power = 10 * (at as u32 + 1);
         return Ok((1 << power, 0, power));
     }
-    let decimal = [
-        ("n", -9),
-        ("u", -6),
-        ("m", -3),
-        ("", 0),
-        ("k", 3),
-        ("M", 6),
-        ("G", 9),
-        ("T", 12),
-        ("P", 15),
-        ("E", 18),
-    ];
+    let decimal =
+        [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
     if let Some((_, power)) = decimal.iter().find(|(known, _)| *known == text) {
         return Ok((1, *power, 0));
     }

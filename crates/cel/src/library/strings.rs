@@ -60,11 +60,8 @@ pub(super) fn position<'a>(text: &str, part: &str, from: Option<i64>, backwards:
     }
     let last = text.len() - part.len();
     let found = |at: &usize| text[*at..*at + part.len()] == part[..];
-    let at = if backwards {
-        (0..=last.min(from as usize)).rev().find(found)
-    } else {
-        (from as usize..=last).find(found)
-    };
+    let at =
+        if backwards { (0..=last.min(from as usize)).rev().find(found) } else { (from as usize..=last).find(found) };
     Ok(Value::Int(at.map_or(-1, |at| at as i64)))
 }
 

@@ -17,9 +17,7 @@ pub(super) fn native(function: &str) -> Option<Native> {
         "getHours" => |args| part("getHours", args, 3600 * SECOND, |time| time.local().hour),
         "getMinutes" => |args| part("getMinutes", args, 60 * SECOND, |time| time.local().minute),
         "getSeconds" => |args| part("getSeconds", args, SECOND, |time| time.local().second),
-        "getMilliseconds" => {
-            |args| part("getMilliseconds", args, 1_000_000, |time| i64::from(time.nanos / 1_000_000))
-        }
+        "getMilliseconds" => |args| part("getMilliseconds", args, 1_000_000, |time| i64::from(time.nanos / 1_000_000)),
         _ => return None,
     };
     Some(native)

@@ -8,9 +8,9 @@ pub(super) fn read(token: &Token, negative: bool) -> Option<Result<Literal, Stri
     let text = token.text.as_str();
     Some(match token.kind {
         TokenKind::Int => integer(text, negative).map(Literal::Int).ok_or_else(|| "invalid int literal".to_owned()),
-        TokenKind::Uint => unsigned(&text[..text.len() - 1])
-            .map(Literal::Uint)
-            .ok_or_else(|| "invalid uint literal".to_owned()),
+        TokenKind::Uint => {
+            unsigned(&text[..text.len() - 1]).map(Literal::Uint).ok_or_else(|| "invalid uint literal".to_owned())
+        }
         TokenKind::Double => match text.parse::<f64>() {
             Ok(value) if value.is_finite() => Ok(Literal::Double(if negative { -value } else { value })),
             _ => Err("invalid double literal".to_owned()),

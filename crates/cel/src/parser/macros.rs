@@ -160,11 +160,8 @@ impl Parser {
     fn collect(&mut self, at: u32, filter: bool, range: Expr, mut args: Vec<Expr>) -> Result<Expr, Problem> {
         let (variable, _) = self.variables(&args, false, "argument is not an identifier")?;
         let last = args.pop().expect("a macro has two or three arguments");
-        let (item, predicate) = if filter {
-            (args.remove(0), Some(last))
-        } else {
-            (last, (args.len() == 2).then(|| args.pop()).flatten())
-        };
+        let (item, predicate) =
+            if filter { (args.remove(0), Some(last)) } else { (last, (args.len() == 2).then(|| args.pop()).flatten()) };
         let added = self.list_of(at, vec![item]);
         let accumulated = self.accumulator(at);
         let step = self.call(at, "_+_", vec![accumulated, added]);
@@ -220,7 +217,10 @@ impl Parser {
         let condition = self.constant(at, Literal::Bool(false));
         let step = self.node(at, Kind::Ident(name.to_owned()));
         let (variable, accumulator) = (UNUSED.to_owned(), name.to_owned());
-        self.fold(at, Comprehension { range, variable, second: None, accumulator, init: value, condition, step, result })
+        self.fold(
+            at,
+            Comprehension { range, variable, second: None, accumulator, init: value, condition, step, result },
+        )
     }
 
     fn member_call(&mut self, at: u32, function: &str, target: Expr, args: Vec<Expr>) -> Expr {

@@ -85,8 +85,7 @@ impl RuleChecker<'_> {
             self.schema(&property.schema, &path, below, uncorrelatable);
         }
         if let Some(items) = &schema.items {
-            let uncorrelatable =
-                uncorrelatable.or_else(|| (schema.list_type != ListType::Map).then_some(path));
+            let uncorrelatable = uncorrelatable.or_else(|| (schema.list_type != ListType::Map).then_some(path));
             self.schema(items, &path.child("items"), below, uncorrelatable);
         }
         self.rules(schema, path, cardinality, uncorrelatable);

@@ -61,8 +61,7 @@ impl<'a> Pair<'a> {
     fn is_equal(self) -> bool {
         match (self.new, self.old) {
             (Json::Array(new), Json::Array(old)) if self.schema.list_type == ListType::Map && !old.is_empty() => {
-                new.len() == old.len()
-                    && new.iter().all(|item| self.item(item).is_some_and(|pair| pair.is_equal()))
+                new.len() == old.len() && new.iter().all(|item| self.item(item).is_some_and(|pair| pair.is_equal()))
             }
             (Json::Object(new), Json::Object(old)) => {
                 new.len() == old.len() && new.keys().all(|name| self.key(name).is_some_and(|pair| pair.is_equal()))

@@ -32,10 +32,8 @@ pub struct RuleOutcome {
 impl RuleSet {
     /// Evaluates every rule. `old` is the object before an update; rules that compare with it are left out without it.
     pub fn validate(&self, object: &Json, old: Option<&Json>, budget: &Budget) -> Result<RuleOutcome, OverBudget> {
-        let mut validator =
-            Validator { budget, left: OBJECT_BUDGET, outcome: RuleOutcome::default() };
-        let correlation =
-            old.map_or_else(Correlation::default, |old| Correlation::root(object, old, &self.schema));
+        let mut validator = Validator { budget, left: OBJECT_BUDGET, outcome: RuleOutcome::default() };
+        let correlation = old.map_or_else(Correlation::default, |old| Correlation::root(object, old, &self.schema));
         // A rule that ends the validation has been reported.
         let ended = validator.value(&self.schema, &self.rules, &Place::Root, object, old, correlation).is_err();
         validator.outcome.cost = (!ended).then_some(OBJECT_BUDGET - validator.left);
@@ -246,9 +244,11 @@ impl Validator<'_> {
         let Some(program) = &compiled.message else { return Ok(None) };
         let (result, cost) = evaluate(program, variables, self.budget);
         let Some(left) = self.left.checked_sub(cost) else {
-            return Err("messageExpression evaluation failed due to running out of cost budget, no further validation \
+            return Err(
+                "messageExpression evaluation failed due to running out of cost budget, no further validation \
                         rules will be run"
-                .to_owned());
+                    .to_owned(),
+            );
         };
         match result {
             Err(Fault::CostLimit | Fault::OverBudget) => {

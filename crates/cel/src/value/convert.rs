@@ -40,7 +40,9 @@ pub(crate) fn to_double<'a>(value: &Value<'a>) -> Answer<'a> {
         Value::Double(_) => Ok(value.clone()),
         Value::Int(value) => Ok(Value::Double(*value as f64)),
         Value::Uint(value) => Ok(Value::Double(*value as f64)),
-        Value::String(text) => parse_double(text).map_or_else(|| failed("string", "double"), |value| Ok(Value::Double(value))),
+        Value::String(text) => {
+            parse_double(text).map_or_else(|| failed("string", "double"), |value| Ok(Value::Double(value)))
+        }
         other => no_overload("double", other),
     }
 }

@@ -85,7 +85,8 @@ impl<'a> List<'a> {
         match schema.list_type {
             ListType::Atomic => in_order(self, other),
             ListType::Set => {
-                let own: Vec<Option<Key<'_>>> = self.iter().map(|item| item.ok().and_then(|item| Key::new(&item))).collect();
+                let own: Vec<Option<Key<'_>>> =
+                    self.iter().map(|item| item.ok().and_then(|item| Key::new(&item))).collect();
                 for item in other.iter() {
                     let key = Key::new(&item?);
                     if key.is_none() || !own.contains(&key) {
