@@ -1,11 +1,12 @@
-//! Generators and checks of this repository: `cargo xtask codegen`, `cargo xtask round-trip`, `cargo xtask tidy`. Nothing here
-//! is shipped.
+//! Generators and checks of this repository: `cargo xtask codegen`, `cargo xtask round-trip`, `cargo xtask cel`, `cargo xtask tidy`.
+//! Nothing here is shipped.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 
+mod cel;
 mod codegen;
 mod round_trip;
 mod source;
@@ -15,6 +16,7 @@ mod tidy;
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 enum Task {
+    Cel(cel::Cel),
     Codegen(codegen::Codegen),
     RoundTrip(round_trip::RoundTrip),
     /// Checks what no compiler checks: dependencies between crates, unused files, headers, ARCHITECTURE.md, unfinished code
@@ -24,6 +26,7 @@ enum Task {
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace");
     let result = match Task::parse() {
+        Task::Cel(options) => cel::run(&options, root),
         Task::Codegen(options) => codegen::run(&options, root),
         Task::RoundTrip(options) => round_trip::run(&options),
         Task::Tidy => tidy::run(root),

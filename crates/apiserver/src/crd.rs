@@ -36,7 +36,7 @@ use lifecycle::Progress;
 pub(crate) use follow::{catch_up, load};
 pub(crate) use guard::{is_outdated, must_accept, must_be_current, terminating};
 pub(crate) use lifecycle::{run, settle};
-pub(crate) use object::validate;
+pub(crate) use object::validate_object;
 pub(crate) use status::{prepare, terminate};
 
 use status::condition;

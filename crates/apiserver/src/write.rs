@@ -397,7 +397,7 @@ impl WriteRequest<'_> {
     ) -> Result<Vec<FieldError>, OverBudget> {
         let schema = &self.resource.schema;
         let mut errors = if self.resource.custom {
-            crd::validate(schema, old, object, warnings, self.budget)?
+            crd::validate_object(schema, old, object, warnings, self.budget)?
         } else {
             check_required(&schema.arena, schema.root, object)
         };

@@ -57,6 +57,8 @@ pub(crate) struct Property {
     /// The identifier that rules name it by, if they can.
     pub escaped: Option<Box<str>>,
     pub required: bool,
+    /// Whether the schema does not declare it: every whole object has it.
+    pub implied: bool,
     pub schema: Schema,
 }
 
@@ -169,7 +171,7 @@ impl Schema {
 
 impl Property {
     fn new(name: &str, schema: Schema, required: bool) -> Self {
-        Self { name: name.into(), escaped: escape(name).map(Into::into), required, schema }
+        Self { name: name.into(), escaped: escape(name).map(Into::into), required, implied: false, schema }
     }
 }
 
@@ -225,16 +227,24 @@ fn add_meta(properties: &mut Vec<Property>, required: &[&str]) {
         return;
     }
     let text = |rules: Box<[Rule]>| Schema { kind: Kind::String, rules, ..Schema::default() };
-    let take = |properties: &mut Vec<Property>, name: &str| {
-        declared(properties, name).map(|at| properties.remove(at).schema).unwrap_or_default()
+    let take =
+        |properties: &mut Vec<Property>, name: &str| declared(properties, name).map(|at| properties.remove(at).schema);
+    let property = |name: &str, found: bool, schema: Schema| Property {
+        implied: !found,
+        ..Property::new(name, schema, required.contains(&name))
     };
     let metadata = take(properties, "metadata");
+    let found = metadata.is_some();
+    let metadata = metadata.unwrap_or_default();
     let mut inner: Vec<Property> = metadata.properties.into();
-    let names = ["generateName", "name"].map(|name| Property::new(name, text(take(&mut inner, name).rules), false));
+    let names = ["generateName", "name"].map(|name| {
+        let declared = take(&mut inner, name);
+        Property { required: false, ..property(name, declared.is_some(), text(declared.unwrap_or_default().rules)) }
+    });
     let object = Schema { kind: Kind::Object, properties: names.into(), rules: metadata.rules, ..Schema::default() };
-    properties.push(Property::new("metadata", object, required.contains(&"metadata")));
+    properties.push(property("metadata", found, object));
     for name in ["apiVersion", "kind"] {
-        let rules = take(properties, name).rules;
-        properties.push(Property::new(name, text(rules), required.contains(&name)));
+        let declared = take(properties, name);
+        properties.push(property(name, declared.is_some(), text(declared.unwrap_or_default().rules)));
     }
 }

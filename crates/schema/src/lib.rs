@@ -56,5 +56,5 @@ pub use protobuf::{ProtobufError, ProtobufObject};
 pub use prune::{NullRules, prune};
 pub use strategic::{StrategicError, strategic_merge_patch};
 pub use structural::{check_schema, unknown_formats};
-pub use validate::validate;
+pub use validate::{validate, validate_update};
 pub use validate_builtin::{check_lists, check_required};

@@ -36,7 +36,7 @@ const STATES_PER_STEP: usize = 8;
 ///
 /// ```
 /// use konverge_schema::translate_pattern;
-/// assert_eq!(translate_pattern("^[a-z]$").unwrap(), "^[a-z]$");
+/// assert_eq!(translate_pattern("^ab*$").unwrap(), "^ab*$");
 /// assert_eq!(translate_pattern("a(").unwrap_err(), "error parsing regexp: missing closing ): `a(`");
 /// ```
 pub fn translate_pattern(text: &str) -> Result<String, String> {

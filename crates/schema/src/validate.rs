@@ -1,6 +1,6 @@
 //! Validation of custom resources by their schema. In: a pruned and defaulted object and its type. Out: every problem as a
-//! field error, with the texts of kube-apiserver. Rules in CEL are data here and are not evaluated; nothing compares with an
-//! older version of the object. JSON is parsed no deeper than 128 levels, so the walk recurses.
+//! field error, with the texts of kube-apiserver. Rules in CEL are data here; `konverge-cel` evaluates them. What was wrong
+//! before an update and has not changed is accepted. JSON is parsed no deeper than 128 levels, so the walk recurses.
 
 use konverge_core::{FieldError, FieldPath};
 use serde_json::{Map, Value};
@@ -12,6 +12,7 @@ use crate::path::Path;
 
 mod embedded;
 mod number;
+mod ratchet;
 mod report;
 pub(crate) mod unique;
 
@@ -34,6 +35,47 @@ pub fn validate(arena: &Arena, root: TypeId, object: &Value, budget: &Budget) ->
     budget.check().map(|()| errors)
 }
 
+/// The same for an update. Errors of a value that has not changed are not reported, as far as the value before can be told:
+/// fields by their name, items only in lists of type map.
+///
+/// ```
+/// use konverge_schema::{Arena, Budget, compile, validate_update};
+/// use serde_json::json;
+/// let mut arena = Arena::default();
+/// let size = json!({"type": "integer", "minimum": 1});
+/// let root = compile(&mut arena, Some(&json!({"type": "object", "properties": {"size": size}}))).unwrap();
+/// let update = |old, new| validate_update(&arena, root, &new, &old, &Budget::new(1000, 1000)).unwrap().len();
+/// assert_eq!(update(json!({"size": 0}), json!({"size": 0})), 0);
+/// assert_eq!(update(json!({"size": 0}), json!({"size": -1})), 1);
+/// ```
+pub fn validate_update(
+    arena: &Arena,
+    root: TypeId,
+    object: &Value,
+    old: &Value,
+    budget: &Budget,
+) -> Result<Vec<FieldError>, OverBudget> {
+    // Most objects are valid, and nothing has to be compared then.
+    let errors = validate(arena, root, object, budget)?;
+    if errors.is_empty() {
+        return Ok(errors);
+    }
+    let prefix = FieldPath::root();
+    let mut validator = Validator::new(arena, &prefix, budget);
+    validator.old = Some(old);
+    let mut errors = validator.run(root, object);
+    errors.append(&mut validator.embedded);
+    if !validator.lists.is_empty() {
+        // Lists with duplicates are accepted if there were duplicates before.
+        let mut before = Validator::new(arena, &prefix, budget);
+        before.run(root, old);
+        if before.lists.is_empty() {
+            errors.append(&mut validator.lists);
+        }
+    }
+    budget.check().map(|()| errors)
+}
+
 /// The same for a value at `prefix`. The caller checks whether the budget was exceeded.
 pub(crate) fn validate_below(
     arena: &Arena,
@@ -42,11 +84,8 @@ pub(crate) fn validate_below(
     prefix: &FieldPath,
     budget: &Budget,
 ) -> Vec<FieldError> {
-    let meta = arena.named(OBJECT_META);
-    let mut validator = Validator { arena, meta, prefix, budget, embedded: Vec::new(), lists: Vec::new() };
-    let mut report = Report::new(prefix, budget);
-    validator.value(Constraint::Type(arena.node(id)), value, &Path::Root, &mut report);
-    let mut errors = report.into_errors();
+    let mut validator = Validator::new(arena, prefix, budget);
+    let mut errors = validator.run(id, value);
     errors.append(&mut validator.embedded);
     errors.append(&mut validator.lists);
     errors
@@ -125,14 +164,62 @@ struct Validator<'a> {
     meta: Option<TypeId>,
     prefix: &'a FieldPath,
     budget: &'a Budget,
+    /// What the value that is checked was before, if that can be told.
+    old: Option<&'a Value>,
     embedded: Vec<FieldError>,
     lists: Vec<FieldError>,
 }
 
 impl<'a> Validator<'a> {
+    fn new(arena: &'a Arena, prefix: &'a FieldPath, budget: &'a Budget) -> Self {
+        let meta = arena.named(OBJECT_META);
+        Self { arena, meta, prefix, budget, old: None, embedded: Vec::new(), lists: Vec::new() }
+    }
+
+    /// The errors of the schema itself.
+    fn run(&mut self, id: TypeId, value: &Value) -> Vec<FieldError> {
+        let mut report = Report::new(self.prefix, self.budget);
+        self.value(Constraint::Type(self.arena.node(id)), value, &Path::Root, &mut report);
+        report.into_errors()
+    }
+
+    /// Reports what is wrong with a value that has changed, and what is in it. Returns how many checks were made.
+    fn value(&mut self, constraint: Constraint<'a>, value: &Value, path: &Path<'_>, report: &mut Report<'_>) -> usize {
+        let before = report.len();
+        let count = self.check_value(constraint, value, path, report);
+        if let (Some(old), Constraint::Type(node)) = (self.old, constraint)
+            && report.len() > before
+            && ratchet::is_unchanged(self.arena, self.meta, node, value, old, self.budget)
+        {
+            report.truncate(before);
+        }
+        count
+    }
+
+    /// The same for a part of a value, which was `old` before.
+    fn part(
+        &mut self,
+        old: Option<&'a Value>,
+        constraint: Constraint<'a>,
+        value: &Value,
+        path: &Path<'_>,
+        report: &mut Report<'_>,
+    ) -> usize {
+        let whole = std::mem::replace(&mut self.old, old);
+        let count = self.value(constraint, value, path, report);
+        self.old = whole;
+        count
+    }
+
     /// Reports what is wrong with a value and what is in it. Returns how many checks were made, by which the closest
     /// member of a failed `anyOf` or `oneOf` is chosen.
-    fn value(&mut self, constraint: Constraint<'a>, value: &Value, path: &Path<'_>, report: &mut Report<'_>) -> usize {
+    fn check_value(
+        &mut self,
+        constraint: Constraint<'a>,
+        value: &Value,
+        path: &Path<'_>,
+        report: &mut Report<'_>,
+    ) -> usize {
         if !self.budget.spend(1) {
             return 0;
         }
@@ -187,9 +274,11 @@ impl<'a> Validator<'a> {
 
     fn list(&mut self, constraint: Constraint<'a>, items: &[Value], path: &Path<'_>, report: &mut Report<'_>) -> usize {
         let mut count = 1;
+        let mut keys = &ListKind::Atomic;
         let each = match constraint {
             Constraint::Type(node) => match &node.shape {
                 Shape::List { item, kind } => {
+                    keys = kind;
                     if *kind != ListKind::Atomic {
                         unique::check(kind, items, path, self.prefix, self.budget, &mut self.lists);
                     }
@@ -201,7 +290,8 @@ impl<'a> Validator<'a> {
         };
         if let Some(each) = each {
             for (at, item) in items.iter().enumerate() {
-                count += self.value(each, item, &Path::Index(path, at), report);
+                let old = self.old.and_then(|old| ratchet::old_item(keys, item, old));
+                count += self.part(old, each, item, &Path::Index(path, at), report);
             }
         }
         if let Some(checks) = constraint.checks() {
@@ -241,13 +331,17 @@ impl<'a> Validator<'a> {
             Inside::Nothing => {}
             Inside::Each(each) => {
                 for (key, value) in map {
-                    count += self.value(each, value, &Path::Key(path, key), report);
+                    let old = self.old.and_then(|old| old.get(key));
+                    count += self.part(old, each, value, &Path::Key(path, key), report);
                 }
             }
             Inside::Fields => {
                 for (name, value) in map {
                     if let Some(field) = self.field(constraint, name) {
-                        count += self.value(field, value, &Path::Field(path, name), report);
+                        // The version of an object is what it is read as, so that nobody can see it change.
+                        let is_type = matches!(path, Path::Root) && matches!(&**name, "apiVersion" | "kind");
+                        let old = self.old.filter(|_| !is_type).and_then(|old| old.get(name));
+                        count += self.part(old, field, value, &Path::Field(path, name), report);
                     }
                 }
             }

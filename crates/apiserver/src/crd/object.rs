@@ -2,20 +2,23 @@
 //! of its rules in CEL, and warnings about what was wrong before and has not changed.
 
 use konverge_core::{FieldError, FieldErrorKind, FieldPath};
-use konverge_schema::{Budget, OverBudget};
+use konverge_schema::{Budget, OverBudget, validate, validate_update};
 use serde_json::Value;
 
 use crate::resource::ResourceSchema;
 
 /// The errors of a custom resource, except those of its metadata.
-pub(crate) fn validate(
+pub(crate) fn validate_object(
     schema: &ResourceSchema,
     old: Option<&Value>,
     object: &Value,
     warnings: &mut Vec<String>,
     budget: &Budget,
 ) -> Result<Vec<FieldError>, OverBudget> {
-    let mut errors = konverge_schema::validate(&schema.arena, schema.root, object, budget)?;
+    let mut errors = match old {
+        Some(old) => validate_update(&schema.arena, schema.root, object, old, budget)?,
+        None => validate(&schema.arena, schema.root, object, budget)?,
+    };
     let Some(rules) = &schema.rules else { return Ok(errors) };
     if errors.iter().any(hides_rules) {
         let why = "some validation rules were not checked because the object was invalid; correct the existing errors to \

@@ -166,3 +166,36 @@ async fn what_was_wrong_before_stays_accepted() {
     let changed = cluster.patch(&path, MERGE, &json!({"spec": {"min": 4}})).await;
     assert!(changed.fails(422, "Invalid").ends_with("spec: Invalid value: 4 is above 2"), "{changed:?}");
 }
+
+#[tokio::test]
+async fn values_that_the_schema_refuses_stay_accepted_until_they_change() {
+    let cluster = Cluster::new().await;
+    let ports = |most: i64| {
+        let number = json!({"type": "integer", "maximum": most});
+        let port = json!({"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "number": number}});
+        let list = json!({
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items": port,
+        });
+        let spec =
+            json!({"type": "object", "properties": {"size": {"type": "integer", "maximum": most}, "ports": list}});
+        widgets_with(&spec)
+    };
+    cluster.post(CRDS, &ports(100)).await.expect(201);
+    let spec = json!({"size": 50, "ports": [{"name": "a", "number": 50}, {"name": "b", "number": 5}]});
+    cluster.post(WIDGETS, &widget(&spec)).await.expect(201);
+    let strict = json!({"spec": {"versions": ports(10)["spec"]["versions"]}});
+    cluster.patch(&format!("{CRDS}/widgets.example.com"), MERGE, &strict).await.expect(200);
+    let path = format!("{WIDGETS}/w");
+    for (change, code) in [
+        (json!({"metadata": {"labels": {"a": "b"}}}), 200),
+        (json!({"spec": {"ports": [{"name": "b", "number": 6}, {"name": "a", "number": 50}]}}), 200),
+        (json!({"spec": {"ports": [{"name": "b", "number": 6}, {"name": "a", "number": 51}]}}), 422),
+        (json!({"spec": {"ports": [{"name": "c", "number": 50}]}}), 422),
+        (json!({"spec": {"size": 49}}), 422),
+        (json!({"spec": {"size": 9}}), 200),
+        (json!({"spec": {"size": 50}}), 422),
+    ] {
+        cluster.patch(&path, MERGE, &change).await.expect(code);
+    }
+    cluster.post(WIDGETS, &json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "new"}, "spec": {"size": 50}})).await.expect(422);
+}

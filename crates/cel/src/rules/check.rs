@@ -5,9 +5,10 @@ use konverge_core::{FieldError, FieldErrorKind, FieldPath};
 use konverge_schema::{Budget, OverBudget};
 use serde_json::Value as Json;
 
+use crate::decl::Decl;
 use crate::schema::{Kind, ListType, Rule, Schema};
 
-use super::{compile_rules, field_path};
+use super::{SELF_TYPE, compile_rules, field_path};
 
 /// What one rule may cost, and what all rules of a schema may cost together.
 const RULE_LIMIT: u64 = 10_000_000;
@@ -106,6 +107,12 @@ impl RuleChecker<'_> {
                 self.errors.push(FieldError::invalid(at, value, "must be a valid path"));
                 return;
             }
+        }
+        if !schema.rules.is_empty() && Decl::new(schema, SELF_TYPE).is_none() {
+            let why = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to \
+                       convert structural schema to CEL declarations";
+            self.errors.push(FieldError::new(FieldErrorKind::Internal, path, None, why));
+            return;
         }
         let budget = self.budget;
         let (compiled, most) = compile_rules(schema, |rule: &Rule| {

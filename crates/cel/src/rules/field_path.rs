@@ -24,9 +24,9 @@ pub(super) fn resolve(text: &str, schema: &Schema) -> Option<FieldPath> {
         if name.is_empty() {
             return None;
         }
-        if !schema.properties.is_empty() {
+        if schema.properties.iter().any(|property| !property.implied) {
             path = path.child(&name);
-            schema = &schema.property(&name)?.schema;
+            schema = &schema.property(&name).filter(|property| !property.implied)?.schema;
         } else {
             path = path.key(&name);
             schema = schema.additional.as_deref().filter(|_| schema.kind == Kind::Object)?;

@@ -68,3 +68,34 @@ fn expressions() {
     }
     report(differences);
 }
+
+#[test]
+fn definitions_and_objects() {
+    let mut differences = Vec::new();
+    for line in include_str!("../../data/cases.jsonl").lines() {
+        let case: Json = serde_json::from_str(line).expect(line);
+        let mut differ = |what: &str, ours: String, theirs: String| {
+            if ours != theirs {
+                differences.push(format!("{}\n  {what}: {ours}\n    expected: {theirs}", case["name"]));
+            }
+        };
+        let schema = &case["schema"];
+        let errors = check_rules(schema, &path(), Budget::unlimited()).expect("there is no limit");
+        differ("definition", format!("{:#?}", texts(&errors)), format!("{:#?}", expected(&case["definition"])));
+        let Some(rules) = RuleSet::compile(schema) else { continue };
+        let mut costs = Vec::new();
+        estimates(&rules.rules, &mut costs);
+        differ("estimates", json!(costs).to_string(), case["estimates"].to_string());
+        for object in case["objects"].as_array().into_iter().flatten() {
+            let outcome =
+                rules.validate(&object["new"], object.get("old"), Budget::unlimited()).expect("there is no limit");
+            let theirs = expected(&object["errors"]);
+            differ("errors", format!("{:#?}", texts(&outcome.errors)), format!("{theirs:#?}"));
+            let mut warnings = outcome.warnings;
+            warnings.sort();
+            differ("warnings", format!("{warnings:#?}"), format!("{:#?}", expected(&object["warnings"])));
+            differ("cost", json!(outcome.cost).to_string(), object["cost"].to_string());
+        }
+    }
+    report(differences);
+}

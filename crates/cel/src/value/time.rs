@@ -87,10 +87,17 @@ impl Timestamp {
         Some(Self { seconds, nanos, offset })
     }
 
-    /// The format `date-time`; validation has accepted it before.
+    /// The format `date-time`. Validation takes small letters, too, but Go's parser does not.
     pub(super) fn parse_open_api(text: &str) -> Result<Self, EvalError> {
-        let upper = text.replace('t', "T").replace('z', "Z");
-        Self::parse(&upper).ok_or_else(|| format!("Invalid date-time formatted string {text}").into())
+        Self::parse(text).ok_or_else(|| {
+            let why = match text.find('t') {
+                Some(at) => {
+                    format!("parsing time {text:?} as \"2006-01-02T15:04:05\": cannot parse {:?} as \"T\"", &text[at..])
+                }
+                None => format!("parsing time {text:?}: extra text: {:?}", text.get(19..).unwrap_or_default()),
+            };
+            format!("Invalid date-time formatted string {text}: {why}").into()
+        })
     }
 
     /// The format `date`.

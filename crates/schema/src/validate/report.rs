@@ -30,6 +30,17 @@ impl<'a> Report<'a> {
         self.found.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    /// Forgets the problems after the first `count`.
+    pub(super) fn truncate(&mut self, count: usize) {
+        for (message, _) in self.found.drain(count..) {
+            self.reported.remove(&message);
+        }
+    }
+
     pub(super) fn append(&mut self, other: Report<'_>) {
         for (message, error) in other.found {
             if !self.spend() {
