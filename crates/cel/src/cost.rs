@@ -11,128 +11,148 @@ pub(crate) const MAP: u64 = 30;
 pub(crate) const CHARACTER: f64 = 0.1;
 pub(crate) const REGEX_CHARACTER: f64 = 0.25;
 
-type Arg<'v, 'a> = Option<&'v Value<'a>>;
+/// An argument; one that failed is `None`.
+pub(crate) type Arg<'v, 'a> = Option<&'v Value<'a>>;
 
-pub(crate) fn call(function: &str, overload: &str, args: &[Arg<'_, '_>], result: Arg<'_, '_>) -> u64 {
-    if let Some(cost) = list_call(overload, args, result) {
-        return cost;
-    }
-    if let Some(cost) = kubernetes(function, overload, args, result) {
-        return cost;
-    }
-    let size = |at: usize| general_size(args[at]);
-    match overload {
-        "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string" | "strings_quote"
-        | "string_format" => scaled(size(0), CHARACTER),
-        "in_list" => size(1),
-        "less_string"
-        | "greater_string"
-        | "less_equals_string"
-        | "greater_equals_string"
-        | "less_bytes"
-        | "greater_bytes"
-        | "less_equals_bytes"
-        | "greater_equals_bytes"
-        | "equals"
-        | "not_equals" => scaled(size(0).min(size(1)), CHARACTER),
-        "add_string" | "add_bytes" => scaled(size(0) + size(1), CHARACTER),
-        "matches_string" => scaled(1 + size(0), CHARACTER) * scaled(size(1), REGEX_CHARACTER),
-        "contains_string" => scaled(size(0), CHARACTER) * scaled(size(1), CHARACTER),
-        _ => 1,
-    }
+/// How the cost of a call follows from its arguments. Found once, when the call is planned.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum CallCost {
+    One,
+    /// Everything inside the first argument is looked at.
+    Traversal,
+    /// The first argument is read, so many times.
+    Read(f64),
+    /// The same, where an optional value has the size of what is inside.
+    ReadGeneral,
+    /// The result is written twice.
+    Join,
+    /// A pattern, the second argument, is looked for in the first; of Kubernetes, and of cel-go.
+    Find,
+    Matches,
+    Contains,
+    /// An address, or a network, in a network; as a text it has to be parsed.
+    ContainsIp {
+        text: bool,
+    },
+    ContainsCidr {
+        text: bool,
+    },
+    Validate,
+    /// The shorter one is read.
+    Compare,
+    /// The same, but values of Kubernetes' types are compared at once.
+    Equal,
+    /// Both are read.
+    Sum,
+    InList,
+    /// Each item of the one with each of the other, so many times.
+    Sets(u64),
+    ListResult,
+    Flatten,
+    /// Each item of this argument with each other.
+    SelfCompare(usize),
 }
 
-/// Functions of lists and sets that have costs of their own.
-fn list_call(overload: &str, args: &[Arg<'_, '_>], result: Arg<'_, '_>) -> Option<u64> {
-    let allocating = |factor: f64, size: u64| Some((size as f64 * factor) as u64 + 1 + LIST);
-    let compared = |list: Arg<'_, '_>| {
-        let size = general_size(list);
-        let text = matches!(list, Some(Value::List(list))
-            if matches!(list.get(0), Some(Ok(Value::String(_) | Value::Bytes(_)))));
-        allocating(if text { 2.0 + CHARACTER } else { 2.0 }, size.saturating_mul(size))
-    };
-    match overload {
-        "list_sets_contains_list" | "list_sets_intersects_list" => {
-            Some(1 + general_size(args[0]) * general_size(args[1]))
+impl CallCost {
+    pub(crate) fn new(function: &str, overload: &str) -> Self {
+        match overload {
+            "list_sets_contains_list" | "list_sets_intersects_list" => return Self::Sets(1),
+            "list_sets_equivalent_list" => return Self::Sets(2),
+            "list_slice" | "lists_range" | "list_reverse" => return Self::ListResult,
+            "list_flatten" | "list_flatten_int" => return Self::Flatten,
+            "list_distinct" => return Self::SelfCompare(0),
+            sorts if sorts.ends_with("_sort") && sorts.starts_with("list_") => return Self::SelfCompare(0),
+            sorts if sorts.ends_with("_sortByAssociatedKeys") => return Self::SelfCompare(1),
+            _ => {}
         }
-        "list_sets_equivalent_list" => Some(1 + 2 * general_size(args[0]) * general_size(args[1])),
-        "list_slice" | "lists_range" | "list_reverse" => allocating(1.0, general_size(result)),
-        "list_flatten" => allocating(1.0, general_size(args[0])),
-        "list_flatten_int" => match args[1] {
-            Some(Value::Int(depth)) => allocating(*depth as f64, general_size(args[0])),
-            _ => allocating(1.0, general_size(args[0])),
-        },
-        "list_distinct" => compared(args[0]),
-        sorts if sorts.ends_with("_sort") && sorts.starts_with("list_") => compared(args[0]),
-        sorts if sorts.ends_with("_sortByAssociatedKeys") => compared(args[1]),
-        _ => None,
+        match function {
+            "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => return Self::Traversal,
+            "ip" if overload == "cidr_ip" => return Self::One,
+            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "isIP" | "isCIDR" | "quantity"
+            | "isQuantity" | "semver" | "isSemver" | "ip" => return Self::Read(1.0),
+            "replace" | "split" | "ip.isCanonical" => return Self::Read(2.0),
+            "join" => return Self::Join,
+            "find" | "findAll" => return Self::Find,
+            "containsIP" => return Self::ContainsIp { text: overload == "cidr_contains_ip_string" },
+            "containsCIDR" => return Self::ContainsCidr { text: overload == "cidr_contains_cidr_string" },
+            "validate" => return Self::Validate,
+            "_==_" => return Self::Equal,
+            _ => {}
+        }
+        match overload {
+            "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string" | "strings_quote"
+            | "string_format" => Self::ReadGeneral,
+            "in_list" => Self::InList,
+            "less_string"
+            | "greater_string"
+            | "less_equals_string"
+            | "greater_equals_string"
+            | "less_bytes"
+            | "greater_bytes"
+            | "less_equals_bytes"
+            | "greater_equals_bytes"
+            | "not_equals" => Self::Compare,
+            "add_string" | "add_bytes" => Self::Sum,
+            "matches_string" => Self::Matches,
+            "contains_string" => Self::Contains,
+            _ => Self::One,
+        }
     }
-}
 
-/// Functions of Kubernetes' libraries, and those whose costs it has changed.
-fn kubernetes(function: &str, overload: &str, args: &[Arg<'_, '_>], result: Arg<'_, '_>) -> Option<u64> {
-    let size = |at: usize| args.get(at).map(|arg| arg.and_then(Value::size).unwrap_or(1));
-    Some(match function {
-        "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => args.first().map_or(0, |arg| traversal(*arg)),
-        "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "isIP" | "isCIDR" | "quantity"
-        | "isQuantity" | "semver" | "isSemver" => scaled(size(0)?, CHARACTER),
-        "ip" if overload == "cidr_ip" => 1,
-        "ip" => scaled(size(0)?, CHARACTER),
-        "replace" | "split" | "ip.isCanonical" => scaled(size(0)?, 2.0 * CHARACTER),
-        "join" => scaled(result.and_then(Value::size).unwrap_or(1), 2.0 * CHARACTER),
-        "find" | "findAll" => scaled(1 + size(0)?, CHARACTER) * scaled(size(1)?, REGEX_CHARACTER),
-        "containsIP" => {
-            let parse = if overload == "cidr_contains_ip_string" { scaled(size(1)?, CHARACTER) } else { 0 };
-            scaled(2 * size(0)?, CHARACTER) + parse
+    pub(crate) fn of(self, args: &[Arg<'_, '_>], result: Arg<'_, '_>) -> u64 {
+        let size = |at: usize| general_size(args[at]);
+        let plain = |at: usize| args[at].and_then(Value::size).unwrap_or(1);
+        let allocating = |factor: f64, size: u64| (size as f64 * factor) as u64 + 1 + LIST;
+        match self {
+            Self::One => 1,
+            Self::Traversal => traversal(args[0]),
+            Self::Read(times) => scaled(plain(0), times * CHARACTER),
+            Self::ReadGeneral => scaled(size(0), CHARACTER),
+            Self::Join => scaled(result.and_then(Value::size).unwrap_or(1), 2.0 * CHARACTER),
+            Self::Find => scaled(1 + plain(0), CHARACTER) * scaled(plain(1), REGEX_CHARACTER),
+            Self::Matches => scaled(1 + size(0), CHARACTER) * scaled(size(1), REGEX_CHARACTER),
+            Self::Contains => scaled(size(0), CHARACTER) * scaled(size(1), CHARACTER),
+            Self::ContainsIp { text } => {
+                scaled(2 * plain(0), CHARACTER) + if text { scaled(plain(1), CHARACTER) } else { 0 }
+            }
+            Self::ContainsCidr { text } => {
+                let parse = if text { scaled(plain(1), CHARACTER) } else { 0 };
+                scaled(2 * plain(0), CHARACTER) + scaled(plain(0), CHARACTER) + 1 + parse
+            }
+            Self::Validate => match args[0] {
+                Some(Value::Format(format)) => {
+                    scaled(1 + plain(1), CHARACTER) * scaled(format.regex_size, REGEX_CHARACTER)
+                }
+                _ => 1,
+            },
+            Self::Equal => match args[0] {
+                Some(
+                    Value::Quantity(_)
+                    | Value::Ip(_)
+                    | Value::Cidr(_)
+                    | Value::Format(_)
+                    | Value::Url(_)
+                    | Value::Semver(_),
+                ) => 1,
+                _ => scaled(size(0).min(size(1)), CHARACTER),
+            },
+            Self::Compare => scaled(size(0).min(size(1)), CHARACTER),
+            Self::Sum => scaled(size(0) + size(1), CHARACTER),
+            Self::InList => size(1),
+            Self::Sets(times) => 1 + times * size(0) * size(1),
+            Self::ListResult => allocating(1.0, general_size(result)),
+            Self::Flatten => match args.get(1) {
+                Some(Some(Value::Int(depth))) => allocating(*depth as f64, size(0)),
+                _ => allocating(1.0, size(0)),
+            },
+            Self::SelfCompare(at) => {
+                let text = matches!(args[at], Some(Value::List(list))
+                    if matches!(list.get(0), Some(Ok(Value::String(_) | Value::Bytes(_)))));
+                let factor = if text { 2.0 + CHARACTER } else { 2.0 };
+                allocating(factor, size(at).saturating_mul(size(at)))
+            }
         }
-        "containsCIDR" => {
-            let parse = if overload == "cidr_contains_cidr_string" { scaled(size(1)?, CHARACTER) } else { 0 };
-            scaled(2 * size(0)?, CHARACTER) + scaled(size(0)?, CHARACTER) + 1 + parse
-        }
-        "validate" => match args[0] {
-            Some(Value::Format(format)) => scaled(1 + size(1)?, CHARACTER) * scaled(format.regex_size, REGEX_CHARACTER),
-            _ => return None,
-        },
-        "masked"
-        | "prefixLength"
-        | "family"
-        | "isUnspecified"
-        | "isLoopback"
-        | "isLinkLocalMulticast"
-        | "isLinkLocalUnicast"
-        | "isGlobalUnicast"
-        | "format.named"
-        | "sign"
-        | "asInteger"
-        | "isInteger"
-        | "asApproximateFloat"
-        | "isGreaterThan"
-        | "isLessThan"
-        | "compareTo"
-        | "add"
-        | "sub"
-        | "major"
-        | "minor"
-        | "patch"
-        | "getScheme"
-        | "getHostname"
-        | "getHost"
-        | "getPort"
-        | "getEscapedPath"
-        | "getQuery" => 1,
-        "_==_" => match args[0] {
-            Some(
-                Value::Quantity(_)
-                | Value::Ip(_)
-                | Value::Cidr(_)
-                | Value::Format(_)
-                | Value::Url(_)
-                | Value::Semver(_),
-            ) => 1,
-            _ => return None,
-        },
-        _ => return None,
-    })
+    }
 }
 
 /// The size of a value; of an optional one that of what is inside.

@@ -7,7 +7,7 @@ use konverge_schema::Budget;
 
 use crate::cost;
 use crate::library::with_pattern;
-use crate::plan::{Attribute, Base, By, Call, Fold, MapEntry, Node, Program, Qualifier};
+use crate::plan::{Attribute, Base, By, Call, Fold, MapEntry, Node, Operation, Program, Qualifier};
 use crate::value::{Answer, EvalError, Key, List, Map, Value, equal};
 
 /// What one evaluation may cost.
@@ -296,40 +296,60 @@ impl<'a> Evaluator<'a> {
     }
 
     fn call(&mut self, call: &'a Call) -> Evaluated<'a> {
-        let mut values: Vec<Value<'a>> = Vec::with_capacity(call.args.len());
-        let mut sizes: Vec<Option<usize>> = Vec::with_capacity(call.args.len());
-        let mut failed: Option<EvalError> = None;
-        for (at, arg) in call.args.iter().enumerate() {
-            match self.answer(arg)? {
-                Ok(value) => {
-                    sizes.push(Some(values.len()));
-                    values.push(value);
+        match &*call.args {
+            [one] => {
+                let one = self.answer(one)?;
+                if let Operation::NotStrictlyFalse = call.operation {
+                    self.charge(1)?;
+                    return Ok(Value::Bool(!matches!(one, Ok(Value::Bool(false)))));
                 }
-                Err(error) => {
-                    sizes.push(None);
-                    failed.get_or_insert(error);
-                    if call.eager {
-                        // A call with arguments that were not evaluated costs nothing.
-                        if at + 1 < call.args.len() {
-                            return Err(Fault::Error(failed.expect("an argument failed")));
-                        }
-                        break;
-                    }
+                self.finish(call, [one])
+            }
+            [one, other] => {
+                let one = self.answer(one)?;
+                // A call with arguments that were not evaluated costs nothing.
+                let one = if call.eager { Ok(one?) } else { one };
+                let other = self.answer(other)?;
+                self.finish(call, [one, other])
+            }
+            args => {
+                let mut values = Vec::with_capacity(args.len());
+                for (at, arg) in args.iter().enumerate() {
+                    let value = self.answer(arg)?;
+                    values.push(if at + 1 < args.len() { Ok(value?) } else { value });
                 }
+                self.finish(call, values)
             }
         }
-        let result: Answer<'a> = if call.function == "@not_strictly_false" {
-            Ok(match values.first() {
-                Some(Value::Bool(value)) => Value::Bool(*value),
-                _ => Value::Bool(true),
-            })
-        } else if let Some(error) = failed {
-            Err(error)
-        } else {
-            self.apply(call, &values)?
+    }
+
+    /// Applies a function to its arguments, unless one has failed, and counts the cost.
+    fn finish<T: AsRef<[Answer<'a>]>>(&mut self, call: &'a Call, answers: T) -> Evaluated<'a> {
+        let answers = answers.as_ref();
+        // All but a few calls have at most four arguments.
+        let mut buffer: [Value<'a>; 4] = [const { Value::Null }; 4];
+        let mut more = Vec::new();
+        let failed = answers.iter().find_map(|answer| answer.as_ref().err().cloned());
+        let result = match failed {
+            Some(error) => Err(error),
+            None => {
+                let values: &[Value<'a>] = if answers.len() <= buffer.len() {
+                    for (place, answer) in buffer.iter_mut().zip(answers.iter().flatten()) {
+                        *place = answer.clone();
+                    }
+                    &buffer[..answers.len()]
+                } else {
+                    more.extend(answers.iter().flatten().cloned());
+                    &more
+                };
+                self.apply(call, values)?
+            }
         };
-        let args: Vec<Option<&Value<'a>>> = sizes.iter().map(|at| at.map(|at| &values[at])).collect();
-        self.charge(cost::call(call.function, call.overload, &args, result.as_ref().ok()))?;
+        let mut args: [cost::Arg<'_, 'a>; 4] = [None; 4];
+        for (place, answer) in args.iter_mut().zip(answers) {
+            *place = answer.as_ref().ok();
+        }
+        self.charge(call.cost.of(&args[..answers.len().min(4)], result.as_ref().ok()))?;
         Ok(result?)
     }
 
@@ -337,24 +357,22 @@ impl<'a> Evaluator<'a> {
         if let Some(regex) = &call.regex {
             return Ok(with_pattern(call.function, regex, values));
         }
-        match call.function {
-            "_==_" => return Ok(equal(&values[0], &values[1]).map(Value::Bool)),
+        Ok(match call.operation {
+            Operation::Equal => equal(&values[0], &values[1]).map(Value::Bool),
             // Values that cannot be compared are different.
-            "_!=_" => return Ok(Ok(Value::Bool(equal(&values[0], &values[1]) != Ok(true)))),
-            "matches" | "find" | "findAll" if !self.budget.spend(REGEX_STEPS) => return Err(Fault::OverBudget),
-            "lists.range" => {
+            Operation::Unequal => Ok(Value::Bool(equal(&values[0], &values[1]) != Ok(true))),
+            Operation::NotStrictlyFalse => Ok(Value::Bool(!matches!(values[0], Value::Bool(false)))),
+            Operation::Pattern(_) if !self.budget.spend(REGEX_STEPS) => return Err(Fault::OverBudget),
+            Operation::Range(native) => match &values[0] {
                 // The list is as long as somebody says, so its cost is counted before it is made.
-                if let Value::Int(count) = values[0]
-                    && self.cost.saturating_add(u64::try_from(count).unwrap_or_default()) > CALL_LIMIT
+                Value::Int(count)
+                    if self.cost.saturating_add(u64::try_from(*count).unwrap_or_default()) > CALL_LIMIT =>
                 {
                     return Err(Fault::CostLimit);
                 }
-            }
-            _ => {}
-        }
-        Ok(match call.native {
-            Some(native) => native(values),
-            None => Err(format!("no such overload: {}", call.function).into()),
+                _ => native(values),
+            },
+            Operation::Pattern(native) | Operation::Native(native) => native(values),
         })
     }
 
@@ -403,12 +421,9 @@ impl<'a> Evaluator<'a> {
             }
             (accumulated, _) => {
                 args.insert(0, accumulated);
-                let result = match call.native {
-                    Some(native) => native(&args),
-                    None => Err("no such overload".into()),
-                };
+                let result = self.apply(call, &args)?;
                 let sizes: Vec<_> = args.iter().map(Some).collect();
-                self.charge(cost::call(call.function, call.overload, &sizes, result.as_ref().ok()))?;
+                self.charge(call.cost.of(&sizes, result.as_ref().ok()))?;
                 Ok(result?)
             }
         }

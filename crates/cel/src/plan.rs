@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::ast::{Comprehension, Expr, Kind, Literal};
 use crate::check::{Checked, Reference};
+use crate::cost::CallCost;
 use crate::functions::function;
 use crate::library::{Native, Regex, native};
 use crate::value::{Key, Text, Value};
@@ -82,14 +83,27 @@ pub(crate) enum By {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub function: &'static str,
-    /// Empty if the types of the arguments leave several.
-    pub overload: &'static str,
     pub args: Box<[Node]>,
-    pub native: Option<Native>,
+    pub operation: Operation,
+    pub cost: CallCost,
     /// The pattern, where it is a constant.
     pub regex: Option<Regex>,
     /// Whether an error in one argument keeps the next from being evaluated.
     pub eager: bool,
+}
+
+/// What a call does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operation {
+    Equal,
+    Unequal,
+    /// True unless its argument is `false`; an error is no reason to end a loop.
+    NotStrictlyFalse,
+    /// Compiles a pattern that is no constant, which takes long.
+    Pattern(Native),
+    /// Makes a list as long as its argument says.
+    Range(Native),
+    Native(Native),
 }
 
 #[derive(Debug)]
@@ -260,7 +274,17 @@ impl Planner<'_> {
         if grows.is_some() {
             args.remove(0);
         }
-        let call = Box::new(Call { function, overload, args: args.into(), native, regex, eager });
+        let operation = match (function, native) {
+            ("_==_", _) => Operation::Equal,
+            ("_!=_", _) => Operation::Unequal,
+            ("@not_strictly_false", _) => Operation::NotStrictlyFalse,
+            ("matches" | "find" | "findAll", Some(native)) => Operation::Pattern(native),
+            ("lists.range", Some(native)) => Operation::Range(native),
+            (_, Some(native)) => Operation::Native(native),
+            (_, None) => return Err(format!("no such overload: {function}")),
+        };
+        let cost = CallCost::new(function, overload);
+        let call = Box::new(Call { function, operation, cost, args: args.into(), regex, eager });
         Ok(match grows {
             Some(slot) => Node::Grow { slot, call },
             None => Node::Call(call),
