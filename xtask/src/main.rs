@@ -1,5 +1,5 @@
-//! Generators and checks of this repository: `cargo xtask codegen`, `cargo xtask round-trip`, `cargo xtask cel`, `cargo xtask tidy`.
-//! Nothing here is shipped.
+//! Generators and checks of this repository: `cargo xtask codegen`, `cargo xtask round-trip`, `cargo xtask cel`, `cargo xtask
+//! validation`, `cargo xtask tidy`. Nothing here is shipped.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,6 +11,7 @@ mod codegen;
 mod round_trip;
 mod source;
 mod tidy;
+mod validation;
 
 /// Generators and checks of this repository
 #[derive(Parser)]
@@ -19,6 +20,7 @@ enum Task {
     Cel(cel::Cel),
     Codegen(codegen::Codegen),
     RoundTrip(round_trip::RoundTrip),
+    Validation(validation::Validation),
     /// Checks what no compiler checks: dependencies between crates, unused files, headers, ARCHITECTURE.md, unfinished code
     Tidy,
 }
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         Task::Cel(options) => cel::run(&options, root),
         Task::Codegen(options) => codegen::run(&options, root),
         Task::RoundTrip(options) => round_trip::run(&options),
+        Task::Validation(options) => validation::run(&options, root),
         Task::Tidy => tidy::run(root),
     };
     match result {

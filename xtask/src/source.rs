@@ -118,6 +118,17 @@ impl Source {
         Ok(schemas)
     }
 
+    /// A `go.mod` that imports Kubernetes itself, with the published libraries in place of those in its own tree.
+    pub(crate) fn module_with_published_libraries(&self, name: &str, version: &str) -> Result<String, String> {
+        let library = version.strip_prefix("v1.").ok_or_else(|| format!("{version} is no release of Kubernetes"))?;
+        let replaced: String = read(&self.root.join("go.mod"))?
+            .lines()
+            .filter_map(|line| line.trim().split_once(" => ./staging/src/"))
+            .map(|(module, _)| format!("\t{module} => {module} v0.{library}\n"))
+            .collect();
+        Ok(format!("module {name}\n\ngo 1.26\n\nrequire k8s.io/kubernetes {version}\n\nreplace (\n{replaced})\n"))
+    }
+
     /// The Go file that lists the values of enumerated fields.
     pub(crate) fn openapi_go(&self) -> Result<String, String> {
         read(&self.root.join("pkg/generated/openapi/zz_generated.openapi.go"))

@@ -14,6 +14,7 @@ use konverge_core::Status;
 use crate::behaviour::Assigns;
 use crate::commit_lock::CommitGuard;
 use crate::meta;
+use crate::resource::Resource;
 use crate::subresource::Subresource;
 use crate::write::WriteRequest;
 
@@ -47,4 +48,13 @@ pub(crate) async fn assign<'s>(
         _ => {}
     }
     Ok(None)
+}
+
+/// Gives an object what it gets without looking at others: a job its selector, a service what it had.
+pub(crate) fn assign_alone(resource: &Resource, old: Option<&Value>, new: &mut Value) {
+    match (resource.behaviour.assigns, old) {
+        (Some(Assigns::Job), old) => job::assign(old, new),
+        (Some(Assigns::Service), Some(old)) => service::carry_over(old, new),
+        _ => {}
+    }
 }

@@ -37,16 +37,10 @@ pub(crate) struct Behaviour {
     pub expires: Option<Duration>,
     /// Where objects are stored.
     pub storage: StorageRule,
-    /// Dotted paths of fields that are immutable.
-    pub immutable: Vec<&'static str>,
-    /// For a kind that makes pods from a template: how its selector and its template must fit together.
-    pub workload: Option<Workload>,
     /// The values that only the server can give.
     pub assigns: Option<Assigns>,
     /// A write-only field of plain texts, and the field that stores them as base64.
     pub folds: Option<(&'static str, &'static str)>,
-    /// Fields of texts that may take a MiB together.
-    pub limited: Vec<&'static str>,
 }
 
 /// The values that only the server can give.
@@ -58,23 +52,6 @@ pub(crate) enum Assigns {
     Job,
     /// Addresses and ports.
     Service,
-}
-
-/// A kind that makes pods from a template, by the rules that its selector and template follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Workload {
-    /// Deployments and ReplicaSets.
-    Deployment,
-    /// StatefulSets.
-    StatefulSet,
-    /// DaemonSets.
-    DaemonSet,
-    /// Jobs: the server writes their selector unless they ask to do so themselves.
-    Job,
-    /// CronJobs: no selector at all, their Jobs have one.
-    CronJob,
-    /// ReplicationControllers: the selector is a map of labels.
-    ReplicationController,
 }
 
 /// When `metadata.generation` grows, besides the moment a deletion begins.
@@ -187,11 +164,8 @@ fn plain() -> Behaviour {
         unknown_label: r#"%q is not a known field selector: only "metadata.name", "metadata.namespace""#,
         expires: None,
         storage: StorageRule::Own,
-        immutable: Vec::new(),
-        workload: None,
         assigns: None,
         folds: None,
-        limited: Vec::new(),
     }
 }
 
@@ -273,18 +247,6 @@ fn read(row: &mut Behaviour, word: &'static str) -> Option<()> {
             row.storage = StorageRule::With { group, plural };
         }
         "answered" => row.storage = StorageRule::Nowhere,
-        "immutable" => row.immutable = list().collect(),
-        "workload" => {
-            row.workload = Some(match rest {
-                "deployment" => Workload::Deployment,
-                "statefulset" => Workload::StatefulSet,
-                "daemonset" => Workload::DaemonSet,
-                "job" => Workload::Job,
-                "cronjob" => Workload::CronJob,
-                "replicationcontroller" => Workload::ReplicationController,
-                _ => return None,
-            })
-        }
         "assigns" => {
             row.assigns = Some(match rest {
                 "pod" => Assigns::Pod,
@@ -293,7 +255,6 @@ fn read(row: &mut Behaviour, word: &'static str) -> Option<()> {
                 _ => return None,
             })
         }
-        "limited" => row.limited = list().collect(),
         "folds" => row.folds = Some(rest.split_once(' ')?),
         _ => return None,
     }
@@ -346,9 +307,6 @@ mod tests {
             StatusOnCreate::Kept => note(true, "keeps".into()),
         }
         note(!row.status_holds.is_empty(), format!("holds {}", row.status_holds.join(",")));
-        if let Some(workload) = row.workload {
-            note(true, format!("workload {workload:?}"));
-        }
         if let Some(assigns) = row.assigns {
             note(true, format!("assigns {assigns:?}"));
         }
@@ -376,12 +334,8 @@ mod tests {
                 ],
             ),
             ("", "nodes", vec!["keeps"]),
-            (
-                "apps",
-                "deployments",
-                vec!["generation 1 spec,metadata.annotations", "status {}", "holds labels", "workload Deployment"],
-            ),
-            ("batch", "jobs", vec!["generation 1 spec", "Orphan", "status {}", "workload Job", "assigns Job"]),
+            ("apps", "deployments", vec!["generation 1 spec,metadata.annotations", "status {}", "holds labels"]),
+            ("batch", "jobs", vec!["generation 1 spec", "Orphan", "status {}", "assigns Job"]),
             ("rbac.authorization.k8s.io", "roles", vec!["PathSegment", "put"]),
             ("scheduling.k8s.io", "priorityclasses", vec!["generation 1 "]),
             ("storage.k8s.io", "csidrivers", vec!["generation 0 spec", "versioned", "returns"]),

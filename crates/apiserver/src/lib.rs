@@ -51,8 +51,8 @@ mod pod;
 mod scale;
 mod subresource;
 mod tasks;
+mod validation;
 mod websocket;
-mod workload;
 mod write;
 mod write_only;
 
@@ -83,4 +83,5 @@ pub use body::Body;
 pub use env::{Environment, System};
 pub use server::{ApiServer, Collector, OpenError, Options, Storage, Versions};
 pub use user::UserInfo;
+pub use validation::{CheckError, check_object};
 pub use work::RequestLimits;

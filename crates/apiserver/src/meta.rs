@@ -10,8 +10,6 @@ use konverge_core::{
     FieldError, FieldPath, GroupVersion, check_annotations, check_finalizer, check_labels, check_name,
 };
 
-use konverge_schema::{Scalar, Shape};
-
 use crate::behaviour::Generation;
 use crate::env::{Environment, rfc3339};
 use crate::resource::Resource;
@@ -23,9 +21,6 @@ const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
 /// The longest prefix of a generated name, so that with its suffix it is a DNS label.
 const GENERATED_PREFIX_MAX: usize = 63 - SUFFIX_LENGTH;
-
-/// The most that the values of a ConfigMap or a Secret may take together, as on a cluster.
-const DATA_MAX_BYTES: usize = 1024 * 1024;
 
 /// The metadata of an object; decoding has made sure that it is an object.
 pub(crate) fn of(object: &Value) -> &Map<String, Value> {
@@ -236,48 +231,6 @@ pub(crate) fn check_update(old: &Value, new: &Value) -> Vec<FieldError> {
     }
     errors.extend(check_common(new, &path));
     errors
-}
-
-/// The errors of an update that changes immutable fields.
-pub(crate) fn check_immutable(old: &Value, new: &Value, resource: &Resource) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for path in &resource.behaviour.immutable {
-        let at = |object: &Value| path.split('.').try_fold(object, |value, name| value.get(name)).cloned();
-        let (before, after) = (at(old), at(new));
-        if before != after {
-            let mut names = path.split('.');
-            let top = FieldPath::new(names.next().unwrap_or_default());
-            let path = names.fold(top, |path, name| path.child(name));
-            errors.push(FieldError::invalid(path, after.unwrap_or_default(), "field is immutable"));
-        }
-    }
-    errors
-}
-
-/// The error of a ConfigMap or Secret whose values are too long together. Binary values count decoded.
-pub(crate) fn check_data(object: &Value, resource: &Resource) -> Option<FieldError> {
-    let limited = &resource.behaviour.limited;
-    let schema = &resource.schema;
-    let is_base64 = |field: &str| {
-        let map = schema.arena.field(schema.root, field).map(|map| &schema.arena.node(map).shape);
-        matches!(map, Some(Shape::Map { value, .. })
-            if matches!(schema.arena.node(*value).shape, Shape::Scalar(Scalar::Bytes)))
-    };
-    let size = |field: &&str| -> usize {
-        let texts = object.get(*field).and_then(Value::as_object).into_iter().flatten();
-        let texts = texts.filter_map(|(_, text)| text.as_str());
-        if is_base64(field) {
-            texts.map(|text| text.trim_end_matches('=').len() * 3 / 4).sum()
-        } else {
-            texts.map(str::len).sum()
-        }
-    };
-    if limited.iter().map(size).sum::<usize>() <= DATA_MAX_BYTES {
-        return None;
-    }
-    // For several fields, Kubernetes names the whole object like this.
-    let path = FieldPath::new(if let [field] = limited[..] { field } else { "[]" });
-    Some(FieldError::too_long(path, DATA_MAX_BYTES))
 }
 
 fn check_common(object: &Value, path: &FieldPath) -> Vec<FieldError> {

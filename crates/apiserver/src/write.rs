@@ -33,7 +33,7 @@ use crate::resource::Resource;
 use crate::server::Server;
 use crate::subresource::Subresource;
 use crate::work::over_budget;
-use crate::{assign, crd, defaults, meta, namespace, record, workload, write_only};
+use crate::{assign, crd, defaults, meta, namespace, record, validation, write_only};
 
 /// How often another name is generated when one is taken.
 const NAME_ATTEMPTS: usize = 8;
@@ -322,7 +322,6 @@ impl WriteRequest<'_> {
                 meta::count_generation(&old, &mut new, resource);
             }
             let mut errors = meta::check_update(&old, &new);
-            errors.extend(meta::check_immutable(&old, &new, resource));
             errors.extend(self.check(Some(&old), &new, &mut new_warnings).map_err(over_budget)?);
             if !errors.is_empty() {
                 return Err(self.invalid(name, &errors));
@@ -396,14 +395,15 @@ impl WriteRequest<'_> {
         warnings: &mut Vec<String>,
     ) -> Result<Vec<FieldError>, OverBudget> {
         let schema = &self.resource.schema;
+        if let Some(errors) = validation::check(self.resource, self.subresource, old, object, self.budget)? {
+            return Ok(errors);
+        }
         let mut errors = if self.resource.custom {
             crd::validate_object(schema, old, object, warnings, self.budget)?
         } else {
             check_required(&schema.arena, schema.root, object)
         };
-        errors.extend(meta::check_data(object, self.resource));
         errors.extend(crd::check(self.resource, old, object, warnings, self.budget)?);
-        errors.extend(workload::check(self.resource.behaviour.workload, old, object));
         Ok(errors)
     }
 

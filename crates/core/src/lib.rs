@@ -37,7 +37,9 @@ pub use garbage::{
 pub use key::ObjectKey;
 pub use kind::{GroupVersion, GroupVersionKind};
 pub use kubernetes::{KUBERNETES_VERSION, kubernetes_minor};
-pub use name::{NameRule, check_annotations, check_finalizer, check_labels, check_name};
+pub use name::{
+    NameRule, check_annotations, check_finalizer, check_label_key, check_label_value, check_labels, check_name,
+};
 pub use quantity::{Quantity, QuantityError, ResourceList, resource_list};
 pub use quota::{QuotaKind, ResourceQuota, pod_limits, pod_requests};
 pub use selector::{FieldSelector, LabelSelector, SelectorError, check_label_selector};

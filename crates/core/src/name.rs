@@ -76,10 +76,16 @@ impl Grammar {
 pub fn check_name(name: &str, rule: NameRule, prefix: bool) -> Vec<String> {
     let name = if prefix && rule != NameRule::PathSegment { name.strip_suffix('-').unwrap_or(name) } else { name };
     match rule {
-        NameRule::Subdomain => check_subdomain(name),
-        NameRule::Label => check_dns(name, 63, is_label(name), &LABEL_1123),
+        NameRule::Subdomain => check_dns(name, 253, is_subdomain(name), &SUBDOMAIN_1123, CHARACTERS),
+        NameRule::Label if name.contains('.') && is_subdomain(name) => {
+            let mut errors = check_dns(name, 63, true, &LABEL_1123, CHARACTERS);
+            errors.push("must not contain dots".to_owned());
+            errors
+        }
+        NameRule::Label => check_dns(name, 63, is_label(name), &LABEL_1123, CHARACTERS),
         NameRule::Label1035 => {
-            check_dns(name, 63, is_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase()), &LABEL_1035)
+            let fits = is_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase());
+            check_dns(name, 63, fits, &LABEL_1035, CHARACTERS)
         }
         NameRule::PathSegment => check_path_segment(name, prefix),
     }
@@ -117,7 +123,7 @@ pub fn check_finalizer(finalizer: &str, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// What is wrong with a label's key (also a finalizer or an annotation's key).
-pub(crate) fn check_label_key(key: &str) -> Vec<String> {
+pub fn check_label_key(key: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let name = match key.split('/').collect::<Vec<_>>()[..] {
         [name] => name,
@@ -125,7 +131,8 @@ pub(crate) fn check_label_key(key: &str) -> Vec<String> {
             if prefix.is_empty() {
                 errors.push("prefix part must be non-empty".to_owned());
             } else {
-                errors.extend(check_subdomain(prefix).into_iter().map(|why| format!("prefix part {why}")));
+                let problems = check_dns(prefix, 253, is_subdomain(prefix), &SUBDOMAIN_1123, BYTES);
+                errors.extend(problems.into_iter().map(|why| format!("prefix part {why}")));
             }
             name
         }
@@ -139,7 +146,7 @@ pub(crate) fn check_label_key(key: &str) -> Vec<String> {
     if name.is_empty() {
         errors.push("name part must be non-empty".to_owned());
     } else if name.len() > 63 {
-        errors.push(format!("name part {}", too_long(63)));
+        errors.push(format!("name part {}", too_long(63, BYTES)));
     }
     if !is_label_word(name) {
         errors.push(format!("name part {}", LABEL_KEY.explain()));
@@ -148,18 +155,22 @@ pub(crate) fn check_label_key(key: &str) -> Vec<String> {
 }
 
 /// What is wrong with a label's value.
-pub(crate) fn check_label_value(value: &str) -> Vec<String> {
-    check_dns(value, 63, value.is_empty() || is_label_word(value), &LABEL_VALUE)
+pub fn check_label_value(value: &str) -> Vec<String> {
+    check_dns(value, 63, value.is_empty() || is_label_word(value), &LABEL_VALUE, BYTES)
 }
 
-fn check_subdomain(name: &str) -> Vec<String> {
-    check_dns(name, 253, name.split('.').all(is_label), &SUBDOMAIN_1123)
+/// What names are counted in, and labels. Both are bytes; the texts differ.
+const CHARACTERS: &str = "characters";
+const BYTES: &str = "bytes";
+
+fn is_subdomain(name: &str) -> bool {
+    name.split('.').all(is_label)
 }
 
-fn check_dns(name: &str, max: usize, fits: bool, grammar: &Grammar) -> Vec<String> {
+fn check_dns(name: &str, max: usize, fits: bool, grammar: &Grammar, unit: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if name.len() > max {
-        errors.push(too_long(max));
+        errors.push(too_long(max, unit));
     }
     if !fits {
         errors.push(grammar.explain());
@@ -192,8 +203,8 @@ fn is_label_word(name: &str) -> bool {
     bytes.iter().all(inner) && edge(bytes.first()) && edge(bytes.last())
 }
 
-fn too_long(max: usize) -> String {
-    format!("must be no more than {max} bytes")
+fn too_long(max: usize, unit: &str) -> String {
+    format!("must be no more than {max} {unit}")
 }
 
 #[cfg(test)]

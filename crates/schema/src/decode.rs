@@ -11,7 +11,7 @@ mod base64;
 mod quantity;
 mod time;
 
-pub use quantity::quantity;
+pub use quantity::{canonical_quantity, quantity};
 
 /// A value of a built-in object that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

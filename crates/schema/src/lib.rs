@@ -43,7 +43,7 @@ pub use arena::{Arena, Field, ListKind, Node, OBJECT_META, Patch, Scalar, Shape,
 pub use budget::{Budget, OverBudget, size};
 pub use builtin_types::kubernetes;
 pub use checks::{Bound, Checks, Clause};
-pub use decode::{DecodeError, check_types, quantity};
+pub use decode::{DecodeError, canonical_quantity, check_types, quantity};
 pub use default::default;
 pub use field_set::{FieldSet, FieldSetPath, FieldsV1Error, PathElement};
 pub use format::Format;

@@ -1,0 +1,73 @@
+//! What no table can say. Each function is named in the table, and each file has the functions of one kind or type. In: one
+//! value, and the structs around it. Out: errors.
+
+mod claim;
+mod configuration;
+mod container;
+mod job;
+mod mount;
+mod pod;
+mod pod_update;
+mod projected;
+mod resources;
+mod service;
+mod spread;
+mod volume;
+mod workload;
+
+use serde_json::Value;
+
+use super::walk::{Frame, NULL, Target, Walk};
+
+/// A function of the table.
+pub(super) type Function = fn(&mut Walk<'_>, Target<'_>, &Frame<'_>);
+
+/// The function of this name in the table.
+pub(super) fn named(name: &str) -> Option<Function> {
+    [
+        claim::named,
+        configuration::named,
+        container::named,
+        job::named,
+        mount::named,
+        pod::named,
+        projected::named,
+        resources::named,
+        service::named,
+        spread::named,
+        volume::named,
+        workload::named,
+    ]
+    .iter()
+    .find_map(|file| file(name))
+}
+
+/// A field; null when it is not there.
+fn field<'v>(value: &'v Value, name: &str) -> &'v Value {
+    value.get(name).unwrap_or(&NULL)
+}
+
+/// A field that is a text; empty when it is not there.
+fn text<'v>(value: &'v Value, name: &str) -> &'v str {
+    field(value, name).as_str().unwrap_or_default()
+}
+
+/// A field that is a number; 0 when it is not there.
+fn number(value: &Value, name: &str) -> i64 {
+    field(value, name).as_i64().unwrap_or_default()
+}
+
+/// The items of a field that is a list.
+fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
+    field(value, name).as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Whether a field is there.
+fn has(value: &Value, name: &str) -> bool {
+    !field(value, name).is_null()
+}
+
+/// The entries of a field that is a map, in the order of their keys.
+fn entries<'v>(value: &'v Value, name: &str) -> impl Iterator<Item = (&'v String, &'v Value)> {
+    field(value, name).as_object().into_iter().flatten()
+}
