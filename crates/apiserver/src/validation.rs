@@ -51,10 +51,15 @@ pub(crate) fn check(
     };
     // A kind of the table without rules for this write has no errors; a kind that is not in the table is not known.
     let Some(set) = set else { return Ok(table.index.contains_key(&root).then(Vec::new)) };
-    let mut walk = Walk { sets: &table.sets, budget, object, before: old, errors: Vec::new() };
-    walk.rules(set, Target { value: object, old, place: &Place::Root }, None);
+    let mut errors = table.errors(set, object, old, budget);
+    if let Some(old) = old.filter(|_| !errors.is_empty()) {
+        // An object that was stored before there was a rule can still be scaled, labelled and deleted: what was wrong
+        // with it before is not told again.
+        let known = table.errors(set, old, Some(old), budget);
+        errors.retain(|error| !known.contains(error));
+    }
     budget.check()?;
-    Ok(Some(walk.errors))
+    Ok(Some(errors))
 }
 
 /// Why an object cannot be checked at all.
@@ -150,6 +155,13 @@ impl ValidationTable {
             let table = Self::read(include_str!("../data/kubernetes.validation"), kubernetes());
             table.expect("a test reads the committed table")
         })
+    }
+
+    /// What the rules of one set say about an object. Whoever calls this looks whether the budget was enough.
+    fn errors(&self, set: usize, object: &Value, old: Option<&Value>, budget: &Budget) -> Vec<FieldError> {
+        let mut walk = Walk { sets: &self.sets, budget, object, before: old, errors: Vec::new() };
+        walk.rules(set, Target { value: object, old, place: &Place::Root }, None);
+        walk.errors
     }
 
     fn read(text: &'static str, types: &Arena) -> Result<Self, String> {

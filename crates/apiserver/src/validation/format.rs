@@ -29,6 +29,7 @@ pub(super) fn named(name: &str) -> Option<Format> {
         "domain-prefixed" => domain_prefixed,
         "endpoint-ip" => address::check_endpoint_ip,
         "env-name" => env_name,
+        "finalizer" => finalizer,
         "header-name" => header_name,
         "ip" => address::check_ip,
         "ip-canonical" => address::check_canonical_ip,
@@ -50,6 +51,15 @@ pub(super) fn named(name: &str) -> Option<Format> {
 
 fn unless(fits: bool, why: &str) -> Vec<String> {
     if fits { Vec::new() } else { vec![why.to_owned()] }
+}
+
+/// A finalizer has a domain, unless a cluster itself knows it.
+fn finalizer(text: &str) -> Vec<String> {
+    let mut errors = check_label_key(text);
+    if !text.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&text) {
+        errors.push("name is neither a standard finalizer name nor is it fully qualified".to_owned());
+    }
+    errors
 }
 
 fn header_name(text: &str) -> Vec<String> {

@@ -6,12 +6,16 @@ mod configuration;
 mod container;
 mod job;
 mod mount;
+mod network;
+mod node;
 mod pod;
 mod pod_update;
 mod projected;
+mod quota;
 mod resources;
 mod service;
 mod spread;
+mod storage;
 mod volume;
 mod workload;
 
@@ -30,11 +34,15 @@ pub(super) fn named(name: &str) -> Option<Function> {
         container::named,
         job::named,
         mount::named,
+        network::named,
+        node::named,
         pod::named,
         projected::named,
+        quota::named,
         resources::named,
         service::named,
         spread::named,
+        storage::named,
         volume::named,
         workload::named,
     ]
@@ -70,4 +78,13 @@ fn has(value: &Value, name: &str) -> bool {
 /// The entries of a field that is a map, in the order of their keys.
 fn entries<'v>(value: &'v Value, name: &str) -> impl Iterator<Item = (&'v String, &'v Value)> {
     field(value, name).as_object().into_iter().flatten()
+}
+
+/// Gives a struct the field of another one, or takes it away where the other one has none.
+fn copy(from: &Value, to: &mut Value, name: &str) {
+    let Some(fields) = to.as_object_mut() else { return };
+    match from.get(name) {
+        Some(value) => fields.insert(name.to_owned(), value.clone()),
+        None => fields.remove(name),
+    };
 }

@@ -51,6 +51,11 @@ impl Quantity {
         i64::try_from(whole).unwrap_or(if whole < 0 { i64::MIN } else { i64::MAX })
     }
 
+    /// The value as a float, where only a ratio is wanted.
+    pub fn as_f64(self) -> f64 {
+        self.digits as f64 * 10_f64.powi(self.power)
+    }
+
     /// As Kubernetes prints a computed amount without a suffix of its own.
     pub fn shown(self) -> String {
         let text = format!("{}e{}", self.digits, self.power);

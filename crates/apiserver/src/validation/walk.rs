@@ -64,6 +64,11 @@ impl<'a> Frame<'a> {
         self.above.unwrap_or(self)
     }
 
+    /// Whether a key is the first of its kind in the struct around this one.
+    pub fn is_first(&self, scope: &'static str, key: String) -> bool {
+        self.holder().is_new(Scope::Named(scope), key)
+    }
+
     /// Whether a key is in a scope of this struct or of one around it.
     pub fn knows(&self, scope: &'static str, key: &str) -> bool {
         let here = self.seen.borrow().iter().any(|(known, keys)| *known == Scope::Named(scope) && keys.contains(key));

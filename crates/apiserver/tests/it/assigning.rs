@@ -84,7 +84,7 @@ async fn a_service_keeps_what_it_was_given() {
 #[tokio::test]
 async fn a_dry_run_takes_no_address() {
     let cluster = Cluster::new().await;
-    let wanted = service("a", json!({"clusterIP": "10.96.5.5"}));
+    let wanted = service("a", json!({"clusterIP": "10.96.5.5", "ports": [{"port": 80}]}));
     for _ in 0..2 {
         let dry = cluster.post(&format!("{SERVICES}?dryRun=All"), &wanted).await;
         assert_eq!(dry.expect(201)["spec"]["clusterIP"], "10.96.5.5");

@@ -100,9 +100,9 @@ async fn they_are_in_the_charge_of_who_creates_and_not_of_who_applies() {
     }
     // So another manager can set them without force.
     let mut other = bare("a");
-    other["spec"] = json!({"strategy": {"type": "Recreate", "rollingUpdate": null}});
+    other["spec"] = json!({"strategy": {"rollingUpdate": {"maxSurge": 3}}});
     let other = cluster.patch(&format!("{DEPLOYMENTS}/a?fieldManager=you"), APPLY, &other).await;
-    assert_eq!(other.expect(200)["spec"]["strategy"]["type"], "Recreate");
+    assert_eq!(other.expect(200)["spec"]["strategy"]["rollingUpdate"]["maxSurge"], 3);
 
     let made = cluster.post(&format!("{DEPLOYMENTS}?fieldManager=me"), &bare("b")).await.expect(201);
     for owned in ["f:strategy", "f:dnsPolicy", "f:imagePullPolicy", "f:replicas"] {

@@ -224,7 +224,8 @@ async fn field_selectors_follow_values() {
     let mut pods = cluster.watch(&format!("{PODS}?watch=true&fieldSelector=spec.nodeName%3Dn1")).await;
     let mut widgets = cluster.watch(&format!("{WIDGETS}?watch=true&fieldSelector=spec.color%3Dblue")).await;
     cluster.post(PODS, &pod("p")).await.expect(201);
-    cluster.patch(&format!("{PODS}/p"), MERGE, &json!({"spec": {"nodeName": "n1"}})).await.expect(200);
+    let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}});
+    cluster.post(&format!("{PODS}/p/binding"), &binding).await.expect(201);
     assert_eq!(pods.next_brief().await, "ADDED p");
     cluster.post(WIDGETS, &widget("w")).await.expect(201);
     for (color, expect) in [("blue", "ADDED w"), ("green", "DELETED w"), ("blue", "ADDED w")] {

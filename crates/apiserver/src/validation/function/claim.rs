@@ -64,6 +64,6 @@ fn data_source(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
     let equal = ["apiGroup", "kind", "name"].iter().all(|name| same(field(source, name), field(reference, name)));
     if !source.is_null() && !reference.is_null() && !has(reference, "namespace") && !equal {
         // A cluster shows its own struct for the path here.
-        walk.push(FieldError::invalid(at.place.path(), "dataSource".into(), "must match dataSourceRef"));
+        walk.push(FieldError::invalid(at.place.path(), serde_json::json!({}), "must match dataSourceRef"));
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use konverge_core::{FieldError, FieldPath, LabelSelector, NameRule, check_name};
 
 use super::super::walk::{Frame, Target, Walk, same};
-use super::{Function, field, has, list, number, text};
+use super::{Function, copy, field, has, list, number, text};
 
 pub(super) fn named(name: &str) -> Option<Function> {
     Some(match name {
@@ -140,14 +140,6 @@ fn template_update(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
         };
         walk.push(FieldError::invalid(path, shown.clone(), "field is immutable"));
     }
-}
-
-fn copy(from: &Value, to: &mut Value, name: &str) {
-    let Some(fields) = to.as_object_mut() else { return };
-    match from.get(name) {
-        Some(value) => fields.insert(name.to_owned(), value.clone()),
-        None => fields.remove(name),
-    };
 }
 
 fn failure_container(walk: &mut Walk<'_>, at: Target<'_>, frame: &Frame<'_>) {

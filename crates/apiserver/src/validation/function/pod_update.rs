@@ -6,7 +6,7 @@ use konverge_core::{FieldError, FieldPath};
 
 use super::super::walk::{Frame, Target, Walk, same};
 use super::pod::toleration;
-use super::{field, has, list, text};
+use super::{copy, field, has, list, text};
 
 const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -202,12 +202,4 @@ fn node_affinity(walk: &mut Walk<'_>, old: &Value, new: &Value, path: &FieldPath
             walk.push(FieldError::invalid(path.index(index), new.clone(), why));
         }
     }
-}
-
-fn copy(from: &Value, to: &mut Value, name: &str) {
-    let Some(fields) = to.as_object_mut() else { return };
-    match from.get(name) {
-        Some(value) => fields.insert(name.to_owned(), value.clone()),
-        None => fields.remove(name),
-    };
 }

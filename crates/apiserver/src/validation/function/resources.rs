@@ -76,7 +76,7 @@ pub(super) fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with("requests.") && check_label_key(&format!("requests.{name}")).is_empty()
 }
 
-fn can_overcommit(name: &str) -> bool {
+pub(super) fn can_overcommit(name: &str) -> bool {
     is_native(name) && !is_huge_page(name)
 }
 

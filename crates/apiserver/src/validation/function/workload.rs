@@ -21,6 +21,7 @@ pub(super) fn named(name: &str) -> Option<Function> {
         "empty-selector-statefulset" => |walk, at, _| empty_selector(walk, at, "statefulset"),
         "empty-selector-daemonset" => |walk, at, _| empty_selector(walk, at, "daemonset"),
         "malformed-selector" => |walk, at, _| malformed_selector(walk, at, "invalid label selector"),
+        "malformed-selector-dot" => |walk, at, _| malformed_selector(walk, at, "invalid label selector."),
         "malformed-selector-bare" => |walk, at, _| malformed_selector(walk, at, ""),
         "int-or-percent" => int_or_percent,
         "at-most-100-percent" => at_most_100_percent,
