@@ -117,7 +117,7 @@ fn prepared(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<
     let schema = &resource.schema;
     let mut object = object.clone();
     check_types(&schema.arena, schema.root, &object).map_err(|error| undecodable(error.to_string()))?;
-    prune(&schema.arena, schema.root, &mut object, resource.flavour());
+    prune(&schema.arena, schema.root, &mut object, resource.null_rules());
     if !object["metadata"].is_object() {
         object["metadata"] = Value::Object(serde_json::Map::new());
     }
