@@ -18,7 +18,7 @@ pub(super) enum Place<'a> {
 
 impl Place<'_> {
     /// The path as clients read it.
-    pub fn path(&self) -> FieldPath {
+    pub(super) fn path(&self) -> FieldPath {
         match self {
             Place::Root => FieldPath::root(),
             Place::Field(parent, name) => parent.path().child(name),
@@ -28,7 +28,7 @@ impl Place<'_> {
     }
 
     /// The path of a field below.
-    pub fn child(&self, name: &str) -> FieldPath {
+    pub(super) fn child(&self, name: &str) -> FieldPath {
         self.path().child(name)
     }
 }

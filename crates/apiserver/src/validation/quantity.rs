@@ -15,32 +15,32 @@ pub(super) struct Quantity {
 
 impl Quantity {
     /// What is not there, or cannot be read, is zero: decoding has refused the latter.
-    pub fn of(value: &Value) -> Self {
+    pub(super) fn of(value: &Value) -> Self {
         let (digits, power) = quantity(value).unwrap_or_default();
         Self { digits, power }
     }
 
-    pub fn is_negative(self) -> bool {
+    pub(super) fn is_negative(self) -> bool {
         self.digits < 0
     }
 
-    pub fn is_zero(self) -> bool {
+    pub(super) fn is_zero(self) -> bool {
         self.digits == 0
     }
 
-    pub fn is_integer(self) -> bool {
+    pub(super) fn is_integer(self) -> bool {
         self.digits == 0 || self.power >= 0
     }
 
     /// The sum of two quantities, as far as it can be written.
-    pub fn plus(self, other: Self) -> Self {
+    pub(super) fn plus(self, other: Self) -> Self {
         let power = self.power.min(other.power);
         let digits = self.scaled(power).saturating_add(other.scaled(power));
         Self { digits, power }
     }
 
     /// The value as Go's `Value` rounds it: up.
-    pub fn rounded_up(self) -> i64 {
+    pub(super) fn rounded_up(self) -> i64 {
         let whole = if self.power >= 0 {
             self.scaled(0)
         } else {
@@ -52,12 +52,12 @@ impl Quantity {
     }
 
     /// The value as a float, where only a ratio is wanted.
-    pub fn as_f64(self) -> f64 {
+    pub(super) fn as_f64(self) -> f64 {
         self.digits as f64 * 10_f64.powi(self.power)
     }
 
     /// As Kubernetes prints a computed amount without a suffix of its own.
-    pub fn shown(self) -> String {
+    pub(super) fn shown(self) -> String {
         let text = format!("{}e{}", self.digits, self.power);
         let plain = if self.power == 0 { self.digits.to_string() } else { text };
         let decimal = canonical_quantity(&Value::String(plain)).unwrap_or_default();

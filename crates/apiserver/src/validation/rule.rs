@@ -180,7 +180,7 @@ pub(super) enum Test {
 
 impl Rule {
     /// Reads a line without its indentation.
-    pub fn read(text: &'static str, line: usize) -> Option<Self> {
+    pub(super) fn read(text: &'static str, line: usize) -> Option<Self> {
         let (text, stops) = text.strip_prefix('!').map_or((text, false), |text| (text, true));
         let words = words(text)?;
         let split = words.iter().position(|word| *word == "if");

@@ -65,18 +65,18 @@ impl<'a> Frame<'a> {
     }
 
     /// Whether a key is the first of its kind in the struct around this one.
-    pub fn is_first(&self, scope: &'static str, key: String) -> bool {
+    pub(super) fn is_first(&self, scope: &'static str, key: String) -> bool {
         self.holder().is_new(Scope::Named(scope), key)
     }
 
     /// Whether a key is in a scope of this struct or of one around it.
-    pub fn knows(&self, scope: &'static str, key: &str) -> bool {
+    pub(super) fn knows(&self, scope: &'static str, key: &str) -> bool {
         let here = self.seen.borrow().iter().any(|(known, keys)| *known == Scope::Named(scope) && keys.contains(key));
         here || self.above.is_some_and(|above| above.knows(scope, key))
     }
 
     /// The struct so many levels above.
-    pub fn up(&self, levels: usize) -> Option<&Frame<'a>> {
+    pub(super) fn up(&self, levels: usize) -> Option<&Frame<'a>> {
         (0..levels).try_fold(self, |frame, _| frame.above)
     }
 
@@ -93,7 +93,7 @@ impl<'a> Frame<'a> {
 
 impl<'a> Walk<'a> {
     /// Reads the rules of one set about a struct.
-    pub fn rules(&mut self, set: usize, target: Target<'_>, above: Option<&Frame<'_>>) {
+    pub(super) fn rules(&mut self, set: usize, target: Target<'_>, above: Option<&Frame<'_>>) {
         let sets = self.sets;
         let frame = Frame::new(target, above, self.errors.len());
         for rule in &sets[set] {
@@ -302,12 +302,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Reports an error.
-    pub fn push(&mut self, error: FieldError) {
+    pub(super) fn push(&mut self, error: FieldError) {
         self.errors.push(error);
     }
 
     /// Reports that a value is invalid.
-    pub fn invalid(
+    pub(super) fn invalid(
         &mut self,
         place: &Place<'_>,
         value: impl std::convert::Into<Value>,
