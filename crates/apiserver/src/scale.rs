@@ -4,10 +4,13 @@
 use serde_json::{Value, json};
 
 use konverge_core::{FieldError, FieldPath, LabelSelector, Status};
+use konverge_schema::{check_types, kubernetes};
 
 use crate::json_path::{get_simple, set_simple};
 use crate::meta;
 use crate::resource::{Resource, ScalePaths};
+
+const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
 
 /// The scale of an object.
 pub(crate) fn of(object: &Value, paths: &ScalePaths) -> Value {
@@ -32,14 +35,7 @@ pub(crate) fn of(object: &Value, paths: &ScalePaths) -> Value {
 /// The object with the number that `scale` asks for.
 pub(crate) fn set(object: &Value, scale: &Value, resource: &Resource, paths: &ScalePaths) -> Result<Value, Status> {
     check_is_scale_of(object, scale)?;
-    let replicas = match &scale["spec"]["replicas"] {
-        Value::Null => 0,
-        value => value.as_i64().ok_or_else(|| {
-            Status::bad_request(format!(
-                "Scale in version \"v1\" cannot be handled as a Scale: spec.replicas must be a whole number, and is {value}"
-            ))
-        })?,
-    };
+    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or_default();
     if replicas < 0 {
         let path = FieldPath::new("spec").child("replicas");
         let error = FieldError::invalid(path, replicas.into(), "must be greater than or equal to 0");
@@ -62,8 +58,13 @@ fn check_is_scale_of(object: &Value, scale: &Value) -> Result<(), Status> {
             "the kind in the data ({given}) does not match the expected kind (Scale)"
         )));
     }
+    let types = kubernetes();
+    let ty = types.named(SCALE).expect("the table has the type of scales");
+    check_types(types, ty, scale)
+        .map_err(|why| Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}")))?;
     let other = |field| {
-        let (given, expect) = (meta::text(scale, field), meta::text(object, field));
+        let given = scale["metadata"][field].as_str().unwrap_or_default();
+        let expect = meta::text(object, field);
         (!given.is_empty() && given != expect).then_some((given, expect))
     };
     if let Some((given, expect)) = other("name") {

@@ -234,6 +234,12 @@ async fn scale() {
                 json!({"kind": "Scale", "metadata": {"name": "a", "namespace": "b"}}),
                 "the namespace of the provided object",
             ),
+            (
+                json!({"kind": "Scale", "metadata": "a"}),
+                "Scale in version \"v1\" cannot be handled as a Scale: json: cannot unmarshal string into Go struct field \
+                 Scale.metadata of type v1.ObjectMeta",
+            ),
+            (json!({"kind": "Scale", "spec": [1]}), "Scale in version \"v1\" cannot be handled as a Scale: json"),
         ] {
             let refused = cluster.put(&one, &sent).await;
             let message = refused.fails(400, "BadRequest");
