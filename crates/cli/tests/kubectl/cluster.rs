@@ -105,7 +105,11 @@ impl Cluster {
     /// What a workload should be is what it is.
     #[track_caller]
     pub(crate) fn rolled_out(&self, what: &str) {
-        self.kubectl(&format!("rollout status {what} --timeout=60s")).succeeds();
+        // kubectl gives up before the scenario does, so that there is a server to ask what is in the way.
+        if let Err(said) = self.kubectl(&format!("rollout status {what} --timeout=50s")).tried() {
+            let state = self.kubectl("get deploy,rs,sts,ds,pods,nodes,events -A -o yaml").text();
+            panic!("{what} is not rolled out: {said}\n{state}");
+        }
     }
 
     /// Asks again and again until the answer is this; for what `kubectl wait` cannot say.

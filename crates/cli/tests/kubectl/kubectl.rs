@@ -67,6 +67,12 @@ impl Kubectl {
         self.text();
     }
 
+    /// It succeeds, or this is what it says.
+    pub(crate) fn tried(self) -> Result<(), String> {
+        let (_, ended) = self.end();
+        if ended.status.success() { Ok(()) } else { Err(ended.stdout + &ended.stderr) }
+    }
+
     /// It fails with code 1, and says why.
     #[track_caller]
     pub(crate) fn fails(self, why: &str) {
