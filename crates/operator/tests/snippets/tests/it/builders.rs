@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use konverge::prelude::*;
 use konverge::serde_json::{Value, from_value, json, to_value};
 
-use crate::cluster::{apply, client};
+use crate::cluster::{apply, apply_value, client};
 
 /// What a builder stands for at `path`, and that an API server takes it.
 async fn check<K: Kind>(builder: K, path: &str, expected: Value) {
@@ -61,8 +61,10 @@ async fn pods_of_every_workload() {
         }]
     });
     macro_rules! case {
-        ($kind:ident, $pods:literal, $restart:literal) => {{
+        ($kind:ident, $pods:literal, $restart:literal $(, $method:ident($value:literal))?) => {{
             use konverge::k8s_openapi::api::core::v1::{Affinity, PodSecurityContext};
+            use konverge::k8s_openapi::api::node::v1::RuntimeClass;
+            use konverge::k8s_openapi::api::scheduling::v1::PriorityClass;
             let mut expected = expected.clone();
             expected["restartPolicy"] = $restart.into();
             let workload = $kind::new("web")
@@ -86,19 +88,28 @@ async fn pods_of_every_workload() {
                 .fs_group(2000)
                 .pod_labels([("tier", "front")])
                 .pod_annotation("team", "web")
-                .pod_spec(|spec| spec.runtime_class_name = Some("gvisor".to_owned()));
+                .pod_spec(|spec| spec.runtime_class_name = Some("gvisor".to_owned()))
+                $(.$method($value))?;
             let pods = to_value(&workload).unwrap().pointer($pods).unwrap().clone();
             assert_eq!(pods["spec"], expected, stringify!($kind));
             assert_eq!(pods["metadata"]["labels"], json!({ "app": "web", "tier": "front" }));
             assert_eq!(pods["metadata"]["annotations"], json!({ "team": "web" }));
-            apply(&client().await, &workload).await
+            let client = client().await;
+            // The server refuses pods of classes that do not exist.
+            let priority = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+                "metadata": {"name": "high"}, "value": 1000});
+            apply_value::<PriorityClass>(&client, priority).await.unwrap();
+            let runtime = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+                "metadata": {"name": "gvisor"}, "handler": "runsc"});
+            apply_value::<RuntimeClass>(&client, runtime).await.unwrap();
+            apply(&client, &workload).await
         }};
     }
     case!(Deployment, "/spec/template", "Always").unwrap();
     case!(StatefulSet, "/spec/template", "Always").unwrap();
     case!(DaemonSet, "/spec/template", "Always").unwrap();
     case!(Job, "/spec/template", "OnFailure").unwrap();
-    case!(CronJob, "/spec/jobTemplate/spec/template", "OnFailure").unwrap();
+    case!(CronJob, "/spec/jobTemplate/spec/template", "OnFailure", schedule("0 4 * * *")).unwrap();
     case!(Pod, "", "Always").unwrap();
 }
 
