@@ -169,7 +169,7 @@ fn setters(pod: bool, names: &[&str]) -> String {
     pod.into_iter().chain(names).collect::<Vec<_>>().join(" and ")
 }
 
-fn texts<'v>(list: &'v Value) -> impl Iterator<Item = &'v str> {
+fn texts(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
@@ -225,7 +225,7 @@ const DEFAULT_CAPABILITIES: [&str; 13] = [
 ];
 
 /// The containers that add other capabilities than these, and which.
-fn adding<'a>(pod: &Pod<'a>, allowed: &[&str]) -> Option<String> {
+fn adding(pod: &Pod<'_>, allowed: &[&str]) -> Option<String> {
     let mut added = BTreeSet::new();
     let bad = pod.containers_where(|container| {
         let other: Vec<&str> = texts(&container["securityContext"]["capabilities"]["add"])
