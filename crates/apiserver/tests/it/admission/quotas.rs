@@ -158,7 +158,7 @@ async fn exactly_as_many_as_allowed_are_created() {
     let create = |number: usize| {
         let cluster = cluster.clone();
         tokio::spawn(async move {
-            if number % 10 == 0 {
+            if number.is_multiple_of(10) {
                 let label = json!({"metadata": {"labels": {"n": number.to_string()}}});
                 cluster.patch(&format!("{QUOTAS}/q"), MERGE, &label).await.expect(200);
             }
