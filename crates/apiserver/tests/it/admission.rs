@@ -173,7 +173,7 @@ async fn accounts_can_limit_the_secrets_of_their_pods() {
         assert_eq!(refused, format!("pods \"a\" is forbidden: {expect}"));
     }
     cluster.post(PODS, &with(env("own"))).await.expect(201);
-    let mut mirror = pod_with("m", json!({}));
+    let mut mirror = pod_with("m", json!({"nodeName": "n"}));
     mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
     cluster.post(PODS, &mirror).await.expect(201);
     mirror["spec"]["serviceAccountName"] = "strict".into();
