@@ -111,11 +111,16 @@ impl fmt::Display for Type {
 
 /// What parameters stand for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Substitutions(HashMap<Arc<str>, Type>);
+pub(crate) struct Substitutions {
+    known: HashMap<Arc<str>, Type>,
+    /// What the parameters that an attempt has changed stood for before it.
+    changed: Vec<(Arc<str>, Option<Type>)>,
+}
 
 impl Substitutions {
     pub(crate) fn bind(&mut self, param: Arc<str>, to: Type) {
-        self.0.insert(param, to);
+        let before = self.known.insert(param.clone(), to);
+        self.changed.push((param, before));
     }
 
     /// Whether a value of the first type can be where the second is expected; remembers what parameters stand for then.
@@ -125,10 +130,15 @@ impl Substitutions {
 
     /// The same for several, all or none.
     pub(crate) fn assignable_all(&mut self, from: &[Type], to: &[Type]) -> bool {
-        let mut attempt = self.clone();
-        let fits = attempt.fits_all(from, to);
-        if fits {
-            *self = attempt;
+        self.changed.clear();
+        let fits = self.fits_all(from, to);
+        // An attempt that fails is undone. A copy for each attempt would take quadratic time.
+        while let Some((param, before)) = self.changed.pop() {
+            match before {
+                _ if fits => {}
+                Some(before) => drop(self.known.insert(param, before)),
+                None => drop(self.known.remove(&param)),
+            }
         }
         fits
     }
@@ -165,7 +175,7 @@ impl Substitutions {
         if matches!(ty, Type::Param(same) if same == param) {
             return (true, true);
         }
-        if let Some(known) = self.0.get(param).cloned() {
+        if let Some(known) = self.known.get(param).cloned() {
             if known == *ty {
                 return (true, true);
             }
@@ -188,7 +198,7 @@ impl Substitutions {
     fn absent_from(&self, param: &Arc<str>, ty: &Type) -> bool {
         match ty {
             Type::Param(name) if name == param => false,
-            Type::Param(name) => self.0.get(name).is_none_or(|known| self.absent_from(param, known)),
+            Type::Param(name) => self.known.get(name).is_none_or(|known| self.absent_from(param, known)),
             Type::List(item) => self.absent_from(param, item),
             Type::Map(entry) => self.absent_from(param, &entry.0) && self.absent_from(param, &entry.1),
             Type::Opaque(_, params) => params.iter().all(|inner| self.absent_from(param, inner)),
@@ -200,7 +210,7 @@ impl Substitutions {
     /// A type with its parameters replaced; those that stand for nothing become `dyn` if `settle` is set.
     pub(crate) fn apply(&self, ty: &Type, settle: bool) -> Type {
         match ty {
-            Type::Param(name) => match self.0.get(name) {
+            Type::Param(name) => match self.known.get(name) {
                 Some(known) => self.apply(known, settle),
                 None if settle => Type::Dyn,
                 None => ty.clone(),
