@@ -102,7 +102,8 @@ async fn objects_are_created_from_types_and_from_json() -> Result<()> {
     cluster.install::<Site>().await?;
     let typed: Site = cluster.create(Site::new("typed", SiteSpec { replicas: 1 })).await?;
     assert_eq!(typed.metadata.namespace.as_deref(), Some("default"));
-    let built: Deployment = cluster.create(Deployment::new("built").replicas(3)).await?;
+    let container = Container::new("web").image("web:1");
+    let built: Deployment = cluster.create(Deployment::new("built").replicas(3).container(container)).await?;
     assert!(replicas(3)(&built));
     let raw = cluster
         .create(json!({
