@@ -128,13 +128,14 @@ async fn what_still_runs_is_waited_for_or_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_schedule_that_cannot_be_read_is_told() {
+async fn a_schedule_that_cannot_be_read_is_refused() {
     let stage = Stage::new().await;
-    stage.create(CRON_JOBS, cron("bad", "0s", json!({"schedule": "now and then"}))).await;
-    let told = stage.events("bad", "UnparseableSchedule").await;
-    assert!(told[0].1.starts_with("unparseable schedule: \"now and then\" : expected exactly 5 fields"), "{told:?}");
-    stage.create(CRON_JOBS, cron("far", "0s", json!({"timeZone": "Nowhere/Land"}))).await;
-    stage.events("far", "UnknownTimeZone").await;
+    let mut bad = cron("bad", "0s", json!({"schedule": "now and then"}));
+    bad["apiVersion"] = "batch/v1".into();
+    bad["kind"] = "CronJob".into();
+    let bad = serde_json::from_value(bad).unwrap();
+    let refused = stage.some(CRON_JOBS).create(&Default::default(), &bad).await.unwrap_err();
+    assert!(refused.to_string().contains("expected exactly 5 fields"), "{refused}");
     assert!(stage.list(JOBS).await.is_empty());
     stage.stop().await;
 }

@@ -246,7 +246,8 @@ async fn pods_have_to_stay_ready_before_they_are_available() {
     let hand = second.clone();
     let clock = Arc::new(move || jiff::Timestamp::from_second(hand.load(SeqCst)).unwrap());
     let stage = Stage::with(konverge_controllers::Options { clock, ..Default::default() }).await;
-    stage.create(DEPLOYMENTS, deployment("web", 2, "web:1", json!({"spec": {"minReadySeconds": 3600}}))).await;
+    let patient = json!({"spec": {"minReadySeconds": 3600, "progressDeadlineSeconds": 7200}});
+    stage.create(DEPLOYMENTS, deployment("web", 2, "web:1", patient)).await;
     let web = stage.until(DEPLOYMENTS, "web", |web| web["status"]["readyReplicas"] == 2).await;
     assert!(web["status"].get("availableReplicas").is_none(), "{}", web["status"]);
     second.fetch_add(3600, SeqCst);
