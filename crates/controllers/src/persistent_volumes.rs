@@ -26,7 +26,7 @@ use crate::simulator::SIMULATED;
 use crate::storage_protection::VOLUME_FINALIZER;
 
 use kind::{BIND_COMPLETED, BOUND_BY_CONTROLLER, ClaimRef, Class, IS_DEFAULT, PROVISIONED_BY, SELECTED_NODE, Volume};
-use plan::{ClaimStep, Consumer, Observed, PROVISIONER, VolumeStep};
+use plan::{ClaimStep, Consumer, DRIVER, Observed, PROVISIONER, VolumeStep};
 
 /// The name in kube-controller-manager.
 pub(crate) const NAME: &str = "persistentvolume-binder-controller";
@@ -208,7 +208,7 @@ impl Volumes {
                 "accessModes": claim.spec.access_modes,
                 "capacity": {"storage": claim.spec.resources.requests.storage},
                 "claimRef": self.reference(claim),
-                "csi": {"driver": PROVISIONER, "volumeHandle": name},
+                "csi": {"driver": DRIVER, "volumeHandle": name},
                 "persistentVolumeReclaimPolicy": class.reclaim_policy.as_deref().unwrap_or("Delete"),
                 "storageClassName": class.metadata.name,
             },

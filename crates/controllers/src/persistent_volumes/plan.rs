@@ -13,6 +13,9 @@ use crate::quantity::amount;
 /// The provisioner of simulated volumes, which have no storage behind them.
 pub(super) const PROVISIONER: &str = "konverge.dev/simulated";
 
+/// The name of the CSI driver of simulated volumes: a DNS subdomain, which a provisioner need not be.
+pub(super) const DRIVER: &str = "simulated.konverge.dev";
+
 /// The provisioner of classes whose volumes are created by hand.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
