@@ -120,14 +120,14 @@ fn explain() {
          VERSION: v1beta1
          …",
     );
-    // Built-in types are published without descriptions.
     cluster.kubectl("explain deployment.spec.replicas").prints(
         "GROUP: apps
          KIND: Deployment
          VERSION: v1
          FIELD: replicas <integer>
          DESCRIPTION:
-           <empty>",
+           Number of desired pods. This is a pointer to distinguish between explicit
+           zero and not specified. Defaults to 1.",
     );
     cluster.kubectl("explain deployment.spec.nothing").ends(
         1,

@@ -62,6 +62,8 @@ fn a_job_for_each_time() {
     // Nothing is to be done.
     check(json!({"schedule": "* * * * *", "suspend": true}), None, "00:10:00", (None, 0, &[]));
     check(json!({"schedule": "often"}), None, "00:10:00", (None, 0, &["UnparseableSchedule"]));
+    let nowhere = json!({"schedule": "* * * * *", "timeZone": "Nowhere/Land"});
+    check(nowhere, None, "00:10:00", (None, 0, &["UnknownTimeZone"]));
     check(json!({"schedule": "0 0 30 2 *"}), None, "00:10:00", (None, 0, &["InvalidSchedule"]));
 }
 
