@@ -172,7 +172,7 @@ fn wildcard(text: &str) -> Vec<String> {
         errors.push("must be no more than 253 characters".to_owned());
     }
     let inside = text.strip_prefix("*.");
-    if !inside.is_some_and(|name| is_subdomain(name)) {
+    if !inside.is_some_and(is_subdomain) {
         errors.push(format!(
             "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist \
              of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. \

@@ -84,16 +84,12 @@ fn secret(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
                 walk.push(FieldError::invalid(path.key(key), "<secret contents redacted>".into(), why));
             }
         }
-        "kubernetes.io/basic-auth" => {
-            if data.get("username").is_none() && data.get("password").is_none() {
-                need("username");
-                need("password");
-            }
+        "kubernetes.io/basic-auth" if data.get("username").is_none() && data.get("password").is_none() => {
+            need("username");
+            need("password");
         }
-        "kubernetes.io/ssh-auth" => {
-            if text(data, "ssh-privatekey").is_empty() {
-                walk.push(FieldError::required(path.key("ssh-privatekey"), ""));
-            }
+        "kubernetes.io/ssh-auth" if text(data, "ssh-privatekey").is_empty() => {
+            walk.push(FieldError::required(path.key("ssh-privatekey"), ""));
         }
         "kubernetes.io/tls" => {
             need("tls.crt");

@@ -194,7 +194,7 @@ fn node_affinity(walk: &mut Walk<'_>, old: &Value, new: &Value, path: &FieldPath
             let (old, new) = (list(old, name), list(new, name));
             new.len() >= old.len() && old.iter().zip(new).all(|(old, new)| same(old, new))
         };
-        !(was_empty && !is_empty) && lists.iter().all(kept)
+        (is_empty || !was_empty) && lists.iter().all(kept)
     };
     for (index, (old, new)) in before.iter().zip(after).enumerate() {
         if !grown(old, new) {
