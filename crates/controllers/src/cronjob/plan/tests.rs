@@ -62,9 +62,14 @@ fn a_job_for_each_time() {
     // Nothing is to be done.
     check(json!({"schedule": "* * * * *", "suspend": true}), None, "00:10:00", (None, 0, &[]));
     check(json!({"schedule": "often"}), None, "00:10:00", (None, 0, &["UnparseableSchedule"]));
-    let nowhere = json!({"schedule": "* * * * *", "timeZone": "Nowhere/Land"});
-    check(nowhere, None, "00:10:00", (None, 0, &["UnknownTimeZone"]));
     check(json!({"schedule": "0 0 30 2 *"}), None, "00:10:00", (None, 0, &["InvalidSchedule"]));
+}
+
+#[test]
+fn a_time_zone_that_nobody_knows() {
+    let cron = cron(json!({"schedule": "* * * * *", "timeZone": "Nowhere/Land"}), json!({}));
+    let plan = plan(&Observed { cron: &cron, jobs: &[], zone: Err("unknown".into()), now: at("00:10:00") });
+    assert_eq!((plan.create, &*reasons(&plan)), (None, &["UnknownTimeZone"][..]));
 }
 
 #[test]
