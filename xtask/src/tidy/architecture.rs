@@ -123,7 +123,7 @@ mod tests {
 
     const GOOD: &str = "# Shape\n`crates/core/Cargo.toml`, `crates/*`, `xtask`\n\n\
                         | crate | what | depends on |\n|---|---|---|\n| `core` | words | – |\n| `schema` | types | `core` |\n\
-                        | `apiserver` (path `B`) | it | `core`, `schema`, `store` |\n| `xtask` | gates | |\n| `examples/*` | | |\n\nmore\n";
+                        | `apiserver` (path `B`) | it | `core`, `schema`, `cel`, `store` |\n| `xtask` | gates | |\n| `examples/*` | | |\n\nmore\n";
 
     fn check(page: &str, expect: [&[&str]; 3]) {
         let tree = tree(Some(page));

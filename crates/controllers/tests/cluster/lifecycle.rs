@@ -137,8 +137,14 @@ async fn pods_wait_for_a_node_that_fits() {
     };
     let name = text(&p["metadata"], "name");
     assert_eq!(phase(&p), "Pending");
-    let told = stage.events(&name, "FailedScheduling").await;
-    assert_eq!(told[0].1, "0/1 nodes are available: 1 node(s) were unschedulable.");
+    // Before that, the cache may still have the taint of a node that is not ready.
+    let why = "0/1 nodes are available: 1 node(s) were unschedulable.";
+    stage
+        .until_all(EVENTS, |events| {
+            let about = |event: &&Value| event["regarding"]["name"] == *name && event["reason"] == "FailedScheduling";
+            events.iter().filter(about).any(|event| event["note"] == why).then_some(())
+        })
+        .await;
     stage.patch(NODES, "konverge-node-1", json!({"spec": {"unschedulable": null}})).await;
     let p = stage.until(PODS, &name, is_ready).await;
     assert_eq!(condition(&p, "PodScheduled").0, "True");
