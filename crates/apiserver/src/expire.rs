@@ -1,4 +1,5 @@
-//! Deletes what is too old: events, and the store's history. In: the age that objects of a kind may reach. Out: deletions.
+//! Deletes what is too old: events, and the store's history. In: the age that objects of a kind may reach
+//! (`expires` in `kubernetes.behaviour`). Out: deletions.
 //! Ownership is not considered here; that is for `garbage` and controllers.
 
 use std::sync::{Arc, Weak};

@@ -49,9 +49,9 @@ const DUE_AT_ONCE: usize = 64;
 pub(super) enum Next<C> {
     /// Reconcile this key, then call [`Order::done`].
     Take(Taken<C>),
-    /// Nothing can be taken before this instant, unless a wakeup or an requeue comes.
+    /// Nothing can be taken before this instant, unless a wakeup or a requeue comes.
     Wait(Instant),
-    /// Nothing can be taken until a wakeup or an requeue comes.
+    /// Nothing can be taken until a wakeup or a requeue comes.
     Empty,
     /// Closed, and nothing will be taken any more.
     Over,

@@ -3,7 +3,8 @@
 //!
 //! An apply is skipped if the object has the digest annotation of exactly this configuration (so no field of an earlier
 //! configuration has to be removed) and all of its values (so nobody changed one). Fields that the configuration does not
-//! mention belong to others: to the server's defaults, to other controllers, or to people.
+//! mention belong to others: to the server's defaults, to other controllers, or to people. In a steady state `memory` has decided
+//! before: it knows the versions of objects that were found to be as desired.
 
 use konverge_schema::{Arena, ListKind, Shape, TypeId};
 use serde_json::{Map, Value};
