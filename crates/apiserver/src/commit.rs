@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde_json::Value;
 
 use konverge_core::Status;
 use konverge_store::{Commit, CommitError, Condition, Entry, Revision, Write as StoreWrite};
@@ -11,12 +12,37 @@ use konverge_store::{Commit, CommitError, Condition, Entry, Revision, Write as S
 use crate::commit_lock::CommitGuard;
 use crate::context::RequestContext;
 use crate::crd;
+use crate::meta;
+use crate::record;
 use crate::resource::Resource;
 use crate::server::Server;
 
 /// How often a write is tried again after a conflict. Each conflict means that another write succeeded, so only far too many
 /// writers of one object reach this limit; kube-apiserver goes on until the request times out.
 pub(crate) const MAX_CONFLICTS: usize = 100;
+
+/// Creates those of the objects that do not exist yet, at the start of the server. The objects have no namespace.
+pub(crate) async fn create_missing<const N: usize>(
+    server: &Server,
+    resource: &Resource,
+    objects: [Value; N],
+) -> Result<(), CommitError> {
+    // All commits begin before the first one is awaited, so that they share one fsync.
+    let commits = objects.map(|mut object| {
+        meta::initialize(&mut object, resource, &*server.env);
+        let key: Arc<str> = resource.key(None, meta::text(&object, "name")).into();
+        let conditions = vec![Condition::Absent(key.clone())];
+        let writes = vec![StoreWrite::Put(key, record::encode(&object))];
+        server.store.commit(Commit { conditions, writes })
+    });
+    for commit in commits {
+        match commit.await {
+            Ok(_) | Err(CommitError::Conflict { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
 
 /// Commits changes of one resource for one request.
 pub(crate) struct Committer<'a> {

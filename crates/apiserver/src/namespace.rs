@@ -1,17 +1,15 @@
 //! What is special about namespaces: their finalizers and phases, and the four that every cluster has, which are created at the
 //! start.
 
-use std::sync::Arc;
-
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use konverge_core::Status;
-use konverge_store::{Commit, CommitError, Condition, Entry, Write as StoreWrite};
+use konverge_store::{CommitError, Condition, Entry};
 
+use crate::commit::create_missing;
 use crate::meta;
-use crate::record;
 use crate::resource::Resource;
 use crate::server::Server;
 
@@ -28,23 +26,12 @@ fn is_namespace(resource: &Resource) -> bool {
 /// Creates the namespaces that every cluster has.
 pub(crate) async fn create_initial(server: &Server) -> Result<(), CommitError> {
     let resource = &server.registry.find("", "v1", "namespaces").expect("namespaces are built in");
-    // All commits begin before the first one is awaited, so that they share one fsync.
-    let commits = INITIAL.map(|name| {
+    let objects = INITIAL.map(|name| {
         let mut object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        meta::initialize(&mut object, resource, &*server.env);
         prepare(resource, &mut object);
-        let key: Arc<str> = resource.key(None, name).into();
-        let conditions = vec![Condition::Absent(key.clone())];
-        let writes = vec![StoreWrite::Put(key, record::encode(&object))];
-        server.store.commit(Commit { conditions, writes })
+        object
     });
-    for commit in commits {
-        match commit.await {
-            Ok(_) | Err(CommitError::Conflict { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+    create_missing(server, resource, objects).await
 }
 
 /// Sets what every namespace carries.
@@ -104,6 +91,7 @@ mod tests {
     use konverge_store::Revision;
 
     use super::*;
+    use crate::record;
 
     #[test]
     fn a_namespace_goes_once_it_has_a_deletion_timestamp() {

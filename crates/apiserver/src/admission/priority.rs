@@ -1,17 +1,15 @@
 //! Priority: a pod gets the number and the preemption policy of its PriorityClass, and only one class can be the default. The
 //! two classes of system pods exist from the start.
 
-use std::sync::Arc;
-
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use konverge_core::Status;
-use konverge_store::{Commit, CommitError, Condition, Write as StoreWrite};
+use konverge_store::CommitError;
 
 use super::{Admission, Attributes, Operation, Plugin, Verdict, decided, lookup};
+use crate::commit::create_missing;
 use crate::meta;
-use crate::record;
 use crate::server::Server;
 
 const CLASSES: lookup::Kind = ("scheduling.k8s.io", "priorityclasses");
@@ -40,25 +38,13 @@ const PREEMPTS: &str = "PreemptLowerPriority";
 pub(crate) async fn create_initial(server: &Server) -> Result<(), CommitError> {
     let (group, plural) = CLASSES;
     let resource = &server.registry.find(group, "v1", plural).expect("priority classes are built in");
-    // All commits begin before the first one is awaited, so that they share one fsync.
-    let commits = SYSTEM_CLASSES.map(|(name, value, description)| {
-        let mut object = json!({
+    let objects = SYSTEM_CLASSES.map(|(name, value, description)| {
+        json!({
             "apiVersion": resource.api_version(), "kind": "PriorityClass", "metadata": {"name": name},
             "value": value, "description": description, "preemptionPolicy": PREEMPTS,
-        });
-        meta::initialize(&mut object, resource, &*server.env);
-        let key: Arc<str> = resource.key(None, name).into();
-        let conditions = vec![Condition::Absent(key.clone())];
-        let writes = vec![StoreWrite::Put(key, record::encode(&object))];
-        server.store.commit(Commit { conditions, writes })
+        })
     });
-    for commit in commits {
-        match commit.await {
-            Ok(_) | Err(CommitError::Conflict { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+    create_missing(server, resource, objects).await
 }
 
 #[derive(Deserialize)]
