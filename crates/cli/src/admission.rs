@@ -23,7 +23,10 @@ impl AdmissionArgs {
         let (enable, disable) = (named(&self.enable_admission_plugins), named(&self.disable_admission_plugins));
         let plugins = default.with(&enable, &disable)?;
         for plugin in AdmissionPlugins::missing().filter(|missing| enable.iter().any(|name| name == missing)) {
-            tracing::warn!(plugin, "this admission plugin is not implemented and has no effect");
+            tracing::warn!(
+                plugin,
+                "enabling this plugin has no effect: this server does not have it, and admits what it would refuse"
+            );
         }
         Ok(plugins)
     }

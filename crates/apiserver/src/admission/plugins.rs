@@ -35,7 +35,7 @@ enum Effect {
     Makes(fn() -> Box<dyn Plugin>),
     /// Nothing, in kube-apiserver as well.
     Nothing,
-    /// Nothing here: it is not implemented.
+    /// Only kube-apiserver has it. Whoever enables it is told that this has no effect.
     Missing,
 }
 

@@ -204,7 +204,7 @@ fn notices(flags: &Flags, authorization: Authorization) -> Vec<String> {
         .collect();
     if !missing.is_empty() {
         let names = missing.join(",");
-        notices.push(format!("--enable-admission-plugins={names} has no effect: they are not implemented"));
+        notices.push(format!("--enable-admission-plugins={names} has no effect: this server does not have them, and admits what they would refuse"));
     }
     let gates: Vec<&str> = flags.list("feature-gates").collect();
     if !gates.is_empty() {
