@@ -3,6 +3,8 @@
 
 mod create;
 mod fanout;
+mod kinds;
+mod kubectl;
 mod list;
 mod load;
 mod memory;
@@ -32,10 +34,15 @@ pub(crate) enum Stage {
     List,
     /// One client that patches, and many that watch.
     Fanout,
+    /// Creates in protobuf, creates under rules in CEL, a start with many definitions.
+    Kinds,
+    /// What kubectl does: an apply of many objects, and explain.
+    Kubectl,
 }
 
 impl Stage {
-    const ALL: [Stage; 5] = [Self::Start, Self::Memory, Self::Create, Self::List, Self::Fanout];
+    const ALL: [Stage; 7] =
+        [Self::Start, Self::Memory, Self::Create, Self::List, Self::Fanout, Self::Kinds, Self::Kubectl];
 }
 
 /// The size of a run.
@@ -128,6 +135,8 @@ impl Stage {
                 let title = format!("{} watchers, {} updates/s", fanout::WATCHERS, fanout::UPDATES_PER_SECOND);
                 (title, fanout::measure(server, scale.rounds, scale.updates).await)
             }
+            Self::Kinds => ("kinds".into(), kinds::measure(server, scale.creating, scale.starts).await),
+            Self::Kubectl => ("kubectl".into(), kubectl::measure(server).await),
         }
     }
 }

@@ -64,8 +64,10 @@ pub(crate) struct Server {
     pub endpoint: Endpoint,
     /// How long its start took.
     pub started: Started,
+    /// For clients such as kubectl.
+    pub kubeconfig: PathBuf,
     /// Its data and its log; removed when it is dropped.
-    _directory: TempDir,
+    directory: Option<TempDir>,
 }
 
 /// How long a start took.
@@ -83,10 +85,23 @@ impl ServerProgram {
     /// Starts a server and waits until it is ready.
     pub(crate) async fn start(&self, storage: Storage, transport: Transport) -> Result<Server, InvalidRun> {
         let directory = tempfile::Builder::new().prefix("konverge-bench-").tempdir_in(&self.disk)?;
+        self.start_in(directory, storage, transport).await
+    }
+
+    /// Ends a server whose objects are on disk, and starts it again with them.
+    pub(crate) async fn restart(&self, mut server: Server) -> Result<Server, InvalidRun> {
+        end(&mut server.child);
+        let directory = server.directory.take().ok_or_else(|| InvalidRun::new("the server has no directory"))?;
+        self.start_in(directory, Storage::Disk, Transport::Plain).await
+    }
+
+    async fn start_in(&self, directory: TempDir, storage: Storage, transport: Transport) -> Result<Server, InvalidRun> {
         let log = directory.path().join("log");
         let kubeconfig = directory.path().join("kubeconfig");
         let mut command = Command::new(&self.program);
         command.args(["apiserver", "--port", "0", "--kubeconfig"]).arg(&kubeconfig);
+        // The requests of benchmarks have no credential, so that they can be sent to other servers as they are.
+        command.args(["--anonymous", "everything"]);
         if transport == Transport::Tls {
             command.arg("--tls");
         }
@@ -103,7 +118,8 @@ impl ServerProgram {
             endpoint: Endpoint { address: address.inspect_err(|_| end(&mut child))?, tls: None },
             child,
             started: Started { ready, answered: ready, cpu: Duration::ZERO },
-            _directory: directory,
+            kubeconfig: kubeconfig.clone(),
+            directory: Some(directory),
         };
         if transport == Transport::Tls {
             server.endpoint.tls = Some(tls::connector(&kubeconfig)?);

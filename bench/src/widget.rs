@@ -71,7 +71,17 @@ pub(crate) fn sequence(json: &[u8]) -> Option<usize> {
 
 /// The definition of widgets: a structural schema of the usual size, with a status of its own.
 pub(crate) fn definition() -> Vec<u8> {
-    let spec = json!({
+    definition_of("widgets", &[])
+}
+
+/// The path of objects that are like widgets but for their plural name.
+pub(crate) fn path_of(plural: &str) -> String {
+    WIDGETS.replace("widgets", plural)
+}
+
+/// The same definition under another plural name, with these rules in CEL for the spec.
+pub(crate) fn definition_of(plural: &str, rules: &[&str]) -> Vec<u8> {
+    let mut spec = json!({
         "type": "object",
         "required": ["payload"],
         "properties": {
@@ -82,6 +92,9 @@ pub(crate) fn definition() -> Vec<u8> {
             "tags": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
         },
     });
+    if !rules.is_empty() {
+        spec["x-kubernetes-validations"] = rules.iter().map(|rule| json!({"rule": rule})).collect();
+    }
     let status = json!({
         "type": "object",
         "properties": {
@@ -100,14 +113,18 @@ pub(crate) fn definition() -> Vec<u8> {
         },
     });
     let schema: Value = json!({"type": "object", "properties": {"spec": spec, "status": status}});
+    let (singular, kind) = match plural {
+        "widgets" => ("widget".to_owned(), "Widget".to_owned()),
+        other => (format!("{other}-one"), format!("{}{}", other[..1].to_uppercase(), &other[1..])),
+    };
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": "widgets.bench.konverge.dev"},
+        "metadata": {"name": format!("{plural}.bench.konverge.dev")},
         "spec": {
             "group": "bench.konverge.dev",
             "scope": "Namespaced",
-            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "names": {"plural": plural, "singular": singular, "kind": kind, "listKind": format!("{kind}List")},
             "versions": [{
                 "name": "v1",
                 "served": true,

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -23,7 +24,7 @@ func TestOwnService(t *testing.T) {
 	}
 }
 
-// TestUsers is about who a client is: a user by AddUser, nobody, and somebody who is not believed.
+// TestUsers is about who a client is and what roles let it do: a user by AddUser, nobody, and somebody who is not believed.
 func TestUsers(t *testing.T) {
 	if existing() {
 		t.Skip("users are those of envtest")
@@ -33,7 +34,25 @@ func TestUsers(t *testing.T) {
 	clients, err := kubernetes.NewForConfig(alice.Config())
 	must(t, err)
 	_, err = clients.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	denied := `pods is forbidden: User "alice" cannot list resource "pods" in API group "" in the namespace "default"`
+	if !apierrors.IsForbidden(err) || err.Error() != denied {
+		t.Errorf("alice without a role: %v", err)
+	}
+	_, err = typed.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "readers"},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods", "namespaces"}, Verbs: []string{"get", "list"}}},
+	}, metav1.CreateOptions{})
 	must(t, err)
+	_, err = typed.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "developers-read"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "readers"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "developers"}},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	eventually(t, "alice with a role", func() error {
+		_, err := clients.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+		return err
+	})
 
 	anonymous := rest.AnonymousClientConfig(cfg)
 	clients, err = kubernetes.NewForConfig(anonymous)

@@ -61,11 +61,10 @@ def request(method, path, body):
     """One request, by the same kubeconfig as kopf."""
     with open(os.environ["KUBECONFIG"], encoding="utf-8") as file:
         config = yaml.safe_load(file)
-    cluster = config["clusters"][0]["cluster"]
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     context = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-    message = urllib.request.Request(
-        cluster["server"] + path, json.dumps(body).encode(), {"Content-Type": kind}, method=method
-    )
+    headers = {"Content-Type": kind, "Authorization": f"Bearer {user['token']}"}
+    message = urllib.request.Request(cluster["server"] + path, json.dumps(body).encode(), headers, method=method)
     with urllib.request.urlopen(message, context=context) as answer:
         answer.read()

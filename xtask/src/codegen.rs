@@ -15,6 +15,7 @@ mod go_types;
 mod openapi;
 mod protobuf;
 mod resources;
+mod roles;
 
 use crate::source::{Release, Source};
 use enums::Enums;
@@ -61,6 +62,7 @@ fn tables(source: &Source, version: &str) -> Result<Vec<(&'static str, String)>,
         ("crates/schema/data/kubernetes.protobuf", protobuf::table(&title, &schemas, source)?),
         ("crates/apiserver/data/kubernetes.resources", resources::table(&title, &core, &groups, &schemas)?),
         ("crates/apiserver/data/kubernetes.descriptions.gz", descriptions::table(&title, &schemas)?),
+        ("crates/apiserver/data/kubernetes.roles", roles::table(&title, &source.default_roles()?)?),
     ])
 }
 
@@ -101,6 +103,14 @@ mod tests {
         write("k8s/api/discovery/aggregated_v2.json", r#"{"items": []}"#);
         write("k8s/api/discovery/api__v1.json", r#"{"groupVersion": "v1", "resources": []}"#);
         write("k8s/pkg/generated/openapi/zz_generated.openapi.go", "package openapi\n");
+        for name in ["cluster-roles", "controller-roles", "namespace-roles"] {
+            write(&format!("k8s/plugin/pkg/auth/authorizer/rbac/bootstrappolicy/testdata/{name}.yaml"), "items: []");
+            let bindings = name.replace("roles", "role-bindings");
+            write(
+                &format!("k8s/plugin/pkg/auth/authorizer/rbac/bootstrappolicy/testdata/{bindings}.yaml"),
+                "items: []",
+            );
+        }
         write("crates/schema/data/kubernetes.types", "");
         write("crates/schema/data/kubernetes.protobuf", "");
         write("crates/apiserver/data/kubernetes.resources", "");
@@ -114,7 +124,9 @@ mod tests {
         let resources = "crates/apiserver/data/kubernetes.resources";
         let descriptions = "crates/apiserver/data/kubernetes.descriptions.gz";
 
-        let all = stale(&format!("{types}, {protobuf}, {resources}, {descriptions}"));
+        let roles = "crates/apiserver/data/kubernetes.roles";
+
+        let all = stale(&format!("{types}, {protobuf}, {resources}, {descriptions}, {roles}"));
         assert_eq!(run(&options(true), folder.path()), all);
         assert_eq!(run(&options(false), folder.path()), Ok(()));
         assert_eq!(run(&options(true), folder.path()), Ok(()));

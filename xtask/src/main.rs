@@ -1,13 +1,18 @@
-//! Generators and checks of this repository: `cargo xtask codegen`, `cargo xtask round-trip`, `cargo xtask cel`, `cargo xtask
-//! validation`, `cargo xtask tidy`. Nothing here is shipped.
+//! Generators and checks of this repository: `cargo xtask codegen`, `cargo xtask compatibility`, `cargo xtask round-trip`,
+//! `cargo xtask canonical`, `cargo xtask cel`, `cargo xtask rbac`, `cargo xtask validation`, `cargo xtask tidy`. Nothing here is
+//! shipped.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 
+mod canonical;
 mod cel;
 mod codegen;
+mod compatibility;
+mod go_program;
+mod rbac;
 mod round_trip;
 mod source;
 mod tidy;
@@ -17,8 +22,11 @@ mod validation;
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 enum Task {
+    Canonical(canonical::Canonical),
     Cel(cel::Cel),
     Codegen(codegen::Codegen),
+    Compatibility(compatibility::Compatibility),
+    Rbac(rbac::Rbac),
     RoundTrip(round_trip::RoundTrip),
     Validation(validation::Validation),
     /// Checks what no compiler checks: dependencies between crates, unused files, headers, ARCHITECTURE.md, unfinished code
@@ -28,8 +36,11 @@ enum Task {
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace");
     let result = match Task::parse() {
+        Task::Canonical(options) => canonical::run(&options, root),
         Task::Cel(options) => cel::run(&options, root),
         Task::Codegen(options) => codegen::run(&options, root),
+        Task::Compatibility(options) => compatibility::run(&options, root),
+        Task::Rbac(options) => rbac::run(&options, root),
         Task::RoundTrip(options) => round_trip::run(&options),
         Task::Validation(options) => validation::run(&options, root),
         Task::Tidy => tidy::run(root),

@@ -129,6 +129,18 @@ impl Source {
         Ok(format!("module {name}\n\ngo 1.26\n\nrequire k8s.io/kubernetes {version}\n\nreplace (\n{replaced})\n"))
     }
 
+    /// The roles and bindings that every cluster has, as lists of objects.
+    pub(crate) fn default_roles(&self) -> Result<Vec<Value>, String> {
+        let folder = self.root.join("plugin/pkg/auth/authorizer/rbac/bootstrappolicy/testdata");
+        let names = ["cluster-roles", "controller-roles", "cluster-role-bindings", "controller-role-bindings"];
+        let names = names.into_iter().chain(["namespace-roles", "namespace-role-bindings"]);
+        let read = |name| {
+            let path = folder.join(format!("{name}.yaml"));
+            serde_saphyr::from_str(&read(&path)?).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        names.map(read).collect()
+    }
+
     /// The Go file that lists the values of enumerated fields.
     pub(crate) fn openapi_go(&self) -> Result<String, String> {
         read(&self.root.join("pkg/generated/openapi/zz_generated.openapi.go"))

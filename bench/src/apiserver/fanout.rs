@@ -38,6 +38,7 @@ struct Round {
 /// Runs rounds of updates, alternately without and with a stalled watcher.
 pub(super) async fn measure(program: &ServerProgram, rounds: usize, updates: usize) -> Result<Figures, InvalidRun> {
     let mut figures = Figures::default();
+    over_tls(program, rounds, updates, &mut figures).await?;
     let server = program.start_with_widgets(Storage::Memory, Transport::Plain).await?;
     load::create(&server, 16, 0, Until::Number(WIDGETS_UPDATED)).await?;
     let mut sequence = 1;
@@ -73,6 +74,32 @@ pub(super) async fn measure(program: &ServerProgram, rounds: usize, updates: usi
     let ratio = stalled.latencies.millis(0.99) / calm.latencies.millis(0.99);
     figures.add(Figure::cost("p99 of others, stalled to calm", ratio, "x").with_aim(1.1));
     Ok(figures)
+}
+
+/// The same over TLS, without a stalled watcher.
+async fn over_tls(
+    program: &ServerProgram,
+    rounds: usize,
+    updates: usize,
+    figures: &mut Figures,
+) -> Result<(), InvalidRun> {
+    let server = program.start_with_widgets(Storage::Memory, Transport::Tls).await?;
+    load::create(&server, 16, 0, Until::Number(WIDGETS_UPDATED)).await?;
+    let mut sequence = 1;
+    let mut all = Vec::new();
+    for _ in 0..rounds {
+        all.push(round(&server, &mut sequence, updates, false).await?);
+    }
+    let outcome = sum(all);
+    let deliveries = updates * rounds * WATCHERS;
+    figures.disturbed(&outcome.spent);
+    expect("deliveries over TLS", outcome.latencies.len(), deliveries)?;
+    let note = format!("client {:.1} µs", outcome.spent.client_each(deliveries));
+    let cpu = Figure::cost("CPU for each delivery over TLS", outcome.spent.server_each(deliveries), "µs");
+    figures.add(cpu.with_aim(8.0).with_baseline(baseline::DELIVERY_CPU_US).with_note(note));
+    let p99 = Figure::cost("due to delivered p99 over TLS", outcome.latencies.millis(0.99), "ms");
+    figures.add(p99.with_aim(10.0).with_baseline(baseline::DELIVERY_P99_MS));
+    Ok(())
 }
 
 fn sum(rounds: Vec<Round>) -> Round {

@@ -36,6 +36,18 @@ pub(super) struct Created {
 
 /// Creates widgets, beginning with number `first`.
 pub(super) async fn create(server: &Server, clients: usize, first: usize, until: Until) -> Result<Created, InvalidRun> {
+    let request = |number| http::request("POST", WIDGETS, "application/json", &widget::widget(number));
+    create_with(server, clients, first, until, request).await
+}
+
+/// Sends creates that `request` makes, beginning with number `first`.
+pub(super) async fn create_with(
+    server: &Server,
+    clients: usize,
+    first: usize,
+    until: Until,
+    request: impl Fn(usize) -> Vec<u8> + Copy + Send + 'static,
+) -> Result<Created, InvalidRun> {
     let mut connections = Vec::with_capacity(clients);
     for _ in 0..clients {
         connections.push(server.endpoint.connect().await?);
@@ -57,8 +69,7 @@ pub(super) async fn create(server: &Server, clients: usize, first: usize, until:
                     if is_done {
                         return Ok::<_, InvalidRun>(latencies);
                     }
-                    let body = widget::widget(next.fetch_add(1, Relaxed));
-                    let request = http::request("POST", WIDGETS, "application/json", &body);
+                    let request = request(next.fetch_add(1, Relaxed));
                     let sent = Instant::now();
                     connection.call(&request, 201).await?;
                     latencies.record(sent.elapsed());

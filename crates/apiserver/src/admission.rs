@@ -12,39 +12,55 @@
 
 mod always_deny;
 mod always_pull_images;
+mod certificate_signers;
 mod certificate_subject_restriction;
 mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
 mod deny_service_external_ips;
+mod extended_resource_toleration;
+mod limit_pod_hard_anti_affinity_topology;
 mod limit_ranger;
 mod lookup;
+mod match_conditions;
+mod matching;
+mod namespace_exists;
 mod namespace_lifecycle;
 mod no_effect;
 mod persistent_volume_claim_resize;
 mod plugins;
 mod pod_security;
+mod pod_topology_labels;
+mod policy;
 mod priority;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
+mod versioned;
+
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use konverge_core::Status;
+use konverge_schema::Budget;
 use konverge_store::{BoxFuture, Condition, Write as StoreWrite};
 
 use crate::context::RequestContext;
+use crate::delete::DeleteOptions;
+use crate::request::Query;
 use crate::resource::Resource;
 use crate::server::Server;
 use crate::subresource::Subresource;
+use crate::work::over_budget;
 
 use no_effect::NoEffect;
 
 pub use no_effect::AbsentPart;
 pub use plugins::{AdmissionPlugins, PluginError};
+pub(crate) use policy::{Policies, Reinvocation, run as check_types};
 pub(crate) use priority::create_initial;
 pub(crate) use resource_quota::QuotaLocks;
 
@@ -54,6 +70,30 @@ pub(crate) enum Operation {
     Create,
     Update,
     Delete,
+    /// Opens a connection, as `exec` does.
+    Connect,
+}
+
+impl Operation {
+    /// As rules and requests name it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
+/// What a request says about how it is to be processed.
+#[derive(Clone, Copy)]
+pub(crate) enum RequestOptions<'a> {
+    /// Nothing: the server itself writes.
+    None,
+    /// The query of a create or an update.
+    Write(&'a Query),
+    Delete(&'a DeleteOptions),
 }
 
 /// A request as plugins see it.
@@ -68,8 +108,13 @@ pub(crate) struct Attributes<'a> {
     pub namespace: Option<&'a str>,
     /// The name of the object. While a new object has no name yet, the prefix that its name will be generated from.
     pub name: &'a str,
+    /// Whether `name` is only such a prefix.
+    pub unnamed: bool,
     /// The object before an update or a deletion.
     pub old: Option<&'a Value>,
+    pub options: RequestOptions<'a>,
+    /// What the request may compute until it commits.
+    pub budget: &'a Budget,
 }
 
 impl Attributes<'_> {
@@ -81,6 +126,27 @@ impl Attributes<'_> {
     /// Whether the request does this to a whole object of this resource.
     pub(crate) fn is(&self, operation: Operation, group: &str, plural: &str) -> bool {
         self.operation == operation && self.is_about(group, plural)
+    }
+
+    /// Whether the request is about namespaces themselves.
+    pub(crate) fn is_namespace(&self) -> bool {
+        self.resource.group.is_empty() && &*self.resource.plural == "namespaces"
+    }
+
+    /// The name of the object, as policies and webhooks see it: empty while it is not known.
+    pub(crate) fn request_name(&self) -> &str {
+        if self.unnamed { "" } else { self.name }
+    }
+
+    /// The namespace of the object, as policies and webhooks see it. A namespace is in itself.
+    pub(crate) fn request_namespace(&self) -> &str {
+        if self.is_namespace() { self.request_name() } else { self.namespace.unwrap_or_default() }
+    }
+
+    /// Spends steps of what the request may compute. A plugin does so before work that grows with what others have stored.
+    pub(crate) fn spend(&self, steps: usize) -> Result<(), Status> {
+        self.budget.spend(steps as u64);
+        self.budget.check().map_err(over_budget)
     }
 
     /// 403: a plugin refuses the request.
@@ -95,6 +161,10 @@ impl Attributes<'_> {
 pub(crate) struct Admission {
     /// For the client.
     pub warnings: Vec<String>,
+    /// Whether and how the plugins that change objects run a second time.
+    pub reinvocation: Reinvocation,
+    /// For the audit log.
+    pub annotations: BTreeMap<String, String>,
     /// What has to be true when the object is committed. If it is not, the write begins again.
     pub conditions: Vec<Condition>,
     /// What is committed together with the object.
@@ -110,6 +180,11 @@ impl Admission {
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }
+    }
+
+    /// Adds an annotation for the audit log. The first one of a name stays.
+    pub(crate) fn annotate(&mut self, key: &str, value: String) {
+        self.annotations.entry(key.to_owned()).or_insert(value);
     }
 }
 
@@ -163,6 +238,21 @@ impl Chain {
         object: &mut Value,
         admission: &mut Admission,
     ) -> Result<(), Status> {
+        self.admit_once(attributes, object, admission).await?;
+        // A policy has changed the object, so that the plugins before it look at it again.
+        if admission.reinvocation.needed {
+            admission.reinvocation.begun = true;
+            self.admit_once(attributes, object, admission).await?;
+        }
+        Ok(())
+    }
+
+    async fn admit_once(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &mut Value,
+        admission: &mut Admission,
+    ) -> Result<(), Status> {
         for plugin in self.0.iter().filter(|plugin| plugin.handles(attributes)) {
             plugin.admit(attributes, object, admission).await?;
         }
@@ -178,6 +268,18 @@ impl Chain {
     ) -> Result<(), Status> {
         for plugin in self.0.iter().filter(|plugin| plugin.handles(attributes)) {
             plugin.validate(attributes, object, admission).await?;
+        }
+        // There is no audit log yet, so that the annotations are in the server's own.
+        for (key, value) in &admission.annotations {
+            let audit_id = &*attributes.context.audit_id;
+            tracing::info!(
+                audit_id,
+                resource = &*attributes.resource.plural,
+                name = attributes.name,
+                key,
+                value,
+                "audit annotation"
+            );
         }
         Ok(())
     }

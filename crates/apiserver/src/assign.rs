@@ -1,10 +1,13 @@
-//! Values that only the server can give: the addresses of services, the selectors of jobs, the QoS classes of pods. In: the
-//! object before and after a write, with its managed fields. Out: the object with these values, which have no field manager.
-//! The table of behaviour says which kinds get what.
+//! Values that only the server can give: the addresses of services, the selectors of jobs, the QoS classes of pods, who asks
+//! for a certificate. In: the object before and after a write, with its managed fields. Out: the object with these values, which
+//! have no field manager. The table of behaviour says which kinds get what.
 
 mod allocated;
+mod certificate_signing_request;
+mod claim;
 mod job;
 mod pod;
+mod ranges;
 mod service;
 
 use serde_json::Value;
@@ -13,12 +16,15 @@ use konverge_core::Status;
 
 use crate::behaviour::Assigns;
 use crate::commit_lock::CommitGuard;
+use crate::env::rfc3339;
 use crate::meta;
 use crate::resource::Resource;
 use crate::subresource::Subresource;
 use crate::write::WriteRequest;
 
 pub(crate) use allocated::Allocated;
+pub(crate) use claim::complete as complete_claim;
+pub use ranges::{ClusterIpRange, NodePortRange, RangeError, ServiceRanges};
 
 /// Gives an object what it lacks. If this returns a guard, the object has to be committed under that lock.
 pub(crate) async fn assign<'s>(
@@ -27,8 +33,10 @@ pub(crate) async fn assign<'s>(
     new: &mut Value,
 ) -> Result<Option<CommitGuard<'s>>, Status> {
     match (write.resource.behaviour.assigns, write.subresource) {
-        (Some(Assigns::Pod), _) => pod::assign(old, new),
+        (Some(Assigns::Pod), _) => pod::assign(old, new, &rfc3339(write.server.env.now())),
         (Some(Assigns::Job), Subresource::Main) => job::assign(old, new),
+        (Some(Assigns::Claim), Subresource::Main) => claim::assign(old, new),
+        (Some(Assigns::CertificateSigningRequest), _) => certificate_signing_request::assign(write, old, new)?,
         (Some(Assigns::Service), Subresource::Main) => {
             if let Some(old) = old {
                 service::carry_over(old, new);
@@ -41,7 +49,7 @@ pub(crate) async fn assign<'s>(
             let mut held = server.addresses.lock();
             let key = write.resource.key(write.namespace, meta::text(new, "name"));
             let taken = held.taken(&*server.store, &write.resource.prefix(None), &key)?;
-            service::assign(&taken, server.env.random(), old, new)
+            service::assign(&server.service_ranges, &taken, server.env.random(), old, new)
                 .map_err(|refused| refused.status(|error| write.invalid(meta::text(new, "name"), &[error])))?;
             return Ok(Some(guard));
         }
@@ -54,6 +62,7 @@ pub(crate) async fn assign<'s>(
 pub(crate) fn assign_alone(resource: &Resource, old: Option<&Value>, new: &mut Value) {
     match (resource.behaviour.assigns, old) {
         (Some(Assigns::Job), old) => job::assign(old, new),
+        (Some(Assigns::Claim), old) => claim::assign(old, new),
         (Some(Assigns::Service), Some(old)) => service::carry_over(old, new),
         _ => {}
     }

@@ -2,17 +2,21 @@
 //! Out: a decision, and for a denial the `Status` that kube-apiserver sends. Asked once for each request, before anything
 //! is looked up.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::ready;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use http::request::Parts;
 
-use konverge_core::{NameRule, Status, check_name};
+use konverge_core::{FieldSelector, NameRule, Status, check_name};
 
 use crate::context::RequestContext;
+use crate::rbac::{Rbac, RbacAuthorizer, Rule};
 use crate::request::{self, Endpoint, ObjectPath, Query};
-use crate::user::UserInfo;
+use crate::server::ApiServer;
+use crate::user::{MASTERS, UserInfo};
 use crate::verb::Verb;
 
 /// Decides whether requests are allowed.
@@ -30,17 +34,39 @@ impl fmt::Debug for dyn Authorizer {
     }
 }
 
-/// What an authorizer decides.
+/// What an authorizer decides. A reason may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Decision {
     /// The request is processed.
-    Allow,
-    /// The request is answered with 403.
-    Deny {
-        /// Added to the message of the answer. May be empty.
+    Allow {
+        /// For access reviews.
         reason: String,
     },
+    /// The request is answered with 403, and no other authorizer is asked.
+    Deny {
+        /// Added to the message of the answer.
+        reason: String,
+    },
+    /// The next authorizer is asked; after the last one, the request is answered with 403.
+    NoOpinion {
+        /// Added to the message of the answer.
+        reason: String,
+    },
+}
+
+/// One of those who decide what users may do, by the names of `--authorization-mode`.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum AuthorizationMode {
+    /// Allows everything.
+    AlwaysAllow,
+    /// Allows nothing.
+    AlwaysDeny,
+    /// Allows what roles and bindings allow. A new store gets the roles and bindings that every cluster has.
+    Rbac,
+    /// Another authorizer.
+    Other(Arc<dyn Authorizer>),
 }
 
 /// What an authorizer decides by.
@@ -76,48 +102,157 @@ pub struct ResourceAttributes<'a> {
     pub name: &'a str,
 }
 
-/// Allows every request.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct AlwaysAllow;
+/// Asks several authorizers in order, until one allows or denies. Members of `system:masters` may do everything.
+pub(crate) struct Authorizers {
+    authorizers: Vec<Arc<dyn Authorizer>>,
+    modes: Vec<AuthorizationMode>,
+    rbac: Arc<Rbac>,
+}
 
-impl Authorizer for AlwaysAllow {
+/// What a user may do, as rules.
+#[derive(Default)]
+pub(crate) struct RulesOfUser {
+    pub rules: Vec<Rule>,
+    /// Whether there may be more than the rules say.
+    pub incomplete: bool,
+    pub error: Option<String>,
+}
+
+impl Authorizers {
+    /// What a user may do in a namespace, as far as rules can say it.
+    pub(crate) fn rules_of(&self, user: &UserInfo, namespace: &str) -> RulesOfUser {
+        let mut found = RulesOfUser::default();
+        let mut errors = Vec::new();
+        for mode in &self.modes {
+            match mode {
+                AuthorizationMode::AlwaysAllow => found.rules.extend(Rule::everything()),
+                AuthorizationMode::AlwaysDeny => {}
+                AuthorizationMode::Rbac => {
+                    let (rules, error) = self.rbac.rules_of(user, namespace);
+                    found.rules.extend(rules);
+                    errors.extend(error);
+                }
+                AuthorizationMode::Other(_) => {
+                    found.incomplete = true;
+                    errors.push("an authorizer does not support user rule resolution".to_owned());
+                }
+            }
+        }
+        found.error = (!errors.is_empty()).then(|| errors.join(", "));
+        found
+    }
+
+    pub(crate) fn new(modes: &[AuthorizationMode], rbac: &Arc<Rbac>) -> Self {
+        let authorizer = |mode: &AuthorizationMode| -> Arc<dyn Authorizer> {
+            match mode {
+                AuthorizationMode::AlwaysAllow => Arc::new(Always(Decision::Allow { reason: String::new() })),
+                AuthorizationMode::AlwaysDeny => {
+                    Arc::new(Always(Decision::NoOpinion { reason: "Everything is forbidden.".to_owned() }))
+                }
+                AuthorizationMode::Rbac => Arc::new(RbacAuthorizer(rbac.clone())),
+                AuthorizationMode::Other(other) => other.clone(),
+            }
+        };
+        let authorizers = modes.iter().map(authorizer).collect();
+        Self { authorizers, modes: modes.to_vec(), rbac: rbac.clone() }
+    }
+}
+
+impl Authorizer for Authorizers {
+    fn authorize<'a>(&'a self, attributes: Attributes<'a>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+        if attributes.user.groups.iter().any(|group| group == MASTERS) {
+            return Box::pin(ready(Decision::Allow { reason: String::new() }));
+        }
+        if let [only] = self.authorizers.as_slice() {
+            return only.authorize(attributes);
+        }
+        Box::pin(async move {
+            let mut reasons = Vec::new();
+            for authorizer in &self.authorizers {
+                match authorizer.authorize(attributes).await {
+                    Decision::NoOpinion { reason } if reason.is_empty() => {}
+                    Decision::NoOpinion { reason } => reasons.push(reason),
+                    decided => return decided,
+                }
+            }
+            Decision::NoOpinion { reason: reasons.join("\n") }
+        })
+    }
+}
+
+/// Decides the same about every request.
+struct Always(Decision);
+
+impl Authorizer for Always {
     fn authorize<'a>(&'a self, _: Attributes<'a>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
-        Box::pin(ready(Decision::Allow))
+        Box::pin(ready(self.0.clone()))
+    }
+}
+
+/// What a request asks for, whoever makes it.
+pub(crate) struct Asked<'r> {
+    path: &'r str,
+    verb: Cow<'static, str>,
+    target: Option<&'r ObjectPath>,
+    selected: Option<FieldSelector>,
+}
+
+impl<'r> Asked<'r> {
+    pub(crate) fn new(parts: &'r Parts, endpoint: &'r Endpoint, query: &Query) -> Self {
+        let path = parts.uri.path();
+        let Endpoint::Objects(target) = endpoint else {
+            let verb = parts.method.as_str().to_ascii_lowercase().into();
+            return Self { path, verb, target: None, selected: None };
+        };
+        let verb = request::verb(&parts.method, target, query);
+        // As in kube-apiserver, a field selector names the object of a list or watch only: a rule that allows to create one
+        // name must not allow to create any.
+        let selected = match verb {
+            Some(Verb::List | Verb::Watch) => query.fields().ok(),
+            _ => None,
+        };
+        Self { path, verb: verb.map_or("", Verb::as_str).into(), target: Some(target), selected }
+    }
+
+    /// The same as a question about a user.
+    pub(crate) fn by<'a>(&'a self, user: &'a UserInfo) -> Attributes<'a> {
+        let name = self.selected.as_ref().and_then(|fields| fields.exact("metadata.name"));
+        let name = name.filter(|name| check_name(name, NameRule::PathSegment, false).is_empty());
+        let resource = self.target.map(|target| resource_attributes(target, name));
+        Attributes { user, verb: &self.verb, path: self.path, resource }
     }
 }
 
 /// Asks the authorizer about a request; a denial is 403 in kube-apiserver's words.
-pub(crate) async fn authorize(
+pub(crate) async fn authorize(authorizer: &dyn Authorizer, user: &UserInfo, asked: &Asked<'_>) -> Result<(), Status> {
+    let attributes = asked.by(user);
+    match authorizer.authorize(attributes).await {
+        Decision::Allow { .. } => Ok(()),
+        Decision::Deny { reason } | Decision::NoOpinion { reason } => Err(forbidden(&attributes, &reason)),
+    }
+}
+
+/// Asks whether a user may do something else, too, with what a request is about.
+pub(crate) async fn authorize_verb(
     authorizer: &dyn Authorizer,
     context: &RequestContext,
     parts: &Parts,
-    endpoint: &Endpoint,
-    query: &Query,
+    target: &ObjectPath,
+    verb: Verb,
 ) -> Result<(), Status> {
-    let (path, user) = (parts.uri.path(), &*context.user);
-    let verb = match endpoint {
-        Endpoint::Objects(target) => request::verb(&parts.method, target, query),
-        _ => None,
-    };
-    // As in kube-apiserver, a field selector names the object of a list or watch only: a rule that allows to create one name
-    // must not allow to create any.
-    let selected = match verb {
-        Some(Verb::List | Verb::Watch) => query.fields().ok(),
-        _ => None,
-    };
-    let method = parts.method.as_str().to_ascii_lowercase();
-    let attributes = match endpoint {
-        Endpoint::Objects(target) => {
-            let verb = verb.map_or("", Verb::as_str);
-            let name = selected.as_ref().and_then(|fields| fields.exact("metadata.name"));
-            let name = name.filter(|name| check_name(name, NameRule::PathSegment, false).is_empty());
-            Attributes { user, verb, path, resource: Some(resource_attributes(target, name)) }
-        }
-        _ => Attributes { user, verb: &method, path, resource: None },
-    };
+    let resource = Some(resource_attributes(target, None));
+    let attributes = Attributes { user: &context.user, verb: verb.as_str(), path: parts.uri.path(), resource };
     match authorizer.authorize(attributes).await {
-        Decision::Allow => Ok(()),
-        Decision::Deny { reason } => Err(forbidden(&attributes, &reason)),
+        Decision::Allow { .. } => Ok(()),
+        Decision::Deny { reason } | Decision::NoOpinion { reason } => Err(forbidden(&attributes, &reason)),
+    }
+}
+
+impl ApiServer {
+    /// Whether a user may read a path that is not a resource, such as a page beside the API.
+    pub async fn authorize_path(&self, user: &UserInfo, path: &str) -> Result<(), Status> {
+        let asked = Asked { path, verb: "get".into(), target: None, selected: None };
+        authorize(&*self.0.authorizer, user, &asked).await
     }
 }
 
@@ -135,7 +270,7 @@ fn resource_attributes<'a>(target: &'a ObjectPath, selected: Option<&'a str>) ->
     }
 }
 
-fn forbidden(attributes: &Attributes<'_>, reason: &str) -> Status {
+pub(crate) fn forbidden(attributes: &Attributes<'_>, reason: &str) -> Status {
     let Attributes { user, verb, path, resource } = attributes;
     let user = &user.name;
     let denied = match resource {
@@ -179,10 +314,9 @@ mod tests {
                     Box::pin(ready(Decision::Deny { reason: self.0.clone() }))
                 }
             }
-            let user = std::sync::Arc::new(user.clone());
-            let context = RequestContext { user, audit_id: "a".into(), dry_run: false };
             let deny = Deny(reason.to_owned());
-            let denied = authorize(&deny, &context, &parts, &endpoint, &query);
+            let asked = Asked::new(&parts, &endpoint, &query);
+            let denied = authorize(&deny, user, &asked);
             let status = futures_util::FutureExt::now_or_never(denied).unwrap().unwrap_err();
             assert_eq!((status.code, status.message.as_str()), (403, expect));
         }

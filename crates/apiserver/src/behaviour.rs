@@ -29,6 +29,8 @@ pub(crate) struct Behaviour {
     pub status_on_create: StatusOnCreate,
     /// Fields of `metadata` that a write to the status subresource cannot change. `spec` never changes there.
     pub status_holds: Vec<&'static str>,
+    /// Dotted paths that an update of the whole object leaves as they are, whatever the client sent.
+    pub fixed: Vec<&'static str>,
     /// The field labels that selectors may use.
     pub labels: Vec<FieldLabel>,
     /// The error for any other label: `%s` is the label, `%q` the label in quotes.
@@ -52,6 +54,10 @@ pub(crate) enum Assigns {
     Job,
     /// Addresses and ports.
     Service,
+    /// Where its data comes from, in both fields for that.
+    Claim,
+    /// Who asks for the certificate, and the times of its conditions.
+    CertificateSigningRequest,
 }
 
 /// When `metadata.generation` grows, besides the moment a deletion begins.
@@ -160,6 +166,7 @@ fn plain() -> Behaviour {
         dependents: Dependents::Background,
         status_on_create: StatusOnCreate::Dropped,
         status_holds: Vec::new(),
+        fixed: Vec::new(),
         labels: EVERY_KIND.map(at_its_name).into(),
         unknown_label: r#"%q is not a known field selector: only "metadata.name", "metadata.namespace""#,
         expires: None,
@@ -174,7 +181,7 @@ fn custom() -> Behaviour {
     Behaviour {
         generation: Generation::Tracked { first: 1, paths: vec!["*"] },
         update_needs_version: true,
-        status_holds: vec!["annotations", "finalizers", "labels", "ownerReferences"],
+        status_holds: vec!["annotations", "deletionTimestamp", "finalizers", "labels", "ownerReferences"],
         unknown_label: SELECTING,
         ..plain()
     }
@@ -235,6 +242,7 @@ fn read(row: &mut Behaviour, word: &'static str) -> Option<()> {
         "keeps-status" => row.status_on_create = StatusOnCreate::Kept,
         "status" => row.status_on_create = StatusOnCreate::Set(serde_json::from_str(rest).ok()?),
         "holds" => row.status_holds = list().collect(),
+        "fixed" => row.fixed = list().collect(),
         "select" => {
             row.labels.extend(list().map(field_label));
             row.unknown_label = SELECTING;
@@ -252,6 +260,8 @@ fn read(row: &mut Behaviour, word: &'static str) -> Option<()> {
                 "pod" => Assigns::Pod,
                 "job" => Assigns::Job,
                 "service" => Assigns::Service,
+                "claim" => Assigns::Claim,
+                "csr" => Assigns::CertificateSigningRequest,
                 _ => return None,
             })
         }
@@ -307,6 +317,7 @@ mod tests {
             StatusOnCreate::Kept => note(true, "keeps".into()),
         }
         note(!row.status_holds.is_empty(), format!("holds {}", row.status_holds.join(",")));
+        note(!row.fixed.is_empty(), format!("fixed {}", row.fixed.join(",")));
         if let Some(assigns) = row.assigns {
             note(true, format!("assigns {assigns:?}"));
         }
@@ -317,9 +328,10 @@ mod tests {
 
     #[test]
     fn kinds_differ_as_their_strategies_say() {
-        let all = "holds annotations,finalizers,labels,ownerReferences";
-        let cases: [(&str, &str, Vec<&str>); 11] = [
+        let all = "holds annotations,deletionTimestamp,finalizers,labels,ownerReferences";
+        let cases: [(&str, &str, Vec<&str>); 12] = [
             ("", "configmaps", vec![]),
+            ("", "namespaces", vec!["Label", "returns", r#"status {"phase":"Active"}"#, "fixed spec.finalizers"]),
             ("", "services", vec!["Label", "put", "returns", r#"status {"loadBalancer":{}}"#, "assigns Service"]),
             (
                 "",
@@ -329,7 +341,7 @@ mod tests {
                     "returns",
                     "graceful",
                     r#"status {"phase":"Pending"}"#,
-                    "holds ownerReferences",
+                    "holds deletionTimestamp,ownerReferences",
                     "assigns Pod",
                 ],
             ),
@@ -415,6 +427,7 @@ mod tests {
             if let Generation::Tracked { paths: grown, .. } = &behaviour.generation {
                 paths.extend(grown.iter().filter(|path| **path != "*").map(|&path| path.to_owned()));
             }
+            paths.extend(behaviour.fixed.iter().map(|&path| path.to_owned()));
             paths.extend(behaviour.status_holds.iter().map(|field| format!("metadata.{field}")));
             if let StatusOnCreate::Set(Value::Object(fields)) = &behaviour.status_on_create {
                 paths.extend(fields.keys().map(|field| format!("status.{field}")));

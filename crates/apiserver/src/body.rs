@@ -4,18 +4,24 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
 use http_body::{Frame, SizeHint};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 
 use konverge_core::Status;
+
+use crate::body_memory::BodyRoom;
 
 /// The largest body a request may have: what kube-apiserver accepts.
 pub(crate) const MAX_REQUEST_BYTES: usize = 3 * 1024 * 1024;
 
 /// What the server answers with.
-pub struct Body(Kind);
+pub struct Body {
+    kind: Kind,
+    /// Dropped with the body.
+    _guard: Option<Box<dyn Send>>,
+}
 
 enum Kind {
     Ready(Bytes),
@@ -25,25 +31,35 @@ enum Kind {
 impl Body {
     /// An empty body.
     pub fn empty() -> Self {
-        Self(Kind::Ready(Bytes::new()))
+        Self::of(Kind::Ready(Bytes::new()))
     }
 
     /// A body that is ready.
     pub fn full(bytes: impl Into<Bytes>) -> Self {
-        Self(Kind::Ready(bytes.into()))
+        Self::of(Kind::Ready(bytes.into()))
     }
 
     /// The same body, which holds a value until its last byte is dropped. Streams hold nothing.
     pub(crate) fn holding(self, held: Option<impl Send + 'static>) -> Self {
-        match (self.0, held) {
-            (Kind::Ready(bytes), Some(held)) => Self(Kind::Ready(Bytes::from_owner(Holding { bytes, _held: held }))),
-            (kind, _) => Self(kind),
-        }
+        let kind = match (self.kind, held) {
+            (Kind::Ready(bytes), Some(held)) => Kind::Ready(Bytes::from_owner(Holding { bytes, _held: held })),
+            (kind, _) => kind,
+        };
+        Self { kind, ..self }
+    }
+
+    /// The same body, with a value that is dropped when the body is.
+    pub(crate) fn guarded(self, guard: impl Send + 'static) -> Self {
+        Self { _guard: Some(Box::new(guard)), ..self }
     }
 
     /// Piece by piece.
     pub fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self(Kind::Stream(Box::pin(pieces)))
+        Self::of(Kind::Stream(Box::pin(pieces)))
+    }
+
+    fn of(kind: Kind) -> Self {
+        Self { kind, _guard: None }
     }
 }
 
@@ -63,7 +79,7 @@ impl http_body::Body for Body {
     type Error = std::convert::Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Ready(bytes) if bytes.is_empty() => Poll::Ready(None),
             Kind::Ready(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Kind::Stream(pieces) => {
@@ -73,19 +89,19 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(&self.0, Kind::Ready(bytes) if bytes.is_empty())
+        matches!(&self.kind, Kind::Ready(bytes) if bytes.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.kind {
             Kind::Ready(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Kind::Stream(_) => SizeHint::default(),
         }
     }
 }
 
-/// Reads a request's body, refusing one that is too large before it is in memory.
-pub(crate) async fn read<B>(body: B) -> Result<Bytes, Status>
+/// Reads a request's body into the room that there is for bodies, refusing one that is too large before it is in memory.
+pub(crate) async fn read<B>(body: B, room: &mut BodyRoom<'_>) -> Result<Bytes, Status>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -98,9 +114,26 @@ where
     if body.size_hint().lower() > MAX_REQUEST_BYTES as u64 {
         return Err(too_large());
     }
-    match Limited::new(body, MAX_REQUEST_BYTES).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
-        Err(error) => Err(Status::bad_request(format!("the request body did not arrive whole: {error}"))),
+    let mut body = std::pin::pin!(body);
+    // Most bodies come in one piece, which is not copied.
+    let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
+    // The error of a foreign body need not be `Send`, so it is turned into one that is before anything else is awaited.
+    while let Some(frame) = body.frame().await.map(|frame| frame.map_err(Into::into)) {
+        let frame = frame.map_err(|error: Box<dyn std::error::Error + Send + Sync>| {
+            Status::bad_request(format!("the request body did not arrive whole: {error}"))
+        })?;
+        let Ok(piece) = frame.into_data() else { continue };
+        if first.len() + rest.len() + piece.len() > MAX_REQUEST_BYTES {
+            return Err(too_large());
+        }
+        room.grow(piece.len()).await?;
+        match first.is_empty() {
+            true => first = piece,
+            false => rest.extend_from_slice(&piece),
+        }
     }
+    if rest.is_empty() {
+        return Ok(first);
+    }
+    Ok([first, rest.freeze()].concat().into())
 }

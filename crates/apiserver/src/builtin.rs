@@ -8,7 +8,10 @@ use konverge_schema::{Arena, empty_object, kubernetes};
 use konverge_store::Revision;
 
 use crate::behaviour::{StorageRule, behaviour};
+use crate::conversion::Converter;
+use crate::conversion::autoscaling::Autoscalers;
 use crate::resource::{Resource, ResourceSchema, ResourceStorage, ScalePaths, SubresourceInfo};
+use crate::review;
 use crate::subresource::Subresource;
 use crate::verb::{Verb, Verbs};
 
@@ -19,10 +22,12 @@ pub(crate) fn builtin() -> Vec<Arc<Resource>> {
     resources.into_iter().map(Arc::new).collect()
 }
 
-/// Every built-in resource whose objects this server stores, with the subresources it serves.
+/// Every built-in resource whose objects this server stores or answers, with the subresources it serves.
 pub(crate) fn served() -> Vec<Arc<Resource>> {
     let mut resources = builtin();
-    resources.retain(|resource| resource.behaviour.storage != StorageRule::Nowhere);
+    resources.retain(|resource| {
+        resource.behaviour.storage != StorageRule::Nowhere || review::answers(&resource.group, &resource.plural)
+    });
     for resource in &mut resources {
         let resource = Arc::make_mut(resource);
         resource.subresources.retain(|sub| Subresource::named(&sub.name).is_some());
@@ -85,7 +90,7 @@ fn resource((group, version): (&str, &str), line: &str, types: &Arc<Arena>) -> O
         scale: None,
         behaviour: behaviour(group, plural),
         empty_object: empty_object(types, root),
-        deprecation: None,
+        deprecation: deprecation(kind),
         descriptions: None,
         published: OnceLock::new(),
     };
@@ -102,6 +107,10 @@ fn resource((group, version): (&str, &str), line: &str, types: &Arc<Arena>) -> O
 
 /// Where the objects of a built-in kind are stored.
 fn storage(group: &str, version: &str, plural: &str) -> ResourceStorage {
+    // Only autoscalers have two versions whose fields differ.
+    let older = (group, version) == ("autoscaling", "v1");
+    let converter: Option<Arc<dyn Converter>> = if older { Some(Arc::new(Autoscalers)) } else { None };
+    let version = if older { "v2" } else { version };
     let (group, version, plural, renames) = match behaviour(group, plural).storage {
         // Only the events of `events.k8s.io` are stored as another kind.
         StorageRule::With { group, plural } => (group, "v1", plural, EVENT_FIELDS),
@@ -117,8 +126,18 @@ fn storage(group: &str, version: &str, plural: &str) -> ResourceStorage {
         since: Revision(0),
         renames,
         types: None,
-        converter: None,
+        converter,
     }
+}
+
+/// The warning for requests to a version that Kubernetes has deprecated.
+fn deprecation(kind: &str) -> Option<Box<str>> {
+    let text = match kind {
+        "ComponentStatus" => "v1 ComponentStatus is deprecated in v1.19+",
+        "Endpoints" => "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+        _ => return None,
+    };
+    Some(text.into())
 }
 
 /// The names of an event's fields in `v1` and in `events.k8s.io/v1`, where they differ.
@@ -237,7 +256,7 @@ mod tests {
         assert_eq!(groups[..4], ["", "apiregistration.k8s.io", "apps", "events.k8s.io"]);
         let unique: BTreeSet<_> =
             resources.iter().map(|resource| (&resource.group, &resource.version, &resource.plural)).collect();
-        assert_eq!((resources.len(), unique.len(), groups.len()), (67, 67, 21));
+        assert_eq!((resources.len(), unique.len(), groups.len()), (68, 68, 21));
     }
 
     #[test]

@@ -9,10 +9,12 @@ use serde_json::Value;
 use konverge_core::Status;
 use konverge_store::{Commit, CommitError, Condition, Entry, Revision, Write as StoreWrite};
 
+use crate::admission::Policies;
 use crate::commit_lock::CommitGuard;
 use crate::context::RequestContext;
 use crate::crd;
 use crate::meta;
+use crate::rbac;
 use crate::record;
 use crate::resource::Resource;
 use crate::server::Server;
@@ -101,6 +103,8 @@ impl Committer<'_> {
         let RequestContext { user, audit_id, .. } = self.context;
         tracing::debug!(%audit_id, user = user.name, key, revision = revision.0, "committed a change");
         crd::committed(self.server, self.resource);
+        rbac::committed(self.server, self.resource);
+        Policies::committed(self.server, self.resource);
         Ok(revision)
     }
 }

@@ -25,7 +25,8 @@ pub(crate) struct RequestContext {
 impl RequestContext {
     /// The context of a request from a client. Takes the user out of the request's extensions.
     pub(crate) fn of_request(parts: &mut Parts, query: &Query, env: &dyn Environment) -> Self {
-        let user = parts.extensions.remove::<UserInfo>().map_or_else(user::anonymous, Arc::new);
+        let owned = parts.extensions.remove::<UserInfo>().map(Arc::new);
+        let user = owned.or_else(|| parts.extensions.remove()).unwrap_or_else(user::anonymous);
         let sent = parts.headers.get(AUDIT_ID).and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
         let audit_id = sent.map_or_else(|| new_audit_id(env), Arc::from);
         Self { user, audit_id, dry_run: query.dry_run() }
@@ -34,6 +35,11 @@ impl RequestContext {
     /// The context of what the server does by itself.
     pub(crate) fn of_task(user: SystemUser, env: &dyn Environment) -> Self {
         Self { user: Arc::new(user.info()), audit_id: new_audit_id(env), dry_run: false }
+    }
+
+    /// The same request, made by another user.
+    pub(crate) fn with_user(&self, user: UserInfo) -> Self {
+        Self { user: Arc::new(user), ..self.clone() }
     }
 
     /// The same request, with changes that are persisted or not.

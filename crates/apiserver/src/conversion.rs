@@ -8,6 +8,7 @@
 //! 2. `object` and `write_object` take a [`Readable`] and neither wait nor fail. Where the stored bytes are what the
 //!    resource serves, they are copied and nothing is parsed.
 
+pub(crate) mod autoscaling;
 mod restore;
 
 use std::fmt;
@@ -129,7 +130,22 @@ impl Resource {
         }
         let mut object = self.object(record);
         object["metadata"]["resourceVersion"] = Value::String(revision.0.to_string());
-        serde_json::to_writer(out, &object).expect("writing to memory does not fail");
+        record::write_object(&object, out);
+    }
+
+    /// Appends the object's JSON as an item of a list. Only custom resources say what they are in a list, too.
+    pub(crate) fn write_item(&self, record: &Readable, out: &mut Vec<u8>) {
+        if self.custom {
+            return self.write_object(record, record.revision, out);
+        }
+        if self.storage_converter().is_some() || self.is_stored_as_served(record) {
+            return record::splice_item(&record.value, record.revision, out);
+        }
+        let mut object = self.object(record);
+        if let Some(fields) = object.as_object_mut() {
+            fields.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
+        }
+        record::write_object(&object, out);
     }
 
     /// Brings an object of this resource's version into the one it is stored in.

@@ -29,6 +29,7 @@ use konverge_schema::{Budget, OverBudget};
 use crate::commit_lock::{CommitGuard, CommitLock};
 use crate::resource::Resource;
 use crate::server::Server;
+use crate::subresource::Subresource;
 
 use follow::Follower;
 use lifecycle::Progress;
@@ -70,15 +71,19 @@ pub(crate) async fn lock<'s>(server: &'s Server, resource: &Resource) -> Option<
     if is_definition(resource) { Some(server.definitions.lock.lock().await) } else { None }
 }
 
-/// The errors of a definition, beyond those of its own schema.
+/// The errors of a definition, beyond those of its own schema. The status is for controllers to write, and is not judged.
 pub(crate) fn check(
     resource: &Resource,
+    subresource: Subresource,
     old: Option<&Value>,
     new: &Value,
     warnings: &mut Vec<String>,
     budget: &Budget,
 ) -> Result<Vec<FieldError>, OverBudget> {
-    if is_definition(resource) { check::definition(old, new, warnings, budget) } else { Ok(Vec::new()) }
+    if !is_definition(resource) || subresource == Subresource::Status {
+        return Ok(Vec::new());
+    }
+    check::definition(old, new, warnings, budget)
 }
 
 /// Brings the registry up to date after a definition was committed.

@@ -60,8 +60,12 @@ pub(crate) fn json(body: &[u8], budget: &Budget) -> Result<Decoded, Status> {
 /// Reads YAML (and so JSON), one document. Aliases and depth are bounded by the parser's budget.
 pub(crate) fn yaml(body: &[u8], budget: &Budget) -> Result<Decoded, Status> {
     // Most "YAML" that clients send is JSON, whose parser is faster and reports duplicates.
+    // What begins alike and is no JSON may be YAML in its flow style.
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
-        return json(body, budget);
+        match json(body, budget) {
+            Err(status) if status.code == 400 => {}
+            decoded => return decoded,
+        }
     }
     spend(budget, body.len())?;
     let duplicates = RefCell::new(Vec::new());
@@ -271,6 +275,18 @@ mod tests {
             let got = json(body.as_bytes(), Budget::unlimited()).ok();
             assert_eq!(got.as_ref().map(|decoded| &decoded.value), expect.as_ref(), "{body}");
             assert_eq!(got.unwrap_or_default().duplicates, duplicates, "{body}");
+        }
+    }
+
+    #[test]
+    fn yaml_in_its_flow_style_is_no_json() {
+        for (body, expect) in [
+            ("{a: b, c: [d]}", Some(json!({"a": "b", "c": ["d"]}))),
+            ("{\"a\": 1}", Some(json!({"a": 1}))),
+            ("{\"a\": 1", None),
+        ] {
+            let got = yaml(body.as_bytes(), Budget::unlimited()).ok().map(|decoded| decoded.value);
+            assert_eq!(got, expect, "{body}");
         }
     }
 

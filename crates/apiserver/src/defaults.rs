@@ -1,8 +1,9 @@
-//! The defaults of built-in kinds. In: a table of rules by type, which is written by hand, and an object. Out: the object with
-//! what Go's defaulting functions would give it. Never validates, and never changes a value that is set. Defaults that the
-//! published types declare are filled in by the schema.
+//! The defaults of built-in kinds. In: a table of rules by type, which is written by hand, and an object. Out: the object as Go
+//! has it after decoding and defaulting. Never validates, and changes the text of a value, but never its meaning. Defaults that
+//! the published types declare are filled in by the schema.
 
 mod image;
+mod pod_resources;
 mod rule;
 
 use std::collections::{HashMap, HashSet};
@@ -10,15 +11,21 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use konverge_schema::{Arena, Budget, OverBudget, Shape, TypeId, kubernetes};
+use konverge_schema::{Arena, Budget, EmptyLists, OverBudget, Shape, TypeId, canonicalize, kubernetes};
 
 use crate::resource::Resource;
 use rule::Rule;
 
-/// Fills in the defaults of an object: those that its types declare, then those that Go adds.
+/// Fills in the defaults of an object: those that its types declare, then those that Go adds. Go decodes an object of a built-in
+/// kind first: an empty text is no text by then, and gets its default.
 pub(crate) fn fill(resource: &Resource, object: &mut Value, budget: &Budget) -> Result<(), OverBudget> {
     static TABLE: OnceLock<DefaultsTable> = OnceLock::new();
     let schema = &resource.schema;
+    let canonical = |object: &mut Value, empty| {
+        let (version, kind) = (resource.api_version(), &resource.kind);
+        if resource.custom { Ok(false) } else { canonicalize(&version, kind, object, empty, budget) }
+    };
+    let has_empty = canonical(object, EmptyLists::Kept)?;
     konverge_schema::default(&schema.arena, schema.root, object, budget)?;
     if !resource.custom {
         let table = TABLE.get_or_init(|| {
@@ -26,6 +33,9 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value, budget: &Budget) -> 
             table.expect("a test reads the committed table")
         });
         table.fill(&schema.arena, schema.root, object);
+    }
+    if has_empty {
+        canonical(object, EmptyLists::Dropped)?;
     }
     Ok(())
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use konverge_core::{FieldError, FieldPath, Propagation, Status};
+use konverge_schema::Budget;
 use konverge_store::{CommitError, Condition};
 
-use crate::admission::{Admission, Attributes, Operation};
+use crate::admission::{Admission, Attributes, Operation, RequestOptions};
 use crate::commit::{Committer, MAX_CONFLICTS, unavailable};
 use crate::context::RequestContext;
 use crate::conversion::default_budget;
@@ -135,6 +136,26 @@ impl DeleteOptions {
         Self { resource_version: Some(resource_version.to_owned()), ..self.clone() }
     }
 
+    /// Adds what was asked for to a `DeleteOptions` object, as admission shows it.
+    pub(crate) fn show(&self, options: &mut Value) {
+        if let Some(grace) = self.grace {
+            options["gracePeriodSeconds"] = grace.into();
+        }
+        if let Some(propagation) = self.propagation {
+            options["propagationPolicy"] = match propagation {
+                Propagation::Background => "Background",
+                Propagation::Foreground => "Foreground",
+                Propagation::Orphan => "Orphan",
+            }
+            .into();
+        }
+        for (field, value) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
+            if let Some(value) = value {
+                options["preconditions"][field] = json!(value);
+            }
+        }
+    }
+
     /// Checks the preconditions.
     pub(crate) fn check(&self, resource: &Resource, object: &Value) -> Result<(), Status> {
         let name = meta::text(object, "name");
@@ -162,7 +183,103 @@ impl DeleteOptions {
     }
 }
 
-/// Deletes one object.
+/// A deletion, of one object or of several.
+#[derive(Clone, Copy)]
+pub(crate) struct Deletion<'a> {
+    pub server: &'a Server,
+    pub context: &'a RequestContext,
+    pub resource: &'a Arc<Resource>,
+    pub options: &'a DeleteOptions,
+    /// Whether admission has judged the request already.
+    pub admitted: bool,
+}
+
+impl Deletion<'_> {
+    /// Deletes one object. The budget is what admission may compute.
+    pub(crate) async fn run(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        budget: &Budget,
+    ) -> Result<WriteOutcome, Status> {
+        let Self { server, context, resource, options, admitted } = *self;
+        for _ in 0..MAX_CONFLICTS {
+            let key = resource.key(namespace, name);
+            let found = server.store.get(&key, None).map_err(Status::internal)?;
+            let Some(entry) = found else {
+                return Err(Status::not_found(&resource.group, &resource.plural, name));
+            };
+            let current = crd::must_be_current(server, resource)?;
+            let old = resource.read_object(&entry).await?;
+            options.check(resource, &old)?;
+            let admission = match admitted {
+                true => Admission::default(),
+                false => self.admit(namespace, &old, budget).await?,
+            };
+            let mut new = old.clone();
+            let finalizers = finalizers_for(&old, options.propagation);
+            meta::set_finalizers(&mut new, &finalizers);
+            if meta::is_terminating(&old) {
+                meta::shorten_grace(&mut new, server.env.now(), options.grace);
+            } else {
+                meta::begin_deletion(&mut new, server.env.now(), grace(resource, &old, options.grace));
+            }
+            namespace::terminate(resource, &mut new);
+            crd::terminate(server, resource, &mut new);
+            let finished = can_be_removed(resource, &new);
+            if context.dry_run {
+                return Ok(if finished { WriteOutcome::Deleted(old) } else { WriteOutcome::DryRun(new) });
+            }
+            if !finished && new == old {
+                return Ok(WriteOutcome::Stored(entry));
+            }
+            let mut conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
+            conditions.extend(current);
+            conditions.extend(admission.conditions);
+            let committer = Committer { server, context, resource, with: admission.writes };
+            let committed = if finished {
+                committer.remove(&entry.key, conditions).await.map(|revision| {
+                    meta::of_mut(&mut new).insert("resourceVersion".into(), revision.0.to_string().into());
+                    WriteOutcome::Deleted(new)
+                })
+            } else {
+                let value = encode(resource, new).await?;
+                committer.replace(None, &entry, conditions, value).await.map(WriteOutcome::Stored)
+            };
+            match committed {
+                Ok(done) => return Ok(done),
+                Err(CommitError::Conflict { .. }) => {}
+                Err(error) => return Err(unavailable(&error)),
+            }
+        }
+        Err(Status::modified(&resource.group, &resource.plural, name))
+    }
+
+    /// Asks the admission plugins whether an object may be deleted.
+    async fn admit(&self, namespace: Option<&str>, old: &Value, budget: &Budget) -> Result<Admission, Status> {
+        let Self { server, context, resource, options, .. } = *self;
+        let attributes = Attributes {
+            server,
+            context,
+            operation: Operation::Delete,
+            resource,
+            subresource: Subresource::Main,
+            namespace,
+            name: meta::text(old, "name"),
+            unnamed: false,
+            old: Some(old),
+            options: RequestOptions::Delete(options),
+            budget,
+        };
+        let mut admission = Admission::default();
+        // A deletion has no new object that plugins could change.
+        server.admission.admit(&attributes, &mut Value::Null, &mut admission).await?;
+        server.admission.validate(&attributes, old, &mut admission).await?;
+        Ok(admission)
+    }
+}
+
+/// Deletes one object, for the server itself or as part of another request.
 pub(crate) async fn delete(
     server: &Server,
     context: &RequestContext,
@@ -171,71 +288,9 @@ pub(crate) async fn delete(
     name: &str,
     options: &DeleteOptions,
 ) -> Result<WriteOutcome, Status> {
-    for _ in 0..MAX_CONFLICTS {
-        let key = resource.key(namespace, name);
-        let found = server.store.get(&key, None).map_err(Status::internal)?;
-        let Some(entry) = found else {
-            return Err(Status::not_found(&resource.group, &resource.plural, name));
-        };
-        let current = crd::must_be_current(server, resource)?;
-        let old = resource.read_object(&entry).await?;
-        options.check(resource, &old)?;
-        let admission = admit(server, context, resource, namespace, &old).await?;
-        let mut new = old.clone();
-        let finalizers = finalizers_for(&old, options.propagation);
-        meta::set_finalizers(&mut new, &finalizers);
-        if meta::is_terminating(&old) {
-            meta::shorten_grace(&mut new, server.env.now(), options.grace);
-        } else {
-            meta::begin_deletion(&mut new, server.env.now(), grace(resource, &old, options.grace));
-        }
-        namespace::terminate(resource, &mut new);
-        crd::terminate(server, resource, &mut new);
-        let finished = can_be_removed(resource, &new);
-        if context.dry_run {
-            return Ok(if finished { WriteOutcome::Deleted(old) } else { WriteOutcome::DryRun(new) });
-        }
-        if !finished && new == old {
-            return Ok(WriteOutcome::Stored(entry));
-        }
-        let mut conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
-        conditions.extend(current);
-        conditions.extend(admission.conditions);
-        let committer = Committer { server, context, resource, with: admission.writes };
-        let committed = if finished {
-            committer.remove(&entry.key, conditions).await.map(|revision| {
-                meta::of_mut(&mut new).insert("resourceVersion".into(), revision.0.to_string().into());
-                WriteOutcome::Deleted(new)
-            })
-        } else {
-            let value = encode(resource, new).await?;
-            committer.replace(None, &entry, conditions, value).await.map(WriteOutcome::Stored)
-        };
-        match committed {
-            Ok(done) => return Ok(done),
-            Err(CommitError::Conflict { .. }) => {}
-            Err(error) => return Err(unavailable(&error)),
-        }
-    }
-    Err(Status::modified(&resource.group, &resource.plural, name))
-}
-
-/// Asks the admission plugins whether an object may be deleted.
-async fn admit(
-    server: &Server,
-    context: &RequestContext,
-    resource: &Resource,
-    namespace: Option<&str>,
-    old: &Value,
-) -> Result<Admission, Status> {
-    let (name, subresource, old) = (meta::text(old, "name"), Subresource::Main, Some(old));
-    let operation = Operation::Delete;
-    let attributes = Attributes { server, context, operation, resource, subresource, namespace, name, old };
-    let mut admission = Admission::default();
-    // A deletion has no new object that plugins could change.
-    server.admission.admit(&attributes, &mut Value::Null, &mut admission).await?;
-    server.admission.validate(&attributes, old.unwrap_or(&Value::Null), &mut admission).await?;
-    Ok(admission)
+    let limits = server.workers.limits();
+    let deletion = Deletion { server, context, resource, options, admitted: false };
+    deletion.run(namespace, name, &Budget::new(limits.steps, limits.bytes)).await
 }
 
 /// Whether a marked object can be removed: it has no finalizers and no grace period left.

@@ -2,17 +2,27 @@
 //! stay in the order of the registry, built-in ones first, then those of definitions, by name; versions go from the most to the
 //! least stable.
 
+mod form;
+
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde::Serialize;
 
+use crate::behaviour::StorageRule;
 use crate::digest::Digest;
 use crate::negotiate::DiscoveryVersion;
 use crate::partial;
 use crate::resource::{Resource, SubresourceInfo};
 use crate::verb::Verbs;
+use form::{
+    ApiGroup, ApiGroupDiscovery, ApiGroupDiscoveryList, ApiGroupList, ApiResource, ApiResourceDiscovery,
+    ApiResourceList, ApiSubresourceDiscovery, ApiVersionDiscovery, ApiVersions, GroupVersionForDiscovery, Metadata,
+    ResponseKind, ServerAddress,
+};
 
 /// A document and the short name of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,55 +90,44 @@ impl<'a> Catalog<'a> {
     }
 
     /// `/api`
-    pub(crate) fn api_versions(&self, server_address: &str) -> Value {
+    pub(crate) fn api_versions<'s>(&'s self, server_address: &'s str) -> ApiVersions<'s> {
         let core = self.group("");
-        let versions: Vec<&str> = core.into_iter().flat_map(|group| &group.versions).map(|v| v.name).collect();
-        json!({
-            "kind": "APIVersions",
-            "versions": versions,
-            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}],
-        })
+        ApiVersions {
+            versions: core.into_iter().flat_map(|group| &group.versions).map(|version| version.name).collect(),
+            server_addresses: [ServerAddress { client_cidr: "0.0.0.0/0", server_address }],
+        }
     }
 
     /// `/apis`
-    pub(crate) fn api_group_list(&self) -> Value {
+    pub(crate) fn api_group_list(&self) -> ApiGroupList<'_> {
         let groups = self.groups.iter().filter(|group| !group.name.is_empty());
-        json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups.map(Group::summary).collect::<Vec<_>>()})
+        ApiGroupList { api_version: "v1", groups: groups.map(Group::summary).collect() }
     }
 
     /// `/apis/GROUP`
-    pub(crate) fn api_group(&self, name: &str) -> Option<Value> {
-        let mut document = self.group(name).filter(|group| !group.name.is_empty())?.summary();
-        document["kind"] = "APIGroup".into();
-        document["apiVersion"] = "v1".into();
-        Some(document)
+    pub(crate) fn api_group(&self, name: &str) -> Option<ApiGroup<'_>> {
+        let group = self.group(name).filter(|group| !group.name.is_empty())?;
+        Some(ApiGroup { kind: Some("APIGroup"), api_version: Some("v1"), ..group.summary() })
     }
 
     /// `/api/v1` with an empty group, and `/apis/GROUP/VERSION`
-    pub(crate) fn api_resource_list(&self, group: &str, version: &str) -> Option<Value> {
+    pub(crate) fn api_resource_list(&self, group: &str, version: &str) -> Option<ApiResourceList<'_>> {
         let found = self.group(group)?.versions.iter().find(|known| known.name == version)?;
-        let rows: Vec<Value> = found.resources.iter().flat_map(|resource| legacy_rows(resource)).collect();
-        let mut document = json!({
-            "kind": "APIResourceList",
-            "groupVersion": group_version(group, version),
-            "resources": rows,
-        });
-        if !group.is_empty() {
-            document["apiVersion"] = "v1".into();
-        }
-        Some(document)
+        Some(ApiResourceList {
+            api_version: (!group.is_empty()).then_some("v1"),
+            group_version: group_version(group, version),
+            resources: found.resources.iter().flat_map(|resource| legacy_rows(resource)).collect(),
+        })
     }
 
     /// `APIGroupDiscoveryList` of `/api` or `/apis`
     pub(crate) fn aggregated(&self, root: Root, version: DiscoveryVersion) -> Document {
         let here = |group: &&Group<'_>| group.name.is_empty() == (root == Root::Api);
-        let items: Vec<Value> = self.groups.iter().filter(here).map(Group::aggregated).collect();
-        Document::of(&json!({
-            "kind": "APIGroupDiscoveryList",
-            "apiVersion": format!("apidiscovery.k8s.io/{}", version.as_str()),
-            "metadata": {},
-            "items": items,
-        }))
+        Document::of(&ApiGroupDiscoveryList {
+            api_version: format!("apidiscovery.k8s.io/{}", version.as_str()),
+            metadata: Metadata { name: "" },
+            items: self.groups.iter().filter(here).map(Group::aggregated).collect(),
+        })
     }
 
     /// Every group and version with its resources, in the order of discovery.
@@ -144,7 +143,7 @@ impl<'a> Catalog<'a> {
 }
 
 impl Document {
-    pub(crate) fn of(value: &Value) -> Self {
+    pub(crate) fn of(value: &impl Serialize) -> Self {
         let mut body = Vec::new();
         partial::write(&mut body, value);
         let hash = Digest::of(&body).to_string();
@@ -152,23 +151,31 @@ impl Document {
     }
 }
 
-impl Group<'_> {
-    fn summary(&self) -> Value {
-        let one = |version: &Version<'_>| json!({"groupVersion": group_version(self.name, version.name), "version": version.name});
-        json!({
-            "name": self.name,
-            "versions": self.versions.iter().map(one).collect::<Vec<_>>(),
-            "preferredVersion": self.versions.first().map(one),
-        })
+impl<'a> Group<'a> {
+    fn summary(&self) -> ApiGroup<'a> {
+        ApiGroup {
+            kind: None,
+            api_version: None,
+            name: self.name,
+            versions: self.versions.iter().map(|version| self.version(version.name)).collect(),
+            preferred_version: self.versions.first().map(|version| self.version(version.name)),
+        }
     }
 
-    fn aggregated(&self) -> Value {
-        let one = |version: &Version<'_>| {
-            let resources: Vec<Value> = version.resources.iter().map(|resource| aggregated_row(resource)).collect();
-            json!({"version": version.name, "resources": resources, "freshness": "Current"})
-        };
-        let metadata = if self.name.is_empty() { json!({}) } else { json!({"name": self.name}) };
-        json!({"metadata": metadata, "versions": self.versions.iter().map(one).collect::<Vec<_>>()})
+    fn version(&self, version: &'a str) -> GroupVersionForDiscovery<'a> {
+        GroupVersionForDiscovery { group_version: group_version(self.name, version), version }
+    }
+
+    fn aggregated(&self) -> ApiGroupDiscovery<'a> {
+        let versions = self.versions.iter().map(Version::aggregated).collect();
+        ApiGroupDiscovery { metadata: Metadata { name: self.name }, versions }
+    }
+}
+
+impl<'a> Version<'a> {
+    fn aggregated(&self) -> ApiVersionDiscovery<'a> {
+        let resources = self.resources.iter().map(|resource| aggregated_row(resource)).collect();
+        ApiVersionDiscovery { version: self.name, resources, freshness: "Current" }
     }
 }
 
@@ -197,65 +204,75 @@ fn stability(version: &str) -> Option<(u8, u32, u32)> {
     Some((2, number(rest)?, 0))
 }
 
-fn legacy_rows(resource: &Resource) -> Vec<Value> {
-    let mut main = json!({
-        "name": resource.plural,
-        "singularName": resource.singular,
-        "namespaced": resource.namespaced,
-        "kind": resource.kind,
-        "verbs": verbs(resource.verbs),
-    });
-    add_names(&mut main, resource);
-    let mut rows = vec![main];
+fn legacy_rows(resource: &Resource) -> Vec<ApiResource<'_>> {
+    let mut rows = vec![ApiResource {
+        name: resource.plural.to_string(),
+        singular_name: &resource.singular,
+        namespaced: resource.namespaced,
+        group: None,
+        version: None,
+        kind: &resource.kind,
+        verbs: verbs(resource.verbs),
+        short_names: &resource.short_names,
+        categories: &resource.categories,
+        storage_version_hash: storage_version_hash(resource),
+    }];
     for sub in sorted(&resource.subresources) {
-        let mut row = json!({
-            "name": format!("{}/{}", resource.plural, sub.name),
-            "singularName": "",
-            "namespaced": resource.namespaced,
-            "kind": sub.gvk.kind,
-            "verbs": verbs(sub.verbs),
+        let foreign = is_foreign(resource, sub);
+        rows.push(ApiResource {
+            name: format!("{}/{}", resource.plural, sub.name),
+            singular_name: "",
+            namespaced: resource.namespaced,
+            group: foreign.then_some(&sub.gvk.group),
+            version: foreign.then_some(&sub.gvk.version),
+            kind: &sub.gvk.kind,
+            verbs: verbs(sub.verbs),
+            short_names: &[],
+            categories: &[],
+            storage_version_hash: String::new(),
         });
-        if is_foreign(resource, sub) {
-            row["group"] = sub.gvk.group.as_str().into();
-            row["version"] = sub.gvk.version.as_str().into();
-        }
-        rows.push(row);
     }
     rows
 }
 
-fn aggregated_row(resource: &Resource) -> Value {
-    // What is left empty is that of the list, except that CRDs always spell it out.
-    let own = |kind: &str| match resource.custom {
-        true => json!({"group": resource.group, "version": resource.version, "kind": kind}),
-        false => json!({"group": "", "version": "", "kind": kind}),
-    };
-    let mut row = json!({
-        "resource": resource.plural,
-        "responseKind": own(&resource.kind),
-        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
-        "singularResource": resource.singular,
-        "verbs": verbs(resource.verbs),
-    });
-    add_names(&mut row, resource);
-    let one = |sub: &SubresourceInfo| {
-        let kind = match is_foreign(resource, sub) {
-            true => json!({"group": sub.gvk.group, "version": sub.gvk.version, "kind": sub.gvk.kind}),
-            false => own(&sub.gvk.kind),
-        };
-        json!({"subresource": sub.name, "responseKind": kind, "verbs": verbs(sub.verbs)})
-    };
-    if !resource.subresources.is_empty() {
-        row["subresources"] = sorted(&resource.subresources).into_iter().map(one).collect();
+/// What tells clients that objects are stored in another version now: eight bytes of a SHA-256.
+fn storage_version_hash(resource: &Resource) -> String {
+    if resource.behaviour.storage == StorageRule::Nowhere {
+        return String::new();
     }
-    row
+    let api_version = &*resource.storage.api_version;
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let text = format!("{group}/{version}/{}", resource.kind);
+    let hash = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    STANDARD.encode(&hash.as_ref()[..8])
 }
 
-fn add_names(row: &mut Value, resource: &Resource) {
-    for (key, names) in [("shortNames", &resource.short_names), ("categories", &resource.categories)] {
-        if !names.is_empty() {
-            row[key] = json!(names);
-        }
+fn aggregated_row(resource: &Resource) -> ApiResourceDiscovery<'_> {
+    let subresources = sorted(&resource.subresources).into_iter().map(|sub| ApiSubresourceDiscovery {
+        subresource: &sub.name,
+        response_kind: match is_foreign(resource, sub) {
+            true => ResponseKind { group: &sub.gvk.group, version: &sub.gvk.version, kind: &sub.gvk.kind },
+            false => own_kind(resource, &sub.gvk.kind),
+        },
+        verbs: verbs(sub.verbs),
+    });
+    ApiResourceDiscovery {
+        resource: &resource.plural,
+        response_kind: own_kind(resource, &resource.kind),
+        scope: if resource.namespaced { "Namespaced" } else { "Cluster" },
+        singular_resource: &resource.singular,
+        verbs: verbs(resource.verbs),
+        short_names: &resource.short_names,
+        categories: &resource.categories,
+        subresources: subresources.collect(),
+    }
+}
+
+/// A kind of the same group and version. What is left empty is that of the list, except that CRDs always spell it out.
+fn own_kind<'a>(resource: &'a Resource, kind: &'a str) -> ResponseKind<'a> {
+    match resource.custom {
+        true => ResponseKind { group: &resource.group, version: &resource.version, kind },
+        false => ResponseKind { group: "", version: "", kind },
     }
 }
 

@@ -11,6 +11,7 @@ use futures_util::{Stream, stream};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, header};
 use parking_lot::Mutex;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use konverge_core::{KUBERNETES_VERSION, Status, kubernetes_minor};
@@ -36,6 +37,9 @@ const KEEP_TO: usize = 2 * 1024 * 1024;
 /// What cached documents may take together, plain and compressed: more than all of the built-in kinds do. When they are more,
 /// the cache is emptied, which costs time only.
 const KEEP_ALTOGETHER: usize = 32 * 1024 * 1024;
+
+/// The media type of pages for Prometheus.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The documents of a server.
 #[derive(Debug)]
@@ -109,6 +113,13 @@ impl Cache {
     }
 }
 
+/// A document that everybody may keep for an hour.
+fn public(content_type: &'static str, document: &Value) -> Response<Body> {
+    let mut response = typed(200, content_type, Body::full(document.to_string()));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
+    response
+}
+
 /// Answers a request for a document.
 pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Result<Response<Body>, Status> {
     if !matches!(parts.method, Method::GET | Method::HEAD) {
@@ -117,24 +128,36 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
     let accept = text(parts, header::ACCEPT);
     let snapshot = server.registry.snapshot();
     let catalog = || Catalog::of(snapshot.resources());
-    let plain = |value: Value| -> Result<Response<Body>, Status> {
+    let plain = |json: Vec<u8>| -> Result<Response<Body>, Status> {
         let wanted = MediaTypeOptions::accept(accept, ResponseKind::Plain)?;
-        let bytes = serde_json::to_vec(&value).expect("writing to memory does not fail");
-        let bytes = encode(wanted.encoding, wanted.pretty, bytes);
+        let bytes = encode(wanted.encoding, wanted.pretty, json);
         Ok(typed(200, wanted.encoding.content_type(), Body::full(bytes)))
     };
-    let found = |value: Option<Value>| value.map_or_else(|| Ok(not_found_page()), plain);
+    let found = |json: Option<Vec<u8>>| json.map_or_else(|| Ok(not_found_page()), plain);
     match endpoint {
-        Endpoint::Root => plain(root(&snapshot)),
-        Endpoint::Version => plain(version()),
-        Endpoint::Health { check } => Ok(health::answer(parts, check.as_deref(), &server.store.health().borrow())),
+        Endpoint::Root => plain(json(&root(&snapshot))),
+        Endpoint::Version => plain(json(&version())),
+        Endpoint::Health { check, .. } => Ok(health::answer(parts, check.as_deref(), &server.store.health().borrow())),
+        Endpoint::Metrics => Ok(typed(200, METRICS_TYPE, Body::full(server.metrics_page()))),
+        Endpoint::OpenIdConfiguration => {
+            // Over HTTP/2 the host is in the URI.
+            let address = parts.uri.authority().map(|authority| authority.as_str()).or(text(parts, header::HOST));
+            let address = address.unwrap_or("127.0.0.1");
+            let document = server.authentication.service_accounts.discovery(address);
+            Ok(document.map_or_else(not_found_page, |document| public("application/json", &document)))
+        }
+        Endpoint::TokenKeys => {
+            Ok(public("application/jwk-set+json", &server.authentication.service_accounts.key_set()))
+        }
         Endpoint::CoreVersions | Endpoint::Groups => {
             let core = *endpoint == Endpoint::CoreVersions;
             match DiscoveryForm::accept(accept)? {
                 DiscoveryForm::Legacy(encoding) => {
                     let address = text(parts, header::HOST).unwrap_or("127.0.0.1");
-                    let value = if core { catalog().api_versions(address) } else { catalog().api_group_list() };
-                    let bytes = serde_json::to_vec(&value).expect("writing to memory does not fail");
+                    let bytes = match core {
+                        true => json(&catalog().api_versions(address)),
+                        false => json(&catalog().api_group_list()),
+                    };
                     Ok(typed(200, encoding.content_type(), Body::full(encode(encoding, false, bytes))))
                 }
                 DiscoveryForm::Aggregated(version) => {
@@ -148,8 +171,8 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
                 }
             }
         }
-        Endpoint::Group { group } => found(catalog().api_group(group)),
-        Endpoint::Resources { group, version } => found(catalog().api_resource_list(group, version)),
+        Endpoint::Group { group } => found(catalog().api_group(group).as_ref().map(json)),
+        Endpoint::Resources { group, version } => found(catalog().api_resource_list(group, version).as_ref().map(json)),
         Endpoint::OpenApiIndex => {
             let documents = &server.documents;
             let document = documents.get(&snapshot, Name::OpenApiIndex, || documents.openapi.root(&catalog()));
@@ -188,6 +211,10 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
         }
         Endpoint::Objects(_) | Endpoint::Unknown => Ok(not_found_page()),
     }
+}
+
+fn json<T: Serialize>(document: &T) -> Vec<u8> {
+    serde_json::to_vec(document).expect("writing to memory does not fail")
 }
 
 /// An OpenAPI document: cached if it is small, written while it is sent if it is large.

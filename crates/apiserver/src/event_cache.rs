@@ -1,5 +1,5 @@
-//! The newest events that watches sent, so that a change which a hundred clients watch is serialised once. In: which event is
-//! wanted, and how to write it. Out: bytes that all watches share. An event that is not in the cache is written again.
+//! The newest events that watches sent, so that changes which a hundred clients watch are serialised once. In: which events are
+//! wanted together, and how to write them. Out: bytes that all watches share. What is not in the cache is written again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,23 +17,21 @@ const MAX_EVENTS: usize = 16;
 /// Longer events are not cached, so that all together take at most a MiB.
 const MAX_EVENT_BYTES: usize = 64 * 1024;
 
-/// Which event. It is the same for every watch of whole objects through the same resource.
-pub(crate) struct EventKey {
+/// Which events. They are the same for every watch of whole objects through the same resource.
+pub(crate) struct EventsKey {
     /// Held, so that no other resource can have its address.
     pub resource: Arc<Resource>,
-    pub key: Arc<str>,
-    pub revision: Revision,
-    /// `ADDED`, `MODIFIED` or `DELETED`.
-    pub kind: &'static str,
+    /// The key and the revision of each, and `ADDED`, `MODIFIED` or `DELETED`.
+    pub events: Vec<(Arc<str>, Revision, &'static str)>,
 }
 
 /// The newest events.
 #[derive(Default)]
-pub(crate) struct EventCache(Mutex<VecDeque<(EventKey, Bytes)>>);
+pub(crate) struct EventCache(Mutex<VecDeque<(EventsKey, Bytes)>>);
 
 impl EventCache {
     /// The event, which is written only if it is not in the cache.
-    pub(crate) fn get_or_write(&self, key: EventKey, write: impl FnOnce() -> Vec<u8>) -> Bytes {
+    pub(crate) fn get_or_write(&self, key: EventsKey, write: impl FnOnce() -> Vec<u8>) -> Bytes {
         if let Some(cached) = self.find(&key) {
             return cached;
         }
@@ -49,18 +47,15 @@ impl EventCache {
         event
     }
 
-    fn find(&self, key: &EventKey) -> Option<Bytes> {
+    fn find(&self, key: &EventsKey) -> Option<Bytes> {
         let events = self.0.lock();
         events.iter().rev().find(|(cached, _)| cached == key).map(|(_, event)| event.clone())
     }
 }
 
-impl PartialEq for EventKey {
+impl PartialEq for EventsKey {
     fn eq(&self, other: &Self) -> bool {
-        self.revision == other.revision
-            && self.kind == other.kind
-            && Arc::ptr_eq(&self.resource, &other.resource)
-            && self.key == other.key
+        Arc::ptr_eq(&self.resource, &other.resource) && self.events == other.events
     }
 }
 
@@ -73,13 +68,15 @@ mod tests {
     fn an_event_is_written_once_for_all_who_want_the_same() {
         let resources = builtin::served();
         let cache = EventCache::default();
-        let of = |resource: usize, key: &str, revision, kind| EventKey {
+        let of = |resource: usize, key: &str, revision, kind| EventsKey {
             resource: resources[resource].clone(),
-            key: key.into(),
-            revision: Revision(revision),
-            kind,
+            events: vec![(key.into(), Revision(revision), kind)],
         };
-        let get = |of: EventKey, text: &str| cache.get_or_write(of, || text.into());
+        let two = || EventsKey {
+            events: [of(0, "/a", 1, "ADDED").events, of(0, "/a", 2, "ADDED").events].concat(),
+            ..of(0, "/a", 1, "ADDED")
+        };
+        let get = |of: EventsKey, text: &str| cache.get_or_write(of, || text.into());
         assert_eq!(get(of(0, "/a", 1, "ADDED"), "first"), "first");
         for (key, expect) in [
             (of(0, "/a", 1, "ADDED"), "first"),
@@ -87,6 +84,7 @@ mod tests {
             (of(0, "/b", 1, "ADDED"), "other key"),
             (of(0, "/a", 2, "ADDED"), "other revision"),
             (of(0, "/a", 1, "DELETED"), "other kind"),
+            (two(), "two together"),
         ] {
             assert_eq!(get(key, expect), expect);
         }
@@ -97,11 +95,9 @@ mod tests {
     fn the_cache_is_bounded() {
         let resource = &builtin::served()[0];
         let cache = EventCache::default();
-        let of = |revision| EventKey {
+        let of = |revision| EventsKey {
             resource: resource.clone(),
-            key: "/a".into(),
-            revision: Revision(revision),
-            kind: "ADDED",
+            events: vec![("/a".into(), Revision(revision), "ADDED")],
         };
         let long = "x".repeat(MAX_EVENT_BYTES + 1);
         assert_eq!(cache.get_or_write(of(0), || long.clone().into()), long);

@@ -12,25 +12,30 @@ use tokio::sync::OwnedSemaphorePermit;
 use konverge_core::{Status, StatusDetails};
 use konverge_schema::Budget;
 
+use crate::admission::RequestOptions;
+use crate::authorize::authorize_verb;
+use crate::behaviour::StorageRule;
 use crate::body::Body;
 use crate::context::RequestContext;
 use crate::decode::{self, Decoded};
-use crate::delete::{self, DeleteOptions};
+use crate::delete::{self, DeleteOptions, Deletion};
 use crate::filter::Filter;
 use crate::negotiate::{BodyEncoding, ConvertTo, Encoding, MediaTypeOptions, PatchKind, ResponseKind};
 use crate::patch::Patch;
+use crate::pod::PodRequest;
 use crate::read::{self, ListOptions};
 use crate::render::Representation;
 use crate::request::{self, ObjectPath, Query};
 use crate::resource::Resource;
-use crate::response::{encode, no_such_resource, typed, warn};
+use crate::response::{encode, failure, no_such_resource, typed, warn};
 use crate::server::Server;
 use crate::subresource::Subresource;
 use crate::table::{IncludeObject, TablePrinter};
 use crate::verb::Verb;
 use crate::watch::{self, WatchOptions};
+use crate::work::{INLINE_STEPS, over_budget};
 use crate::write::{WriteOutcome, WriteRequest};
-use crate::{crd, meta, pod, scale, websocket};
+use crate::{crd, meta, pod, review, scale, token_request, websocket};
 
 /// After deleting this many objects of a collection the request yields, so that others are served.
 const DELETED_AT_ONCE: usize = 16;
@@ -39,8 +44,8 @@ const DELETED_AT_ONCE: usize = 16;
 pub(crate) struct ObjectRequest {
     pub context: RequestContext,
     pub parts: Arc<Parts>,
-    pub target: ObjectPath,
-    pub query: Query,
+    pub target: Arc<ObjectPath>,
+    pub query: Arc<Query>,
     pub body: Bytes,
 }
 
@@ -67,21 +72,32 @@ impl Handler {
         };
         if !allowed.contains(verb) {
             let terminating = self.resource.custom && verb == Verb::Create && self.request.target.subresource.is_none();
-            return Err(if terminating { crd::terminating(&self.resource) } else { Status::method_not_allowed() });
+            let Resource { group, plural, custom, .. } = &*self.resource;
+            return Err(match custom {
+                _ if terminating => crd::terminating(&self.resource),
+                true => Status::method_not_supported(group, plural, verb.as_str()),
+                false => Status::method_not_allowed(),
+            });
         }
         let answer = match (verb, subresource) {
             (Verb::Get, Subresource::Log) => self.log().await,
+            (_, Subresource::Proxy) => self.proxy(budget).await,
+            (_, Subresource::Exec | Subresource::Attach | Subresource::PortForward) => {
+                self.connect(verb, subresource, budget).await
+            }
             (Verb::Create, Subresource::Binding | Subresource::Eviction) => {
                 self.create_subresource(subresource, budget).await
             }
+            (Verb::Create, Subresource::Token) => self.create_token(budget).await,
+            (Verb::Create, _) if self.resource.behaviour.storage == StorageRule::Nowhere => self.review(budget).await,
             (Verb::Get, _) => self.get(subresource).await,
             (Verb::List, _) => self.list().await,
             (Verb::Watch, _) => self.watch(),
             (Verb::Create, _) => self.create(budget).await,
             (Verb::Update, _) => self.update(subresource, budget).await,
             (Verb::Patch, _) => self.patch(subresource, budget).await,
-            (Verb::Delete, _) => self.delete().await,
-            (Verb::DeleteCollection, _) => self.delete_collection().await,
+            (Verb::Delete, _) => self.delete(budget).await,
+            (Verb::DeleteCollection, _) => self.delete_collection(budget).await,
         };
         if request::writes(&self.request.parts.method) {
             let one = (verb != Verb::DeleteCollection).then(|| self.name());
@@ -175,7 +191,11 @@ impl Handler {
         let accepted = self.accepted(ResponseKind::Object)?;
         self.request.query.check_write("CreateOptions", false)?;
         let mut warnings = Vec::new();
-        let done = self.write_request(Subresource::Main, budget).create(self.decode(budget)?, &mut warnings).await?;
+        let done = self.write_request(Subresource::Main, budget).create(self.decode(budget)?, &mut warnings).await;
+        let done = match done {
+            Ok(done) => done,
+            Err(status) => return refused(status, &warnings, budget),
+        };
         self.respond_with(201, &accepted, Subresource::Main, done, &warnings).await
     }
 
@@ -192,8 +212,61 @@ impl Handler {
         Ok(self.respond(201, &accepted, bytes, &[]).await)
     }
 
+    /// Connects the client to a pod.
+    async fn connect(&self, verb: Verb, subresource: Subresource, budget: &Budget) -> Result<Response<Body>, Status> {
+        // A WebSocket is asked for with GET, and yet it does as much as a POST.
+        if verb != Verb::Create {
+            let ObjectRequest { context, parts, target, .. } = &*self.request;
+            authorize_verb(&*self.server.authorizer, context, parts, target, Verb::Create).await?;
+        }
+        pod::admit_connection(&self.write_request(subresource, budget), self.name(), &self.request.query).await?;
+        pod::connect(&self.pod_request(), subresource).await
+    }
+
+    /// Passes the request on to a pod, or to a pod behind a service.
+    async fn proxy(&self, budget: &Budget) -> Result<Response<Body>, Status> {
+        let write = self.write_request(Subresource::Proxy, budget);
+        pod::admit_connection(&write, self.name(), &self.request.query).await?;
+        match &*self.resource.plural {
+            "pods" => pod::proxy_pod(&self.pod_request()).await,
+            "services" => pod::proxy_service(&self.pod_request()).await,
+            _ => pod::proxy_node(&self.pod_request()).await,
+        }
+    }
+
+    fn pod_request(&self) -> PodRequest<'_> {
+        PodRequest {
+            server: &self.server,
+            resource: &self.resource,
+            request: &self.request,
+            namespace: self.namespace(),
+            name: self.name(),
+        }
+    }
+
+    /// Gives out a token of a service account.
+    async fn create_token(&self, budget: &Budget) -> Result<Response<Body>, Status> {
+        let accepted = self.accepted(ResponseKind::Object)?;
+        self.request.query.check_write("CreateOptions", false)?;
+        let (write, mut warnings) = (self.write_request(Subresource::Token, budget), Vec::new());
+        let token = token_request::create(&write, self.name(), self.decode(budget)?, &mut warnings).await?;
+        let bytes = self.representation(&accepted)?.object(&token);
+        Ok(self.respond(201, &accepted, bytes, &warnings).await)
+    }
+
+    /// Answers a review, which is not stored.
+    async fn review(&self, budget: &Budget) -> Result<Response<Body>, Status> {
+        let accepted = self.accepted(ResponseKind::Object)?;
+        self.request.query.check_write("CreateOptions", false)?;
+        let (write, mut warnings) = (self.write_request(Subresource::Main, budget), Vec::new());
+        let sent = write.receive_unstored(self.decode(budget)?, &mut warnings)?;
+        let answered = review::answer(&write, sent).await?;
+        let bytes = self.representation(&accepted)?.object(&answered);
+        Ok(self.respond(201, &accepted, bytes, &warnings).await)
+    }
+
     async fn log(&self) -> Result<Response<Body>, Status> {
-        let log = pod::log(&self.server, &self.resource, self.namespace(), self.name(), &self.request.query).await?;
+        let log = pod::log(&self.pod_request()).await?;
         let code = if log.is_some() { 200 } else { 204 };
         Ok(typed(code, "text/plain", log.unwrap_or_else(Body::empty)))
     }
@@ -208,9 +281,13 @@ impl Handler {
         let done = match (&self.resource.scale, subresource) {
             (Some(paths), Subresource::Scale) => {
                 let set = |object: &Value| scale::set(object, &sent.value, &self.resource, paths);
-                write.modify(self.name(), &mut warnings, set).await?
+                write.modify(self.name(), &mut warnings, set).await
             }
-            _ => write.replace(self.name(), sent, &mut warnings).await?,
+            _ => write.replace(self.name(), sent, &mut warnings).await,
+        };
+        let done = match done {
+            Ok(done) => done,
+            Err(status) => return refused(status, &warnings, budget),
         };
         self.respond_to_update(before, &accepted, subresource, done, &warnings).await
     }
@@ -227,18 +304,19 @@ impl Handler {
             PatchKind::Merge => Patch::merge(&self.request.body, budget)?,
             PatchKind::Strategic if subresource == Subresource::Scale => Patch::merge(&self.request.body, budget)?,
             PatchKind::Strategic => Patch::strategic(&self.request.body, budget)?,
-            PatchKind::Apply if subresource == Subresource::Scale => {
-                let accepted = "application/json-patch+json, application/merge-patch+json";
-                let message = format!(
-                    "the body of the request was in an unknown format - accepted media types include: {accepted}"
-                );
-                return Err(Status::failure(415, "UnsupportedMediaType", message));
-            }
             PatchKind::Apply => {
                 let sent = decode::yaml(&self.request.body, budget)?;
                 let force = self.request.query.flag("force");
-                let done = write.apply(self.name(), force, sent, &mut warnings).await?;
-                return self.respond_to_update(before, &accepted, subresource, done, &warnings).await;
+                let done = match (&self.resource.scale, subresource) {
+                    (Some(paths), Subresource::Scale) => {
+                        write.apply_scale(self.name(), force, &sent, paths, &mut warnings).await
+                    }
+                    _ => write.apply(self.name(), force, sent, &mut warnings).await,
+                };
+                return match done {
+                    Ok(done) => self.respond_to_update(before, &accepted, subresource, done, &warnings).await,
+                    Err(status) => refused(status, &warnings, budget),
+                };
             }
         };
         let done = match (&self.resource.scale, subresource) {
@@ -247,21 +325,31 @@ impl Handler {
                     let patched = patch.apply(&self.resource, &scale::of(object, paths), budget)?;
                     scale::set(object, &patched, &self.resource, paths)
                 };
-                write.modify(self.name(), &mut warnings, set).await?
+                write.modify(self.name(), &mut warnings, set).await
             }
             _ => {
                 let patched = |object: &Value| patch.apply(&self.resource, object, budget);
-                write.patch(self.name(), &mut warnings, patched).await?
+                write.patch_with(self.name(), &mut warnings, patch.shown_in_errors(), patched).await
             }
+        };
+        let done = match done {
+            Ok(done) => done,
+            Err(status) => return refused(status, &warnings, budget),
         };
         self.respond_to_update(before, &accepted, subresource, done, &warnings).await
     }
 
-    async fn delete(&self) -> Result<Response<Body>, Status> {
+    async fn delete(&self, budget: &Budget) -> Result<Response<Body>, Status> {
         let accepted = self.accepted(ResponseKind::Object)?;
         let (options, context) = self.delete_options()?;
-        let done =
-            delete::delete(&self.server, &context, &self.resource, self.namespace(), self.name(), &options).await?;
+        let deletion = Deletion {
+            server: &self.server,
+            context: &context,
+            resource: &self.resource,
+            options: &options,
+            admitted: false,
+        };
+        let done = deletion.run(self.namespace(), self.name(), budget).await?;
         match done {
             WriteOutcome::Deleted(object) => {
                 if self.resource.behaviour.returns_deleted {
@@ -283,7 +371,7 @@ impl Handler {
         }
     }
 
-    async fn delete_collection(&self) -> Result<Response<Body>, Status> {
+    async fn delete_collection(&self, budget: &Budget) -> Result<Response<Body>, Status> {
         let accepted = self.accepted(ResponseKind::Object)?;
         let (options, context) = self.delete_options()?;
         let filter = self.filter()?;
@@ -291,13 +379,26 @@ impl Handler {
         let namespace = self.namespace();
         let store = &*self.server.store;
         let listed = read::list(store, &self.resource, namespace, &filter, &range, &self.request.query).await?;
+        if self.server.policies.are_there(&self.server) {
+            // Policies may compute for long, so that the request moves to a thread of its own before it deletes anything.
+            budget.spend(INLINE_STEPS);
+            budget.check().map_err(over_budget)?;
+        }
+        let deletion = Deletion {
+            server: &self.server,
+            context: &context,
+            resource: &self.resource,
+            options: &options,
+            admitted: false,
+        };
         for (at, entry) in listed.entries.iter().enumerate() {
             // A store in memory never waits, so nothing else would run on this thread.
             if at > 0 && at.is_multiple_of(DELETED_AT_ONCE) {
                 tokio::task::yield_now().await;
             }
             let (namespace, name) = self.resource.identity(&entry.key);
-            match delete::delete(&self.server, &context, &self.resource, namespace, name, &options).await {
+            let limits = self.server.workers.limits();
+            match deletion.run(namespace, name, &Budget::new(limits.steps, limits.bytes)).await {
                 Err(status) if status.code != 404 => return Err(status),
                 _ => {}
             }
@@ -419,6 +520,7 @@ impl Handler {
             validation: self.request.query.field_validation(),
             manager: self.request.query.get("fieldManager").unwrap_or(agent).chars().take(128).collect(),
             api_version: self.resource.api_version(),
+            options: RequestOptions::Write(&self.request.query),
             budget,
         }
     }
@@ -469,4 +571,15 @@ impl Handler {
     fn name(&self) -> &str {
         self.request.target.name.as_deref().unwrap_or_default()
     }
+}
+
+/// The answer to a write that is refused. It has its warnings, too: they may explain the refusal.
+fn refused(status: Status, warnings: &[String], budget: &Budget) -> Result<Response<Body>, Status> {
+    // A request that is over its small budget runs again.
+    if warnings.is_empty() || budget.check().is_err() {
+        return Err(status);
+    }
+    let mut response = failure(&status);
+    warn(&mut response, warnings.iter().map(String::as_str));
+    Ok(response)
 }

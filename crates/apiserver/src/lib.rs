@@ -9,7 +9,7 @@
 //!
 //! Kinds are data: built-in ones come from a generated table, and a custom resource definition adds resources to the same
 //! registry. No code knows a kind by name, except for namespaces, definitions, what `assign` gives to pods, jobs and services,
-//! and the three subresources of pods that do more than store what is sent. This crate never knows the operator side: they
+//! and the subresources of pods that do more than store what is sent. This crate never knows the operator side: they
 //! meet over HTTP only.
 
 mod handler;
@@ -17,12 +17,19 @@ mod server;
 mod service;
 mod work;
 
+mod authenticate;
 mod authorize;
 mod context;
+mod impersonate;
+mod rbac;
+mod review;
+mod token_request;
 mod user;
 
 mod body;
+mod body_memory;
 mod decode;
+mod in_flight;
 mod negotiate;
 mod request;
 
@@ -49,9 +56,12 @@ mod namespace;
 mod patch;
 mod pod;
 mod scale;
+mod simulation;
+mod streaming;
 mod subresource;
 mod tasks;
 mod validation;
+mod warning;
 mod websocket;
 mod write;
 mod write_only;
@@ -68,6 +78,7 @@ mod discovery;
 mod documents;
 mod env;
 mod json_path;
+mod metrics;
 mod openapi;
 mod partial;
 mod render;
@@ -78,10 +89,16 @@ mod table;
 mod interrupted;
 
 pub use admission::{AbsentPart, AdmissionPlugins, PluginError};
-pub use authorize::{AlwaysAllow, Attributes, Authorizer, Decision, ResourceAttributes};
+pub use assign::{ClusterIpRange, NodePortRange, RangeError, ServiceRanges};
+pub use authenticate::{
+    Anonymous, Authentication, CertificateRefused, KeyError, ServiceAccountIssuer, StaticTokens, TokenFileError,
+};
+pub use authorize::{Attributes, AuthorizationMode, Authorizer, Decision, ResourceAttributes};
 pub use body::Body;
 pub use env::{Environment, System};
-pub use server::{ApiServer, Collector, OpenError, Options, Storage, Versions};
+pub use in_flight::InFlightLimits;
+pub use server::{ActingAs, Aggregation, ApiServer, Collector, MoreMetrics, OpenError, Options, Storage, Versions};
+pub use streaming::ClientStream;
 pub use user::UserInfo;
-pub use validation::{CheckError, check_object};
+pub use validation::{CheckError, PrivilegedContainers, check_object};
 pub use work::RequestLimits;

@@ -92,13 +92,20 @@ pub(crate) fn carry_over(old: &Value, new: &mut Value) {
         }
     }
     // No writer decides these.
-    for field in
-        ["creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"]
-    {
+    for field in ["creationTimestamp", "generation", "resourceVersion"] {
         match before.get(field) {
             Some(value) => after.insert(field.into(), value.clone()),
             None => after.remove(field),
         };
+    }
+    // Nobody takes back a deletion; `check_update` refuses whoever begins one or changes the grace period.
+    for (field, always) in [("deletionTimestamp", true), ("deletionGracePeriodSeconds", false)] {
+        if after.get(field).is_some_and(Value::is_null) {
+            after.remove(field);
+        }
+        if let Some(value) = before.get(field).filter(|_| always || !after.contains_key(field)) {
+            after.insert(field.into(), value.clone());
+        }
     }
     after.remove("selfLink");
 }
@@ -117,6 +124,22 @@ pub(crate) fn drop_empty(object: &mut Value) {
             metadata.remove(field);
         }
     }
+}
+
+/// Removes owner references that are there twice, and returns the uids of those.
+pub(crate) fn drop_duplicate_owners(object: &mut Value) -> Vec<String> {
+    let mut duplicates = Vec::new();
+    if let Some(owners) = of_mut(object).get_mut("ownerReferences").and_then(Value::as_array_mut) {
+        let mut seen = HashSet::new();
+        owners.retain(|owner| {
+            let is_new = seen.insert(owner.to_string());
+            if !is_new {
+                duplicates.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+            }
+            is_new
+        });
+    }
+    duplicates
 }
 
 /// Increases the generation when the desired state has changed.
@@ -218,7 +241,7 @@ pub(crate) fn check_update(old: &Value, new: &Value) -> Vec<FieldError> {
             errors.push(FieldError::forbidden(path.child("finalizers"), why));
         }
     }
-    for field in ["name", "namespace", "uid"] {
+    for field in ["name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         if of(old).get(field) != of(new).get(field) {
             let value = of(new).get(field).cloned().unwrap_or_default();
             errors.push(FieldError::invalid(path.child(field), value, "field is immutable"));

@@ -28,24 +28,27 @@ pub(crate) async fn create_initial(server: &Server) -> Result<(), CommitError> {
     let resource = &server.registry.find("", "v1", "namespaces").expect("namespaces are built in");
     let objects = INITIAL.map(|name| {
         let mut object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        prepare(resource, &mut object);
+        prepare(resource, None, &mut object);
+        object["status"]["phase"] = "Active".into();
         object
     });
     create_missing(server, resource, objects).await
 }
 
-/// Sets what every namespace carries.
-pub(crate) fn prepare(resource: &Resource, object: &mut Value) {
+/// Sets what every namespace carries: the label of its name, and when it is new the finalizer of its content.
+pub(crate) fn prepare(resource: &Resource, old: Option<&Value>, object: &mut Value) {
     if !is_namespace(resource) {
         return;
     }
     let name = meta::text(object, "name").to_owned();
     object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
-    if !meta::is_terminating(object) {
-        if object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
-            object["spec"]["finalizers"] = json!([CONTENT]);
+    if old.is_none() {
+        let finalizers = &mut object["spec"]["finalizers"];
+        match finalizers.as_array_mut() {
+            Some(finalizers) if finalizers.iter().any(|name| name == CONTENT) => {}
+            Some(finalizers) => finalizers.push(CONTENT.into()),
+            None => *finalizers = json!([CONTENT]),
         }
-        object["status"]["phase"] = "Active".into();
     }
 }
 

@@ -70,6 +70,14 @@ impl Patch {
         }
         Ok(object)
     }
+
+    /// A strategic merge patch, which errors show instead of what it made.
+    pub(crate) fn shown_in_errors(&self) -> Option<&Value> {
+        match self {
+            Self::Strategic(patch) => Some(patch),
+            _ => None,
+        }
+    }
 }
 
 fn object(body: &[u8], budget: &Budget) -> Result<Value, Status> {

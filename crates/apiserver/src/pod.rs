@@ -1,23 +1,31 @@
 //! The subresources of pods that do more than store what is sent: `binding` gives a pod its node, `eviction` deletes it if its
-//! disruption budget allows, `log` describes a simulated container. In: a Binding, an Eviction, or parameters. Out: a changed
-//! pod, or the `Status` that says why not.
+//! disruption budget allows, `log` prints what a simulated container prescribes, `exec`, `attach` and `portforward` connect to
+//! it (`connect`), `proxy` passes requests on to it. In: a Binding, an Eviction, or parameters. Out: a changed pod, a connection, or the `Status` that says why
+//! not.
 
 mod binding;
+mod connect;
+mod container;
 mod eviction;
 mod log;
+mod proxy;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use konverge_core::{GroupVersion, Status};
 
+use crate::admission::{Admission, Attributes, Operation};
 use crate::decode::Decoded;
+use crate::request::Query;
 use crate::write::WriteRequest;
 
 pub(crate) use binding::bind;
+pub(crate) use connect::{PodRequest, connect};
 pub(crate) use eviction::evict;
 pub(crate) use log::log;
+pub(crate) use proxy::{proxy_node, proxy_pod, proxy_service};
 
 /// A Binding or an Eviction.
 #[derive(Deserialize)]
@@ -71,4 +79,41 @@ fn receive<T: DeserializeOwned>(write: &WriteRequest<'_>, name: &str, sent: Deco
         return Err(Status::bad_request(format!("name in URL does not match name in {kind} object")));
     }
     Ok(object)
+}
+
+/// Asks the admission plugins that only refuse about an object that is acted on instead of being stored.
+pub(crate) async fn admit(write: &WriteRequest<'_>, name: &str, mut sent: Value) -> Result<(), Status> {
+    let gvk = &write.resource.subresource(write.subresource.name()).expect("the endpoint was found by its name").gvk;
+    sent["apiVersion"] = gvk.api_version().into();
+    sent["kind"] = gvk.kind.as_str().into();
+    sent["metadata"]["namespace"] = write.namespace.into();
+    let attributes = write.attributes(name, None);
+    write.server.admission.validate(&attributes, &sent, &mut Admission::default()).await
+}
+
+/// Asks the admission plugins that only refuse about a connection. They see what the query asks for, as an object of the kind
+/// that the endpoint speaks.
+pub(crate) async fn admit_connection(write: &WriteRequest<'_>, name: &str, query: &Query) -> Result<(), Status> {
+    let gvk = &write.resource.subresource(write.subresource.name()).expect("the endpoint was found by its name").gvk;
+    let mut options = json!({"apiVersion": gvk.api_version(), "kind": gvk.kind});
+    for field in ["stdin", "stdout", "stderr", "tty"] {
+        if query.flag(field) {
+            options[field] = true.into();
+        }
+    }
+    for field in ["container", "path"] {
+        if let Some(text) = query.get(field).filter(|text| !text.is_empty()) {
+            options[field] = text.into();
+        }
+    }
+    let command = query.all("command");
+    if !command.is_empty() {
+        options["command"] = command.into();
+    }
+    let ports: Vec<i64> = query.all("ports").iter().filter_map(|port| port.parse().ok()).collect();
+    if !ports.is_empty() {
+        options["ports"] = ports.into();
+    }
+    let attributes = Attributes { operation: Operation::Connect, ..write.attributes(name, None) };
+    write.server.admission.validate(&attributes, &options, &mut Admission::default()).await
 }

@@ -235,7 +235,7 @@ pub(crate) fn not_from_the_future(store: &dyn Store, asked: Revision) -> Result<
 }
 
 fn from_the_future(asked: Revision, newest: Revision) -> Status {
-    let message = format!("Too large resource version: {}, current: {}", asked.0, newest.0);
+    let message = format!("Timeout: Too large resource version: {}, current: {}", asked.0, newest.0);
     Status::failure(504, "Timeout", message)
         .with_cause("ResourceVersionTooLarge", "Too large resource version", "")
         .retry_after(1)

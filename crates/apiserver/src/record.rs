@@ -1,43 +1,57 @@
-//! The stored form of an object: its JSON with apiVersion, kind and metadata first, without its resourceVersion, which is the
+//! The stored form of an object: its JSON with kind, apiVersion and metadata first, without its resourceVersion, which is the
 //! revision that the store gives it. In: an object. Out: the bytes to store, and from stored bytes the bytes that every reader
 //! and watcher gets, spliced and never serialised again.
 
+use std::io;
+
 use bytes::Bytes;
+use serde::Serialize as _;
+use serde_json::ser::{Formatter, Serializer};
 use serde_json::{Map, Value};
 
 use konverge_store::{Entry, Revision};
 
-/// Where the resourceVersion goes. Only an apiVersion and a kind come before it, and neither can hold a quote.
+/// Where the resourceVersion goes. Only a kind and an apiVersion come before it, and neither can hold a quote.
 const METADATA: &[u8] = b"\"metadata\":{";
 
 /// The bytes to store for `object`.
 pub(crate) fn encode(object: &Value) -> Bytes {
     let mut out = Vec::with_capacity(1024);
+    write(object, |name| name != "resourceVersion", &mut out);
+    Bytes::from(out.into_boxed_slice())
+}
+
+/// Appends the JSON of an object that is not in the store, in the order of a stored one.
+pub(crate) fn write_object(object: &Value, out: &mut Vec<u8>) {
+    write(object, |_| true, out);
+}
+
+fn write(object: &Value, keeps: impl Fn(&str) -> bool, out: &mut Vec<u8>) {
     let empty = Map::new();
     let fields = object.as_object().unwrap_or(&empty);
     out.push(b'{');
-    for name in ["apiVersion", "kind"] {
-        write_field(&mut out, name, fields.get(name).unwrap_or(&Value::Null));
-        out.push(b',');
+    for name in ["kind", "apiVersion"] {
+        if let Some(value) = fields.get(name) {
+            write_field(out, name, value);
+            out.push(b',');
+        }
     }
     out.extend_from_slice(METADATA);
     let metadata = fields.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
-    let stored = metadata.iter().filter(|(name, _)| *name != "resourceVersion");
-    for (at, (name, value)) in stored.enumerate() {
+    for (at, (name, value)) in metadata.iter().filter(|(name, _)| keeps(name)).enumerate() {
         if at > 0 {
             out.push(b',');
         }
-        write_field(&mut out, name, value);
+        write_field(out, name, value);
     }
     out.push(b'}');
     for (name, value) in fields {
         if !matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
             out.push(b',');
-            write_field(&mut out, name, value);
+            write_field(out, name, value);
         }
     }
     out.push(b'}');
-    Bytes::from(out.into_boxed_slice())
 }
 
 /// The object as it is stored, with its resourceVersion.
@@ -51,6 +65,18 @@ pub(crate) fn decode(entry: &Entry) -> Value {
 pub(crate) fn splice(stored: &[u8], revision: Revision, out: &mut Vec<u8>) {
     let at = insertion_point(stored);
     out.extend_from_slice(&stored[..at]);
+    splice_rest(stored, at, revision, out);
+}
+
+/// The same without kind and apiVersion: the items of a list of a built-in kind do not repeat what the list says.
+pub(crate) fn splice_item(stored: &[u8], revision: Revision, out: &mut Vec<u8>) {
+    let at = insertion_point(stored);
+    out.push(b'{');
+    out.extend_from_slice(METADATA);
+    splice_rest(stored, at, revision, out);
+}
+
+fn splice_rest(stored: &[u8], at: usize, revision: Revision, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\"resourceVersion\":\"");
     let mut digits = [0; 20];
     out.extend_from_slice(decimal(revision.0, &mut digits));
@@ -69,7 +95,24 @@ fn insertion_point(stored: &[u8]) -> usize {
 fn write_field(out: &mut Vec<u8>, name: &str, value: &Value) {
     serde_json::to_writer(&mut *out, name).expect("writing to memory does not fail");
     out.push(b':');
-    serde_json::to_writer(out, value).expect("writing to memory does not fail");
+    value.serialize(&mut Serializer::with_formatter(out, GoNumbers)).expect("writing to memory does not fail");
+}
+
+/// Writes numbers as Go does: `1.0` is stored as `1`, and with it becomes an integer.
+struct GoNumbers;
+
+impl Formatter for GoNumbers {
+    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        let size = value.abs();
+        if size != 0.0 && !(1e-6..1e21).contains(&size) {
+            let text = format!("{value:e}");
+            return match text.split_once('e') {
+                Some((digits, exponent)) if !exponent.starts_with('-') => write!(writer, "{digits}e+{exponent}"),
+                _ => writer.write_all(text.as_bytes()),
+            };
+        }
+        write!(writer, "{value}")
+    }
 }
 
 fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
@@ -91,6 +134,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn numbers_are_written_as_go_writes_them() {
+        for (number, expect) in [
+            ("1.0", "1"),
+            ("-0.0", "-0"),
+            ("1e3", "1000"),
+            ("1e20", "100000000000000000000"),
+            ("1e21", "1e+21"),
+            ("1.5e300", "1.5e+300"),
+            ("0.000001", "0.000001"),
+            ("0.0000001", "1e-7"),
+            ("8846916604822359.0", "8846916604822359"),
+            ("2.5", "2.5"),
+        ] {
+            let spec: Value = serde_json::from_str(number).unwrap();
+            let stored = encode(&json!({"apiVersion": "v1", "kind": "X", "metadata": {}, "spec": spec}));
+            let expect = format!(r#"{{"kind":"X","apiVersion":"v1","metadata":{{}},"spec":{expect}}}"#);
+            assert_eq!(std::str::from_utf8(&stored).unwrap(), expect, "{number}");
+        }
+    }
+
+    #[test]
     fn spliced_bytes_are_the_object_with_its_revision() {
         for object in [
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"metadata": "{"}}),
@@ -102,6 +166,14 @@ mod tests {
                 expect["metadata"]["resourceVersion"] = revision.to_string().into();
                 let mut out = Vec::new();
                 splice(&encode(&object), Revision(revision), &mut out);
+                assert_eq!(serde_json::from_slice::<Value>(&out).unwrap(), expect);
+                out.clear();
+                write_object(&expect, &mut out);
+                assert_eq!(serde_json::from_slice::<Value>(&out).unwrap(), expect);
+                out.clear();
+                splice_item(&encode(&object), Revision(revision), &mut out);
+                let fields = expect.as_object_mut().unwrap();
+                fields.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
                 assert_eq!(serde_json::from_slice::<Value>(&out).unwrap(), expect);
             }
         }

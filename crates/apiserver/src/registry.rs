@@ -132,6 +132,15 @@ impl Registry {
         self.state.read().by_prefix.get(&key[..=end]).cloned()
     }
 
+    /// The other resources that show the same objects: in another version, or in another group.
+    pub(crate) fn sharing_storage(&self, resource: &Resource) -> Vec<Arc<Resource>> {
+        let same = |other: &&Arc<Resource>| {
+            other.storage.prefix == resource.storage.prefix
+                && (&other.group, &other.version) != (&resource.group, &resource.version)
+        };
+        self.snapshot().resources().iter().filter(same).cloned().collect()
+    }
+
     /// Whether this version of a group has built-in kinds.
     pub(crate) fn builds_in(&self, group: &str, version: &str) -> bool {
         self.builtin.iter().any(|resource| &*resource.group == group && &*resource.version == version)

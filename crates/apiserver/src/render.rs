@@ -13,6 +13,7 @@ use crate::conversion::Readable;
 use crate::env::Environment;
 use crate::partial::{ListMeta, MetaVersion, open_list, partial_metadata, write_metadata};
 use crate::read::Listed;
+use crate::record;
 use crate::resource::Resource;
 use crate::table::{Headings, IncludeObject, TableOptions, TablePrinter};
 
@@ -52,7 +53,11 @@ impl Representation {
     /// One object.
     pub(crate) fn object(&self, object: &Value) -> Vec<u8> {
         match self {
-            Representation::Object => serde_json::to_vec(object).expect("writing to memory does not fail"),
+            Representation::Object => {
+                let mut out = Vec::with_capacity(1024);
+                record::write_object(object, &mut out);
+                out
+            }
             Representation::Metadata(version) => partial_metadata(object, *version),
             Representation::Table { .. } => {
                 let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
@@ -148,9 +153,9 @@ impl ListPieces {
         let mut options = None;
         match &representation {
             Representation::Object => {
-                let head = json!({"kind": &*resource.list_kind, "apiVersion": resource.api_version()}).to_string();
-                // The keys of a list come in the order people read them.
-                let head = head.trim_end_matches('}');
+                // Neither a kind nor an apiVersion has characters that JSON would escape.
+                let head =
+                    format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\"", resource.list_kind, resource.api_version());
                 out.extend_from_slice(head.as_bytes());
                 out.extend_from_slice(b",\"metadata\":");
                 meta.write(&mut out);
@@ -223,7 +228,7 @@ impl ListPieces {
                 (Representation::Table { printer, .. }, Some(options)) => {
                     printer.row(&mut self.out, &self.resource.object(&entry), options);
                 }
-                _ => self.resource.write_object(&entry, entry.revision, &mut self.out),
+                _ => self.resource.write_item(&entry, &mut self.out),
             }
         }
         if self.out.is_empty() {

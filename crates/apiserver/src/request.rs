@@ -2,6 +2,7 @@
 //! one. Does not know the registry or the store.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use http::Method;
 use percent_encoding::percent_decode_str;
@@ -18,7 +19,9 @@ pub(crate) enum Endpoint {
     /// `/version`
     Version,
     /// `/healthz`, `/livez`, `/readyz`, and a single check below them.
-    Health { check: Option<String> },
+    Health { probe: &'static str, check: Option<String> },
+    /// `/metrics`
+    Metrics,
     /// `/api`: the core group's versions.
     CoreVersions,
     /// `/apis`: all other groups.
@@ -33,8 +36,12 @@ pub(crate) enum Endpoint {
     OldOpenApi,
     /// `/openapi/v3/apis/G/V`
     OpenApi { group: String, version: String },
+    /// `/.well-known/openid-configuration`: who issues the tokens of service accounts.
+    OpenIdConfiguration,
+    /// `/openid/v1/jwks`: the keys that verify them.
+    TokenKeys,
     /// Objects.
-    Objects(ObjectPath),
+    Objects(Arc<ObjectPath>),
     /// Anything else.
     Unknown,
 }
@@ -59,8 +66,13 @@ pub(crate) fn endpoint(path: &str) -> Endpoint {
     match segments.as_slice() {
         [] => Endpoint::Root,
         ["version"] => Endpoint::Version,
-        ["healthz" | "livez" | "readyz"] => Endpoint::Health { check: None },
-        ["healthz" | "livez" | "readyz", check] => Endpoint::Health { check: Some((*check).to_owned()) },
+        ["metrics"] => Endpoint::Metrics,
+        [probe] if let Some(probe) = self::probe(probe) => Endpoint::Health { probe, check: None },
+        [probe, check] if let Some(probe) = self::probe(probe) => {
+            Endpoint::Health { probe, check: Some((*check).to_owned()) }
+        }
+        [".well-known", "openid-configuration"] => Endpoint::OpenIdConfiguration,
+        ["openid", "v1", "jwks"] => Endpoint::TokenKeys,
         ["openapi", "v2"] => Endpoint::OldOpenApi,
         ["openapi", "v3"] => Endpoint::OpenApiIndex,
         ["openapi", "v3", "api", version] => Endpoint::OpenApi { group: String::new(), version: (*version).to_owned() },
@@ -78,6 +90,15 @@ pub(crate) fn endpoint(path: &str) -> Endpoint {
     }
 }
 
+fn probe(name: &str) -> Option<&'static str> {
+    match name {
+        "healthz" => Some("/healthz"),
+        "livez" => Some("/livez"),
+        "readyz" => Some("/readyz"),
+        _ => None,
+    }
+}
+
 fn objects(group: &str, version: &str, rest: &[&str]) -> Endpoint {
     // A namespace is itself an object: /namespaces/NAME/status is its status, /namespaces/NAME/pods its pods.
     let (namespace, rest) = match rest {
@@ -89,16 +110,18 @@ fn objects(group: &str, version: &str, rest: &[&str]) -> Endpoint {
         [resource] => (resource, None, None),
         [resource, name] => (resource, Some(name), None),
         [resource, name, subresource] => (resource, Some(name), Some(subresource)),
+        // What follows is the path that is asked for behind the proxy.
+        [resource, name, proxy, ..] if *proxy == "proxy" && group.is_empty() => (resource, Some(name), Some(proxy)),
         _ => return Endpoint::Unknown,
     };
-    Endpoint::Objects(ObjectPath {
+    Endpoint::Objects(Arc::new(ObjectPath {
         group: group.to_owned(),
         version: version.to_owned(),
         resource: (*resource).to_owned(),
         namespace,
         name: name.map(|name| (*name).to_owned()),
         subresource: subresource.map(|name| (*name).to_owned()),
-    })
+    }))
 }
 
 /// The decoded segments; nothing for a path that no object can have.
@@ -144,6 +167,11 @@ impl Query {
     /// The value of a parameter; the empty string is the same as none.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.values.get(name)?.first().map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// All values of a parameter.
+    pub(crate) fn all(&self, name: &str) -> &[String] {
+        self.values.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// A switch: `true`, `1`, or just there.
@@ -261,14 +289,14 @@ mod tests {
     use super::*;
 
     fn target(group: &str, namespace: Option<&str>, resource: &str, name: Option<&str>, sub: Option<&str>) -> Endpoint {
-        Endpoint::Objects(ObjectPath {
+        Endpoint::Objects(Arc::new(ObjectPath {
             group: group.into(),
             version: "v1".into(),
             resource: resource.into(),
             namespace: namespace.map(Into::into),
             name: name.map(Into::into),
             subresource: sub.map(Into::into),
-        })
+        }))
     }
 
     #[test]
@@ -279,7 +307,7 @@ mod tests {
             ("/api/", Endpoint::CoreVersions),
             ("/apis/apps", Endpoint::Group { group: "apps".into() }),
             ("/apis/apps/v1", Endpoint::Resources { group: "apps".into(), version: "v1".into() }),
-            ("/readyz/ping", Endpoint::Health { check: Some("ping".into()) }),
+            ("/readyz/ping", Endpoint::Health { probe: "/readyz", check: Some("ping".into()) }),
             ("/openapi/v3/apis/apps/v1", Endpoint::OpenApi { group: "apps".into(), version: "v1".into() }),
             ("/api/v1/nodes", target("", None, "nodes", None, None)),
             ("/api/v1/namespaces", target("", None, "namespaces", None, None)),
@@ -293,6 +321,9 @@ mod tests {
             ("/api/v1/pods/a%2Fb", Endpoint::Unknown),
             ("/api/v1/pods/a%00b", target("", None, "pods", Some("a\0b"), None)),
             ("/api/v1/pods/%ff", Endpoint::Unknown),
+            ("/livez", Endpoint::Health { probe: "/livez", check: None }),
+            ("/metrics", Endpoint::Metrics),
+            ("/metrics/x", Endpoint::Unknown),
             ("/nowhere", Endpoint::Unknown),
         ] {
             assert_eq!(endpoint(path), expect, "{path}");

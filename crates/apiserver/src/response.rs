@@ -15,10 +15,55 @@ const MAX_WARNING_BYTES: usize = 4096;
 pub(crate) fn encode(encoding: Encoding, pretty: bool, json: Vec<u8>) -> Vec<u8> {
     let value = || serde_json::from_slice::<Value>(&json).unwrap_or_default();
     match encoding {
-        Encoding::Json if pretty => serde_json::to_vec_pretty(&value()).unwrap_or(json),
+        Encoding::Json if pretty => indent(&json),
         Encoding::Json => json,
         Encoding::Yaml => serde_saphyr::to_string(&value()).map(String::into_bytes).unwrap_or(json),
     }
+}
+
+/// JSON with line breaks and indentation. Fields keep their order, which parsing would lose.
+fn indent(json: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(json.len() * 2);
+    let (mut depth, mut in_text, mut escaped) = (0, false, false);
+    let line = |depth: usize, out: &mut Vec<u8>| {
+        out.push(b'\n');
+        out.resize(out.len() + 2 * depth, b' ');
+    };
+    for (at, byte) in json.iter().enumerate() {
+        if in_text {
+            in_text = *byte != b'"' || escaped;
+            escaped = *byte == b'\\' && !escaped;
+            out.push(*byte);
+            continue;
+        }
+        let empty = matches!(json.get(at + 1), Some(b'}' | b']'));
+        match byte {
+            b'{' | b'[' => {
+                out.push(*byte);
+                depth += 1;
+                if !empty {
+                    line(depth, &mut out);
+                }
+            }
+            b'}' | b']' => {
+                depth -= 1;
+                if !matches!(json.get(at.wrapping_sub(1)), Some(b'{' | b'[')) {
+                    line(depth, &mut out);
+                }
+                out.push(*byte);
+            }
+            b',' => {
+                out.push(b',');
+                line(depth, &mut out);
+            }
+            b':' => out.extend_from_slice(b": "),
+            _ => {
+                in_text = *byte == b'"';
+                out.push(*byte);
+            }
+        }
+    }
+    out
 }
 
 /// Adds warnings to an answer, as many as there is room for.
@@ -58,4 +103,21 @@ pub(crate) fn failure(status: &Status) -> Response<Body> {
         response.headers_mut().insert(header::RETRY_AFTER, details.retry_after_seconds.into());
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indented_json_keeps_its_order() {
+        for (json, expect) in [
+            ("{}", "{}"),
+            ("[]", "[]"),
+            (r#"{"b":1,"a":[]}"#, "{\n  \"b\": 1,\n  \"a\": []\n}"),
+            (r#"[{"a":"{,:\"\\"},2]"#, "[\n  {\n    \"a\": \"{,:\\\"\\\\\"\n  },\n  2\n]"),
+        ] {
+            assert_eq!(String::from_utf8(indent(json.as_bytes())).unwrap(), expect);
+        }
+    }
 }

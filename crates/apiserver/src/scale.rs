@@ -50,6 +50,35 @@ pub(crate) fn set(object: &Value, scale: &Value, resource: &Resource, paths: &Sc
     Ok(scaled)
 }
 
+/// An applied Scale as a configuration of the object itself: the number stands where the object has it, and nothing else is
+/// applied.
+pub(crate) fn configuration(
+    object: &Value,
+    scale: &Value,
+    resource: &Resource,
+    paths: &ScalePaths,
+) -> Result<Value, Status> {
+    // Refuses what no scale can be.
+    set(object, scale, resource, paths)?;
+    let mut configuration = json!({
+        "apiVersion": object["apiVersion"],
+        "kind": object["kind"],
+        "metadata": {"name": meta::text(object, "name")},
+    });
+    if let Some(replicas) = scale["spec"]["replicas"].as_i64() {
+        set_simple(&mut configuration, &paths.spec_replicas, replicas.into()).map_err(Status::internal)?;
+    }
+    Ok(configuration)
+}
+
+/// The object after a Scale was applied to it. A Scale always has a number, so one that its only manager gave up is 0.
+pub(crate) fn with_number(mut object: Value, paths: &ScalePaths) -> Result<Value, Status> {
+    if get_simple(&object, &paths.spec_replicas).is_none() {
+        set_simple(&mut object, &paths.spec_replicas, 0.into()).map_err(Status::internal)?;
+    }
+    Ok(object)
+}
+
 /// Refuses what is no Scale, or that of another object: its `spec.replicas` would say nothing about this one.
 fn check_is_scale_of(object: &Value, scale: &Value) -> Result<(), Status> {
     let kind = scale["kind"].as_str().filter(|kind| !kind.is_empty() && *kind != "Scale");

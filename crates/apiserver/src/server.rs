@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -11,9 +11,11 @@ use tokio::sync::watch;
 use konverge_schema::{Budget, CompileError};
 use konverge_store::{CommitError, Disk, Memory, OpenError as StoreError, Retention, Revision, Store};
 
-use crate::admission::{AbsentPart, AdmissionPlugins, Chain, QuotaLocks};
-use crate::assign::Allocated;
-use crate::authorize::{AlwaysAllow, Authorizer};
+use crate::admission::{AbsentPart, AdmissionPlugins, Chain, Policies, QuotaLocks, RequestOptions};
+use crate::assign::{Allocated, ServiceRanges};
+use crate::authenticate::Authentication;
+use crate::authorize::{AuthorizationMode, Authorizers};
+use crate::body_memory::BodyMemory;
 use crate::commit_lock::CommitLock;
 use crate::context::RequestContext;
 use crate::conversion::Converters;
@@ -21,12 +23,17 @@ use crate::crd::Definitions;
 use crate::documents::Documents;
 use crate::env::{Environment, System};
 use crate::event_cache::EventCache;
+use crate::in_flight::{InFlight, InFlightLimits};
+use crate::metrics::RequestMetrics;
+use crate::rbac::{self, Rbac};
 use crate::registry::Registry;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
+use crate::simulation::FileAreas;
 use crate::subresource::Subresource;
 use crate::tasks::keep_running;
-use crate::user::SystemUser;
+use crate::user::{SystemUser, UserInfo};
+use crate::validation::PrivilegedContainers;
 use crate::work::{RequestLimits, Workers};
 use crate::write::WriteRequest;
 use crate::{admission, builtin, crd, expire, garbage, health, namespace};
@@ -44,22 +51,55 @@ pub struct Options {
     pub longest_watch: Duration,
     /// Who deletes objects whose owner or namespace is deleted.
     pub collector: Collector,
-    /// Who may do what. The default allows everything: the server authenticates nobody by itself.
-    pub authorizer: Arc<dyn Authorizer>,
+    /// What clients show to be believed.
+    pub authentication: Authentication,
+    /// Who decides what users may do, in the order in which they are asked. The default allows everything: the server
+    /// authenticates nobody by itself.
+    pub authorization: Vec<AuthorizationMode>,
+    /// Who collects the rules of aggregated cluster roles.
+    pub aggregation: Aggregation,
     /// The admission plugins that decide about writes.
     pub admission: AdmissionPlugins,
     /// The parts of a cluster that do not run beside the server. A write of an object that only they give an effect is
     /// answered with a warning.
     pub absent: Vec<AbsentPart>,
+    /// Where the addresses and ports of services come from.
+    pub service_ranges: ServiceRanges,
+    /// Whether containers may be privileged.
+    pub privileged: PrivilegedContainers,
     /// What one request may cost.
     pub request_limits: RequestLimits,
+    /// How many requests are worked on at the same time. The default has no bounds.
+    pub in_flight: InFlightLimits,
+    /// Makes more text for the page of metrics: what the process around the server counts.
+    pub more_metrics: Option<MoreMetrics>,
     /// The time and random numbers.
     pub env: Arc<dyn Environment>,
+}
+
+/// Makes text for the page of metrics, in the format of Prometheus.
+#[derive(Clone)]
+pub struct MoreMetrics(pub Arc<dyn Fn() -> String + Send + Sync>);
+
+impl std::fmt::Debug for MoreMetrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MoreMetrics").finish_non_exhaustive()
+    }
 }
 
 /// Who deletes objects whose owner or namespace is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Collector {
+    /// The server itself.
+    #[default]
+    Inside,
+    /// Nobody, or a controller manager beside the server.
+    Elsewhere,
+}
+
+/// Who collects the rules of aggregated cluster roles, such as `admin`, `edit` and `view`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aggregation {
     /// The server itself.
     #[default]
     Inside,
@@ -76,10 +116,16 @@ impl Default for Options {
             // Long enough that clients seldom reconnect, short enough that abandoned watches end.
             longest_watch: Duration::from_secs(45 * 60),
             collector: Collector::default(),
-            authorizer: Arc::new(AlwaysAllow),
+            authentication: Authentication::default(),
+            authorization: vec![AuthorizationMode::AlwaysAllow],
+            aggregation: Aggregation::default(),
             admission: AdmissionPlugins::default(),
             absent: vec![AbsentPart::ResourceQuotaController, AbsentPart::Preemption],
+            service_ranges: ServiceRanges::default(),
+            privileged: PrivilegedContainers::default(),
             request_limits: RequestLimits::default(),
+            in_flight: InFlightLimits::default(),
+            more_metrics: None,
             env: Arc::new(System),
         }
     }
@@ -139,6 +185,13 @@ pub enum OpenError {
 #[derive(Clone)]
 pub struct ApiServer(pub(crate) Arc<Server>);
 
+/// A server whose requests are all from one user.
+#[derive(Clone, Debug)]
+pub struct ActingAs {
+    pub(crate) server: ApiServer,
+    pub(crate) user: Arc<UserInfo>,
+}
+
 /// Everything requests share.
 pub(crate) struct Server {
     pub store: Arc<dyn Store>,
@@ -146,17 +199,30 @@ pub(crate) struct Server {
     pub documents: Documents,
     pub event_cache: Arc<EventCache>,
     pub env: Arc<dyn Environment>,
-    pub authorizer: Arc<dyn Authorizer>,
+    pub authentication: Authentication,
+    pub authorizer: Arc<Authorizers>,
+    pub rbac: Arc<Rbac>,
     pub admission: Chain,
     pub quota_locks: QuotaLocks,
+    pub policies: Policies,
     pub workers: Workers,
+    pub in_flight: InFlight,
+    pub bodies: BodyMemory,
+    /// For members of `system:masters`, and so for controllers in this process: nobody else can take it.
+    pub bodies_of_masters: BodyMemory,
+    pub metrics: Arc<RequestMetrics>,
+    more_metrics: Option<MoreMetrics>,
     pub lenient_updates: bool,
     pub longest_watch: Duration,
     pub definitions: Definitions,
     pub converters: Arc<Converters>,
+    pub service_ranges: ServiceRanges,
+    pub privileged: PrivilegedContainers,
     /// Held to write a service that gets an address or a port, so that no other service gets the same.
     pub service_lock: CommitLock,
     pub addresses: Mutex<Allocated>,
+    /// What `kubectl cp` put into simulated containers.
+    pub files: Arc<FileAreas>,
     closing: watch::Sender<bool>,
 }
 
@@ -189,34 +255,55 @@ impl ApiServer {
         options: Options,
         converters: Arc<Converters>,
     ) -> Result<Self, OpenError> {
+        let rbac = Arc::new(Rbac::default());
         let server = Arc::new(Server {
             store,
             registry: Registry::new(builtin::served()),
             documents: Documents::default(),
             event_cache: Arc::default(),
             env: options.env,
-            authorizer: options.authorizer,
+            authentication: options.authentication,
+            authorizer: Arc::new(Authorizers::new(&options.authorization, &rbac)),
+            rbac,
             admission: Chain::new(&options.admission, &options.absent),
             quota_locks: QuotaLocks::default(),
+            policies: Policies::default(),
             workers: Workers::new(options.request_limits),
+            in_flight: InFlight::new(options.in_flight, Instant::now()),
+            bodies: BodyMemory::default(),
+            bodies_of_masters: BodyMemory::default(),
+            metrics: Arc::default(),
+            more_metrics: options.more_metrics,
             lenient_updates: options.lenient_updates,
             longest_watch: options.longest_watch,
             definitions: Definitions::default(),
             converters,
+            service_ranges: options.service_ranges,
+            privileged: options.privileged,
             service_lock: CommitLock::default(),
             addresses: Mutex::default(),
+            files: Arc::default(),
             closing: watch::Sender::new(false),
         });
         namespace::create_initial(&server).await?;
         admission::create_initial(&server).await?;
+        if options.authorization.iter().any(|mode| matches!(mode, AuthorizationMode::Rbac)) {
+            rbac::create_initial(&server, options.aggregation).await?;
+        }
+        rbac::load(&server);
         crd::load(&server)?;
-        server.begin_tasks(options.collector);
+        server.begin_tasks(options.collector, options.aggregation);
         Ok(Self(server))
     }
 
     /// Ends all watches, so that connections can be closed. Other requests are still answered.
     pub fn shutdown(&self) {
         self.0.closing.send_replace(true);
+    }
+
+    /// The server for a client in the same process that is this user. Such a client needs no credential.
+    pub fn acting_as(&self, user: UserInfo) -> ActingAs {
+        ActingAs { server: self.clone(), user: Arc::new(user) }
     }
 
     /// The store behind the server, for backups and figures.
@@ -227,7 +314,7 @@ impl ApiServer {
 
 impl Server {
     /// Starts the server's own tasks. They end when the server closes, or when nobody holds it any more.
-    fn begin_tasks(self: &Arc<Self>, collector: Collector) {
+    fn begin_tasks(self: &Arc<Self>, collector: Collector, aggregation: Aggregation) {
         let (server, closing) = (Arc::downgrade(self), self.closing());
         if collector == Collector::Inside {
             let (server, closing) = (server.clone(), closing.clone());
@@ -238,6 +325,10 @@ impl Server {
         tokio::spawn(keep_running("health", move || health::log(health.clone(), closed.clone())));
         let (definitions, closed) = (server.clone(), closing.clone());
         tokio::spawn(keep_running("definitions", move || crd::run(definitions.clone(), closed.clone())));
+        let (roles, closed) = (server.clone(), closing.clone());
+        tokio::spawn(keep_running("roles", move || rbac::run(roles.clone(), closed.clone(), aggregation)));
+        let (policies, closed) = (server.clone(), closing.clone());
+        tokio::spawn(keep_running("policies", move || admission::check_types(policies.clone(), closed.clone())));
         tokio::spawn(keep_running("expiry", move || expire::run(server.clone(), closing.clone())));
     }
 
@@ -261,8 +352,15 @@ impl Server {
             validation: FieldValidation::Ignore,
             manager: "konverge".to_owned(),
             api_version: resource.api_version(),
+            options: RequestOptions::None,
             budget: Budget::unlimited(),
         }
+    }
+
+    /// The page for Prometheus, as of now.
+    pub(crate) fn metrics_page(&self) -> String {
+        let more = self.more_metrics.as_ref().map(|MoreMetrics(more)| more()).unwrap_or_default();
+        self.metrics.page(&self.in_flight, &self.bodies, Instant::now()) + &more
     }
 
     /// Becomes true when the server is closing.

@@ -1,31 +1,37 @@
 //! The spine: from an HTTP request to its answer. In: any request. Out: always an answer; every failure is a `Status`.
 //!
 //! ```text
-//! who asks → parse → authorize → which resource → get | list | watch | create | update | patch | delete → render
+//! who asks → parse → impersonate → authorize → which resource → body → is there a slot? → get | list | watch | create | update | patch | delete → render
 //! ```
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use tower_service::Service;
 
 use konverge_core::Status;
 
-use crate::authorize::authorize;
+use crate::authorize::{Asked, authorize};
 use crate::body::{self, Body};
 use crate::context::{AUDIT_ID, RequestContext};
 use crate::handler::{Handler, ObjectRequest};
+use crate::impersonate::impersonated;
+use crate::in_flight::{RequestKind, too_many_requests};
+use crate::metrics::RequestLabels;
 use crate::request::{self, Endpoint, ObjectPath, Query};
 use crate::resource::Resource;
 use crate::response::{failure, no_such_resource, not_found_page, warn};
-use crate::server::{ApiServer, Server};
+use crate::server::{ActingAs, ApiServer, Server};
+use crate::user::MASTERS;
 use crate::{crd, documents, work};
 
 /// How often a request is processed again because the definition of its kind has changed meanwhile.
@@ -50,54 +56,113 @@ where
     }
 }
 
+impl<B> Service<Request<B>> for ActingAs
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        request.extensions_mut().insert(self.user.clone());
+        self.server.call(request)
+    }
+}
+
 /// Answers one request. A panic fails this request alone.
 async fn serve<B>(server: Arc<Server>, request: Request<B>) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let began = Instant::now();
     let (mut parts, body) = request.into_parts();
-    let query = Query::parse(parts.uri.query());
+    let query = Arc::new(Query::parse(parts.uri.query()));
     let context = RequestContext::of_request(&mut parts, &query, &*server.env);
     let parts = Arc::new(parts);
+    let endpoint = request::endpoint(parts.uri.path());
+    let kind = RequestKind::of(&parts.method, &endpoint, &query);
+    let request = ParsedRequest { context, parts, query, endpoint, kind, began, known: AtomicBool::new(false) };
     // A watch answers at once and then goes on; every other request has to be answered in time.
     let limit = server.workers.limits().timeout;
-    let answer = tokio::time::timeout(limit, answer(&server, &context, &parts, query, body));
+    let answer = tokio::time::timeout(limit, answer(&server, &request, body));
     let mut response = match AssertUnwindSafe(answer).catch_unwind().await {
         Ok(Ok(Ok(response))) => response,
         Ok(Ok(Err(status))) => failure(&status),
         Ok(Err(_)) => failure(&work::timed_out()),
         Err(_) => {
-            let (audit_id, path) = (&*context.audit_id, parts.uri.path());
-            tracing::error!(audit_id, method = %parts.method, path, "a request ended in a panic");
+            let (audit_id, path) = (&*request.context.audit_id, request.parts.uri.path());
+            tracing::error!(audit_id, method = %request.parts.method, path, "a request ended in a panic");
             failure(&Status::internal("the request ended in a panic; the server's log has more"))
         }
     };
     let headers = response.headers_mut();
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-    let audit_id = HeaderValue::try_from(&*context.audit_id).expect("it came in a header, or is a uuid");
+    let audit_id = HeaderValue::try_from(&*request.context.audit_id).expect("it came in a header, or is a uuid");
     headers.insert(AUDIT_ID, audit_id);
-    response
+    request.counted(&server, response)
 }
 
-async fn answer<B>(
-    server: &Arc<Server>,
-    context: &RequestContext,
-    parts: &Arc<Parts>,
-    query: Query,
-    body: B,
-) -> Result<Response<Body>, Status>
+/// What the head of a request says.
+struct ParsedRequest {
+    context: RequestContext,
+    parts: Arc<Parts>,
+    query: Arc<Query>,
+    endpoint: Endpoint,
+    kind: RequestKind,
+    began: Instant,
+    /// Whether the server has what the request is about. Only then is it counted: a client can name things without end.
+    known: AtomicBool,
+}
+
+impl ParsedRequest {
+    /// Counts the request in the metrics: now, or when its answer ends if it runs long.
+    fn counted(&self, server: &Server, response: Response<Body>) -> Response<Body> {
+        let labels = match &self.endpoint {
+            Endpoint::Objects(target) if self.known.load(Relaxed) => {
+                RequestLabels::of(&self.parts, target, &self.query)
+            }
+            Endpoint::Health { probe, check: None } => RequestLabels::of_probe(probe),
+            _ => return response,
+        };
+        let code = response.status();
+        if self.kind == RequestKind::LongRunning && (code.is_success() || code == StatusCode::SWITCHING_PROTOCOLS) {
+            let running = server.metrics.running(labels, code.as_u16(), self.began);
+            return response.map(|body| body.guarded(running));
+        }
+        server.metrics.answered(labels, code.as_u16(), self.began.elapsed());
+        response
+    }
+}
+
+async fn answer<B>(server: &Arc<Server>, request: &ParsedRequest, body: B) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let endpoint = request::endpoint(parts.uri.path());
-    authorize(&*server.authorizer, context, parts, &endpoint, &query).await?;
+    let ParsedRequest { context, parts, query, endpoint, kind, .. } = request;
+    let asked = Asked::new(parts, endpoint, query);
+    let impersonated = impersonated(&*server.authorizer, &context.user, &parts.headers, &asked).await?;
+    let context = &impersonated.map_or_else(|| context.clone(), |user| context.with_user(user));
+    authorize(&*server.authorizer, &context.user, &asked).await?;
+    let enter = || server.in_flight.enter(*kind, &context.user, Instant::now());
     match endpoint {
         Endpoint::Objects(target) => {
-            let Some(mut resource) = find(server, &target) else { return not_served(server, &target) };
-            let body = if request::writes(&parts.method) { body::read(body).await? } else { Bytes::new() };
-            let request = ObjectRequest { context: context.clone(), parts: parts.clone(), target, query, body };
+            let Some(mut resource) = find(server, target) else { return not_served(server, target) };
+            let subresource = target.subresource.as_deref();
+            request.known.store(subresource.is_none_or(|name| resource.subresource(name).is_some()), Relaxed);
+            let master = context.user.groups.iter().any(|group| group == MASTERS);
+            let mut room = if master { server.bodies_of_masters.body() } else { server.bodies.body() };
+            let body = if request::writes(&parts.method) { body::read(body, &mut room).await? } else { Bytes::new() };
+            let Some(_slot) = enter() else { return Ok(too_many_requests()) };
+            let (context, parts) = (context.clone(), parts.clone());
+            let request = ObjectRequest { context, parts, target: target.clone(), query: query.clone(), body };
             let request = Arc::new(request);
             let mut changes = 0;
             loop {
@@ -123,7 +188,10 @@ where
             }
         }
         Endpoint::Unknown => Ok(not_found_page()),
-        document => documents::answer(server, parts, &document),
+        document => {
+            let Some(_slot) = enter() else { return Ok(too_many_requests()) };
+            documents::answer(server, parts, document)
+        }
     }
 }
 

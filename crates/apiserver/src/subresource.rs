@@ -25,17 +25,38 @@ pub(crate) enum Subresource {
     Eviction,
     /// `/log` of a pod
     Log,
+    /// `/exec` of a pod
+    Exec,
+    /// `/attach` of a pod
+    Attach,
+    /// `/portforward` of a pod
+    PortForward,
+    /// `/proxy` of a pod or a service
+    Proxy,
+    /// `/ephemeralcontainers` of a pod
+    EphemeralContainers,
+    /// `/token` of a service account
+    Token,
+    /// `/approval` of a certificate signing request
+    Approval,
 }
 
 impl Subresource {
     /// Every subresource.
-    pub(crate) const ALL: [Subresource; 6] = [
+    pub(crate) const ALL: [Subresource; 13] = [
         Subresource::Status,
         Subresource::Scale,
         Subresource::Finalize,
         Subresource::Binding,
         Subresource::Eviction,
         Subresource::Log,
+        Subresource::Exec,
+        Subresource::Attach,
+        Subresource::PortForward,
+        Subresource::Proxy,
+        Subresource::EphemeralContainers,
+        Subresource::Token,
+        Subresource::Approval,
     ];
 
     /// The subresource of this name.
@@ -53,6 +74,13 @@ impl Subresource {
             Subresource::Binding => "binding",
             Subresource::Eviction => "eviction",
             Subresource::Log => "log",
+            Subresource::Exec => "exec",
+            Subresource::Attach => "attach",
+            Subresource::PortForward => "portforward",
+            Subresource::Proxy => "proxy",
+            Subresource::EphemeralContainers => "ephemeralcontainers",
+            Subresource::Token => "token",
+            Subresource::Approval => "approval",
         }
     }
 }
@@ -99,7 +127,14 @@ impl Resource {
     pub(crate) fn isolate(&self, subresource: Subresource, old: &Value, new: &mut Value) {
         let apart = self.subresource("status").is_some();
         match subresource {
-            Subresource::Main if apart => copy_field(old, new, "status"),
+            Subresource::Main => {
+                if apart {
+                    copy_field(old, new, "status");
+                }
+                for path in &self.behaviour.fixed {
+                    copy_path(old, new, path);
+                }
+            }
             Subresource::Status => {
                 let mut isolated = old.clone();
                 copy_field(new, &mut isolated, "status");
@@ -109,16 +144,32 @@ impl Resource {
                 }
                 *new = isolated;
             }
+            Subresource::Approval => {
+                let mut isolated = old.clone();
+                copy_field(&new["status"], &mut isolated["status"], "conditions");
+                isolated["metadata"] = new["metadata"].take();
+                *new = isolated;
+            }
             Subresource::Finalize => {
                 let mut isolated = old.clone();
                 copy_field(&new["spec"], &mut isolated["spec"], "finalizers");
                 *new = isolated;
             }
-            Subresource::Main
-            | Subresource::Scale
+            Subresource::EphemeralContainers => {
+                let mut isolated = old.clone();
+                copy_field(&new["spec"], &mut isolated["spec"], "ephemeralContainers");
+                copy_field(&new["metadata"], &mut isolated["metadata"], "managedFields");
+                *new = isolated;
+            }
+            Subresource::Scale
             | Subresource::Binding
             | Subresource::Eviction
-            | Subresource::Log => {}
+            | Subresource::Log
+            | Subresource::Token
+            | Subresource::Exec
+            | Subresource::Attach
+            | Subresource::PortForward
+            | Subresource::Proxy => {}
         }
     }
 }
@@ -129,4 +180,19 @@ fn copy_field(from: &Value, to: &mut Value, field: &str) {
         Some(value) => fields.insert(field.to_owned(), value.clone()),
         None => fields.remove(field),
     };
+}
+
+/// The same for a dotted path.
+fn copy_path(from: &Value, to: &mut Value, path: &str) {
+    match path.split_once('.') {
+        None => copy_field(from, to, path),
+        Some((field, rest)) => {
+            let inner = from.get(field).unwrap_or(&Value::Null);
+            if let Some(to) = to.get_mut(field).filter(|to| to.is_object()) {
+                copy_path(inner, to, rest);
+            } else if !inner.is_null() {
+                copy_field(from, to, field);
+            }
+        }
+    }
 }

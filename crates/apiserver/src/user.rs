@@ -1,13 +1,15 @@
 //! Who makes a request. In: what authentication found out, as a request extension. Out: the user that authorization,
-//! logs and later admission and audit see. Nothing here authenticates anybody: that is a layer in front of the server.
+//! admission and logs see.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use konverge_core::{NameRule, check_name};
+
 /// The user that makes a request, with the fields of `authentication.k8s.io` `UserInfo`.
 ///
-/// The server does not authenticate. A layer in front of [`ApiServer`](crate::ApiServer) that does puts a `UserInfo` into
-/// the extensions of each request; a request without one comes from [`UserInfo::anonymous`].
+/// A listener asks [`ApiServer::authenticate`](crate::ApiServer::authenticate) and puts the `UserInfo` into the extensions of
+/// each request; a request without one comes from [`UserInfo::anonymous`].
 ///
 /// ```
 /// use konverge_apiserver::UserInfo;
@@ -46,6 +48,26 @@ pub(crate) fn anonymous() -> Arc<UserInfo> {
     ANONYMOUS.get_or_init(|| Arc::new(UserInfo::anonymous())).clone()
 }
 
+/// The group whose members may do everything. No authorizer is asked about them.
+pub(crate) const MASTERS: &str = "system:masters";
+
+/// The name of a service account as a user.
+pub(crate) fn service_account_name(namespace: &str, name: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{name}")
+}
+
+/// Namespace and name of the service account that a user is.
+pub(crate) fn split_service_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    let valid = |name: &str, rule| check_name(name, rule, false).is_empty();
+    (valid(namespace, NameRule::Label) && valid(name, NameRule::Subdomain)).then_some((namespace, name))
+}
+
+/// The groups of a service account.
+pub(crate) fn service_account_groups(namespace: &str) -> Vec<String> {
+    vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
+}
+
 /// The users that the server's own tasks act as, by the names of kube-controller-manager and kube-apiserver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SystemUser {
@@ -53,23 +75,25 @@ pub(crate) enum SystemUser {
     GarbageCollector,
     /// Empties namespaces that are being deleted.
     NamespaceController,
+    /// Collects the rules of aggregated cluster roles.
+    AggregationController,
     /// Everything else that the server does by itself.
     ApiServer,
 }
 
 impl SystemUser {
     pub(crate) fn info(self) -> UserInfo {
-        let service_account = |name: &str| UserInfo {
-            groups: ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"]
-                .map(str::to_owned)
-                .into(),
-            ..UserInfo::named(format!("system:serviceaccount:kube-system:{name}"))
+        let service_account = |name: &str| {
+            let mut groups = service_account_groups("kube-system");
+            groups.push("system:authenticated".to_owned());
+            UserInfo { groups, ..UserInfo::named(service_account_name("kube-system", name)) }
         };
         match self {
             Self::GarbageCollector => service_account("generic-garbage-collector"),
             Self::NamespaceController => service_account("namespace-controller"),
+            Self::AggregationController => service_account("clusterrole-aggregation-controller"),
             Self::ApiServer => UserInfo {
-                groups: ["system:authenticated", "system:masters"].map(str::to_owned).into(),
+                groups: ["system:authenticated", MASTERS].map(str::to_owned).into(),
                 ..UserInfo::named("system:apiserver")
             },
         }

@@ -21,12 +21,25 @@ use serde_json::Value;
 use konverge_core::FieldError;
 use konverge_schema::{Arena, Budget, OverBudget, Shape, TypeId, check_types, kubernetes, prune};
 
+use crate::conversion::autoscaling;
 use crate::resource::Resource;
 use crate::subresource::Subresource;
 use crate::{assign, builtin, defaults, meta, namespace, write_only};
+pub(crate) use address::parse_sloppy;
+pub(crate) use function::is_extended_resource;
 use place::Place;
 use rule::{CheckKind, Into, Rule, Step};
 use walk::{Target, Walk};
+
+/// Whether containers may be privileged: `--allow-privileged` of kube-apiserver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PrivilegedContainers {
+    /// As in nearly every cluster.
+    #[default]
+    Allowed,
+    /// Pods and templates of pods with a privileged container are refused.
+    Refused,
+}
 
 /// The errors of an object of a built-in kind, except those of its metadata. `None` says that the table does not have the kind.
 pub(crate) fn check(
@@ -34,16 +47,25 @@ pub(crate) fn check(
     subresource: Subresource,
     old: Option<&Value>,
     object: &Value,
+    privileged: PrivilegedContainers,
     budget: &Budget,
 ) -> Result<Option<Vec<FieldError>>, OverBudget> {
     if resource.custom {
         return Ok(None);
     }
     let table = ValidationTable::committed();
+    if resource.is_api_version(autoscaling::V1) && *resource.plural == *"horizontalpodautoscalers" {
+        // Kubernetes checks what it stores.
+        let newest =
+            served().iter().find(|newest| newest.kind == resource.kind && newest.is_api_version(autoscaling::V2));
+        let (old, new) = (old.map(autoscaling::to_v2), autoscaling::to_v2(object));
+        return newest.map_or(Ok(None), |newest| check(newest, subresource, old.as_ref(), &new, privileged, budget));
+    }
     let root = resource.schema.root;
     let set = |variant: &str| table.index.get(&root).and_then(|variants| variants.get(variant)).copied();
     let set = match (subresource, old) {
         (Subresource::Status, _) => set("status"),
+        (Subresource::EphemeralContainers, _) => set("ephemeralcontainers"),
         (Subresource::Main | Subresource::Scale, Some(_)) => set("update").or_else(|| set("")),
         (Subresource::Main | Subresource::Scale, None) => set("create").or_else(|| set("")),
         // A binding or the end of a namespace is written by the server itself.
@@ -51,11 +73,11 @@ pub(crate) fn check(
     };
     // A kind of the table without rules for this write has no errors; a kind that is not in the table is not known.
     let Some(set) = set else { return Ok(table.index.contains_key(&root).then(Vec::new)) };
-    let mut errors = table.errors(set, object, old, budget);
+    let mut errors = table.errors(set, object, old, privileged, budget);
     if let Some(old) = old.filter(|_| !errors.is_empty()) {
         // An object that was stored before there was a rule can still be scaled, labelled and deleted: what was wrong
         // with it before is not told again.
-        let known = table.errors(set, old, Some(old), budget);
+        let known = table.errors(set, old, Some(old), privileged, budget);
         errors.retain(|error| !known.contains(error));
     }
     budget.check()?;
@@ -100,7 +122,8 @@ pub fn check_object(object: &Value, old: Option<&Value>) -> Result<Vec<FieldErro
         Some(old) => meta::check_update(old, &new),
     };
     let unlimited = Budget::unlimited();
-    let found = check(resource, Subresource::Main, old.as_ref(), &new, unlimited);
+    let privileged = PrivilegedContainers::default();
+    let found = check(resource, Subresource::Main, old.as_ref(), &new, privileged, unlimited);
     errors.extend(found.ok().flatten().unwrap_or_default());
     Ok(errors)
 }
@@ -134,7 +157,7 @@ fn prepared(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<
     }
     meta::drop_empty(&mut object);
     write_only::merge(resource.behaviour, &mut object);
-    namespace::prepare(resource, &mut object);
+    namespace::prepare(resource, old, &mut object);
     defaults::fill(resource, &mut object, Budget::unlimited()).map_err(|error| undecodable(error.to_string()))?;
     assign::assign_alone(resource, old, &mut object);
     Ok(object)
@@ -158,8 +181,15 @@ impl ValidationTable {
     }
 
     /// What the rules of one set say about an object. Whoever calls this looks whether the budget was enough.
-    fn errors(&self, set: usize, object: &Value, old: Option<&Value>, budget: &Budget) -> Vec<FieldError> {
-        let mut walk = Walk { sets: &self.sets, budget, object, before: old, errors: Vec::new() };
+    fn errors(
+        &self,
+        set: usize,
+        object: &Value,
+        old: Option<&Value>,
+        privileged: PrivilegedContainers,
+        budget: &Budget,
+    ) -> Vec<FieldError> {
+        let mut walk = Walk { sets: &self.sets, budget, privileged, object, before: old, errors: Vec::new() };
         walk.rules(set, Target { value: object, old, place: &Place::Root }, None);
         walk.errors
     }

@@ -17,7 +17,7 @@ use konverge_store::{Change, Entry, Page, Range, ReadError, Revision, Store, Wat
 
 use crate::context::RequestContext;
 use crate::conversion::{Readable, ReadableChange};
-use crate::event_cache::{EventCache, EventKey};
+use crate::event_cache::{EventCache, EventsKey};
 use crate::filter::Filter;
 use crate::read::not_from_the_future;
 use crate::render::Representation;
@@ -37,6 +37,13 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// How long before its end a watch sends a last bookmark, so that its client resumes there.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+
+/// Fewer watches of the same objects get every change at once.
+const FEW_WATCHERS: usize = 40;
+
+/// How far apart writes are for each watch of the same objects, and at most.
+const DISTANCE: Duration = Duration::from_micros(50);
+const LONGEST_DISTANCE: Duration = Duration::from_millis(5);
 
 /// Everything a running watch needs.
 struct Watching {
@@ -58,6 +65,8 @@ struct Watching {
     ends: Instant,
     bookmark_at: Instant,
     stage: WatchStage,
+    /// When the last changes were sent, if the next ones are to keep a distance from them.
+    sent: Option<Instant>,
     /// Whether a part of the initial objects has been sent.
     begun: bool,
     /// Whether a table's columns have been sent.
@@ -141,6 +150,7 @@ pub(crate) fn watch(
         ends,
         bookmark_at: next_bookmark(now, ends),
         stage: WatchStage::Over,
+        sent: None,
         begun: false,
         headed: false,
     };
@@ -221,6 +231,7 @@ impl Watching {
                 WatchStage::Changes(taken, _) if !taken.as_slice().is_empty() => {
                     let piece = self.changed();
                     if !piece.is_empty() {
+                        self.sent = self.keeps_distance().then(Instant::now);
                         return Some(piece);
                     }
                     // Without this, a selector that passes nothing would occupy this thread for a long history.
@@ -243,7 +254,7 @@ impl Watching {
                         biased;
                         closing = self.closing.as_mut() => Woken::Closing(closing),
                         () = self.timer.as_mut() => Woken::Time(changes.position()),
-                        batch = changes.next(BATCH) => Woken::Changes(batch),
+                        batch = next_batch(changes, self.sent) => Woken::Changes(batch),
                     };
                     if let Some(piece) = self.woken(woken).await {
                         return Some(piece);
@@ -317,39 +328,46 @@ impl Watching {
         out
     }
 
+    /// Whether so many watch the same objects that changes are collected.
+    fn keeps_distance(&self) -> bool {
+        matches!(&self.stage, WatchStage::Changes(_, changes) if !distance(changes.watchers()).is_zero())
+    }
+
     /// A piece of the changes that were read; empty if none of them passes the filter.
     fn changed(&mut self) -> Bytes {
-        let mut out = Vec::new();
-        while out.len() < self.piece_bytes {
-            let WatchStage::Changes(taken, _) = &mut self.stage else { break };
+        let WatchStage::Changes(taken, _) = &mut self.stage else { return Bytes::new() };
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        while bytes < self.piece_bytes {
             let Some(change) = taken.next() else { break };
-            let alone = out.is_empty() && taken.as_slice().is_empty();
             // For this client, an object that no longer passes the filter is deleted, and one that passes now is added.
-            let passes = |entry: &&Readable| self.filter.matches(&self.resource, entry);
-            let before = change.before.as_ref().filter(passes);
-            let after = change.after.as_ref().filter(passes);
+            let passes = |entry: &Readable| self.filter.matches(&self.resource, entry);
+            let before = change.before.filter(passes);
+            let after = change.after.filter(passes);
             let (kind, entry) = match (before, after) {
                 (None, None) => continue,
                 (None, Some(after)) => ("ADDED", after),
                 (Some(_), Some(after)) => ("MODIFIED", after),
                 (Some(before), None) => ("DELETED", before),
             };
-            if alone && let Representation::Object = self.representation {
-                return self.shared_event(kind, entry, change.revision);
-            }
-            self.event(kind, entry, change.revision, &mut out);
+            bytes += entry.value.len();
+            events.push((kind, entry, change.revision));
         }
-        out.into()
-    }
-
-    /// The only event of a piece: all watches share its bytes.
-    fn shared_event(&mut self, kind: &'static str, entry: &Readable, revision: Revision) -> Bytes {
-        let of = EventKey { resource: self.resource.clone(), key: entry.key.clone(), revision, kind };
-        self.event_cache.clone().get_or_write(of, || {
+        let write = |watching: &mut Self| {
             let mut out = Vec::new();
-            self.event(kind, entry, revision, &mut out);
+            for (kind, entry, revision) in &events {
+                watching.event(kind, entry, *revision, &mut out);
+            }
             out
-        })
+        };
+        match self.representation {
+            // All watches share the bytes.
+            Representation::Object if !events.is_empty() => {
+                let keys = events.iter().map(|(kind, entry, revision)| (entry.key.clone(), *revision, *kind)).collect();
+                let piece = EventsKey { resource: self.resource.clone(), events: keys };
+                self.event_cache.clone().get_or_write(piece, || write(self))
+            }
+            _ => write(self).into(),
+        }
     }
 
     fn event(&mut self, kind: &str, entry: &Readable, revision: Revision, out: &mut Vec<u8>) {
@@ -395,6 +413,25 @@ impl Watching {
             }
         };
         self.failed(&status)
+    }
+}
+
+/// The next changes. If many watch the same objects, and changes come fast, then those that come shortly after others are
+/// sent together: each write to a socket takes ten times the time of putting an event into it.
+async fn next_batch(changes: &mut Watch, sent: Option<Instant>) -> Result<Vec<Change>, ReadError> {
+    if let Some(sent) = sent {
+        changes.ready().await;
+        tokio::time::sleep_until(sent + distance(changes.watchers())).await;
+    }
+    changes.next(BATCH).await
+}
+
+/// How far apart the writes of a watch are, if so many watch the same objects: about five times as long as it takes to write to
+/// all of them, so that watches use at most a fifth of a core for each kind. A change that comes alone is sent at once.
+fn distance(watchers: usize) -> Duration {
+    match watchers {
+        0..FEW_WATCHERS => Duration::ZERO,
+        many => (DISTANCE * many as u32).min(LONGEST_DISTANCE),
     }
 }
 

@@ -12,11 +12,17 @@ use crate::body::Body;
 
 /// Whether a request asks for a WebSocket.
 pub(crate) fn is_requested(headers: &HeaderMap) -> bool {
-    let lists = |name: &header::HeaderName, word: &str| {
-        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-        values.flat_map(|value| value.split(',')).any(|listed| listed.trim().eq_ignore_ascii_case(word))
-    };
-    lists(&header::CONNECTION, "upgrade") && lists(&header::UPGRADE, "websocket")
+    upgrades(headers) && lists(headers, &header::UPGRADE, "websocket")
+}
+
+/// Whether a request asks to upgrade its connection.
+pub(crate) fn upgrades(headers: &HeaderMap) -> bool {
+    lists(headers, &header::CONNECTION, "upgrade")
+}
+
+fn lists(headers: &HeaderMap, name: &header::HeaderName, word: &str) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|listed| listed.trim().eq_ignore_ascii_case(word))
 }
 
 /// The answer to such a request. Each event has its own memory: a slice would hold the whole buffer, while the listener counts

@@ -13,7 +13,7 @@ use konverge_schema::{Budget, OverBudget};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// What a request may compute on a thread that serves connections: about a millisecond. An ordinary object takes a tenth.
-const INLINE_STEPS: u64 = 20_000;
+pub(crate) const INLINE_STEPS: u64 = 20_000;
 const INLINE_BYTES: u64 = 512 * 1024;
 
 /// How many expensive requests may wait for a thread. Each holds a body of at most 3 MiB; more requests get 429.

@@ -19,21 +19,21 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use konverge_core::{FieldError, FieldPath, Status};
-use konverge_schema::{Budget, FieldManager, FieldSet, OverBudget, check_required};
+use konverge_schema::{Budget, FieldManager, FieldSet, OverBudget, check_required, check_restorable, go_plain};
 use konverge_store::{CommitError, Condition, Entry};
 
-use crate::admission::{Admission, Attributes, Operation};
+use crate::admission::{Admission, Attributes, Operation, RequestOptions};
 use crate::commit::{Committer, MAX_CONFLICTS, unavailable};
 use crate::context::RequestContext;
 use crate::decode::Decoded;
 use crate::delete::can_be_removed;
 use crate::env::rfc3339;
 use crate::request::FieldValidation;
-use crate::resource::Resource;
+use crate::resource::{Resource, ScalePaths};
 use crate::server::Server;
 use crate::subresource::Subresource;
 use crate::work::over_budget;
-use crate::{assign, crd, defaults, meta, namespace, record, validation, write_only};
+use crate::{assign, crd, defaults, meta, namespace, rbac, record, scale, validation, warning, write_only};
 
 /// How often another name is generated when one is taken.
 const NAME_ATTEMPTS: usize = 8;
@@ -56,6 +56,8 @@ pub(crate) struct WriteRequest<'a> {
     pub validation: FieldValidation,
     pub manager: String,
     pub api_version: String,
+    /// What the request says about how it is to be processed, for admission.
+    pub options: RequestOptions<'a>,
     /// What the write may cost until it commits.
     pub budget: &'a Budget,
 }
@@ -82,12 +84,23 @@ enum FieldOwnership {
 impl WriteRequest<'_> {
     /// Creates an object.
     pub(crate) async fn create(&self, sent: Decoded, warnings: &mut Vec<String>) -> Result<WriteOutcome, Status> {
-        let object = self.receive(sent, warnings)?;
+        let mut object = self.receive(sent, warnings)?;
+        drop_duplicate_owners(&mut object, "", warnings);
         // It is the store that refuses this, and a dry run does not get that far.
         if !self.context.dry_run && !meta::text(&object, "resourceVersion").is_empty() {
             return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
         }
         self.insert(object, FieldOwnership::Changed, warnings).await
+    }
+
+    /// Reads an object that is answered and not stored, with the managers of its fields.
+    pub(crate) fn receive_unstored(&self, sent: Decoded, warnings: &mut Vec<String>) -> Result<Value, Status> {
+        let mut object = self.receive(sent, warnings)?;
+        drop_duplicate_owners(&mut object, "", warnings);
+        self.set_namespace(&mut object)?;
+        meta::drop_empty(&mut object);
+        self.track_managers(&FieldOwnership::Changed, None, &mut object);
+        Ok(object)
     }
 
     /// Replaces an object. Kinds that allow it create an object that does not exist.
@@ -97,7 +110,8 @@ impl WriteRequest<'_> {
         sent: Decoded,
         warnings: &mut Vec<String>,
     ) -> Result<WriteOutcome, Status> {
-        let object = self.receive(sent, warnings)?;
+        let mut object = self.receive(sent, warnings)?;
+        drop_duplicate_owners(&mut object, "", warnings);
         self.same_name(name, &object)?;
         let exists = self.current(name)?.is_some();
         if !exists && self.subresource == Subresource::Main && self.resource.behaviour.put_creates {
@@ -125,15 +139,36 @@ impl WriteRequest<'_> {
         warnings: &mut Vec<String>,
         patched: impl Fn(&Value) -> Result<Value, Status>,
     ) -> Result<WriteOutcome, Status> {
+        self.patch_with(name, warnings, None, patched).await
+    }
+
+    /// The same, with the patch itself, if errors show that instead of what it made.
+    pub(crate) async fn patch_with(
+        &self,
+        name: &str,
+        warnings: &mut Vec<String>,
+        shown: Option<&Value>,
+        patched: impl Fn(&Value) -> Result<Value, Status>,
+    ) -> Result<WriteOutcome, Status> {
         self.update(name, FieldOwnership::Changed, warnings, |current, warnings| {
             let value = patched(current)?;
-            let object = self.receive(Decoded { value, duplicates: Vec::new() }, warnings);
             // Whatever is wrong with a patched object is an error of the patch.
-            let object = object.map_err(|status| {
-                let why = status.message.strip_prefix(&self.undecodable("").message).unwrap_or(&status.message);
-                let made = patched(current).map(|value| value.to_string()).unwrap_or_default();
+            let refused = |why: &str| {
+                let made = match shown {
+                    Some(patch) => go_plain(patch),
+                    None => patched(current).map(|value| value.to_string()).unwrap_or_default(),
+                };
                 let error = FieldError::invalid(FieldPath::new("patch"), made.into(), why);
                 Status::invalid("", "", "", &[error])
+            };
+            let schema = &self.resource.schema;
+            if shown.is_some()
+                && let Err(error) = check_restorable(&schema.arena, schema.root, &value)
+            {
+                return Err(refused(&error.to_string()));
+            }
+            let object = self.receive(Decoded { value, duplicates: Vec::new() }, warnings).map_err(|status| {
+                refused(status.message.strip_prefix(&self.undecodable("").message).unwrap_or(&status.message))
             })?;
             self.same_name(name, &object)?;
             Ok(object)
@@ -180,17 +215,7 @@ impl WriteRequest<'_> {
             self.same_name(name, &config)?;
         }
         self.set_namespace(&mut config)?;
-        let applied = |live: Option<&Value>| {
-            let now = rfc3339(self.server.env.now());
-            self.field_manager(&now, &self.resource.not_written_through(self.subresource))
-                .apply(live, &config, force)
-                .map(|mut object| {
-                    // The merge leaves null where a map lost its last entry.
-                    self.prune(&mut object);
-                    object
-                })
-                .map_err(|error| error.status().about(&self.resource.group, &self.resource.plural, name))
-        };
+        let applied = |live: Option<&Value>| self.merged(name, live, &config, force);
         // The object may be created or deleted in between: then the other way is tried.
         let warned_before = warnings.len();
         for _ in 0..MAX_CONFLICTS {
@@ -210,6 +235,41 @@ impl WriteRequest<'_> {
             }
         }
         Err(self.modified(name))
+    }
+
+    /// Applies a Scale to the object that it is the scale of.
+    pub(crate) async fn apply_scale(
+        &self,
+        name: &str,
+        force: bool,
+        sent: &Decoded,
+        paths: &ScalePaths,
+        warnings: &mut Vec<String>,
+    ) -> Result<WriteOutcome, Status> {
+        let scale = &sent.value;
+        self.report(&sent.duplicates, Vec::new(), warnings)?;
+        if !scale["metadata"]["managedFields"].is_null() {
+            return Err(Status::bad_request("metadata.managedFields must be nil"));
+        }
+        self.update(name, FieldOwnership::Decided, warnings, |current, _| {
+            let config = scale::configuration(current, scale, self.resource, paths)?;
+            scale::with_number(self.merged(name, Some(current), &config, force)?, paths)
+        })
+        .await
+    }
+
+    /// The object as server-side apply merges a configuration into it.
+    fn merged(&self, name: &str, live: Option<&Value>, config: &Value, force: bool) -> Result<Value, Status> {
+        let now = rfc3339(self.server.env.now());
+        let merged = self
+            .field_manager(&now, &self.resource.not_written_through(self.subresource))
+            .apply(live, config, force)
+            .map_err(|error| error.status().about(&self.resource.group, &self.resource.plural, name));
+        merged.map(|mut object| {
+            // The merge leaves null where a map lost its last entry.
+            self.prune(&mut object);
+            object
+        })
     }
 
     /// Adds an object that does not exist yet.
@@ -240,13 +300,23 @@ impl WriteRequest<'_> {
             let name = meta::text(&fresh, "name").to_owned();
             // Plugins that change the object know only the prefix of a generated name.
             let known = if generated { meta::text(&object, "generateName") } else { &name };
-            self.server.admission.admit(&self.attributes(known, None), &mut fresh, &mut admission).await?;
+            let unnamed = Attributes { unnamed: generated, ..self.attributes(known, None) };
+            self.server.admission.admit(&unnamed, &mut fresh, &mut admission).await?;
+            if admission.reinvocation.needed {
+                // A policy may change what its endpoint may not.
+                self.set_namespace(&mut fresh)?;
+                resource.initial_status(&mut fresh);
+            }
+            let name = meta::text(&fresh, "name").to_owned();
+            rbac::check(self, if generated { "" } else { &name }, None, &fresh).await?;
+            drop_duplicate_owners(&mut fresh, " after mutating admission happens", warnings);
             let guard = assign::assign(self, None, &mut fresh).await?.or(guard);
             let mut errors = meta::check_create(&fresh, resource);
             errors.extend(self.check(None, &fresh, warnings).map_err(over_budget)?);
             if !errors.is_empty() {
                 return Err(self.invalid(&name, &errors));
             }
+            warnings.extend(warning::of(resource, self.subresource, None, &fresh));
             self.server.admission.validate(&self.attributes(&name, None), &fresh, &mut admission).await?;
             warnings.append(&mut admission.warnings);
             let key: Arc<str> = resource.key(self.namespace, &name).into();
@@ -302,8 +372,7 @@ impl WriteRequest<'_> {
             let mut old = resource.read_object(&entry).await?;
             // An object that was stored before there was a default has it now: adding it is not a change.
             defaults::fill(resource, &mut old, self.budget).map_err(over_budget)?;
-            let mut new_warnings = Vec::new();
-            let mut new = produce(&old, &mut new_warnings)?;
+            let mut new = produce(&old, warnings)?;
             self.set_namespace(&mut new)?;
             self.same_version(name, &old, &new)?;
             resource.isolate(self.subresource, &old, &mut new);
@@ -316,18 +385,26 @@ impl WriteRequest<'_> {
             let mut admission = Admission::default();
             let attributes = self.attributes(name, Some(&old));
             self.server.admission.admit(&attributes, &mut new, &mut admission).await?;
+            if admission.reinvocation.needed {
+                // A policy may change what its endpoint may not.
+                self.set_namespace(&mut new)?;
+                resource.isolate(self.subresource, &old, &mut new);
+                meta::carry_over(&old, &mut new);
+            }
+            rbac::check(self, name, Some(&old), &new).await?;
+            drop_duplicate_owners(&mut new, " after mutating admission happens", warnings);
             let guard = assign::assign(self, Some(&old), &mut new).await?.or(guard);
             // Neither a status nor a binding changes the desired state, which the generation counts.
-            if !matches!(self.subresource, Subresource::Status | Subresource::Binding) {
+            if !matches!(self.subresource, Subresource::Status | Subresource::Binding | Subresource::Approval) {
                 meta::count_generation(&old, &mut new, resource);
             }
             let mut errors = meta::check_update(&old, &new);
-            errors.extend(self.check(Some(&old), &new, &mut new_warnings).map_err(over_budget)?);
+            errors.extend(self.check(Some(&old), &new, warnings).map_err(over_budget)?);
             if !errors.is_empty() {
                 return Err(self.invalid(name, &errors));
             }
+            warnings.extend(warning::of(resource, self.subresource, Some(&old), &new));
             self.server.admission.validate(&attributes, &new, &mut admission).await?;
-            warnings.append(&mut new_warnings);
             warnings.append(&mut admission.warnings);
             if new == old {
                 return Ok(if self.context.dry_run { WriteOutcome::DryRun(old) } else { WriteOutcome::Stored(entry) });
@@ -361,7 +438,7 @@ impl WriteRequest<'_> {
     /// Fills in what some kinds need before defaulting.
     fn prepare(&self, old: Option<&Value>, new: &mut Value) {
         write_only::merge(self.resource.behaviour, new);
-        namespace::prepare(self.resource, new);
+        namespace::prepare(self.resource, old, new);
         crd::prepare(self.server, self.resource, self.subresource, old, new);
     }
 
@@ -395,7 +472,9 @@ impl WriteRequest<'_> {
         warnings: &mut Vec<String>,
     ) -> Result<Vec<FieldError>, OverBudget> {
         let schema = &self.resource.schema;
-        if let Some(errors) = validation::check(self.resource, self.subresource, old, object, self.budget)? {
+        let privileged = self.server.privileged;
+        if let Some(errors) = validation::check(self.resource, self.subresource, old, object, privileged, self.budget)?
+        {
             return Ok(errors);
         }
         let mut errors = if self.resource.custom {
@@ -403,7 +482,7 @@ impl WriteRequest<'_> {
         } else {
             check_required(&schema.arena, schema.root, object)
         };
-        errors.extend(crd::check(self.resource, old, object, warnings, self.budget)?);
+        errors.extend(crd::check(self.resource, self.subresource, old, object, warnings, self.budget)?);
         Ok(errors)
     }
 
@@ -429,10 +508,11 @@ impl WriteRequest<'_> {
     }
 
     /// The write as admission plugins see it.
-    fn attributes<'a>(&'a self, name: &'a str, old: Option<&'a Value>) -> Attributes<'a> {
-        let WriteRequest { server, context, resource, namespace, subresource, .. } = *self;
+    pub(crate) fn attributes<'a>(&'a self, name: &'a str, old: Option<&'a Value>) -> Attributes<'a> {
+        let WriteRequest { server, context, resource, namespace, subresource, options, budget, .. } = *self;
         let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-        Attributes { server, context, operation, resource, subresource, namespace, name, old }
+        let unnamed = false;
+        Attributes { server, context, operation, resource, subresource, namespace, name, unnamed, old, options, budget }
     }
 
     fn committer(&self, with: Vec<konverge_store::Write>) -> Committer<'_> {
@@ -454,5 +534,17 @@ impl WriteRequest<'_> {
 
     pub(crate) fn invalid(&self, name: &str, errors: &[FieldError]) -> Status {
         Status::invalid(&self.resource.group, &self.resource.kind, name, errors)
+    }
+}
+
+/// Removes owner references that are there twice, and warns of them in the words of kube-apiserver.
+fn drop_duplicate_owners(object: &mut Value, when: &str, warnings: &mut Vec<String>) {
+    let duplicates = meta::drop_duplicate_owners(object);
+    if !duplicates.is_empty() {
+        warnings.push(format!(
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and \
+             may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            duplicates.join(", ")
+        ));
     }
 }

@@ -13,6 +13,17 @@ impl Ast {
     pub(crate) fn offset(&self, id: u32) -> u32 {
         self.offsets[id as usize]
     }
+
+    /// How many nodes are inside each other. Walks without recursion, because it says how much stack recursion needs.
+    pub(crate) fn levels(&self) -> usize {
+        let mut open = vec![(&self.root, 1)];
+        let mut deepest = 0;
+        while let Some((expr, level)) = open.pop() {
+            deepest = deepest.max(level);
+            open.extend(expr.children().into_iter().map(|child| (child, level + 1)));
+        }
+        deepest
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -42,10 +53,10 @@ pub(crate) enum Kind {
         optional: Vec<bool>,
     },
     Map(Vec<Entry>),
-    /// A message with named fields, which no type of Kubernetes allows.
+    /// An object with named fields: `Object.spec{replicas: 1}`, where patches are made.
     Struct {
         name: String,
-        fields: Vec<Expr>,
+        fields: Vec<StructField>,
     },
     Comprehension(Box<Comprehension>),
     /// What could not be parsed; an issue says why.
@@ -68,6 +79,15 @@ pub(crate) struct Entry {
     pub key: Expr,
     pub value: Expr,
     pub optional: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct StructField {
+    pub name: Box<str>,
+    pub value: Expr,
+    pub optional: bool,
+    /// Where its colon stands.
+    pub offset: u32,
 }
 
 /// A loop: what macros such as `all` and `map` stand for.
@@ -109,7 +129,7 @@ impl Expr {
             Kind::Call { target, args, .. } => target.iter().map(|target| &**target).chain(args).collect(),
             Kind::List { items, .. } => items.iter().collect(),
             Kind::Map(entries) => entries.iter().flat_map(|entry| [&entry.key, &entry.value]).collect(),
-            Kind::Struct { fields, .. } => fields.iter().collect(),
+            Kind::Struct { fields, .. } => fields.iter().map(|field| &field.value).collect(),
             Kind::Comprehension(fold) => {
                 vec![&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result]
             }

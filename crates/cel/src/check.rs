@@ -6,10 +6,12 @@ mod literals;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::ast::{Ast, Comprehension, Expr, Kind, Literal};
+use crate::ast::{Ast, Comprehension, Expr, Kind, Literal, StructField};
 use crate::decl::Decl;
+use crate::escape::is_reserved;
 use crate::functions::{Overload, function};
 use crate::source::Issues;
+use crate::stack::with_stack_for;
 use crate::types::{Substitutions, Type, most_general};
 
 /// The variables of an expression.
@@ -17,6 +19,8 @@ pub(crate) struct Variables<'a> {
     pub types: Vec<(&'static str, Type)>,
     /// The fields of the objects in them, by the name of the type.
     pub objects: HashMap<Arc<str>, &'a BTreeMap<Box<str>, Decl>>,
+    /// Whether the expression may make objects and JSON patches.
+    pub patches: bool,
 }
 
 /// A tree in which everything has a type.
@@ -53,7 +57,11 @@ impl Checked {
     }
 }
 
-pub(crate) fn check(mut ast: Ast, variables: &Variables<'_>) -> Result<Checked, Issues> {
+pub(crate) fn check(ast: Ast, variables: &Variables<'_>) -> Result<Checked, Issues> {
+    with_stack_for(ast.levels(), || check_tree(ast, variables))
+}
+
+fn check_tree(mut ast: Ast, variables: &Variables<'_>) -> Result<Checked, Issues> {
     let mut root = std::mem::replace(&mut ast.root, Expr { id: 0, kind: Kind::Broken });
     let mut checker = Checker {
         offsets: &ast.offsets,
@@ -123,9 +131,9 @@ impl Checker<'_> {
                 let key = keys.unwrap_or_else(|| self.unknown());
                 Type::map(key, values.unwrap_or_else(|| self.unknown()))
             }
-            Kind::Struct { name, .. } => {
+            Kind::Struct { name, fields } => {
                 let name = name.clone();
-                self.undeclared(id, &name)
+                self.structure(id, &name, fields)
             }
             Kind::Comprehension(fold) => self.comprehension(fold),
         };
@@ -184,7 +192,38 @@ impl Checker<'_> {
         if declared {
             return Some(Reference::Variable(name.to_owned()));
         }
+        if self.makes(name) {
+            return Some(Reference::Type(Type::Object(name.into())));
+        }
         named_type(name).map(Reference::Type)
+    }
+
+    /// Whether this is a type that the expression may make values of.
+    fn makes(&self, name: &str) -> bool {
+        self.variables.patches && (matches!(name, "Object" | "JSONPatch") || name.starts_with("Object."))
+    }
+
+    fn structure(&mut self, id: u32, name: &str, fields: &mut [StructField]) -> Type {
+        let known = name.trim_start_matches('.');
+        if !self.makes(known) {
+            return self.undeclared(id, name);
+        }
+        for field in fields {
+            self.expr(&mut field.value);
+            let expected = made_field(known, &field.name);
+            let found = self.item_type(&field.value, field.optional);
+            if expected.as_ref().is_none_or(|expected| !self.substitutions.assignable(expected, &found)) {
+                // A field that is not declared has no type, and no name of one.
+                let expected = expected.map(|expected| expected.to_string()).unwrap_or_default();
+                let why = format!(
+                    "expected type of field '{}' is '{expected}' but provided type is '{}'",
+                    field.name,
+                    self.substitutions.apply(&found, true)
+                );
+                self.issues.report(field.offset, why);
+            }
+        }
+        Type::Object(known.into())
     }
 
     fn type_of_variable(&self, name: &str) -> Type {
@@ -225,13 +264,14 @@ impl Checker<'_> {
         let result = match target {
             Type::Map(entry) => entry.1.clone(),
             Type::Object(name) => match self.variables.objects.get(name) {
-                Some(fields) => match fields.get(field) {
+                Some(fields) => match declared(fields, field) {
                     Some(decl) => decl.ty.clone(),
                     None => {
                         self.report(id, format!("undefined field '{field}'"));
                         Type::Error
                     }
                 },
+                None if self.makes(name) => made_field(name, field).unwrap_or(Type::Dyn),
                 None => {
                     self.report(id, format!("unexpected failed resolution of '{name}'"));
                     Type::Error
@@ -273,7 +313,10 @@ impl Checker<'_> {
             .as_ref()
             .and_then(|target| target.qualified_name())
             .map(|prefix| format!("{}.{name}", prefix.trim_start_matches('.')));
-        if let Some((known, overloads)) = qualified.and_then(|qualified| function(&qualified)) {
+        let offered = |qualified: String| {
+            function(&qualified).filter(|(known, _)| self.variables.patches || *known != "jsonpatch.escapeKey")
+        };
+        if let Some((known, overloads)) = qualified.and_then(offered) {
             *name = known.to_owned();
             *target = None;
             return self.resolve(id, known, overloads, None, args);
@@ -390,6 +433,11 @@ impl Checker<'_> {
     }
 }
 
+/// A field, whose name may be a word of the language and need no escape then.
+fn declared<'a>(fields: &'a BTreeMap<Box<str>, Decl>, name: &str) -> Option<&'a Decl> {
+    fields.get(name).or_else(|| fields.get(&*format!("__{name}__")).filter(|_| is_reserved(name)))
+}
+
 fn type_of_literal(literal: &Literal) -> Type {
     match literal {
         Literal::Null => Type::Null,
@@ -399,6 +447,16 @@ fn type_of_literal(literal: &Literal) -> Type {
         Literal::Double(_) => Type::Double,
         Literal::String(_) => Type::String,
         Literal::Bytes(_) => Type::Bytes,
+    }
+}
+
+/// The type of a field of an object that an expression makes. Nothing is known of the fields of `Object.…`.
+fn made_field(ty: &str, field: &str) -> Option<Type> {
+    match (ty, field) {
+        ("JSONPatch", "op" | "path" | "from") => Some(Type::String),
+        ("JSONPatch", "value") => Some(Type::Dyn),
+        ("JSONPatch", _) => None,
+        _ => Some(Type::Dyn),
     }
 }
 

@@ -3,9 +3,17 @@
 
 use crate::value::{Value, characters};
 
-/// What a new list costs, and what a new map costs.
+/// What a new list costs, what a new map costs, and what a new object costs.
 pub(crate) const LIST: u64 = 10;
 pub(crate) const MAP: u64 = 30;
+pub(crate) const STRUCT: u64 = 40;
+
+/// What asking the authorizer costs: one expression can ask twice.
+const AUTHORIZATION: u64 = 350_000;
+
+/// A selector of this many characters has one requirement, and a requirement costs this much.
+const CHARACTERS_PER_REQUIREMENT: f64 = 2.0;
+const REQUIREMENT: u64 = LIST + STRUCT;
 
 /// What looking at one character costs, and what one character of a regular expression does.
 pub(crate) const CHARACTER: f64 = 0.1;
@@ -49,6 +57,9 @@ pub(crate) enum CallCost {
     Sets(u64),
     ListResult,
     Flatten,
+    Authorization,
+    /// The second argument is a selector, which is parsed.
+    Selector,
     /// Each item of this argument with each other.
     SelfCompare(usize),
 }
@@ -68,8 +79,20 @@ impl CallCost {
         match function {
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => return Self::Traversal,
             "ip" if overload == "cidr_ip" => return Self::One,
-            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "isIP" | "isCIDR" | "quantity"
-            | "isQuantity" | "semver" | "isSemver" | "ip" => return Self::Read(1.0),
+            "url"
+            | "lowerAscii"
+            | "upperAscii"
+            | "substring"
+            | "trim"
+            | "cidr"
+            | "isIP"
+            | "isCIDR"
+            | "quantity"
+            | "isQuantity"
+            | "semver"
+            | "isSemver"
+            | "ip"
+            | "jsonpatch.escapeKey" => return Self::Read(1.0),
             "replace" | "split" | "ip.isCanonical" => return Self::Read(2.0),
             "join" => return Self::Join,
             "find" | "findAll" => return Self::Find,
@@ -77,6 +100,8 @@ impl CallCost {
             "containsCIDR" => return Self::ContainsCidr { text: overload == "cidr_contains_cidr_string" },
             "validate" => return Self::Validate,
             "_==_" => return Self::Equal,
+            "check" => return Self::Authorization,
+            "fieldSelector" | "labelSelector" => return Self::Selector,
             _ => {}
         }
         match overload {
@@ -132,7 +157,8 @@ impl CallCost {
                     | Value::Cidr(_)
                     | Value::Format(_)
                     | Value::Url(_)
-                    | Value::Semver(_),
+                    | Value::Semver(_)
+                    | Value::Authority(_),
                 ) => 1,
                 _ => scaled(size(0).min(size(1)), CHARACTER),
             },
@@ -140,6 +166,11 @@ impl CallCost {
             Self::Sum => scaled(size(0) + size(1), CHARACTER),
             Self::InList => size(1),
             Self::Sets(times) => 1 + times * size(0) * size(1),
+            Self::Authorization => AUTHORIZATION,
+            Self::Selector => {
+                let length = plain(1);
+                LIST + scaled(length, CHARACTER) + scaled(length, 1.0 / CHARACTERS_PER_REQUIREMENT) * REQUIREMENT
+            }
             Self::ListResult => allocating(1.0, general_size(result)),
             Self::Flatten => match args.get(1) {
                 Some(Some(Value::Int(depth))) => allocating(*depth as f64, size(0)),

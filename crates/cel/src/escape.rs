@@ -25,13 +25,18 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
+/// Whether the name of a field is a word of the language. Such a field can also be named without its escape.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name)
+}
+
 /// The identifier for a field; `None` if no expression can name it.
 pub(crate) fn escape(name: &str) -> Option<String> {
     let first = name.chars().next()?;
     if first.is_ascii_digit() {
         return None;
     }
-    if RESERVED.contains(&name) {
+    if is_reserved(name) {
         return Some(format!("__{name}__"));
     }
     let mut escaped = String::with_capacity(name.len());

@@ -10,6 +10,7 @@ use crate::ast::{Comprehension, Expr, Kind, Literal};
 use crate::check::Checked;
 use crate::cost;
 use crate::decl::{Decl, Inside};
+use crate::stack::with_stack_for;
 use crate::types::Type;
 
 /// At least and at most, of sizes as well as of costs.
@@ -59,7 +60,7 @@ pub(crate) fn estimate(checked: &Checked, root: &Decl) -> Range {
         sizes: HashMap::new(),
         entries: HashMap::new(),
     };
-    estimator.cost(&checked.ast.root)
+    with_stack_for(checked.ast.levels(), || estimator.cost(&checked.ast.root))
 }
 
 /// The way to a value in `self`: names of fields, `@items`, `@keys` and `@values`. Empty where it is unknown.
@@ -145,7 +146,7 @@ impl Estimator<'_> {
                 cost
             }
             Kind::Struct { fields, .. } => {
-                fields.iter().fold(Range::exactly(40), |cost, field| cost.plus(self.cost(field)))
+                fields.iter().fold(Range::exactly(cost::STRUCT), |cost, field| cost.plus(self.cost(&field.value)))
             }
             Kind::Comprehension(fold) if is_binding(fold) => self.binding(expr, fold),
             Kind::Comprehension(fold) => self.fold(expr, fold),

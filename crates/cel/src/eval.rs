@@ -1,20 +1,30 @@
 //! The interpreter. In: a program and its variables. Out: a value and what it cost, in cel-go's units. `&&` and `||` absorb
 //! errors; the limit of the cost, and the budget of the request, are absorbed by nothing.
 
+mod construct;
+mod scope;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use konverge_schema::Budget;
 
 use crate::cost;
-use crate::library::with_pattern;
-use crate::plan::{Attribute, Base, By, Call, Fold, MapEntry, Node, Operation, Program, Qualifier};
-use crate::value::{Answer, EvalError, Key, List, Map, Value, equal};
+use crate::library::{Authority, Native, Question, Regex, authority, question, with_pattern};
+use crate::plan::{Attribute, Base, By, Call, Fold, Node, Operation, Program, Qualifier};
+use crate::value::{Answer, EvalError, Key, List, Value, equal};
+use crate::weight::{pay, pay_for_content};
+
+pub(crate) use scope::Scope;
 
 /// What one evaluation may cost.
 pub(crate) const CALL_LIMIT: u64 = 1_000_000;
 
 /// So many steps of the budget does it take to compile a regular expression that is not a constant.
 const REGEX_STEPS: u64 = 2_000;
+
+/// How many compiled patterns one evaluation keeps. Each may take some megabytes.
+const MAX_PATTERNS: usize = 4;
 
 /// Why there is no value.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +35,8 @@ pub(crate) enum Fault {
     CostLimit,
     /// The request may not compute any more.
     OverBudget,
+    /// The authorizer has to be asked first.
+    Ask(Box<Question>),
 }
 
 impl From<EvalError> for Fault {
@@ -41,16 +53,29 @@ pub(crate) fn evaluate<'a>(
     variables: &[Option<Value<'a>>],
     budget: &'a Budget,
 ) -> (Evaluated<'a>, u64) {
+    evaluate_in(program, variables, None, budget)
+}
+
+/// The same, with the variables of a policy and what its authorizer has answered.
+pub(crate) fn evaluate_in<'a>(
+    program: &'a Program,
+    variables: &[Option<Value<'a>>],
+    scope: Option<&Scope<'a>>,
+    budget: &'a Budget,
+) -> (Evaluated<'a>, u64) {
     let mut slots: Vec<Slot<'a>> = Vec::with_capacity(program.slots);
     slots.extend(variables.iter().map(|variable| match variable {
         Some(value) => Slot::Set(Ok(value.clone())),
         None => Slot::Empty,
     }));
     slots.resize_with(program.slots, || Slot::Empty);
-    let mut evaluator = Evaluator { slots, cost: 0, budget };
+    let mut evaluator = Evaluator { slots, cost: 0, patterns: BTreeMap::new(), scope, budget };
     let value = evaluator.node(&program.root);
     (value, evaluator.cost)
 }
+
+/// What cel-go says about an evaluation that costs more than one may.
+pub(crate) const COST_LIMIT: &str = "operation cancelled: actual cost limit exceeded";
 
 enum Slot<'a> {
     Empty,
@@ -59,19 +84,27 @@ enum Slot<'a> {
     Set(Answer<'a>),
 }
 
-struct Evaluator<'a> {
+struct Evaluator<'a, 's> {
     slots: Vec<Slot<'a>>,
     cost: u64,
+    /// Patterns that the program computes, compiled: a loop uses the same one for each item.
+    patterns: BTreeMap<String, Regex>,
+    scope: Option<&'s Scope<'a>>,
     budget: &'a Budget,
 }
 
-impl<'a> Evaluator<'a> {
+impl<'a> Evaluator<'a, '_> {
     fn charge(&mut self, cost: u64) -> Result<(), Fault> {
+        self.charge_steps(cost, cost)
+    }
+
+    /// The same for what costs more, or less, than it takes to compute.
+    fn charge_steps(&mut self, cost: u64, steps: u64) -> Result<(), Fault> {
         self.cost = self.cost.saturating_add(cost);
         if self.cost > CALL_LIMIT {
             return Err(Fault::CostLimit);
         }
-        if !self.budget.spend(cost) {
+        if !self.budget.spend(steps) {
             return Err(Fault::OverBudget);
         }
         Ok(())
@@ -110,6 +143,11 @@ impl<'a> Evaluator<'a> {
                 let map = self.map(entries);
                 self.charge(cost::MAP)?;
                 map
+            }
+            Node::Struct { ty, fields } => {
+                let object = self.structure(ty, fields);
+                self.charge(cost::STRUCT)?;
+                object
             }
             Node::Fold(fold) => self.fold(fold),
             Node::Member { value, set } => {
@@ -196,9 +234,19 @@ impl<'a> Evaluator<'a> {
         let found = match &qualifier.by {
             By::Field(name) => match value {
                 Value::Map(map) => map.field(name).transpose(),
+                Value::Variables => match self.scope {
+                    Some(scope) => scope.variable(name, self.budget)?.transpose(),
+                    None => Ok(None),
+                },
                 other => find(other, &Value::String((&**name).into())),
             }
             .map(|found| found.ok_or_else(|| missing(value, name))),
+            // `variables.?name` has its name as a constant.
+            By::Constant(Value::String(name)) if matches!(value, Value::Variables) => match self.scope {
+                Some(scope) => scope.variable(name, self.budget)?.transpose(),
+                None => Ok(None),
+            }
+            .map(|found| found.ok_or_else(|| missing(value, &**name))),
             By::Constant(index) => find(value, index).map(|found| found.ok_or_else(|| missing(value, index))),
             By::Computed(node) => match self.branch(node) {
                 Ok(index) => find(value, &index).map(|found| found.ok_or_else(|| missing(value, &index))),
@@ -252,47 +300,6 @@ impl<'a> Evaluator<'a> {
             Some(error) => Err(Fault::Error(error)),
             None => Ok(Value::Bool(!decisive)),
         }
-    }
-
-    fn list(&mut self, items: &'a [Node], optional: &[bool]) -> Result<Vec<Value<'a>>, Fault> {
-        let mut values = Vec::with_capacity(items.len());
-        for (item, optional) in items.iter().zip(optional) {
-            match self.node(item)? {
-                Value::Optional(Some(inner)) if *optional => values.push((*inner).clone()),
-                Value::Optional(None) if *optional => {}
-                other if *optional => {
-                    let why = format!("cannot initialize optional list element from non-optional value {other}");
-                    return Err(EvalError::from(why).into());
-                }
-                value => values.push(value),
-            }
-        }
-        Ok(values)
-    }
-
-    fn map(&mut self, entries: &'a [MapEntry]) -> Evaluated<'a> {
-        let mut map = std::collections::BTreeMap::new();
-        for entry in entries {
-            let key = self.node(&entry.key)?;
-            let mut value = self.node(&entry.value)?;
-            let of =
-                Key::new(&key).ok_or_else(|| EvalError::from(format!("unsupported key type: {}", key.type_name())))?;
-            if entry.optional {
-                match value {
-                    Value::Optional(Some(inner)) => value = (*inner).clone(),
-                    Value::Optional(None) => {
-                        map.remove(&of);
-                        continue;
-                    }
-                    other => {
-                        let why = format!("cannot initialize optional entry '{key}' from non-optional value {other}");
-                        return Err(EvalError::from(why).into());
-                    }
-                }
-            }
-            map.insert(of, (key, value));
-        }
-        Ok(Value::Map(Map::Owned(map.into())))
     }
 
     fn call(&mut self, call: &'a Call) -> Evaluated<'a> {
@@ -349,7 +356,10 @@ impl<'a> Evaluator<'a> {
         for (place, answer) in args.iter_mut().zip(answers) {
             *place = answer.as_ref().ok();
         }
-        self.charge(call.cost.of(&args[..answers.len().min(4)], result.as_ref().ok()))?;
+        let cost = call.cost.of(&args[..answers.len().min(4)], result.as_ref().ok());
+        // Asking costs much so that expressions ask seldom; here the answer is known already.
+        let steps = if let Operation::Check = call.operation { 1 } else { cost };
+        self.charge_steps(cost, steps)?;
         Ok(result?)
     }
 
@@ -357,12 +367,30 @@ impl<'a> Evaluator<'a> {
         if let Some(regex) = &call.regex {
             return Ok(with_pattern(call.function, regex, values));
         }
+        let paid = match call.operation {
+            Operation::Equal | Operation::Unequal => pay_for_content(&values[0], self.budget),
+            Operation::Heavy(_) => pay(call.function, values, self.budget),
+            _ => true,
+        };
+        if !paid {
+            return Err(Fault::OverBudget);
+        }
         Ok(match call.operation {
             Operation::Equal => equal(&values[0], &values[1]).map(Value::Bool),
             // Values that cannot be compared are different.
             Operation::Unequal => Ok(Value::Bool(equal(&values[0], &values[1]) != Ok(true))),
             Operation::NotStrictlyFalse => Ok(Value::Bool(!matches!(values[0], Value::Bool(false)))),
-            Operation::Pattern(_) if !self.budget.spend(REGEX_STEPS) => return Err(Fault::OverBudget),
+            Operation::Check => {
+                let question = match question(values) {
+                    Ok(question) => question,
+                    Err(why) => return Ok(Err(why)),
+                };
+                match self.scope.and_then(|scope| scope.permissions.get(&question)) {
+                    Some(permission) => Ok(authority(Authority::Decision(permission.clone()))),
+                    None => return Err(Fault::Ask(Box::new(question))),
+                }
+            }
+            Operation::Pattern(native) => return self.pattern(call, values, native),
             Operation::Range(native) => match &values[0] {
                 // The list is as long as somebody says, so its cost is counted before it is made.
                 Value::Int(count)
@@ -372,8 +400,26 @@ impl<'a> Evaluator<'a> {
                 }
                 _ => native(values),
             },
-            Operation::Pattern(native) | Operation::Native(native) => native(values),
+            Operation::Heavy(native) | Operation::Native(native) => native(values),
         })
+    }
+
+    /// A call with a pattern that is no constant.
+    fn pattern(&mut self, call: &'a Call, values: &[Value<'a>], native: Native) -> Result<Answer<'a>, Fault> {
+        let [Value::String(_), Value::String(pattern), ..] = values else { return Ok(native(values)) };
+        if let Some(regex) = self.patterns.get(&**pattern) {
+            return Ok(with_pattern(call.function, regex, values));
+        }
+        if !self.budget.spend(REGEX_STEPS) {
+            return Err(Fault::OverBudget);
+        }
+        // The function itself says what is wrong with a pattern.
+        let Ok(regex) = Regex::new(pattern) else { return Ok(native(values)) };
+        let answer = with_pattern(call.function, &regex, values);
+        if self.patterns.len() < MAX_PATTERNS {
+            self.patterns.insert(pattern.to_string(), regex);
+        }
+        Ok(answer)
     }
 
     /// A call that adds to the accumulator of a loop.
@@ -496,6 +542,10 @@ fn find<'a>(value: &Value<'a>, key: &Value<'a>) -> Result<Option<Value<'a>>, Eva
         Value::List(list) => {
             let index = match key {
                 Value::Int(index) => *index,
+                // Lists of an object are strict.
+                Value::Uint(_) | Value::Double(_) if matches!(list, List::Json { .. }) => {
+                    return Err(format!("unsupported index: {key}").into());
+                }
                 Value::Uint(index) => i64::try_from(*index).unwrap_or(-1),
                 Value::Double(index) if index.fract() == 0.0 && index.abs() < 1e15 => *index as i64,
                 Value::Double(_) => return Err(format!("unsupported index value {key} in list").into()),

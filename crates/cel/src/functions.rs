@@ -1,6 +1,7 @@
 //! The functions that expressions can call. In: `data/functions.txt`, a line for each overload: the function, the name of
 //! the overload, and its signature, where a target stands before a dot. Out: the overloads of a function by its name.
-//! These are the functions that Kubernetes 1.36 offers to the rules of CRDs.
+//! These are the functions that Kubernetes 1.36 offers to the rules of CRDs and to admission policies; `jsonpatch.escapeKey` is
+//! there only where patches are made.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -77,6 +78,11 @@ fn read(text: &str, params: &mut Vec<Arc<str>>) -> Type {
         "quantity" => Type::Object("kubernetes.Quantity".into()),
         "semver" => Type::Object("kubernetes.Semver".into()),
         "format" => Type::Object("kubernetes.NamedFormat".into()),
+        "authorizer" => Type::Object("kubernetes.authorization.Authorizer".into()),
+        "pathcheck" => Type::Object("kubernetes.authorization.PathCheck".into()),
+        "groupcheck" => Type::Object("kubernetes.authorization.GroupCheck".into()),
+        "resourcecheck" => Type::Object("kubernetes.authorization.ResourceCheck".into()),
+        "decision" => Type::Object("kubernetes.authorization.Decision".into()),
         param => {
             let name: Arc<str> = param.into();
             if !params.contains(&name) {

@@ -12,6 +12,7 @@
 
 mod ast;
 mod source;
+mod stack;
 
 mod lexer;
 mod parser;
@@ -31,7 +32,11 @@ mod eval;
 mod library;
 mod plan;
 mod value;
+mod weight;
 
+mod policy;
 mod rules;
 
+pub use library::{About, Permission, Permissions, Question, ResourceCheck, Subject};
+pub use policy::{Compiled, Composer, Declared, Evaluation, ExpressionError, Inputs, Output, Returns, Stop};
 pub use rules::{RuleOutcome, RuleSet, check_rules};

@@ -1,6 +1,7 @@
 //! What the functions do. In: the values of arguments. Out: a value, or why there is none. A function is found by its name;
 //! which of its overloads is meant, the values say.
 
+mod authority;
 mod format;
 mod lists;
 mod named_format;
@@ -15,6 +16,8 @@ mod times;
 mod url;
 
 pub(crate) use self::regex::{Regex, with_pattern};
+pub use authority::{About, Permission, Permissions, Question, ResourceCheck, Subject};
+pub(crate) use authority::{Authority, authority, question};
 pub(crate) use format::{Clause, Piece, clauses};
 pub(crate) use named_format::NamedFormat;
 pub(crate) use net::Cidr;
@@ -137,7 +140,8 @@ pub(crate) fn native(function: &str) -> Option<Native> {
         "major" | "minor" | "patch" => return semver::native(function),
         "validate" => named_format::validate,
         "format.named" => named_format::named,
-        _ => return None,
+        "jsonpatch.escapeKey" => strings::escape_key,
+        other => return authority::native(other),
     };
     Some(native)
 }

@@ -1,18 +1,19 @@
 //! From tokens to a tree. In: the text of an expression. Out: its tree with the macros expanded, or issues in the words of
 //! cel-go. The limits are those of cel-go: 100,000 characters, and 250 nodes inside each other.
 
+mod depth;
 mod literal;
 mod macros;
 
-use crate::ast::{Ast, Entry, Expr, Kind, Literal};
+use crate::ast::{Ast, Entry, Expr, Kind, Literal, StructField};
 use crate::lexer::{Token, TokenKind, tokens};
 use crate::source::{Issues, NOWHERE};
+use crate::stack::with_stack_for;
+
+use depth::{Depth, Rule};
 
 /// The longest expression, in characters.
 const LONGEST: usize = 100_000;
-
-/// How deep nodes may be nested.
-const DEEPEST: usize = 250;
 
 /// What an operand begins with, and what else can stand there, in the order in which ANTLR lists it.
 const TOKENS: [&str; 20] = [
@@ -71,12 +72,12 @@ pub(crate) fn parse(text: &str) -> Result<Ast, Issues> {
         return Err(issues);
     }
     let tokens = tokens(text, &mut issues);
-    let mut parser = Parser { tokens, at: 0, issues, offsets: Vec::new(), depth: 0 };
-    let root = parser.whole();
-    match root {
+    let levels = tokens.len().min(depth::LIMIT);
+    let mut parser = Parser { tokens, at: 0, issues, offsets: Vec::new(), depth: Depth::default() };
+    with_stack_for(levels, || match parser.whole() {
         Ok(root) if parser.issues.is_empty() => Ok(Ast { root, offsets: parser.offsets }),
         _ => Err(parser.issues),
-    }
+    })
 }
 
 /// The rest of the expression cannot be parsed; an issue says why.
@@ -89,7 +90,7 @@ struct Parser {
     at: usize,
     issues: Issues,
     offsets: Vec<u32>,
-    depth: usize,
+    depth: Depth,
 }
 
 impl Parser {
@@ -178,27 +179,17 @@ impl Parser {
     }
 
     fn node(&mut self, offset: u32, kind: Kind) -> Expr {
-        Expr { id: self.id(offset), kind }
+        let expr = Expr { id: self.id(offset), kind };
+        self.depth.measure(&expr);
+        expr
     }
 
     fn call(&mut self, offset: u32, function: &str, args: Vec<Expr>) -> Expr {
         self.node(offset, Kind::Call { target: None, function: function.to_owned(), args })
     }
 
-    /// Counts the levels of nesting around what `parse` parses.
-    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
-        self.depth += 1;
-        if self.depth > DEEPEST {
-            self.issues.report(NOWHERE, format!("Internal error: expression recursion limit exceeded: {DEEPEST}"));
-            return Err(Stop);
-        }
-        let parsed = parse(self);
-        self.depth -= 1;
-        parsed
-    }
-
     fn expr(&mut self) -> Parsed {
-        self.nested(|parser| {
+        self.within(Rule::Expr, |parser| {
             let condition = parser.logic("||", "_||_", |parser| parser.logic("&&", "_&&_", Self::relation))?;
             let Some(question) = parser.accept("?") else { return Ok(condition) };
             let yes = parser.logic("||", "_||_", |parser| parser.logic("&&", "_&&_", Self::relation))?;
@@ -231,50 +222,29 @@ impl Parser {
     }
 
     fn relation(&mut self) -> Parsed {
-        self.chain(
-            &[
-                ("<", "_<_"),
-                ("<=", "_<=_"),
-                (">=", "_>=_"),
-                (">", "_>_"),
-                ("==", "_==_"),
-                ("!=", "_!=_"),
-                ("in", "@in"),
-            ],
-            Self::sum,
-        )
+        let operators =
+            [("<", "_<_"), ("<=", "_<=_"), (">=", "_>=_"), (">", "_>_"), ("==", "_==_"), ("!=", "_!=_"), ("in", "@in")];
+        self.within(Rule::Relation, |parser| parser.chain(Rule::Relation, &operators, Self::sum))
     }
 
     fn sum(&mut self) -> Parsed {
-        self.chain(&[("+", "_+_"), ("-", "_-_")], Self::product)
+        self.within(Rule::Calc, |parser| parser.chain(Rule::Calc, &[("+", "_+_"), ("-", "_-_")], Self::product))
     }
 
     fn product(&mut self) -> Parsed {
-        self.chain(&[("*", "_*_"), ("/", "_/_"), ("%", "_%_")], Self::unary)
+        self.chain(Rule::Calc, &[("*", "_*_"), ("/", "_/_"), ("%", "_%_")], Self::unary)
     }
 
     /// Operands with operators of one rank between them, from left to right.
-    fn chain(&mut self, operators: &[(&str, &str)], operand: impl Fn(&mut Self) -> Parsed) -> Parsed {
+    fn chain(&mut self, rule: Rule, operators: &[(&str, &str)], operand: fn(&mut Self) -> Parsed) -> Parsed {
         let mut left = operand(self)?;
-        let depth = self.depth;
         while let Some((_, function)) = operators.iter().find(|(symbol, _)| self.peek().is(symbol)) {
             let operator = self.advance();
-            self.deeper()?;
-            let right = operand(self)?;
+            let right = self.within(rule, operand)?;
             left = self.call(operator.offset, function, vec![left, right]);
+            self.not_too_deep(&left)?;
         }
-        self.depth = depth;
         Ok(left)
-    }
-
-    /// A chain of operators or of members is a tree that leans to the left: each link is a level.
-    fn deeper(&mut self) -> Parsed<()> {
-        self.depth += 1;
-        if self.depth > DEEPEST {
-            self.issues.report(NOWHERE, format!("Internal error: expression recursion limit exceeded: {DEEPEST}"));
-            return Err(Stop);
-        }
-        Ok(())
     }
 
     fn unary(&mut self) -> Parsed {
@@ -304,13 +274,10 @@ impl Parser {
 
     fn member(&mut self) -> Parsed {
         let mut operand = self.primary()?;
-        let depth = self.depth;
         loop {
             if let Some(dot) = self.accept(".") {
-                self.deeper()?;
                 operand = self.selection(operand, &dot)?;
             } else if let Some(bracket) = self.accept("[") {
-                self.deeper()?;
                 self.not_at_end(&["?"])?;
                 let optional = self.accept("?").is_some();
                 let index = self.expr()?;
@@ -318,9 +285,9 @@ impl Parser {
                 let function = if optional { "_[?_]" } else { "_[_]" };
                 operand = self.call(bracket.offset, function, vec![operand, index]);
             } else {
-                self.depth = depth;
                 return Ok(operand);
             }
+            self.not_too_deep(&operand)?;
         }
     }
 
@@ -457,10 +424,12 @@ impl Parser {
         self.at = ahead + 2;
         let mut fields = Vec::new();
         while self.accept("}").is_none() {
-            self.accept("?");
+            let optional = self.accept("?").is_some();
+            let field = self.tokens[self.at].text.as_str().into();
             self.advance();
+            let offset = self.tokens[self.at].offset;
             self.expect(":")?;
-            fields.push(self.expr()?);
+            fields.push(StructField { name: field, value: self.expr()?, optional, offset });
             if self.accept(",").is_none() {
                 self.expect("}")?;
                 break;
@@ -517,13 +486,17 @@ impl Parser {
     }
 
     fn call_or_macro(&mut self, offset: u32, function: &str, target: Option<Expr>, args: Vec<Expr>) -> Expr {
-        match self.expand(offset, function, target, args) {
+        let height = self.depth.of_call(target.as_ref(), &args);
+        let expr = match self.expand(offset, function, target, args) {
             Ok(expanded) => expanded,
             Err((target, args)) => {
                 let target = target.map(Box::new);
                 self.node(offset, Kind::Call { target, function: function.to_owned(), args })
             }
-        }
+        };
+        // What a macro stands for may be higher than what was written, which alone counts.
+        self.depth.set(&expr, height);
+        expr
     }
 }
 

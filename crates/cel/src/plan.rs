@@ -9,7 +9,9 @@ use crate::check::{Checked, Reference};
 use crate::cost::CallCost;
 use crate::functions::function;
 use crate::library::{Native, Regex, native};
+use crate::stack::with_stack_for;
 use crate::value::{Key, Text, Value};
+use crate::weight::is_heavy;
 
 /// A compiled expression.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub(crate) struct Program {
     pub root: Node,
     /// How many variables there are: those of the expression first, then those of its loops.
     pub slots: usize,
+    /// How many nodes are inside each other, for [`with_stack_for`].
+    pub levels: usize,
 }
 
 #[derive(Debug)]
@@ -33,6 +37,11 @@ pub(crate) enum Node {
         optional: Box<[bool]>,
     },
     Map(Box<[MapEntry]>),
+    /// `Object.spec{replicas: 1}`
+    Struct {
+        ty: Box<str>,
+        fields: Box<[StructEntry]>,
+    },
     Fold(Box<Fold>),
     /// `x in [constants]`
     Member {
@@ -103,12 +112,23 @@ pub(crate) enum Operation {
     Pattern(Native),
     /// Makes a list as long as its argument says.
     Range(Native),
+    /// Asks the authorizer.
+    Check,
+    /// Takes more than its cost says.
+    Heavy(Native),
     Native(Native),
 }
 
 #[derive(Debug)]
 pub(crate) struct MapEntry {
     pub key: Node,
+    pub value: Node,
+    pub optional: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct StructEntry {
+    pub name: Box<str>,
     pub value: Node,
     pub optional: bool,
 }
@@ -129,8 +149,9 @@ pub(crate) struct Fold {
 pub(crate) fn plan(checked: &Checked, variables: &[&str]) -> Result<Program, String> {
     let scopes = variables.iter().enumerate().map(|(slot, name)| ((*name).to_owned(), slot)).collect();
     let mut planner = Planner { checked, scopes, slots: variables.len(), accumulators: Vec::new() };
-    let root = planner.node(&checked.ast.root)?;
-    Ok(Program { root, slots: planner.slots })
+    let levels = checked.ast.levels();
+    let root = with_stack_for(levels, || planner.node(&checked.ast.root))?;
+    Ok(Program { root, slots: planner.slots, levels })
 }
 
 struct Planner<'c> {
@@ -179,7 +200,14 @@ impl Planner<'_> {
                 }
                 constant_map(&planned).unwrap_or_else(|| Node::Map(planned.into()))
             }
-            Kind::Struct { name, .. } => return Err(format!("unknown type: {name}")),
+            Kind::Struct { name, fields } => {
+                let fields = fields.iter().map(|field| {
+                    let value = self.node(&field.value)?;
+                    Ok(StructEntry { name: field.name.clone(), value, optional: field.optional })
+                });
+                let fields = fields.collect::<Result<_, String>>()?;
+                Node::Struct { ty: name.trim_start_matches('.').into(), fields }
+            }
             Kind::Comprehension(fold) => self.fold(fold)?,
             Kind::Broken => return Err("unsupported expr".to_owned()),
         })
@@ -278,8 +306,10 @@ impl Planner<'_> {
             ("_==_", _) => Operation::Equal,
             ("_!=_", _) => Operation::Unequal,
             ("@not_strictly_false", _) => Operation::NotStrictlyFalse,
+            ("check", _) => Operation::Check,
             ("matches" | "find" | "findAll", Some(native)) => Operation::Pattern(native),
             ("lists.range", Some(native)) => Operation::Range(native),
+            (_, Some(native)) if is_heavy(function) => Operation::Heavy(native),
             (_, Some(native)) => Operation::Native(native),
             (_, None) => return Err(format!("no such overload: {function}")),
         };

@@ -50,6 +50,8 @@ const SELF_TYPE: &str = "selfType1";
 pub struct RuleSet {
     schema: Schema,
     rules: RuleTree,
+    /// How deep the deepest rule nests.
+    levels: usize,
 }
 
 /// The compiled rules at one place in a schema, and below it.
@@ -85,7 +87,8 @@ impl RuleSet {
             return None;
         }
         let rules = RuleTree::compile(&schema)?;
-        Some(Self { schema, rules })
+        let levels = rules.levels();
+        Some(Self { schema, rules, levels })
     }
 }
 
@@ -106,6 +109,14 @@ impl RuleTree {
             tree.rules.is_empty() && tree.items.is_none() && tree.additional.is_none() && tree.properties.is_empty();
         (!empty).then_some(tree)
     }
+
+    /// How deep the deepest rule nests, here and below.
+    fn levels(&self) -> usize {
+        let programs = self.rules.iter().flat_map(|rule| rule.program.iter().chain(&rule.message));
+        let inner = self.items.iter().chain(&self.additional).map(|inner| &**inner);
+        let inner = inner.chain(self.properties.iter().map(|(_, inner)| inner));
+        programs.map(|program| program.levels).chain(inner.map(Self::levels)).max().unwrap_or_default()
+    }
 }
 
 /// Compiles the rules of one schema, as long as `go_on` agrees. Also gives how often the value can be in one request.
@@ -117,10 +128,12 @@ fn compile_rules(schema: &Schema, mut go_on: impl FnMut(&Rule) -> bool) -> (Box<
     let Some(decl) = Decl::new(schema, SELF_TYPE) else { return (Box::default(), 1) };
     let mut objects = HashMap::new();
     decl.objects(&mut objects);
-    let plain = Variables { types: vec![("self", decl.ty.clone()), ("oldSelf", decl.ty.clone())], objects };
+    let plain =
+        Variables { types: vec![("self", decl.ty.clone()), ("oldSelf", decl.ty.clone())], objects, patches: false };
     let optional = Variables {
         types: vec![("self", decl.ty.clone()), ("oldSelf", Type::optional(decl.ty.clone()))],
         objects: plain.objects.clone(),
+        patches: false,
     };
     let compiled = schema.rules.iter().map_while(|rule| {
         let variables = if rule.optional_old_self == Some(true) { &optional } else { &plain };

@@ -1,9 +1,10 @@
 //! The schema of a CRD as rules see it. In: `openAPIV3Schema`. Out: the type of every value, the limits that bound its size,
 //! and the rules. The schema was found to be structural before.
 
+use konverge_schema::{Arena, Field, Scalar, Shape, TypeId};
 use serde_json::Value as Json;
 
-use crate::escape::escape;
+use crate::escape::{escape, is_reserved};
 
 /// What is known of the value at one place in a custom resource.
 #[derive(Clone, Debug, Default)]
@@ -94,6 +95,48 @@ impl Schema {
         Self::read(json, true)
     }
 
+    /// The schema of a type: what the type check of admission policies knows of a kind.
+    pub(crate) fn of_type(arena: &Arena, ty: TypeId) -> Self {
+        Self::typed(arena, ty, &mut Vec::new())
+    }
+
+    /// `around`: the types that this one is inside of. A type inside itself is an object of which nothing is known.
+    fn typed(arena: &Arena, ty: TypeId, around: &mut Vec<TypeId>) -> Self {
+        let object = Self { kind: Kind::Object, ..Self::default() };
+        if around.contains(&ty) {
+            return object;
+        }
+        around.push(ty);
+        let mut inner = |ty: TypeId| Some(Box::new(Self::typed(arena, ty, around)));
+        let schema = match &arena.node(ty).shape {
+            Shape::Any => Self::default(),
+            Shape::Opaque => object,
+            Shape::Scalar(scalar) => {
+                let kind = match scalar {
+                    Scalar::String => Kind::String,
+                    Scalar::Bytes => Kind::Bytes,
+                    Scalar::Time => Kind::DateTime,
+                    // A text or a number, so that it has no type in OpenAPI.
+                    Scalar::Quantity => Kind::Unknown,
+                    Scalar::Int32 | Scalar::Int64 => Kind::Integer,
+                    Scalar::Number => Kind::Number,
+                    Scalar::Boolean => Kind::Boolean,
+                    Scalar::IntOrString => Kind::IntOrString,
+                };
+                Self { kind, ..Self::default() }
+            }
+            Shape::Map { value, .. } => Self { additional: inner(*value), ..object },
+            Shape::List { item, .. } => Self { kind: Kind::Array, items: inner(*item), ..Self::default() },
+            Shape::Struct { fields, .. } => {
+                let property =
+                    |field: &Field| Property::new(&field.name, Self::typed(arena, field.ty, around), field.required);
+                Self { properties: fields.iter().map(property).collect(), ..object }
+            }
+        };
+        around.pop();
+        schema
+    }
+
     fn read(json: &Json, root: bool) -> Self {
         let text = |keyword: &str| json[keyword].as_str().unwrap_or_default();
         let flag = |keyword: &str| json[keyword].as_bool().unwrap_or_default();
@@ -149,7 +192,9 @@ impl Schema {
     pub(crate) fn property_by_identifier(&self, identifier: &str) -> Option<&Property> {
         // Most names need no escape.
         let plain = self.property(identifier).filter(|property| property.escaped.as_deref() == Some(identifier));
-        plain.or_else(|| self.properties.iter().find(|property| property.escaped.as_deref() == Some(identifier)))
+        plain
+            .or_else(|| self.properties.iter().find(|property| property.escaped.as_deref() == Some(identifier)))
+            .or_else(|| self.property(identifier).filter(|_| is_reserved(identifier)))
     }
 
     /// The schema of the value under a key: of a property, or of any entry.

@@ -60,7 +60,8 @@ impl Issues {
         let mut texts = Vec::new();
         for issue in &self.found {
             let (line, column) = place(issue.offset);
-            let mut text = format!("ERROR: <input>:{line}:{}: {}", column + 1, issue.message);
+            let shown = if issue.offset == NOWHERE { 0 } else { column + 1 };
+            let mut text = format!("ERROR: <input>:{line}:{shown}: {}", issue.message);
             let snippet = usize::try_from(line - 1).ok().and_then(|at| lines.get(at));
             if let Some(snippet) = snippet.filter(|snippet| snippet.len() <= LONGEST_SNIPPET) {
                 let snippet = snippet.replace('\t', " ");

@@ -81,6 +81,22 @@ impl Type {
     }
 }
 
+impl Type {
+    /// The name with its parameters, as cel-go's `Type.String` has it.
+    pub(crate) fn declared_name(&self) -> String {
+        match self {
+            Self::List(item) => format!("list({})", item.declared_name()),
+            Self::Map(entry) => format!("map({}, {})", entry.0.declared_name(), entry.1.declared_name()),
+            Self::Opaque(name, params) if !params.is_empty() => {
+                let params: Vec<String> = params.iter().map(Self::declared_name).collect();
+                format!("{name}({})", params.join(", "))
+            }
+            Self::Kind(Some(of)) => format!("type({})", of.declared_name()),
+            other => other.name(),
+        }
+    }
+}
+
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -5,6 +5,7 @@ mod compare;
 mod convert;
 mod list;
 mod map;
+mod object;
 mod time;
 
 use std::fmt;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use crate::library::{Cidr, NamedFormat, Quantity, Semver, Url};
+use crate::library::{Authority, Cidr, NamedFormat, Quantity, Semver, Url};
 use crate::schema::{Kind, Schema};
 
 pub(crate) use compare::{compare, equal};
@@ -23,6 +24,7 @@ pub(crate) use convert::{
 };
 pub(crate) use list::List;
 pub(crate) use map::{Key, Map};
+pub(crate) use object::Constructed;
 pub(crate) use time::{Timestamp, parse_duration};
 
 /// Why an expression has no value. Expressions can go on after it: `||` and `&&` absorb it.
@@ -56,6 +58,12 @@ pub(crate) enum Value<'a> {
     Format(&'static NamedFormat),
     /// What a schema without a type keeps: it can only be compared.
     Preserved(&'a Json),
+    /// The authorizer, what is asked of it, and what it decides.
+    Authority(Arc<Authority>),
+    /// The variables of a policy, each of which is evaluated when it is asked for.
+    Variables,
+    /// An object that the expression makes.
+    Object(Arc<Constructed<'a>>),
 }
 
 /// A string, of the object or of the program where possible.
@@ -164,6 +172,21 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// The value of JSON that no schema describes.
+    pub(crate) fn dynamic(json: &'a Json) -> Self {
+        match json {
+            Json::Null => Self::Null,
+            Json::Bool(value) => Self::Bool(*value),
+            Json::Number(number) => match number.as_i64() {
+                Some(value) => Self::Int(value),
+                None => Self::Double(number.as_f64().unwrap_or_default()),
+            },
+            Json::String(text) => Self::String(text.as_str().into()),
+            Json::Array(items) => Self::List(List::Dynamic(items)),
+            Json::Object(map) => Self::Map(Map::Dynamic(map)),
+        }
+    }
+
     /// The name of its type.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
@@ -187,6 +210,9 @@ impl<'a> Value<'a> {
             Self::Semver(_) => "kubernetes.Semver",
             Self::Format(_) => "kubernetes.NamedFormat",
             Self::Preserved(_) => "unknown",
+            Self::Authority(authority) => authority.type_name(),
+            Self::Variables => "kubernetes.variables",
+            Self::Object(_) => "Object",
         }
     }
 
@@ -241,6 +267,7 @@ impl<'a> Value<'a> {
             Self::List(list) => list.len() == 0,
             Self::Map(map) => map.len() == 0,
             Self::Optional(inner) => inner.as_ref().is_none_or(|inner| inner.is_zero()),
+            Self::Object(object) => object.fields.is_empty(),
             _ => false,
         }
     }

@@ -1,7 +1,7 @@
 //! Access control in front of `konverge apiserver` and `konverge dev`. In: the head of a request. Out: nothing, or the
-//! refusal. Without authentication, whoever reaches the port may do everything, and so could web pages in a developer's
-//! browser: pages that reach the server under their own name (DNS rebinding), and pages that make the browser send requests
-//! (cross-site request forgery). Both are refused; clients that are no browsers are not affected.
+//! refusal. Where requests without a credential may do something, web pages in a developer's browser could do it, too: pages
+//! that reach the server under their own name (DNS rebinding), and pages that make the browser send requests (cross-site
+//! request forgery). Both are refused; clients that are no browsers are not affected.
 
 use std::net::IpAddr;
 
@@ -13,11 +13,9 @@ use konverge_core::Status;
 pub(crate) enum Access {
     /// The port is reachable from this machine only. Allows requests whose host is a loopback name or address.
     Loopback,
-    /// The port is reachable from other machines without authentication. Allows requests whose host is one of these names,
-    /// which are those of the certificate, or a loopback name.
-    Names(Vec<String>),
-    /// The port is reachable from other machines. Allows requests with this bearer token.
-    Token(String),
+    /// The port is reachable from other machines, under any name. Every request that may do something has a credential,
+    /// which no page of another site has.
+    Anywhere,
 }
 
 impl Access {
@@ -49,26 +47,9 @@ impl Access {
             return Err(Status::failure(415, "UnsupportedMediaType", why));
         }
         match (self, host) {
-            (Access::Token(token), _) => {
-                let given = text("authorization").unwrap_or_default().strip_prefix("Bearer ").unwrap_or_default();
-                match same(given.as_bytes(), token.as_bytes()) {
-                    true => Ok(()),
-                    false => Err(Status::failure(401, "Unauthorized", "Unauthorized")),
-                }
-            }
             // Browsers always send a host.
-            (_, None) => Ok(()),
-            (_, Some(host)) if is_loopback(host) => Ok(()),
-            (Access::Names(names), Some(host)) => {
-                let name = without_port(host);
-                match names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
-                    true => Ok(()),
-                    false => forbidden(format!(
-                        "this server is {}, and not {name:?}; use one of its own names, or start it with --tls-name {name}",
-                        names.join(", ")
-                    )),
-                }
-            }
+            (Access::Anywhere, _) | (_, None) => Ok(()),
+            (Access::Loopback, Some(host)) if is_loopback(host) => Ok(()),
             (Access::Loopback, Some(host)) => {
                 forbidden(format!("this server is localhost and 127.0.0.1, and not {host:?}; use one of its own names"))
             }
@@ -108,19 +89,12 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Compares in constant time.
-fn same(given: &[u8], expect: &[u8]) -> bool {
-    given.len() == expect.len() && given.iter().zip(expect).fold(0, |found, (a, b)| found | (a ^ b)) == 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn who_is_let_in() {
-        let token = || Access::Token("secret".into());
-        let names = || Access::Names(vec!["api.example".into(), "2001:db8::1".into()]);
         for (access, headers, expect) in [
             (Access::Loopback, &[("host", "localhost:3000")][..], None),
             (Access::Loopback, &[("host", "LOCALHOST")], None),
@@ -146,18 +120,9 @@ mod tests {
                 &[("host", "localhost:3000"), ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")],
                 None,
             ),
-            (names(), &[("host", "api.example:6443")], None),
-            (names(), &[("host", "API.example")], None),
-            (names(), &[("host", "[2001:db8::1]:6443")], None),
-            (names(), &[("host", "localhost:6443")], None),
-            (names(), &[], None),
-            (names(), &[("host", "evil.example:6443")], Some(403)),
-            (names(), &[("host", "api.example:6443"), ("origin", "https://evil.example")], Some(403)),
-            (token(), &[("host", "dev.example"), ("authorization", "Bearer secret")], None),
-            (token(), &[("host", "dev.example")], Some(401)),
-            (token(), &[("host", "dev.example"), ("authorization", "Bearer secre")], Some(401)),
-            (token(), &[("host", "dev.example"), ("authorization", "Basic secret")], Some(401)),
-            (token(), &[("host", "a"), ("origin", "https://b"), ("authorization", "Bearer secret")], Some(403)),
+            (Access::Anywhere, &[("host", "dev.example")], None),
+            (Access::Anywhere, &[], None),
+            (Access::Anywhere, &[("host", "a"), ("origin", "https://b")], Some(403)),
         ] {
             let mut request = Request::get("/");
             for (name, value) in headers {

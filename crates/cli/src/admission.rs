@@ -6,8 +6,8 @@ use konverge_apiserver::{AdmissionPlugins, PluginError};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AdmissionArgs {
     /// Admission plugins to run besides those that run by default, by their names in kube-apiserver. The default is that of
-    /// kube-apiserver, but `konverge apiserver` has no controllers and leaves out ServiceAccount, which would refuse
-    /// every pod, and StorageObjectInUseProtection, whose finalizers nobody would remove
+    /// kube-apiserver, but `konverge apiserver` without --controllers leaves out ServiceAccount, which would refuse every
+    /// pod, and StorageObjectInUseProtection, whose finalizers nobody would remove
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub enable_admission_plugins: Vec<String>,
     /// Admission plugins not to run, although kube-apiserver does by default

@@ -5,10 +5,14 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use konverge_apiserver::{ClusterIpRange, NodePortRange, ServiceRanges};
+
 use crate::admission::AdmissionArgs;
-use crate::control_plane::ControlPlaneArgs;
+use crate::control_plane::SimulationArgs;
+use crate::in_flight::InFlightArgs;
 use crate::operators::OperatorChoice;
 use crate::project::SuperviseArgs;
+use crate::users::UserArgs;
 
 /// A Kubernetes API server in one process, for developing and testing operators.
 #[derive(Debug, Parser)]
@@ -63,6 +67,8 @@ Examples:
   konverge apiserver
   konverge apiserver --memory --port 0 --kubeconfig /tmp/kubeconfig
   konverge apiserver --data-dir /var/lib/konverge --tls
+  konverge apiserver --controllers --nodes 3      a whole control plane
+  konverge apiserver --controllers=*,-job-controller
   KUBECONFIG=.konverge/kubeconfig kubectl get namespaces";
 
 const DEV_EXAMPLES: &str = "\
@@ -115,7 +121,7 @@ const ENVTEST_DIR: &str = ".konverge/envtest";
 /// Arguments of `konverge apiserver`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApiserverArgs {
-    /// The address to listen on. Others than loopback need --tls and --insecure-no-auth
+    /// The address to listen on. Others than loopback need --tls
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "ADDRESS")]
     pub bind: IpAddr,
     /// The port to listen on; 0 picks a free one
@@ -132,17 +138,52 @@ pub(crate) struct ApiserverArgs {
     /// Another name or address the certificate is for; may be repeated
     #[arg(long, value_name = "NAME", requires = "tls")]
     pub tls_name: Vec<String>,
-    /// Allow --bind to other machines, although whoever reaches the port may do everything
-    #[arg(long)]
-    pub insecure_no_auth: bool,
+    #[command(flatten)]
+    pub users: UserArgs,
+    /// Run controllers and simulate pods, so that this is a whole control plane. NAMES as kube-controller-manager takes
+    /// them: `*` (which is the default) for all, NAME for one, -NAME for all but one
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "*",
+        allow_hyphen_values = true
+    )]
+    pub controllers: Option<Vec<String>>,
+    #[command(flatten)]
+    pub simulation: SimulationArgs,
     #[command(flatten)]
     pub admission: AdmissionArgs,
+    #[command(flatten)]
+    pub in_flight: InFlightArgs,
+    #[command(flatten)]
+    pub services: ServiceArgs,
+}
+
+/// Where the addresses and ports of services come from.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct ServiceArgs {
+    /// The IPv4 network of cluster IPs
+    #[arg(long, value_name = "CIDR", default_value_t = ClusterIpRange::default())]
+    pub service_cluster_ip_range: ClusterIpRange,
+    /// The ports of services of type NodePort
+    #[arg(long, value_name = "FIRST-LAST", default_value_t = NodePortRange::default())]
+    pub service_node_port_range: NodePortRange,
+}
+
+impl ServiceArgs {
+    /// The ranges.
+    pub(crate) fn ranges(self) -> ServiceRanges {
+        ServiceRanges { cluster_ips: self.service_cluster_ip_range, node_ports: self.service_node_port_range }
+    }
 }
 
 /// Arguments of `konverge dev`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DevArgs {
-    /// The address to listen on. On others than loopback it serves HTTPS only, and demands the token in the kubeconfig
+    /// The address to listen on. On others than loopback it serves HTTPS only, and every request needs a credential
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "ADDRESS")]
     pub bind: IpAddr,
     /// Another name or address the certificate is for; may be repeated
@@ -161,9 +202,19 @@ pub(crate) struct DevArgs {
     #[command(flatten)]
     pub storage: StorageArgs,
     #[command(flatten)]
-    pub control_plane: ControlPlaneArgs,
+    pub users: UserArgs,
+    /// The controllers to run, as kube-controller-manager takes it: `*` for all, NAME for one, -NAME for all but one.
+    /// Another program may do the part of those that do not run
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    pub controllers: Vec<String>,
+    #[command(flatten)]
+    pub simulation: SimulationArgs,
     #[command(flatten)]
     pub admission: AdmissionArgs,
+    #[command(flatten)]
+    pub in_flight: InFlightArgs,
+    #[command(flatten)]
+    pub services: ServiceArgs,
 }
 
 /// Where a server has its data unless it is told otherwise: in the current directory, or in that of the project.

@@ -1,21 +1,21 @@
-//! The control plane of `konverge dev`. In: flags and a client. Out: controllers that run until they are told to stop.
+//! The control plane beside an API server: what kube-controller-manager, scheduler and kubelets are to a cluster. In: flags and
+//! a client. Out: controllers that run until they are told to stop.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use konverge::Metrics;
 use konverge::kube::Client;
+use konverge_apiserver::AdmissionPlugins;
 use konverge_controllers::{ControlPlane, Health, Options, SimulationSettings, UnknownController};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Which controllers run, and how pods are simulated.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct ControlPlaneArgs {
-    /// The controllers to run, as kube-controller-manager takes it: `*` for all, NAME for one, -NAME for all but one.
-    /// Another program may do the part of those that do not run
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
-    pub controllers: Vec<String>,
+/// How pods are simulated.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub(crate) struct SimulationArgs {
     /// How many nodes are simulated
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub nodes: usize,
@@ -30,22 +30,38 @@ pub(crate) struct ControlPlaneArgs {
     pub pod_stop_delay: Duration,
 }
 
+impl SimulationArgs {
+    /// Whether no flag changes how pods are simulated.
+    pub(crate) fn is_default(&self) -> bool {
+        let zero = Duration::ZERO;
+        let default = Self { nodes: 1, pod_start_delay: zero, pod_ready_delay: zero, pod_stop_delay: zero };
+        *self == default
+    }
+}
+
 fn time(text: &str) -> Result<Duration, String> {
     let time: SignedDuration = text.parse().map_err(|_| format!("{text:?} is no time; write it as 500ms, 2s or 1m"))?;
     Duration::try_from(time).map_err(|_| "a delay cannot be negative".to_owned())
 }
 
-impl ControlPlaneArgs {
-    /// The options of the control plane.
-    pub(crate) fn options(&self) -> Result<Options, UnknownController> {
-        let simulation = SimulationSettings {
-            nodes: self.nodes,
-            start_delay: self.pod_start_delay,
-            ready_delay: self.pod_ready_delay,
-            stop_delay: self.pod_stop_delay,
-            ..SimulationSettings::default()
-        };
-        Ok(Options { off: off(&self.controllers)?, simulation, ..Options::default() })
+/// The options of a control plane whose controllers are named as kube-controller-manager takes them.
+pub(crate) fn options(controllers: &[String], simulation: &SimulationArgs) -> Result<Options, UnknownController> {
+    let simulation = SimulationSettings {
+        nodes: simulation.nodes,
+        start_delay: simulation.pod_start_delay,
+        ready_delay: simulation.pod_ready_delay,
+        stop_delay: simulation.pod_stop_delay,
+        ..SimulationSettings::default()
+    };
+    Ok(Options { off: off(controllers)?, simulation, ..Options::default() })
+}
+
+/// The admission plugins that a server with this control plane has by default. The plugin ServiceAccount needs the controller
+/// that creates the account of each namespace.
+pub(crate) fn admission(control_plane: &Options) -> AdmissionPlugins {
+    match control_plane.off.contains("serviceaccount-controller") {
+        false => AdmissionPlugins::kubernetes(),
+        true => AdmissionPlugins::default(),
     }
 }
 
@@ -77,8 +93,19 @@ pub(crate) struct RunningControlPlane {
 }
 
 impl RunningControlPlane {
-    /// Starts the controllers.
-    pub(crate) fn start(options: Options, client: Client) -> Result<Self, UnknownController> {
+    /// Starts the controllers. `ca_pem` is published for pods; the work of the controllers is counted in `metrics`.
+    pub(crate) fn start(
+        options: &Options,
+        client: Client,
+        metrics: &Metrics,
+        ca_pem: Option<&str>,
+    ) -> Result<Self, UnknownController> {
+        let counted = metrics.clone();
+        let options = Options {
+            root_ca: ca_pem.map(str::to_owned),
+            meter: Arc::new(move |name| konverge::__private::controller_meter(&counted, name)),
+            ..options.clone()
+        };
         let control_plane = ControlPlane::new(client, options)?;
         let (stop, mut stopped) = watch::channel(false);
         let health = control_plane.health();

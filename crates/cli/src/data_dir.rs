@@ -4,6 +4,8 @@
 //!   .konverge/
 //!     data/        the store's
 //!     certs/       the CA and the certificate of --tls
+//!     token        the token of the kubeconfig
+//!     service-account.key   signs tokens of service accounts
 //!     kubeconfig   how to reach the server
 //!     control      the socket of the running server
 //!     owner        locked by the server that uses the directory; contains its process id and URL
@@ -32,6 +34,14 @@ impl DataDir {
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.0.join("kubeconfig")
+    }
+
+    pub(crate) fn token(&self) -> PathBuf {
+        self.0.join("token")
+    }
+
+    pub(crate) fn service_account_key(&self) -> PathBuf {
+        self.0.join("service-account.key")
     }
 
     pub(crate) fn control(&self) -> PathBuf {

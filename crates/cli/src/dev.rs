@@ -1,27 +1,24 @@
 //! `konverge dev`: the API server together with controllers and operators. In: arguments. Out: the plan for `run`, and the
-//! controllers and operators that run in the same process. They talk to the server like any client.
+//! operators that run in the same process. They talk to the server like any client.
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use konverge::kube::Client;
-use konverge::{ClientLayers, MetricError, Metrics};
-use konverge_apiserver::{AdmissionPlugins, ApiServer, Environment, System};
-use konverge_controllers::UnknownController;
+use konverge::{MetricError, Metrics};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::access::Access;
 use crate::args::{DATA_DIR, DevArgs};
-use crate::control_plane::RunningControlPlane;
+use crate::control_plane;
 use crate::data_dir::DataDir;
-use crate::frontend::{About, Frontend};
+use crate::frontend::{About, FailingChecks};
 use crate::operator_crds::Definitions;
 use crate::operators::{OperatorChoice, OperatorError, Operators};
 use crate::project::{Found, Project};
 use crate::run::{self, Plan, Ready, RunError};
+use crate::users::AnonymousRights;
 
 /// What `konverge dev` runs beside the API server.
 pub(crate) struct Dev {
@@ -31,10 +28,6 @@ pub(crate) struct Dev {
     pub project: Option<Project>,
     /// The package of the current directory, if it does not depend on konverge.
     pub passed_over: Option<String>,
-    /// Which controllers run, and how pods are simulated.
-    pub control_plane: konverge_controllers::Options,
-    /// The bearer token that clients need; none where only this machine can reach the server.
-    pub token: Option<String>,
 }
 
 impl Dev {
@@ -78,25 +71,26 @@ pub(crate) fn dev(mut args: DevArgs) -> Result<(), RunError> {
         (None, Some(_)) => OperatorChoice::none(),
         (None, None) => OperatorChoice::default(),
     };
-    let control_plane = args.control_plane.options()?;
-    // The plugin ServiceAccount needs the controller that creates the account of each namespace.
-    let accounts = !control_plane.off.contains("serviceaccount-controller");
-    let admission = if accounts { AdmissionPlugins::kubernetes() } else { AdmissionPlugins::default() };
+    let control_plane = control_plane::options(&args.controllers, &args.simulation)?;
+    // The lines of the README work with a bare `curl`: what runs on the developer's machine could read the kubeconfig, too.
+    let unless_said = if elsewhere { AnonymousRights::Nothing } else { AnonymousRights::Everything };
+    let anonymous = args.users.anonymous.unwrap_or(unless_said);
+    run::check_open(args.bind, &args.users, anonymous)?;
     let plan = Plan {
         bind: SocketAddr::new(args.bind, args.port),
         storage: &args.storage,
         kubeconfig: DataDir::new(&args.storage.data_dir).kubeconfig(),
         tls_only: elsewhere,
         tls_names: &args.tls_name,
-        admission: args.admission.plugins(admission)?,
-        dev: Some(Dev { operators, project, passed_over, control_plane, token: elsewhere.then(token) }),
+        users: &args.users,
+        anonymous,
+        admission: args.admission.plugins(control_plane::admission(&control_plane))?,
+        in_flight: args.in_flight.limits(),
+        service_ranges: args.services.ranges(),
+        control_plane: Some(control_plane),
+        dev: Some(Dev { operators, project, passed_over }),
     };
     run::serve(&plan, hint)
-}
-
-/// A random token of 256 bits. Each start makes a new one and writes it into the kubeconfig.
-fn token() -> String {
-    format!("{:032x}{:032x}", System.random(), System.random())
 }
 
 fn hint(ready: &Ready<'_>) -> String {
@@ -104,9 +98,9 @@ fn hint(ready: &Ready<'_>) -> String {
     let kubeconfig = std::path::absolute(ready.kubeconfig).unwrap_or_else(|_| ready.kubeconfig.into());
     let (url, kubeconfig) = (&ready.url, kubeconfig.display());
     let first_look = ready.first_look.as_deref().unwrap_or("deployments");
-    let how = match ready.token {
-        Some(_) => "\nWith the CA and the token of the kubeconfig:\n",
-        None => "",
+    let (how, open) = match ready.open {
+        true => (String::new(), format!("\n{}\n", run::OPEN)),
+        false => ("\nWith the CA and the token of the kubeconfig:\n".to_owned(), String::new()),
     };
     format!(
         "konverge dev ready at {url} ({}) kubeconfig {kubeconfig}
@@ -119,30 +113,26 @@ fn hint(ready: &Ready<'_>) -> String {
 
   export KUBECONFIG={kubeconfig}
   kubectl get {first_look} -A
-
+{open}
 Ctrl-C stops it.
 ",
         ready.storage, ready.summary
     )
 }
 
-/// Why controllers and operators do not run.
+/// Why operators do not run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DevError {
     #[error(transparent)]
     Operator(#[from] OperatorError),
-    #[error(transparent)]
-    Controllers(#[from] UnknownController),
     #[error("the metrics cannot be shown")]
     Metrics(#[from] MetricError),
 }
 
-/// The controllers and operators beside the server. Dropping it ends them at once; [`DevStack::stop`] waits for running
+/// The operators beside the server and its control plane. Dropping it ends them at once; [`DevStack::stop`] waits for running
 /// reconciles to finish.
 pub(crate) struct DevStack {
-    metrics: Metrics,
     client: Client,
-    control_plane: RunningControlPlane,
     operators: Operators,
     /// The CRDs of the operators.
     definitions: Definitions,
@@ -150,20 +140,11 @@ pub(crate) struct DevStack {
 }
 
 impl DevStack {
-    /// Starts the controllers of the control plane, then the operators that rely on them. `ca_pem` is published for pods.
-    pub(crate) async fn start(dev: &Dev, api: &ApiServer, ca_pem: Option<&str>) -> Result<Self, DevError> {
-        let metrics = Metrics::new();
-        let client = ClientLayers::new().meter(metrics.request_meter("konverge-dev")).over(api.clone(), "default");
-        let counted = metrics.clone();
-        let options = konverge_controllers::Options {
-            root_ca: ca_pem.map(str::to_owned),
-            meter: Arc::new(move |name| konverge::__private::controller_meter(&counted, name)),
-            ..dev.control_plane.clone()
-        };
-        let control_plane = RunningControlPlane::start(options, client.clone())?;
+    /// Starts the operators.
+    pub(crate) async fn start(dev: &Dev, client: Client, metrics: &Metrics) -> Result<Self, DevError> {
         let definitions = Definitions::default();
-        let operators = Operators::start(&dev.operators, &client, &metrics, &definitions).await?;
-        Ok(Self { metrics, client, control_plane, operators, definitions, project: None })
+        let operators = Operators::start(&dev.operators, &client, metrics, &definitions).await?;
+        Ok(Self { client, operators, definitions, project: None })
     }
 
     /// Builds and runs the operator of the project, if there is one.
@@ -181,23 +162,21 @@ impl DevStack {
         self.definitions.kinds().into_iter().next().map(|kind| kind.plural)
     }
 
-    /// The service that the listener serves.
-    pub(crate) fn frontend(&self, dev: &Dev, api: &ApiServer, url: &str, storage: &str) -> Result<Frontend, DevError> {
-        let access = match &dev.token {
-            Some(token) => Access::Token(token.clone()),
-            None => Access::Loopback,
-        };
-        let about = About {
+    /// What the pages of `konverge dev` show.
+    pub(crate) fn about(&self, dev: &Dev, url: &str, storage: &str) -> About {
+        About {
             url: url.to_owned(),
             storage: storage.to_owned(),
             operators: self.operators.names().to_vec(),
             project: dev.project.as_ref().map(|project| project.binary().to_owned()),
             definitions: self.definitions.clone(),
             since: Timestamp::now(),
-        };
-        let (controllers, operators) = (self.control_plane.health().clone(), self.operators.failing());
-        let failing = Arc::new(move || [controllers.failing(), operators()].concat());
-        Ok(Frontend::dev(access, api.clone(), about, self.metrics.clone(), failing)?)
+        }
+    }
+
+    /// Returns the checks of operators that fail.
+    pub(crate) fn failing(&self) -> FailingChecks {
+        self.operators.failing()
     }
 
     /// Stops everything in the reverse order of the start.
@@ -208,6 +187,5 @@ impl DevStack {
             let _ = task.await;
         }
         self.operators.stop().await;
-        self.control_plane.stop().await;
     }
 }

@@ -1,13 +1,15 @@
-//! What a listener serves: access control, then the API server. `konverge dev` adds pages that people read with `curl` or a
-//! browser. In: any request. Out: always an answer; every failure is a `Status`.
+//! What a listener serves: access control, then the API server, with the health of the controllers beside
+//! it. `konverge dev` adds pages that people read with `curl` or a browser. In: any request. Out: always an answer; every
+//! failure is a `Status`.
 //!
 //! ```text
-//! access: is this client allowed? ─▶ konverge apiserver ─▶ API server
+//! access: is this client allowed? ─▶ /healthz, /readyz ─▶ also the controllers and operators
+//!                                 ├▶ konverge apiserver ─▶ API server
 //!                                 └▶ konverge dev ─▶ /api, /apis, … ─▶ lenient ─▶ API server
-//!                                                 └▶ a page: index, watch, events, leader, metrics
+//!                                                 └▶ a page: index, watch, events, leader
 //! ```
 //!
-//! Pages read from the API server like any client and keep nothing.
+//! Pages read from the API server like any client and keep nothing. Who may `get` the path of a page may read it.
 
 mod api_client;
 mod events;
@@ -29,13 +31,15 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tower_service::Service;
 
-use konverge::{Gauge, METRICS_CONTENT_TYPE, MetricError, Metrics};
-use konverge_apiserver::{ApiServer, Body};
+use konverge::{Gauge, MetricError, Metrics};
+use konverge_apiserver::{ApiServer, Body, UserInfo};
 use konverge_core::Status;
 
 pub(crate) use index::About;
 
 use crate::access::Access;
+use crate::authentication::authenticate;
+use crate::upgrade;
 use query::Query;
 
 /// The service behind a listener. Clones share the same state.
@@ -45,37 +49,42 @@ pub(crate) struct Frontend(Arc<Inner>);
 struct Inner {
     access: Access,
     api: ApiServer,
+    companions: Companions,
     /// The pages of `konverge dev`; `konverge apiserver` has none.
     pages: Option<Pages>,
 }
 
+/// What runs beside the API server, as `/healthz` and `/readyz` show it.
+#[derive(Clone)]
+pub(crate) struct Companions {
+    pub metrics: Metrics,
+    pub failing: FailingChecks,
+}
+
 struct Pages {
     about: About,
-    metrics: Metrics,
     /// How many clients read `/watch` now.
     watching: Gauge,
-    failing: FailingChecks,
 }
 
 /// Returns the failing checks of what runs beside the server, one line each. `/readyz` and `/healthz` show them.
 pub(crate) type FailingChecks = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
 impl Frontend {
-    /// The API server alone.
-    pub(crate) fn api(access: Access, api: ApiServer) -> Self {
-        Self(Arc::new(Inner { access, api, pages: None }))
+    /// The API server without pages.
+    pub(crate) fn api(access: Access, api: ApiServer, companions: Companions) -> Self {
+        Self(Arc::new(Inner { access, api, companions, pages: None }))
     }
 
     /// The API server with the pages of `konverge dev`.
     pub(crate) fn dev(
         access: Access,
         api: ApiServer,
+        companions: Companions,
         about: About,
-        metrics: Metrics,
-        failing: FailingChecks,
     ) -> Result<Self, MetricError> {
-        let watching = metrics.gauge("konverge_dev_watch_streams", "Clients that read /watch")?;
-        Ok(Self(Arc::new(Inner { access, api, pages: Some(Pages { about, metrics, watching, failing }) })))
+        let watching = companions.metrics.gauge("konverge_dev_watch_streams", "Clients that read /watch")?;
+        Ok(Self(Arc::new(Inner { access, api, companions, pages: Some(Pages { about, watching }) })))
     }
 }
 
@@ -99,16 +108,39 @@ where
 }
 
 impl Inner {
-    async fn answer<B>(&self, request: Request<B>) -> Result<Response<Body>, Status>
+    async fn answer<B>(&self, mut request: Request<B>) -> Result<Response<Body>, Status>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         self.access.admit(&request)?;
-        match &self.pages {
-            None => Ok(api_client::send(&self.api, request).await),
-            Some(pages) => pages.answer(&self.api, request).await,
+        let user = Arc::new(authenticate(&self.api, &request)?);
+        request.extensions_mut().insert(user.clone());
+        upgrade::hand_over(&mut request);
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        match (request.uri().path(), &self.pages) {
+            ("/healthz" | "/readyz", _) if reads => self.check(&user, request).await,
+            (_, None) => Ok(api_client::send(&self.api, request).await),
+            ("/metrics", _) => Ok(api_client::send(&self.api, request).await),
+            (_, Some(pages)) => pages.answer(&self.api, request).await,
         }
+    }
+
+    /// Answers `/healthz` and `/readyz`. The checks are those of the API server, unless a controller or an operator beside it
+    /// fails. A single check below these paths is always one of the API server.
+    async fn check<B>(&self, user: &UserInfo, request: Request<B>) -> Result<Response<Body>, Status>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let failing = (self.companions.failing)();
+        if failing.is_empty() {
+            return Ok(api_client::send(&self.api, request).await);
+        }
+        self.api.authorize_path(user, request.uri().path()).await?;
+        let check = request.uri().path().trim_matches('/');
+        let text = format!("{}\n{check} check failed\n", failing.join("\n"));
+        Ok(plain(500, "text/plain; charset=utf-8", text))
     }
 }
 
@@ -121,8 +153,9 @@ impl Pages {
         let path = request.uri().path();
         let page = match path.split('/').nth(1).unwrap_or_default() {
             "api" | "apis" => return Ok(lenient::forward(api, request).await),
-            "openapi" | "version" | "livez" => return Ok(api_client::send(api, request).await),
-            "healthz" | "readyz" => return Ok(self.check(api, request).await),
+            "openapi" | "openid" | ".well-known" | "version" | "livez" | "healthz" | "readyz" => {
+                return Ok(api_client::send(api, request).await);
+            }
             _ => path.trim_end_matches('/').to_owned(),
         };
         if !index::PAGES.iter().any(|known| known.path.trim_end_matches('/') == page) {
@@ -131,6 +164,14 @@ impl Pages {
         }
         // No page reads a body.
         let (request, _) = request.into_parts();
+        // Pages read with the rights of this program, so nobody may pass for somebody else here.
+        if request.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+            let why = "pages cannot be read as another user; ask the API instead, or leave the Impersonate headers out";
+            return Err(Status::failure(403, "Forbidden", why));
+        }
+        if let Some(user) = request.extensions.get::<Arc<UserInfo>>() {
+            api.authorize_path(user, path_of(&page)).await?;
+        }
         if !matches!(request.method, Method::GET | Method::HEAD) {
             return Err(Status::method_not_allowed());
         }
@@ -155,25 +196,8 @@ impl Pages {
                 let kind = watch::kind(&wanted, &self.about.definitions)?;
                 watch::answer(api, &kind, &wanted, last.as_deref(), &self.watching).await
             }
-            "/leader" => Ok(json_page(&self.about.leader())),
-            _ => Ok(plain(200, METRICS_CONTENT_TYPE, self.metrics.page())),
+            _ => Ok(json_page(&self.about.leader())),
         }
-    }
-
-    /// Answers `/healthz` and `/readyz`. The checks are those of the API server, unless a controller or an operator beside it
-    /// fails. A single check below these paths is always one of the API server.
-    async fn check<B>(&self, api: &ApiServer, request: Request<B>) -> Response<Body>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        let check = request.uri().path().trim_matches('/');
-        let failing = (self.failing)();
-        if failing.is_empty() || check.contains('/') || !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return api_client::send(api, request).await;
-        }
-        let text = format!("{}\n{check} check failed\n", failing.join("\n"));
-        plain(500, "text/plain; charset=utf-8", text)
     }
 }
 

@@ -1,8 +1,6 @@
 //! The program under the name `kube-apiserver`: what envtest and its relatives start. In: the flags of kube-apiserver. It says
 //! which of them have no effect, serves HTTPS with client certificates, keeps all objects in memory, and stops on SIGTERM.
 
-mod authentication;
-mod authorization;
 mod flags;
 mod own_service;
 mod settings;
@@ -17,19 +15,21 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use konverge_apiserver::{ApiServer, Body, Collector, OpenError, Options, Storage};
-use konverge_core::{KUBERNETES_VERSION, Status};
-use konverge_serve::{
-    BindError, BindOptions, CertificateError, Certificates, ClientCa, Limits, Listener, StopSignals, Tls,
+use konverge::Metrics;
+use konverge_apiserver::{
+    Aggregation, Anonymous, ApiServer, Authentication, Body, Collector, MoreMetrics, OpenError, Options, Storage,
 };
+use konverge_core::{KUBERNETES_VERSION, Status};
+use konverge_serve::{BindError, BindOptions, CertificateError, Certificates, Limits, Listener, StopSignals, Tls};
 use tower_service::Service;
 
 use crate::args::LogFormat;
+use crate::authentication::authenticate;
 use crate::frontend::failure;
 use crate::run::{BLOCKING_THREADS_TIMEOUT, GRACE, SHUTDOWN_TIMEOUT};
-use crate::{huge_pages, log, open_files};
+use crate::users::{self, UsersError};
+use crate::{huge_pages, log, open_files, upgrade};
 
-use authentication::Authentication;
 use flags::Flags;
 use settings::{Pair, Settings};
 
@@ -38,8 +38,8 @@ use settings::{Pair, Settings};
 pub(crate) enum KubeApiserverError {
     #[error("{0}")]
     Flags(String),
-    #[error("unable to load client CA provider from {path}")]
-    ClientCa { path: String, source: CertificateError },
+    #[error(transparent)]
+    Users(#[from] UsersError),
     #[error("cannot read {path}")]
     Read { path: String, source: std::io::Error },
     #[error(transparent)]
@@ -82,24 +82,35 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = String>) -> Result<(), Kub
 /// Starts everything in this order and stops it in the reverse order.
 async fn serve(settings: &Settings) -> Result<(), KubeApiserverError> {
     let mut stop = StopSignals::listen(SHUTDOWN_TIMEOUT)?;
-    let authentication = Authentication {
-        tokens: match &settings.tokens {
-            Some(path) => authentication::read_tokens(path).map_err(KubeApiserverError::Flags)?,
-            None => Default::default(),
-        },
-        anonymous: settings.anonymous,
-    };
+    let tokens = settings.tokens.as_deref().map(users::read_tokens).transpose()?.unwrap_or_default();
+    let service_accounts = users::read_issuer(&settings.signing_key, &settings.verifying_keys)?;
+    let mut service_accounts =
+        service_accounts.named(settings.issuers.clone(), settings.audiences.clone()).at_most(settings.max_expiration);
+    if let Some(uri) = &settings.jwks_uri {
+        service_accounts = service_accounts.with_jwks_uri(uri.clone());
+    }
+    let anonymous = if settings.anonymous { Anonymous::Unprivileged } else { Anonymous::Refused };
+    let authentication = Authentication { tokens, service_accounts, anonymous };
     let listener = bind(settings)?;
+    let metrics = Metrics::new();
     let options = Options {
         storage: Storage::Memory,
         collector: if settings.collects_garbage { Collector::Inside } else { Collector::Elsewhere },
-        authorizer: Arc::new(settings.authorization),
+        authentication,
+        authorization: settings.authorization.clone(),
+        aggregation: if settings.aggregates_roles { Aggregation::Inside } else { Aggregation::Elsewhere },
         admission: settings.admission.clone(),
+        in_flight: settings.in_flight,
+        more_metrics: Some(MoreMetrics(Arc::new(move || metrics.page()))),
+        service_ranges: settings.service_ranges,
+        privileged: settings.privileged,
         ..Options::default()
     };
     let api = ApiServer::open(options).await?;
-    own_service::create(&api, settings.bind.port()).await.map_err(KubeApiserverError::OwnService)?;
-    let server = listener.serve(Authenticated(Arc::new((authentication, api.clone()))));
+    own_service::create(&api, settings.service_ranges.cluster_ips, settings.bind.port())
+        .await
+        .map_err(KubeApiserverError::OwnService)?;
+    let server = listener.serve(Authenticated(api.clone()));
     tracing::info!(url = server.url(), "ready");
     stop.asked().await;
     // Ends all watches, so that their connections can close.
@@ -116,13 +127,7 @@ fn bind(settings: &Settings) -> Result<Listener, KubeApiserverError> {
             Certificates::in_files(certificate, key, &settings::certificate_names(&settings.bind), SystemTime::now())?
         }
     };
-    let client_ca = match &settings.client_ca {
-        None => None,
-        Some(path) => Some(ClientCa::from_pem(&read(path)?).map_err(|source| {
-            let path = path.display().to_string();
-            KubeApiserverError::ClientCa { path, source }
-        })?),
-    };
+    let client_ca = settings.client_ca.as_deref().map(users::read_client_ca).transpose()?;
     let limits = Limits::default();
     let limits = Limits { connections: limits.connections.min(open_files::connections()), ..limits };
     let (address, port) = (settings.bind.ip(), settings.bind.port());
@@ -135,7 +140,7 @@ fn read(path: &Path) -> Result<String, KubeApiserverError> {
 
 /// The API server, behind authentication.
 #[derive(Clone)]
-struct Authenticated(Arc<(Authentication, ApiServer)>);
+struct Authenticated(ApiServer);
 
 impl<B> Service<Request<B>> for Authenticated
 where
@@ -151,12 +156,11 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let (authentication, api) = &*self.0;
-        match authentication.authenticate(&request) {
+        match authenticate(&self.0, &request) {
             Ok(user) => {
                 request.extensions_mut().insert(user);
-                let mut api = api.clone();
-                Box::pin(async move { api.call(request).await })
+                upgrade::hand_over(&mut request);
+                self.0.call(request)
             }
             Err(status) => Box::pin(std::future::ready(Ok(failure(&status)))),
         }

@@ -27,8 +27,8 @@ pub(crate) struct Kubeconfig<'a> {
     pub server: &'a str,
     /// The CA to trust, as PEM; none for plain HTTP.
     pub ca_pem: Option<&'a str>,
-    /// What the server demands of its clients, if it does.
-    pub token: Option<&'a str>,
+    /// The token of the administrator.
+    pub token: &'a str,
 }
 
 impl Kubeconfig<'_> {
@@ -36,22 +36,13 @@ impl Kubeconfig<'_> {
     pub(crate) fn write(&self, path: &Path) -> Result<(), KubeconfigError> {
         let failed = |source| KubeconfigError::Io { path: path.into(), source };
         check(path)?;
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory).map_err(failed)?;
-        }
-        replace(path, &self.text()).map_err(failed)
+        write_private(path, &self.text()).map_err(failed)
     }
 
     fn text(&self) -> String {
         let Kubeconfig { server, ca_pem, token } = self;
         let ca =
             ca_pem.map_or(String::new(), |pem| format!("\n    certificate-authority-data: {}", STANDARD.encode(pem)));
-        let user = match (token, ca_pem) {
-            (Some(token), _) => format!("\n    token: {token}"),
-            // Over TLS kubectl asks for a user name if there is no credential at all; the server looks at none.
-            (None, Some(_)) => "\n    token: not-checked".to_owned(),
-            (None, None) => " {}".to_owned(),
-        };
         format!(
             "{MARK}
 apiVersion: v1
@@ -62,7 +53,8 @@ clusters:
     server: {server}{ca}
 users:
 - name: konverge
-  user:{user}
+  user:
+    token: {token}
 contexts:
 - name: konverge
   context:
@@ -88,7 +80,11 @@ pub(crate) fn check(path: &Path) -> Result<(), KubeconfigError> {
     }
 }
 
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+/// Writes a file that only its owner can read, whole or not at all.
+pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
     let mut next = path.as_os_str().to_owned();
     next.push(format!(".{}", std::process::id()));
     let next = PathBuf::from(next);
@@ -114,21 +110,18 @@ mod tests {
 
     #[test]
     fn the_text() {
-        let plain = Kubeconfig { server: "http://127.0.0.1:6443", ca_pem: None, token: None }.text();
+        let plain = Kubeconfig { server: "http://127.0.0.1:6443", ca_pem: None, token: "secret" }.text();
         assert!(plain.contains("\n    server: http://127.0.0.1:6443\nusers:\n"), "{plain}");
-        assert!(plain.contains("\n  user: {}\ncontexts:"), "{plain}");
+        assert!(plain.contains("\n  user:\n    token: secret\ncontexts:"), "{plain}");
         assert!(plain.contains("\ncurrent-context: konverge\n") && plain.contains("namespace: default"), "{plain}");
-        let tls = Kubeconfig { server: "https://[::1]:1", ca_pem: Some("foo"), token: None }.text();
+        let tls = Kubeconfig { server: "https://[::1]:1", ca_pem: Some("foo"), token: "secret" }.text();
         assert!(tls.contains("    server: https://[::1]:1\n    certificate-authority-data: Zm9v\nusers:\n"), "{tls}");
-        assert!(tls.contains("\n  user:\n    token: not-checked\ncontexts:"), "{tls}");
-        let secret = Kubeconfig { server: "https://[::1]:1", ca_pem: Some("foo"), token: Some("secret") }.text();
-        assert!(secret.contains("\n  user:\n    token: secret\ncontexts:"), "{secret}");
     }
 
     #[test]
     fn what_may_be_replaced() {
         let directory = tempfile::tempdir().expect("a directory");
-        let config = Kubeconfig { server: "http://127.0.0.1:1", ca_pem: None, token: None };
+        let config = Kubeconfig { server: "http://127.0.0.1:1", ca_pem: None, token: "secret" };
         let path = directory.path().join("deep/kubeconfig");
         config.write(&path).expect("a new one");
         config.write(&path).expect("our own");

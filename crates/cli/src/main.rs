@@ -5,6 +5,7 @@
 mod access;
 mod admission;
 mod args;
+mod authentication;
 mod backup;
 mod control_plane;
 mod control_socket;
@@ -14,6 +15,7 @@ mod envtest;
 mod etcd;
 mod frontend;
 mod huge_pages;
+mod in_flight;
 mod kube_apiserver;
 mod kubeconfig;
 mod log;
@@ -23,6 +25,8 @@ mod operators;
 mod port_holder;
 mod project;
 mod run;
+mod upgrade;
+mod users;
 mod variables;
 
 use std::error::Error;

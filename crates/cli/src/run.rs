@@ -5,28 +5,34 @@
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use konverge::{ClientLayers, Metrics};
 use konverge_apiserver::{
-    AbsentPart, AdmissionPlugins, ApiServer, Collector, OpenError, Options, PluginError, Storage,
+    AbsentPart, AdmissionPlugins, ApiServer, Authentication, Collector, InFlightLimits, MoreMetrics, OpenError,
+    Options, PluginError, ServiceRanges, Storage,
 };
 use konverge_controllers::UnknownController;
 use konverge_serve::{
-    BindError, BindOptions, CertificateError, Certificates, Limits, Listener, StopSignals, Tls, UnkeptCertificates,
+    BindError, BindOptions, CertificateError, Certificates, ClientCa, Limits, Listener, StopSignals, Tls,
+    UnkeptCertificates,
 };
 use konverge_store::Health;
 
 use crate::access::Access;
 use crate::args::{ApiserverArgs, StorageArgs};
+use crate::control_plane::{self, RunningControlPlane};
 use crate::control_socket::Control;
 use crate::data_dir::{DataDir, DataDirLock, LockError};
 use crate::dev::{Dev, DevError, DevStack};
-use crate::frontend::Frontend;
+use crate::frontend::{Companions, FailingChecks, Frontend};
 use crate::huge_pages;
 use crate::kubeconfig::{self, Kubeconfig, KubeconfigError};
 use crate::open_files;
 use crate::port_holder;
 use crate::project::FindError;
+use crate::users::{AnonymousRights, UserArgs, Users, UsersError, master};
 
 /// How long running requests may take at shutdown. Watches end at once, so this is for writes.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
@@ -34,8 +40,8 @@ pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// How long the whole shutdown may take before the process exits anyway: the grace of requests, and some margin.
 pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The same for `konverge dev`, where reconciles of operators have 25 s to finish. Kubernetes kills a pod after 30 s.
-const SHUTDOWN_TIMEOUT_DEV: Duration = Duration::from_secs(29);
+/// The same with controllers and operators, whose reconciles have 25 s to finish. Kubernetes kills a pod after 30 s.
+const SHUTDOWN_TIMEOUT_CONTROLLERS: Duration = Duration::from_secs(29);
 
 /// How long the runtime waits for blocking threads when everything else has ended.
 pub(crate) const BLOCKING_THREADS_TIMEOUT: Duration = Duration::from_millis(500);
@@ -44,18 +50,22 @@ pub(crate) const BLOCKING_THREADS_TIMEOUT: Duration = Duration::from_millis(500)
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
     #[error(
-        "refusing to listen on {0}: there is no authentication yet, so whoever reaches the port may do everything; \
-         use a loopback address, or add --insecure-no-auth"
+        "refusing to listen on {0} while requests without a credential may do everything; use a loopback address, or \
+         --authorization-mode RBAC and --anonymous public"
     )]
     NoAuthentication(IpAddr),
     #[error("refusing to listen on {0} without encryption; add --tls")]
     NoEncryption(IpAddr),
+    #[error("without controllers no pods are simulated, so --nodes and --pod-…-delay need --controllers")]
+    NoControllers,
     #[error("{error} (it is held by {holder})")]
     Taken { error: BindError, holder: String },
     #[error(transparent)]
     Bind(BindError),
     #[error(transparent)]
     Certificates(#[from] CertificateError),
+    #[error(transparent)]
+    Users(#[from] UsersError),
     #[error(transparent)]
     Lock(#[from] LockError),
     #[error(transparent)]
@@ -85,8 +95,15 @@ pub(crate) struct Plan<'a> {
     pub tls_only: bool,
     /// More names of the certificate.
     pub tls_names: &'a [String],
+    pub users: &'a UserArgs,
+    /// What requests without a credential may do.
+    pub anonymous: AnonymousRights,
     pub admission: AdmissionPlugins,
-    /// What `konverge dev` runs beside the server.
+    pub in_flight: InFlightLimits,
+    pub service_ranges: ServiceRanges,
+    /// The controllers that run beside the server.
+    pub control_plane: Option<konverge_controllers::Options>,
+    /// What `konverge dev` runs besides.
     pub dev: Option<Dev>,
 }
 
@@ -94,32 +111,54 @@ pub(crate) struct Plan<'a> {
 pub(crate) fn apiserver(args: ApiserverArgs) -> Result<(), RunError> {
     allowed(&args)?;
     let data_dir = DataDir::new(&args.storage.data_dir);
+    let controllers = args.controllers.as_ref();
+    let control_plane = controllers.map(|names| control_plane::options(names, &args.simulation)).transpose()?;
     let plan = Plan {
         bind: SocketAddr::new(args.bind, args.port),
         storage: &args.storage,
         kubeconfig: args.kubeconfig.clone().unwrap_or_else(|| data_dir.kubeconfig()),
         tls_only: args.tls,
         tls_names: &args.tls_name,
-        admission: args.admission.plugins(AdmissionPlugins::default())?,
+        users: &args.users,
+        anonymous: anonymous(&args),
+        admission: args
+            .admission
+            .plugins(control_plane.as_ref().map_or_else(AdmissionPlugins::default, control_plane::admission))?,
+        in_flight: args.in_flight.limits(),
+        control_plane,
+        service_ranges: args.services.ranges(),
         dev: None,
     };
+    let controllers = if plan.control_plane.is_some() { " with controllers" } else { "" };
     serve(&plan, |ready| {
-        format!(
-            "konverge apiserver ready at {} ({}) kubeconfig {}\n",
-            ready.url,
-            ready.storage,
-            ready.kubeconfig.display()
-        )
+        let Ready { url, storage, open, .. } = ready;
+        let kubeconfig = ready.kubeconfig.display();
+        let line = format!("konverge apiserver ready at {url} ({storage}){controllers} kubeconfig {kubeconfig}\n");
+        if *open { format!("{line}{OPEN}\n") } else { line }
     })
 }
 
-/// There is no authentication, so an address that other machines reach needs explicit flags.
+/// What the terminal says where requests without a credential may do everything.
+pub(crate) const OPEN: &str =
+    "Every program on this machine may do everything here, without a credential; --anonymous public closes that.";
+
+fn anonymous(args: &ApiserverArgs) -> AnonymousRights {
+    args.users.anonymous.unwrap_or(AnonymousRights::Public)
+}
+
+/// An address that other machines reach needs encryption, and is not open to everybody.
 fn allowed(args: &ApiserverArgs) -> Result<(), RunError> {
-    match (args.bind.is_loopback(), args.insecure_no_auth, args.tls) {
-        (true, _, _) | (false, true, true) => Ok(()),
-        (false, false, _) => Err(RunError::NoAuthentication(args.bind)),
-        (false, true, false) => Err(RunError::NoEncryption(args.bind)),
+    if args.controllers.is_none() && !args.simulation.is_default() {
+        return Err(RunError::NoControllers);
     }
+    check_open(args.bind, &args.users, anonymous(args))?;
+    if args.bind.is_loopback() || args.tls { Ok(()) } else { Err(RunError::NoEncryption(args.bind)) }
+}
+
+/// Refuses to let everybody do everything who reaches the port from another machine.
+pub(crate) fn check_open(bind: IpAddr, users: &UserArgs, anonymous: AnonymousRights) -> Result<(), RunError> {
+    let open = users.is_open(anonymous);
+    if bind.is_loopback() || !open { Ok(()) } else { Err(RunError::NoAuthentication(bind)) }
 }
 
 /// What is printed when the server is ready.
@@ -131,7 +170,8 @@ pub(crate) struct Ready<'a> {
     pub summary: String,
     /// A kind for the hints on the terminal.
     pub first_look: Option<String>,
-    pub token: Option<&'a str>,
+    /// Whether requests without a credential may do everything.
+    pub open: bool,
 }
 
 /// Runs a plan to its end; `tell` makes the text that is printed when the server is ready.
@@ -148,18 +188,25 @@ pub(crate) fn serve(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) ->
 async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result<(), RunError> {
     let data_dir = DataDir::new(&plan.storage.data_dir);
     kubeconfig::check(&plan.kubeconfig)?;
-    let mut stop = StopSignals::listen(if plan.dev.is_some() { SHUTDOWN_TIMEOUT_DEV } else { SHUTDOWN_TIMEOUT })?;
+    let mut stop = StopSignals::listen(if plan.control_plane.is_some() {
+        SHUTDOWN_TIMEOUT_CONTROLLERS
+    } else {
+        SHUTDOWN_TIMEOUT
+    })?;
 
     let lock = lock(plan, &data_dir)?;
     let (certificates, unkept) = certificates(plan, &data_dir)?;
     // The disk writes the certificates while the store opens.
     let keeping = tokio::task::spawn_blocking(move || unkept.map_or(Ok(()), UnkeptCertificates::keep));
-    let listener = bind(plan, certificates.clone())?;
+    let kept = (!plan.storage.memory).then_some(&data_dir);
+    let Users { authentication, client_ca, token } = plan.users.load(plan.anonymous, kept)?;
+    let listener = bind(plan, certificates.clone(), client_ca)?;
     let url = reachable(&listener);
     // Some clients refuse to send credentials, or anything at all, without encryption.
     let secure_url = format!("https://{}", url.split_once("://").map_or(url.as_str(), |(_, rest)| rest));
 
-    let api = open(plan, &data_dir).await?;
+    let metrics = Metrics::new();
+    let api = open(plan, &data_dir, authentication, metrics.clone()).await?;
     if let Some(lock) = &lock {
         lock.publish(&url)?;
     }
@@ -169,20 +216,33 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
         false => format!("disk {}", data_dir.store().display()),
     };
     let ca_pem = certificates.ca_pem();
-    let (server, mut stack) = match &plan.dev {
-        None => (listener.serve(Frontend::api(access(plan, &certificates), api.clone())), None),
-        Some(dev) => {
-            let stack = DevStack::start(dev, &api, ca_pem).await?;
-            (listener.serve(stack.frontend(dev, &api, &url, &storage)?), Some(stack))
-        }
+    // Controllers and operators are clients like any others, without a socket.
+    let inside = api.acting_as(master("system:kube-controller-manager"));
+    let client = ClientLayers::new().meter(metrics.request_meter("konverge")).over(inside, "default");
+    let control_plane = match &plan.control_plane {
+        None => None,
+        Some(options) => Some(RunningControlPlane::start(options, client.clone(), &metrics, ca_pem)?),
     };
-    let token = plan.dev.as_ref().and_then(|dev| dev.token.as_deref());
+    let mut stack = match &plan.dev {
+        None => None,
+        Some(dev) => Some(DevStack::start(dev, client, &metrics).await?),
+    };
+    let companions = Companions { metrics, failing: failing(control_plane.as_ref(), stack.as_ref()) };
+    let access = access(plan);
+    let frontend = match (&plan.dev, &stack) {
+        (Some(dev), Some(stack)) => {
+            Frontend::dev(access, api.clone(), companions, stack.about(dev, &url, &storage)).map_err(DevError::from)?
+        }
+        _ => Frontend::api(access, api.clone(), companions),
+    };
+    let server = listener.serve(frontend);
     keeping.await.map_err(io::Error::other)??;
-    Kubeconfig { server: &secure_url, ca_pem, token }.write(&plan.kubeconfig)?;
+    Kubeconfig { server: &secure_url, ca_pem, token: &token }.write(&plan.kubeconfig)?;
 
     let summary = plan.dev.as_ref().map(Dev::summary).unwrap_or_default();
     let first_look = stack.as_ref().and_then(DevStack::first_look);
-    let ready = Ready { url, storage, kubeconfig: &plan.kubeconfig, summary, first_look, token };
+    let open = plan.users.is_open(plan.anonymous);
+    let ready = Ready { url, storage, kubeconfig: &plan.kubeconfig, summary, first_look, open };
     print(&tell(&ready));
     tracing::info!(url = ready.url, storage = ready.storage, "ready");
     if let (Some(stack), Some(dev)) = (&mut stack, &plan.dev) {
@@ -196,6 +256,9 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
     tracing::info!("stopping; a second Ctrl-C stops at once");
     if let Some(stack) = stack {
         stack.stop().await;
+    }
+    if let Some(control_plane) = control_plane {
+        control_plane.stop().await;
     }
     // Ends all watches, so that their connections can close.
     api.shutdown();
@@ -245,28 +308,30 @@ fn certificates(
     Ok((certificates, Some(unkept)))
 }
 
-/// Access to `konverge apiserver`, which has no authentication.
-fn access(plan: &Plan<'_>, certificates: &Certificates) -> Access {
-    match plan.bind.ip().is_loopback() {
-        true => Access::Loopback,
-        false => Access::Names(certificates.names().to_vec()),
-    }
+/// Returns the failing checks of the controllers and operators beside the server.
+fn failing(control_plane: Option<&RunningControlPlane>, stack: Option<&DevStack>) -> FailingChecks {
+    let controllers = control_plane.map(|control_plane| control_plane.health().clone());
+    let operators = stack.map(DevStack::failing);
+    Arc::new(move || {
+        let controllers = controllers.iter().flat_map(|health| health.failing());
+        controllers.chain(operators.iter().flat_map(|failing| failing())).collect()
+    })
 }
 
-fn bind(plan: &Plan<'_>, certificates: Certificates) -> Result<Listener, RunError> {
+fn access(plan: &Plan<'_>) -> Access {
+    if plan.bind.ip().is_loopback() { Access::Loopback } else { Access::Anywhere }
+}
+
+fn bind(plan: &Plan<'_>, certificates: Certificates, client_ca: Option<ClientCa>) -> Result<Listener, RunError> {
     let limits = Limits::default();
     let limits = Limits { connections: limits.connections.min(open_files::connections()), ..limits };
     let tls = if plan.tls_only { Tls::On(certificates) } else { Tls::Either(certificates) };
-    Listener::bind(BindOptions {
-        address: plan.bind.ip(),
-        port: plan.bind.port(),
-        tls,
-        limits,
-        ..BindOptions::default()
-    })
-    .map_err(|error| match port_holder::holder(plan.bind) {
-        Some(holder) if matches!(error, BindError::Taken { .. }) => RunError::Taken { error, holder },
-        _ => RunError::Bind(error),
+    let (address, port) = (plan.bind.ip(), plan.bind.port());
+    Listener::bind(BindOptions { address, port, tls, client_ca, limits }).map_err(|error| {
+        match port_holder::holder(plan.bind) {
+            Some(holder) if matches!(error, BindError::Taken { .. }) => RunError::Taken { error, holder },
+            _ => RunError::Bind(error),
+        }
     })
 }
 
@@ -283,21 +348,40 @@ fn reachable(listener: &Listener) -> String {
     }
 }
 
-async fn open(plan: &Plan<'_>, data_dir: &DataDir) -> Result<ApiServer, RunError> {
+async fn open(
+    plan: &Plan<'_>,
+    data_dir: &DataDir,
+    authentication: Authentication,
+    metrics: Metrics,
+) -> Result<ApiServer, RunError> {
     let storage = match plan.storage.memory {
         true => Storage::Memory,
         false => Storage::Disk(data_dir.store()),
     };
     let lenient_updates = plan.dev.is_some();
     // With a control plane, its garbage collector does the work. Who switches that off wants another program to do it.
-    let collector = if plan.dev.is_some() { Collector::Elsewhere } else { Collector::Inside };
+    let collector = if plan.control_plane.is_some() { Collector::Elsewhere } else { Collector::Inside };
     let admission = plan.admission.clone();
     let controls_quotas =
-        plan.dev.as_ref().is_some_and(|dev| !dev.control_plane.off.contains("resourcequota-controller"));
+        plan.control_plane.as_ref().is_some_and(|options| !options.off.contains("resourcequota-controller"));
     // The simulator schedules pods, but preempts none.
     let mut absent = Options::default().absent;
     absent.retain(|part| *part != AbsentPart::ResourceQuotaController || !controls_quotas);
-    let options = Options { storage, lenient_updates, collector, admission, absent, ..Options::default() };
+    let more_metrics = Some(MoreMetrics(Arc::new(move || metrics.page())));
+    let authorization = plan.users.authorization();
+    let options = Options {
+        storage,
+        lenient_updates,
+        collector,
+        authentication,
+        authorization,
+        admission,
+        absent,
+        in_flight: plan.in_flight,
+        more_metrics,
+        service_ranges: plan.service_ranges,
+        ..Options::default()
+    };
     ApiServer::open(options).await.map_err(|source| RunError::Open(source.into()))
 }
 
@@ -337,13 +421,21 @@ mod tests {
         check("--bind 127.0.0.1", None);
         check("--bind 127.8.8.8 --tls", None);
         check("--bind ::1", None);
-        check("--bind 0.0.0.0", Some("refusing to listen on 0.0.0.0: there is no authentication yet"));
-        check("--bind 192.0.2.1 --tls", Some("add --insecure-no-auth"));
-        check("--bind :: --insecure-no-auth", Some("without encryption; add --tls"));
-        check("--bind 0.0.0.0 --insecure-no-auth --tls", None);
+        check("--bind 0.0.0.0", Some("refusing to listen on 0.0.0.0 without encryption; add --tls"));
+        check("--bind 0.0.0.0 --tls", None);
+        check("--bind 0.0.0.0 --tls --anonymous nothing", None);
+        check("--bind 192.0.2.1 --tls --anonymous everything", Some("and --anonymous public"));
+        check("--bind 192.0.2.1 --tls --authorization-mode AlwaysAllow", Some("and --anonymous public"));
+        check("--anonymous everything", None);
+        check("--authorization-mode RBAC,AlwaysDeny", None);
+        check("--authorization-mode Node", Some("possible values: RBAC, AlwaysAllow, AlwaysDeny"));
+        check("--service-account-key-file a", Some("--service-account-signing-key-file"));
         check("--bind localhost", Some("invalid value 'localhost' for '--bind"));
         check("--port 70000", Some("invalid value '70000' for '--port"));
         check("--tls-name x", Some("--tls"));
+        check("--controllers --nodes 3", None);
+        check("--controllers=*,-job-controller", None);
+        check("--nodes 3", Some("need --controllers"));
         check("--log-format xml", Some("possible values: text, json"));
         check("--frobnicate", Some("unexpected argument"));
     }

@@ -36,6 +36,13 @@ pub(crate) const NAME: &str = "resourcequota-controller";
 /// How often all quotas are measured again, as in kube-controller-manager: objects may have been written past the server.
 const RESYNC: Duration = Duration::from_secs(5 * 60);
 
+/// How long a quota waits for the watches of the kinds that it limits. A deletion before a watch has begun is heard by nobody, so
+/// a usage that was measured earlier may stay too high.
+const WATCHES_BEGIN: Duration = Duration::from_secs(10);
+
+/// When a quota is measured again that did not wait for all of its watches.
+const WITHOUT_WATCHES: Duration = Duration::from_secs(30);
+
 /// Starts the controller.
 pub(crate) fn start(manager: &Manager) -> Task {
     let ctx = manager.context(NAME);
@@ -92,9 +99,10 @@ impl Quotas {
             return Ok(Action::Wait);
         }
         self.watch_limited().await?;
-        if self.quotas.get(&run.key).is_none_or(|quota| quota.is_terminating()) {
-            return Ok(Action::Wait);
-        }
+        let cached = self.quotas.get(&run.key).filter(|quota| !quota.is_terminating());
+        let Some(cached) = cached else { return Ok(Action::Wait) };
+        let limited = self.limited(&ResourceQuota::read(&cached.value())).await?;
+        let is_watched = tokio::time::timeout(WATCHES_BEGIN, self.watches_begun(&limited)).await.is_ok();
         // Read from the server: the cache may not have seen the newest charge.
         let Some(object) = self.ctx.writer.get(&self.api, &run.key).await? else { return Ok(Action::Wait) };
         let quota = ResourceQuota::read(&object);
@@ -111,7 +119,7 @@ impl Quotas {
             ]);
             self.ctx.patch_if_exists(&self.api, &run.key, "status", Patch::Json(patch)).await?;
         }
-        Ok(Action::Wait)
+        Ok(if is_watched { Action::Wait } else { Action::Requeue(WITHOUT_WATCHES) })
     }
 
     /// Wakes the quotas of a namespace.
@@ -172,6 +180,17 @@ impl Quotas {
             watched.entry(id).or_insert_with(|| self.watch(api, kind));
         }
         Ok(())
+    }
+
+    /// Waits until deletions of these kinds are heard of. For ever, if a kind cannot be watched.
+    async fn watches_begun(&self, limited: &[(ApiResource, QuotaKind)]) {
+        for (api, _) in limited {
+            let id = (api.group.clone(), api.plural.clone());
+            let cache = self.watched.lock().get(&id).map(|(cache, _)| cache.clone());
+            if let Some(cache) = cache {
+                cache.synced().await;
+            }
+        }
     }
 
     /// Measures the quotas of a namespace again when an object in it gives something back.

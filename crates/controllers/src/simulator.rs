@@ -248,6 +248,10 @@ impl Simulator {
     fn step(&self, pod: &Pod, plan: &PodPlan, reachable: bool, now: Timestamp) -> (PodState, lifecycle::Step) {
         let known = self.pod_states.lock().get(&pod.metadata.key()).cloned();
         let known = known.filter(|(uid, _)| *uid == pod.metadata.uid).map(|(_, state)| state);
+        let known = known.map(|mut state| {
+            state.add_containers(plan);
+            state
+        });
         let mut state = known
             .or_else(|| render::restore(pod, plan))
             .filter(|state| state.containers.len() == plan.containers.len())
@@ -268,13 +272,15 @@ impl Simulator {
         let inits = pod.spec.init_containers.iter();
         let inits = inits.map(|container| (container, if container.is_sidecar() { Role::Sidecar } else { Role::Init }));
         let mains = pod.spec.containers.iter().map(|container| (container, Role::Main));
+        // Last, because they are added to pods that run.
+        let ephemeral = pod.spec.ephemeral_containers.iter().map(|container| (container, Role::Ephemeral));
         let container_plan = |(container, role): (&kind::Container, Role)| ContainerPlan {
             name: container.name.clone(),
             image: container.image.clone(),
             role,
             behaviour: self.settings.behaviour(pod, container, role),
         };
-        let containers = inits.chain(mains).map(container_plan).collect();
+        let containers = inits.chain(mains).chain(ephemeral).map(container_plan).collect();
         PodPlan { containers, restart: pod.spec.restart_policy, backoff: self.settings.restart_backoff }
     }
 

@@ -10,7 +10,9 @@
 //! garbage      the decisions of garbage collection
 //! field        an error about one field of an object, in Kubernetes' words
 //! status       the `Status` that answers every failed request
+//! metrics_page the page that Prometheus reads, as text
 //! kubernetes   the Kubernetes release that the product is made for
+//! simulate     how annotations say what simulated pods do
 //! error_chain  an error with its causes, on one line
 //! ```
 //!
@@ -22,10 +24,12 @@ mod garbage;
 mod key;
 mod kind;
 mod kubernetes;
+mod metrics_page;
 mod name;
 mod quantity;
 mod quota;
 mod selector;
+pub mod simulate;
 mod status;
 
 pub use error_chain::{ErrorChain, error_chain};
@@ -37,6 +41,7 @@ pub use garbage::{
 pub use key::ObjectKey;
 pub use kind::{GroupVersion, GroupVersionKind};
 pub use kubernetes::{KUBERNETES_VERSION, kubernetes_minor};
+pub use metrics_page::{MetricKind, MetricLabels, MetricSamples, MetricsPage, metric_number};
 pub use name::{
     NameRule, check_annotations, check_finalizer, check_label_key, check_label_value, check_labels, check_name,
 };

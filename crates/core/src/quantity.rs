@@ -83,6 +83,13 @@ impl Quantity {
         self.nano = self.nano.saturating_add(other.nano);
     }
 
+    /// The sum of two quantities.
+    #[must_use]
+    pub fn plus(mut self, other: Self) -> Self {
+        self.add(&other);
+        self
+    }
+
     /// Subtracts another quantity.
     pub fn subtract(&mut self, other: &Self) {
         if self.is_zero() {
@@ -91,14 +98,24 @@ impl Quantity {
         self.nano = self.nano.saturating_sub(other.nano);
     }
 
-    /// The whole number, rounded up.
-    pub fn value(&self) -> i128 {
-        div_ceil(self.nano, NANO)
+    /// Whether this is a whole number.
+    pub fn is_integer(&self) -> bool {
+        self.nano % NANO == 0
     }
 
-    /// In thousandths, rounded up.
+    /// The whole number, rounded away from zero.
+    pub fn value(&self) -> i128 {
+        div_away(self.nano, NANO)
+    }
+
+    /// In thousandths, rounded away from zero.
     pub fn milli_value(&self) -> i128 {
-        div_ceil(self.nano, NANO / 1000)
+        div_away(self.nano, NANO / 1000)
+    }
+
+    /// The amount as a float, where only a ratio is wanted.
+    pub fn as_f64(&self) -> f64 {
+        self.nano as f64 / NANO as f64
     }
 
     /// Whether thousandths of this amount fit into 64 bits.
@@ -106,7 +123,7 @@ impl Quantity {
         self.value() <= MAX_MILLI_VALUE
     }
 
-    /// The quantity as a whole number, rounded up.
+    /// The quantity as a whole number, rounded away from zero.
     #[must_use]
     pub fn rounded_up(self) -> Self {
         Self { nano: self.value() * NANO, ..self }
@@ -142,8 +159,8 @@ impl Quantity {
     }
 }
 
-fn div_ceil(number: i128, by: i128) -> i128 {
-    number.div_euclid(by) + i128::from(number.rem_euclid(by) > 0)
+fn div_away(number: i128, by: i128) -> i128 {
+    number / by + (number % by).signum()
 }
 
 impl std::str::FromStr for Quantity {
@@ -169,7 +186,9 @@ fn parse(text: &str) -> Option<Quantity> {
     const DIGITS: usize = 25;
     let (kept, rest) = fraction.split_at(fraction.len().min(DIGITS));
     let whole = whole.trim_start_matches('0');
-    if whole.len() > DIGITS {
+    // The largest amount has 28 digits in nano.
+    const WHOLE_DIGITS: usize = 29;
+    if whole.len() > WHOLE_DIGITS {
         return Some(Quantity {
             nano: if negative { -MAX_VALUE * NANO } else { MAX_VALUE * NANO },
             format: Format::Decimal,
@@ -337,7 +356,7 @@ mod tests {
     fn amounts_are_compared_and_rounded_up() {
         let of = |text: &str| text.parse::<Quantity>().unwrap();
         assert!(of("1Gi") > of("1G") && of("1000m") == of("1") && of("-1") < of("0"));
-        assert_eq!((of("1500m").value(), of("-1500m").value(), of("1n").milli_value()), (2, -1, 1));
+        assert_eq!((of("1500m").value(), of("-1500m").value(), of("1n").milli_value()), (2, -2, 1));
         assert_eq!(of("1500m").rounded_up().to_string(), "2");
         assert_eq!(of("9999999999999999999999999999").value(), i128::from(i64::MAX));
     }

@@ -167,7 +167,14 @@ impl Status {
 
     /// 405
     pub fn method_not_allowed() -> Self {
-        Self::failure(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        let message = "the server does not allow this method on the requested resource";
+        Self::failure(405, "MethodNotAllowed", message).about("", "", "")
+    }
+
+    /// 405: `patch is not supported on resources of kind "widgets.example.com"`
+    pub fn method_not_supported(group: &str, resource: &str, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind {:?}", qualified(resource, group));
+        Self::failure(405, "MethodNotAllowed", message).about(group, resource, "")
     }
 
     /// 410: what was asked for is no longer kept.

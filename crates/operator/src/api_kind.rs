@@ -7,13 +7,12 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use konverge_core::{GroupVersionKind, ObjectKey};
-use konverge_runtime::{Error, Result, Target, explain_not_served};
+use konverge_runtime::{Error, NotServed, Result, Target, explain_not_served};
 use kube::Client;
 use kube::core::ApiResource;
 use kube::discovery::pinned_kind;
 use parking_lot::RwLock;
 
-use crate::cached_client::NOT_SERVED;
 use crate::kind::{Kind, Scope};
 
 /// A kind as an API server knows it: group, version, kind, plural name, and whether its objects live in namespaces.
@@ -73,7 +72,9 @@ impl ApiKind {
     /// say, `example.com/v1`, or `v1` for the core group.
     ///
     /// One request, which every authenticated client may make by default. A kind that is not served is an error that says
-    /// what the server serves instead, another version for example. A retry does not mend it: install its CRD first, or describe the kind with [`ApiKind::new`] and let the operator wait.
+    /// what the server serves instead, another version for example, and has the reason `NotServed`. A reconcile is retried
+    /// then, because somebody may install the kind. Described with [`ApiKind::new`], a kind need not be there: the operator
+    /// waits for it.
     pub async fn discover(client: &Client, api_version: &str, kind: &str) -> Result<Self> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let wanted = kube::core::GroupVersionKind::gvk(group, version, kind);
@@ -138,7 +139,8 @@ impl ApiKind {
 
 async fn not_served(client: &Client, wanted: &kube::core::GroupVersionKind) -> Error {
     let resource = ApiResource { plural: String::new(), ..ApiResource::from_gvk(wanted) };
-    Error::permanent(explain_not_served(client, &resource).await).reason(NOT_SERVED)
+    let why = explain_not_served(client, &resource, None).await;
+    NotServed::new(&resource, why).into()
 }
 
 impl From<kube::discovery::Scope> for Scope {

@@ -10,8 +10,9 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{
-    Adopt, Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Event, Member, Mode, OWNER_LABEL,
-    Object, Owner, Patch, Recorder, SetStep, Severity, Subject, Target, Trigger, WatchState, WriteError, Writer,
+    Adopt, Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Event, Member, Mode, NotServed,
+    OWNER_LABEL, Object, Owner, Patch, Recorder, SetStep, Severity, Subject, Target, Trigger, WatchState, WriteError,
+    Writer,
 };
 use kube::Client;
 use kube::api::ListParams;
@@ -33,8 +34,8 @@ use crate::state::States;
 /// permission is seen.
 const FILLED_WITHIN: Duration = Duration::from_secs(30);
 
-/// The reason of an error about a kind that the server does not serve.
-pub(crate) const NOT_SERVED: &str = "NotServed";
+/// The reason of an error about what may not be watched.
+const FORBIDDEN: &str = "Forbidden";
 
 /// How many objects a page of a list has: as many as client-go asks for.
 const PAGE_SIZE: u32 = 500;
@@ -119,23 +120,59 @@ pub(crate) fn namespaces_to_watch<'a>(watched: &'a [String], kind: &ApiKind) -> 
     }
 }
 
-/// Waits until a cache has been filled by its first list. A kind that the server does not serve is an error at once.
-pub(crate) async fn filled(cache: &Cache) -> Result<(), Error> {
+/// Waits until a cache has been filled by its first list. A kind that the server does not serve, or that may not be
+/// watched, is an error at once: waiting would only hold up a worker, and the reconcile is retried.
+async fn filled(cache: &Cache) -> Result<(), Error> {
     if cache.is_synced() {
         return Ok(());
     }
+    let is_final = |state: &WatchState| {
+        matches!(state, WatchState::NotInstalled(_) | WatchState::Forbidden(_) | WatchState::Stopped)
+    };
     let mut states = cache.states();
-    let not_served = states.wait_for(|state| matches!(state, WatchState::NotInstalled(_)));
     tokio::select! {
         () = cache.synced() => Ok(()),
-        // Waiting would only hold up a worker: the reconcile is retried.
-        Ok(state) = not_served => match &*state {
-            WatchState::NotInstalled(why) => Err(Error::new(why.clone()).reason(NOT_SERVED)),
-            _ => Ok(()),
-        },
+        Ok(state) = states.wait_for(is_final) => Err(match &*state {
+            WatchState::NotInstalled(why) => NotServed::new(&cache.target().resource, why.clone()).into(),
+            WatchState::Forbidden(_) => {
+                let waiting_for = cache.waiting_for().unwrap_or_default();
+                Error::new(format!("this operator may not watch {waiting_for}")).reason(FORBIDDEN)
+            }
+            _ => stopping(cache.waiting_for()),
+        }),
         () = tokio::time::sleep(FILLED_WITHIN) => {
             let waiting_for = cache.waiting_for().unwrap_or_default();
             Err(Error::new(format!("a cache is not filled within {FILLED_WITHIN:?}: {waiting_for}")))
+        }
+    }
+}
+
+/// The error of a read that is not answered, because the operator stops.
+pub(crate) fn stopping(waiting_for: Option<String>) -> Error {
+    let waiting_for = waiting_for.map(|kind| format!("; still waiting for {kind}")).unwrap_or_default();
+    Error::new(format!("the operator stops{waiting_for}")).reason("Stopping")
+}
+
+/// What the server has of a kind in a namespace, or in all, page by page.
+pub(crate) async fn list_from_server(
+    client: &Client,
+    kind: &ApiKind,
+    namespace: Option<&str>,
+    selector: &LabelSelector,
+) -> Result<Vec<Arc<Object>>, Error> {
+    let path = <DynamicObject as kube::Resource>::url_path(kind.resource(), namespace);
+    let request = kube::core::Request::new(path);
+    let mut params = ListParams::default().labels(&selector.to_string()).limit(PAGE_SIZE);
+    let mut found = Vec::new();
+    loop {
+        let request = request.list(&params).map_err(kube::Error::BuildRequest)?;
+        let page: Page = client.request(request).await?;
+        for object in &page.items {
+            found.push(Arc::new(Object::parse(kind.resource(), object.get(), Mode::Full)?));
+        }
+        match page.metadata.continue_ {
+            Some(more) if !more.is_empty() => params = params.continue_token(&more),
+            _ => return Ok(found),
         }
     }
 }
@@ -200,7 +237,7 @@ impl CachedClient {
         let caches: Vec<Cache> = self.referenced.read().iter().flat_map(|watch| watch(self, object)).collect();
         for cache in caches {
             let mut states = cache.states();
-            let decided = states.wait_for(|state| *state != WatchState::Starting);
+            let decided = states.wait_for(|state| !matches!(state, WatchState::Starting | WatchState::Listing));
             // A watch that stays undecided fails below, where the cache is waited for.
             if let Ok(Ok(state)) = tokio::time::timeout(FILLED_WITHIN, decided).await
                 && let WatchState::Forbidden(rule) = &*state
@@ -210,7 +247,7 @@ impl CachedClient {
                 return Err(Error::new(format!(
                     "the object names a {kind} in the namespace {namespace}, which this operator may not watch: {rule}"
                 ))
-                .reason("Forbidden"));
+                .reason(FORBIDDEN));
             }
             self.synced(&cache).await?;
         }
@@ -395,10 +432,16 @@ impl CachedClient {
         absence: Absence,
     ) -> Result<Option<T>, Error> {
         if let Some(cache) = self.watched(kind, key.namespace()) {
-            self.synced(&cache).await?;
-            let cached = cache.get(key);
-            if cached.is_some() || absence == Absence::Believed {
-                return Ok(cached.map(|object| object.decode()).transpose()?);
+            match self.synced(&cache).await {
+                // A rule that allows to read an object need not allow to watch all of them.
+                Err(error) if error.get_reason() == FORBIDDEN => {}
+                filled => {
+                    filled?;
+                    let cached = cache.get(key);
+                    if cached.is_some() || absence == Absence::Believed {
+                        return Ok(cached.map(|object| object.decode()).transpose()?);
+                    }
+                }
             }
         }
         let found = self.writer.get(kind.resource(), key).await?;
@@ -421,7 +464,7 @@ impl CachedClient {
                     self.synced(&cache).await?;
                     cache.list(namespace, selector)
                 }
-                Absence::Doubted => self.list_from_server(kind, watched, selector).await?,
+                Absence::Doubted => list_from_server(&self.client, kind, watched, selector).await?,
             });
         }
         found.iter().map(|object| Ok(object.decode()?)).collect()
@@ -445,7 +488,8 @@ impl CachedClient {
                     found.extend(index.find(&cache, value).into_iter().filter(is_inside));
                 }
                 Absence::Doubted => {
-                    let all = self.list_from_server(kind, watched, &LabelSelector::default()).await?;
+                    let everything = LabelSelector::default();
+                    let all = list_from_server(&self.client, kind, watched, &everything).await?;
                     found.extend(all.into_iter().filter(|object| index.finds(object, value)));
                 }
             }
@@ -458,30 +502,6 @@ impl CachedClient {
         let namespaces = if namespace.is_some() { vec![namespace] } else { self.watched_namespaces(kind) };
         let cache = |namespace| self.watched(kind, namespace).unwrap_or_else(|| self.owned(kind, namespace));
         namespaces.into_iter().map(|namespace| (namespace, cache(namespace))).collect()
-    }
-
-    /// What the server has of a kind in a namespace, or in all, page by page.
-    async fn list_from_server(
-        &self,
-        kind: &ApiKind,
-        namespace: Option<&str>,
-        selector: &LabelSelector,
-    ) -> Result<Vec<Arc<Object>>, Error> {
-        let path = <DynamicObject as kube::Resource>::url_path(kind.resource(), namespace);
-        let request = kube::core::Request::new(path);
-        let mut params = ListParams::default().labels(&selector.to_string()).limit(PAGE_SIZE);
-        let mut found = Vec::new();
-        loop {
-            let request = request.list(&params).map_err(kube::Error::BuildRequest)?;
-            let page: Page = self.client.request(request).await?;
-            for object in &page.items {
-                found.push(Arc::new(Object::parse(kind.resource(), object.get(), Mode::Full)?));
-            }
-            match page.metadata.continue_ {
-                Some(more) if !more.is_empty() => params = params.continue_token(&more),
-                _ => return Ok(found),
-            }
-        }
     }
 
     /// Deletes one object; that there is none is fine.

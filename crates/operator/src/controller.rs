@@ -6,6 +6,7 @@ mod failure;
 mod reconciler;
 mod start;
 mod trigger;
+mod webhooks;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use crate::rules::Rules;
 use crate::settings::ControllerOverrides;
 use crate::state::States;
 use crate::watch::{Selection, Watch};
+use crate::webhook::AnyWebhook;
 use trigger::Source;
 
 type ReconcileFn<R> = Arc<dyn Fn(Context<R>) -> BoxFuture<'static, Result<Action>> + Send + Sync>;
@@ -93,6 +95,7 @@ pub(crate) struct ControllerSpec<R> {
     indexes: Indexes,
     pub(crate) states: States,
     rules: Rules,
+    webhooks: Vec<Arc<dyn AnyWebhook>>,
     pub(crate) overrides: ControllerOverrides,
 }
 
@@ -179,6 +182,7 @@ impl<R, P: Default> Controller<R, P> {
             indexes: Indexes::default(),
             states: States::default(),
             rules: Rules::new(),
+            webhooks: Vec::new(),
             overrides: ControllerOverrides::default(),
         };
         Self { spec, process: P::default() }

@@ -12,6 +12,7 @@
 //! derives      CustomResource, Serialize, Deserialize, JsonSchema: a kind of one's own
 //! definition   what `#[kube(..)]` says → a CRD; structural makes its schema one that Kubernetes accepts
 //! builders     Deployment, Service, … as few words
+//! webhook      functions that judge or change objects before they are stored, and how API servers reach them
 //! rules        the RBAC rules that an operator needs, from what it declares and does
 //! testing      one reconcile at a time, for `konverge-testkit` and other test kits
 //! settings     from code, flags, environment and a file; metrics, probes and log to see it run
@@ -63,7 +64,10 @@ mod objects;
 mod reconciliation;
 
 mod test_reconciler;
+mod test_webhooks;
 pub mod testing;
+
+pub mod webhook;
 
 mod api_kind;
 pub mod builders;
@@ -89,8 +93,8 @@ pub use konverge_core::{FieldError, FieldPath, ObjectKey};
 pub use konverge_macros::types;
 pub use konverge_runtime::{
     Action, Cause, ClientLayers, Condition, ConditionStatus, Conditions, DEGRADED, Error, Event, EventLog, EventReader,
-    FieldErrors, HistoryFilter, PROGRESSING, Patch, READY, ReconcileRecord, RecordedEvent, RequestInfo, RequestMeter,
-    Result, Severity, Subject, Verb, Verdict, What, WriteError, WriteGate, WriteOutcome, WriteRefused,
+    FieldErrors, HistoryFilter, NotServed, PROGRESSING, Patch, READY, ReconcileRecord, RecordedEvent, RequestInfo,
+    RequestMeter, Result, Severity, Subject, Verb, Verdict, What, WriteError, WriteGate, WriteOutcome, WriteRefused,
 };
 pub use log::{Logging, LossyStderr, start_logging};
 pub use metrics::{Buckets, Counter, Gauge, Histogram, Labelled, METRICS_CONTENT_TYPE, MetricError, Metrics, Timer};
@@ -102,6 +106,7 @@ pub use rules::Rules;
 pub use settings::{
     BackoffSettings, BindAddress, ClusterError, ControllerOverrides, ControllerSettings, Flags, HealthSettings, Loaded,
     Loader, LogFormat, LoggingSettings, MetricsSettings, Print, RateLimitSettings, Settings, SettingsError, Source,
+    WebhookSettings,
 };
 pub use watch::Watch;
 

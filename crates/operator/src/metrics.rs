@@ -5,9 +5,9 @@
 //!   controller  reconciles, workers, queue     ┐
 //!   kind        objects, cache, watches        │ engine: `families` is the table of what is shown, under
 //!   requests    calls to the API server        │ controller-runtime's names and under ours
+//!   webhook     reviews of webhooks            │
 //!   process     memory, CPU, files             ┘
 //!   custom      counters, gauges, histograms of users
-//!   page        the text format
 //! ```
 //!
 //! These files know nothing else of the crate.
@@ -15,8 +15,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
+use konverge_core::MetricsPage;
 use konverge_runtime::Severity;
 use parking_lot::RwLock;
 
@@ -26,9 +27,9 @@ mod families;
 mod kind;
 mod latency;
 mod name;
-mod page;
 mod process;
 mod requests;
+mod webhook;
 
 #[cfg(test)]
 mod tests;
@@ -37,9 +38,9 @@ pub(crate) use controller::{ControllerMetrics, ReconcileResult, WorkerMetrics};
 pub use custom::{Buckets, Counter, Gauge, Histogram, Labelled, Timer};
 pub(crate) use kind::{CacheMetrics, KindMetrics};
 pub use name::MetricError;
+pub(crate) use webhook::WebhookMetrics;
 
 use custom::CustomFamily;
-use page::Page;
 use process::Process;
 use requests::Requests;
 
@@ -86,6 +87,9 @@ struct Engine {
     caches: RwLock<Vec<CacheSource>>,
     events: [AtomicU64; SEVERITIES.len()],
     requests: Requests,
+    webhooks: RwLock<BTreeMap<String, Arc<webhook::State>>>,
+    /// When the certificates of webhooks end: the one that is served, and its CA.
+    certificates: RwLock<[Option<SystemTime>; 2]>,
     process: Process,
 }
 
@@ -98,6 +102,8 @@ impl Default for Engine {
             caches: RwLock::default(),
             events: Default::default(),
             requests: Requests::default(),
+            webhooks: RwLock::default(),
+            certificates: RwLock::default(),
             process: Process::start(),
         }
     }
@@ -121,7 +127,7 @@ impl Metrics {
     }
 
     fn page_at(&self, now: Instant) -> String {
-        let mut page = Page::default();
+        let mut page = MetricsPage::default();
         for family in families::TABLE {
             let mut samples = page.family(family.name, family.help, family.kind);
             (family.write)(&self.0.engine, now, &mut samples);
@@ -152,6 +158,16 @@ impl Metrics {
         source: impl Fn(&mut dyn FnMut(&str, &str, CacheMetrics)) + Send + Sync + 'static,
     ) {
         self.0.engine.caches.write().push(Box::new(source));
+    }
+
+    /// The handles of the webhook at this path, whose families are shown from now on.
+    pub(crate) fn webhook(&self, path: &str) -> WebhookMetrics {
+        WebhookMetrics::of(self.0.engine.webhooks.write().entry(path.into()).or_default().clone())
+    }
+
+    /// Webhooks serve a certificate that ends then, of a CA that ends then.
+    pub(crate) fn webhook_certificates(&self, serving: Option<SystemTime>, ca: Option<SystemTime>) {
+        *self.0.engine.certificates.write() = [serving, ca];
     }
 
     /// A Kubernetes Event was recorded.

@@ -82,8 +82,7 @@ impl<T: DeserializeOwned> Objects<'_, T> {
 
     /// The objects that have these labels.
     pub async fn list_by(&self, selector: Selector) -> Result<Vec<T>> {
-        let terms: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        self.select(&LabelSelector::parse(&terms.join(",")).map_err(Error::permanent)?).await
+        self.select(&label_selector(&selector)?).await
     }
 
     /// The objects that an index finds under a value. See [`Operator::index`](crate::Operator::index).
@@ -189,6 +188,12 @@ impl<'a> Within<'a> {
     pub(crate) fn objects<T: Kind>(self) -> Objects<'a, T> {
         Objects::new(self.reconciliation, ApiKind::of::<T>(), self.namespace)
     }
+}
+
+/// The labels as the API has them.
+pub(crate) fn label_selector(labels: &Selector) -> Result<LabelSelector> {
+    let terms: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    LabelSelector::parse(&terms.join(",")).map_err(Error::permanent)
 }
 
 /// An object that lives in a namespace cannot be reached without one.

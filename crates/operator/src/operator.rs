@@ -22,6 +22,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
 pub use background::BackgroundTask;
+pub(crate) use cached_reads::CachedReads;
 pub(crate) use manager::Manager;
 pub(crate) use phase::Phase;
 
@@ -35,6 +36,8 @@ use crate::probes::Health;
 use crate::rules::Rules;
 use crate::settings::{Print, Settings};
 use crate::signal::StopSignals;
+use crate::state::States;
+use crate::webhook::Served;
 
 /// What the recorder does to Events.
 pub(crate) const EVENT_VERBS: [&str; 2] = ["create", "patch"];
@@ -92,6 +95,11 @@ impl Process {
     /// The settings as far as code makes them: flags, environment and file are not read.
     pub(crate) fn settings_from_code(&self) -> Settings {
         configured(self.settings.clone().unwrap_or_default(), &self.configure)
+    }
+
+    /// The webhooks of the controllers that were added, with the operator's state where they have none of their own.
+    pub(crate) fn webhooks(&self, shared: &States) -> Vec<Served> {
+        self.controllers.iter().flat_map(|controller| controller.webhooks(shared)).collect()
     }
 
     pub(crate) fn event_log(&self) -> &EventLog {
@@ -267,10 +275,17 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         definitions
     }
 
+    /// The webhooks of all its controllers.
+    fn webhooks(&self) -> Vec<Served> {
+        let others = self.process.webhooks(&self.spec.states);
+        AnyController::webhooks(&self.spec, &self.spec.states).into_iter().chain(others).collect()
+    }
+
     /// Runs until the process is told to stop (Ctrl-C, SIGTERM). Running reconciles may finish, for as long as settings say;
     /// a second signal ends the process at once.
     ///
-    /// Flags, environment and file are read first, and `--help`, `--print-crds` and `--print-rbac` are answered. Settings that
+    /// Flags, environment and file are read first, and `--help`, `--print-crds`, `--print-rbac` and `--print-webhooks` are
+    /// answered. Settings that
     /// are wrong are an error, and so is a controller or a background task that ends with one. A cluster that is away is no
     /// error: the operator waits for it.
     pub async fn run(self) -> Result<()> {
@@ -347,6 +362,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         let mut settings = self.process.settings_from_code();
         settings.metrics.enabled = false;
         settings.health.enabled = false;
+        settings.webhook.enabled = false;
         self.process.configure.clear();
         self.settings(settings).client(client)
     }
@@ -356,6 +372,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         let manifests = match print {
             Print::Crds => self.definitions().iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?,
             Print::Rbac => self.rules().manifests(&settings.name, settings.home(), &settings.namespaces),
+            Print::Webhooks => crate::webhook::manifests(&self.webhooks(), settings),
         };
         let mut out = std::io::stdout().lock();
         for manifest in manifests {

@@ -22,6 +22,7 @@ pub use crate::kind::{Kind, Scope};
 pub use crate::operator::{BackgroundTask, Operator};
 pub use crate::predicate::Predicate;
 pub use crate::watch::Watch;
+pub use crate::webhook::{Admission, Denied, Webhook};
 pub use crate::{
     Action, Condition, ConditionStatus, DEGRADED, Error, EventLog, FieldErrors, HistoryFilter, Metrics, ObjectKey,
     PROGRESSING, Patch, READY, Result, Settings, Severity,

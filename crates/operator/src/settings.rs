@@ -52,6 +52,8 @@ pub struct Settings {
     pub metrics: MetricsSettings,
     /// Where liveness and readiness are answered.
     pub health: HealthSettings,
+    /// Where webhooks are served, for an operator that has some.
+    pub webhook: WebhookSettings,
     /// The log.
     pub logging: LoggingSettings,
     /// The settings of all controllers; a controller may override them.
@@ -74,6 +76,8 @@ pub enum Print {
     Crds,
     /// The RBAC rules that it needs.
     Rbac,
+    /// What its webhooks need: their configurations, a Service, and rules for certificates.
+    Webhooks,
 }
 
 impl Default for Settings {
@@ -86,6 +90,7 @@ impl Default for Settings {
             context: None,
             metrics: MetricsSettings::default(),
             health: HealthSettings::default(),
+            webhook: WebhookSettings::default(),
             logging: LoggingSettings::default(),
             controller: ControllerSettings::default(),
             sync_period: Some(Duration::from_secs(10 * 3600)),
@@ -199,6 +204,37 @@ impl Default for HealthSettings {
 }
 
 impl HealthSettings {
+    /// The address to listen on; none if it is switched off.
+    pub fn listen(&self) -> Option<BindAddress> {
+        Some(self.address).filter(|address| self.enabled && *address != BindAddress::Off)
+    }
+}
+
+/// Where webhooks are served, and how API servers reach them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookSettings {
+    /// Whether webhooks are served.
+    pub enabled: bool,
+    /// Port 9443 of all interfaces: the API server calls from elsewhere.
+    pub address: BindAddress,
+    /// A directory with `tls.crt` and `tls.key`, as cert-manager mounts it, and perhaps `ca.crt`. It is read again when its
+    /// files change. Without one, `/tmp/k8s-webhook-server/serving-certs` is used if it has a certificate; otherwise the
+    /// operator makes a CA and a certificate and keeps them in a Secret.
+    pub cert_dir: Option<PathBuf>,
+    /// The address at which API servers reach an operator that runs outside of the cluster: `https://laptop:9443`.
+    pub url: Option<String>,
+    /// The Service through which API servers reach the webhooks: `name` in the operator's namespace, or `namespace/name`. The
+    /// default is the operator's name with `-webhook`. The Secret with the certificates has its name with `-cert`.
+    pub service: Option<String>,
+}
+
+impl Default for WebhookSettings {
+    fn default() -> Self {
+        WebhookSettings { enabled: true, address: BindAddress::All(9443), cert_dir: None, url: None, service: None }
+    }
+}
+
+impl WebhookSettings {
     /// The address to listen on; none if it is switched off.
     pub fn listen(&self) -> Option<BindAddress> {
         Some(self.address).filter(|address| self.enabled && *address != BindAddress::Off)

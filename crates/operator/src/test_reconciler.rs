@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use konverge_core::ObjectKey;
 use konverge_runtime::{
-    Action, Cache, Cause, ControllerOptions, Error, EventLog, Object, Result, Run, WatchState, What,
+    Action, Cache, Cause, ControllerOptions, Error, EventLog, NotServed, Object, Result, Run, WatchState, What,
 };
 use kube::Client;
 use serde::de::DeserializeOwned;
 
 use crate::api_kind::ApiKind;
-use crate::cached_client::NOT_SERVED;
 use crate::controller::{Controller, ControllerSpec, ObjectReconciler};
 use crate::metrics::Metrics;
 use crate::operator::{Manager, Process};
@@ -117,7 +116,7 @@ async fn served(cache: &Cache) -> Result<()> {
     let mut states = cache.states();
     let decided = states.wait_for(|state| !matches!(state, WatchState::Starting));
     match decided.await.as_deref() {
-        Ok(WatchState::NotInstalled(why)) => Err(Error::permanent(why.clone()).reason(NOT_SERVED)),
+        Ok(WatchState::NotInstalled(why)) => Err(NotServed::new(&cache.target().resource, why.clone()).into()),
         Ok(WatchState::Forbidden(why)) => Err(Error::permanent(why.clone())),
         _ => Ok(()),
     }

@@ -14,7 +14,7 @@ use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ struct Registry {
     settings: WatchSettings,
     /// A cache that is not used any more has ended its watch; its entry goes when somebody opens another.
     open: Mutex<HashMap<Target, Weak<Shared>>>,
+    /// Changed and read under the lock of `open`.
+    is_shut_down: AtomicBool,
 }
 
 /// The objects of one target, kept up to date by a watch. Clones share it; the watch ends with the last of them.
@@ -117,12 +119,13 @@ pub struct CacheFigures {
 impl Caches {
     /// No caches yet.
     pub fn new(client: Client, settings: WatchSettings) -> Self {
-        Self(Arc::new(Registry { client, settings, open: Mutex::default() }))
+        Self(Arc::new(Registry { client, settings, open: Mutex::default(), is_shut_down: AtomicBool::new(false) }))
     }
 
     /// The cache of a target. Its watch is started if nobody has it open. Needs to be called within a tokio runtime.
     ///
-    /// A selector that does not parse is left to the server, which refuses it: the cache's state says so.
+    /// A selector that does not parse is left to the server, which refuses it: the cache's state says so. After
+    /// [`Caches::shutdown`] nothing new is watched: such a cache is empty, and its state is [`WatchState::Stopped`].
     pub fn open(&self, target: Target) -> Cache {
         let mut open = self.0.open.lock();
         if let Some(shared) = open.get(&target).and_then(Weak::upgrade) {
@@ -130,6 +133,10 @@ impl Caches {
         }
         open.retain(|_, shared| shared.strong_count() > 0);
         let core = Arc::new(Core::new(target.clone()));
+        if self.0.is_shut_down.load(Ordering::Relaxed) {
+            core.watch.send_replace(WatchState::Stopped);
+            return Cache(Arc::new(Shared { core, task: Mutex::default() }));
+        }
         let (client, settings) = (self.0.client.clone(), self.0.settings.clone());
         let task = tokio::spawn(watch::watch(target.clone(), client, settings, core.clone()));
         let shared = Arc::new(Shared { core, task: Mutex::new(Some(task)) });
@@ -180,8 +187,12 @@ impl Caches {
         self.all().into_iter().filter(|cache| cache.is_of(resource)).collect()
     }
 
-    /// Ends all watches and waits until they have ended. What is cached stays readable.
+    /// Ends all watches and waits until they have ended. What is cached stays readable, and no watch is started any more.
     pub async fn shutdown(&self) {
+        {
+            let _open = self.0.open.lock();
+            self.0.is_shut_down.store(true, Ordering::Relaxed);
+        }
         for cache in self.all() {
             cache.stop().await;
         }
@@ -297,7 +308,7 @@ impl Cache {
         let ApiResource { kind, api_version, .. } = &self.target().resource;
         let why = match self.state() {
             WatchState::Starting => "the server has not responded yet".to_owned(),
-            WatchState::Live => "its list is being read".to_owned(),
+            WatchState::Listing | WatchState::Live => "its list is being read".to_owned(),
             WatchState::NotInstalled(why) | WatchState::Forbidden(why) | WatchState::Failing(why) => why,
             WatchState::Stopped => "its watch has ended".to_owned(),
         };

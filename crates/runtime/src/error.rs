@@ -13,6 +13,7 @@ use std::time::Duration;
 use konverge_core::{ErrorChain, error_chain};
 
 use crate::retry::Retry;
+use crate::watch::NotServed;
 
 pub use fields::FieldErrors;
 pub(crate) use refused::Refusal;
@@ -108,7 +109,7 @@ impl Error {
     }
 
     /// One word for conditions and events: what [`Error::reason`] said, else `Invalid`, `Forbidden`, `Conflict`,
-    /// `TimedOut`, `Failed`.
+    /// `NotServed` (the server does not have the kind), `TimedOut`, `Failed`.
     pub fn get_reason(&self) -> &str {
         if let Some(reason) = &self.reason {
             return reason;
@@ -118,6 +119,9 @@ impl Error {
         }
         if self.find::<FieldErrors>().is_some() {
             return "Invalid";
+        }
+        if self.find::<NotServed>().is_some() {
+            return "NotServed";
         }
         self.judge(WriteError::reason).unwrap_or("Failed")
     }

@@ -81,7 +81,7 @@ pub use status::{
     Condition, ConditionStatus, Conditions, DEGRADED, OtherFields, PROGRESSING, READY, StatusUpdate, is_true,
 };
 pub use trigger::{Cause, ObjectFilter, Predicate, Trigger, What};
-pub use watch::{Lists, Target, WatchSettings, WatchState, explain_not_served};
+pub use watch::{Lists, NotServed, Target, WatchSettings, WatchState, explain_not_served};
 pub use write::{
     Adopt, Applied, ApplyOptions, Child, Conflicts, Deleted, FieldManager, Finalized, Member, OWNER_ANNOTATION,
     OWNER_LABEL, Owner, OwnerCheck, Patch, SET_LABEL, SetReport, SetStep, Writer, WriterOptions,

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use crate::connect::Unreachable;
 use crate::object::{Everything, Full, Metadata, Mode, Object, Projection, Wire};
 use fault::Fault;
-pub use not_served::explain_not_served;
+pub use not_served::{NotServed, explain_not_served};
 use pace::WatchBackoff;
 use transport::{Transport, TransportEvents, TransportState};
 
@@ -150,7 +150,9 @@ impl Default for WatchSettings {
 pub enum WatchState {
     /// The server has not responded yet.
     Starting,
-    /// The watch is open.
+    /// The server has responded, and sends a list in pages. The watch follows.
+    Listing,
+    /// The watch is open; a streamed list may still be on its way.
     Live,
     /// The server does not serve the kind. The watch tries again until somebody installs it. The text says what is wrong, and
     /// what to do.
@@ -236,6 +238,10 @@ struct SinkEvents {
 impl TransportEvents for SinkEvents {
     fn list_sent(&self) {
         self.sink.list_sent();
+    }
+
+    fn list_opened(&self) {
+        self.sink.state(WatchState::Listing);
     }
 
     fn watch_opened(&self) {
@@ -387,7 +393,7 @@ impl<P: Projection> Watching<P> {
     async fn why_not_served(&self) -> String {
         match &self.logged {
             Some((WatchState::NotInstalled(why), at)) if at.elapsed() < LOG_AGAIN_AFTER => why.clone(),
-            _ => explain_not_served(&self.client, &self.target.resource).await,
+            _ => explain_not_served(&self.client, &self.target.resource, self.target.namespace.as_deref()).await,
         }
     }
 

@@ -29,7 +29,35 @@ pub struct DecodeError(String);
 /// assert_eq!(refused.to_string(), "json: cannot unmarshal string into Go value of type int32");
 /// ```
 pub fn check_types(arena: &Arena, root: TypeId, object: &Value) -> Result<(), DecodeError> {
-    Decoder { arena }.value(root, object, &FieldChain { owner: None, above: None, name: "" }).map_err(DecodeError)
+    check(arena, root, object, Source::Json)
+}
+
+/// The same for an object that a strategic merge patch made. Go does not decode it from JSON, but converts it field by field, and
+/// says in other words what does not fit.
+///
+/// ```
+/// use konverge_schema::{Arena, Node, Scalar, Shape, check_restorable};
+/// use serde_json::json;
+/// let mut arena = Arena::default();
+/// let text = arena.add(Node { shape: Shape::Scalar(Scalar::String), ..Node::default() });
+/// let labels = arena.add(Node { shape: Shape::Map { value: text, atomic: false }, ..Node::default() });
+/// let refused = check_restorable(&arena, labels, &json!("a=b")).unwrap_err();
+/// assert_eq!(refused.to_string(), "cannot restore map from string");
+/// ```
+pub fn check_restorable(arena: &Arena, root: TypeId, object: &Value) -> Result<(), DecodeError> {
+    check(arena, root, object, Source::Map)
+}
+
+fn check(arena: &Arena, root: TypeId, object: &Value, source: Source) -> Result<(), DecodeError> {
+    let decoder = Decoder { arena, source };
+    decoder.value(root, object, &FieldChain { owner: None, above: None, name: "" }).map_err(DecodeError)
+}
+
+/// What Go makes its structs of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Json,
+    Map,
 }
 
 /// A chain of field names. Go leaves out indexes and map keys.
@@ -51,6 +79,7 @@ impl FieldChain<'_> {
 
 struct Decoder<'a> {
     arena: &'a Arena,
+    source: Source,
 }
 
 impl Decoder<'_> {
@@ -74,6 +103,7 @@ impl Decoder<'_> {
                 items.iter().try_for_each(|value| self.value(*item, value, chain))
             }
             (Shape::Scalar(scalar), value) => self.scalar(*scalar, id, value, chain),
+            (shape, _) if self.source == Source::Map => Err(unrestorable(shape, value)),
             _ => Err(self.refusal(kind_of(value), chain, &self.go_type(id))),
         }
     }
@@ -96,12 +126,20 @@ impl Decoder<'_> {
             }
             (Scalar::Quantity, Value::String(text)) => quantity::check(text),
             (Scalar::Quantity, value) => quantity::check(&value.to_string()),
+            (_, value) if self.source == Source::Map => Err(inconvertible(scalar, value, &self.go_type(id))),
             (_, value) => Err(self.refusal(kind_of(value), chain, &self.go_type(id))),
         }
     }
 
     fn number(&self, fits: bool, number: &Number, chain: &FieldChain<'_>, go_type: &str) -> Result<(), String> {
-        if fits { Ok(()) } else { Err(self.refusal(&format!("number {number}"), chain, go_type)) }
+        match self.source {
+            _ if fits => Ok(()),
+            Source::Json => Err(self.refusal(&format!("number {number}"), chain, go_type)),
+            Source::Map => {
+                let found = if number.is_f64() { "float64" } else { "int64" };
+                Err(format!("cannot convert {found} to {go_type}"))
+            }
+        }
     }
 
     fn refusal(&self, found: &str, chain: &FieldChain<'_>, go_type: &str) -> String {
@@ -154,6 +192,40 @@ impl Decoder<'_> {
             },
             Shape::Any | Shape::Opaque => "interface {}".to_owned(),
         }
+    }
+}
+
+/// The error of Go's converter for a value that is no list, map or struct.
+fn unrestorable(shape: &Shape, value: &Value) -> String {
+    let found = go_kind(value);
+    match shape {
+        Shape::Struct { .. } => format!("cannot restore struct from: {found}"),
+        Shape::Map { .. } => format!("cannot restore map from {found}"),
+        _ => format!("cannot restore slice from {found}"),
+    }
+}
+
+/// The error of Go's converter for a scalar of another type. Only between numbers and texts it speaks of a conversion.
+fn inconvertible(scalar: Scalar, value: &Value, go_type: &str) -> String {
+    let found = go_kind(value);
+    match (scalar, value) {
+        (Scalar::Bytes, _) => format!("cannot restore slice from {found}"),
+        (Scalar::String, Value::Number(number)) if !number.is_f64() => format!("cannot convert {found} to {go_type}"),
+        (Scalar::Int32 | Scalar::Int64, Value::Number(_)) => format!("cannot convert {found} to {go_type}"),
+        _ => format!("unrecognized type: {go_type}"),
+    }
+}
+
+/// The kind of a JSON value in Go's reflection.
+fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "invalid",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
     }
 }
 

@@ -6,6 +6,10 @@ use std::fmt::Write;
 use serde_json::Value;
 
 /// `%v`: bare strings, `map[a:1 b:2]`, `[1 2]`, `<nil>`.
+pub fn go_plain(value: &Value) -> String {
+    plain(value)
+}
+
 pub(crate) fn plain(value: &Value) -> String {
     let mut out = String::new();
     write_plain(&mut out, value);
@@ -33,7 +37,7 @@ pub(crate) fn source(value: &Value) -> String {
 }
 
 /// `%q`: a quoted string with Go's escapes.
-pub(crate) fn quote(text: &str) -> String {
+pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {

@@ -14,6 +14,7 @@ mod budget;
 mod checks;
 mod format;
 mod go_format;
+mod items_by_key;
 mod path;
 mod pattern;
 
@@ -22,6 +23,7 @@ mod openapi;
 mod structural;
 
 mod builtin_types;
+mod canonical;
 mod decode;
 mod default;
 mod protobuf;
@@ -42,12 +44,14 @@ pub use apply::{
 pub use arena::{Arena, Field, ListKind, Node, OBJECT_META, Patch, Scalar, Shape, TypeId};
 pub use budget::{Budget, OverBudget, size};
 pub use builtin_types::kubernetes;
+pub use canonical::{EmptyLists, canonicalize};
 pub use checks::{Bound, Checks, Clause};
-pub use decode::{DecodeError, canonical_quantity, check_types, quantity};
+pub use decode::{DecodeError, canonical_quantity, check_restorable, check_types, quantity};
 pub use default::default;
 pub use field_set::{FieldSet, FieldSetPath, FieldsV1Error, PathElement};
 pub use format::Format;
-pub use go_format::go_type_name;
+pub use go_format::{go_plain, go_type_name, quote as go_quote};
+pub use items_by_key::ItemsByKey;
 pub use managed_fields::{ManagedEntry, ManagedFields, ManagedFieldsError, Operation};
 pub use merge_patch::merge_patch;
 pub use openapi::{CompileError, compile};

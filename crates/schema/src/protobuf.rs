@@ -11,7 +11,7 @@
 
 mod message;
 mod scalar;
-mod table;
+pub(crate) mod table;
 mod wire;
 
 use serde_json::Value;

@@ -59,16 +59,16 @@ pub fn check_schema(
     budget.check().map(|()| errors)
 }
 
-/// The unknown formats of a schema, with the path of each: kube-apiserver warns about them and checks nothing.
-pub fn unknown_formats(schema: &Value, path: &FieldPath) -> Vec<(FieldPath, String)> {
+/// The unknown formats of a schema: kube-apiserver warns about them and checks nothing.
+pub fn unknown_formats(schema: &Value) -> Vec<String> {
     let mut found = Vec::new();
     if let Some(props) = Props::new(schema) {
-        collect_formats(props, path, &mut found);
+        collect_formats(props, &mut found);
     }
     found
 }
 
-fn collect_formats(props: Props<'_>, path: &FieldPath, found: &mut Vec<(FieldPath, String)>) {
+fn collect_formats(props: Props<'_>, found: &mut Vec<String>) {
     let format = props.text("format");
     let types = match (props.int_or_string(), props.type_name()) {
         (true, _) => vec!["integer", "string"],
@@ -76,10 +76,10 @@ fn collect_formats(props: Props<'_>, path: &FieldPath, found: &mut Vec<(FieldPat
         (false, name) => vec![name],
     };
     if !format.is_empty() && Format::new(format, &types).is_none() {
-        found.push((path.child("format"), format.to_owned()));
+        found.push(format.to_owned());
     }
-    for (inner, at) in shape::children(props, path) {
-        collect_formats(inner, &at, found);
+    for (inner, _) in shape::children(props, &FieldPath::root()) {
+        collect_formats(inner, found);
     }
 }
 

@@ -289,8 +289,9 @@ impl<'a> Validator<'a> {
             Constraint::Clause(clause) => clause.items.as_deref().map(Constraint::Clause),
         };
         if let Some(each) = each {
+            let olds = self.old.and_then(|old| ratchet::old_items(keys, old, self.budget));
             for (at, item) in items.iter().enumerate() {
-                let old = self.old.and_then(|old| ratchet::old_item(keys, item, old));
+                let old = olds.as_ref().and_then(|olds| olds.find(item));
                 count += self.part(old, each, item, &Path::Index(path, at), report);
             }
         }

@@ -6,6 +6,7 @@ mod client;
 mod der;
 mod files;
 mod issue;
+mod shared;
 mod subject;
 mod validity;
 
@@ -23,6 +24,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 pub use client::{ClientCa, ClientCertificate};
+pub use shared::SharedCertificates;
 pub use subject::Subject;
 
 pub use files::UnkeptCertificates;

@@ -26,11 +26,11 @@ use crate::activity::{Activity, Plain, Socket, Timer};
 use crate::certificates::{Certificates, ClientCa, ClientCertificate};
 use crate::counters::{Counters, count};
 use crate::deadlines::Verdict;
-use crate::exchange::{Exchange, RequestBody, Upgrade};
+use crate::exchange::{Exchange, Protocol, RequestBody, Upgrade};
 use crate::limits::Limits;
 use crate::streams::Streams;
 use crate::unread::Unread;
-use crate::websocket;
+use crate::{upgrade, websocket};
 
 /// The least hyper accepts as a buffer.
 const LEAST_BUFFER: usize = 8 << 10;
@@ -256,7 +256,7 @@ async fn drive<T, S, B>(
     }
 }
 
-/// The rest of a connection that became a WebSocket.
+/// The rest of a connection that stopped speaking HTTP.
 async fn converse<B>(
     upgrade: Upgrade<B>,
     activity: &Activity,
@@ -266,17 +266,30 @@ async fn converse<B>(
 ) where
     B: Body<Data = Bytes> + Send + 'static,
 {
-    let Ok(io) = upgrade.io.await else { return };
-    let messages = pin!(upgrade.messages);
+    let Upgrade { io, protocol, messages, input } = upgrade;
+    let Ok(io) = io.await else { return };
+    let io = TokioIo::new(io);
+    let messages = pin!(messages);
+    let session = async {
+        match (protocol, input) {
+            (Protocol::WebSocket(kind), input) => websocket::serve(io, messages, kind, input, limits).await,
+            (Protocol::Other, Some(input)) => {
+                upgrade::serve(io, messages, input, limits.write_stall).await;
+                websocket::End::Done
+            }
+            // A service that reads nothing of its client has nothing to agree on with it.
+            (Protocol::Other, None) => websocket::End::Done,
+        }
+    };
     let mut timer = Timer::default();
     tokio::select! {
         biased;
-        end = websocket::serve(TokioIo::new(io), messages, limits) => {
+        end = session => {
             if end == websocket::End::Flood {
                 count(&counters.flooded);
                 activity.reset_on_close();
             }
-            tracing::debug!(?end, "a WebSocket ended");
+            tracing::debug!(?end, "an upgraded connection ended");
         }
         // Whoever stops the service ends its messages; what goes on after that is cut.
         _ = stage.wait_for(|stage| *stage == Stage::Cut) => {}
@@ -286,7 +299,7 @@ async fn converse<B>(
                 count(&counters.write_stalled);
                 activity.reset_on_close();
             }
-            tracing::debug!(reason = ?verdict, "closed a WebSocket");
+            tracing::debug!(reason = ?verdict, "closed an upgraded connection");
         }
     }
 }

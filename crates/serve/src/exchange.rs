@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -24,7 +24,8 @@ use crate::counters::{Counters, count};
 use crate::limits::Limits;
 use crate::streams::{Held, StreamActivity};
 use crate::unread::{Charge, Unread};
-use crate::websocket::{Handshake, Refused};
+use crate::upgrade::{self, ClientMessages, Input};
+use crate::websocket::{self, Handshake, Refused};
 
 /// Largest piece of a response given to an HTTP/2 stream at once: one DATA frame.
 const SLICE: usize = 16 << 10;
@@ -50,10 +51,20 @@ pub(crate) struct Exchange<S, B> {
     pub upgrade: Arc<Mutex<Option<Upgrade<B>>>>,
 }
 
-/// A connection that becomes a WebSocket.
+/// A connection that stops speaking HTTP.
 pub(crate) struct Upgrade<B> {
     pub io: OnUpgrade,
+    pub protocol: Protocol,
     pub messages: ResponseBody<B>,
+    /// Where what the client sends goes, if the service reads it.
+    pub input: Option<Input>,
+}
+
+/// What it speaks instead.
+pub(crate) enum Protocol {
+    WebSocket(websocket::Kind),
+    /// What the service and its client agreed on.
+    Other,
 }
 
 impl<S, B> hyper::service::Service<Request<Incoming>> for Exchange<S, B>
@@ -78,7 +89,7 @@ where
         }
         let handshake = match Handshake::from_request(&request) {
             None => None,
-            Some(Ok(handshake)) => Some((handshake, hyper::upgrade::on(&mut request), self.upgrade.clone())),
+            Some(Ok(handshake)) => Some(handshake),
             Some(Err(refused)) => {
                 let (code, why) = refused.words();
                 let mut response = refusal(code, why, in_flight, unread);
@@ -88,11 +99,17 @@ where
                 return Box::pin(std::future::ready(Ok(response)));
             }
         };
+        let asked = upgrade::is_requested(&request).then(|| {
+            let (messages, sender) = ClientMessages::new();
+            request.extensions_mut().insert(messages.clone());
+            (hyper::upgrade::on(&mut request), messages, sender, self.upgrade.clone())
+        });
         if let Some(client) = &self.client {
             request.extensions_mut().insert(client.clone());
         }
         let rest = Arc::new(Mutex::new(Rest::Taken));
         let http1 = request.version() < Version::HTTP_2;
+        let head = request.method() == Method::HEAD;
         let probe = self.limits.is_probe(request.uri().path());
         let expects = request.headers().contains_key(header::EXPECT);
         let request = request.map(|incoming| RequestBody {
@@ -121,8 +138,17 @@ where
             // Asked for here, where hyper works on the stream; `call` runs in the connection's task.
             let stream = StreamActivity::current();
             let slice = if stream.is_some() { SLICE } else { HTTP1_SLICE };
+            // Over HTTP/2 a body is an error of the protocol where there must be none; over HTTP/1 hyper leaves it out itself.
+            let bodiless =
+                !http1 && (head || matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED));
+            if bodiless
+                && head
+                && let Some(length) = response.body().size_hint().exact()
+            {
+                response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(length.into());
+            }
             let mut response = response.map(|inner| ResponseBody {
-                inner: Some(Box::pin(inner)),
+                inner: (!bodiless).then(|| Box::pin(inner)),
                 rest: Bytes::new(),
                 ready,
                 room: None,
@@ -134,13 +160,20 @@ where
                 _in_flight: Some(in_flight),
             });
             if response.status() == StatusCode::SWITCHING_PROTOCOLS
-                && let Some((handshake, io, upgrade)) = handshake
+                && let Some((io, client, sender, upgrade)) = asked
             {
-                handshake.answer(response.headers_mut());
+                let protocol = match handshake {
+                    Some(handshake) => Protocol::WebSocket(handshake.answer(response.headers_mut())),
+                    None => {
+                        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+                        Protocol::Other
+                    }
+                };
+                let input = client.is_taken().then(|| Input::new(sender));
                 let (head, mut messages) = response.into_parts();
                 // A piece is a message, whatever its length.
                 messages.slice = usize::MAX;
-                *upgrade.lock() = Some(Upgrade { io, messages });
+                *upgrade.lock() = Some(Upgrade { io, protocol, messages, input });
                 response = Response::from_parts(head, ResponseBody::of(Bytes::new(), None, unread));
             }
             Ok(response)
@@ -331,8 +364,9 @@ where
         let mut data = std::mem::take(&mut this.rest);
         if data.is_empty() {
             let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
-            // What is ready is in memory, whether it is handed out or not.
-            if this.ready.is_none() && !this.probe {
+            // What is ready is in memory, whether it is handed out or not. There is nearly always room, and then this costs
+            // nothing: a watch comes here with every event.
+            if this.ready.is_none() && !this.probe && (this.room.is_some() || !this.unread.has_room()) {
                 let unread = &this.unread;
                 let room = this.room.get_or_insert_with(|| {
                     let unread = unread.clone();

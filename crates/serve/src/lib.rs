@@ -9,7 +9,8 @@
 //!    └─ Limits ─────────  the whole connection) ──▶ Counters
 //! ```
 //!
-//! A service that answers 101 to a request for a WebSocket has each piece of its body sent as one text message.
+//! A service that answers 101 to a request for a WebSocket has each piece of its body sent as one message; one that answers 101 to
+//! a request for another protocol has them sent as they are. What the client sends is in [`ClientMessages`].
 //!
 //! The crate knows no Kubernetes, no routes and no users: what comes in is bytes from a socket, what goes out is
 //! requests for a service. Every wait has a [limit](Limits), every buffer a bound, every task an owner.
@@ -57,6 +58,7 @@ mod exchange;
 mod http2_frames;
 mod streams;
 mod unread;
+mod upgrade;
 mod websocket;
 
 mod certificates;
@@ -65,10 +67,12 @@ mod stop_signals;
 
 pub use bind::{BindError, BindOptions, Listener, Tls};
 pub use certificates::{
-    CertificateError, Certificates, ClientCa, ClientCertificate, Renewal, Subject, UnkeptCertificates,
+    CertificateError, Certificates, ClientCa, ClientCertificate, Renewal, SharedCertificates, Subject,
+    UnkeptCertificates,
 };
 pub use counters::Counters;
 pub use exchange::{BodyError, RequestBody, ResponseBody};
 pub use limits::Limits;
 pub use server::{Server, Stopped};
 pub use stop_signals::StopSignals;
+pub use upgrade::ClientMessages;

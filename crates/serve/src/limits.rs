@@ -56,6 +56,9 @@ pub struct Limits {
     pub flood_frames: u32,
     /// The window of `flood_frames`.
     pub flood_window: Duration,
+    /// Bytes of one message of a WebSocket client, if the service reads them. kubectl sends 32 KiB at a time; other clients send
+    /// what their program gives them at once, such as a file.
+    pub message: usize,
     /// A PING of HTTP/2 or WebSocket after this silence, so that a peer that lost power is noticed while a watch has nothing to say.
     pub ping_after: Duration,
     /// How long the answer to that PING may take.
@@ -91,6 +94,7 @@ impl Default for Limits {
             pending_resets: 20,
             flood_frames: 10_000,
             flood_window: Duration::from_secs(10),
+            message: 4 << 20,
             ping_after: Duration::from_secs(30),
             ping_answer: Duration::from_secs(15),
         }

@@ -71,6 +71,11 @@ impl Unread {
         }
     }
 
+    /// Whether there is room for another piece now.
+    pub(crate) fn has_room(&self) -> bool {
+        self.full().is_none()
+    }
+
     /// Which of the two has no room.
     fn full(&self) -> Option<&Unread> {
         match &self.all {

@@ -1,34 +1,33 @@
 //! WebSockets (RFC 6455) over HTTP/1.1. A request that asks for one goes to the service like any other. If the response
-//! is 101, the listener adds the headers of the handshake, and each piece of the response's body becomes one text message.
-//! Frames of the client are ignored, except for pings and the close. The session ends with the body, with the client, or
-//! with its connection, whose limits still apply.
+//! is 101, the listener adds the headers of the handshake, and each piece of the response's body becomes one message: a binary
+//! one if the response has the content type `application/octet-stream`, a text otherwise. Messages of the client go to whoever
+//! took the [`ClientMessages`](crate::ClientMessages) of the request; if nobody did, they are passed over. The session ends with
+//! the body, with the client, or with its connection, whose limits still apply.
 
 mod frames;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::io;
 use std::pin::Pin;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header};
 use http_body::Body;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
 
 use crate::limits::Limits;
+use crate::upgrade::{self, CLOSE_TIMEOUT, Input};
 use frames::{Asked, Received};
+
+pub(crate) use frames::Kind;
 
 /// The constant that the protocol hashes together with the client's key.
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// How long a client may take to answer a close.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// How many bytes of the client are read at once.
+/// How many bytes of a client are read at once whose messages nobody reads.
 const READ: usize = 4 << 10;
 
 /// The handshake of a client that asks for a WebSocket: the `Sec-WebSocket-Accept` value of the response.
@@ -52,8 +51,8 @@ impl Handshake {
         let headers = request.headers();
         let asks = request.method() == Method::GET
             && request.version() == Version::HTTP_11
-            && lists(headers, &header::CONNECTION, "upgrade")
-            && lists(headers, &header::UPGRADE, "websocket");
+            && upgrade::lists(headers, &header::CONNECTION, "upgrade")
+            && upgrade::lists(headers, &header::UPGRADE, "websocket");
         asks.then(|| {
             let version = headers.get(header::SEC_WEBSOCKET_VERSION).map(HeaderValue::as_bytes);
             if version != Some(b"13") {
@@ -67,11 +66,15 @@ impl Handshake {
         })
     }
 
-    /// Adds the headers of the 101 response.
-    pub(crate) fn answer(self, headers: &mut HeaderMap) {
+    /// Adds the headers of the 101 response, and takes out what says which messages it has.
+    pub(crate) fn answer(self, headers: &mut HeaderMap) -> Kind {
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         headers.insert(header::SEC_WEBSOCKET_ACCEPT, self.accept);
+        match headers.remove(header::CONTENT_TYPE) {
+            Some(content) if content == "application/octet-stream" => Kind::Binary,
+            _ => Kind::Text,
+        }
     }
 }
 
@@ -90,12 +93,6 @@ fn accept(key: &str) -> HeaderValue {
     HeaderValue::try_from(STANDARD.encode(hash)).expect("base64 is a header value")
 }
 
-/// Whether a comma-separated header contains a word.
-fn lists(headers: &HeaderMap, name: &header::HeaderName, word: &str) -> bool {
-    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|listed| listed.trim().eq_ignore_ascii_case(word))
-}
-
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -107,8 +104,8 @@ pub(crate) enum End {
     Flood,
 }
 
-/// Sends the pieces of `body` as messages until either side ends.
-pub(crate) async fn serve<T, B>(io: T, body: Pin<&mut B>, limits: &Limits) -> End
+/// Sends the pieces of `body` as messages and hands over those of the client, until either side ends.
+pub(crate) async fn serve<T, B>(io: T, body: Pin<&mut B>, kind: Kind, input: Option<Input>, limits: &Limits) -> End
 where
     T: AsyncRead + AsyncWrite,
     B: Body<Data = Bytes>,
@@ -118,7 +115,9 @@ where
     let session = Session {
         read,
         write,
-        received: Received::default(),
+        received: Received::new(input.as_ref().map(|_| limits.message)),
+        kind,
+        input,
         sending: VecDeque::new(),
         unflushed: false,
         pong: None,
@@ -136,6 +135,9 @@ struct Session<'l, T> {
     read: tokio::io::ReadHalf<T>,
     write: tokio::io::WriteHalf<T>,
     received: Received,
+    kind: Kind,
+    /// Where the messages of the client go. While some wait there, nothing more is read.
+    input: Option<Input>,
     /// One message, or one frame that is none, on its way out: its head and its payload.
     sending: VecDeque<Bytes>,
     unflushed: bool,
@@ -154,7 +156,7 @@ struct Session<'l, T> {
 
 impl<T: AsyncRead + AsyncWrite> Session<'_, T> {
     async fn run<B: Body<Data = Bytes>>(mut self, mut body: Pin<&mut B>) -> End {
-        let mut buffer = vec![0; READ];
+        let mut buffer = vec![0; if self.input.is_some() { upgrade::READ } else { READ }];
         loop {
             if self.sending.is_empty()
                 && let Some(payload) = self.pong.take()
@@ -162,13 +164,15 @@ impl<T: AsyncRead + AsyncWrite> Session<'_, T> {
                 self.sending.push_back(frames::pong(&payload));
             }
             let busy = !self.sending.is_empty() || self.unflushed;
+            let full = self.input.as_ref().is_some_and(Input::is_full);
             let (deadline, closing) = (self.deadline(), self.closing.is_some());
             tokio::select! {
-                read = self.read.read(&mut buffer) => match read {
+                read = self.read.read(&mut buffer), if !full => match read {
                     Ok(0) | Err(_) => return End::Done,
                     Ok(read) => if let Some(end) = self.heard(&buffer[..read]) { return end },
                 },
-                sent = send(&mut self.write, &mut self.sending, &mut self.unflushed), if busy => {
+                () = upgrade::hand_over(&mut self.input), if full => {}
+                sent = upgrade::send(&mut self.write, &mut self.sending, &mut self.unflushed), if busy => {
                     if sent.is_err() {
                         return End::Done;
                     }
@@ -177,7 +181,7 @@ impl<T: AsyncRead + AsyncWrite> Session<'_, T> {
                 }
                 frame = poll_fn(|cx| body.as_mut().poll_frame(cx)), if !busy && !closing => match frame {
                     Some(Ok(frame)) => if let Ok(message) = frame.into_data() {
-                        self.sending.extend([frames::text(message.len()), message]);
+                        self.sending.extend([frames::message(self.kind, message.len()), message]);
                     },
                     Some(Err(_)) | None => self.close(frames::NORMAL),
                 },
@@ -205,19 +209,25 @@ impl<T: AsyncRead + AsyncWrite> Session<'_, T> {
         while !bytes.is_empty() {
             match self.received.frame(&mut bytes) {
                 Ok(None) => {}
+                Ok(Some(Asked::Read(message))) if !message.is_empty() => {
+                    // Messages that the service reads are as many as it takes, and no flood.
+                    if let Some(input) = &mut self.input {
+                        input.push(message);
+                    }
+                }
                 Ok(Some(asked)) => {
                     self.window_frames += 1;
                     match asked {
-                        Asked::Nothing => {}
+                        Asked::Nothing | Asked::Read(_) => {}
                         Asked::Pong(payload) => self.pong = Some(payload),
                         // The answer to our close.
                         Asked::Close(_) if self.closing.is_some() => return Some(End::Done),
                         Asked::Close(code) => self.close(code),
                     }
                 }
-                Err(frames::NotAFrame) if self.closing.is_some() => return Some(End::Done),
-                Err(frames::NotAFrame) => {
-                    self.close(frames::PROTOCOL_ERROR);
+                Err(_) if self.closing.is_some() => return Some(End::Done),
+                Err(bad) => {
+                    self.close(bad.code());
                     return None;
                 }
             }
@@ -225,8 +235,9 @@ impl<T: AsyncRead + AsyncWrite> Session<'_, T> {
         (self.window_frames > self.limits.flood_frames).then_some(End::Flood)
     }
 
-    /// Sends a close frame after the messages that are on their way.
+    /// Sends a close frame after the messages that are on their way. Nothing more is handed over.
     fn close(&mut self, code: u16) {
+        self.input = None;
         self.sending.push_back(frames::close(code));
         self.closing = Some(Instant::now() + CLOSE_TIMEOUT);
     }
@@ -238,27 +249,6 @@ impl<T: AsyncRead + AsyncWrite> Session<'_, T> {
             (None, None) => self.heard + self.limits.ping_after,
         }
     }
-}
-
-/// Sends what is to be sent; what has gone out is gone from `sending` also if this is dropped while it waits.
-async fn send(
-    write: &mut (impl AsyncWrite + Unpin),
-    sending: &mut VecDeque<Bytes>,
-    unflushed: &mut bool,
-) -> io::Result<()> {
-    while let Some(part) = sending.front_mut() {
-        if part.is_empty() {
-            sending.pop_front();
-            continue;
-        }
-        *unflushed = true;
-        if write.write_buf(part).await? == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-    }
-    write.flush().await?;
-    *unflushed = false;
-    Ok(())
 }
 
 #[cfg(test)]

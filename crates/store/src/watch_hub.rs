@@ -40,6 +40,10 @@ impl Topic {
         Revision(self.lost.load(Relaxed))
     }
 
+    pub(crate) fn watchers(&self) -> usize {
+        self.watchers.load(Relaxed)
+    }
+
     pub(crate) fn wake(&self) {
         self.wake.send_replace(());
     }

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::call::{Calls, Verb};
-use crate::machine::{Machine, Refused, ask, install_hint, unknown_kind};
+use crate::machine::{Machine, Refused, ask, unknown_kind, with_install_hint};
 use crate::react::When;
 use crate::seed::{Seed, typed};
 
@@ -212,17 +212,14 @@ impl Cluster {
     /// Runs exactly one reconcile of an object, as a running operator would: it adds the finalizer, calls the cleanup of an object
     /// that is being deleted, and shows a lasting failure in status and events. Events are written when it returns. Nothing
     /// is retried; [`retry`](crate::retry) says what would become of an error. A kind whose CRD is not installed, be it of the
-    /// object or of a child, is an error at once.
+    /// object or of a child, is an error at once, which says how a test installs it; an operator would wait.
     pub async fn reconcile<R, P>(&self, controller: &Controller<R, P>, key: &str) -> Result<Action>
     where
         R: DeserializeOwned + Send + Sync + 'static,
         P: InProcess,
     {
         let reconciled = controller.test_reconciler(self.client()).reconcile(key).await;
-        reconciled.map_err(|error| match error.get_reason() {
-            "NotServed" => Error::permanent(format!("{error:#}; {}", install_hint("Kind"))).reason("NotServed"),
-            _ => error,
-        })
+        reconciled.map_err(with_install_hint)
     }
 
     /// Scripts what happens to calls about a kind: `cluster.when::<Deployment>(Verb::Apply).once().fail(503)`. See [`When`].

@@ -3,6 +3,7 @@
 //! ```text
 //! fake      a client over given objects, for unit tests: one reconcile, and what it did
 //! cluster   the server as a whole, for integration tests: an operator runs, and one waits for what it does
+//! admit     webhooks of an operator, called as an API server calls them
 //! call      what was asked of the server, as small values that print well
 //! react     answers that are not the server's: errors, delays, lost connections
 //! seed      what a test starts with
@@ -41,6 +42,7 @@
 //! # }
 //! ```
 
+mod admit;
 mod cluster;
 mod fake;
 
@@ -51,6 +53,7 @@ mod seed;
 mod kinds;
 mod machine;
 
+pub use admit::{Admitted, NotAdmitted, Review};
 pub use call::{Call, Calls, Verb};
 pub use cluster::{Cluster, Running};
 pub use fake::Fake;

@@ -12,7 +12,8 @@ use std::task::{Context, Poll};
 
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
-use konverge::{Error, RequestInfo, Result, Rules};
+use konverge::testing::{Retry, retry};
+use konverge::{Error, NotServed, RequestInfo, Result, Rules};
 use konverge_apiserver::{ApiServer, Body, Options, Versions};
 use kube::client::Body as ClientBody;
 use parking_lot::Mutex;
@@ -285,12 +286,40 @@ pub(crate) async fn ask(
 }
 
 /// How a test installs the CRD of a kind.
-pub(crate) fn install_hint(kind: &str) -> String {
+fn install_hint(kind: &str) -> String {
     format!(
         "install its CRD in the test: with cluster.install::<{kind}>() or Fake::new().knows::<{kind}>() if it has a Rust type \
          that knows its CRD, otherwise with cluster.create(crd) or Fake::new().with(crd), where crd is the \
          CustomResourceDefinition as JSON"
     )
+}
+
+/// An error that says how to install the kind in a test, too, if a kind is not served. What would become of the object stays
+/// the same.
+pub(crate) fn with_install_hint(error: Error) -> Error {
+    #[derive(Debug)]
+    struct WithHint(String, NotServed);
+
+    impl std::fmt::Display for WithHint {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(&self.0)
+        }
+    }
+
+    impl StdError for WithHint {
+        fn source(&self) -> Option<&(dyn StdError + 'static)> {
+            Some(&self.1)
+        }
+    }
+
+    let Some(not_served) = error.find::<NotServed>() else { return error };
+    let hinted = WithHint(format!("{error:#}; {}", install_hint(&not_served.kind)), not_served.clone());
+    let hinted = match retry(&error) {
+        Retry::UntilChanged => Error::permanent(hinted),
+        Retry::After(pause) => Error::retry_after(pause, hinted),
+        _ => Error::new(hinted),
+    };
+    hinted.reason(error.get_reason())
 }
 
 /// The error for kinds that the server does not serve.

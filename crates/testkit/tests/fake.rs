@@ -283,7 +283,7 @@ async fn clear_words_for_what_is_not_there() -> Result<()> {
     for part in [
         "the server does not serve Site of example.com/v1: there is no kind of the group example.com; ",
         "install the CustomResourceDefinition sites.example.com; ",
-        "Fake::new().knows::<Kind>()",
+        "Fake::new().knows::<Site>()",
     ] {
         assert!(error.to_string().contains(part), "{error}");
     }

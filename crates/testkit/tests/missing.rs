@@ -6,7 +6,7 @@ use konverge::kube::core::DynamicObject;
 use konverge::prelude::*;
 use konverge::serde_json::{Value, json};
 use konverge::{BackgroundTask, Health, WriteError};
-use konverge_testkit::{Cluster, Fake};
+use konverge_testkit::{Cluster, Fake, Retry, retry};
 use tokio::time::Instant;
 
 /// A shop that asks for nothing.
@@ -79,10 +79,14 @@ async fn a_child_of_a_kind_without_a_crd_is_an_error_at_once() -> Result<()> {
     let began = Instant::now();
     let error = Fake::new().with(shop()).reconcile(&operator, "s").await.unwrap_err();
     assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
-    for part in ["Certificate of example.org/v1", "certificates.example.org", "Fake::new().with(crd)"] {
-        assert!(error.to_string().contains(part), "{part}: {error}");
+    for part in ["Certificate of example.org/v1", "certificates.example.org", "Fake::new().knows::<Certificate>()"] {
+        assert!(format!("{error:#}").contains(part), "{part}: {error:#}");
     }
-    assert_eq!(error.get_reason(), "NotServed");
+    // A running operator would try again, because somebody may install the kind.
+    assert_eq!((error.get_reason(), retry(&error)), ("NotServed", Retry::Backoff));
+    let own = Fake::new().reconcile(&operator, "s").await.unwrap_err();
+    assert!(format!("{own:#}").contains("install::<Shop>()"), "{own:#}");
+    assert_eq!((own.get_reason(), retry(&own)), ("NotServed", Retry::Backoff));
     // The order does not matter: kinds are installed before objects.
     let certificate = json!({"apiVersion": "example.org/v1", "kind": "Certificate", "metadata": {"name": "other"}});
     let fake = Fake::new().with(shop()).with(certificate).with(certificate_definition());
@@ -160,6 +164,41 @@ async fn a_failed_patch_names_its_object() -> Result<()> {
         let error = fake.reconcile(&operator, name).await.unwrap_err();
         assert!(format!("{error:#}").contains("cannot patch ConfigMap default/prices: "), "{error:#}");
         assert!(error.find::<WriteError>().is_some(), "{error:?}");
+    }
+    Ok(())
+}
+
+/// A kind that is not served has one reason, whoever finds out: a cache, a write, a read or discovery.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_served_has_one_reason() -> Result<()> {
+    async fn delete(ctx: Context<Shop>) -> Result<Action> {
+        ctx.dynamic(&certificates()).delete("c").await?;
+        Ok(Action::await_change())
+    }
+    async fn list(ctx: Context<Shop>) -> Result<Action> {
+        ctx.dynamic(&certificates()).list().await?;
+        Ok(Action::await_change())
+    }
+    async fn patch(ctx: Context<Shop>) -> Result<Action> {
+        ctx.dynamic(&certificates()).patch("c", Patch::Json(json!([]))).await?;
+        Ok(Action::await_change())
+    }
+    async fn discover(ctx: Context<Shop>) -> Result<Action> {
+        ApiKind::discover(&ctx.client(), "example.org/v1", "Certificate").await?;
+        Ok(Action::await_change())
+    }
+    for (at, operator) in [
+        Operator::<Shop>::new().reconcile(certify),
+        Operator::<Shop>::new().reconcile(delete),
+        Operator::<Shop>::new().reconcile(list),
+        Operator::<Shop>::new().reconcile(patch),
+        Operator::<Shop>::new().reconcile(discover),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let error = Fake::new().with(shop()).reconcile(&operator, "s").await.unwrap_err();
+        assert_eq!((error.get_reason(), retry(&error)), ("NotServed", Retry::Backoff), "{at}: {error:#}");
     }
     Ok(())
 }

@@ -8,9 +8,6 @@ use serde_json::{Value, json};
 
 use crate::source::is_stable;
 
-/// Resources that are left out, because their objects would need conversion between two versions of one kind.
-const LEFT_OUT: [(&str, &str, &str); 1] = [("autoscaling", "v1", "horizontalpodautoscalers")];
-
 const ALL_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 /// The comment at the head of the generated file, after the line that names its source.
@@ -24,8 +21,6 @@ const FORMAT: &str = "\
 #
 # SCOPE  namespaced | cluster
 # WORD   verbs A,B (left out when all eight are there) | short A,B | in A,B (categories)
-#
-# Left out: autoscaling/v1 horizontalpodautoscalers, which is a second version of the same objects.
 ";
 
 /// Writes the table. `core` is the legacy resource list of the core group, `groups` the aggregated document.
@@ -58,9 +53,6 @@ fn rows(group: &str, version: &str, document: &Value, types: &Types) -> Result<S
     let mut out = String::new();
     for resource in list(&document["resources"]) {
         let plural = text(&resource["resource"])?;
-        if LEFT_OUT.contains(&(group, version, plural)) {
-            continue;
-        }
         let (_, _, kind) = response_kind(group, version, resource)?;
         let key = (group.to_owned(), version.to_owned(), kind.to_owned());
         let ty = types.get(&key).ok_or_else(|| format!("{plural}: no type for {kind}"))?;
@@ -215,13 +207,6 @@ mod tests {
                 deployments deployment Deployment cluster io.apps.Deployment; verbs create\n    \
                 scale autoscaling/v1 Scale get"),
         );
-    }
-
-    #[test]
-    fn a_second_version_of_the_same_objects_is_left_out() {
-        let core = json!({"groupVersion": "v1", "resources": []});
-        let hpa = json!([{"version": "v1", "resources": [{"resource": "horizontalpodautoscalers"}]}]);
-        check(core, group("autoscaling", hpa), Ok(""));
     }
 
     #[test]

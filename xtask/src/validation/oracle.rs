@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::go_program;
 use crate::source::Release;
 
 pub(super) struct Oracle {
@@ -18,18 +19,7 @@ pub(super) struct Oracle {
 impl Oracle {
     /// Builds the program if it is not there or older than its source, and starts it.
     pub(super) fn start(release: &Release, root: &Path, build: &Path) -> Result<Self, String> {
-        let folder = root.join(build);
-        let program = folder.join("oracle");
-        let source = root.join("xtask/oracle/main.go");
-        let age = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
-        if age(&program).is_none_or(|built| age(&source).is_some_and(|written| written > built)) {
-            std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-            let module = release.source()?.module_with_published_libraries("oracle", &release.version)?;
-            std::fs::write(folder.join("go.mod"), module).map_err(|error| format!("go.mod: {error}"))?;
-            std::fs::copy(&source, folder.join("main.go")).map_err(|error| format!("main.go: {error}"))?;
-            go(&folder, &["mod", "tidy"])?;
-            go(&folder, &["build", "-o", "oracle", "."])?;
-        }
+        let program = go_program::build(release, root, "xtask/oracle/main.go", build)?;
         let mut child = Command::new(&program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -68,11 +58,4 @@ impl Drop for Oracle {
         self.child.kill().ok();
         self.child.wait().ok();
     }
-}
-
-fn go(folder: &Path, arguments: &[&str]) -> Result<(), String> {
-    let shown = arguments.join(" ");
-    let status = Command::new("go").args(arguments).current_dir(folder).status();
-    let status = status.map_err(|error| format!("cannot run go {shown}: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("go {shown} failed")) }
 }

@@ -38,7 +38,7 @@ pub(super) fn newest_default(
     kind: lookup::Kind,
     annotations: &[&str],
 ) -> Result<Option<String>, Status> {
-    let classes = lookup::list::<DefaultableClass>(attributes.server, kind, None)?;
+    let classes = lookup::list::<DefaultableClass>(attributes, kind, None)?;
     let marked = |class: &DefaultableClass| {
         annotations.iter().any(|name| class.metadata.annotations.get(*name).is_some_and(|value| value == "true"))
     };

@@ -1,6 +1,8 @@
 //! LimitRanger: containers get the requests and limits that a LimitRange has for them, and pods and claims outside its bounds
 //! are refused.
 
+use std::collections::HashSet;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -50,13 +52,19 @@ impl Plugin for LimitRanger {
                 let deleted = attributes.old.is_some_and(meta::is_terminating);
                 attributes.is_about("", "persistentvolumeclaims") && !deleted
             }
-            Operation::Delete => false,
+            Operation::Delete | Operation::Connect => false,
         }
     }
 
     fn admit<'a>(&'a self, attributes: &'a Attributes<'a>, object: &'a mut Value, _: &'a mut Admission) -> Verdict<'a> {
         decided(match attributes.is_about("", "pods") {
-            true => ranges(attributes).map(|ranges| ranges.iter().for_each(|range| complete(range, object))),
+            true => ranges(attributes).and_then(|ranges| {
+                ranges.iter().try_for_each(|range| {
+                    spend(attributes, range, object)?;
+                    complete(range, object);
+                    Ok(())
+                })
+            }),
             false => Ok(()),
         })
     }
@@ -64,6 +72,7 @@ impl Plugin for LimitRanger {
     fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: &'a Value, _: &'a mut Admission) -> Verdict<'a> {
         decided(ranges(attributes).and_then(|ranges| {
             ranges.iter().try_for_each(|range| {
+                spend(attributes, range, object)?;
                 let errors = match attributes.is_about("", "pods") {
                     true => check_pod(range, &object["spec"]),
                     false => check_claim(range, &object["spec"]),
@@ -75,22 +84,26 @@ impl Plugin for LimitRanger {
 }
 
 fn ranges(attributes: &Attributes<'_>) -> Result<Vec<LimitRange>, Status> {
-    let ranges = lookup::list(attributes.server, RANGES, attributes.namespace)?;
+    let ranges = lookup::list::<LimitRange>(attributes, RANGES, attributes.namespace)?;
     Ok(ranges.into_iter().map(|(_, range)| range).collect())
+}
+
+/// Spends a step for every bound of a range in every container of a pod.
+fn spend(attributes: &Attributes<'_>, range: &LimitRange, object: &Value) -> Result<(), Status> {
+    let bounds: usize = range.spec.limits.iter().map(Limit::bounds).sum();
+    let containers = |field: &str| object["spec"][field].as_array().map_or(0, Vec::len);
+    attributes.spend(bounds * (1 + containers("containers") + containers("initContainers")))
 }
 
 /// All errors in one text, each once.
 fn aggregate(errors: Vec<String>) -> Option<String> {
-    let mut texts: Vec<String> = Vec::new();
-    for error in errors {
-        if !texts.contains(&error) {
-            texts.push(error);
-        }
-    }
+    // A pod can have thousands of containers, and each can have an error of every limit.
+    let mut seen = HashSet::new();
+    let texts: Vec<&String> = errors.iter().filter(|error| seen.insert(error.as_str())).collect();
     match texts.as_slice() {
         [] => None,
-        [one] => Some(one.clone()),
-        several => Some(format!("[{}]", several.join(", "))),
+        [one] => Some((*one).clone()),
+        several => Some(format!("[{}]", several.iter().map(|text| text.as_str()).collect::<Vec<_>>().join(", "))),
     }
 }
 
@@ -188,6 +201,12 @@ fn comparable<const N: usize>(amounts: [Quantity; N]) -> [i128; N] {
 }
 
 impl Limit {
+    /// How many amounts there are.
+    fn bounds(&self) -> usize {
+        let defaults = [&self.default, &self.default_request].map(|list| list.as_object().map_or(0, |list| list.len()));
+        self.min.len() + self.max.len() + self.max_limit_request_ratio.len() + defaults.iter().sum::<usize>()
+    }
+
     fn check(&self, requests: &ResourceList, limits: &ResourceList) -> Vec<String> {
         let of = |list: &ResourceList, name: &str| list.get(name).copied();
         let min =

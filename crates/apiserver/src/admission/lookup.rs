@@ -8,6 +8,11 @@ use konverge_store::{Entry, Range};
 
 use crate::server::Server;
 
+use super::Attributes;
+
+/// Reading this many bytes takes as long as one step of other work.
+const BYTES_PER_STEP: usize = 8;
+
 /// A built-in kind that plugins read: group and plural name. All of them are stored as `v1`.
 pub(super) type Kind = (&'static str, &'static str);
 
@@ -23,16 +28,35 @@ pub(super) fn get<T: DeserializeOwned>(
     found.map(|entry| Ok((entry.clone(), decode(&entry)?))).transpose()
 }
 
-/// All objects of a kind, or those in a namespace, by name.
+/// All objects of a kind, or those in a namespace, by name. Reading them is paid for by the request: whoever stores thousands of
+/// large ones makes the writes that they concern slow, and no others.
 pub(super) fn list<T: DeserializeOwned>(
-    server: &Server,
+    attributes: &Attributes<'_>,
     (group, plural): Kind,
     namespace: Option<&str>,
 ) -> Result<Vec<(Entry, T)>, Status> {
-    let resource = server.registry.find(group, "v1", plural).expect("plugins read built-in kinds only");
-    let range = Range { prefix: &resource.prefix(namespace), ..Range::default() };
-    let page = server.store.range(range).map_err(Status::internal)?;
-    page.entries.into_iter().map(|entry| Ok((entry.clone(), decode(&entry)?))).collect()
+    Ok(first(attributes, (group, plural), namespace, None)?.0)
+}
+
+/// The same, but at most so many of them, and how many there are.
+pub(super) fn first<T: DeserializeOwned>(
+    attributes: &Attributes<'_>,
+    (group, plural): Kind,
+    namespace: Option<&str>,
+    most: Option<usize>,
+) -> Result<(Vec<(Entry, T)>, usize), Status> {
+    let store = &attributes.server.store;
+    let resource = attributes.server.registry.find(group, "v1", plural).expect("plugins read built-in kinds only");
+    let range = Range { prefix: &resource.prefix(namespace), limit: most, ..Range::default() };
+    let page = store.range(range).map_err(Status::internal)?;
+    let total = if page.more { store.count(range).map_err(Status::internal)? } else { page.entries.len() };
+    let read = |entry: Entry| {
+        attributes.spend(entry.value.len() / BYTES_PER_STEP)?;
+        let object = decode(&entry)?;
+        Ok((entry, object))
+    };
+    let objects = page.entries.into_iter().map(read).collect::<Result<_, Status>>()?;
+    Ok((objects, total))
 }
 
 /// Whether a namespace has no objects of a kind.

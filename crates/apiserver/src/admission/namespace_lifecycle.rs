@@ -17,7 +17,7 @@ impl Plugin for NamespaceLifecycle {
     fn handles(&self, attributes: &Attributes<'_>) -> bool {
         match attributes.operation {
             Operation::Create => attributes.namespace.is_some(),
-            Operation::Update => false,
+            Operation::Update | Operation::Connect => false,
             Operation::Delete => attributes.is_about("", "namespaces"),
         }
     }

@@ -6,15 +6,21 @@ use std::collections::BTreeSet;
 use super::Plugin;
 use super::always_deny::AlwaysDeny;
 use super::always_pull_images::AlwaysPullImages;
+use super::certificate_signers::CertificateSigners;
 use super::certificate_subject_restriction::CertificateSubjectRestriction;
 use super::default_ingress_class::DefaultIngressClass;
 use super::default_storage_class::DefaultStorageClass;
 use super::default_toleration_seconds::DefaultTolerationSeconds;
 use super::deny_service_external_ips::DenyServiceExternalIps;
+use super::extended_resource_toleration::ExtendedResourceToleration;
+use super::limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology;
 use super::limit_ranger::LimitRanger;
+use super::namespace_exists::NamespaceExists;
 use super::namespace_lifecycle::NamespaceLifecycle;
 use super::persistent_volume_claim_resize::PersistentVolumeClaimResize;
 use super::pod_security::PodSecurity;
+use super::pod_topology_labels::PodTopologyLabels;
+use super::policy::{MutatingAdmissionPolicy, ValidatingAdmissionPolicy};
 use super::priority::Priority;
 use super::resource_quota::ResourceQuota;
 use super::runtime_class::RuntimeClass;
@@ -33,7 +39,7 @@ struct Row {
 /// What a plugin does here.
 enum Effect {
     Makes(fn() -> Box<dyn Plugin>),
-    /// Nothing, in kube-apiserver as well.
+    /// Nothing, in kube-apiserver as well: it admits everything, or is about kinds that are not served by default.
     Nothing,
     /// Only kube-apiserver has it. Whoever enables it is told that this has no effect.
     Missing,
@@ -47,17 +53,21 @@ const fn off(name: &'static str, make: fn() -> Box<dyn Plugin>) -> Row {
     Row { name, on: false, effect: Effect::Makes(make) }
 }
 
+const fn nothing(name: &'static str, on: bool) -> Row {
+    Row { name, on, effect: Effect::Nothing }
+}
+
 const fn missing(name: &'static str, on: bool) -> Row {
     Row { name, on, effect: Effect::Missing }
 }
 
 /// Every plugin of Kubernetes 1.36, in the order of kube-apiserver.
 const TABLE: &[Row] = &[
-    Row { name: "AlwaysAdmit", on: false, effect: Effect::Nothing },
+    nothing("AlwaysAdmit", false),
     missing("NamespaceAutoProvision", false),
     on("NamespaceLifecycle", || Box::new(NamespaceLifecycle)),
-    missing("NamespaceExists", false),
-    missing("LimitPodHardAntiAffinityTopology", false),
+    off("NamespaceExists", || Box::new(NamespaceExists)),
+    off("LimitPodHardAntiAffinityTopology", || Box::new(LimitPodHardAntiAffinityTopology)),
     on("LimitRanger", || Box::new(LimitRanger)),
     on("ServiceAccount", || Box::new(ServiceAccount)),
     missing("NodeRestriction", false),
@@ -70,27 +80,27 @@ const TABLE: &[Row] = &[
     on("DefaultTolerationSeconds", || Box::new(DefaultTolerationSeconds)),
     missing("PodTolerationRestriction", false),
     missing("EventRateLimit", false),
-    missing("ExtendedResourceToleration", false),
+    off("ExtendedResourceToleration", || Box::new(ExtendedResourceToleration)),
     on("DefaultStorageClass", || Box::new(DefaultStorageClass)),
     on("StorageObjectInUseProtection", || Box::new(StorageObjectInUseProtection)),
-    missing("PodGroupProtection", true),
+    nothing("PodGroupProtection", true),
     missing("OwnerReferencesPermissionEnforcement", false),
     on("PersistentVolumeClaimResize", || Box::new(PersistentVolumeClaimResize)),
     on("RuntimeClass", || Box::new(RuntimeClass)),
-    missing("CertificateApproval", true),
-    missing("CertificateSigning", true),
-    missing("ClusterTrustBundleAttest", true),
+    on("CertificateApproval", || Box::new(CertificateSigners::APPROVAL)),
+    on("CertificateSigning", || Box::new(CertificateSigners::SIGNING)),
+    nothing("ClusterTrustBundleAttest", true),
     on("CertificateSubjectRestriction", || Box::new(CertificateSubjectRestriction)),
     on("DefaultIngressClass", || Box::new(DefaultIngressClass)),
     off("DenyServiceExternalIPs", || Box::new(DenyServiceExternalIps)),
-    missing("PodTopologyLabels", true),
-    missing("PodGroupWorkloadExists", true),
+    on("PodTopologyLabels", || Box::new(PodTopologyLabels)),
+    nothing("PodGroupWorkloadExists", true),
     missing("NodeDeclaredFeatureValidator", true),
-    missing("JobValidation", true),
+    nothing("JobValidation", true),
     missing("PodResizeValidator", true),
-    missing("MutatingAdmissionPolicy", true),
+    on("MutatingAdmissionPolicy", || Box::new(MutatingAdmissionPolicy)),
     missing("MutatingAdmissionWebhook", true),
-    missing("ValidatingAdmissionPolicy", true),
+    on("ValidatingAdmissionPolicy", || Box::new(ValidatingAdmissionPolicy)),
     missing("ValidatingAdmissionWebhook", true),
     on("ResourceQuota", || Box::new(ResourceQuota)),
     off("AlwaysDeny", || Box::new(AlwaysDeny)),

@@ -4,7 +4,7 @@
 mod checks;
 mod policy;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -148,11 +148,12 @@ fn check_namespace(attributes: &Attributes<'_>, namespace: &Value, admission: &m
     if new.enforce == old.enforce || new.enforce.level == Level::Privileged || relaxed {
         return Ok(());
     }
-    let pods = lookup::list::<Value>(attributes.server, PODS, Some(attributes.name))?;
+    // Enough to find one pod of each controller among the first, and no more than a request can read.
+    let (pods, total) = lookup::first::<Value>(attributes, PODS, Some(attributes.name), Some(3 * MAX_PODS))?;
     let until = attributes.server.env.now() + MAX_TIME;
     let pods: Vec<Value> = pods.into_iter().map(|(_, pod)| pod).collect();
     let in_time = || attributes.server.env.now() < until;
-    for warning in existing_violations(attributes.name, new.enforce, &pods, in_time) {
+    for warning in existing_violations(attributes.name, new.enforce, &pods, total, in_time) {
         admission.warn(warning);
     }
     Ok(())
@@ -163,20 +164,18 @@ fn existing_violations(
     namespace: &str,
     level: LevelVersion,
     pods: &[Value],
+    total: usize,
     in_time: impl Fn() -> bool,
 ) -> Vec<String> {
     // Pods of the same controller are alike, so one of each comes first.
     let controller = |pod: &Value| {
         let owners = pod["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-        owners.into_iter().find(|owner| owner["controller"] == true).map(|owner| owner["uid"].clone())
+        let controller = owners.into_iter().find(|owner| owner["controller"] == true);
+        controller.and_then(|owner| owner["uid"].as_str()).map(str::to_owned)
     };
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     let (first, later): (Vec<&Value>, Vec<&Value>) = pods.iter().partition(|pod| match controller(pod) {
-        Some(uid) if seen.contains(&uid) => false,
-        Some(uid) => {
-            seen.push(uid);
-            true
-        }
+        Some(uid) => seen.insert(uid),
         None => true,
     });
     let mut checked = 0;
@@ -193,8 +192,7 @@ fn existing_violations(
         }
     }
     let mut warnings = Vec::new();
-    if checked < pods.len() {
-        let total = pods.len();
+    if checked < total {
         warnings.push(format!(
             "new PodSecurity enforce level only checked against the first {checked} of {total} existing pods"
         ));
@@ -240,7 +238,7 @@ mod tests {
         let level = Policy::of(&BTreeMap::from([("pod-security.kubernetes.io/enforce".into(), "baseline".into())])).0;
         let pods = [pod("b", "1", true), pod("a", "1", true), pod("c", "2", false), pod("d", "3", true)];
         assert_eq!(
-            existing_violations("n", level.enforce, &pods, || true),
+            existing_violations("n", level.enforce, &pods, 4, || true),
             [
                 "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\"",
                 "a (and 2 other pods): privileged",
@@ -249,14 +247,14 @@ mod tests {
         );
         // Out of time after the first pod: one of each controller comes first.
         assert_eq!(
-            existing_violations("n", level.enforce, &pods[1..], || false),
+            existing_violations("n", level.enforce, &pods[1..], 3, || false),
             [
                 "new PodSecurity enforce level only checked against the first 1 of 3 existing pods",
                 "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\"",
                 "a: privileged",
             ]
         );
-        assert!(existing_violations("n", level.warn, &[], || true).is_empty());
+        assert!(existing_violations("n", level.warn, &[], 0, || true).is_empty());
     }
 
     #[test]

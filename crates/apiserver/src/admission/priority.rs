@@ -118,7 +118,7 @@ fn prioritize(attributes: &Attributes<'_>, pod: &mut Value) -> Result<(), Status
             None => return Err(attributes.forbidden(format!("no PriorityClass with name {name} was found"))),
         },
         None => {
-            let default = default_class(attributes.server)?;
+            let default = default_class(attributes)?;
             default.map_or(PriorityClass { policy: Some(PREEMPTS.into()), ..NO_CLASS }, PriorityClass::from)
         }
     };
@@ -146,8 +146,8 @@ fn prioritize(attributes: &Attributes<'_>, pod: &mut Value) -> Result<(), Status
 }
 
 /// The default class. If writes at the same time have made several, the one with the lowest value counts.
-fn default_class(server: &Server) -> Result<Option<StoredClass>, Status> {
-    let classes = lookup::list::<StoredClass>(server, CLASSES, None)?;
+fn default_class(attributes: &Attributes<'_>) -> Result<Option<StoredClass>, Status> {
+    let classes = lookup::list::<StoredClass>(attributes, CLASSES, None)?;
     Ok(classes.into_iter().map(|(_, class)| class).filter(|class| class.global_default).min_by_key(|class| class.value))
 }
 
@@ -155,7 +155,7 @@ fn only_default(attributes: &Attributes<'_>, class: &Value) -> Result<(), Status
     if class["globalDefault"] != true {
         return Ok(());
     }
-    match default_class(attributes.server)? {
+    match default_class(attributes)? {
         Some(other) if attributes.old.is_none() || other.metadata.name != meta::text(class, "name") => {
             let name = other.metadata.name;
             let why = format!("PriorityClass {name} is already marked as default. Only one default can exist");

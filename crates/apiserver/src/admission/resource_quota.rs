@@ -82,7 +82,7 @@ impl Plugin for ResourceQuota {
                 admission.turn = Some(lock.lock_owned().await);
             }
             // Read again: another write may have been charged while this one waited.
-            let quotas = lookup::list(attributes.server, QUOTAS, attributes.namespace)?;
+            let quotas = lookup::list(attributes, QUOTAS, attributes.namespace)?;
             charge(attributes, &kind, object, quotas, admission)
         })
     }

@@ -4,8 +4,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use konverge_core::{ResourceList, Status, resource_list};
+use konverge_schema::Budget;
 
 use super::{Admission, Attributes, Operation, Plugin, Verdict, decided, lookup};
+use crate::work::over_budget;
 
 const CLASSES: lookup::Kind = ("node.k8s.io", "runtimeclasses");
 
@@ -87,52 +89,78 @@ fn complete(attributes: &Attributes<'_>, class: &Class, spec: &mut Value) -> Res
     if !selector.is_empty() {
         spec["nodeSelector"] = selector.into();
     }
-    let given = spec["tolerations"].as_array().cloned().unwrap_or_default();
-    let merged = merged(given.into_iter().chain(scheduling.tolerations.iter().cloned()).collect());
+    let given = spec["tolerations"].as_array().into_iter().flatten();
+    let merged = merged(given.chain(&scheduling.tolerations), attributes.budget);
+    attributes.budget.check().map_err(over_budget)?;
     if !merged.is_empty() {
         spec["tolerations"] = merged.into();
     }
     Ok(())
 }
 
-/// The tolerations without those that another one covers.
-fn merged(all: Vec<Value>) -> Vec<Value> {
-    let mut kept: Vec<Value> = Vec::new();
+/// The tolerations without those that another one covers. Each is compared with every other, so each comparison is paid for;
+/// whoever calls this looks whether the budget was enough.
+fn merged<'v>(all: impl Iterator<Item = &'v Value>, budget: &Budget) -> Vec<Value> {
+    let all: Vec<Toleration<'_>> = all.map(Toleration::of).collect();
+    let mut kept: Vec<Toleration<'_>> = Vec::new();
     for (at, toleration) in all.iter().enumerate() {
-        let redundant = kept.iter().any(|other| covers(other, toleration))
-            || all[at + 1..].iter().any(|other| other != toleration && covers(other, toleration));
-        if !redundant {
-            kept.push(toleration.clone());
+        let covered = |other: &&Toleration<'_>| other.covers(toleration);
+        let before = kept.iter().take_while(|_| budget.spend(1)).find(covered);
+        let later = all[at + 1..].iter().take_while(|_| budget.spend(1));
+        if before.is_none() && !later.filter(|other| *other != toleration).any(|other| other.covers(toleration)) {
+            kept.push(*toleration);
         }
     }
-    kept
+    kept.iter().map(|toleration| toleration.whole.clone()).collect()
 }
 
-/// Whether `wide` tolerates everything that `narrow` does.
-fn covers(wide: &Value, narrow: &Value) -> bool {
-    if wide == narrow {
-        return true;
+/// A toleration, read once for all comparisons.
+#[derive(Clone, Copy)]
+struct Toleration<'v> {
+    whole: &'v Value,
+    key: &'v str,
+    operator: &'v str,
+    value: &'v str,
+    effect: &'v str,
+    seconds: Option<i64>,
+}
+
+impl PartialEq for Toleration<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.key, self.operator, self.value, self.effect, self.seconds)
+            == (other.key, other.operator, other.value, other.effect, other.seconds)
     }
-    let text = |toleration: &Value, field: &str| toleration[field].as_str().unwrap_or_default().to_owned();
-    let (wide_of, narrow_of) = (|field: &str| text(wide, field), |field: &str| text(narrow, field));
-    let exists = wide_of("operator") == "Exists";
-    if narrow_of("key") != wide_of("key") && !(wide_of("key").is_empty() && exists) {
-        return false;
+}
+
+impl<'v> Toleration<'v> {
+    fn of(whole: &'v Value) -> Self {
+        let text = |field: &str| whole[field].as_str().unwrap_or_default();
+        let (key, operator, value, effect) = (text("key"), text("operator"), text("value"), text("effect"));
+        Self { whole, key, operator, value, effect, seconds: whole["tolerationSeconds"].as_i64() }
     }
-    if narrow_of("effect") != wide_of("effect") && !wide_of("effect").is_empty() {
-        return false;
-    }
-    let seconds = |toleration: &Value| toleration["tolerationSeconds"].as_i64();
-    if wide_of("effect") == "NoExecute"
-        && let Some(limit) = seconds(wide)
-        && seconds(narrow).is_none_or(|seconds| seconds > limit)
-    {
-        return false;
-    }
-    match wide_of("operator").as_str() {
-        "" | "Equal" => narrow_of("operator") == "Equal" && narrow_of("value") == wide_of("value"),
-        "Exists" => true,
-        _ => false,
+
+    /// Whether this tolerates everything that another one does.
+    fn covers(&self, narrow: &Self) -> bool {
+        if self == narrow {
+            return true;
+        }
+        let exists = self.operator == "Exists";
+        if narrow.key != self.key && !(self.key.is_empty() && exists) {
+            return false;
+        }
+        if narrow.effect != self.effect && !self.effect.is_empty() {
+            return false;
+        }
+        if self.effect == "NoExecute"
+            && let Some(limit) = self.seconds
+            && narrow.seconds.is_none_or(|seconds| seconds > limit)
+        {
+            return false;
+        }
+        match self.operator {
+            "" | "Equal" => narrow.operator == "Equal" && narrow.value == self.value,
+            operator => operator == "Exists",
+        }
     }
 }
 
@@ -170,7 +198,15 @@ mod tests {
             (vec![short.clone(), long.clone()], vec![long.clone()]),
             (vec![exists, everything.clone(), long], vec![everything]),
         ] {
-            assert_eq!(merged(given.clone()), expect, "{given:?}");
+            assert_eq!(merged(given.iter(), Budget::unlimited()), expect, "{given:?}");
         }
+    }
+
+    #[test]
+    fn comparing_tolerations_is_paid_for() {
+        let many: Vec<Value> = (0..4000).map(|key| json!({"key": key.to_string(), "operator": "Exists"})).collect();
+        let budget = Budget::new(100_000, 0);
+        merged(many.iter(), &budget);
+        assert!(budget.check().is_err());
     }
 }

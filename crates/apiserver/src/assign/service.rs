@@ -1,5 +1,5 @@
-//! The addresses and ports of a service. In: what other services have, the service before and after the write, a random
-//! number. Out: the service with a cluster IP, its family and node ports, or the error of those that it asks for. There is one
+//! The addresses and ports of a service. In: the ranges, what other services have, the service before and after the write, a
+//! random number. Out: the service with a cluster IP, its family and node ports, or the error of those that it asks for. There is one
 //! family, IPv4. Pure.
 
 use std::collections::HashMap;
@@ -10,25 +10,16 @@ use serde_json::{Value, json};
 use konverge_core::{FieldError, FieldPath, Status};
 
 use super::allocated::Taken;
+use super::ranges::ServiceRanges;
 
-/// Cluster IPs are of 10.96.0.0/16, without the first and the last, and without that of the server itself.
-const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
-const HOSTS: u32 = 1 << 16;
-const OWN: u32 = 1;
-
-/// The lower part of the network is for services that ask for an address; others get one of it only when nothing else is left.
-const ASKED_HOSTS: u32 = 256;
-
-const FIRST_PORT: u16 = 30000;
-const PORTS: u16 = 2768;
-const ASKED_PORTS: u16 = 86;
+const ALLOCATED: &str = "provided port is already allocated";
 
 /// Why a service is refused.
 #[derive(Debug, PartialEq)]
 pub(super) enum Refused {
     /// It asks for an address or port that it cannot have.
     Field(FieldError),
-    /// No address or port is left.
+    /// No address or port is left, or the port for health checks cannot be had.
     Full(String),
 }
 
@@ -99,30 +90,62 @@ pub(super) fn carry_over(old: &Value, new: &mut Value) {
 }
 
 /// Allocates what a service needs and does not have.
-pub(super) fn assign(taken: &Taken<'_>, random: u128, old: Option<&Value>, new: &mut Value) -> Result<(), Refused> {
+pub(super) fn assign(
+    ranges: &ServiceRanges,
+    taken: &Taken<'_>,
+    random: u128,
+    old: Option<&Value>,
+    new: &mut Value,
+) -> Result<(), Refused> {
     let before = old.map(|old| &old["spec"]);
     let spec = &mut new["spec"];
+    // Also where there can be no address, so that validation sees and refuses it.
+    if non_empty(&spec["clusterIPs"]).is_none()
+        && let Some(address) = non_empty(&spec["clusterIP"]).cloned()
+    {
+        spec["clusterIPs"] = json!([address]);
+    }
     if needs_address(spec) {
-        if non_empty(&spec["clusterIPs"]).is_none()
-            && let Some(address) = non_empty(&spec["clusterIP"]).cloned()
-        {
-            spec["clusterIPs"] = json!([address]);
-        }
         check_addresses(before.filter(|before| needs_address(before)), spec)?;
         choose_families(spec)?;
         let fresh = non_empty(&spec["clusterIP"]).is_none() || !before.is_some_and(needs_address);
         if fresh && spec["clusterIP"] != "None" {
-            allocate_cluster_ip(taken, random, spec)?;
+            allocate_cluster_ip(ranges, taken, random, spec)?;
         }
     }
     if needs_ports(spec) {
-        choose_ports(taken, random, spec, before)?;
+        choose_ports(ranges, taken, random, spec, before)?;
     }
-    if needs_health_check(spec) && non_empty(&spec["healthCheckNodePort"]).is_none() {
-        let ours = node_ports(spec).iter().filter_map(number).collect::<Vec<_>>();
-        spec["healthCheckNodePort"] = free_port(taken, &ours, random)?.into();
+    if needs_health_check(spec) && !before.is_some_and(needs_health_check) {
+        allocate_health_check_port(ranges, taken, random, spec)?;
     }
     Ok(())
+}
+
+/// The port at which load balancers ask for the health of a node: the one that is asked for, or any.
+fn allocate_health_check_port(
+    ranges: &ServiceRanges,
+    taken: &Taken<'_>,
+    random: u128,
+    spec: &mut Value,
+) -> Result<(), Refused> {
+    let ours = node_ports(spec).iter().filter_map(number).collect::<Vec<_>>();
+    let Some(asked) = non_empty(&spec["healthCheckNodePort"]) else {
+        spec["healthCheckNodePort"] = free_port(ranges, taken, &ours, random)?.into();
+        return Ok(());
+    };
+    let why = match number(asked) {
+        Some(port) if !ranges.node_ports.contains(port) => out_of_range(ranges),
+        Some(port) if taken.has_port(&port) || ours.contains(&port) => ALLOCATED.to_owned(),
+        Some(_) => return Ok(()),
+        None => out_of_range(ranges),
+    };
+    // kube-apiserver does not make a 422 of this.
+    Err(Refused::Full(format!("failed to allocate requested HealthCheck NodePort {asked}: {why}")))
+}
+
+fn out_of_range(ranges: &ServiceRanges) -> String {
+    format!("provided port is not in the valid range. The range of valid ports is {}", ranges.node_ports)
 }
 
 fn check_addresses(before: Option<&Value>, spec: &Value) -> Result<(), Refused> {
@@ -188,31 +211,39 @@ fn choose_families(spec: &mut Value) -> Result<(), Refused> {
     Ok(())
 }
 
-fn allocate_cluster_ip(taken: &Taken<'_>, random: u128, spec: &mut Value) -> Result<(), Refused> {
+fn allocate_cluster_ip(
+    ranges: &ServiceRanges,
+    taken: &Taken<'_>,
+    random: u128,
+    spec: &mut Value,
+) -> Result<(), Refused> {
+    let range = ranges.cluster_ips;
     if let Some(asked) = non_empty(&spec["clusterIP"]).and_then(Value::as_str) {
         let parsed: Option<Ipv4Addr> = asked.parse().ok();
         let why = match parsed {
             Some(address) if taken.has_address(&address) => "provided IP is already allocated".to_owned(),
-            Some(address) if (1..HOSTS - 1).contains(&u32::from(address).wrapping_sub(NETWORK)) => return Ok(()),
-            _ => format!(
-                "the provided IP ({asked}) is not in the valid range. The range of valid IPs is {}/16",
-                Ipv4Addr::from(NETWORK)
-            ),
+            Some(address) if range.contains(address) => return Ok(()),
+            _ => format!("the provided IP ({asked}) is not in the valid range. The range of valid IPs is {range}"),
         };
         let why = format!("failed to allocate IP {asked}: {why}");
         let path = FieldPath::new("spec").child("clusterIPs");
         return Err(Refused::Field(FieldError::invalid(path, spec["clusterIPs"].clone(), why)));
     }
-    let free = |host: &u32| *host != OWN && !taken.has_address(&Ipv4Addr::from(NETWORK + host));
-    let host = candidates(ASKED_HOSTS, HOSTS - 1, random).chain(OWN + 1..ASKED_HOSTS).find(free);
-    let host = host.ok_or_else(|| Refused::Full("failed to allocate a serviceIP: range is full".to_owned()))?;
-    let address = Ipv4Addr::from(NETWORK + host).to_string();
+    let free = range.candidates(random).find(|address| !taken.has_address(address));
+    let address = free.ok_or_else(|| Refused::Full("failed to allocate a serviceIP: range is full".to_owned()))?;
+    let address = address.to_string();
     spec["clusterIPs"] = json!([address]);
     spec["clusterIP"] = address.into();
     Ok(())
 }
 
-fn choose_ports(taken: &Taken<'_>, random: u128, spec: &mut Value, before: Option<&Value>) -> Result<(), Refused> {
+fn choose_ports(
+    ranges: &ServiceRanges,
+    taken: &Taken<'_>,
+    random: u128,
+    spec: &mut Value,
+    before: Option<&Value>,
+) -> Result<(), Refused> {
     let unasked = spec["allocateLoadBalancerNodePorts"] != false || !is_balanced(spec);
     let had_ports: Vec<u16> =
         before.map(|before| node_ports(before).iter().filter_map(number).collect()).unwrap_or_default();
@@ -226,10 +257,10 @@ fn choose_ports(taken: &Taken<'_>, random: u128, spec: &mut Value, before: Optio
         let twice = number.is_some_and(|number| ours.contains(&number) && given.get(&service_port) != Some(&number));
         let why = match number {
             Some(number) if had_ports.contains(&number) => None,
-            Some(number) if !(FIRST_PORT..FIRST_PORT + PORTS).contains(&number) => Some(out_of_range()),
-            Some(number) if taken.has_port(&number) || twice => Some("provided port is already allocated".into()),
+            Some(number) if !ranges.node_ports.contains(number) => Some(out_of_range(ranges)),
+            Some(number) if taken.has_port(&number) || twice => Some(ALLOCATED.into()),
             Some(_) => None,
-            None => Some(out_of_range()),
+            None => Some(out_of_range(ranges)),
         };
         if let Some(why) = why {
             let path = FieldPath::new("spec").child("ports").index(at).child("nodePort");
@@ -245,7 +276,7 @@ fn choose_ports(taken: &Taken<'_>, random: u128, spec: &mut Value, before: Optio
             let service_port = port["port"].as_u64().unwrap_or_default();
             let number = match given.get(&service_port) {
                 Some(number) => *number,
-                None => free_port(taken, &ours, random)?,
+                None => free_port(ranges, taken, &ours, random)?,
             };
             given.insert(service_port, number);
             ours.push(number);
@@ -255,25 +286,9 @@ fn choose_ports(taken: &Taken<'_>, random: u128, spec: &mut Value, before: Optio
     Ok(())
 }
 
-fn out_of_range() -> String {
-    format!(
-        "provided port is not in the valid range. The range of valid ports is {FIRST_PORT}-{}",
-        FIRST_PORT + PORTS - 1
-    )
-}
-
-fn free_port(taken: &Taken<'_>, ours: &[u16], random: u128) -> Result<u16, Refused> {
-    let order = candidates(ASKED_PORTS.into(), PORTS.into(), random).chain(0..u32::from(ASKED_PORTS));
-    let mut order = order.filter_map(|at| u16::try_from(at).ok()).map(|at| FIRST_PORT + at);
-    let free = order.find(|port| !taken.has_port(port) && !ours.contains(port));
+fn free_port(ranges: &ServiceRanges, taken: &Taken<'_>, ours: &[u16], random: u128) -> Result<u16, Refused> {
+    let free = ranges.node_ports.candidates(random).find(|port| !taken.has_port(port) && !ours.contains(port));
     free.ok_or_else(|| Refused::Full("failed to allocate a nodePort: range is full".to_owned()))
-}
-
-/// Every number from `first` to before `end`, from a random one on.
-fn candidates(first: u32, end: u32, random: u128) -> impl Iterator<Item = u32> {
-    let count = end - first;
-    let start = u32::try_from(random % u128::from(count)).unwrap_or_default();
-    (0..count).map(move |at| first + (start + at) % count)
 }
 
 fn needs_address(spec: &Value) -> bool {

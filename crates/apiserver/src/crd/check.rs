@@ -1,7 +1,7 @@
 //! Validates custom resource definitions. In: the definition, and the one before it. Out: field errors with the paths and words
 //! of kube-apiserver, and warnings about formats that nobody knows.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde_json::Value;
 
@@ -9,11 +9,14 @@ use konverge_cel::check_rules;
 use konverge_core::{FieldError, FieldPath, NameRule, check_name};
 use konverge_schema::{Budget, OverBudget, check_schema, unknown_formats};
 
-use crate::json_path::{JsonPath, check_simple};
+use crate::json_path::check_simple;
 use crate::meta;
 
 /// Groups of Kubernetes itself need an annotation with their approval.
 const APPROVED: &str = "api-approved.kubernetes.io";
+
+/// The longest warning of a deprecated version, in bytes.
+const MAX_WARNING: usize = 256;
 
 /// The most fields a version can be selected by.
 const SELECTABLE_MAX: usize = 8;
@@ -35,46 +38,102 @@ pub(super) fn definition(
         let why = "must be spec.names.plural+\".\"+spec.group";
         errors.push(FieldError::invalid(FieldPath::new("metadata").child("name"), name.into(), why));
     }
+    let problems = check_name(group, NameRule::Subdomain, false);
     if group.is_empty() {
         errors.push(FieldError::required(path.child("group"), ""));
-    } else {
-        named(&mut errors, path.child("group"), group, NameRule::Subdomain);
-        if group.split('.').count() < 2 {
-            let why = "should be a domain with at least one dot";
-            errors.push(FieldError::invalid(path.child("group"), group.into(), why));
+    } else if !problems.is_empty() {
+        errors.push(FieldError::invalid(path.child("group"), group.into(), problems.join(",")));
+    } else if !group.contains('.') {
+        let why = "should be a domain with at least one dot";
+        errors.push(FieldError::invalid(path.child("group"), group.into(), why));
+    }
+    match spec["scope"].as_str().unwrap_or_default() {
+        "Namespaced" | "Cluster" => {}
+        "" => errors.push(FieldError::required(path.child("scope"), "")),
+        other => {
+            errors.push(FieldError::not_supported(path.child("scope"), other.into(), ["Cluster", "Namespaced"]));
         }
     }
-    if (group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io"))
-        && new["metadata"]["annotations"][APPROVED].as_str().is_none_or(str::is_empty)
-    {
-        let annotations = FieldPath::new("metadata").child("annotations").key(APPROVED);
-        let why = "protected groups must have approval annotation \"api-approved.kubernetes.io\", \
-                   see https://github.com/kubernetes/enhancements/pull/1111";
-        errors.push(FieldError::required(annotations, why));
-    }
-    if !matches!(spec["scope"].as_str(), Some("Namespaced" | "Cluster")) {
-        let value = spec["scope"].clone();
-        errors.push(FieldError::not_supported(path.child("scope"), value, ["Cluster", "Namespaced"]));
-    }
     names(&mut errors, &path.child("names"), &spec["names"]);
-    if spec["preserveUnknownFields"] == true {
-        let why = "must be false in order to use defaults in the schema";
-        errors.push(FieldError::invalid(path.child("preserveUnknownFields"), true.into(), why));
-    }
     conversion(&mut errors, &path.child("conversion"), &spec["conversion"]);
-    versions(&mut errors, &path, new, warnings, budget)?;
+    versions(&mut errors, &path, new, budget)?;
     if let Some(old) = old {
         immutable(&mut errors, old, new);
     }
     stored_versions(&mut errors, new);
+    approval(&mut errors, group, old, new);
+    if spec["preserveUnknownFields"] == true && old.is_none_or(|old| old["spec"]["preserveUnknownFields"] != true) {
+        let why =
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        errors.push(FieldError::invalid(path.child("preserveUnknownFields"), true.into(), why));
+    }
+    let known = old.map(formats).unwrap_or_default();
+    for format in formats(new).iter().filter(|format| !known.contains(*format)) {
+        warnings.push(format!("unrecognized format {format:?}"));
+    }
     Ok(errors)
+}
+
+/// The formats in the schemas of a definition that nobody checks.
+fn formats(definition: &Value) -> BTreeSet<String> {
+    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+    versions.flat_map(|version| unknown_formats(&version["schema"]["openAPIV3Schema"])).collect()
+}
+
+/// Groups of Kubernetes itself need an annotation that says who approved the API, or that nobody did.
+fn approval(errors: &mut Vec<FieldError>, group: &str, old: Option<&Value>, new: &Value) {
+    let protected = ["k8s.io", "kubernetes.io"]
+        .iter()
+        .any(|domain| group.strip_suffix(domain).is_some_and(|before| before.is_empty() || before.ends_with('.')));
+    let state = Approval::of(new);
+    // Who changes something else does not have to correct it.
+    if !protected || old.is_some_and(|old| Approval::of(old) == state) {
+        return;
+    }
+    let path = FieldPath::new("metadata").child("annotations").key(APPROVED);
+    let why = |what: &str| {
+        format!(
+            "protected groups must have approval annotation \"{APPROVED}\"{what}, \
+             see https://github.com/kubernetes/enhancements/pull/1111"
+        )
+    };
+    match state {
+        Approval::Given | Approval::Bypassed => {}
+        Approval::Missing => errors.push(FieldError::required(path, why(""))),
+        Approval::Invalid => {
+            let value = new["metadata"]["annotations"][APPROVED].clone();
+            let either = " with either a URL or a reason starting with \"unapproved\"";
+            errors.push(FieldError::invalid(path, value, why(either)));
+        }
+    }
+}
+
+/// What the annotation about the approval says.
+#[derive(PartialEq, Eq)]
+enum Approval {
+    Given,
+    Bypassed,
+    Missing,
+    Invalid,
+}
+
+impl Approval {
+    fn of(definition: &Value) -> Self {
+        let text = definition["metadata"]["annotations"][APPROVED].as_str().unwrap_or_default();
+        let is_url = || text.parse::<http::Uri>().is_ok_and(|url| url.scheme().is_some() && url.host().is_some());
+        match text {
+            "" => Self::Missing,
+            text if text.starts_with("unapproved") => Self::Bypassed,
+            _ if is_url() => Self::Given,
+            _ => Self::Invalid,
+        }
+    }
 }
 
 fn names(errors: &mut Vec<FieldError>, path: &FieldPath, names: &Value) {
     for field in ["plural", "singular"] {
         match names[field].as_str().unwrap_or_default() {
-            "" if field == "plural" => errors.push(FieldError::required(path.child(field), "")),
-            "" => {}
+            "" => errors.push(FieldError::required(path.child(field), "")),
             name => named(errors, path.child(field), name, NameRule::Label1035),
         }
     }
@@ -124,7 +183,6 @@ fn versions(
     errors: &mut Vec<FieldError>,
     spec: &FieldPath,
     definition: &Value,
-    warnings: &mut Vec<String>,
     budget: &Budget,
 ) -> Result<(), OverBudget> {
     let versions = definition["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -140,6 +198,7 @@ fn versions(
         let name = version["name"].as_str().unwrap_or_default();
         unique &= seen.insert(name);
         named(errors, path.child("name"), name, NameRule::Label1035);
+        deprecation(errors, &path.child("deprecationWarning"), version);
         let place = |alike: bool, field: &str| match alike {
             true if at > 0 => None,
             true if field == "schema" => Some(spec.child("validation")),
@@ -148,15 +207,13 @@ fn versions(
         };
         let own_path = path.child("schema").child("openAPIV3Schema");
         match (&version["schema"]["openAPIV3Schema"], place(schema_alike, "schema")) {
-            (Value::Null, _) => errors.push(FieldError::required(own_path, "schemas are required")),
+            (Value::Null, _) => errors.push(FieldError::required(own_path, "")),
             (schema, Some(path)) => {
                 let status = version["subresources"]["status"].is_object();
                 let path = path.child("openAPIV3Schema");
                 let wrong = check_schema(schema, status, &path, budget)?;
                 // Rules are judged by the types of the schema, so it has to be right.
                 errors.extend(if wrong.is_empty() { check_rules(schema, &path, budget)? } else { wrong });
-                let formats = unknown_formats(schema, &own_path).into_iter();
-                warnings.extend(formats.map(|(path, format)| format!("unrecognized format {format:?} at {path}")));
             }
             (_, None) => {}
         }
@@ -181,22 +238,55 @@ fn versions(
     Ok(())
 }
 
+/// The warning that clients of a deprecated version get. It travels in a header, so it is short and printable.
+fn deprecation(errors: &mut Vec<FieldError>, path: &FieldPath, version: &Value) {
+    let Some(warning) = version["deprecationWarning"].as_str() else { return };
+    let mut wrong = |why: String| errors.push(FieldError::invalid(path.clone(), warning.into(), why));
+    if version["deprecated"] != true {
+        return wrong("can only be set for deprecated versions".to_owned());
+    }
+    if warning.len() > MAX_WARNING {
+        wrong(format!("must be <= {MAX_WARNING} characters long"));
+    }
+    if warning.is_empty() {
+        wrong("must not be an empty string".to_owned());
+    }
+    if let Some((at, _)) = warning.char_indices().find(|(_, letter)| !is_printable(*letter)) {
+        wrong(format!("must only contain printable UTF-8 characters; non-printable character found at index {at}"));
+    }
+}
+
+/// What Go calls printable is what Rust's debug form does not escape, besides quotes and backslashes.
+fn is_printable(letter: char) -> bool {
+    // After another letter, where marks that combine with it are not escaped.
+    matches!(letter, '"' | '\'' | '\\') || format!("a{letter}").escape_debug().count() == 2
+}
+
 fn columns(errors: &mut Vec<FieldError>, path: &FieldPath, version: &Value) {
     for (at, column) in version["additionalPrinterColumns"].as_array().into_iter().flatten().enumerate() {
         let path = path.index(at);
         let text = |field: &str| column[field].as_str().unwrap_or_default();
-        for field in ["name", "type", "jsonPath"] {
-            if text(field).is_empty() {
-                errors.push(FieldError::required(path.child(field), ""));
-            }
+        if text("name").is_empty() {
+            errors.push(FieldError::required(path.child("name"), ""));
         }
         let types = ["integer", "number", "string", "boolean", "date"];
-        if !text("type").is_empty() && !types.contains(&text("type")) {
-            let why = "must be one of boolean,date,integer,number,string";
-            errors.push(FieldError::invalid(path.child("type"), text("type").into(), why));
+        let one_of = "must be one of boolean,date,integer,number,string";
+        if text("type").is_empty() {
+            errors.push(FieldError::required(path.child("type"), one_of));
+        } else if !types.contains(&text("type")) {
+            errors.push(FieldError::invalid(path.child("type"), text("type").into(), one_of));
         }
-        if !text("jsonPath").is_empty() {
-            json_path(errors, path.child("jsonPath"), text("jsonPath"));
+        let formats = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+        if !text("format").is_empty() && !formats.contains(&text("format")) {
+            let why = format!("must be one of {}", formats.join(","));
+            errors.push(FieldError::invalid(path.child("format"), text("format").into(), why));
+        }
+        // The name of the Go field. What does not parse ends the columns when a table is shown.
+        let (path, text) = (path.child("JSONPath"), text("jsonPath"));
+        if text.is_empty() {
+            errors.push(FieldError::required(path, ""));
+        } else if let Err(why) = check_simple(text) {
+            errors.push(FieldError::invalid(path, text.into(), why));
         }
     }
 }
@@ -205,61 +295,83 @@ fn scale(errors: &mut Vec<FieldError>, path: &FieldPath, scale: &Value) {
     if !scale.is_object() {
         return;
     }
-    for (field, root) in [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")] {
+    let fields = [
+        ("specReplicasPath", &[".spec."][..], "should be a json path under .spec"),
+        ("statusReplicasPath", &[".status."], "should be a json path under .status"),
+        ("labelSelectorPath", &[".spec.", ".status."], "should be a json path under either .spec or .status"),
+    ];
+    for (field, roots, outside) in fields {
+        let path = path.child(field);
         match scale[field].as_str().unwrap_or_default() {
-            "" => errors.push(FieldError::required(path.child(field), "")),
-            text if !text.starts_with(root) => {
-                let why = format!("should be a json path under {}", root.trim_end_matches('.'));
-                errors.push(FieldError::invalid(path.child(field), text.into(), why));
+            "" if field == "labelSelectorPath" => {}
+            "" => errors.push(FieldError::required(path, "")),
+            text => {
+                let simple = check_simple(text);
+                let inside = roots.iter().any(|root| text.starts_with(root));
+                if let Err(why) = simple.and(if inside { Ok(()) } else { Err(outside) }) {
+                    errors.push(FieldError::invalid(path, text.into(), why));
+                }
             }
-            text if text.contains('[') => {
-                let why = "only a simple path without array indices is supported";
-                errors.push(FieldError::invalid(path.child(field), text.into(), why));
-            }
-            _ => {}
         }
-    }
-    if let Some(text) = scale["labelSelectorPath"].as_str()
-        && !text.starts_with(".spec.")
-        && !text.starts_with(".status.")
-    {
-        let why = "should be a json path under either .spec or .status";
-        errors.push(FieldError::invalid(path.child("labelSelectorPath"), text.into(), why));
     }
 }
 
 fn selectable(errors: &mut Vec<FieldError>, path: &FieldPath, version: &Value) {
-    let fields = version["selectableFields"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if fields.len() > SELECTABLE_MAX {
-        errors.push(FieldError::too_many(path.clone(), fields.len(), SELECTABLE_MAX));
-    }
     let mut seen = HashSet::new();
-    for (at, field) in fields.iter().enumerate() {
+    for (at, field) in version["selectableFields"].as_array().into_iter().flatten().enumerate() {
         let path = path.index(at).child("jsonPath");
         let text = field["jsonPath"].as_str().unwrap_or_default();
-        if !seen.insert(text) {
-            errors.push(FieldError::duplicate(path.clone(), text.into()));
-        }
         if text.is_empty() {
             errors.push(FieldError::required(path, ""));
             continue;
         }
-        if !text.starts_with('.') || text.contains(['[', '*']) {
-            errors.push(FieldError::invalid(path, text.into(), "must be a simple path such as .spec.color"));
-            continue;
-        }
+        let mut invalid = |why: String| errors.push(FieldError::invalid(path.clone(), text.into(), why));
+        let schema = match field_schema(text, &version["schema"]["openAPIV3Schema"]) {
+            Ok(schema) => schema,
+            Err(why) => {
+                invalid(format!("is an invalid path: {why}"));
+                continue;
+            }
+        };
         if text.starts_with(".metadata.") || text == ".metadata" {
-            errors.push(FieldError::invalid(path, text.into(), "must not point to fields in metadata"));
-            continue;
+            invalid("must not point to fields in metadata".to_owned());
         }
-        let schema = &version["schema"]["openAPIV3Schema"];
-        let target = text.split('.').skip(1).try_fold(schema, |schema, name| schema["properties"].get(name));
-        let kind = target.and_then(|target| target["type"].as_str());
-        if !matches!(kind, Some("string" | "integer" | "boolean")) {
-            let why = "must point to a field of type string, boolean or integer";
-            errors.push(FieldError::invalid(path, text.into(), why));
+        if !matches!(schema["type"].as_str(), Some("string" | "integer" | "boolean")) {
+            let why = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats \
+                       are allowed.";
+            invalid(why.to_owned());
+        }
+        if !seen.insert(text) {
+            errors.push(FieldError::duplicate(path, text.into()));
         }
     }
+    if seen.len() > SELECTABLE_MAX {
+        errors.push(FieldError::too_many(path.clone(), seen.len(), SELECTABLE_MAX));
+    }
+}
+
+/// The schema of a field, such as `.spec.color`, or of the values of a map.
+fn field_schema<'s>(path: &str, schema: &'s Value) -> Result<&'s Value, String> {
+    const DELIMITERS: [char; 3] = ['.', '[', ']'];
+    let (mut schema, mut rest) = (schema, path);
+    while let Some(first) = rest.chars().next() {
+        let token = |text: &str| text.find(DELIMITERS).map_or(text.len(), |at| at.max(1));
+        match first {
+            '[' => return Err("array notation is not allowed".to_owned()),
+            '.' if rest.len() == 1 => return Err("unexpected end of JSON path".to_owned()),
+            '.' => {}
+            _ => return Err(format!("expected [ or . but got: {}", &rest[..token(rest)])),
+        }
+        let (name, after) = rest[1..].split_at(token(&rest[1..]));
+        let inner = if schema["properties"].is_object() {
+            schema["properties"].get(name)
+        } else {
+            schema.get("additionalProperties").filter(|additional| additional.is_object())
+        };
+        schema = inner.ok_or("does not refer to a valid field")?;
+        rest = after;
+    }
+    Ok(schema)
 }
 
 fn immutable(errors: &mut Vec<FieldError>, old: &Value, new: &Value) {
@@ -300,12 +412,4 @@ fn stored_versions(errors: &mut Vec<FieldError>, new: &Value) {
 fn named(errors: &mut Vec<FieldError>, path: FieldPath, name: &str, rule: NameRule) {
     let problems = check_name(name, rule, false);
     errors.extend(problems.into_iter().map(|why| FieldError::invalid(path.clone(), name.into(), why)));
-}
-
-fn json_path(errors: &mut Vec<FieldError>, path: FieldPath, text: &str) {
-    if let Err(why) = check_simple(text) {
-        errors.push(FieldError::invalid(path.clone(), text.into(), why));
-    } else if let Err(error) = JsonPath::compile(text) {
-        errors.push(FieldError::invalid(path, text.into(), format!("is an invalid JSONPath: {error}")));
-    }
 }

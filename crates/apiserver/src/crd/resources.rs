@@ -14,6 +14,7 @@ use crate::behaviour::behaviour;
 use crate::conversion::Converters;
 use crate::digest::Digest;
 use crate::discovery::compare_versions;
+use crate::json_path::JsonPath;
 use crate::meta;
 use crate::resource::{Column, Resource, ResourceSchema, ResourceStorage, ScalePaths, SubresourceInfo};
 use crate::verb::{Verb, Verbs};
@@ -198,9 +199,11 @@ fn descriptions(schema: &Value) -> Option<Value> {
     (!described.is_empty()).then(|| described.into())
 }
 
+/// The columns, up to one whose path does not parse, as kube-apiserver shows them.
 fn columns(version: &Value) -> Arc<[Column]> {
     let columns = version["additionalPrinterColumns"].as_array().into_iter().flatten();
     columns
+        .take_while(|column| JsonPath::compile(column["jsonPath"].as_str().unwrap_or_default()).is_ok())
         .map(|column| {
             let text = |field: &str| -> Box<str> { column[field].as_str().unwrap_or_default().into() };
             Column {

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::image::pull_policy;
+use super::pod_resources;
 
 /// One rule.
 #[derive(Debug)]
@@ -23,6 +24,10 @@ pub(super) enum Source {
     Mirror(Place),
     Entries(Place),
     Tag(Place),
+    /// The field that has the first item of a list, and where the item has it: the item itself without a name.
+    Pair(&'static str, Option<&'static str>),
+    /// What no row can say.
+    Call(fn(&mut Value)),
     Drop,
 }
 
@@ -55,6 +60,10 @@ impl Rule {
             Some(("==", from)) => Source::Mirror(place(from)?),
             Some(("+=", from)) => Source::Entries(place(from)?),
             Some(("tag", from)) => Source::Tag(place(from)?),
+            Some(("pair", from)) => {
+                from.split_once(' ').map_or(Source::Pair(from, None), |(one, key)| Source::Pair(one, Some(key)))
+            }
+            Some(("call", "pod-level-resources")) => Source::Call(pod_resources::fill),
             _ if value == "drop" => Source::Drop,
             _ => Source::Json(serde_json::from_str(value).ok()?),
         };
@@ -68,6 +77,7 @@ impl Rule {
             return;
         }
         let top = match &self.value {
+            Source::Call(fill) => return fill(object),
             Source::Same(Place::Top(path)) => match find(object, path) {
                 Some(value) => Some(value.clone()),
                 None => return,
@@ -115,6 +125,7 @@ impl Rule {
                 fields.remove(name);
                 return;
             }
+            Source::Pair(one, key) => return pair(fields, name, one, *key),
             Source::Entries(from) => {
                 let Some(Value::Object(entries)) = beside(from).cloned() else { return };
                 if entries.is_empty() {
@@ -142,10 +153,27 @@ impl Rule {
             Source::Json(value) => Some(value.clone()),
             Source::Same(from) => beside(from).filter(|value| !is_empty(value)).cloned(),
             Source::Tag(from) => Some(pull_policy(beside(from).and_then(Value::as_str).unwrap_or_default()).into()),
+            Source::Call(_) => None,
         };
         if let Some(value) = value {
             fields.insert(name.to_owned(), value);
         }
+    }
+}
+
+/// Makes a list and the field of its first item agree. The field decides, because older clients know nothing else.
+fn pair(fields: &mut Map<String, Value>, list: &str, one: &str, key: Option<&'static str>) {
+    let item = fields.get(list).and_then(|items| items.get(0));
+    let first = item.and_then(|item| key.map_or(Some(item), |key| item.get(key))).cloned();
+    let given = fields.get(one).filter(|value| !value.is_null() && !is_empty(value)).cloned();
+    match (given, first) {
+        (Some(given), first) if first.as_ref() != Some(&given) => {
+            let item =
+                key.map_or_else(|| given.clone(), |key| Map::from_iter([(key.to_owned(), given.clone())]).into());
+            fields.insert(list.to_owned(), Value::Array(vec![item]));
+        }
+        (None, Some(first)) => drop(fields.insert(one.to_owned(), first)),
+        _ => {}
     }
 }
 

@@ -1,8 +1,15 @@
 //! Tables of cases for `discovery.rs`: order, both forms, hashes.
 
+use serde_json::{Value, json};
+
 use super::*;
 use crate::verb::Verb;
 use konverge_core::GroupVersionKind;
+
+/// A document as clients parse it.
+fn value(document: impl Serialize) -> Value {
+    serde_json::to_value(document).unwrap()
+}
 
 fn resource(group: &str, version: &str, kind: &str, custom: bool) -> Resource {
     Resource { custom, ..Resource::plain(group, version, kind) }
@@ -78,26 +85,25 @@ fn legacy_roots() {
     let table = table();
     let catalog = Catalog::of(&table);
     assert_eq!(
-        catalog.api_versions("127.0.0.1:1"),
+        value(catalog.api_versions("127.0.0.1:1")),
         json!({"kind": "APIVersions", "versions": ["v1"],
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:1"}]})
     );
-    let list = catalog.api_group_list();
+    let list = value(catalog.api_group_list());
     let names: Vec<&Value> = list["groups"].as_array().unwrap().iter().map(|group| &group["name"]).collect();
     assert_eq!(names, ["apps", "zeta.k8s.io", "example.com", "zulu.io"]);
     assert_eq!(
-        catalog.api_group("example.com"),
-        Some(json!({
+        value(catalog.api_group("example.com")),
+        json!({
             "kind": "APIGroup", "apiVersion": "v1", "name": "example.com",
             "versions": [
                 {"groupVersion": "example.com/v2", "version": "v2"},
                 {"groupVersion": "example.com/v1beta1", "version": "v1beta1"},
             ],
             "preferredVersion": {"groupVersion": "example.com/v2", "version": "v2"},
-        }))
+        })
     );
-    assert_eq!(catalog.api_group("none"), None);
-    assert_eq!(catalog.api_group(""), None);
+    assert!(catalog.api_group("none").is_none() && catalog.api_group("").is_none());
 }
 
 #[test]
@@ -107,19 +113,22 @@ fn legacy_resources() {
     let all = json!(["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]);
     let some = json!(["get", "patch", "update"]);
     assert_eq!(
-        catalog.api_resource_list("apps", "v1"),
-        Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "apps/v1", "resources": [
+        value(catalog.api_resource_list("apps", "v1")),
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "apps/v1", "resources": [
             {"name": "deployments", "singularName": "deployment", "namespaced": true, "kind": "Deployment",
-                "verbs": all, "shortNames": ["deploy"], "categories": ["all"]},
+                "verbs": all, "shortNames": ["deploy"], "categories": ["all"], "storageVersionHash": "8aSe+NMegvE="},
             {"name": "deployments/scale", "singularName": "", "namespaced": true, "kind": "Scale", "verbs": some,
                 "group": "autoscaling", "version": "v1"},
             {"name": "deployments/status", "singularName": "", "namespaced": true, "kind": "Deployment", "verbs": some},
-        ]}))
+        ]})
     );
-    let core = catalog.api_resource_list("", "v1").unwrap();
+    let core = value(catalog.api_resource_list("", "v1"));
     assert_eq!((&core["groupVersion"], core.get("apiVersion")), (&json!("v1"), None));
     assert_eq!(core["resources"][0]["name"], "nodes");
-    assert_eq!(catalog.api_resource_list("apps", "v2"), None);
+    assert!(catalog.api_resource_list("apps", "v2").is_none());
+    let text = serde_json::to_string(&catalog.api_resource_list("apps", "v1")).unwrap();
+    let head = r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"apps/v1","resources":[{"name":"deployments","singularName":"deployment","namespaced":true,"kind":"Deployment","verbs":["#;
+    assert!(text.starts_with(head), "{text}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use konverge_core::{FieldError, FieldPath, Status};
 
-use super::{Metadata, receive};
+use super::{Metadata, admit, receive};
 use crate::conditions;
 use crate::decode::Decoded;
 use crate::env::rfc3339;
@@ -28,7 +28,9 @@ struct Target {
 
 /// Binds a pod to a node.
 pub(crate) async fn bind(write: &WriteRequest<'_>, name: &str, sent: Decoded) -> Result<(), Status> {
+    let object = sent.value.clone();
     let sent = receive::<Binding>(write, name, sent)?;
+    admit(write, name, object).await?;
     check(&sent.rest.target)?;
     let now = rfc3339(write.server.env.now());
     write.modify_unmanaged(name, |pod| bound(pod, &sent.metadata, &sent.rest.target.name, &now)).await?;

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use konverge_core::{LabelSelector, Status};
 use konverge_store::Range;
 
-use super::receive;
+use super::{admit, receive};
 use crate::conditions;
 use crate::context::RequestContext;
 use crate::decode::Decoded;
-use crate::delete::{self, DeleteOptions};
+use crate::delete::{DeleteOptions, Deletion};
 use crate::env::rfc3339;
 use crate::meta;
 use crate::request::Query;
@@ -37,7 +37,9 @@ struct Eviction {
 
 /// Evicts a pod.
 pub(crate) async fn evict(write: &WriteRequest<'_>, name: &str, sent: Decoded, query: &Query) -> Result<(), Status> {
+    let object = sent.value.clone();
     let eviction = receive::<Eviction>(write, name, sent)?.rest;
+    admit(write, name, object).await?;
     let (options, context) = &DeleteOptions::read(eviction.delete_options, query, write.context)?;
     let mut attempts = 0;
     let pod = loop {
@@ -111,7 +113,9 @@ async fn remove(
             options = options.pinned(&entry.revision.0.to_string());
         }
     }
-    delete::delete(server, context, resource, namespace, name, &options).await?;
+    // Admission has judged the eviction.
+    let deletion = Deletion { server, context, resource, options: &options, admitted: true };
+    deletion.run(namespace, name, write.budget).await?;
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// An address as Go's older parser reads it: numbers of IPv4 may have leading zeros.
-pub(super) fn parse_sloppy(text: &str) -> Option<IpAddr> {
+pub(crate) fn parse_sloppy(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some(address);
     }

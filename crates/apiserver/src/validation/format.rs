@@ -38,6 +38,7 @@ pub(super) fn named(name: &str) -> Option<Format> {
         "label-value" => check_label_value,
         "local-path" => local_path,
         "no-backsteps" => no_backsteps,
+        "not-empty" => |text| unless(!text.is_empty(), "must not be empty"),
         "path-segment" => |text| check_name(text, NameRule::PathSegment, false),
         "port-name" => port_name,
         "relative-path" => relative_path,

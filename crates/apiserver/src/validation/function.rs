@@ -1,14 +1,17 @@
 //! What no table can say. Each function is named in the table, and each file has the functions of one kind or type. In: one
 //! value, and the structs around it. Out: errors.
 
+mod admission;
 mod claim;
 mod configuration;
 mod container;
 mod job;
+mod job_status;
 mod mount;
 mod network;
 mod node;
 mod pod;
+mod pod_status;
 mod pod_update;
 mod projected;
 mod quota;
@@ -21,6 +24,8 @@ mod workload;
 
 use serde_json::Value;
 
+pub(crate) use resources::is_extended as is_extended_resource;
+
 use super::walk::{Frame, NULL, Target, Walk};
 
 /// A function of the table.
@@ -29,6 +34,7 @@ pub(super) type Function = fn(&mut Walk<'_>, Target<'_>, &Frame<'_>);
 /// The function of this name in the table.
 pub(super) fn named(name: &str) -> Option<Function> {
     [
+        admission::named,
         claim::named,
         configuration::named,
         container::named,
@@ -37,6 +43,7 @@ pub(super) fn named(name: &str) -> Option<Function> {
         network::named,
         node::named,
         pod::named,
+        pod_status::named,
         projected::named,
         quota::named,
         resources::named,

@@ -92,6 +92,7 @@ pub(super) enum CheckKind {
     /// Adds a value to a scope, unless its struct has errors.
     Known(&'static str),
     Same(Failure, &'static str),
+    SamePointer,
     Selector,
     Labels,
     Annotations,
@@ -176,6 +177,7 @@ pub(super) enum Test {
     Unchanged(TestPath),
     Create,
     Update,
+    Unprivileged,
 }
 
 impl Rule {
@@ -352,6 +354,7 @@ fn check(words: &[&'static str]) -> Option<CheckKind> {
         "known" => CheckKind::Known(rest.first()?),
         "same" => CheckKind::Same(Failure::Invalid, text(0).filter(|text| !text.is_empty()).unwrap_or(IMMUTABLE)),
         "same-forbidden" => CheckKind::Same(Failure::Forbidden, text(0)?),
+        "same-pointer" => CheckKind::SamePointer,
         "selector" => CheckKind::Selector,
         "labels" => CheckKind::Labels,
         "annotations" => CheckKind::Annotations,
@@ -387,6 +390,7 @@ fn test(words: &[&'static str]) -> Option<Test> {
     let list = |word: &'static str| word.split('|').collect::<Vec<_>>();
     Some(match *words {
         ["create"] => Test::Create,
+        ["unprivileged"] => Test::Unprivileged,
         ["update"] => Test::Update,
         [path] => match path.strip_prefix('!') {
             Some(path) => match path.strip_suffix('?') {

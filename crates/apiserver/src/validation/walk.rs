@@ -10,8 +10,9 @@ use serde_json::Value;
 use konverge_core::{FieldError, FieldErrorKind, check_annotations, check_label_selector, check_labels};
 use konverge_schema::Budget;
 
+use super::PrivilegedContainers;
 use super::place::Place;
-use super::rule::{CheckKind, Failure, From, Into, Rule, Shown, Skip, Step, Test, TestPath};
+use super::rule::{CheckKind, Failure, From, IMMUTABLE, Into, Rule, Shown, Skip, Step, Test, TestPath};
 
 /// What a field that is not there is.
 pub(super) static NULL: Value = Value::Null;
@@ -20,6 +21,7 @@ pub(super) static NULL: Value = Value::Null;
 pub(super) struct Walk<'a> {
     pub sets: &'a [Vec<Rule>],
     pub budget: &'a Budget,
+    pub privileged: PrivilegedContainers,
     /// The whole object.
     pub object: &'a Value,
     /// The whole object before the update.
@@ -257,9 +259,16 @@ impl<'a> Walk<'a> {
                 }
             }
             CheckKind::Same(kind, text) => {
-                let name = rule.path.last().map(|step| step.name).unwrap_or_default();
-                if old.is_some_and(|old| !same_field(name, old, value)) {
-                    self.fail(*kind, place, value.clone(), text);
+                if old.is_some_and(|old| !same(old, value)) {
+                    // A text that is not there is an empty one in Go.
+                    let was_text = old.is_some_and(Value::is_string);
+                    let shown = if value.is_null() && was_text { "".into() } else { value.clone() };
+                    self.fail(*kind, place, shown, text);
+                }
+            }
+            CheckKind::SamePointer => {
+                if old.is_some_and(|old| old != value) {
+                    self.fail(Failure::Invalid, place, value.clone(), IMMUTABLE);
                 }
             }
             CheckKind::Selector => self.errors.extend(check_label_selector(value, &place.path())),
@@ -360,6 +369,7 @@ impl<'a> Walk<'a> {
         match test {
             Test::Create => self.before.is_none(),
             Test::Update => self.before.is_some(),
+            Test::Unprivileged => self.privileged == PrivilegedContainers::Refused,
             Test::Set(path) => !is_zero(find(path)),
             Test::Unset(path) => is_zero(find(path)),
             Test::Nil(path) => find(path).is_null(),
@@ -397,43 +407,14 @@ pub(super) fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Fields whose values are maps, or structs that are always there in Go: an empty one is the same as none.
-const NEVER_NIL: [&str; 19] = [
-    "annotations",
-    "binaryData",
-    "data",
-    "hard",
-    "labels",
-    "limits",
-    "matchLabels",
-    "metadata",
-    "nodeSelector",
-    "options",
-    "overhead",
-    "parameters",
-    "requests",
-    "resources",
-    "spec",
-    "status",
-    "strategy",
-    "template",
-    "updateStrategy",
-];
-
-/// Whether two values are the same to Go: null and an empty list are both nothing, and so are maps.
+/// Whether two values of one field are the same to a cluster. Defaulting gives both objects the form that Go's types have, so
+/// a zero that is there is one that a pointer leads to, and is not the same as nothing. Empty lists are nothing.
 pub(super) fn same(one: &Value, other: &Value) -> bool {
-    same_field("", one, other)
-}
-
-fn same_field(name: &str, one: &Value, other: &Value) -> bool {
-    let is_nothing = |value: &Value| match value {
-        Value::Object(fields) => fields.is_empty() && (name.is_empty() || NEVER_NIL.contains(&name)),
-        value => is_zero(value),
-    };
+    let is_nothing = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
     match (one, other) {
         (Value::Object(a), Value::Object(b)) => {
             let held = |a: &serde_json::Map<String, Value>, b: &serde_json::Map<String, Value>| {
-                a.iter().all(|(name, value)| same_field(name, value, b.get(name).unwrap_or(&NULL)))
+                a.iter().all(|(name, value)| same(value, b.get(name).unwrap_or(&NULL)))
             };
             held(a, b) && held(b, a)
         }

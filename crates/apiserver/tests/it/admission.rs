@@ -1,6 +1,7 @@
 //! Admission plugins, through requests: what they change and what they refuse, in the words of kube-apiserver.
 
 mod classes;
+mod policies;
 mod quotas;
 mod security;
 
@@ -26,6 +27,48 @@ fn pod_with(name: &str, spec: Value) -> Value {
     let mut pod = pod(name);
     pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     pod
+}
+
+#[tokio::test]
+async fn pods_have_the_zone_of_their_node() {
+    let cluster = Cluster::new().await;
+    let labels = json!({"topology.kubernetes.io/zone": "a", "kubernetes.io/hostname": "n"});
+    cluster.post("/api/v1/nodes", &json!({"metadata": {"name": "n", "labels": labels}})).await.expect(201);
+    let created = cluster.post(PODS, &pod_with("created", json!({"nodeName": "n"}))).await.expect(201);
+    assert_eq!(created["metadata"]["labels"], json!({"topology.kubernetes.io/zone": "a"}));
+    cluster.post(PODS, &pod_with("lost", json!({"nodeName": "nowhere"}))).await.expect(201);
+
+    let bare = cluster.post(PODS, &pod("bound")).await.expect(201);
+    assert_eq!(bare["metadata"]["labels"], Value::Null);
+    let binding = json!({"metadata": {"name": "bound"}, "target": {"kind": "Node", "name": "n"}});
+    cluster.post(&format!("{PODS}/bound/binding"), &binding).await.expect(201);
+    let bound = cluster.get(&format!("{PODS}/bound")).await.expect(200);
+    assert_eq!(bound["metadata"]["labels"], json!({"topology.kubernetes.io/zone": "a"}));
+}
+
+#[tokio::test]
+async fn plugins_that_are_off_by_default() {
+    let names = ["LimitPodHardAntiAffinityTopology", "NamespaceExists", "ExtendedResourceToleration"];
+    let admission = AdmissionPlugins::default().with(&names, &["NamespaceLifecycle"]).unwrap();
+    let cluster = Cluster::with(|options| konverge_apiserver::Options { admission, ..options }).await;
+    let spread = |key: &str| {
+        let term = json!({"topologyKey": key, "labelSelector": {}});
+        json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
+    };
+    cluster.post(PODS, &pod_with("node", spread("kubernetes.io/hostname"))).await.expect(201);
+    assert_eq!(
+        cluster.post(PODS, &pod_with("zone", spread("zone"))).await.fails(403, "Forbidden"),
+        "pods \"zone\" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey zone but only key \
+         kubernetes.io/hostname is allowed"
+    );
+    let elsewhere = cluster.post("/api/v1/namespaces/nowhere/configmaps", &json!({"metadata": {"name": "a"}})).await;
+    assert_eq!(elsewhere.fails(404, "NotFound"), "namespaces \"nowhere\" not found");
+
+    let mut demanding = pod("gpu");
+    demanding["spec"]["containers"][0]["resources"] = json!({"limits": {"example.com/gpu": "1"}});
+    let made = cluster.post(PODS, &demanding).await.expect(201);
+    let tolerated = json!({"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"});
+    assert!(made["spec"]["tolerations"].as_array().unwrap().contains(&tolerated), "{made}");
 }
 
 #[tokio::test]

@@ -131,3 +131,48 @@ async fn a_pod_has_a_class_and_bears_nodes_that_are_gone() {
     let same = cluster.put(&path, &pod("a")).await;
     assert_eq!(same.expect(200)["metadata"]["resourceVersion"], running["metadata"]["resourceVersion"]);
 }
+
+#[tokio::test]
+async fn pods_and_their_addresses() {
+    let cluster = Cluster::new().await;
+    let mut gated = pod("gated");
+    gated["spec"]["schedulingGates"] = json!([{"name": "example.com/wait"}]);
+    let made = cluster.post(PODS, &gated).await.expect(201);
+    let condition = &made["status"]["conditions"][0];
+    let shown = ["type", "status", "reason", "message"].map(|field| condition[field].as_str().unwrap());
+    let message = "Scheduling is blocked due to non-empty scheduling gates";
+    assert_eq!(shown, ["PodScheduled", "False", "SchedulingGated", message]);
+    let mut whole = pod("whole");
+    whole["spec"]["resources"] = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
+    let made = cluster.post(PODS, &whole).await.expect(201);
+    assert_eq!(made["spec"]["resources"]["requests"], json!({"cpu": "1", "memory": "1Gi"}));
+    assert_eq!(made["status"]["qosClass"], "Guaranteed");
+    let status = format!("{PODS}/whole/status");
+    for (patch, expect) in [
+        (json!({"podIP": "10.0.0.1"}), ("10.0.0.1", json!([{"ip": "10.0.0.1"}]))),
+        (json!({"podIP": "10.0.0.2"}), ("10.0.0.2", json!([{"ip": "10.0.0.2"}]))),
+        (json!({"podIP": null, "podIPs": [{"ip": "10.0.0.3"}]}), ("10.0.0.3", json!([{"ip": "10.0.0.3"}]))),
+    ] {
+        let changed = cluster.patch(&status, MERGE, &json!({"status": patch})).await.expect(200);
+        assert_eq!((changed["status"]["podIP"].as_str().unwrap(), changed["status"]["podIPs"].clone()), expect);
+    }
+    cluster.patch(&status, MERGE, &json!({"status": {"podIP": "bogus"}})).await.fails(422, "Invalid");
+}
+
+#[tokio::test]
+async fn addresses_that_a_service_cannot_have() {
+    let cluster = Cluster::new().await;
+    let named =
+        service("a", json!({"type": "ExternalName", "externalName": "x.example.com", "clusterIP": "10.96.0.9"}));
+    let message = cluster.post(SERVICES, &named).await.fails(422, "Invalid");
+    assert!(message.contains("spec.clusterIPs: Forbidden: may not be set for ExternalName services"), "{message}");
+    let local = |port: u16| json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": port, "ports": [{"port": 80}]});
+    let message = cluster.post(SERVICES, &service("b", local(80))).await.fails(500, "InternalError");
+    assert!(
+        message.contains("failed to allocate requested HealthCheck NodePort 80: provided port is not in"),
+        "{message}"
+    );
+    cluster.post(SERVICES, &service("c", local(30_500))).await.expect(201);
+    let message = cluster.post(SERVICES, &service("d", local(30_500))).await.fails(500, "InternalError");
+    assert!(message.ends_with("NodePort 30500: provided port is already allocated"), "{message}");
+}

@@ -9,7 +9,7 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
-use konverge_apiserver::{Attributes, Authorizer, Decision, Options, ResourceAttributes, UserInfo};
+use konverge_apiserver::{Attributes, AuthorizationMode, Authorizer, Decision, Options, ResourceAttributes, UserInfo};
 
 use crate::cluster::{CONFIG_MAPS, Cluster};
 
@@ -33,14 +33,20 @@ impl Authorizer for Rules {
         Box::pin(async move {
             // An authorizer may wait.
             tokio::task::yield_now().await;
-            if allowed { Decision::Allow } else { Decision::Deny { reason: "only admin may write".into() } }
+            if allowed {
+                Decision::Allow { reason: String::new() }
+            } else {
+                Decision::Deny { reason: "only admin may write".into() }
+            }
         })
     }
 }
 
 async fn cluster() -> (Cluster, Arc<Rules>) {
     let rules = Arc::new(Rules::default());
-    let cluster = Cluster::with(|options| Options { authorizer: rules.clone(), ..options }).await;
+    let cluster =
+        Cluster::with(|options| Options { authorization: vec![AuthorizationMode::Other(rules.clone())], ..options })
+            .await;
     (cluster, rules)
 }
 

@@ -61,6 +61,12 @@ async fn definitions_that_are_refused() {
     let cluster = Cluster::new().await;
     let schema =
         |change: fn(&mut Value)| with(|it| change(&mut it["spec"]["versions"][0]["schema"]["openAPIV3Schema"]));
+    let deprecated = |warning: String| {
+        with(|it| {
+            it["spec"]["versions"][0]["deprecated"] = true.into();
+            it["spec"]["versions"][0]["deprecationWarning"] = warning.into();
+        })
+    };
     for (definition, field, text) in [
         (
             with(|it| it["metadata"]["name"] = "gadgets.example.com".into()),
@@ -91,12 +97,12 @@ async fn definitions_that_are_refused() {
         (
             with(|it| it["spec"]["preserveUnknownFields"] = true.into()),
             "spec.preserveUnknownFields",
-            "Invalid value: true",
+            "Invalid value: true: cannot set to true, set x-kubernetes-preserve-unknown-fields to true in",
         ),
         (
             with(|it| it["spec"]["versions"][0]["schema"] = Value::Null),
             "spec.versions[0].schema.openAPIV3Schema",
-            "schemas are required",
+            "Required value",
         ),
         (
             schema(|it| it["type"] = Value::Null),
@@ -136,14 +142,65 @@ async fn definitions_that_are_refused() {
             "should be a json path under .spec",
         ),
         (
-            with(|it| it["spec"]["versions"][0]["additionalPrinterColumns"][0]["jsonPath"] = ".spec[".into()),
-            "spec.additionalPrinterColumns[0].jsonPath",
-            "is an invalid JSONPath",
+            with(|it| it["spec"]["versions"][0]["additionalPrinterColumns"][0]["jsonPath"] = "spec".into()),
+            "spec.additionalPrinterColumns[0].JSONPath",
+            "must be a simple json path starting with .",
+        ),
+        (
+            with(|it| it["spec"]["versions"][0]["additionalPrinterColumns"][0]["type"] = "".into()),
+            "spec.additionalPrinterColumns[0].type",
+            "Required value: must be one of boolean,date,integer,number,string",
+        ),
+        (
+            with(|it| it["spec"]["versions"][0]["additionalPrinterColumns"][0]["format"] = "zz".into()),
+            "spec.additionalPrinterColumns[0].format",
+            "must be one of byte,date,date-time,double,float,int32,int64,password",
+        ),
+        (
+            with(|it| it["spec"]["versions"][0]["deprecationWarning"] = "old".into()),
+            "spec.versions[0].deprecationWarning",
+            "can only be set for deprecated versions",
+        ),
+        (deprecated("x".repeat(300)), "spec.versions[0].deprecationWarning", "must be <= 256 characters long"),
+        (deprecated(String::new()), "spec.versions[0].deprecationWarning", "must not be an empty string"),
+        (
+            deprecated("caf\u{e9} \"ok\"\n".to_owned()),
+            "spec.versions[0].deprecationWarning",
+            "must only contain printable UTF-8 characters; non-printable character found at index 10",
         ),
         (
             with(|it| it["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.ports"}])),
             "spec.selectableFields[0].jsonPath",
-            "Invalid value: \".spec.ports\"",
+            "Invalid value: \".spec.ports\": must point to a field of type string, boolean or integer. Enum string fields",
+        ),
+        (
+            with(|it| it["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.ports[0]"}])),
+            "spec.selectableFields[0].jsonPath",
+            "is an invalid path: array notation is not allowed",
+        ),
+        (
+            with(|it| it["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.absent"}])),
+            "spec.selectableFields[0].jsonPath",
+            "is an invalid path: does not refer to a valid field",
+        ),
+        (with(|it| it["spec"]["scope"] = "".into()), "spec.scope", "Required value"),
+        (with(|it| it["spec"]["names"]["kind"] = "".into()), "spec.names.singular", "Required value"),
+        (
+            with(|it| {
+                it["spec"]["group"] = "k8s.io".into();
+                it["metadata"]["name"] = "widgets.k8s.io".into();
+            }),
+            "metadata.annotations[api-approved.kubernetes.io]",
+            "Required value: protected groups must have approval annotation \"api-approved.kubernetes.io\", see",
+        ),
+        (
+            with(|it| {
+                it["spec"]["group"] = "example.kubernetes.io".into();
+                it["metadata"]["name"] = "widgets.example.kubernetes.io".into();
+                it["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": "xyz"});
+            }),
+            "metadata.annotations[api-approved.kubernetes.io]",
+            "Invalid value: \"xyz\": protected groups must have approval annotation \"api-approved.kubernetes.io\" with either",
         ),
         (
             with(|it| {
@@ -162,6 +219,88 @@ async fn definitions_that_are_refused() {
         assert!(fits, "{field}: {text}\n{message}\n{causes:#?}");
     }
     assert_eq!(names(&cluster.get(CRDS).await.expect(200)).len(), 0);
+}
+
+/// What looks wrong, and is accepted by a cluster.
+#[tokio::test]
+async fn definitions_that_are_accepted() {
+    fn version(it: &mut Value) -> &mut Value {
+        &mut it["spec"]["versions"][0]
+    }
+    let map = json!({"type": "object", "additionalProperties": {"type": "string"}});
+    for definition in [
+        with(|it| version(it)["subresources"]["scale"]["labelSelectorPath"] = "".into()),
+        with(|it| version(it)["subresources"]["scale"]["specReplicasPath"] = ".spec.sizes[0]".into()),
+        with(|it| version(it)["additionalPrinterColumns"][0]["jsonPath"] = ".spec[".into()),
+        with(|it| {
+            version(it)["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["map"] = map.clone();
+            version(it)["selectableFields"] = json!([{"jsonPath": ".spec.map.key"}]);
+        }),
+        with(|it| {
+            it["spec"]["group"] = "example.k8s.io".into();
+            it["metadata"]["name"] = "widgets.example.k8s.io".into();
+            it["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": "unapproved, for a test"});
+        }),
+    ] {
+        let cluster = Cluster::new().await;
+        let made = cluster.post(CRDS, &definition).await.expect(201);
+        let name = made["metadata"]["name"].as_str().unwrap();
+        let status = json!({"status": {"storedVersions": []}});
+        cluster.patch(&format!("{CRDS}/{name}/status"), MERGE, &status).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn unknown_formats_are_named_once() {
+    let cluster = Cluster::new().await;
+    let of = |formats: &[&str]| {
+        let properties =
+            formats.iter().map(|format| (format!("f-{format}"), json!({"type": "string", "format": format})));
+        of_spec(Value::Object(properties.collect()))
+    };
+    let path = format!("{CRDS}/widgets.example.com");
+    let warnings = |formats: &[&str]| -> Vec<String> {
+        formats.iter().map(|format| format!("\"unrecognized format \\\"{format}\\\"\"")).collect()
+    };
+    assert_eq!(cluster.post(CRDS, &of(&["color", "email"])).await.warnings(), warnings(&["color"]));
+    let update = json!({"spec": of(&["color", "shape"])["spec"]});
+    assert_eq!(cluster.patch(&path, MERGE, &update).await.warnings(), warnings(&["shape"]));
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    assert_eq!(cluster.patch(&path, MERGE, &label).await.warnings(), warnings(&[]));
+}
+
+/// Warnings are sent with a refusal as well.
+#[tokio::test]
+async fn refused_objects_have_their_warnings() {
+    let cluster = Cluster::new().await;
+    cluster.post(CRDS, &of_spec(json!({"n": {"type": "integer"}}))).await.expect(201);
+    let mut object = widget("w");
+    object["spec"] = json!({"n": "many", "unknown": 1});
+    let unknown = ["\"unknown field \\\"spec.unknown\\\"\""];
+    let path = format!("{WIDGETS}?fieldValidation=Warn");
+    let refused = cluster.post(&path, &object).await;
+    refused.fails(422, "Invalid");
+    assert_eq!(refused.warnings(), unknown);
+    object["spec"] = json!({"n": 1});
+    cluster.post(&path, &object).await.expect(201);
+    let patch = json!({"spec": {"n": "many", "unknown": 1}});
+    let refused = cluster.patch(&format!("{WIDGETS}/w?fieldValidation=Warn"), MERGE, &patch).await;
+    refused.fails(422, "Invalid");
+    assert_eq!(refused.warnings(), unknown);
+}
+
+/// As Go writes them: whole numbers have no fraction.
+#[tokio::test]
+async fn numbers_are_stored_as_go_writes_them() {
+    let cluster = Cluster::new().await;
+    cluster
+        .post(CRDS, &of_spec(json!({"n": {"type": "integer"}, "d": {"type": "array", "items": {"type": "number"}}})))
+        .await
+        .expect(201);
+    let mut object = widget("w");
+    object["spec"] = json!({"n": 3.0, "d": [1e3, 2.5, 8_846_916_604_822_359.0]});
+    let made = cluster.post(WIDGETS, &object).await.expect(201);
+    assert_eq!(made["spec"], json!({"n": 3, "d": [1000, 2.5, 8_846_916_604_822_359_i64]}));
 }
 
 #[tokio::test]

@@ -243,7 +243,7 @@ async fn every_kind_of_failure() {
             ask: ("GET", format!("{CONFIG_MAPS}?resourceVersion=9000000000000000"), "", Value::Null),
             code: 504,
             reason: "Timeout",
-            message: &format!("Too large resource version: 9000000000000000, current: {}", cluster.revision()),
+            message: &format!("Timeout: Too large resource version: 9000000000000000, current: {}", cluster.revision()),
             details: json!({"retryAfterSeconds": 1, "causes": [
                 {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"},
             ]}),
@@ -253,7 +253,7 @@ async fn every_kind_of_failure() {
             code: 405,
             reason: "MethodNotAllowed",
             message: "the server does not allow this method on the requested resource",
-            details: Value::Null,
+            details: json!({}),
         },
         Row {
             ask: ("GET", "/api/v1/unicorns".into(), "", Value::Null),

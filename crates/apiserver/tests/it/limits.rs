@@ -15,6 +15,7 @@ use konverge_apiserver::{ApiServer, Options, RequestLimits};
 
 use crate::cluster::{
     APPLY, AS_METADATA_LIST, AS_TABLE, CONFIG_MAPS, CRDS, Cluster, JSON_PATCH, MERGE, SECRETS, STRATEGIC, config_map,
+    pod,
 };
 
 const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
@@ -279,5 +280,25 @@ async fn texts_that_nobody_reads_do_not_pile_up() {
         while let Some(response) = asked.next().await {
             assert_eq!(response.status(), 200, "{accept}");
         }
+    }
+}
+
+/// LimitRanges that others have stored are read with the budget of the pod that they concern, not with the time of everybody.
+#[tokio::test]
+async fn what_plugins_read_is_paid_for() {
+    let cluster = cluster_with(RequestLimits { steps: 20_000, ..RequestLimits::default() }).await;
+    for namespace in ["few", "many"] {
+        cluster.post("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await.expect(201);
+    }
+    let bounds: Value =
+        (0..50).map(|at| (format!("example.com/r{at}"), json!("1"))).collect::<serde_json::Map<_, _>>().into();
+    for at in 0..200 {
+        let range =
+            json!({"metadata": {"name": format!("r{at}")}, "spec": {"limits": [{"type": "Pod", "max": bounds}]}});
+        cluster.post("/api/v1/namespaces/many/limitranges", &range).await.expect(201);
+    }
+    for (namespace, code) in [("few", 201), ("many", 400)] {
+        let answer = cluster.post(&format!("/api/v1/namespaces/{namespace}/pods"), &pod("p")).await;
+        assert_eq!(answer.code, code, "{namespace}: {}", String::from_utf8_lossy(&answer.body));
     }
 }

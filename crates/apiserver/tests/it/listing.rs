@@ -162,7 +162,7 @@ async fn versions_of_the_future() {
         format!("resourceVersion={next}&limit=5"),
     ] {
         let answer = list(&cluster, &query).await;
-        let message = format!("Too large resource version: {next}, current: {}", next - 1);
+        let message = format!("Timeout: Too large resource version: {next}, current: {}", next - 1);
         assert_eq!(answer.fails(504, "Timeout"), message, "{query}");
         assert_eq!(answer.header("retry-after"), "1", "{query}");
     }

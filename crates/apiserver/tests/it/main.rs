@@ -25,12 +25,15 @@ mod workloads;
 mod fields;
 mod limits;
 mod negotiation;
+mod overload;
 mod protobuf;
 
 mod clashing;
 mod definitions;
 mod namespaces;
 mod pods;
+mod rbac;
+mod reviewing;
 mod rules;
 mod versions;
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use konverge_apiserver::{ApiServer, Collector, Options};
 
-use crate::cluster::{AT_MOST, CONFIG_MAPS, Cluster, NAMESPACES, config_map, names};
+use crate::cluster::{AT_MOST, CONFIG_MAPS, Cluster, MERGE, NAMESPACES, config_map, names};
 
 #[tokio::test]
 async fn some_are_always_there() {
@@ -19,6 +19,29 @@ async fn some_are_always_there() {
     for (name, code) in [("default", 403), ("kube-system", 403), ("kube-public", 403), ("kube-node-lease", 200)] {
         assert_eq!(cluster.delete(&format!("{NAMESPACES}/{name}")).await.code, code, "{name}");
     }
+}
+
+#[tokio::test]
+async fn only_finalize_changes_the_finalizers() {
+    let cluster = Cluster::new().await;
+    let team = json!({"metadata": {"name": "team"}, "spec": {"finalizers": ["example.com/mine"]}});
+    let both = json!(["example.com/mine", "kubernetes"]);
+    assert_eq!(cluster.post(NAMESPACES, &team).await.expect(201)["spec"]["finalizers"], both);
+    let path = format!("{NAMESPACES}/team");
+    let patch = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"finalizers": ["example.com/other"]}});
+    assert_eq!(cluster.patch(&path, MERGE, &patch).await.expect(200)["spec"]["finalizers"], both);
+    let replaced = cluster.put(&path, &json!({"metadata": {"name": "team"}})).await.expect(200);
+    assert_eq!(replaced["spec"]["finalizers"], both);
+    let ends = json!({"status": {"phase": "Terminating"}});
+    let refused = cluster.patch(&format!("{path}/status"), MERGE, &ends).await;
+    assert_eq!(
+        refused.fails(422, "Invalid"),
+        "Namespace \"team\" is invalid: status.Phase: Invalid value: \"Terminating\": may only be 'Active' if \
+         `deletionTimestamp` is empty"
+    );
+    cluster.delete(&path).await.expect(200);
+    let none = json!({"spec": {"finalizers": []}});
+    assert_eq!(cluster.patch(&path, MERGE, &none).await.expect(200)["spec"]["finalizers"], both);
 }
 
 #[tokio::test]

@@ -183,6 +183,22 @@ async fn strategic_patches() {
 }
 
 #[tokio::test]
+async fn strategic_patches_of_wrong_types_are_shown() {
+    let cluster = Cluster::new().await;
+    cluster.post(DEPLOYMENTS, &deployment("a")).await.expect(201);
+    for (patch, shown, why) in [
+        (json!({"metadata": {"labels": "x"}}), "map[metadata:map[labels:x]]", "cannot restore map from string"),
+        (json!({"spec": {"template": 1}}), "map[spec:map[template:1]]", "cannot restore struct from: int64"),
+        (json!({"spec": {"paused": "yes"}}), "map[spec:map[paused:yes]]", "unrecognized type: bool"),
+        (json!({"spec": {"replicas": 1.5}}), "map[spec:map[replicas:1.5]]", "cannot convert float64 to int32"),
+    ] {
+        let refused = cluster.patch(&format!("{DEPLOYMENTS}/a"), STRATEGIC, &patch).await;
+        let expect = format!(" \"\" is invalid: patch: Invalid value: {shown:?}: {why}");
+        assert_eq!(refused.fails(422, "Invalid"), expect);
+    }
+}
+
+#[tokio::test]
 async fn strict_patches_are_judged_by_what_they_make() {
     let cluster = Cluster::with_widgets().await;
     cluster.post(PODS, &pod("a")).await.expect(201);

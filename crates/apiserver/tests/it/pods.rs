@@ -32,7 +32,8 @@ async fn binding_places_a_pod() {
     assert_eq!(bound["spec"]["nodeName"], "node-1");
     assert_eq!(
         bound["status"]["conditions"],
-        json!([{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}])
+        json!([{"type": "PodScheduled", "status": "True", "lastProbeTime": null,
+                "lastTransitionTime": "2026-01-02T03:04:05Z"}])
     );
     assert_eq!(bound["metadata"]["annotations"], json!({"why": "room"}));
     assert_eq!(bound["metadata"]["labels"], json!({"zone": "z"}));
@@ -309,7 +310,7 @@ async fn logs_say_that_they_are_simulated() {
         ("container=main&limitBytes=9&follow=true", "konverge:".to_owned()),
         (
             "container=main&tailLines=1&timestamps=true",
-            format!("2026-01-02T03:04:05Z {}\n", main.lines().last().unwrap()),
+            format!("2026-01-02T03:04:05.000000000Z {}\n", main.lines().last().unwrap()),
         ),
         ("container=side&tailLines=1", "konverge: container side waits: CrashLoopBackOff, 1 restarts\n".to_owned()),
         (
@@ -383,6 +384,171 @@ async fn a_followed_log_ends_with_its_container() {
     );
 }
 
+/// Prescribed lines are printed at their times after the start of the container, which is the time of the server here.
+#[tokio::test]
+async fn prescribed_logs() {
+    let cluster = Cluster::new().await;
+    let ended = json!({"terminated": {"exitCode": 1, "startedAt": "2026-01-02T03:00:00Z", "finishedAt": "2026-01-02T03:00:02Z"}});
+    with_states(&cluster, "a", &json!({"running": {"startedAt": "2026-01-02T03:04:00Z"}}), &ended).await;
+    let logs = "one\n+2s two\n+4s three\n+1h never";
+    let annotations = json!({"metadata": {"annotations": {"simulate.konverge.dev/logs": logs}}});
+    cluster.patch(&format!("{PODS}/a"), MERGE, &annotations).await.expect(200);
+    for (query, expect) in [
+        ("", "one\ntwo\nthree\n"),
+        ("&tailLines=2", "two\nthree\n"),
+        ("&sinceSeconds=2", "three\n"),
+        ("&sinceTime=2026-01-02T03:04:02Z", "two\nthree\n"),
+        ("&sinceTime=2026-01-02T03:04:02Z&tailLines=1", "three\n"),
+        ("&sinceTime=2026-01-03T00:00:00Z", ""),
+        ("&limitBytes=6", "one\ntw"),
+        ("&limitBytes=6&follow=true", "one\ntw"),
+        ("&timestamps=true&tailLines=1", "2026-01-02T03:04:04.000000000Z three\n"),
+        ("&previous=true", "one\ntwo\n"),
+    ] {
+        let answer = cluster.get(&format!("{PODS}/a/log?container=side{query}")).await;
+        assert_eq!(String::from_utf8_lossy(&answer.body), expect, "{query}");
+    }
+    for (query, code, expect) in [
+        ("sinceTime=noon", 400, "unable to parse sinceTime \"noon\": it must be a time of RFC 3339"),
+        (
+            "sinceTime=2026-01-02T03:04:02Z&sinceSeconds=1",
+            422,
+            "PodLogOptions \"a\" is invalid: <nil>: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified",
+        ),
+    ] {
+        let reason = if code == 400 { "BadRequest" } else { "Invalid" };
+        assert_eq!(cluster.get(&format!("{PODS}/a/log?container=side&{query}")).await.fails(code, reason), expect);
+    }
+}
+
+#[tokio::test]
+async fn a_followed_prescribed_log_ends_with_its_container() {
+    let cluster = Cluster::new().await;
+    with_states(&cluster, "a", &json!({"running": {"startedAt": "2026-01-02T03:04:00Z"}}), &json!({})).await;
+    let annotations = json!({"metadata": {"annotations": {"simulate.konverge.dev/logs": "one\n+8s last\n+1h never"}}});
+    cluster.patch(&format!("{PODS}/a"), MERGE, &annotations).await.expect(200);
+    let path = format!("{PODS}/a/log?container=side&follow=true");
+    let (followed, ()) = tokio::join!(cluster.get(&path), async {
+        let state = json!({"terminated": {"exitCode": 0, "startedAt": "2026-01-02T03:04:00Z", "finishedAt": "2026-01-02T03:04:08Z"}});
+        let status = json!({"status": {"containerStatuses": [{"name": "side", "image": "log:1", "restartCount": 1, "state": state}]}});
+        cluster.patch(&format!("{PODS}/a/status"), MERGE, &status).await.expect(200);
+    });
+    assert_eq!(String::from_utf8_lossy(&followed.body), "one\nlast\n");
+}
+
+/// What is refused before a connection is upgraded.
+#[tokio::test]
+async fn connections_that_are_refused() {
+    let cluster = Cluster::new().await;
+    cluster.post(PODS, &pod("unplaced")).await.expect(201);
+    with_states(&cluster, "a", &json!({"running": {}}), &json!({})).await;
+    for (path, code, reason, expect) in [
+        ("absent/exec?command=ls&stdout=true", 404, "NotFound", "pods \"absent\" not found"),
+        ("absent/portforward", 404, "NotFound", "pods \"absent\" not found"),
+        ("unplaced/exec?stdout=true", 400, "BadRequest", "pod unplaced does not have a host assigned"),
+        ("unplaced/portforward", 400, "BadRequest", "pod unplaced does not have a host assigned"),
+        (
+            "a/exec?stdout=true",
+            400,
+            "BadRequest",
+            "a container name must be specified for pod a, choose one of: [main side]",
+        ),
+        ("a/attach?container=x&stdout=true", 400, "BadRequest", "container x is not valid for pod a"),
+        ("a/exec?container=main&stdout=true", 400, "BadRequest", "Upgrade request required"),
+        ("a/portforward", 400, "BadRequest", "Upgrade request required"),
+    ] {
+        assert_eq!(cluster.get(&format!("{PODS}/{path}")).await.fails(code, reason), expect, "{path}");
+        assert_eq!(cluster.post(&format!("{PODS}/{path}"), &json!({})).await.fails(code, reason), expect, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn requests_are_passed_on_to_pods() {
+    let cluster = Cluster::new().await;
+    let mut object = pod("web");
+    object["metadata"]["annotations"] =
+        json!({"simulate.konverge.dev/http": r#"[{"path": "/a*", "status": 418, "body": "short and stout"}]"#});
+    object["spec"]["containers"] = json!([{"name": "main", "image": "web:1", "ports": [{"containerPort": 8080}]}]);
+    cluster.post(PODS, &object).await.expect(201);
+    let refused = cluster.get(&format!("{PODS}/web/proxy/")).await.fails(400, "BadRequest");
+    assert_eq!(refused, "address not allowed");
+    let running = json!({"status": {"phase": "Running", "podIP": "10.244.0.7", "containerStatuses": [
+        {"name": "main", "image": "web:1", "restartCount": 0, "state": {"running": {}}},
+    ]}});
+    cluster.patch(&format!("{PODS}/web/status"), MERGE, &running).await.expect(200);
+    for (path, code, begins) in [
+        ("web/proxy/a/b?c", 418, "short and stout"),
+        ("web:8080/proxy/", 200, "konverge: pod default/web is simulated"),
+        ("http:web:8080/proxy/x?y", 200, "konverge: pod default/web is simulated"),
+        ("web/proxy", 301, ""),
+    ] {
+        let answer = cluster.get(&format!("{PODS}/{path}")).await;
+        let body = String::from_utf8_lossy(&answer.body).into_owned();
+        assert!(answer.code == code && body.starts_with(begins), "{path}: {} {body}", answer.code);
+    }
+    let why = cluster.get(&format!("{PODS}/web:81/proxy/")).await.fails(503, "ServiceUnavailable");
+    assert_eq!(why, "error trying to reach service: dial tcp 10.244.0.7:81: connect: connection refused");
+    cluster.get(&format!("{PODS}/ftp:web:81/proxy/")).await.fails(400, "BadRequest");
+    cluster.get("/api/v1/nodes/n/proxy/metrics").await.fails(404, "NotFound");
+    cluster.post("/api/v1/nodes", &json!({"metadata": {"name": "n"}})).await.expect(201);
+    let node = cluster.get("/api/v1/nodes/n/proxy/metrics").await.fails(503, "ServiceUnavailable");
+    assert_eq!(node, "error trying to reach service: node n is simulated, and there is no kubelet that could answer");
+
+    const SERVICES: &str = "/api/v1/namespaces/default/services";
+    let service =
+        json!({"metadata": {"name": "shop"}, "spec": {"ports": [{"name": "http", "port": 80, "targetPort": 8080}]}});
+    cluster.post(SERVICES, &service).await.expect(201);
+    let endpoints = json!({"metadata": {"name": "shop"}, "subsets": [{
+        "addresses": [{"ip": "10.244.0.7", "targetRef": {"kind": "Pod", "name": "web", "namespace": "default"}}],
+        "ports": [{"name": "http", "port": 8080}],
+    }]});
+    cluster.get(&format!("{SERVICES}/shop:80/proxy/")).await.fails(404, "NotFound");
+    cluster.post("/api/v1/namespaces/default/endpoints", &endpoints).await.expect(201);
+    for name in ["shop:80", "shop:http"] {
+        assert_eq!(cluster.get(&format!("{SERVICES}/{name}/proxy/a")).await.code, 418, "{name}");
+    }
+    let why = cluster.get(&format!("{SERVICES}/shop:81/proxy/")).await.fails(503, "ServiceUnavailable");
+    assert_eq!(why, "no service port 81 found for service \"shop\"");
+    let why = cluster.get(&format!("{SERVICES}/shop/proxy/")).await.fails(503, "ServiceUnavailable");
+    assert_eq!(why, "no endpoints available for service \"shop\"");
+}
+
+#[tokio::test]
+async fn ephemeral_containers_are_added() {
+    let cluster = Cluster::new().await;
+    cluster.post(PODS, &pod("a")).await.expect(201);
+    let path = format!("{PODS}/a/ephemeralcontainers");
+    let debug = json!({"name": "debug", "image": "busybox", "imagePullPolicy": "Always", "terminationMessagePolicy": "File",
+        "terminationMessagePath": "/dev/termination-log"});
+    let add = json!({"metadata": {"labels": {"not": "here"}}, "spec": {"activeDeadlineSeconds": 5, "ephemeralContainers": [debug]}});
+    let added = cluster.patch(&path, MERGE, &add).await.expect(200);
+    assert_eq!(added["spec"]["ephemeralContainers"][0]["name"], "debug");
+    assert_eq!((&added["metadata"]["labels"], &added["spec"]["activeDeadlineSeconds"]), (&Value::Null, &Value::Null));
+    assert_eq!(added["metadata"]["generation"], 2);
+    assert_eq!(cluster.get(&path).await.expect(200), added);
+    for (containers, expect) in [
+        (json!([]), "spec.ephemeralContainers: Forbidden: existing ephemeral containers \"debug\" may not be removed"),
+        (
+            json!([{"name": "debug", "image": "other"}]),
+            "spec.ephemeralContainers: Forbidden: existing ephemeral containers \"debug\" may not be changed",
+        ),
+        (
+            json!([debug, {"name": "Bad Name", "image": "x"}]),
+            "spec.ephemeralContainers[1].name: Invalid value: \"Bad Name\": a lowercase RFC 1123 label must consist of",
+        ),
+    ] {
+        let change = json!({"spec": {"ephemeralContainers": containers}});
+        let why = cluster.patch(&path, MERGE, &change).await.fails(422, "Invalid");
+        assert!(why.contains(expect), "{why}");
+    }
+    // The pod itself does not take them.
+    let why = cluster
+        .patch(&format!("{PODS}/a"), MERGE, &json!({"spec": {"ephemeralContainers": []}}))
+        .await
+        .fails(422, "Invalid");
+    assert!(why.contains("pod updates may not change fields other than"), "{why}");
+}
+
 #[tokio::test]
 async fn discovery_lists_them() {
     let cluster = Cluster::new().await;
@@ -398,5 +564,14 @@ async fn discovery_lists_them() {
     assert_eq!(verbs("namespaces/finalize"), (json!("Namespace"), json!(["update"])));
     cluster.get(&format!("{PODS}/a/eviction")).await.fails(405, "MethodNotAllowed");
     cluster.post(&format!("{PODS}/a/log"), &json!({})).await.fails(405, "MethodNotAllowed");
-    cluster.post(&format!("{PODS}/a/exec"), &json!({})).await.fails(404, "NotFound");
+    for (name, kind) in
+        [("exec", "PodExecOptions"), ("attach", "PodAttachOptions"), ("portforward", "PodPortForwardOptions")]
+    {
+        assert_eq!(verbs(&format!("pods/{name}")), (json!(kind), json!(["create", "get"])));
+        cluster.delete(&format!("{PODS}/a/{name}")).await.fails(405, "MethodNotAllowed");
+    }
+    assert_eq!(verbs("pods/ephemeralcontainers"), (json!("Pod"), json!(["get", "patch", "update"])));
+    let proxy = json!(["create", "delete", "get", "patch", "update"]);
+    assert_eq!(verbs("pods/proxy"), (json!("PodProxyOptions"), proxy.clone()));
+    assert_eq!(verbs("services/proxy"), (json!("ServiceProxyOptions"), proxy));
 }

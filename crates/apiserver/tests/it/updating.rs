@@ -35,8 +35,6 @@ async fn what_an_update_cannot_change() {
     let mut sent = made.clone();
     sent["metadata"]["creationTimestamp"] = "2001-01-01T00:00:00Z".into();
     sent["metadata"]["generation"] = 9.into();
-    sent["metadata"]["deletionTimestamp"] = "2001-01-01T00:00:00Z".into();
-    sent["metadata"]["deletionGracePeriodSeconds"] = 0.into();
     sent["metadata"]["selfLink"] = "/here".into();
     assert_eq!(cluster.put(&path, &sent).await.expect(200), made, "all of it is ignored");
 
@@ -51,7 +49,54 @@ async fn what_an_update_cannot_change() {
     );
     let patch = json!({"metadata": {"namespace": "other"}});
     cluster.patch(&path, MERGE, &patch).await.fails(400, "BadRequest");
+    // Only a DELETE begins a deletion.
+    let patch = json!({"metadata": {"deletionTimestamp": "2001-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}});
+    assert_eq!(
+        cluster.patch(&path, MERGE, &patch).await.fails(422, "Invalid"),
+        "ConfigMap \"a\" is invalid: [metadata.deletionTimestamp: Invalid value: \"2001-01-01T00:00:00Z\": field is \
+         immutable, metadata.deletionGracePeriodSeconds: Invalid value: 0: field is immutable]"
+    );
     assert_eq!(cluster.get(&path).await.json(), made);
+}
+
+#[tokio::test]
+async fn a_deletion_goes_on_whatever_an_update_says() {
+    let cluster = Cluster::new().await;
+    let mut held = config_map("a");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    cluster.post(CONFIG_MAPS, &held).await.expect(201);
+    let path = format!("{CONFIG_MAPS}/a");
+    cluster.delete(&path).await.expect(200);
+    let going = cluster.get(&path).await.json();
+    let patch = json!({"metadata": {"deletionTimestamp": "2001-01-01T00:00:00Z", "deletionGracePeriodSeconds": null}});
+    assert_eq!(cluster.patch(&path, MERGE, &patch).await.expect(200), going);
+    let patch = json!({"metadata": {"deletionGracePeriodSeconds": 7}});
+    cluster.patch(&path, MERGE, &patch).await.fails(422, "Invalid");
+}
+
+#[tokio::test]
+async fn owners_that_are_there_twice_are_stored_once() {
+    let cluster = Cluster::new().await;
+    let owner = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": "u"});
+    let mut object = config_map("a");
+    object["metadata"]["ownerReferences"] = json!([owner("x"), owner("y"), owner("x"), owner("x")]);
+    let kept = json!([owner("x"), owner("y")]);
+    let warning = |when: &str| {
+        format!(
+            "\".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and \
+             may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: u, u\""
+        )
+    };
+    let path = format!("{CONFIG_MAPS}/a");
+    let patch = json!({"metadata": object["metadata"]});
+    for (answer, code, when) in [
+        (cluster.post(CONFIG_MAPS, &object).await, 201, ""),
+        (cluster.put(&path, &object).await, 200, ""),
+        (cluster.patch(&path, MERGE, &patch).await, 200, " after mutating admission happens"),
+    ] {
+        assert_eq!(answer.expect(code)["metadata"]["ownerReferences"], kept);
+        assert_eq!(answer.warnings(), [warning(when)]);
+    }
 }
 
 #[tokio::test]
@@ -204,6 +249,38 @@ async fn writes_that_change_nothing() {
     }
 }
 
+/// Server-side apply of a Scale owns the number in the object, under the name of the subresource.
+async fn scale_by_apply(cluster: &Cluster) {
+    for (path, field, group) in [(DEPLOYMENTS, "replicas", "apps/v1"), (WIDGETS, "size", "example.com/v1")] {
+        let one = format!("{path}/a/scale");
+        let scale = |replicas: Value| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": replicas});
+        let wanted = scale(json!({"replicas": 5}));
+        let refused = cluster.patch(&format!("{one}?fieldManager=me"), APPLY, &wanted).await;
+        let message = refused.fails(409, "Conflict");
+        assert!(message.starts_with("Apply failed with 1 conflict: conflict with "), "{message}");
+        let forced = cluster.patch(&format!("{one}?fieldManager=me&force=true"), APPLY, &wanted).await.expect(200);
+        assert_eq!((&forced["kind"], &forced["spec"]["replicas"]), (&json!("Scale"), &json!(5)));
+
+        let object = cluster.get(&format!("{path}/a")).await.json();
+        assert_eq!(object["spec"][field], 5);
+        let entries = object["metadata"]["managedFields"].as_array().unwrap();
+        let mine = entries.iter().find(|entry| entry["manager"] == "me").unwrap();
+        assert_eq!(mine["fieldsV1"], json!({"f:spec": {format!("f:{field}"): {}}}));
+        assert_eq!(
+            (&mine["operation"], &mine["subresource"], &mine["apiVersion"]),
+            (&json!("Apply"), &json!("scale"), &json!(group))
+        );
+        let again = cluster.patch(&format!("{one}?fieldManager=me"), APPLY, &wanted).await.expect(200);
+        assert_eq!(version(&again), version(&object));
+
+        // Whoever gives the number up leaves none, which a Scale shows as zero.
+        let given_up = cluster.patch(&format!("{one}?fieldManager=me"), APPLY, &scale(json!({}))).await.expect(200);
+        assert_eq!(given_up["spec"]["replicas"], Value::Null);
+        assert_eq!(cluster.get(&format!("{path}/a")).await.json()["spec"][field], 0);
+        cluster.patch(&one, MERGE, &json!({"spec": {"replicas": 7}})).await.expect(200);
+    }
+}
+
 #[tokio::test]
 async fn scale() {
     let cluster = Cluster::with_widgets().await;
@@ -247,6 +324,7 @@ async fn scale() {
         }
         assert_eq!(cluster.get(&one).await.json()["spec"]["replicas"], 7);
     }
+    scale_by_apply(&cluster).await;
     // A scale is checked like any change of the object.
     let large = cluster.patch(&format!("{WIDGETS}/a/scale"), MERGE, &json!({"spec": {"replicas": 1000}})).await;
     let message = large.fails(422, "Invalid");

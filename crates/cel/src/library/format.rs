@@ -1,6 +1,8 @@
 //! `"%s has %d".format([name, count])`. Numbers with a fraction are grouped and written as in English texts, because the
 //! version of the library that Kubernetes uses does so.
 
+use konverge_schema::go_quote;
+
 use crate::value::{Answer, EvalError, Value, to_double, to_string};
 
 use super::no_overload;
@@ -130,14 +132,19 @@ impl Clause {
     }
 
     fn number(self, value: f64) -> String {
+        // What is no number is as wide as the digits after the point.
+        let width = if self.verb == 'e' { PRECISION } else { 0 };
         if value.is_nan() {
-            return "NaN".to_owned();
+            return format!("{:>width$}", "NaN");
         }
+        // Zero has no sign.
+        let value = if value == 0.0 { 0.0 } else { value };
         if value.is_infinite() {
-            return if value > 0.0 { "∞" } else { "-∞" }.to_owned();
+            return format!("{:>width$}", if value > 0.0 { "∞" } else { "-∞" });
         }
         if self.verb == 'f' {
-            return grouped(&format!("{value:.*}", self.precision.unwrap_or(PRECISION)));
+            // The library keeps the precision in eight bits.
+            return grouped(&format!("{value:.*}", self.precision.map_or(PRECISION, |precision| precision % 256)));
         }
         let written = format!("{value:.PRECISION$e}");
         let (digits, exponent) = written.split_once('e').expect("the format has an exponent");
@@ -149,7 +156,7 @@ impl Clause {
             .chars()
             .map(|digit| "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(digit.to_digit(10).unwrap_or_default() as usize).unwrap_or(digit))
             .collect();
-        format!("{digits}\u{202f}×\u{202f}10{sign}{raised}")
+        format!("{digits}×10{sign}{raised}")
     }
 }
 
@@ -195,7 +202,7 @@ fn text(value: &Value<'_>) -> Result<Option<String>, EvalError> {
             let mut entries = Vec::new();
             for key in map.keys() {
                 let shown = match &key {
-                    Value::String(text) => format!("{:?}", &**text),
+                    Value::String(text) => go_quote(text),
                     Value::Bool(_) | Value::Int(_) | Value::Uint(_) => key.to_string(),
                     other => {
                         return Err(format!("no formatting function for map key of type {}", other.type_name()).into());
@@ -227,9 +234,12 @@ fn inside(value: &Value<'_>) -> Result<String, EvalError> {
     Ok(match value {
         Value::Double(number) if !number.is_finite() => format!("{:?}", value.to_string()),
         Value::Double(number) => format!("{number:.PRECISION$}"),
-        Value::String(text) => format!("{:?}", &**text),
+        Value::String(text) => go_quote(text),
         Value::Bytes(_) => format!("b{:?}", to_string(value)?.to_string()),
-        Value::Type(name) => format!("type({})", &**name),
+        Value::Duration(_) | Value::Timestamp(_) => {
+            let function = if let Value::Duration(_) = value { "duration" } else { "timestamp" };
+            format!("{function}({})", go_quote(&to_string(value)?.to_string()))
+        }
         other => {
             text(other)?.ok_or_else(|| EvalError::from(format!("no formatting function for {}", other.type_name())))?
         }

@@ -172,7 +172,7 @@ pub(super) fn insert<'a>(args: &[Value<'a>]) -> Answer<'a> {
     let Value::Map(target) = &args[0] else { return Err(super::no_overload("cel.@mapInsert", args)) };
     let mut entries = match target {
         Map::Owned(entries) => entries.clone(),
-        Map::Json { .. } => Arc::default(),
+        Map::Json { .. } | Map::Dynamic(_) => Arc::default(),
     };
     let added = Arc::make_mut(&mut entries);
     let mut put = |key: &Value<'a>, value: Value<'a>| -> Result<(), EvalError> {

@@ -33,6 +33,7 @@ impl Quantity {
             Some(rest) => rest.split_at(digits(rest)),
             None => ("", rest),
         };
+        let no_digits = whole.is_empty() && fraction.is_empty();
         let whole = whole.trim_start_matches('0');
         let (factor, exponent, binary) = self::suffix(suffix)?;
         let shifted = format!("0{whole}{fraction}");
@@ -46,17 +47,26 @@ impl Quantity {
         } else {
             -1
         };
-        let scale = exponent - places;
+        // As Go computes with 32 bits.
+        let scale = exponent.wrapping_sub(places);
         if precision >= 0 && scale >= -9 {
             let value: i128 = shifted.parse().map_err(|_| NUMERIC)?;
             if let Ok(value) = i64::try_from(value * factor) {
                 return Ok(Self { value: i128::from(value) * sign, scale, small: true });
             }
         }
+        if no_digits {
+            return Err(NUMERIC);
+        }
         // More than nine places are rounded away from zero. Numbers beyond 128 bits are cut off.
         let mut value = shifted.parse::<i128>().unwrap_or(i128::MAX).saturating_mul(factor);
         let mut scale = scale;
         while scale < -9 {
+            if value <= 1 {
+                // However small: it stays what it is.
+                scale = -9;
+                break;
+            }
             value = value / 10 + i128::from(value % 10 != 0);
             scale += 1;
         }
@@ -74,11 +84,16 @@ impl Quantity {
 
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
         let scale = self.scale.min(other.scale);
-        match (self.at(scale), other.at(scale)) {
-            (Some(one), Some(other)) => one.cmp(&other),
-            // Too large to be written with the smaller scale: the sign or the size decides.
-            _ => self.as_float().total_cmp(&other.as_float()),
+        if let (Some(one), Some(other)) = (self.at(scale), other.at(scale)) {
+            return one.cmp(&other);
         }
+        // Too large to be written with the smaller scale: the sign decides, or where the first digit stands. Both have the
+        // same number of digits before the point only if both can be written.
+        let size = |quantity: &Self| {
+            let digits = quantity.value.unsigned_abs().checked_ilog10().map_or(0, i64::from);
+            (digits + i64::from(quantity.scale)) * quantity.value.signum() as i64
+        };
+        self.value.signum().cmp(&other.value.signum()).then_with(|| size(self).cmp(&size(other)))
     }
 
     /// The number when the scale is smaller.
@@ -86,7 +101,8 @@ impl Quantity {
         if self.value == 0 {
             return Some(0);
         }
-        self.value.checked_mul(10_i128.checked_pow(u32::try_from(self.scale - scale).ok()?)?)
+        let places = u32::try_from(i64::from(self.scale) - i64::from(scale)).ok()?;
+        self.value.checked_mul(10_i128.checked_pow(places)?)
     }
 
     fn add(&self, other: &Self) -> Self {
@@ -98,12 +114,14 @@ impl Quantity {
         }
         let scale = self.scale.min(other.scale);
         let sum = self.at(scale).zip(other.at(scale)).and_then(|(one, other)| one.checked_add(other));
-        let value = sum.unwrap_or(i128::MAX);
+        // Beyond 128 bits only the sign is right.
+        let most = if self.as_float() + other.as_float() < 0.0 { -i128::MAX } else { i128::MAX };
+        let value = sum.unwrap_or(most);
         Self { value, scale, small: self.small && other.small && i64::try_from(value).is_ok() }
     }
 
     fn negated(&self) -> Self {
-        Self { value: -self.value, ..*self }
+        Self { value: self.value.saturating_neg(), ..*self }
     }
 
     fn as_int(&self) -> Option<i64> {

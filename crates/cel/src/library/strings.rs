@@ -185,3 +185,11 @@ pub(super) fn quote<'a>(args: &[Value<'a>]) -> Answer<'a> {
     quoted.push('"');
     Ok(Value::text(quoted))
 }
+
+/// A key as the path of a JSON patch has it.
+pub(super) fn escape_key<'a>(args: &[Value<'a>]) -> Answer<'a> {
+    match args {
+        [Value::String(key)] => Ok(Value::text(key.replace('~', "~0").replace('/', "~1"))),
+        _ => Err(no_overload("jsonpatch.escapeKey", args)),
+    }
+}

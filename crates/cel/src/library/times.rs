@@ -1,6 +1,6 @@
 //! The parts of moments and of spans.
 
-use crate::value::{Answer, Timestamp, Value};
+use crate::value::{Answer, EvalError, Timestamp, Value};
 
 use super::{Native, no_overload};
 
@@ -37,23 +37,39 @@ fn moment<'a>(function: &str, args: &[Value<'a>], of: impl Fn(&Timestamp) -> i64
         [Value::Timestamp(time), Value::String(zone)] => (time, zone_offset(time, zone)?),
         _ => return Err(no_overload(function, args)),
     };
-    Ok(Value::Int(of(&Timestamp { offset, ..*time })))
+    // The offset may be years, so it is added to the moment.
+    Ok(Value::Int(of(&Timestamp { seconds: time.seconds + offset, offset: 0, ..*time })))
 }
 
 /// The offset of a zone in seconds: `+02:00`, `UTC`, or a name of the zones of the machine.
-fn zone_offset(time: &Timestamp, zone: &str) -> Result<i32, crate::value::EvalError> {
+fn zone_offset(time: &Timestamp, zone: &str) -> Result<i64, EvalError> {
     if let Some((hours, minutes)) = zone.split_once(':') {
-        let wrong = || crate::value::EvalError::from(format!("could not parse the zone {zone:?}"));
-        let negative = hours.starts_with('-');
-        let hours: i32 = hours.parse().map_err(|_| wrong())?;
-        let minutes: i32 = minutes.parse().map_err(|_| wrong())?;
-        return Ok(hours * 3600 + if negative { -minutes * 60 } else { minutes * 60 });
+        let (hours, minutes) = (number(hours)?, number(minutes)?);
+        let hours = hours.wrapping_mul(60);
+        let offset = if zone.starts_with('-') { hours.wrapping_sub(minutes) } else { hours.wrapping_add(minutes) };
+        // Go computes with nanoseconds in 64 bits, whatever they overflow to.
+        return Ok(offset.wrapping_mul(60 * SECOND) / SECOND);
     }
-    if matches!(zone, "" | "UTC") {
+    // The zone of a kube-apiserver is that of its container, which is UTC.
+    if matches!(zone, "" | "UTC" | "Local") {
         return Ok(0);
     }
-    let unknown = || crate::value::EvalError::from(format!("unknown time zone {zone}"));
+    let unknown = || EvalError::from(format!("unknown time zone {zone}"));
     let known = jiff::tz::TimeZone::get(zone).map_err(|_| unknown())?;
+    // A file is found by its exact name only.
+    if known.iana_name() != Some(zone) {
+        return Err(unknown());
+    }
     let moment = jiff::Timestamp::from_second(time.seconds).map_err(|_| unknown())?;
-    Ok(known.to_offset(moment).seconds())
+    Ok(i64::from(known.to_offset(moment).seconds()))
+}
+
+fn number(text: &str) -> Result<i64, EvalError> {
+    text.parse::<i64>().map_err(|error| {
+        let why = match error.kind() {
+            std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        format!("strconv.Atoi: parsing {text:?}: {why}").into()
+    })
 }

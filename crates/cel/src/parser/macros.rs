@@ -10,6 +10,10 @@ type Parts = (Option<Expr>, Vec<Expr>);
 /// What went wrong in a macro: a position, and why.
 type Problem = (u32, String);
 
+/// `optMap` copies what it is applied to, so that a chain of them doubles with each link: thirty would fill the memory. No
+/// expression of 100,000 characters has as many nodes without copies.
+const MOST_NODES: usize = 500_000;
+
 const OVERWRITES: &str = "iteration variable overwrites accumulator variable";
 
 impl Parser {
@@ -84,7 +88,7 @@ impl Parser {
                     self.renumber(&mut entry.value);
                 }
             }
-            Kind::Struct { fields, .. } => fields.iter_mut().for_each(|field| self.renumber(field)),
+            Kind::Struct { fields, .. } => fields.iter_mut().for_each(|field| self.renumber(&mut field.value)),
             Kind::Comprehension(fold) => {
                 let Comprehension { range, init, condition, step, result, .. } = &mut **fold;
                 for part in [range, init, condition, step, result] {
@@ -232,6 +236,9 @@ impl Parser {
             let why = format!("{function}() variable name must be a simple identifier");
             return Err((self.offsets[args[0].id as usize], why));
         };
+        if self.offsets.len() > MOST_NODES {
+            return Err((at, format!("{function}() makes the expression too large; use fewer of them in a chain")));
+        }
         let name = name.clone();
         let mapped = args.pop().expect("a macro has two arguments");
         let copy = self.copy(&target);

@@ -1,90 +1,95 @@
-//! Which value an item had before. In: the new value, the old one and the schema. Out: the old value of a part, and whether a
-//! part is unchanged, in which case its errors are not new. Items of lists correlate only by the keys of the list.
+//! Which value an item had before. In: the new value, the old one and the schema. Out: whether a part is unchanged, in which
+//! case its errors are not new. Items of lists correlate only by the keys of the list.
 
-use serde_json::{Map, Value as Json};
+use std::cell::OnceCell;
+
+use konverge_schema::{Budget, ItemsByKey};
+use serde_json::Value as Json;
 
 use crate::schema::{ListType, Schema};
 
 /// A value beside what it was, as far as that is known.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Correlation<'a> {
+#[derive(Default)]
+pub(super) struct Correlation<'c, 'a> {
     current: Option<Pair<'a>>,
     /// The nearest value around it that has an old one.
-    nearest: Option<Pair<'a>>,
+    nearest: Option<&'c Pair<'a>>,
 }
 
-#[derive(Clone, Copy)]
 struct Pair<'a> {
     new: &'a Json,
     old: &'a Json,
     schema: &'a Schema,
+    /// Whether both are equal. Every item of a list whose items have no old values asks for the whole list.
+    equal: OnceCell<bool>,
 }
 
-impl<'a> Correlation<'a> {
+impl<'a> Correlation<'_, 'a> {
     pub(super) fn root(new: &'a Json, old: &'a Json, schema: &'a Schema) -> Self {
-        Self { current: Some(Pair { new, old, schema }), nearest: None }
+        Self { current: Some(Pair::new(new, old, schema)), nearest: None }
     }
 
     /// Whether errors here were there before: the value, or one around it, is unchanged.
-    pub(super) fn is_unchanged(&self) -> bool {
-        self.current.or(self.nearest).is_some_and(|pair| pair.is_equal())
+    pub(super) fn is_unchanged(&self, budget: &Budget) -> bool {
+        let pair = self.current.as_ref().or(self.nearest);
+        pair.is_some_and(|pair| *pair.equal.get_or_init(|| pair.is_equal(budget)))
     }
 
-    pub(super) fn key(self, name: &str) -> Self {
-        let Some(current) = self.current else { return self };
-        if self.nearest.is_none() && matches!(name, "apiVersion" | "kind") {
-            return Self::default();
+    pub(super) fn key(&self, name: &str) -> Correlation<'_, 'a> {
+        if self.current.is_some() && self.nearest.is_none() && matches!(name, "apiVersion" | "kind") {
+            return Correlation::default();
         }
-        Self { current: current.key(name), nearest: Some(current) }
+        self.inner(|current| current.key(name))
     }
 
-    pub(super) fn index(self, item: &'a Json) -> Self {
-        let Some(current) = self.current else { return self };
-        Self { current: current.item(item), nearest: Some(current) }
+    /// The item of a list; `old` is what it was, if that is known.
+    pub(super) fn index(&self, item: &'a Json, old: Option<&'a Json>) -> Correlation<'_, 'a> {
+        self.inner(|current| Some(Pair::new(item, old?, current.schema.items.as_deref()?)))
+    }
+
+    fn inner(&self, part: impl FnOnce(&Pair<'a>) -> Option<Pair<'a>>) -> Correlation<'_, 'a> {
+        match &self.current {
+            Some(current) => Correlation { current: part(current), nearest: Some(current) },
+            None => Correlation { current: None, nearest: self.nearest },
+        }
     }
 }
 
 impl<'a> Pair<'a> {
-    fn key(self, name: &str) -> Option<Self> {
+    fn new(new: &'a Json, old: &'a Json, schema: &'a Schema) -> Self {
+        Self { new, old, schema, equal: OnceCell::new() }
+    }
+
+    fn key(&self, name: &str) -> Option<Self> {
         let schema = match self.schema.property(name) {
             Some(property) => &property.schema,
             None => self.schema.additional.as_deref()?,
         };
-        Some(Self { new: self.new.as_object()?.get(name)?, old: self.old.as_object()?.get(name)?, schema })
+        Some(Self::new(self.new.as_object()?.get(name)?, self.old.as_object()?.get(name)?, schema))
     }
 
-    fn item(self, item: &'a Json) -> Option<Self> {
-        let old = old_item(self.schema, item, self.old.as_array()?)?;
-        Some(Self { new: item, old, schema: self.schema.items.as_deref()? })
-    }
-
-    fn is_equal(self) -> bool {
+    fn is_equal(&self, budget: &Budget) -> bool {
         match (self.new, self.old) {
+            (Json::Array(new), Json::Array(old)) if new.len() != old.len() => false,
             (Json::Array(new), Json::Array(old)) if self.schema.list_type == ListType::Map && !old.is_empty() => {
-                new.len() == old.len() && new.iter().all(|item| self.item(item).is_some_and(|pair| pair.is_equal()))
+                let Some(schema) = &self.schema.items else { return false };
+                let before = ItemsByKey::new(&self.schema.map_keys, old, budget);
+                new.iter()
+                    .all(|item| before.find(item).is_some_and(|old| Pair::new(item, old, schema).is_equal(budget)))
             }
+            (Json::Array(new), Json::Array(old)) => budget.spend(new.len() as u64) && new == old,
             (Json::Object(new), Json::Object(old)) => {
-                new.len() == old.len() && new.keys().all(|name| self.key(name).is_some_and(|pair| pair.is_equal()))
+                new.len() == old.len()
+                    && budget.spend(new.len() as u64)
+                    && new.keys().all(|name| self.key(name).is_some_and(|pair| pair.is_equal(budget)))
             }
             (new, old) => new == old,
         }
     }
 }
 
-/// The old item with the same keys, if the list is a map.
-pub(super) fn old_item<'a>(list: &Schema, item: &Json, old: &'a [Json]) -> Option<&'a Json> {
-    if list.list_type != ListType::Map || list.map_keys.is_empty() {
-        return None;
-    }
-    let key = |item: &Map<String, Json>, name: &str| item.get(name).filter(|value| is_scalar(value)).cloned();
-    let item = item.as_object()?;
-    let keys = list.map_keys.iter().map(|name| key(item, name)).collect::<Option<Vec<_>>>()?;
-    old.iter().find(|old| {
-        let Some(old) = old.as_object() else { return false };
-        list.map_keys.iter().zip(&keys).all(|(name, value)| key(old, name).as_ref() == Some(value))
-    })
-}
-
-fn is_scalar(value: &Json) -> bool {
-    matches!(value, Json::Bool(_) | Json::Number(_) | Json::String(_))
+/// The old items of a list that is a map, by their keys.
+pub(super) fn old_items<'a>(list: &'a Schema, old: Option<&'a Json>, budget: &Budget) -> Option<ItemsByKey<'a>> {
+    let old = old?.as_array()?;
+    (list.list_type == ListType::Map).then(|| ItemsByKey::new(&list.map_keys, old, budget))
 }

@@ -2,7 +2,7 @@
 //! asks it again.
 
 use konverge_core::{FieldError, FieldPath};
-use konverge_schema::Budget;
+use konverge_schema::{Budget, OverBudget};
 use serde_json::{Value as Json, json};
 
 use super::{RuleSet, RuleTree, check_rules};
@@ -98,4 +98,57 @@ fn definitions_and_objects() {
         }
     }
     report(differences);
+}
+
+/// What an expression does to a value, many times: `[[VALUE].map(a, STEP)[0]].map(a, STEP)[0]`.
+fn repeated(value: &str, step: &str, times: usize) -> String {
+    (0..times).fold(value.to_owned(), |value, _| format!("[{value}].map(a, {step})[0]"))
+}
+
+/// What one request may compute.
+fn request() -> Budget {
+    Budget::new(20_000_000, 16 << 20)
+}
+
+#[test]
+fn what_grows_beyond_its_cost_is_paid_for() {
+    let check = |rule: String| {
+        let schema = json!({"type": "object", "x-kubernetes-validations": [{"rule": rule}]});
+        let rules = RuleSet::compile(&schema).expect("it has a rule");
+        let outcome = rules.validate(&json!({}), None, &Budget::new(1_000_000, 1 << 20));
+        assert_eq!(outcome, Err(OverBudget::Steps), "{rule}");
+    };
+    check(repeated("[1]", "a + a", 30) + ".size() > 0");
+    check(repeated("[1]", "[a, a].flatten()", 30) + ".size() > 0");
+    check(repeated("'aaaaaaaaaa'", "a.replace('a', a)", 6) + ".size() > 0");
+    check(repeated("'aaaaaaaaaa'", "'%s%s'.format([a, a])", 30) + " != ''");
+    let deep = repeated("[[dyn(1)]]", "[dyn(a), dyn(a)]", 40);
+    check(format!("[{deep}].all(x, x == x)"));
+    check(format!("[{deep}].all(x, x in [x])"));
+    check(format!("'%s'.format([{deep}]) != ''"));
+}
+
+#[test]
+fn long_lists_take_as_long_as_they_are() {
+    let rules = [("map", "self.v > 0"), ("atomic", "self.v > 0"), ("map", "self.v >= oldSelf.v")];
+    for (list_type, rule) in rules {
+        let item = json!({
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "v": {"type": "integer"}},
+            "x-kubernetes-validations": [{"rule": rule, "message": "m"}],
+        });
+        let mut list = json!({"type": "array", "items": item, "x-kubernetes-list-type": list_type});
+        if list_type == "map" {
+            list["x-kubernetes-list-map-keys"] = json!(["name"]);
+        }
+        let schema = json!({"type": "object", "properties": {"list": list}});
+        let rules = RuleSet::compile(&schema).expect("it has a rule");
+        let items: Vec<Json> = (0..10_000).map(|at| json!({"name": format!("n{at}"), "v": 0})).collect();
+        let object = json!({"list": items});
+        let budget = request();
+        let outcome = rules.validate(&object, Some(&object), &budget).expect("it is within its budget");
+        assert!(outcome.errors.is_empty(), "{list_type} {rule}");
+        let spent = request().steps_left() - budget.steps_left();
+        assert!(spent < 100 * 10_000, "{list_type} {rule}: {spent} steps");
+    }
 }

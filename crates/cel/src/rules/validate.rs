@@ -7,9 +7,10 @@ use serde_json::{Map, Value as Json};
 
 use crate::eval::{Fault, evaluate};
 use crate::schema::{Kind, Rule, Schema};
+use crate::stack::with_stack_for;
 use crate::value::Value;
 
-use super::correlate::{Correlation, old_item};
+use super::correlate::{Correlation, old_items};
 use super::{CompiledRule, RuleSet, RuleTree};
 
 /// What all rules together may cost for one object.
@@ -33,9 +34,11 @@ impl RuleSet {
     /// Evaluates every rule. `old` is the object before an update; rules that compare with it are left out without it.
     pub fn validate(&self, object: &Json, old: Option<&Json>, budget: &Budget) -> Result<RuleOutcome, OverBudget> {
         let mut validator = Validator { budget, left: OBJECT_BUDGET, outcome: RuleOutcome::default() };
-        let correlation = old.map_or_else(Correlation::default, |old| Correlation::root(object, old, &self.schema));
         // A rule that ends the validation has been reported.
-        let ended = validator.value(&self.schema, &self.rules, &Place::Root, object, old, correlation).is_err();
+        let ended = with_stack_for(self.levels, || {
+            let correlation = old.map_or_else(Correlation::default, |old| Correlation::root(object, old, &self.schema));
+            validator.value(&self.schema, &self.rules, &Place::Root, object, old, &correlation).is_err()
+        });
         validator.outcome.cost = (!ended).then_some(OBJECT_BUDGET - validator.left);
         budget.check().map(|()| validator.outcome)
     }
@@ -63,34 +66,37 @@ impl Place<'_> {
     }
 }
 
-struct Validator<'b> {
-    budget: &'b Budget,
+struct Validator<'j> {
+    budget: &'j Budget,
     left: u64,
     outcome: RuleOutcome,
 }
 
-impl Validator<'_> {
+impl<'j> Validator<'j> {
     fn value(
         &mut self,
-        schema: &Schema,
-        tree: &RuleTree,
+        schema: &'j Schema,
+        tree: &'j RuleTree,
         place: &Place<'_>,
-        value: &Json,
-        old: Option<&Json>,
-        correlation: Correlation<'_>,
+        value: &'j Json,
+        old: Option<&'j Json>,
+        correlation: &Correlation<'_, 'j>,
     ) -> Result<(), Stop> {
         if value.is_null() {
             return Ok(());
+        }
+        if !self.budget.spend(1) {
+            return Err(Stop);
         }
         let old = old.filter(|old| !old.is_null());
         self.rules(schema, tree, place, value, old, correlation)?;
         match value {
             Json::Array(items) => {
                 let (Some(tree), Some(of)) = (&tree.items, &schema.items) else { return Ok(()) };
-                let olds = old.and_then(Json::as_array);
+                let olds = old_items(schema, old, self.budget);
                 for (at, item) in items.iter().enumerate() {
-                    let old = olds.and_then(|olds| old_item(schema, item, olds));
-                    self.value(of, tree, &Place::Index(place, at), item, old, correlation.index(item))?;
+                    let old = olds.as_ref().and_then(|olds| olds.find(item));
+                    self.value(of, tree, &Place::Index(place, at), item, old, &correlation.index(item, old))?;
                 }
                 Ok(())
             }
@@ -101,23 +107,23 @@ impl Validator<'_> {
 
     fn fields(
         &mut self,
-        schema: &Schema,
-        tree: &RuleTree,
+        schema: &'j Schema,
+        tree: &'j RuleTree,
         place: &Place<'_>,
-        fields: &Map<String, Json>,
-        old: Option<&Json>,
-        correlation: Correlation<'_>,
+        fields: &'j Map<String, Json>,
+        old: Option<&'j Json>,
+        correlation: &Correlation<'_, 'j>,
     ) -> Result<(), Stop> {
         let old = |name: &str| old.and_then(|old| old.get(name));
         if let (Some(tree), Some(of)) = (&tree.additional, &schema.additional) {
             for (name, value) in fields {
-                self.value(of, tree, &Place::Key(place, name), value, old(name), correlation.key(name))?;
+                self.value(of, tree, &Place::Key(place, name), value, old(name), &correlation.key(name))?;
             }
         }
         for (name, tree) in &tree.properties {
             if let (Some(value), Some(property)) = (fields.get(&**name), schema.property(name)) {
                 let place = Place::Field(place, name);
-                self.value(&property.schema, tree, &place, value, old(name), correlation.key(name))?;
+                self.value(&property.schema, tree, &place, value, old(name), &correlation.key(name))?;
             }
         }
         Ok(())
@@ -125,12 +131,12 @@ impl Validator<'_> {
 
     fn rules(
         &mut self,
-        schema: &Schema,
-        tree: &RuleTree,
+        schema: &'j Schema,
+        tree: &'j RuleTree,
         place: &Place<'_>,
-        value: &Json,
-        old: Option<&Json>,
-        correlation: Correlation<'_>,
+        value: &'j Json,
+        old: Option<&'j Json>,
+        correlation: &Correlation<'_, 'j>,
     ) -> Result<(), Stop> {
         if tree.rules.is_empty() {
             return Ok(());
@@ -171,7 +177,8 @@ impl Validator<'_> {
             self.left = left;
             match result {
                 Ok(Value::Bool(true)) => {}
-                Ok(_) => self.refuse(schema, compiled, &variables, place, value, correlation)?,
+                // The message sees what was there before as it is, also where the rule sees an optional value.
+                Ok(_) => self.refuse(schema, compiled, &[own.clone(), before.clone()], place, value, correlation)?,
                 Err(Fault::Error(why)) => {
                     let shown = shown(rule);
                     let why = match why.starts_with("no such overload") {
@@ -183,7 +190,7 @@ impl Validator<'_> {
                     };
                     self.outcome.errors.push(invalid(place, why));
                 }
-                Err(Fault::CostLimit | Fault::OverBudget) => {
+                Err(Fault::CostLimit | Fault::OverBudget | Fault::Ask(_)) => {
                     let why = format!(
                         "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due \
                          to call cost exceeds limit for rule: {}",
@@ -198,20 +205,20 @@ impl Validator<'_> {
     }
 
     /// Reports a rule that says no.
-    fn refuse<'a>(
+    fn refuse(
         &mut self,
-        schema: &Schema,
-        compiled: &'a CompiledRule,
-        variables: &[Option<Value<'a>>],
+        schema: &'j Schema,
+        compiled: &'j CompiledRule,
+        variables: &[Option<Value<'j>>],
         place: &Place<'_>,
-        value: &Json,
-        correlation: Correlation<'_>,
+        value: &'j Json,
+        correlation: &Correlation<'_, 'j>,
     ) -> Result<(), Stop> {
         let mut path = place.path();
         if let Some(below) = &compiled.field_path {
             path = path.child(below.as_str());
         }
-        let ratchets = !compiled.uses_old_self && correlation.is_unchanged();
+        let ratchets = !compiled.uses_old_self && correlation.is_unchanged(self.budget);
         let (detail, end) = match self.message(compiled, variables) {
             Ok(message) => (message.unwrap_or_else(|| default_message(&compiled.rule)), false),
             Err(why) => (why, true),
@@ -236,10 +243,10 @@ impl Validator<'_> {
     }
 
     /// What the messageExpression gives, if it gives something that can be shown. The error ends the validation.
-    fn message<'a>(
+    fn message(
         &mut self,
-        compiled: &'a CompiledRule,
-        variables: &[Option<Value<'a>>],
+        compiled: &'j CompiledRule,
+        variables: &[Option<Value<'j>>],
     ) -> Result<Option<String>, String> {
         let Some(program) = &compiled.message else { return Ok(None) };
         let (result, cost) = evaluate(program, variables, self.budget);
@@ -251,7 +258,7 @@ impl Validator<'_> {
             );
         };
         match result {
-            Err(Fault::CostLimit | Fault::OverBudget) => {
+            Err(Fault::CostLimit | Fault::OverBudget | Fault::Ask(_)) => {
                 let source = &compiled.rule.message_expression;
                 Err(format!(
                     "no further validation rules will be run due to call cost exceeds limit for messageExpression: {source:?}"

@@ -31,8 +31,17 @@ pub(crate) fn equal<'a>(one: &Value<'a>, other: &Value<'a>) -> Result<bool, Eval
         (Value::Semver(one), Value::Semver(other)) => one.compare(other) == Ordering::Equal,
         (Value::Format(one), Value::Format(other)) => one.name == other.name,
         (Value::Preserved(one), Value::Preserved(other)) => one == other,
+        (Value::Variables, Value::Variables) => true,
+        (Value::Object(one), Value::Object(other)) => return one.equals(other),
         (
-            Value::Quantity(_) | Value::Url(_) | Value::Ip(_) | Value::Cidr(_) | Value::Semver(_) | Value::Format(_),
+            Value::Quantity(_)
+            | Value::Url(_)
+            | Value::Ip(_)
+            | Value::Cidr(_)
+            | Value::Semver(_)
+            | Value::Format(_)
+            | Value::Authority(_)
+            | Value::Variables,
             _,
         ) => return Err("no such overload".into()),
         _ => false,
@@ -94,14 +103,7 @@ fn whole(value: &Value<'_>) -> Option<i128> {
     }
 }
 
-/// Compared without losing digits: beyond 2^64 the double decides, and every double within is near enough to a whole number.
+/// As cel-go compares them: as doubles, even where a whole number loses digits.
 fn order_double(double: f64, whole: i128) -> Option<Ordering> {
-    if double.is_nan() {
-        return None;
-    }
-    if double.abs() >= 1e30 {
-        return Some(if double > 0.0 { Ordering::Greater } else { Ordering::Less });
-    }
-    let floor = double.floor();
-    Some((floor as i128).cmp(&whole).then(if double > floor { Ordering::Greater } else { Ordering::Equal }))
+    double.partial_cmp(&(whole as f64))
 }

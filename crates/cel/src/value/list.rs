@@ -1,7 +1,7 @@
 //! Lists. Those of an object stay JSON until an item is looked at. Lists that are sets or maps compare and add without regard
 //! to order, as their schema says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value as Json;
@@ -19,6 +19,8 @@ pub(crate) enum List<'a> {
         /// Of the list, not of its items.
         schema: &'a Schema,
     },
+    /// JSON without a schema.
+    Dynamic(&'a [Json]),
     Owned {
         items: Arc<Vec<Value<'a>>>,
         /// Of the list that this one was made from by adding to it.
@@ -30,6 +32,7 @@ impl<'a> List<'a> {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Json { items, .. } => items.len(),
+            Self::Dynamic(items) => items.len(),
             Self::Owned { items, .. } => items.len(),
         }
     }
@@ -43,6 +46,7 @@ impl<'a> List<'a> {
                     None => Err("invalid array type, expected Items with a non-empty Schema".into()),
                 })
             }
+            Self::Dynamic(items) => items.get(at).map(|item| Ok(Value::dynamic(item))),
             Self::Owned { items, .. } => items.get(at).cloned().map(Ok),
         }
     }
@@ -73,6 +77,7 @@ impl<'a> List<'a> {
     fn schema(&self) -> Option<&'a Schema> {
         match self {
             Self::Json { schema, .. } => Some(schema),
+            Self::Dynamic(_) => None,
             Self::Owned { schema, .. } => *schema,
         }
     }
@@ -85,11 +90,10 @@ impl<'a> List<'a> {
         match schema.list_type {
             ListType::Atomic => in_order(self, other),
             ListType::Set => {
-                let own: Vec<Option<Key<'_>>> =
-                    self.iter().map(|item| item.ok().and_then(|item| Key::new(&item))).collect();
+                let own: BTreeSet<Key<'_>> =
+                    self.iter().filter_map(|item| item.ok().and_then(|item| Key::new(&item))).collect();
                 for item in other.iter() {
-                    let key = Key::new(&item?);
-                    if key.is_none() || !own.contains(&key) {
+                    if !Key::new(&item?).is_some_and(|key| own.contains(&key)) {
                         return Ok(false);
                     }
                 }
@@ -125,12 +129,10 @@ impl<'a> List<'a> {
                 }
             }
             ListType::Set => {
-                let mut known: Vec<Option<Key<'_>>> = items.iter().map(Key::new).collect();
+                let mut known: BTreeSet<Option<Key<'_>>> = items.iter().map(Key::new).collect();
                 for item in other.iter() {
                     let item = item?;
-                    let key = Key::new(&item);
-                    if !known.contains(&key) {
-                        known.push(key);
+                    if known.insert(Key::new(&item)) {
                         items.push(item);
                     }
                 }

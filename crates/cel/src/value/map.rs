@@ -1,4 +1,4 @@
-//! Maps and objects. Those of an object stay JSON; only fields that its schema declares are visible.
+//! Maps and objects. Those of an object stay JSON; where there is a schema, only fields that it declares are visible.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,12 @@ use super::{Answer, EvalError, Text, Value, equal};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Map<'a> {
-    Json { map: &'a serde_json::Map<String, Json>, schema: &'a Schema },
+    Json {
+        map: &'a serde_json::Map<String, Json>,
+        schema: &'a Schema,
+    },
+    /// JSON without a schema.
+    Dynamic(&'a serde_json::Map<String, Json>),
     Owned(Arc<BTreeMap<Key<'a>, (Value<'a>, Value<'a>)>>),
 }
 
@@ -43,7 +48,7 @@ impl<'a> Key<'a> {
 impl<'a> Map<'a> {
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Json { map, .. } => map.len(),
+            Self::Json { map, .. } | Self::Dynamic(map) => map.len(),
             Self::Owned(entries) => entries.len(),
         }
     }
@@ -54,6 +59,10 @@ impl<'a> Map<'a> {
             Self::Json { .. } => match key {
                 Value::String(name) => self.field(name),
                 _ => Some(Err("no such overload".into())),
+            },
+            Self::Dynamic(_) => match key {
+                Value::String(name) => self.field(name),
+                _ => None,
             },
             Self::Owned(entries) => entries.get(&Key::new(key)?).map(|(_, value)| Ok(value.clone())),
         }
@@ -71,6 +80,7 @@ impl<'a> Map<'a> {
                 let value = map.get(&*property.name).filter(|value| !value.is_null())?;
                 Some(Value::from_json(value, &property.schema))
             }
+            Self::Dynamic(map) => map.get(name).map(|value| Ok(Value::dynamic(value))),
             Self::Owned(entries) => {
                 entries.get(&Key::String(Text::Shared(name.into()))).map(|(_, value)| Ok(value.clone()))
             }
@@ -92,6 +102,7 @@ impl<'a> Map<'a> {
                     Value::String(name.into())
                 })
                 .collect(),
+            Self::Dynamic(map) => map.keys().map(|key| Value::String(key.as_str().into())).collect(),
             Self::Owned(entries) => entries.values().map(|(key, _)| key.clone()).collect(),
         }
     }
@@ -128,6 +139,15 @@ impl<'a> Map<'a> {
                     match (own, theirs) {
                         (None, None) => {}
                         (Some(own), Some(theirs)) if equal(&own, &theirs)? => {}
+                        _ => return Ok(false),
+                    }
+                }
+                Ok(true)
+            }
+            Self::Dynamic(map) => {
+                for (name, value) in *map {
+                    match other.field(name).transpose()? {
+                        Some(theirs) if equal(&Value::dynamic(value), &theirs)? => {}
                         _ => return Ok(false),
                     }
                 }

@@ -9,6 +9,8 @@ use tower_service::Service;
 use konverge_apiserver::{ApiServer, Body};
 use konverge_core::Status;
 
+use crate::users::master;
+
 /// Hands a request over.
 pub(super) async fn send<B>(api: &ApiServer, request: Request<B>) -> Response<Body>
 where
@@ -23,7 +25,9 @@ where
 
 /// Reads a path.
 pub(super) async fn get(api: &ApiServer, path: &str, accept: &'static str) -> Result<Response<Body>, Status> {
-    let request = Request::get(path).header(http::header::ACCEPT, accept).body(Full::new(Bytes::new()));
+    let request = Request::get(path).header(http::header::ACCEPT, accept);
+    // Whether the client may read the page was asked before.
+    let request = request.extension(master("konverge-dev")).body(Full::new(Bytes::new()));
     let request = request.map_err(|why| Status::bad_request(format!("{path:?} is no path: {why}")))?;
     Ok(send(api, request).await)
 }

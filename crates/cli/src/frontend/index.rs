@@ -47,7 +47,7 @@ pub(super) const PAGES: [Page; 8] = [
         "/events?severity=Warning&since=10m",
     ),
     page("/leader", "Who decides: without election, this process", "/leader"),
-    page("/metrics", "Metrics of the operators, for Prometheus", "/metrics"),
+    page("/metrics", "Metrics of the server, the controllers and the operators, for Prometheus", "/metrics"),
 ];
 
 /// Kinds to look at that every server has.

@@ -1,12 +1,14 @@
 //! The lenient create of `konverge dev`: a custom resource that is posted into a namespace that does not exist creates the
 //! namespace. In: a request. Out: the API server's answer.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{Method, Request, Response, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use serde_json::json;
 
-use konverge_apiserver::{ApiServer, Body};
+use konverge_apiserver::{ApiServer, Body, UserInfo};
 use konverge_core::Status;
 
 use super::{api_client, failure};
@@ -39,7 +41,7 @@ where
     let answer = api_client::whole(answer).await;
     let details = api_client::status(&answer).details.unwrap_or_default();
     let lacks = details.group.is_empty() && details.kind == "namespaces" && details.name == namespace;
-    if lacks && make(api, &namespace).await {
+    if lacks && make(api, &namespace, parts.extensions.get().cloned()).await {
         return api_client::send(api, again()).await;
     }
     Response::from_parts(head, Body::full(answer))
@@ -60,13 +62,16 @@ fn posted_into<B>(request: &Request<B>) -> Option<&str> {
     }
 }
 
-/// Makes a namespace; that somebody else was faster is fine.
-async fn make(api: &ApiServer, name: &str) -> bool {
+/// Makes a namespace, if the user of the request may; that somebody else was faster is fine.
+async fn make(api: &ApiServer, name: &str, user: Option<Arc<UserInfo>>) -> bool {
     let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}).to_string();
-    let request = Request::post("/api/v1/namespaces?fieldManager=konverge-dev")
+    let mut request = Request::post("/api/v1/namespaces?fieldManager=konverge-dev")
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(object)))
         .expect("a known path makes a request");
+    if let Some(user) = user {
+        request.extensions_mut().insert(user);
+    }
     let code = api_client::send(api, request).await.status().as_u16();
     if code == 201 {
         tracing::info!(namespace = name, "created a namespace for an object that was posted into it");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use konverge::kube::CustomResourceExt;
-use konverge_apiserver::Options;
+use konverge_apiserver::{MoreMetrics, Options};
 
 use super::*;
 use crate::operator_crds::Definitions;
@@ -32,7 +32,10 @@ impl World {
     }
 
     async fn with(options: Options) -> Self {
-        let api = ApiServer::open(options).await.expect("a server");
+        let metrics = Metrics::new();
+        let shown = metrics.clone();
+        let more_metrics = Some(MoreMetrics(Arc::new(move || shown.page())));
+        let api = ApiServer::open(Options { more_metrics, ..options }).await.expect("a server");
         let about = About {
             url: "http://127.0.0.1:3000".into(),
             storage: "memory".into(),
@@ -45,8 +48,12 @@ impl World {
             },
             since: "2026-01-02T03:04:05Z".parse().expect("a time"),
         };
-        let metrics = Metrics::new();
-        let frontend = Frontend::dev(Access::Loopback, api.clone(), about, metrics.clone(), Arc::new(Vec::new));
+        let frontend = Frontend::dev(
+            Access::Loopback,
+            api.clone(),
+            Companions { metrics: metrics.clone(), failing: Arc::new(Vec::new) },
+            about,
+        );
         Self { frontend: frontend.expect("a frontend"), api, metrics }
     }
 
@@ -161,7 +168,9 @@ async fn pages() {
     // A failing operator fails readiness and health, but not liveness: the API server works.
     let about = world.frontend.0.pages.as_ref().expect("pages").about.clone();
     let failing: FailingChecks = Arc::new(|| vec!["[-]operator x failed: why".to_owned()]);
-    let ill = Frontend::dev(Access::Loopback, world.api.clone(), about, Metrics::new(), failing).expect("a frontend");
+    let ill =
+        Frontend::dev(Access::Loopback, world.api.clone(), Companions { metrics: Metrics::new(), failing }, about)
+            .expect("a frontend");
     let ill = World { frontend: ill, api: world.api.clone(), metrics: Metrics::new() };
     assert_eq!(ill.get("/readyz").await, (500, json!("[-]operator x failed: why\nreadyz check failed\n")));
     assert_eq!(ill.get("/healthz").await, (500, json!("[-]operator x failed: why\nhealthz check failed\n")));

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// One line for each flag: its name and its type.
+/// One line for each flag: its name, its type, and whether it is obeyed.
 const TABLE: &str = include_str!("../../data/kube-apiserver/flags.txt");
 
 /// The flags that were given, with their values in the order of the command line.
@@ -87,9 +87,9 @@ impl Flags {
         values.iter().flat_map(|value| value.split(',')).map(str::trim).filter(|value| !value.is_empty())
     }
 
-    /// The names of all flags that were given.
-    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.0.keys().copied()
+    /// The names of the flags that were given and have no effect here.
+    pub(super) fn without_effect(&self) -> impl Iterator<Item = &'static str> {
+        table().filter(|row| !row.obeyed && self.0.contains_key(row.name)).map(|row| row.name)
     }
 }
 
@@ -97,11 +97,11 @@ impl Flags {
 pub(super) fn help() -> String {
     let mut text = String::from(
         "Usage:\n  kube-apiserver [flags]\n\nThis is konverge, which takes the flags of kube-apiserver. Flags without effect are \
-         named when it starts.\n\nFlags:\n",
+         marked below, and named when it starts.\n\nFlags:\n",
     );
-    for (name, kind) in table() {
-        let value = kind.placeholder();
-        text.push_str(&format!("      --{name}{value}\n"));
+    for Row { name, kind, obeyed } in table() {
+        let effect = if obeyed { "" } else { "  (no effect)" };
+        text.push_str(&format!("      --{name}{}{effect}\n", kind.placeholder()));
     }
     text
 }
@@ -157,15 +157,26 @@ impl Kind {
     }
 }
 
-fn table() -> impl Iterator<Item = (&'static str, Kind)> {
+/// A flag of kube-apiserver.
+struct Row {
+    name: &'static str,
+    kind: Kind,
+    obeyed: bool,
+}
+
+fn table() -> impl Iterator<Item = Row> {
     let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
-    lines.filter_map(|line| line.split_once(' ')).map(|(name, kind)| (name, Kind::named(kind)))
+    lines.filter_map(|line| {
+        let mut words = line.split(' ');
+        let (name, kind) = (words.next()?, Kind::named(words.next()?));
+        Some(Row { name, kind, obeyed: words.next() == Some("obeyed") })
+    })
 }
 
 /// The flag of this name; underscores mean hyphens.
 fn known(name: &str) -> Option<(&'static str, Kind)> {
     let name = name.replace('_', "-");
-    table().find(|(known, _)| *known == name)
+    table().find(|row| row.name == name).map(|row| (row.name, row.kind))
 }
 
 /// How pflag names a flag whose value is missing.
@@ -265,7 +276,7 @@ mod tests {
     fn the_table_is_whole() {
         let all: Vec<_> = table().collect();
         assert_eq!(all.len(), 175);
-        assert!(all.is_sorted_by_key(|(name, _)| *name) && all.iter().all(|(name, _)| !name.contains('_')));
+        assert!(all.is_sorted_by_key(|row| row.name) && all.iter().all(|row| !row.name.contains('_')));
         // envtest looks for this one in the help, to learn which release it has before it.
         assert!(!help().contains("--insecure-port") && help().contains("\n      --secure-port int\n"));
     }

@@ -4,9 +4,11 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use konverge_apiserver::{AdmissionPlugins, PluginError};
+use konverge_apiserver::{
+    AdmissionPlugins, AuthorizationMode, InFlightLimits, NodePortRange, PluginError, PrivilegedContainers, RangeError,
+    ServiceRanges,
+};
 
-use super::authorization::{Authorization, MODES};
 use super::flags::{Flags, quoted};
 
 const FEATURE_GATES: &str = include_str!("../../data/kube-apiserver/feature-gates.txt");
@@ -14,30 +16,11 @@ const FEATURE_GATES: &str = include_str!("../../data/kube-apiserver/feature-gate
 /// The directory in which kube-apiserver keeps a certificate that it made itself.
 const CERT_DIR: &str = "/var/run/kubernetes";
 
-/// Flags that are obeyed, or whose only values are already what this server does.
-const OBEYED: [&str; 21] = [
-    "allow-privileged",
-    "anonymous-auth",
-    "authorization-mode",
-    "bind-address",
-    "cert-dir",
-    "client-ca-file",
-    "disable-admission-plugins",
-    "enable-admission-plugins",
-    "enable-garbage-collector",
-    "feature-gates",
-    "etcd-servers",
-    "help",
-    "logging-format",
-    "secure-port",
-    "service-account-issuer",
-    "service-account-signing-key-file",
-    "tls-cert-file",
-    "tls-private-key-file",
-    "token-auth-file",
-    "v",
-    "version",
-];
+/// The modes of `--authorization-mode`.
+const MODES: [&str; 6] = ["AlwaysAllow", "AlwaysDeny", "ABAC", "Webhook", "RBAC", "Node"];
+
+/// The range of cluster IPs without a flag.
+const DEFAULT_CLUSTER_IPS: &str = "10.0.0.0/24";
 
 /// How to run the server.
 #[derive(Debug)]
@@ -46,10 +29,21 @@ pub(super) struct Settings {
     pub certificate: Pair,
     pub client_ca: Option<PathBuf>,
     pub tokens: Option<PathBuf>,
+    pub signing_key: PathBuf,
+    pub verifying_keys: Vec<PathBuf>,
+    pub issuers: Vec<String>,
+    pub audiences: Vec<String>,
+    pub jwks_uri: Option<String>,
+    /// The longest that tokens of service accounts are valid, in seconds.
+    pub max_expiration: Option<i64>,
     pub anonymous: bool,
-    pub authorization: Authorization,
+    pub authorization: Vec<AuthorizationMode>,
     pub admission: AdmissionPlugins,
+    pub in_flight: InFlightLimits,
     pub collects_garbage: bool,
+    pub aggregates_roles: bool,
+    pub service_ranges: ServiceRanges,
+    pub privileged: PrivilegedContainers,
     pub verbosity: u8,
     /// Sentences about what has no effect.
     pub notices: Vec<String>,
@@ -82,7 +76,11 @@ impl Settings {
         let path = |name| flags.last(name).filter(|text| !text.is_empty()).map(PathBuf::from);
         let certificate = match (path("tls-cert-file"), path("tls-private-key-file")) {
             (Some(certificate), Some(key)) => Pair::Given { certificate, key },
-            _ => {
+            (Some(_), None) | (None, Some(_)) => {
+                let why = "missing filename for serving cert: --tls-cert-file and --tls-private-key-file go together";
+                return Err(why.to_owned());
+            }
+            (None, None) => {
                 let directory = path("cert-dir").unwrap_or_else(|| PathBuf::from(CERT_DIR));
                 let [certificate, key] = ["apiserver.crt", "apiserver.key"].map(|name| directory.join(name));
                 Pair::Kept { certificate, key }
@@ -93,30 +91,103 @@ impl Settings {
             certificate,
             client_ca: path("client-ca-file"),
             tokens: path("token-auth-file"),
+            signing_key: path("service-account-signing-key-file").unwrap_or_default(),
+            verifying_keys: flags.list("service-account-key-file").map(PathBuf::from).collect(),
+            issuers: flags.list("service-account-issuer").map(str::to_owned).collect(),
+            audiences: flags.list("api-audiences").map(str::to_owned).collect(),
+            jwks_uri: flags.last("service-account-jwks-uri").filter(|uri| !uri.is_empty()).map(str::to_owned),
+            max_expiration: flags
+                .last("service-account-max-token-expiration")
+                .and_then(seconds)
+                .filter(|most| *most > 0),
             // As in kube-apiserver, nobody is anonymous where everybody may do everything.
-            anonymous: flags.is_set("anonymous-auth", true) && authorization != Authorization::Allow,
+            anonymous: flags.is_set("anonymous-auth", true)
+                && !matches!(authorization.as_slice(), [AuthorizationMode::AlwaysAllow]),
             authorization,
             admission: admission(flags).map_err(|error| error.to_string())?,
+            in_flight: InFlightLimits {
+                reading: in_flight(flags, READING).try_into().unwrap_or_default(),
+                writing: in_flight(flags, WRITING).try_into().unwrap_or_default(),
+            },
             // Beside kube-apiserver this is the work of kube-controller-manager, which envtest does not start, and tests
             // rely on that: some finalize the namespaces that they delete. Whoever wants it asks for it.
             collects_garbage: flags.is_set("enable-garbage-collector", false),
+            // The same: without a controller manager, `admin`, `edit` and `view` have no rules.
+            aggregates_roles: flags.is_set("enable-garbage-collector", false),
+            service_ranges: service_ranges(flags)?,
+            privileged: match flags.is_set("allow-privileged", false) {
+                true => PrivilegedContainers::Allowed,
+                false => PrivilegedContainers::Refused,
+            },
             verbosity: flags.last("v").and_then(|text| text.parse().ok()).unwrap_or_default(),
-            notices: notices(flags, authorization),
+            notices: notices(flags),
         })
     }
+}
+
+/// The whole seconds of a duration as Go writes it: `1h30m`.
+fn seconds(text: &str) -> Option<i64> {
+    let mut total = 0.0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(|letter: char| letter.is_ascii_alphabetic())?;
+        let (number, tail) = rest.split_at(end);
+        let unit = tail.find(|letter: char| !letter.is_ascii_alphabetic()).unwrap_or(tail.len());
+        let factor = match &tail[..unit] {
+            "h" => 3600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 0.001,
+            _ => 0.0,
+        };
+        total += number.parse::<f64>().ok()? * factor;
+        rest = &tail[unit..];
+    }
+    Some(total as i64)
 }
 
 fn port(flags: &Flags) -> i64 {
     flags.last("secure-port").and_then(|text| text.parse().ok()).unwrap_or(6443)
 }
 
-fn authorization(flags: &Flags) -> Authorization {
+const READING: (&str, usize) = ("max-requests-inflight", InFlightLimits::KUBERNETES.reading);
+const WRITING: (&str, usize) = ("max-mutating-requests-inflight", InFlightLimits::KUBERNETES.writing);
+
+/// How many requests are answered at the same time.
+fn in_flight(flags: &Flags, (name, default): (&str, usize)) -> i64 {
+    flags.last(name).and_then(|text| text.parse().ok()).unwrap_or(default as i64)
+}
+
+/// The modes that exist here, in their order. The others allow nothing, and `notices` says so.
+fn authorization(flags: &Flags) -> Vec<AuthorizationMode> {
     let modes: Vec<&str> = flags.list("authorization-mode").collect();
-    match modes.as_slice() {
-        [] | ["AlwaysAllow", ..] => Authorization::Allow,
-        ["AlwaysDeny"] => Authorization::Deny,
-        _ => Authorization::Authenticated,
+    if modes.is_empty() {
+        return vec![AuthorizationMode::AlwaysAllow];
     }
+    let mode = |name: &&str| match *name {
+        "AlwaysAllow" => Some(AuthorizationMode::AlwaysAllow),
+        "AlwaysDeny" => Some(AuthorizationMode::AlwaysDeny),
+        "RBAC" => Some(AuthorizationMode::Rbac),
+        _ => None,
+    };
+    modes.iter().filter_map(mode).collect()
+}
+
+/// The ranges of services. Without a flag, addresses are those that kube-apiserver takes.
+fn service_ranges(flags: &Flags) -> Result<ServiceRanges, String> {
+    let given = |name| flags.last(name).filter(|text| !text.is_empty());
+    let refused = |name: &str, error: RangeError| format!("--{name} {error}");
+    let (addresses, ports) = ("service-cluster-ip-range", "service-node-port-range");
+    Ok(ServiceRanges {
+        cluster_ips: given(addresses)
+            .unwrap_or(DEFAULT_CLUSTER_IPS)
+            .parse()
+            .map_err(|error| refused(addresses, error))?,
+        node_ports: match given(ports) {
+            Some(text) => text.parse().map_err(|error| refused(ports, error))?,
+            None => NodePortRange::default(),
+        },
+    })
 }
 
 /// The plugins that kube-apiserver would run.
@@ -157,6 +228,9 @@ fn check(flags: &Flags) -> Vec<String> {
             port(flags)
         ));
     }
+    for flag in [READING, WRITING].into_iter().filter(|flag| in_flight(flags, *flag) < 0) {
+        refused.push(format!("--{} can not be negative value", flag.0));
+    }
     let given = |name| flags.last(name).is_some_and(|text| !text.is_empty());
     if !given("service-account-issuer") {
         refused.push("service-account-issuer is a required flag".to_owned());
@@ -183,20 +257,11 @@ fn check(flags: &Flags) -> Vec<String> {
 }
 
 /// A sentence for each flag that asks for something this server does not do.
-fn notices(flags: &Flags, authorization: Authorization) -> Vec<String> {
-    let mut notices = vec![
-        "--etcd-servers has no effect: objects are kept in memory and are gone when this process ends".to_owned(),
-        "--service-account-signing-key-file has no effect: no tokens of service accounts are issued".to_owned(),
-    ];
-    if authorization == Authorization::Authenticated {
-        let modes: Vec<&str> = flags.list("authorization-mode").collect();
-        notices.push(format!(
-            "--authorization-mode={} has little effect: roles are not evaluated, and every authenticated user may do everything",
-            modes.join(",")
-        ));
-    }
-    if flags.last("allow-privileged").is_some() && !flags.is_set("allow-privileged", true) {
-        notices.push("--allow-privileged=false has no effect: privileged containers are allowed".to_owned());
+fn notices(flags: &Flags) -> Vec<String> {
+    let mut notices =
+        vec!["--etcd-servers has no effect: objects are kept in memory and are gone when this process ends".to_owned()];
+    for mode in flags.list("authorization-mode").filter(|mode| ["ABAC", "Webhook", "Node"].contains(mode)) {
+        notices.push(format!("--authorization-mode={mode} has no effect: this mode allows nothing here"));
     }
     let missing: Vec<&str> = flags
         .list("enable-admission-plugins")
@@ -210,10 +275,7 @@ fn notices(flags: &Flags, authorization: Authorization) -> Vec<String> {
     if !gates.is_empty() {
         notices.push(format!("--feature-gates={} has no effect: there are no gates here", gates.join(",")));
     }
-    if flags.last("service-cluster-ip-range").is_some() {
-        notices.push("--service-cluster-ip-range has no effect: services get addresses of 10.96.0.0/16".to_owned());
-    }
-    let others = flags.names().filter(|name| !OBEYED.contains(name) && *name != "service-cluster-ip-range");
+    let others = flags.without_effect();
     notices.extend(others.map(|name| format!("--{name} has no effect")));
     notices
 }
@@ -276,6 +338,19 @@ mod tests {
                 "--authorization-mode=RBAC,RBAC",
                 r#"authorization-mode ["RBAC" "RBAC"] has mode specified more than once"#,
             ),
+            ("--max-requests-inflight=-1", "--max-requests-inflight can not be negative value"),
+            (
+                "--service-node-port-range=9-1",
+                r#"--service-node-port-range "9-1" must be a range of ports from a smaller to a larger one, without 0"#,
+            ),
+            (
+                "--tls-cert-file=a.crt",
+                "missing filename for serving cert: --tls-cert-file and --tls-private-key-file go together",
+            ),
+            (
+                "--tls-private-key-file=a.key",
+                "missing filename for serving cert: --tls-cert-file and --tls-private-key-file go together",
+            ),
             ("--disable-admission-plugins=X", r#"disable-admission-plugins plugin "X" is unknown"#),
             ("--enable-admission-plugins=X", r#"enable-admission-plugins plugin "X" is unknown"#),
             (
@@ -299,20 +374,24 @@ mod tests {
         let (certificate, key) = ("/certs/apiserver.crt".into(), "/certs/apiserver.key".into());
         assert_eq!(settings.certificate, Pair::Kept { certificate, key });
         assert_eq!(settings.client_ca.as_deref(), Some(Path::new("/certs/client-cert-auth-ca.crt")));
-        assert_eq!((settings.anonymous, settings.authorization), (true, Authorization::Authenticated));
+        assert!(settings.anonymous && matches!(settings.authorization.as_slice(), [AuthorizationMode::Rbac]));
         assert!(!settings.collects_garbage);
+        assert_eq!(settings.service_ranges.cluster_ips.to_string(), "10.0.0.0/24");
         assert!(settings.admission.is_enabled("Priority") && !settings.admission.is_enabled("ServiceAccount"));
         let named: Vec<&str> = settings.notices.iter().filter_map(|notice| notice.split([' ', '=']).next()).collect();
-        assert_eq!(
-            named,
-            [
-                "--etcd-servers",
-                "--service-account-signing-key-file",
-                "--authorization-mode",
-                "--service-cluster-ip-range",
-                "--service-account-key-file"
-            ]
-        );
+        assert_eq!(named, ["--etcd-servers"]);
+    }
+
+    #[test]
+    fn privileged_containers() {
+        for (line, expect) in [
+            ("", PrivilegedContainers::Refused),
+            ("--allow-privileged=false", PrivilegedContainers::Refused),
+            ("--allow-privileged", PrivilegedContainers::Allowed),
+            ("--allow-privileged=true", PrivilegedContainers::Allowed),
+        ] {
+            assert_eq!(settings(&format!("{REQUIRED} {line}")).expect("settings").privileged, expect, "{line}");
+        }
     }
 
     #[test]
@@ -324,14 +403,6 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(settings(&format!("{REQUIRED} {line}")).expect("settings").anonymous, anonymous, "{line}");
-        }
-    }
-
-    #[test]
-    fn every_obeyed_flag_exists() {
-        for name in OBEYED {
-            let value = if name == "bind-address" { "::1" } else { "1" };
-            Flags::parse([format!("--{name}={value}")]).expect("a flag of kube-apiserver");
         }
     }
 }

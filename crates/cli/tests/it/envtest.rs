@@ -17,18 +17,18 @@ use rcgen::{
 use crate::konverge::{PATIENCE, runs};
 
 /// A program from the directory, killed if the test fails.
-struct Program {
+pub(crate) struct Program {
     child: Child,
 }
 
 impl Program {
-    fn start(assets: &Path, name: &str, arguments: &[String]) -> Self {
+    pub(crate) fn start(assets: &Path, name: &str, arguments: &[String]) -> Self {
         let child = Command::new(assets.join(name)).args(arguments).stderr(Stdio::piped()).spawn().expect("it starts");
         Program { child }
     }
 
     /// Asks it to stop; returns its exit code and what it said on stderr.
-    fn stop(mut self) -> (Option<i32>, String) {
+    pub(crate) fn stop(mut self) -> (Option<i32>, String) {
         let process = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(process, rustix::process::Signal::TERM).expect("it runs");
         self.ends()
@@ -49,7 +49,7 @@ impl Drop for Program {
 }
 
 /// The directory that `konverge envtest` writes.
-fn assets(directory: &Path) -> PathBuf {
+pub(crate) fn assets(directory: &Path) -> PathBuf {
     let said = runs(directory, &["envtest", "assets"]);
     assert!(said.starts_with("wrote kube-apiserver, etcd"), "{said}");
     let line = runs(directory, &["envtest", "env", "assets"]);
@@ -59,12 +59,12 @@ fn assets(directory: &Path) -> PathBuf {
 }
 
 /// A port that nobody uses now, found as envtest finds it.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).expect("a port").port()
 }
 
 /// Polls until `look` finds something, as envtest polls.
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         if let Some(found) = look() {
@@ -107,24 +107,24 @@ fn etcd_is_healthy_and_stores_nothing() {
 }
 
 /// A CA for clients, and clients of it.
-struct Authority {
+pub(crate) struct Authority {
     params: CertificateParams,
     key: KeyPair,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Authority { params, key: KeyPair::generate().expect("a key") }
     }
 
-    fn pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
         self.params.self_signed(&self.key).expect("a certificate").pem()
     }
 
     /// The certificate and key of a user, as PEM.
-    fn user(&self, name: &str, group: &str) -> (String, String) {
+    pub(crate) fn user(&self, name: &str, group: &str) -> (String, String) {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -183,6 +183,8 @@ fn kube_apiserver_believes_the_client_ca() {
     let (ours, theirs) = (Authority::new(), Authority::new());
     fs::write(certs.join("clients.crt"), ours.pem()).expect("written");
     fs::write(certs.join("tokens.csv"), "secret,bob,7\n").expect("written");
+    let key = rcgen::KeyPair::generate().expect("a key");
+    fs::write(certs.join("sa-signer.key"), key.serialize_pem()).expect("written");
     let start = |port: u16, more: &[&str]| {
         let path = |name: &str| certs.join(name).display().to_string();
         let mut arguments = vec![
@@ -207,16 +209,20 @@ fn kube_apiserver_believes_the_client_ca() {
         fs::write(&ca, &chain[begin..]).expect("written");
     };
     let alice = || Credential::Certificate(ours.user("alice", "developers"));
-    let forbidden = r#"namespaces is forbidden: User "system:anonymous" cannot list resource "namespaces" in API group "" at the cluster scope"#;
+    let forbidden = |user: &str| {
+        let why = "cannot list resource \"namespaces\" in API group \"\" at the cluster scope";
+        Err((403, format!("namespaces is forbidden: User {user:?} {why}")))
+    };
     let unauthorized = || Err((401, "Unauthorized".to_owned()));
 
     let port = free_port();
     let server = start(port, &["--authorization-mode=RBAC"]);
     ready(port);
     for (who, credential, expect) in [
-        ("alice", alice(), Ok(4)),
-        ("bob", Credential::Token("secret"), Ok(4)),
-        ("nobody", Credential::Nothing, Err((403, forbidden.to_owned()))),
+        ("an administrator", Credential::Certificate(ours.user("carol", "system:masters")), Ok(4)),
+        ("alice", alice(), forbidden("alice")),
+        ("bob", Credential::Token("secret"), forbidden("bob")),
+        ("nobody", Credential::Nothing, forbidden("system:anonymous")),
         ("a stranger", Credential::Certificate(theirs.user("alice", "developers")), unauthorized()),
         ("a wrong token", Credential::Token("nonsense"), unauthorized()),
     ] {

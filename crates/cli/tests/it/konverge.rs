@@ -45,6 +45,8 @@ pub(crate) struct Running {
     out: Receiver<String>,
     /// The line it printed when ready.
     pub ready: String,
+    /// The token of the kubeconfig, where requests need one.
+    token: Option<String>,
 }
 
 impl Running {
@@ -55,7 +57,8 @@ impl Running {
         std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
         let ready = out.recv_timeout(PATIENCE).expect("a line");
         assert!(ready.contains(" ready at http"), "{arguments:?} said {ready:?}");
-        Running { child, out, ready }
+        let token = ready.starts_with("konverge apiserver").then(|| token(directory, &ready));
+        Running { child, out, ready, token }
     }
 
     /// What it says up to a line with this in it.
@@ -87,18 +90,20 @@ impl Running {
 
     /// A request whose answer is not read yet.
     pub(crate) fn open(&self, path: &str) -> TcpStream {
-        self.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
+        self.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{}\r\n", self.authorization()))
     }
 
     pub(crate) fn get(&self, path: &str) -> String {
-        answer(self.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")))
+        let authorization = self.authorization();
+        let headers = format!("host: localhost\r\nconnection: close\r\n{authorization}");
+        answer(self.send(&format!("GET {path} HTTP/1.1\r\n{headers}\r\n")))
     }
 
     pub(crate) fn post(&self, path: &str, body: &str) -> String {
-        let length = body.len();
+        let (length, authorization) = (body.len(), self.authorization());
         answer(self.send(&format!(
             "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
-             content-length: {length}\r\n\r\n{body}"
+             {authorization}content-length: {length}\r\n\r\n{body}"
         )))
     }
 
@@ -121,11 +126,17 @@ impl Running {
     fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str, more: &str) -> String {
         let given = |name: &str| headers.iter().any(|(given, _)| *given == name);
         let host = if given("host") { String::new() } else { format!("host: localhost:{}\r\n", self.port()) };
+        let authorization = if given("authorization") { String::new() } else { self.authorization() };
         let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers = format!("{headers}{authorization}");
         let length = if body.is_empty() { String::new() } else { format!("content-length: {}\r\n", body.len()) };
         format!(
             "{method} {path} HTTP/1.1\r\n{host}user-agent: curl/8.5.0\r\naccept: */*\r\n{headers}{length}{more}\r\n{body}"
         )
+    }
+
+    fn authorization(&self) -> String {
+        self.token.as_ref().map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"))
     }
 
     fn send(&self, request: &str) -> TcpStream {
@@ -191,6 +202,13 @@ impl Events {
             }
         }
     }
+}
+
+/// The token in the kubeconfig that a ready line names.
+fn token(directory: &Path, ready: &str) -> String {
+    let (_, path) = ready.split_once(" kubeconfig ").expect("a kubeconfig");
+    let text = std::fs::read_to_string(directory.join(path)).expect("it is written before the line");
+    text.lines().find_map(|line| line.trim().strip_prefix("token: ")).expect("a token").to_owned()
 }
 
 /// The content of a chunked body.

@@ -2,6 +2,7 @@
 
 #![cfg(unix)]
 
+mod credentials;
 mod dev;
 mod envtest;
 mod konverge;
@@ -150,9 +151,12 @@ fn objects_survive_restarts_and_backups() {
 #[test]
 fn what_cannot_be_done_is_said() {
     // The arguments, and what the message must have in it.
-    let table: [(&[&str], &str); 7] = [
-        (&["apiserver", "--bind", "0.0.0.0"], "there is no authentication yet"),
-        (&["apiserver", "--bind", "0.0.0.0", "--insecure-no-auth"], "add --tls"),
+    let table: [(&[&str], &str); 10] = [
+        (&["apiserver", "--bind", "0.0.0.0"], "add --tls"),
+        (&["apiserver", "--bind", "0.0.0.0", "--tls", "--anonymous", "everything"], "and --anonymous public"),
+        (&["dev", "--bind", "0.0.0.0", "--anonymous", "everything"], "and --anonymous public"),
+        (&["apiserver", "--memory", "--token-auth-file", "theirs"], "must have at least 3 columns"),
+        (&["apiserver", "--memory", "--service-account-signing-key-file", "theirs"], "does not contain any valid"),
         (&["apiserver", "--memory", "--tls", "--tls-name", "a b"], "\"a b\" is neither a DNS name"),
         (&["apiserver", "--memory", "--kubeconfig", "theirs"], "theirs: not written by konverge"),
         (&["backup", "copy"], ".konverge/data: there is no data to copy"),

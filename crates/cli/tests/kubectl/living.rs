@@ -4,6 +4,7 @@
 mod admission;
 mod batch;
 mod cascade;
+mod control_plane;
 mod deployment;
 mod look;
 mod node;

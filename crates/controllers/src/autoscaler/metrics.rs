@@ -13,13 +13,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use konverge_core::simulate::PREFIX;
+
 use super::kind::{Autoscaler, Goal, Metric, Named, Resource};
 use crate::pods::Pod;
 use crate::quantity::{milli, milli_of, milli_text};
 use crate::scale::Scale;
-
-/// The prefix of annotations that set values.
-const PREFIX: &str = "simulate.konverge.dev/";
 
 /// How far a ratio may be from one without a change of the size.
 const TOLERANCE: f64 = 0.1;

@@ -35,6 +35,7 @@ pub(crate) struct PodSpec {
     pub readiness_gates: Vec<ReadinessGate>,
     pub init_containers: Vec<Container>,
     pub containers: Vec<Container>,
+    pub ephemeral_containers: Vec<Container>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -114,6 +114,14 @@ impl PodState {
         Self { started: now, containers: vec![fresh; containers], stop_requested: None }
     }
 
+    /// Adds the containers that the plan has beyond those of the state: they are added to pods that run.
+    pub(super) fn add_containers(&mut self, plan: &PodPlan) {
+        let fresh = Container { state: State::Waiting, last: None, restarts: 0, ready: false };
+        if self.containers.len() < plan.containers.len() {
+            self.containers.resize(plan.containers.len(), fresh);
+        }
+    }
+
     /// Does everything that is due. `grace` is the grace period of a pod that is being deleted.
     pub(super) fn step(&mut self, plan: &PodPlan, grace: Option<Duration>, now: Timestamp) -> Step {
         let mut step = Step::default();
@@ -210,8 +218,8 @@ impl PodState {
                     container.state = State::Terminated(Exit { code, started: since, finished: now });
                     return true;
                 }
-                let becomes_ready =
-                    container_plan.behaviour.readiness == Readiness::InTime && container_plan.role != Role::Init;
+                let becomes_ready = container_plan.behaviour.readiness == Readiness::InTime
+                    && matches!(container_plan.role, Role::Main | Role::Sidecar);
                 let ready = becomes_ready && is_due(later(since, container_plan.behaviour.ready_delay), step);
                 container.ready = ready;
                 false
@@ -243,6 +251,10 @@ impl PodState {
     /// When a container may start: init containers start one after the other, then all main containers together.
     fn start_time(&self, at: usize, plan: &PodPlan) -> StartTime {
         let mut from = later(self.started, plan.containers[at].behaviour.start_delay);
+        // Whoever looks at a pod that does not become ready must not have to wait for that.
+        if plan.containers[at].role == Role::Ephemeral {
+            return StartTime::At(from);
+        }
         for (before, container_plan) in self.containers.iter().zip(&plan.containers).take(at) {
             if container_plan.role == Role::Main {
                 continue;
@@ -295,7 +307,7 @@ fn is_initialized(container: &Container, role: Role) -> bool {
     match role {
         Role::Init => matches!(&container.state, State::Terminated(ended) if ended.code == 0),
         Role::Sidecar => matches!(container.state, State::Running { .. }),
-        Role::Main => true,
+        Role::Main | Role::Ephemeral => true,
     }
 }
 
@@ -303,6 +315,7 @@ fn is_initialized(container: &Container, role: Role) -> bool {
 fn restarts(plan: &PodPlan, container_plan: &ContainerPlan, code: i32) -> bool {
     match (container_plan.role, plan.restart) {
         (Role::Sidecar, _) => true,
+        (Role::Ephemeral, _) => false,
         (Role::Init, RestartPolicy::Never) | (_, RestartPolicy::Never) => false,
         (Role::Init, _) | (_, RestartPolicy::OnFailure) => code != 0,
         (Role::Main, RestartPolicy::Always) => true,

@@ -7,10 +7,11 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use konverge_core::KUBERNETES_VERSION;
+use konverge_core::simulate::PREFIX;
 
 use super::kind::SIMULATED;
 use super::schedule::UNREACHABLE;
-use super::settings::{PREFIX, SimulationSettings};
+use super::settings::SimulationSettings;
 use crate::meta::stamp;
 
 /// The duration of a node's Lease, as kubelet's default.

@@ -57,9 +57,14 @@ pub(super) fn status(pod: &Pod, state: &PodState, plan: &PodPlan, network: &PodN
         some.map(|(container, container_plan)| container_status(pod, container, container_plan, plan, initialized))
             .collect()
     };
-    let inits = list(|role| role != Role::Main);
-    if !inits.is_empty() {
-        status.insert("initContainerStatuses".into(), inits.into());
+    for (field, role) in [
+        ("initContainerStatuses", (|role| matches!(role, Role::Init | Role::Sidecar)) as fn(Role) -> bool),
+        ("ephemeralContainerStatuses", |role| role == Role::Ephemeral),
+    ] {
+        let statuses = list(role);
+        if !statuses.is_empty() {
+            status.insert(field.into(), statuses.into());
+        }
     }
     status.insert("containerStatuses".into(), list(|role| role == Role::Main).into());
     if pod.metadata.generation > 0 {
@@ -82,8 +87,7 @@ pub(super) fn status(pod: &Pod, state: &PodState, plan: &PodPlan, network: &PodN
         true if phase == Phase::Succeeded => set(INITIALIZED, true, "PodCompleted", String::new()),
         true => set(INITIALIZED, true, "", String::new()),
         false => {
-            let waiting =
-                names(&|c, p| p.role != Role::Main && !matches!(&c.state, State::Terminated(e) if e.code == 0));
+            let waiting = names(&|c, p| prepares(p.role) && !matches!(&c.state, State::Terminated(e) if e.code == 0));
             let message = format!("containers with incomplete status: [{waiting}]");
             set(INITIALIZED, false, "ContainersNotInitialized", message);
         }
@@ -118,12 +122,23 @@ pub(super) fn status(pod: &Pod, state: &PodState, plan: &PodPlan, network: &PodN
 pub(super) fn restore(pod: &Pod, plan: &PodPlan) -> Option<PodState> {
     let started = time(&pod.status["startTime"])?;
     let find = |container_plan: &ContainerPlan| {
-        let list = if container_plan.role == Role::Main { "containerStatuses" } else { "initContainerStatuses" };
+        let list = match container_plan.role {
+            Role::Main => "containerStatuses",
+            Role::Init | Role::Sidecar => "initContainerStatuses",
+            Role::Ephemeral => "ephemeralContainerStatuses",
+        };
         let statuses = pod.status[list].as_array().into_iter().flatten();
         statuses.into_iter().find(|status| status["name"] == container_plan.name.as_str())
     };
     let container = |container_plan: &ContainerPlan| {
-        let status = find(container_plan)?;
+        let status = match find(container_plan) {
+            Some(status) => status,
+            // It was added since.
+            None if container_plan.role == Role::Ephemeral => {
+                return Some(Container { state: State::Waiting, last: None, restarts: 0, ready: false });
+            }
+            None => return None,
+        };
         let last = exit(&status["lastState"]["terminated"]);
         let state = if let Some(since) = time(&status["state"]["running"]["startedAt"]) {
             State::Running { since }
@@ -226,8 +241,8 @@ fn state(
 ) -> Value {
     match &container.state {
         State::Waiting => {
-            let prepares = plan.containers.iter().any(|container_plan| container_plan.role != Role::Main);
-            let reason = if prepares && (container_plan.role != Role::Main || !initialized) {
+            let waits = plan.containers.iter().any(|container_plan| prepares(container_plan.role));
+            let reason = if waits && (prepares(container_plan.role) || !initialized) {
                 "PodInitializing"
             } else {
                 "ContainerCreating"
@@ -251,6 +266,11 @@ fn state(
         State::Running { since } => json!({"running": {"startedAt": stamp(*since)}}),
         State::Terminated(ended) => json!({"terminated": terminated(ended, id)}),
     }
+}
+
+/// Whether main containers wait for it.
+fn prepares(role: Role) -> bool {
+    matches!(role, Role::Init | Role::Sidecar)
 }
 
 fn terminated(ended: &Exit, id: &str) -> Value {
@@ -343,6 +363,41 @@ mod tests {
         check(pod(json!({}), pull), 3, "Pending waiting ImagePullBackOff: Initialized PodScheduled");
         let once = json!({"restartPolicy": "Never"});
         check(pod(once, json!({})), 0, "Succeeded terminated : Initialized PodScheduled");
+    }
+
+    #[test]
+    fn ephemeral_containers_have_a_status_of_their_own() {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "uid": "u"},
+            "spec": {
+                "containers": [{"name": "main", "image": "app:1"}],
+                "ephemeralContainers": [{"name": "debug", "image": "busybox"}],
+            },
+        }))
+        .unwrap();
+        let mut plan = plan(&pod);
+        let container = &pod.spec.ephemeral_containers[0];
+        let behaviour = SimulationSettings::default().behaviour(&pod, container, Role::Ephemeral);
+        let (name, image) = (container.name.clone(), container.image.clone());
+        plan.containers.push(ContainerPlan { name, image, role: Role::Ephemeral, behaviour });
+        let mut state = PodState::new(1, at(0));
+        state.add_containers(&plan);
+        state.step(&plan, None, at(0));
+        let network = PodNetwork { host_ip: "", pod_ip: "10.244.0.1", reachable: true };
+        let shown = status(&pod, &state, &plan, &network, at(0));
+        let debug = &shown["ephemeralContainerStatuses"][0];
+        assert_eq!((&debug["name"], &debug["ready"]), (&json!("debug"), &json!(false)));
+        assert!(debug["state"]["running"].is_object(), "{debug}");
+        assert_eq!(shown["containerStatuses"].as_array().map(Vec::len), Some(1));
+        assert_eq!(shown.get("initContainerStatuses"), None);
+        let restored = restore(&Pod { status: shown.clone(), ..pod.clone() }, &plan);
+        assert_eq!(restored, Some(state));
+        // One that was added since is not there yet, and costs the others nothing.
+        let mut earlier = shown;
+        earlier.as_object_mut().unwrap().remove("ephemeralContainerStatuses");
+        let restored = restore(&Pod { status: earlier, ..pod }, &plan).expect("a pod that runs");
+        assert!(matches!(restored.containers[0].state, State::Running { .. }));
+        assert_eq!(restored.containers[1].state, State::Waiting);
     }
 
     #[test]

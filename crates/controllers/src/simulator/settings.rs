@@ -13,11 +13,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use konverge_core::LabelSelector;
+use konverge_core::simulate::{self, PREFIX};
 
 use super::kind::{Container, Pod, RestartPolicy};
-
-/// What the annotations of a pod begin with.
-pub(super) const PREFIX: &str = "simulate.konverge.dev/";
 
 /// How pods and nodes are simulated.
 #[derive(Clone, Debug)]
@@ -111,11 +109,13 @@ impl SimulationSettings {
         }
         let annotations = &pod.metadata.annotations;
         let only = annotations.get(&format!("{PREFIX}container"));
-        if only.is_none_or(|only| *only == container.name) {
+        // A container that was added to look at a pod does not share the pod's fate, unless it is meant by name.
+        if only.map_or(role != Role::Ephemeral, |only| *only == container.name) {
             let own = annotations.iter().filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?, value.as_str())));
             words.extend(own);
         }
-        let time = |name: &str, other: Duration| words.get(name).and_then(|text| duration(text)).unwrap_or(other);
+        let time =
+            |name: &str, other: Duration| words.get(name).and_then(|text| simulate::duration(text)).unwrap_or(other);
         let code = words.get("exit-code").and_then(|code| code.parse::<i32>().ok());
         let fail = words.get("fail").copied().unwrap_or_default();
         let run_time = time("run-time", self.run_time);
@@ -124,6 +124,7 @@ impl SimulationSettings {
             (Role::Init, _) => Some((time("init-time", self.init_time), code.filter(|_| only.is_some()).unwrap_or(0))),
             (Role::Main, _) if fail == "crash-loop" => Some((run_time, code.unwrap_or(1))),
             (Role::Main, _) if code.is_some() => Some((run_time, code.unwrap_or(0))),
+            (Role::Ephemeral, _) => code.map(|code| (run_time, code)),
             (Role::Main, RestartPolicy::Always) | (Role::Sidecar, _) => None,
             (Role::Main, RestartPolicy::OnFailure | RestartPolicy::Never) => Some((run_time, 0)),
         };
@@ -144,44 +145,15 @@ pub(super) enum Role {
     Init,
     Sidecar,
     Main,
+    /// Added to a pod that runs, to look at it.
+    Ephemeral,
 }
 
 impl Rule {
     fn is_for(&self, pod: &Pod, container: &Container) -> bool {
-        self.image.as_ref().is_none_or(|pattern| is_like(pattern, &container.image))
+        self.image.as_ref().is_none_or(|pattern| simulate::is_like(pattern, &container.image))
             && self.labels.as_ref().is_none_or(|labels| labels.matches(&pod.metadata.labels))
     }
-}
-
-/// Whether a text is like a pattern, where `*` stands for any text.
-fn is_like(pattern: &str, text: &str) -> bool {
-    let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
-    let Some(mut text) = text.strip_prefix(start) else { return false };
-    let mut parts = rest.split('*').peekable();
-    while let Some(container_plan) = parts.next() {
-        if parts.peek().is_none() {
-            return text.ends_with(container_plan);
-        }
-        let Some(at) = text.find(container_plan) else { return false };
-        text = &text[at + container_plan.len()..];
-    }
-    true
-}
-
-/// `500ms`, `2s`, `1.5s`, `1m`, `2h`; a plain number is seconds.
-fn duration(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let seconds = number.parse::<f64>().ok()?
-        * match unit {
-            "ms" => 0.001,
-            "" | "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return None,
-        };
-    Duration::try_from_secs_f64(seconds).ok()
 }
 
 #[cfg(test)]
@@ -189,39 +161,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-
-    #[test]
-    fn texts_are_like_patterns() {
-        for (pattern, text, expect) in [
-            ("nginx", "nginx", true),
-            ("nginx", "nginx:1", false),
-            ("nginx*", "nginx:1", true),
-            ("*/broken:*", "example.com/broken:2", true),
-            ("*/broken:*", "example.com/fine:2", false),
-            ("*", "", true),
-            ("a*b*c", "aXbYc", true),
-            ("a*b*c", "acb", false),
-            ("a*a", "a", false),
-        ] {
-            assert_eq!(is_like(pattern, text), expect, "{pattern} {text}");
-        }
-    }
-
-    #[test]
-    fn durations_are_read() {
-        for (text, expect) in [
-            ("500ms", Some(500)),
-            ("2s", Some(2000)),
-            ("1.5s", Some(1500)),
-            ("3", Some(3000)),
-            ("1m", Some(60_000)),
-            ("soon", None),
-            ("", None),
-            ("-1s", None),
-        ] {
-            assert_eq!(duration(text), expect.map(Duration::from_millis), "{text}");
-        }
-    }
 
     #[test]
     fn what_is_nearer_counts() {

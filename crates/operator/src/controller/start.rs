@@ -26,6 +26,8 @@ use crate::metrics::KindMetrics;
 use crate::operator::{EVENT_VERBS, Manager, Phase};
 use crate::rules::Rules;
 use crate::settings::{ControllerSettings, Settings};
+use crate::state::States;
+use crate::webhook::{AnyWebhook, Served};
 
 /// The controller of one kind of an operator, whatever the kind.
 pub(crate) trait AnyController: Send + Sync {
@@ -52,6 +54,10 @@ pub(crate) trait AnyController: Send + Sync {
 
     /// The CRD of its kind, if the kind's type knows it.
     fn definition(&self) -> Option<CustomResourceDefinition>;
+
+    /// Its webhooks, each with the state that it sees: that of the controller, and of the operator (`shared`) what the
+    /// controller does not have.
+    fn webhooks(&self, shared: &States) -> Vec<Served>;
 }
 
 impl<R: DeserializeOwned + Send + Sync + 'static> AnyController for ControllerSpec<R> {
@@ -151,6 +157,12 @@ impl<R: DeserializeOwned + Send + Sync + 'static> AnyController for ControllerSp
 
     fn definition(&self) -> Option<CustomResourceDefinition> {
         (self.definition)()
+    }
+
+    fn webhooks(&self, shared: &States) -> Vec<Served> {
+        let served =
+            |webhook: &Arc<dyn AnyWebhook>| Served { webhook: webhook.clone(), states: self.states.over(shared) };
+        self.webhooks.iter().map(served).collect()
     }
 }
 

@@ -12,8 +12,8 @@ use parking_lot::RwLock;
 
 use super::controller::OVERFLOW;
 use super::name::{self, MetricError};
-use super::page::{Kind, Labels, Page, Samples, number};
 use super::{Metrics, families};
+use konverge_core::{MetricKind, MetricLabels, MetricSamples, MetricsPage, metric_number};
 
 /// Series of one family. A label that takes the name of each object would fill Prometheus; what comes after these is
 /// counted together, under the label value `exceeded_cardinality_limit`.
@@ -32,7 +32,7 @@ impl Metrics {
         help: &str,
         labels: [&str; N],
     ) -> Result<Labelled<Counter, N>, MetricError> {
-        self.register(name, help, Kind::Counter, labels, Counter::default)
+        self.register(name, help, MetricKind::Counter, labels, Counter::default)
     }
 
     /// Registers a gauge: a number that goes up and down.
@@ -47,7 +47,7 @@ impl Metrics {
         help: &str,
         labels: [&str; N],
     ) -> Result<Labelled<Gauge, N>, MetricError> {
-        self.register(name, help, Kind::Gauge, labels, Gauge::default)
+        self.register(name, help, MetricKind::Gauge, labels, Gauge::default)
     }
 
     /// Registers a gauge whose value is computed when the page is made. The function should return at once; if it panics, the
@@ -58,7 +58,7 @@ impl Metrics {
         help: &str,
         value: impl Fn() -> f64 + Send + Sync + 'static,
     ) -> Result<(), MetricError> {
-        let family = CustomFamily { help: help.into(), kind: Kind::Gauge, series: Box::new(Asked(value)) };
+        let family = CustomFamily { help: help.into(), kind: MetricKind::Gauge, series: Box::new(Asked(value)) };
         self.insert(name, &[], family)
     }
 
@@ -87,14 +87,14 @@ impl Metrics {
         labels: [&str; N],
     ) -> Result<Labelled<Histogram, N>, MetricError> {
         let bounds: Arc<[f64]> = buckets.check(name)?.into();
-        self.register(name, help, Kind::Histogram, labels, move || Histogram::new(bounds.clone()))
+        self.register(name, help, MetricKind::Histogram, labels, move || Histogram::new(bounds.clone()))
     }
 
     fn register<M: Series, const N: usize>(
         &self,
         name: &str,
         help: &str,
-        kind: Kind,
+        kind: MetricKind,
         labels: [&str; N],
         make: impl Fn() -> M + Send + Sync + 'static,
     ) -> Result<Labelled<M, N>, MetricError> {
@@ -170,22 +170,22 @@ struct Family<M> {
 /// A family as the page sees it.
 pub(super) struct CustomFamily {
     help: String,
-    kind: Kind,
+    kind: MetricKind,
     series: Box<dyn Write + Send + Sync>,
 }
 
 impl CustomFamily {
-    pub(super) fn write(&self, name: &str, page: &mut Page) {
+    pub(super) fn write(&self, name: &str, page: &mut MetricsPage) {
         self.series.write(&mut page.family(name, &self.help, self.kind));
     }
 }
 
 trait Write {
-    fn write(&self, samples: &mut Samples<'_>);
+    fn write(&self, samples: &mut MetricSamples<'_>);
 }
 
 impl<M: Series> Write for Arc<Family<M>> {
-    fn write(&self, samples: &mut Samples<'_>) {
+    fn write(&self, samples: &mut MetricSamples<'_>) {
         for (values, series) in self.series.read().iter() {
             let labels: Vec<(&str, &str)> =
                 self.labels.iter().map(String::as_str).zip(values.iter().map(String::as_str)).collect();
@@ -197,7 +197,7 @@ impl<M: Series> Write for Arc<Family<M>> {
 struct Asked<F>(F);
 
 impl<F: Fn() -> f64> Write for Asked<F> {
-    fn write(&self, samples: &mut Samples<'_>) {
+    fn write(&self, samples: &mut MetricSamples<'_>) {
         // Someone else's code must not take the page away from everybody.
         if let Ok(value) = catch_unwind(AssertUnwindSafe(&self.0)) {
             samples.value(&[], value);
@@ -207,7 +207,7 @@ impl<F: Fn() -> f64> Write for Asked<F> {
 
 /// One line, or a histogram's several.
 trait Series: Clone + Send + Sync + 'static {
-    fn write(&self, labels: Labels<'_>, samples: &mut Samples<'_>);
+    fn write(&self, labels: MetricLabels<'_>, samples: &mut MetricSamples<'_>);
 }
 
 /// A number that only grows. Cheap to clone; all clones count together.
@@ -232,7 +232,7 @@ impl Counter {
 }
 
 impl Series for Counter {
-    fn write(&self, labels: Labels<'_>, samples: &mut Samples<'_>) {
+    fn write(&self, labels: MetricLabels<'_>, samples: &mut MetricSamples<'_>) {
         samples.value(labels, self.get() as f64);
     }
 }
@@ -269,7 +269,7 @@ impl Gauge {
 }
 
 impl Series for Gauge {
-    fn write(&self, labels: Labels<'_>, samples: &mut Samples<'_>) {
+    fn write(&self, labels: MetricLabels<'_>, samples: &mut MetricSamples<'_>) {
         samples.value(labels, self.get());
     }
 }
@@ -312,13 +312,13 @@ impl Histogram {
 }
 
 impl Series for Histogram {
-    fn write(&self, labels: Labels<'_>, samples: &mut Samples<'_>) {
+    fn write(&self, labels: MetricLabels<'_>, samples: &mut MetricSamples<'_>) {
         let Spread { bounds, buckets, sum } = &*self.0;
         let mut count = 0;
         let mut shown = Vec::with_capacity(bounds.len());
         for (i, bucket) in buckets.iter().enumerate() {
             count += bucket.load(Relaxed);
-            shown.extend(bounds.get(i).map(|bound| (number(*bound), count)));
+            shown.extend(bounds.get(i).map(|bound| (metric_number(*bound), count)));
         }
         samples.histogram(labels, &shown, count, sum.get());
     }

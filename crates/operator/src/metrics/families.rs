@@ -8,32 +8,40 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use super::controller::{self, ERROR, RESULTS};
 use super::kind::{self, CacheMetrics};
 use super::latency::{COMMON, QUEUE, RECONCILE, REQUEST};
-use super::page::{Kind, Samples};
-use super::{Engine, SEVERITIES};
+use super::{Engine, SEVERITIES, webhook};
+use konverge_core::{MetricKind, MetricSamples};
 
 /// A family of the engine.
 pub(super) struct Family {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: MetricKind,
     pub help: &'static str,
-    pub write: fn(&Engine, Instant, &mut Samples<'_>),
+    pub write: fn(&Engine, Instant, &mut MetricSamples<'_>),
 }
 
-const fn counter(name: &'static str, help: &'static str, write: fn(&Engine, Instant, &mut Samples<'_>)) -> Family {
-    Family { name, kind: Kind::Counter, help, write }
+const fn counter(
+    name: &'static str,
+    help: &'static str,
+    write: fn(&Engine, Instant, &mut MetricSamples<'_>),
+) -> Family {
+    Family { name, kind: MetricKind::Counter, help, write }
 }
 
-const fn gauge(name: &'static str, help: &'static str, write: fn(&Engine, Instant, &mut Samples<'_>)) -> Family {
-    Family { name, kind: Kind::Gauge, help, write }
+const fn gauge(name: &'static str, help: &'static str, write: fn(&Engine, Instant, &mut MetricSamples<'_>)) -> Family {
+    Family { name, kind: MetricKind::Gauge, help, write }
 }
 
-const fn histogram(name: &'static str, help: &'static str, write: fn(&Engine, Instant, &mut Samples<'_>)) -> Family {
-    Family { name, kind: Kind::Histogram, help, write }
+const fn histogram(
+    name: &'static str,
+    help: &'static str,
+    write: fn(&Engine, Instant, &mut MetricSamples<'_>),
+) -> Family {
+    Family { name, kind: MetricKind::Histogram, help, write }
 }
 
 /// Every family of the engine, in the order of the page.
@@ -146,6 +154,46 @@ pub(super) static TABLE: &[Family] = &[
     histogram("rest_client_request_duration_seconds", "How long requests to the API server take.", |engine, _, out| {
         engine.requests.times(|host, method, took| took.write(&REQUEST, &[("verb", method), ("host", host)], out));
     }),
+    // Webhooks, with controller-runtime's names and with the other ones.
+    counter(
+        "controller_runtime_webhook_requests_total",
+        "Requests to webhooks, by path and HTTP status code.",
+        |engine, _, out| {
+            webhooks(engine, |path, state| {
+                state.codes(|code, count| out.value(&[("webhook", path), ("code", code)], count));
+            });
+        },
+    ),
+    histogram("controller_runtime_webhook_latency_seconds", "How long requests to webhooks take.", |engine, _, out| {
+        webhooks(engine, |path, state| state.took.write(&QUEUE, &[("webhook", path)], out));
+    }),
+    gauge(
+        "controller_runtime_webhook_requests_in_flight",
+        "Requests to webhooks that are being answered.",
+        |engine, _, out| webhooks(engine, |path, state| out.value(&[("webhook", path)], state.in_flight())),
+    ),
+    counter("webhook_requests_total", "Reviews, by path, operation and verdict.", |engine, _, out| {
+        webhooks(engine, |path, state| {
+            state.verdicts(|operation, verdict, count| {
+                out.value(&[("webhook", path), ("operation", operation), ("verdict", verdict)], count);
+            });
+        });
+    }),
+    histogram("webhook_duration_seconds", "How long requests to webhooks take.", |engine, _, out| {
+        webhooks(engine, |path, state| state.took.write(&COMMON, &[("webhook", path)], out));
+    }),
+    gauge(
+        "konverge_webhook_certificate_expiry_timestamp_seconds",
+        "When the certificate that webhooks serve, and its CA, end.",
+        |engine, _, out| {
+            for (certificate, ends) in ["serving", "ca"].into_iter().zip(*engine.certificates.read()) {
+                let ends = ends.and_then(|ends| ends.duration_since(SystemTime::UNIX_EPOCH).ok());
+                if let Some(ends) = ends {
+                    out.value(&[("certificate", certificate)], ends.as_secs_f64());
+                }
+            }
+        },
+    ),
     // Objects.
     gauge("resource_count", "Objects, by kind and namespace.", |engine, _, out| {
         kinds(engine, |kind, group, state| {
@@ -215,7 +263,7 @@ pub(super) static TABLE: &[Family] = &[
     }),
 ];
 
-fn results(engine: &Engine, out: &mut Samples<'_>) {
+fn results(engine: &Engine, out: &mut MetricSamples<'_>) {
     controllers(engine, |name, state| {
         for (result, count) in RESULTS.into_iter().zip(&state.results) {
             out.value(&[("controller", name), ("result", result)], load(count));
@@ -225,6 +273,10 @@ fn results(engine: &Engine, out: &mut Samples<'_>) {
 
 fn controllers(engine: &Engine, mut each: impl FnMut(&str, &controller::State)) {
     engine.controllers.read().iter().for_each(|(name, state)| each(name, state));
+}
+
+fn webhooks(engine: &Engine, mut each: impl FnMut(&str, &webhook::State)) {
+    engine.webhooks.read().iter().for_each(|(path, state)| each(path, state));
 }
 
 fn kinds(engine: &Engine, mut each: impl FnMut(&str, &str, &kind::State)) {
@@ -247,7 +299,7 @@ fn caches(engine: &Engine, mut each: impl FnMut(&[(&str, &str)], CacheMetrics)) 
     }
 }
 
-fn write_if_known(value: Option<f64>, out: &mut Samples<'_>) {
+fn write_if_known(value: Option<f64>, out: &mut MetricSamples<'_>) {
     if let Some(value) = value {
         out.value(&[], value);
     }

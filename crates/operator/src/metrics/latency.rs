@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::page::{Labels, Samples, number};
+use konverge_core::{MetricLabels, MetricSamples, metric_number};
 
 /// controller-runtime's bounds for a reconcile, in nanoseconds.
 pub(super) const RECONCILE: [u64; 40] = ms([
@@ -65,7 +65,7 @@ impl Latency {
     }
 
     /// Writes the histogram with these bounds only.
-    pub(super) fn write(&self, bounds: &[u64], labels: Labels<'_>, samples: &mut Samples<'_>) {
+    pub(super) fn write(&self, bounds: &[u64], labels: MetricLabels<'_>, samples: &mut MetricSamples<'_>) {
         let mut count = 0;
         let mut cumulative = Vec::with_capacity(bounds.len());
         for (i, bucket) in self.buckets.iter().enumerate() {
@@ -84,6 +84,6 @@ fn label(nanos: u64) -> String {
     match nanos {
         10_000 => "9.999999999999999e-06".into(),
         100_000 => "9.999999999999999e-05".into(),
-        _ => number(nanos as f64 / 1e9),
+        _ => metric_number(nanos as f64 / 1e9),
     }
 }

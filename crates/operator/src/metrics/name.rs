@@ -1,7 +1,7 @@
 //! Which names metrics may have. In: a name. Out: what is wrong with it, and what to do. The rules are Prometheus' own
 //! and those of its linter, so that a page never surprises whoever scrapes it.
 
-use super::page::Kind;
+use konverge_core::MetricKind;
 
 /// Why a metric was not registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,7 +47,7 @@ pub enum MetricError {
     },
 }
 
-pub(super) fn check(name: &str, kind: Kind, labels: &[&str]) -> Result<(), MetricError> {
+pub(super) fn check(name: &str, kind: MetricKind, labels: &[&str]) -> Result<(), MetricError> {
     let refuse = |why: &str| Err(MetricError::Name { name: name.into(), why: why.into() });
     if !is_word(name) {
         return refuse("a name has letters, digits and _, and does not begin with a digit");
@@ -55,13 +55,13 @@ pub(super) fn check(name: &str, kind: Kind, labels: &[&str]) -> Result<(), Metri
     if name.starts_with("__") {
         return refuse("names that begin with __ are Prometheus' own");
     }
-    if kind == Kind::Counter && !name.ends_with("_total") {
+    if kind == MetricKind::Counter && !name.ends_with("_total") {
         return refuse(&format!("the name of a counter ends in _total: {name}_total"));
     }
-    if kind != Kind::Counter && name.ends_with("_total") {
+    if kind != MetricKind::Counter && name.ends_with("_total") {
         return refuse("only counters have names that end in _total");
     }
-    if kind != Kind::Histogram
+    if kind != MetricKind::Histogram
         && let Some(suffix) = SUFFIXES.iter().find(|suffix| name.ends_with(*suffix))
     {
         return refuse(&format!("names that end in {suffix} belong to histograms"));
@@ -71,7 +71,7 @@ pub(super) fn check(name: &str, kind: Kind, labels: &[&str]) -> Result<(), Metri
         if !is_word(label) {
             return refuse("must have letters, digits and _, and not begin with a digit");
         }
-        if label.starts_with("__") || (*label == "le" && kind == Kind::Histogram) || *label == "quantile" {
+        if label.starts_with("__") || (*label == "le" && kind == MetricKind::Histogram) || *label == "quantile" {
             return refuse("is Prometheus' own");
         }
         if labels[..i].contains(label) {
@@ -84,10 +84,10 @@ pub(super) fn check(name: &str, kind: Kind, labels: &[&str]) -> Result<(), Metri
 const SUFFIXES: [&str; 3] = ["_bucket", "_sum", "_count"];
 
 /// Every name that a family's samples have.
-pub(super) fn samples(name: &str, kind: Kind) -> Vec<String> {
+pub(super) fn samples(name: &str, kind: MetricKind) -> Vec<String> {
     match kind {
-        Kind::Counter | Kind::Gauge => vec![name.into()],
-        Kind::Histogram => std::iter::once("").chain(SUFFIXES).map(|suffix| format!("{name}{suffix}")).collect(),
+        MetricKind::Counter | MetricKind::Gauge => vec![name.into()],
+        MetricKind::Histogram => std::iter::once("").chain(SUFFIXES).map(|suffix| format!("{name}{suffix}")).collect(),
     }
 }
 

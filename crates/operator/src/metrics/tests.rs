@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use konverge_core::ObjectKey;
 use konverge_runtime::{Priority, Queue, QueueOptions, Wakeup};
 
-use super::page::number;
 use super::*;
 use exposition::{Read, read};
+use konverge_core::metric_number;
 
 #[test]
 fn every_family_has_its_name_type_and_labels() {
@@ -19,6 +19,8 @@ fn every_family_has_its_name_type_and_labels() {
     kind.added("shop", "Ready");
     metrics.caches_from(|each| each("WebApp", "example.com", CacheMetrics::default()));
     metrics.requested(&http::Method::GET, "10.0.0.1:443", Some(200), Duration::from_millis(1));
+    metrics.webhook("/validate").reviewed("CREATE", "denied");
+    metrics.webhook_certificates(Some(std::time::SystemTime::now()), None);
     let read = read(&metrics.page());
     let expected = [
         ("controller_runtime_reconcile_total", "counter", "controller result"),
@@ -43,6 +45,12 @@ fn every_family_has_its_name_type_and_labels() {
         ("workqueue_longest_running_processor_seconds", "gauge", "controller name"),
         ("rest_client_requests_total", "counter", "code host method"),
         ("rest_client_request_duration_seconds", "histogram", "host verb"),
+        ("controller_runtime_webhook_requests_total", "counter", "code webhook"),
+        ("controller_runtime_webhook_latency_seconds", "histogram", "webhook"),
+        ("controller_runtime_webhook_requests_in_flight", "gauge", "webhook"),
+        ("webhook_requests_total", "counter", "operation verdict webhook"),
+        ("webhook_duration_seconds", "histogram", "webhook"),
+        ("konverge_webhook_certificate_expiry_timestamp_seconds", "gauge", "certificate"),
         ("resource_count", "gauge", "group kind namespace"),
         ("resource_phase_count", "gauge", "group kind namespace phase"),
         ("event_total", "counter", "severity type"),
@@ -444,7 +452,7 @@ fn series_are_bounded() {
 
 #[test]
 fn numbers_look_like_gos() {
-    let check = |value: f64, expect: &str| assert_eq!(number(value), expect);
+    let check = |value: f64, expect: &str| assert_eq!(metric_number(value), expect);
     check(0.0, "0");
     check(1.0, "1");
     check(-2.5, "-2.5");

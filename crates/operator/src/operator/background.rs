@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use konverge_core::ObjectKey;
+use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{Cache, Error, Result, panic_message};
 use kube::Client;
 use parking_lot::Mutex;
@@ -53,6 +53,8 @@ impl Background {
 #[derive(Clone)]
 pub struct BackgroundTask {
     name: Arc<str>,
+    /// Who reads, for the log of a watch that fails.
+    reader: Arc<str>,
     client: Client,
     states: States,
     reads: Arc<CachedReads>,
@@ -71,24 +73,32 @@ impl BackgroundTask {
     }
 
     /// Reads an object, if it exists: from the cache of a kind that the operator watches, without a request, and from the
-    /// server otherwise.
+    /// server otherwise, also while the cache is not filled or may not be.
+    ///
+    /// A kind that is not installed is waited for, as controllers wait for it, and the log says so. If the operator is told to
+    /// stop meanwhile, that is an error with the reason `Stopping`.
     ///
     /// The cache is at most a moment behind the server. Writes of reconciles are seen at once, writes of
     /// [`BackgroundTask::client`] when the watch brings them. The operator needs the rule `get`: see
     /// [`Operator::needs`](crate::Operator::needs).
     pub async fn get<T: Kind>(&self, key: &ObjectKey) -> Result<Option<T>> {
-        self.reads.get(key).await
+        self.reads.get(&self.reader, key).await
     }
 
     /// The objects of a kind in all namespaces that the operator watches, from the cache. The kind is watched from now on, so
     /// the operator needs the rules `list` and `watch`, and the next list costs no request.
+    ///
+    /// The first list waits until the cache is filled: for a kind that is not installed yet, for a missing rule, for a server
+    /// that is away. The log says which. If the operator is told to stop meanwhile, that is an error with the reason
+    /// `Stopping`.
     pub async fn list<T: Kind>(&self) -> Result<Vec<T>> {
-        self.reads.list(None).await
+        self.reads.list(&self.reader, None, &LabelSelector::default()).await
     }
 
-    /// The objects of a kind in one namespace; otherwise like [`BackgroundTask::list`].
+    /// The objects of a kind in one namespace; otherwise like [`BackgroundTask::list`]. A namespace that the operator does not
+    /// watch is listed from the server each time, and not watched.
     pub async fn list_in<T: Kind>(&self, namespace: &str) -> Result<Vec<T>> {
-        self.reads.list(Some(namespace)).await
+        self.reads.list(&self.reader, Some(namespace), &LabelSelector::default()).await
     }
 
     /// A value that the operator was given by [`Operator::state`](crate::Operator::state). A type that was not given is an
@@ -124,12 +134,13 @@ impl BackgroundTasks {
         let mut started = Self { running: JoinSet::new(), names: Vec::new() };
         // Listed here and not in the tasks: reconciles open caches, too, and a task does not wait for those.
         let caches = manager.caches.all();
-        let reads = Arc::new(CachedReads::new(manager));
+        let reads = Arc::new(CachedReads::new(manager, phase.clone()));
         for Background { name, work } in tasks {
             let name: Arc<str> = name.into();
             let (client, states) = (manager.client.clone(), manager.states.clone());
             let reads = reads.clone();
-            let task = BackgroundTask { name: name.clone(), client, states, reads, phase: phase.clone() };
+            let reader = format!("background task {name}").into();
+            let task = BackgroundTask { name: name.clone(), reader, client, states, reads, phase: phase.clone() };
             let handle = started.running.spawn(run(task, work.into_inner(), caches.clone()));
             started.names.push((handle.id(), name));
         }

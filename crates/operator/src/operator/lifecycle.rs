@@ -1,11 +1,12 @@
 //! The lifecycle of an operator: the only place that starts things. It stops them in the reverse order.
 //!
 //! ```text
-//! start   metrics and probes → recorder → caches → workers of all controllers → background tasks
-//! stop    background tasks and workers finish → trigger streams → caches → recorder writes what is left → probes
+//! start   metrics and probes → recorder → webhooks → caches → workers of all controllers → background tasks
+//! stop    background tasks and workers finish → trigger streams → webhooks → caches → recorder writes what is left → probes
 //! ```
 //!
-//! Metrics and probes come first, so that a slow start is seen. Background tasks come last, because they may read and
+//! Metrics and probes come first, so that a slow start is seen. Webhooks come before the workers, whose writes may need them, and
+//! end after them. Background tasks come last, because they may read and
 //! trigger what the controllers serve; they and the workers are told to stop at the same time, and while the last of them
 //! finishes, watches still bring changes, keys that tasks send are still taken, and events are still written. An error of a
 //! background task that was told to stop is logged and changes nothing: the operator does what it was asked to do.
@@ -30,9 +31,13 @@ use crate::metrics::Metrics;
 use crate::probes::{Health, Probes};
 use crate::settings::Settings;
 use crate::state::States;
+use crate::webhook::{self, Served, WebhookServer};
 
 /// How long the listener of the probes may take to end.
 const PROBES_END_WITHIN: Duration = Duration::from_millis(500);
+
+/// How long reviews that are running may take. A Pod has 30 s in all.
+const WEBHOOKS_END_WITHIN: Duration = Duration::from_secs(1);
 
 /// What an operator runs.
 pub(super) struct Workload {
@@ -57,11 +62,18 @@ pub(super) async fn run(
     check_field_managers(&controllers, settings)?;
     check_finalizers(&controllers)?;
     check_background_names(&background)?;
+    let webhooks: Vec<Served> = controllers.iter().flat_map(|controller| controller.webhooks(&states)).collect();
+    webhook::check(webhooks.iter().map(|served| &served.webhook))?;
+    // Before anybody can ask: without a check there is nothing that is not ready. A controller that starts replaces its own.
+    for controller in &controllers {
+        health.readiness(&controller.name());
+    }
     let probes = Probes::start(settings, metrics, &health)?;
     log_addresses(&probes);
     let (manager, mut recording) = Manager::start(settings, client, log, metrics, health, states);
 
     let (phase, told) = watch::channel(Phase::Running);
+    let webhooks = WebhookServer::start(&manager, webhooks, told.clone())?;
     let mut running = tokio::task::JoinSet::new();
     for (at, controller) in controllers.into_iter().enumerate() {
         let writer = if at == 0 { manager.writer.clone() } else { manager.writer_of(&controller.name()) };
@@ -88,6 +100,9 @@ pub(super) async fn run(
     };
     let finished = async { while running.join_next().await.is_some() {} };
     tokio::join!(background, finished);
+    if let Some(webhooks) = webhooks {
+        webhooks.stop(WEBHOOKS_END_WITHIN).await;
+    }
     manager.stop(recording).await;
     probes.stop(PROBES_END_WITHIN).await;
     tracing::info!(name = settings.name, "stopped");
@@ -237,6 +252,10 @@ mod tests {
         fn definition(&self) -> Option<CustomResourceDefinition> {
             None
         }
+
+        fn webhooks(&self, _: &States) -> Vec<Served> {
+            Vec::new()
+        }
     }
 
     /// An operator that is never told to stop, with these controllers.
@@ -312,12 +331,66 @@ mod tests {
         fn definition(&self) -> Option<CustomResourceDefinition> {
             None
         }
+
+        fn webhooks(&self, _: &States) -> Vec<Served> {
+            Vec::new()
+        }
     }
 
     #[tokio::test]
     async fn an_operator_does_not_outlive_its_events() {
         let ended = run_with(vec![Box::new(Rude { kind: ApiKind::of::<ConfigMap>() })], quiet()).await;
         assert_eq!(ended, "the task that writes events ended by itself");
+    }
+
+    /// A controller that looks at readiness when it starts, while the probes are served already.
+    struct Curious {
+        kind: ApiKind,
+        was_ready: Arc<parking_lot::Mutex<Option<bool>>>,
+    }
+
+    impl AnyController for Curious {
+        fn name(&self) -> String {
+            "curious".to_owned()
+        }
+
+        fn kind(&self) -> &ApiKind {
+            &self.kind
+        }
+
+        fn finalizer(&self) -> Option<&str> {
+            None
+        }
+
+        fn start(
+            self: Box<Self>,
+            manager: &Manager<'_>,
+            _: Writer,
+            _: watch::Receiver<Phase>,
+        ) -> Result<BoxFuture<'static, Result<()>>> {
+            *self.was_ready.lock() = Some(manager.health.is_ready());
+            Ok(Box::pin(async { Ok(()) }))
+        }
+
+        fn rules(&self) -> Rules {
+            Rules::new()
+        }
+
+        fn definition(&self) -> Option<CustomResourceDefinition> {
+            None
+        }
+
+        fn webhooks(&self, _: &States) -> Vec<Served> {
+            Vec::new()
+        }
+    }
+
+    #[tokio::test]
+    async fn an_operator_is_not_ready_before_its_controllers_have_started() {
+        let was_ready = Arc::new(parking_lot::Mutex::new(None));
+        let curious = Curious { kind: ApiKind::of::<ConfigMap>(), was_ready: was_ready.clone() };
+        run_with(vec![Box::new(curious)], quiet()).await;
+        assert_eq!(*was_ready.lock(), Some(false));
     }
 
     /// The log, as text.

@@ -58,7 +58,8 @@ impl FromArgMatches for Flags {
             }
         }
         let config = matches.get_one::<PathBuf>(CONFIG).cloned();
-        let print = [(CRDS, Print::Crds), (RBAC, Print::Rbac)].into_iter().find(|(flag, _)| matches.get_flag(flag));
+        let prints = [(CRDS, Print::Crds), (RBAC, Print::Rbac), (WEBHOOKS, Print::Webhooks)];
+        let print = prints.into_iter().find(|(flag, _)| matches.get_flag(flag));
         let print = print.map(|(_, print)| print);
         Ok(Flags { values, config, report: matches.get_flag(REPORT), print })
     }
@@ -85,6 +86,7 @@ const CONFIG: &str = "config";
 const REPORT: &str = "print-config";
 const CRDS: &str = "print-crds";
 const RBAC: &str = "print-rbac";
+const WEBHOOKS: &str = "print-webhooks";
 const HEADING: &str = "Operator settings";
 
 /// A command whose only arguments are the settings.
@@ -113,6 +115,10 @@ fn args_with(defaults: &Settings) -> Vec<Arg> {
         print_flag(
             RBAC,
             "Print the RBAC objects that the operator needs (ServiceAccount, roles, bindings) as YAML, and exit",
+        ),
+        print_flag(
+            WEBHOOKS,
+            "Print what the operator's webhooks need (configurations, Service, roles for certificates) as YAML, and exit",
         ),
     ];
     let settings = TABLE.iter().map(|row| arg(row, defaults));

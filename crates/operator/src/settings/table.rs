@@ -7,8 +7,8 @@ use std::path::Path;
 
 use super::Settings;
 use super::value::{
-    boolean, duration, format, level, limit, manager, namespaces, number, path, pause, show_duration, show_format,
-    unless,
+    boolean, duration, format, https, level, limit, manager, namespaces, number, path, pause, service, show_duration,
+    show_format, unless,
 };
 
 /// A setting.
@@ -212,6 +212,60 @@ pub(super) static TABLE: &[Setting] = &[
         accepts: PATH,
         set: |s, text| path(text).map(|path| s.health.readiness_path = path),
         get: |s| s.health.readiness_path.clone(),
+        ..ROW
+    },
+    Setting {
+        key: "webhook.enabled",
+        flag: "webhook-enabled",
+        value: SWITCH,
+        help: "Whether webhooks are served, if the operator has some",
+        accepts: BOOLEAN,
+        set: |s, text| boolean(text).map(|on| s.webhook.enabled = on),
+        get: |s| s.webhook.enabled.to_string(),
+        ..ROW
+    },
+    Setting {
+        key: "webhook.bindAddress",
+        keys: &["webhook.address", "webhook.port"],
+        flag: "webhook-bind-address",
+        flags: &["webhook-port"],
+        value: "ADDRESS",
+        help: "The address for webhooks. All interfaces by default, because the API server calls from elsewhere",
+        accepts: ADDRESS,
+        set: |s, text| text.parse().map(|address| s.webhook.address = address),
+        get: |s| s.webhook.address.to_string(),
+        ..ROW
+    },
+    Setting {
+        key: "webhook.certDir",
+        flag: "webhook-cert-dir",
+        flags: &["webhook-cert-path"],
+        value: "DIR",
+        help: "The directory with tls.crt and tls.key for webhooks, as cert-manager mounts it, instead of certificates \
+               that the operator makes",
+        accepts: "a path; empty is /tmp/k8s-webhook-server/serving-certs if that has a certificate, else none",
+        set: |s, text| unless("", text, |text| Ok(text.into())).map(|directory| s.webhook.cert_dir = directory),
+        get: |s| s.webhook.cert_dir.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
+        ..ROW
+    },
+    Setting {
+        key: "webhook.url",
+        flag: "webhook-url",
+        value: "URL",
+        help: "The address at which API servers reach the webhooks of an operator outside of the cluster",
+        accepts: "an address such as https://laptop.example.com:9443; empty is a Service in the cluster",
+        set: |s, text| unless("", text, https).map(|url| s.webhook.url = url),
+        get: |s| s.webhook.url.clone().unwrap_or_default(),
+        ..ROW
+    },
+    Setting {
+        key: "webhook.service",
+        flag: "webhook-service",
+        value: "NAME",
+        help: "The Service through which API servers reach the webhooks",
+        accepts: "a name, or namespace/name; empty is the operator's name with -webhook in its namespace",
+        set: |s, text| unless("", text, service).map(|service| s.webhook.service = service),
+        get: |s| s.webhook.service.clone().unwrap_or_default(),
         ..ROW
     },
     Setting {

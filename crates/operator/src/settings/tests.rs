@@ -59,6 +59,11 @@ fn every_setting_can_be_given_in_every_source() {
         ("health.bindAddress", "[::1]:0", "[::1]:0"),
         ("health.livenessPath", "/live", "/live"),
         ("health.readinessPath", "/ready", "/ready"),
+        ("webhook.enabled", "off", "false"),
+        ("webhook.bindAddress", ":443", ":443"),
+        ("webhook.certDir", "/certs", "/certs"),
+        ("webhook.url", "https://laptop:9443/", "https://laptop:9443"),
+        ("webhook.service", "shop/webhook", "shop/webhook"),
         ("logging.level", "info,kube=debug", "info,kube=debug"),
         ("logging.format", "JSON", "json"),
         ("maxConcurrentReconciles", "3", "3"),
@@ -440,6 +445,12 @@ health:
   bindAddress: \":8081\"                   # default
   livenessPath: \"/healthz\"               # default
   readinessPath: \"/readyz\"               # default
+webhook:
+  enabled: true                          # default
+  bindAddress: \":9443\"                   # default
+  certDir: \"\"                            # default
+  url: \"\"                                # default
+  service: \"\"                            # default
 logging:
   level: info                            # default; RUST_LOG decides instead: kube=trace
   format: auto                           # default

@@ -201,6 +201,27 @@ pub(super) fn manager(text: &str) -> Result<String, String> {
     Ok(text.into())
 }
 
+/// An address that API servers can be told: they speak HTTPS only.
+pub(super) fn https(text: &str) -> Result<String, String> {
+    let uri: http::Uri = text.parse().map_err(|_| "it is not an address".to_string())?;
+    if uri.scheme_str() != Some("https") || uri.host().is_none_or(str::is_empty) {
+        return Err("it does not begin with https:// and a host".into());
+    }
+    if uri.query().is_some() || text.contains('#') || uri.authority().is_some_and(|host| host.as_str().contains('@')) {
+        return Err("API servers take no user, query or fragment in it".into());
+    }
+    Ok(text.trim_end_matches('/').into())
+}
+
+/// The name of a Service, perhaps after its namespace and a slash.
+pub(super) fn service(text: &str) -> Result<String, String> {
+    let is_label = |name: &str| check_name(name, NameRule::Label, false).is_empty();
+    if text.split('/').count() > 2 || !text.split('/').all(is_label) {
+        return Err("it is not the name of a Service".into());
+    }
+    Ok(text.into())
+}
+
 /// A level or a filter of `tracing`; also what zap calls levels.
 pub(super) fn level(text: &str) -> Result<String, String> {
     // zap: 0 is info, each number above it says more.

@@ -249,7 +249,7 @@ impl WriteError {
             Self::Exists { .. } => "AlreadyExists",
             Self::Forbidden { .. } => "Forbidden",
             Self::Invalid { .. } => "Invalid",
-            Self::NotFound { missing: Missing::Kind, .. } => "KindNotFound",
+            Self::NotFound { missing: Missing::Kind, .. } => "NotServed",
             Self::NotFound { .. } => "NotFound",
             Self::Gone { .. } => "Gone",
             Self::Throttled { .. } => "Throttled",

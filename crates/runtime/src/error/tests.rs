@@ -45,7 +45,7 @@ fn an_answer_becomes_an_error_and_a_policy() {
         (413, &[], "request body too large".into(), "Invalid", Retry::Backoff),
         (403, &[], json(Status::forbidden("apps", "deployments", "web", "no")), "Forbidden", Retry::Backoff),
         (404, &[], json(Status::not_found("apps", "deployments", "web")), "NotFound", Retry::Backoff),
-        (404, &[], "404 page not found".into(), "KindNotFound", Retry::Backoff),
+        (404, &[], "404 page not found".into(), "NotServed", Retry::Backoff),
         (410, &[], json(Status::expired("too old")), "Gone", Retry::Fresh),
         (429, &[("retry-after", "7")], "Too many requests, please try again later.".into(), "Throttled", after(7)),
         (429, &[], json(Status::failure(429, "TooManyRequests", "slow down").retry_after(3)), "Throttled", after(3)),

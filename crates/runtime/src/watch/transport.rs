@@ -84,6 +84,8 @@ pub(crate) trait TransportEvents: Send + Sync + 'static {
     /// A list begins, as a request of its own or as the first part of a watch. It will show at least what the server
     /// has now.
     fn list_sent(&self);
+    /// The first page of a list that is a request of its own has begun to arrive.
+    fn list_opened(&self);
     /// A watch is open.
     fn watch_opened(&self);
 }
@@ -237,6 +239,9 @@ impl Transport {
         progress.retry_after = None;
         if !is_watch {
             drop(progress);
+            if !is_next_page {
+                self.events.list_opened();
+            }
             return Ok(response.map(|body| ResponseBody::of_list(body, self.state)));
         }
         let now = Instant::now();

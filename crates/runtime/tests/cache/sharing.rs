@@ -87,6 +87,21 @@ async fn one_watch_for_all_its_users() {
     }
 }
 
+/// A reconcile that was cut off may still ask for a cache. Nobody would end its watch.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_watched_after_the_shutdown() {
+    let faults = Faults::new().await;
+    let caches = faults.caches(WatchSettings::default());
+    let first = caches.open(Target::of::<ConfigMap>());
+    first.synced().await;
+    caches.shutdown().await;
+    let late = caches.open(Target::all(widgets()));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!((late.state(), late.is_synced()), (WatchState::Stopped, false));
+    assert_eq!(late.waiting_for().as_deref(), Some("Widget of example.org/v1: its watch has ended"));
+    assert_eq!((faults.asked().len(), faults.open_watches()), (1, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_idle_watch_asks_for_nothing() {
     let faults = Faults::new().await;

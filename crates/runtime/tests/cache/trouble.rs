@@ -68,6 +68,40 @@ async fn a_watch_that_is_forbidden() {
     }
 }
 
+/// A kind without namespaces that is watched within one is served, but not there.
+#[tokio::test(start_paused = true)]
+async fn a_kind_without_namespaces_that_is_watched_in_one() {
+    let faults = Faults::new().await;
+    let nodes = Target::of::<k8s_openapi::api::core::v1::Node>().within("default");
+    let cache = faults.caches(WatchSettings::default()).open(nodes);
+    let expect = "the server does not serve Node of v1: its objects are in no namespace, but it was asked for in the namespace \
+                  default; declare it as a cluster-scoped kind";
+    assert_eq!(state_after(&cache, 10).await, WatchState::NotInstalled(expect.into()));
+}
+
+/// A list in pages takes its time; whoever waits for it reads that the server responded.
+#[tokio::test(start_paused = true)]
+async fn a_paged_list_that_is_being_read_says_so() {
+    let faults = Faults::new().await;
+    for name in ["a", "b"] {
+        create(&faults.client(), name, "web").await;
+    }
+    faults.plan(|asked, _| match asked {
+        Asked::List { continues: true } => Verdict::Delayed(Duration::from_secs(20)),
+        Asked::List { .. } => Verdict::Delayed(Duration::from_secs(5)),
+        _ => Verdict::Pass,
+    });
+    let settings = WatchSettings { lists: Lists::Paged, page: 1, ..WatchSettings::default() };
+    let cache = faults.caches(settings).open(Target::of::<ConfigMap>());
+    let waits = |why: &str| Some(format!("ConfigMap of v1: {why}"));
+    assert_eq!(state_after(&cache, 2).await, WatchState::Starting);
+    assert_eq!(cache.waiting_for(), waits("the server has not responded yet"));
+    assert_eq!(state_after(&cache, 10).await, WatchState::Listing);
+    assert_eq!(cache.waiting_for(), waits("its list is being read"));
+    cache.synced().await;
+    assert_eq!((state_after(&cache, 1).await, cache.waiting_for()), (WatchState::Live, None));
+}
+
 /// Whatever a server does, one watch asks at most once a second.
 #[tokio::test(start_paused = true)]
 async fn never_more_than_one_request_a_second() {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::ProtobufError;
 use super::scalar;
-use super::table::{Field, Item, MessageId, Omit, Shape, Table};
+use super::table::{Field, Item, MessageId, Omit, Shape, Table, is_empty};
 use super::wire::{Reader, Wire, malformed};
 use crate::budget::{Budget, OverBudget};
 
@@ -266,15 +266,5 @@ fn packed(item: Item) -> Option<bool> {
         Item::Bool | Item::Int32 | Item::Int64 => Some(false),
         Item::Double => Some(true),
         _ => None,
-    }
-}
-
-/// What `omitempty` leaves out. A struct is never empty, whatever it holds.
-fn is_empty(item: Item, value: &Value) -> bool {
-    match item {
-        Item::String | Item::Bytes => value == "",
-        Item::Bool => *value == false,
-        Item::Int32 | Item::Int64 | Item::Double => value.as_f64() == Some(0.0),
-        _ => false,
     }
 }

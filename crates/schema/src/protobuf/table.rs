@@ -6,9 +6,11 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
+use serde_json::Value;
+
 /// All messages.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     messages: Vec<Message>,
     /// apiVersion and kind to message; `*` for kinds of every version.
     kinds: HashMap<(&'static str, &'static str), MessageId>,
@@ -16,34 +18,34 @@ pub(super) struct Table {
 
 /// The place of a message in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MessageId(u16);
+pub(crate) struct MessageId(u16);
 
 /// A message.
 #[derive(Debug)]
-pub(super) struct Message {
+pub(crate) struct Message {
     /// Without its package, as Go's errors have it.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// Whether its JSON is that of the last field which is set.
-    pub(super) transparent: bool,
+    pub(crate) transparent: bool,
     /// In the order of numbers.
-    pub(super) fields: Box<[Field]>,
+    pub(crate) fields: Box<[Field]>,
 }
 
 /// A field of a message.
 #[derive(Debug)]
-pub(super) struct Field {
-    pub(super) number: u32,
+pub(crate) struct Field {
+    pub(crate) number: u32,
     /// The field's name in JSON.
-    pub(super) name: &'static str,
-    pub(super) omit: Omit,
+    pub(crate) name: &'static str,
+    pub(crate) omit: Omit,
     /// Whether Go's field is a pointer, which tells a value that was sent from one that was not.
-    pub(super) pointer: bool,
-    pub(super) shape: Shape,
+    pub(crate) pointer: bool,
+    pub(crate) shape: Shape,
 }
 
 /// When a field is left out of JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Omit {
+pub(crate) enum Omit {
     /// Never.
     Never,
     /// `omitempty`: when it is an empty string, list or map, 0, false, or a pointer to nothing.
@@ -54,7 +56,7 @@ pub(super) enum Omit {
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     One(Item),
     List(Item),
     /// With strings for keys.
@@ -65,7 +67,7 @@ pub(super) enum Shape {
 
 /// A single value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Item {
+pub(crate) enum Item {
     String,
     Bytes,
     Bool,
@@ -81,7 +83,7 @@ pub(super) enum Item {
 }
 
 /// The messages of every built-in kind of Kubernetes.
-pub(super) fn kubernetes() -> &'static Table {
+pub(crate) fn kubernetes() -> &'static Table {
     static TABLE: OnceLock<Table> = OnceLock::new();
     TABLE.get_or_init(|| {
         let table = Table::parse(include_str!("../../data/kubernetes.protobuf"));
@@ -91,15 +93,15 @@ pub(super) fn kubernetes() -> &'static Table {
 
 impl Table {
     /// The message of a kind.
-    pub(super) fn kind(&self, api_version: &str, kind: &str) -> Option<MessageId> {
+    pub(crate) fn kind(&self, api_version: &str, kind: &str) -> Option<MessageId> {
         self.kinds.get(&(api_version, kind)).or_else(|| self.kinds.get(&("*", kind))).copied()
     }
 
-    pub(super) fn message(&self, id: MessageId) -> &Message {
+    pub(crate) fn message(&self, id: MessageId) -> &Message {
         &self.messages[usize::from(id.0)]
     }
 
-    pub(super) fn parse(text: &'static str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &'static str) -> Result<Self, String> {
         let mut names = Names::default();
         let mut kinds = HashMap::new();
         for (line, text) in lines(text).filter(|(_, text)| !text.starts_with(' ')) {
@@ -245,6 +247,16 @@ impl Names {
                 Item::Message(*self.messages.get(&key).ok_or_else(|| format!("no message {text}"))?)
             }
         })
+    }
+}
+
+/// What `omitempty` leaves out. A struct is never empty, whatever it holds.
+pub(crate) fn is_empty(item: Item, value: &Value) -> bool {
+    match item {
+        Item::String | Item::Bytes => value == "",
+        Item::Bool => *value == false,
+        Item::Int32 | Item::Int64 | Item::Double => value.as_f64() == Some(0.0),
+        _ => false,
     }
 }
 

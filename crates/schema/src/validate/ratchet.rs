@@ -1,23 +1,16 @@
 //! Which values have not changed in an update. In: a value, what it was before, and its type. Out: whether both are the same,
 //! as kube-apiserver compares them: lists of type map without regard to order, and objects only if all of it is declared.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::arena::{Arena, ListKind, Node, Shape, TypeId};
 use crate::budget::Budget;
+use crate::items_by_key::ItemsByKey;
 
-/// The item of `old` with the same keys; only lists of type map have one.
-pub(super) fn old_item<'o>(kind: &ListKind, item: &Value, old: &'o Value) -> Option<&'o Value> {
+/// The items of `old` by their keys; only lists of type map have some.
+pub(super) fn old_items<'o>(kind: &'o ListKind, old: &'o Value, budget: &Budget) -> Option<ItemsByKey<'o>> {
     let ListKind::Map(keys) = kind else { return None };
-    let item = item.as_object()?;
-    let key = |item: &Map<String, Value>, name: &str| -> Option<Value> {
-        item.get(name).filter(|value| matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_))).cloned()
-    };
-    let wanted = keys.iter().map(|name| key(item, name)).collect::<Option<Vec<_>>>()?;
-    old.as_array()?.iter().find(|old| {
-        let Some(old) = old.as_object() else { return false };
-        keys.iter().zip(&wanted).all(|(name, value)| key(old, name).as_ref() == Some(value))
-    })
+    Some(ItemsByKey::new(keys, old.as_array()?, budget))
 }
 
 /// Whether a value is what it was before.
@@ -36,12 +29,13 @@ pub(super) fn is_unchanged(
         Some(id) != meta && is_unchanged(arena, meta, arena.node(id), new, old, budget)
     };
     match (new, old) {
+        (Value::Array(new), Value::Array(items)) if new.len() != items.len() => false,
         (Value::Array(new), Value::Array(items)) => match &node.shape {
-            Shape::List { item, kind: kind @ ListKind::Map(_) } if !items.is_empty() => {
-                new.len() == items.len()
-                    && new.iter().all(|one| old_item(kind, one, old).is_some_and(|before| part(*item, one, before)))
+            Shape::List { item, kind: ListKind::Map(keys) } if !items.is_empty() => {
+                let before = ItemsByKey::new(keys, items, budget);
+                new.iter().all(|one| before.find(one).is_some_and(|before| part(*item, one, before)))
             }
-            _ => new == items,
+            _ => budget.spend(items.len() as u64) && new == items,
         },
         (Value::Object(new), Value::Object(old)) => {
             new.len() == old.len()

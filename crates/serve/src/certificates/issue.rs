@@ -17,7 +17,7 @@ use super::{CertificateError, RENEW_BEFORE, provider, validity};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// Clients keep the CA in files, so it stays.
-const AUTHORITY_LIFE: Duration = Duration::from_secs(3650 * DAY.as_secs());
+pub(super) const AUTHORITY_LIFE: Duration = Duration::from_secs(3650 * DAY.as_secs());
 /// Apple's tools refuse server certificates of more than 398 days.
 const SERVER_LIFE: Duration = Duration::from_secs(365 * DAY.as_secs());
 /// Clocks differ.
@@ -75,19 +75,7 @@ impl Authority {
 
     /// Whether a client that trusts this CA would believe that certificate for all these names.
     pub(super) fn vouches_for(&self, issued: &Issued, names: &[String], now: SystemTime) -> bool {
-        let mut roots = RootCertStore::empty();
-        let Ok(since_1970) = now.duration_since(SystemTime::UNIX_EPOCH) else { return false };
-        if roots.add(self.certificate.clone()).is_err() {
-            return false;
-        }
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider())).build();
-        let Ok(verifier) = verifier else { return false };
-        names.iter().all(|name| {
-            server_name(name).is_some_and(|name| {
-                let at = UnixTime::since_unix_epoch(since_1970);
-                verifier.verify_server_cert(&issued.certificate, &[], &name, &[], at).is_ok()
-            })
-        })
+        vouches_for(&self.certificate, issued, names, now)
     }
 
     /// Whether a server certificate made now could have its full life.
@@ -102,6 +90,23 @@ impl Authority {
         let name = [String::from("localhost")];
         self.issue(&name, then).is_ok_and(|issued| self.vouches_for(&issued, &name, then))
     }
+}
+
+/// Whether a client that trusts this CA would believe that certificate for all these names.
+pub(super) fn vouches_for(authority: &CertificateDer<'_>, issued: &Issued, names: &[String], now: SystemTime) -> bool {
+    let mut roots = RootCertStore::empty();
+    let Ok(since_1970) = now.duration_since(SystemTime::UNIX_EPOCH) else { return false };
+    if roots.add(authority.clone().into_owned()).is_err() {
+        return false;
+    }
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider())).build();
+    let Ok(verifier) = verifier else { return false };
+    names.iter().all(|name| {
+        server_name(name).is_some_and(|name| {
+            let at = UnixTime::since_unix_epoch(since_1970);
+            verifier.verify_server_cert(&issued.certificate, &[], &name, &[], at).is_ok()
+        })
+    })
 }
 
 /// The same for each CA of ours: rebuilt, not parsed, when a kept one is used again.

@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use http::Request;
+use http_body_util::{BodyExt, Empty};
 use konverge_serve::Limits;
 use tokio::io::AsyncWriteExt;
 
@@ -23,6 +25,18 @@ fn frame(ty: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// `GET / http://x`, as HPACK writes it.
 const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 0x01, b'x'];
+
+#[tokio::test]
+async fn a_head_has_no_body() {
+    let (server, _) = serve(Limits::default());
+    let mut client = http2(connect(server.local_addr()).await).await;
+    let request = Request::head("http://x/ok").body(Empty::new()).expect("a request");
+    let answer = client.send_request(request).await.expect("an answer");
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.headers()["content-length"], "2");
+    assert!(answer.into_body().collect().await.expect("the stream ends well").to_bytes().is_empty());
+    assert_eq!(http2_text(&mut client, "/ok").await, "ok");
+}
 
 #[tokio::test]
 async fn requests_share_a_connection() {

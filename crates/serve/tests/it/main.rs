@@ -13,4 +13,5 @@ mod slow;
 mod stop;
 mod stop_signals;
 mod tls;
+mod upgrade;
 mod websocket;

@@ -14,7 +14,9 @@ use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
-use konverge_serve::{BindOptions, BodyError, ClientCertificate, Limits, Listener, RequestBody, Server, Subject};
+use konverge_serve::{
+    BindOptions, BodyError, ClientCertificate, ClientMessages, Limits, Listener, RequestBody, Server, Subject,
+};
 use tokio::sync::Semaphore;
 
 #[derive(Clone, Default)]
@@ -149,6 +151,29 @@ async fn answer(state: &Arc<State>, request: Request<RequestBody>) -> Response<A
             switch(stream::repeat(Bytes::from(vec![b'x'; 32 << 10])).map(move |message| {
                 let _live = &live;
                 Ok(Frame::data(message))
+            }))
+        }
+        "/talk" => {
+            // Shouts back what its client sends, until that is `bye`.
+            let messages = request.extensions().get::<ClientMessages>().and_then(ClientMessages::take);
+            let Some(messages) = messages else { return text(StatusCode::BAD_REQUEST, "no upgrade") };
+            let live = Live::new(state);
+            let mut response = switch(stream::unfold((messages, live), |(mut messages, live)| async move {
+                let message = messages.recv().await.filter(|message| &message[..] != b"bye")?;
+                Some((Ok(Frame::data(message.to_ascii_uppercase().into())), (messages, live)))
+            }));
+            let headers = response.headers_mut();
+            headers.insert("content-type", "application/octet-stream".parse().expect("a header value"));
+            headers.insert("upgrade", "shouting".parse().expect("a header value"));
+            response
+        }
+        "/deaf" => {
+            // Takes the messages of its client and reads none.
+            let messages = request.extensions().get::<ClientMessages>().and_then(ClientMessages::take);
+            let live = Live::new(state);
+            switch(stream::once(async move {
+                let _held = (messages, live);
+                std::future::pending().await
             }))
         }
         "/panic" => panic!("as asked"),

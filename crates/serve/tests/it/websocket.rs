@@ -19,7 +19,7 @@ fn handshake(path: &str) -> String {
 }
 
 /// Asks for a WebSocket and reads the head of the answer.
-async fn open(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), path: &str) -> String {
+pub(crate) async fn open(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), path: &str) -> String {
     stream.write_all(handshake(path).as_bytes()).await.expect("a request");
     let mut head = Vec::new();
     soon("a head", async {
@@ -32,7 +32,7 @@ async fn open(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), path: &str) ->
 }
 
 /// The next frame: its first byte and its payload.
-async fn frame(stream: &mut (impl AsyncRead + Unpin)) -> (u8, Vec<u8>) {
+pub(crate) async fn frame(stream: &mut (impl AsyncRead + Unpin)) -> (u8, Vec<u8>) {
     soon("a frame", async {
         let first = stream.read_u8().await.expect("a head");
         let length = match stream.read_u8().await.expect("a length") {
@@ -48,7 +48,7 @@ async fn frame(stream: &mut (impl AsyncRead + Unpin)) -> (u8, Vec<u8>) {
 }
 
 /// A frame of a client, whose mask changes nothing.
-fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     [&[first, 0x80 | payload.len() as u8, 0, 0, 0, 0], payload].concat()
 }
 

@@ -13,7 +13,7 @@ fn given(taken: &[&str], ports: &[u16], old: Option<Value>, spec: Value) -> Resu
     if let Some(old) = &old {
         carry_over(old, &mut new);
     }
-    match assign(&addresses.but("this"), 0, old.as_ref(), &mut new) {
+    match assign(&ServiceRanges::default(), &addresses.but("this"), 0, old.as_ref(), &mut new) {
         Ok(()) => Ok(new["spec"].take()),
         Err(Refused::Field(error)) => Err(error.to_string()),
         Err(Refused::Full(why)) => Err(why),
@@ -92,17 +92,17 @@ fn every_address_is_given_once() {
     for random in 0..2000u128 {
         let mut service = json!({"spec": {"type": "NodePort", "ports": [{"port": 80}]}});
         let taken = addresses.but("this");
-        assign(&taken, random % 7, None, &mut service).unwrap();
+        assign(&ServiceRanges::default(), &taken, random % 7, None, &mut service).unwrap();
         let address = service["spec"]["clusterIP"].as_str().unwrap().parse().unwrap();
         let port = number(&service["spec"]["ports"][0]["nodePort"]).unwrap();
         assert!(!taken.has_address(&address) && !taken.has_port(&port), "{service}");
         let held = Held { addresses: [address].into(), ports: [port].into() };
         addresses.set(&random.to_string().into(), held);
     }
-    let ports = (FIRST_PORT..FIRST_PORT + PORTS).collect();
+    let ports = (30000..=32767).collect();
     addresses.set(&"greedy".into(), Held { ports, ..Held::default() });
     let mut service = json!({"spec": {"type": "NodePort", "ports": [{"port": 80}]}});
-    let refused = assign(&addresses.but("this"), 0, None, &mut service).unwrap_err();
+    let refused = assign(&ServiceRanges::default(), &addresses.but("this"), 0, None, &mut service).unwrap_err();
     assert_eq!(refused, Refused::Full("failed to allocate a nodePort: range is full".into()));
 }
 
@@ -149,6 +149,20 @@ fn node_ports_are_given() {
     let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": 80}]});
     let spec = given(&[], &[], None, local).unwrap();
     assert_eq!((&spec["ports"][0]["nodePort"], &spec["healthCheckNodePort"]), (&json!(30086), &json!(30087)));
+    for (health, why) in [
+        (80, Some("provided port is not in the valid range. The range of valid ports is 30000-32767")),
+        (30100, Some("provided port is already allocated")),
+        (30200, Some("provided port is already allocated")),
+        (30300, None),
+    ] {
+        let asking = json!({
+            "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": health,
+            "ports": [{"port": 80, "nodePort": 30200}],
+        });
+        let refused = given(&[], &[30100], None, asking).err();
+        let why = why.map(|why| format!("failed to allocate requested HealthCheck NodePort {health}: {why}"));
+        assert_eq!(refused, why);
+    }
 }
 
 #[test]

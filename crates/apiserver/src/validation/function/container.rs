@@ -181,7 +181,7 @@ fn resource_selector(walk: &mut Walk<'_>, at: Target<'_>, volume: bool) {
         walk.push(FieldError::not_supported(at.place.child("resource"), resource.into(), RESOURCES));
     }
     let divisor = field(at.value, "divisor");
-    if quantity::Quantity::of(divisor).is_zero() {
+    if quantity::of(divisor).is_zero() {
         return;
     }
     let divisor = quantity::text(divisor);

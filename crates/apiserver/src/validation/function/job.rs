@@ -7,13 +7,14 @@ use serde_json::Value;
 use konverge_core::{FieldError, FieldPath, LabelSelector, NameRule, check_name};
 
 use super::super::walk::{Frame, Target, Walk, same};
-use super::{Function, copy, field, has, list, number, text};
+use super::{Function, copy, field, has, job_status, list, number, text};
 
 pub(super) fn named(name: &str) -> Option<Function> {
     Some(match name {
         "generated-selector" => generated_selector,
         "indexed-name" => indexed_name,
         "job-update" => update,
+        "job-status" => job_status::check,
         "job-template-update" => template_update,
         "failure-container" => failure_container,
         "exit-codes" => exit_codes,
@@ -81,7 +82,7 @@ fn indexed_name(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
 fn update(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
     let Some(old) = at.old else { return };
     let (before, after) = (field(old, "completions"), field(at.value, "completions"));
-    if same(before, after) && before.is_null() == after.is_null() {
+    if same(before, after) {
         return;
     }
     let path = at.place.child("completions");
@@ -103,43 +104,49 @@ fn template_update(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
     let status = walk.before.map(|old| field(old, "status")).cloned().unwrap_or_default();
     let reported = list(&status, "conditions").iter().any(|condition| is_true(condition, "Suspended"));
     let mutable = suspended && (!has(&status, "startTime") || reported) && number(&status, "active") == 0;
-    if mutable {
-        for name in ["nodeSelector", "tolerations", "schedulingGates"] {
-            copy(field(template, "spec"), &mut before["spec"], name);
+    if !mutable {
+        if !same(&before, template) {
+            walk.push(FieldError::invalid(at.place.child("template"), template.clone(), "field is immutable"));
         }
-        for name in ["annotations", "labels"] {
-            if !before["metadata"].is_object() {
-                before["metadata"] = serde_json::json!({});
-            }
-            copy(field(template, "metadata"), &mut before["metadata"], name);
-        }
-        let affinity = field(field(template, "spec"), "affinity");
-        if !affinity.is_null() || !before["spec"]["affinity"].is_null() {
-            if !before["spec"]["affinity"].is_object() {
-                before["spec"]["affinity"] = serde_json::json!({});
-            }
-            copy(affinity, &mut before["spec"]["affinity"], "nodeAffinity");
-        }
-        for name in ["containers", "initContainers"] {
-            let now = list(field(template, "spec"), name);
-            let Some(then) = before["spec"][name].as_array_mut().filter(|then| then.len() == now.len()) else {
-                continue;
-            };
-            for (then, now) in then.iter_mut().zip(now) {
-                if then["name"] == now["name"] {
-                    copy(now, then, "resources");
-                }
+        return;
+    }
+    let (spec, mut before) = (field(template, "spec"), before["spec"].take());
+    for name in ["nodeSelector", "tolerations", "schedulingGates"] {
+        copy(spec, &mut before, name);
+    }
+    node_affinity_from(spec, &mut before);
+    for name in ["containers", "initContainers"] {
+        let now = list(spec, name);
+        let then = before.get_mut(name).and_then(Value::as_array_mut);
+        for (then, now) in then.filter(|then| then.len() == now.len()).into_iter().flatten().zip(now) {
+            if then["name"] == now["name"] {
+                copy(now, then, "resources");
             }
         }
     }
-    if !same(&before, template) {
-        let (path, shown) = if mutable {
-            (at.place.child("template.spec"), field(template, "spec"))
-        } else {
-            (at.place.child("template"), template)
-        };
-        walk.push(FieldError::invalid(path, shown.clone(), "field is immutable"));
+    if !same(&before, spec) {
+        walk.push(FieldError::invalid(at.place.child("template.spec"), spec.clone(), "field is immutable"));
     }
+}
+
+/// Gives the spec of a pod the node affinity of another one, so that only the other rules of affinity are compared. An
+/// affinity without rules is not the same as none, except where only node affinity made the difference.
+fn node_affinity_from(spec: &Value, before: &mut Value) {
+    let node_affinity = "nodeAffinity";
+    let now = field(spec, "affinity");
+    let then = field(before, "affinity");
+    let mut affinity = if then.is_null() { serde_json::json!({}) } else { then.clone() };
+    match (now.is_null(), then.is_null()) {
+        (true, true) => return,
+        (true, false) => {
+            copy(&Value::Null, &mut affinity, node_affinity);
+            if affinity.as_object().is_some_and(|rules| rules.is_empty()) {
+                return copy(&Value::Null, before, "affinity");
+            }
+        }
+        _ => copy(now, &mut affinity, node_affinity),
+    }
+    before["affinity"] = affinity;
 }
 
 fn failure_container(walk: &mut Walk<'_>, at: Target<'_>, frame: &Frame<'_>) {
@@ -209,32 +216,13 @@ fn success_indexes(walk: &mut Walk<'_>, at: Target<'_>, frame: &Frame<'_>) {
 }
 
 /// How many indexes a text such as `1,3-5` names.
-fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
+pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     if text.is_empty() {
         return Ok(0);
     }
     let (mut total, mut last) = (0, None);
-    for interval in text.split(',') {
-        let parts: Vec<&str> = interval.split('-').collect();
-        if parts.len() > 2 {
-            return Err(format!(
-                "the fragment {interval:?} violates the requirement that an index interval can have at most two parts \
-                 separated by '-'"
-            ));
-        }
-        let index = |part: &str| -> Result<i64, String> {
-            let index: i64 =
-                part.parse().map_err(|_| format!("cannot convert string to integer for index: {part:?}"))?;
-            if index >= completions {
-                return Err(format!("too large index: {part:?}"));
-            }
-            Ok(index)
-        };
-        let begin = index(parts[0])?;
-        let end = if parts.len() == 2 { index(parts[1])? } else { begin };
-        if parts.len() == 2 && begin >= end {
-            return Err(format!("non-increasing order, previous: {begin}, current: {end}"));
-        }
+    for part in text.split(',') {
+        let (begin, end) = interval(part, completions)?;
         if let Some(last) = last.filter(|last| *last >= begin) {
             return Err(format!("non-increasing order, previous: {last}, current: {begin}"));
         }
@@ -242,6 +230,51 @@ fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
         last = Some(end);
     }
     Ok(total)
+}
+
+/// The first index that two texts have in common.
+pub(super) fn first_overlap(one: &str, other: &str, completions: i64) -> Option<i64> {
+    // An interval that cannot be read is reported on its own.
+    let read = |text: &'_ str| -> Vec<(i64, i64)> {
+        text.split(',').filter_map(|part| interval(part, completions).ok()).collect()
+    };
+    let (one, other) = (read(one), read(other));
+    let (mut one, mut other) = (one.iter().peekable(), other.iter().peekable());
+    while let (Some((begin, end)), Some((from, to))) = (one.peek(), other.peek()) {
+        if begin <= to && from <= end {
+            return Some(*begin.max(from));
+        }
+        if begin <= from {
+            one.next()
+        } else {
+            other.next()
+        };
+    }
+    None
+}
+
+/// The first and the last index of a text such as `3-5`, or of `3`.
+fn interval(text: &str, completions: i64) -> Result<(i64, i64), String> {
+    let parts: Vec<&str> = text.split('-').collect();
+    if parts.len() > 2 {
+        return Err(format!(
+            "the fragment {text:?} violates the requirement that an index interval can have at most two parts \
+             separated by '-'"
+        ));
+    }
+    let index = |part: &str| -> Result<i64, String> {
+        let index: i64 = part.parse().map_err(|_| format!("cannot convert string to integer for index: {part:?}"))?;
+        if index >= completions {
+            return Err(format!("too large index: {part:?}"));
+        }
+        Ok(index)
+    };
+    let begin = index(parts[0])?;
+    let end = if parts.len() == 2 { index(parts[1])? } else { begin };
+    if parts.len() == 2 && begin >= end {
+        return Err(format!("non-increasing order, previous: {begin}, current: {end}"));
+    }
+    Ok((begin, end))
 }
 
 fn schedule_zone(walk: &mut Walk<'_>, at: Target<'_>, frame: &Frame<'_>) {

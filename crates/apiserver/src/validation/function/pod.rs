@@ -14,6 +14,7 @@ pub(super) fn named(name: &str) -> Option<Function> {
     Some(match name {
         "pod-annotations" => annotations,
         "pod-update" => pod_update::check,
+        "ephemeral-containers-update" => pod_update::check_ephemeral_containers,
         "dns-config" => dns_config,
         "toleration" => |walk, at, _| toleration(walk, at.value, &at.place.path()),
         "host-process" => host_process,

@@ -29,7 +29,33 @@ pub(super) fn check(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
     fixed(walk, old, new, &path);
 }
 
-fn annotations(walk: &mut Walk<'_>, old: &Value, new: &Value) {
+/// Ephemeral containers are added; those that are there stay as they are.
+pub(super) fn check_ephemeral_containers(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
+    let Some(old) = at.old else { return };
+    annotations(walk, field(old, "metadata"), field(at.value, "metadata"));
+    if has(field(field(old, "metadata"), "annotations"), MIRROR) {
+        let why = "static pods do not support ephemeral containers";
+        return walk.push(FieldError::forbidden(FieldPath::root(), why));
+    }
+    let containers = |pod| list(field(pod, "spec"), "ephemeralContainers");
+    let path = FieldPath::new("spec").child("ephemeralContainers");
+    let by_name: std::collections::HashMap<&str, &Value> =
+        containers(at.value).iter().map(|container| (text(container, "name"), container)).collect();
+    for before in containers(old) {
+        let name = text(before, "name");
+        let why = match by_name.get(name) {
+            None => format!("existing ephemeral containers {name:?} may not be removed\n"),
+            // A cluster adds the difference of its own structs here.
+            Some(after) if !same(before, after) => {
+                format!("existing ephemeral containers {name:?} may not be changed\n")
+            }
+            Some(_) => continue,
+        };
+        walk.push(FieldError::forbidden(path.clone(), why));
+    }
+}
+
+pub(super) fn annotations(walk: &mut Walk<'_>, old: &Value, new: &Value) {
     let (old, new) = (field(old, "annotations"), field(new, "annotations"));
     let path = FieldPath::new("metadata").child("annotations");
     for (key, value) in old.as_object().into_iter().flatten() {
@@ -169,10 +195,16 @@ fn gated(walk: &mut Walk<'_>, old: &Value, new: &mut Value, path: &FieldPath) {
         return;
     }
     node_affinity(walk, &before, &after, &path.child("affinity").child("nodeAffinity"));
-    if !new["affinity"].is_object() {
-        new["affinity"] = serde_json::json!({});
+    let others = |affinity: &Value| has(affinity, "podAffinity") || has(affinity, "podAntiAffinity");
+    let (had, has_now) = (has(old, "affinity"), has(new, "affinity"));
+    if has_now && !had && !others(&new["affinity"]) {
+        copy(old, new, "affinity");
+    } else {
+        if !has_now {
+            new["affinity"] = serde_json::json!({});
+        }
+        copy(field(old, "affinity"), &mut new["affinity"], "nodeAffinity");
     }
-    copy(field(old, "affinity"), &mut new["affinity"], "nodeAffinity");
 }
 
 fn node_affinity(walk: &mut Walk<'_>, old: &Value, new: &Value, path: &FieldPath) {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use konverge_core::{FieldError, FieldPath, check_label_key};
 
-use super::super::quantity::{self, Quantity};
+use super::super::quantity;
 use super::super::walk::{Frame, NULL, Target, Walk};
 use super::resources::{can_overcommit, check_amount, check_resource, container_name, is_huge_page};
 use super::{Function, entries, field, has, list, text};
@@ -217,7 +217,7 @@ fn agree(walk: &mut Walk<'_>, item: &Value, kind: &str, name: &str, path: &Field
     let mut exceeds =
         |list: &str, one: (&str, Option<&Value>), other: (&str, Option<&Value>), shown: Option<&Value>| {
             if let (Some(less), Some(more)) = (one.1, other.1)
-                && Quantity::of(less) > Quantity::of(more)
+                && quantity::of(less) > quantity::of(more)
             {
                 let why = format!(
                     "{} value {} is greater than {} value {}",
@@ -239,13 +239,13 @@ fn agree(walk: &mut Walk<'_>, item: &Value, kind: &str, name: &str, path: &Field
     if let Some(ratio) = ratio {
         let path = path.child("maxLimitRequestRatio").key(name);
         let shown = quantity::text(ratio);
-        if Quantity::of(ratio) < Quantity::of(&Value::from(1)) {
+        if quantity::of(ratio) < quantity::of(&Value::from(1)) {
             let why = format!("ratio {shown} is less than 1");
             walk.push(FieldError::invalid(path.clone(), shown.as_str().into(), why));
         }
         if let (Some(min), Some(max)) = (min, max) {
-            let most = Quantity::of(max).as_f64() / Quantity::of(min).as_f64();
-            if Quantity::of(ratio).as_f64() > most {
+            let most = quantity::of(max).as_f64() / quantity::of(min).as_f64();
+            if quantity::of(ratio).as_f64() > most {
                 let why = format!("ratio {shown} is greater than max/min = {most:.6}");
                 walk.push(FieldError::invalid(path, shown.into(), why));
             }
@@ -253,7 +253,7 @@ fn agree(walk: &mut Walk<'_>, item: &Value, kind: &str, name: &str, path: &Field
     }
     if let (Some(default), Some(request)) = (default, request)
         && !can_overcommit(name)
-        && Quantity::of(default) != Quantity::of(request)
+        && quantity::of(default) != quantity::of(request)
     {
         let (default, request) = (quantity::text(default), quantity::text(request));
         let why = format!("default value {default} must equal to defaultRequest value {request} in {name}");

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use konverge_core::{FieldError, FieldErrorKind, FieldPath, NameRule, check_label_key, check_name};
+use konverge_core::{FieldError, FieldErrorKind, FieldPath, NameRule, Quantity, check_label_key, check_name};
 
 use super::super::place::Place;
-use super::super::quantity::{self, Quantity};
+use super::super::quantity;
 use super::super::walk::{Frame, NULL, Target, Walk};
 use super::{Function, entries, field, has, list, text};
 
@@ -68,11 +68,12 @@ pub(super) fn is_huge_page(name: &str) -> bool {
     name.starts_with(HUGE_PAGES)
 }
 
-fn is_native(name: &str) -> bool {
+pub(super) fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-pub(super) fn is_extended(name: &str) -> bool {
+/// Whether a resource is an extended one: not of Kubernetes itself, such as a GPU.
+pub(crate) fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with("requests.") && check_label_key(&format!("requests.{name}")).is_empty()
 }
 
@@ -121,7 +122,7 @@ fn pod_name(walk: &mut Walk<'_>, name: &str, path: &FieldPath) {
 
 /// The amount of a resource: not negative, and whole where the resource is counted.
 pub(super) fn check_amount(walk: &mut Walk<'_>, name: &str, amount: &Value, path: &FieldPath) {
-    let quantity = Quantity::of(amount);
+    let quantity = quantity::of(amount);
     if quantity.is_negative() {
         let why = "must be greater than or equal to 0";
         walk.push(FieldError::invalid(path.clone(), quantity::text(amount).into(), why));
@@ -132,12 +133,10 @@ pub(super) fn check_amount(walk: &mut Walk<'_>, name: &str, amount: &Value, path
 }
 
 fn check_huge_page(walk: &mut Walk<'_>, name: &str, amount: &Value, path: &FieldPath) {
-    let size = Quantity::of(&Value::String(name.trim_start_matches(HUGE_PAGES).to_owned()));
-    let quantity = Quantity::of(amount);
-    let divisible = !size.is_zero()
-        && !size.is_negative()
-        && size.is_integer()
-        && quantity.rounded_up() % size.rounded_up().max(1) == 0;
+    let size = quantity::of(&Value::String(name.trim_start_matches(HUGE_PAGES).to_owned()));
+    let quantity = quantity::of(amount);
+    let divisible =
+        !size.is_zero() && !size.is_negative() && size.is_integer() && quantity.value() % size.value().max(1) == 0;
     if !divisible {
         let why = format!("{} is not positive integer multiple of {name}", quantity::text(amount));
         walk.push(FieldError::invalid(path.clone(), quantity::text(amount).into(), why));
@@ -171,16 +170,16 @@ fn requirements(
         name_rule(walk, name, &path);
         check_amount(walk, name, amount, &path);
         let limit = field(field(value, "limits"), name);
-        let asked = Quantity::of(amount);
+        let asked = quantity::of(amount);
         if limit.is_null() {
             if !can_overcommit(name) {
                 let why = "Limit must be set for non overcommitable resources";
                 walk.push(FieldError::required(limits.clone(), why));
             }
-        } else if asked != Quantity::of(limit) && !can_overcommit(name) {
+        } else if asked != quantity::of(limit) && !can_overcommit(name) {
             let why = format!("must be equal to {name} limit of {}", quantity::text(limit));
             walk.push(FieldError::invalid(requests.clone(), quantity::text(amount).into(), why));
-        } else if asked > Quantity::of(limit) {
+        } else if asked > quantity::of(limit) {
             let why = format!("must be less than or equal to {name} limit of {}", quantity::text(limit));
             walk.push(FieldError::invalid(requests.clone(), quantity::text(amount).into(), why));
         }
@@ -260,22 +259,22 @@ fn pod_resources(walk: &mut Walk<'_>, at: Target<'_>, frame: &Frame<'_>) {
     requirements(walk, at.value, at.place, &claims_of(pod), pod_name);
     for (name, amount) in entries(at.value, "requests") {
         let sum = aggregate(pod, name, "requests");
-        if sum > Quantity::of(amount) {
-            let why = format!("must be greater than or equal to aggregate container requests of {}", sum.shown());
+        if sum > quantity::of(amount) {
+            let why = format!("must be greater than or equal to aggregate container requests of {}", sum);
             walk.push(FieldError::invalid(at.place.child("requests").key(name), quantity::text(amount).into(), why));
         }
     }
     for (name, amount) in entries(at.value, "limits").filter(|(name, _)| is_huge_page(name)) {
         let sum = aggregate(pod, name, "limits");
-        if sum > Quantity::of(amount) {
-            let why = format!("must be greater than or equal to aggregate container limits of {}", sum.shown());
+        if sum > quantity::of(amount) {
+            let why = format!("must be greater than or equal to aggregate container limits of {}", sum);
             walk.push(FieldError::invalid(at.place.child("limits").key(name), quantity::text(amount).into(), why));
         }
     }
     for (index, container) in list(pod, "containers").iter().enumerate() {
         for (name, limit) in entries(field(container, "resources"), "limits") {
             let most = field(field(at.value, "limits"), name);
-            if !most.is_null() && Quantity::of(limit) > Quantity::of(most) {
+            if !most.is_null() && quantity::of(limit) > quantity::of(most) {
                 let path = at.place.child("containers").index(index).key(name).child("limits");
                 let why = format!("must be less than or equal to pod limits of {}", quantity::text(most));
                 walk.push(FieldError::invalid(path, quantity::text(limit).into(), why));
@@ -288,9 +287,9 @@ fn pod_resources(walk: &mut Walk<'_>, at: Target<'_>, frame: &Frame<'_>) {
 fn aggregate(pod: &Value, name: &str, kind: &str) -> Quantity {
     let amount = |container: &Value| {
         let amount = field(container, "resources").get(kind).and_then(|amounts| amounts.get(name));
-        Quantity::of(amount.unwrap_or(&NULL))
+        quantity::of(amount.unwrap_or(&NULL))
     };
-    let zero = Quantity::of(&NULL);
+    let zero = quantity::of(&NULL);
     let mut sum = list(pod, "containers").iter().fold(zero, |sum, container| sum.plus(amount(container)));
     let (mut sidecars, mut most) = (zero, zero);
     for container in list(pod, "initContainers") {

@@ -4,9 +4,10 @@ use serde_json::Value;
 
 use konverge_core::{FieldError, FieldPath, check_label_key};
 
-use super::super::quantity::{self, Quantity};
+use super::super::quantity;
 use super::super::walk::{Frame, Target, Walk, same};
 use super::{Function, copy, field, has, text};
+use crate::assign;
 
 /// The most that the parameters of a class may take.
 const MAX_PARAMETERS: usize = 512;
@@ -38,11 +39,11 @@ fn capacity(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
         walk.push(FieldError::not_supported(path.clone(), at.value.clone(), ["storage"]));
     }
     for (name, amount) in at.value.as_object().into_iter().flatten() {
-        let size = Quantity::of(amount);
+        let size = quantity::of(amount);
         let path = path.key(name);
-        if size.rounded_up() < 0 {
+        if size.value() < 0 {
             let why = "must be a valid resource quantity";
-            walk.push(FieldError::invalid(path.clone(), size.rounded_up().into(), why));
+            walk.push(FieldError::invalid(path.clone(), i64::try_from(size.value()).unwrap_or(i64::MIN).into(), why));
         }
         if size.is_negative() || size.is_zero() {
             walk.push(FieldError::invalid(path, quantity::text(amount).into(), "must be greater than zero"));
@@ -87,7 +88,10 @@ fn claim_update(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
     let annotation = |object: &Value| text(field(field(object, "metadata"), "annotations"), CLASS).to_owned();
     let (class_before, class_after) = (annotation(old), annotation(at.value));
     let (status, old_status) = (field(at.value, "status"), field(old, "status"));
-    let (before, after) = (field(old, "spec"), field(at.value, "spec"));
+    // A claim that was stored before the server completed its source gets it by this update.
+    let mut before = field(old, "spec").clone();
+    assign::complete_claim(&mut before);
+    let (before, after) = (&before, field(at.value, "spec"));
     let mut fixed = after.clone();
     if text(before, "volumeName").is_empty() {
         copy(before, &mut fixed, "volumeName");
@@ -120,7 +124,7 @@ fn claim_update(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
         walk.push(FieldError::forbidden(FieldPath::new("spec"), why));
     }
     let held = field(field(old_status, "capacity"), "storage");
-    if Quantity::of(&size(after)) < Quantity::of(&size(before)) && Quantity::of(&size(after)) <= Quantity::of(held) {
+    if quantity::of(&size(after)) < quantity::of(&size(before)) && quantity::of(&size(after)) <= quantity::of(held) {
         let path = FieldPath::new("spec").child("resources").child("requests").child("storage");
         walk.push(FieldError::forbidden(path, "field can not be less than status.capacity"));
     }
@@ -182,13 +186,13 @@ fn csi_drivers_update(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
 }
 
 fn non_negative(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
-    if Quantity::of(at.value).is_negative() {
+    if quantity::of(at.value).is_negative() {
         walk.invalid(at.place, quantity::text(at.value), "must be greater than or equal to 0");
     }
 }
 
 fn positive(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
-    let amount = Quantity::of(at.value);
+    let amount = quantity::of(at.value);
     if amount.is_negative() || amount.is_zero() {
         walk.invalid(at.place, quantity::text(at.value), "must be positive");
     }

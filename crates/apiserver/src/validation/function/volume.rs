@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use konverge_core::{FieldError, NameRule, check_name};
 
-use super::super::quantity::Quantity;
+use super::super::quantity;
 use super::super::walk::{Frame, Target, Walk, is_zero};
 use super::{Function, field, has, list, text};
 
@@ -21,7 +21,7 @@ pub(super) fn named(name: &str) -> Option<Function> {
 }
 
 fn size_limit(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
-    if Quantity::of(at.value).is_negative() {
+    if quantity::of(at.value).is_negative() {
         walk.push(FieldError::forbidden(at.place.path(), "SizeLimit field must be a valid resource quantity"));
     }
 }

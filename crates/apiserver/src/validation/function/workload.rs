@@ -25,7 +25,6 @@ pub(super) fn named(name: &str) -> Option<Function> {
         "malformed-selector-bare" => |walk, at, _| malformed_selector(walk, at, ""),
         "int-or-percent" => int_or_percent,
         "at-most-100-percent" => at_most_100_percent,
-        "not-zero" => not_zero,
         "rolling-update-deployment" => rolling_update_deployment,
         "rolling-update-daemon-set" => rolling_update_daemon_set,
         "strategy-type-deployment" => |walk, at, _| strategy_type(walk, at, ["Recreate", "RollingUpdate"]),
@@ -127,12 +126,6 @@ fn int_or_percent(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
 fn at_most_100_percent(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
     if percent(at.value).is_some_and(|percent| percent > 100) {
         walk.invalid(at.place, at.value.clone(), "must not be greater than 100%");
-    }
-}
-
-fn not_zero(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
-    if amount(at.value) == 0 {
-        walk.invalid(at.place, at.value.clone(), "cannot be 0");
     }
 }
 

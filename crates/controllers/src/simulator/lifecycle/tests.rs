@@ -80,6 +80,27 @@ fn pods_without_delays_are_ready_at_once() {
 }
 
 #[test]
+fn ephemeral_containers_are_added_to_pods_that_run() {
+    let stuck = [(Role::Init, ends(60, 0)), (Role::Main, plain())];
+    let before = plan(RestartPolicy::Always, &stuck);
+    let mut state = PodState::new(2, at(0));
+    state.step(&before, None, at(0));
+    let with = |behaviour| plan(RestartPolicy::Always, &[&stuck[..], &[(Role::Ephemeral, behaviour)]].concat());
+    let after = with(plain());
+    state.add_containers(&after);
+    state.step(&after, None, at(1));
+    // It waits for nobody, and says nothing of the pod.
+    assert_eq!(words(&state, &after), "running, waiting, running Pending");
+    let ended = with(ends(1, 3));
+    for _ in 0..2 {
+        state.step(&ended, None, at(2));
+        assert_eq!(words(&state, &ended), "running, waiting, ended 3 Pending", "it is never started again");
+    }
+    let step = state.step(&with(plain()), Some(Duration::ZERO), at(3));
+    assert!(step.finished);
+}
+
+#[test]
 fn delays_are_kept() {
     let slow = Behaviour { start_delay: Duration::from_secs(2), ready_delay: Duration::from_secs(3), ..plain() };
     check(

@@ -6,60 +6,65 @@ use std::fmt::Write as _;
 
 /// What a family is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum MetricKind {
+    /// A number that only grows.
     Counter,
+    /// A number as it is now.
     Gauge,
+    /// How many observations there were up to each of several bounds.
     Histogram,
 }
 
-impl Kind {
-    pub(super) fn word(self) -> &'static str {
+impl MetricKind {
+    /// The word after `# TYPE`.
+    pub fn word(self) -> &'static str {
         match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         }
     }
 }
 
 /// A page that is being written.
 #[derive(Default)]
-pub(super) struct Page {
+pub struct MetricsPage {
     text: String,
 }
 
-impl Page {
+impl MetricsPage {
     /// Begins a family. One without samples leaves nothing on the page.
-    pub(super) fn family<'a>(&'a mut self, name: &'a str, help: &'a str, kind: Kind) -> Samples<'a> {
-        Samples { text: &mut self.text, name, help, kind, begun: false }
+    pub fn family<'a>(&'a mut self, name: &'a str, help: &'a str, kind: MetricKind) -> MetricSamples<'a> {
+        MetricSamples { text: &mut self.text, name, help, kind, begun: false }
     }
 
-    pub(super) fn finish(self) -> String {
+    /// The text.
+    pub fn finish(self) -> String {
         self.text
     }
 }
 
 /// The samples of one family.
-pub(super) struct Samples<'a> {
+pub struct MetricSamples<'a> {
     text: &'a mut String,
     name: &'a str,
     help: &'a str,
-    kind: Kind,
+    kind: MetricKind,
     begun: bool,
 }
 
 /// Names and values.
-pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
+pub type MetricLabels<'a> = &'a [(&'a str, &'a str)];
 
-impl Samples<'_> {
+impl MetricSamples<'_> {
     /// A counter or a gauge.
-    pub(super) fn value(&mut self, labels: Labels<'_>, value: f64) {
+    pub fn value(&mut self, labels: MetricLabels<'_>, value: f64) {
         self.line("", labels, None, value);
     }
 
     /// A histogram: upper bounds as they are written, with the number of observations up to each; then how many there
     /// were at all, and their sum.
-    pub(super) fn histogram(&mut self, labels: Labels<'_>, buckets: &[(String, u64)], count: u64, sum: f64) {
+    pub fn histogram(&mut self, labels: MetricLabels<'_>, buckets: &[(String, u64)], count: u64, sum: f64) {
         for (bound, up_to) in buckets {
             self.line("_bucket", labels, Some(bound), *up_to as f64);
         }
@@ -68,7 +73,7 @@ impl Samples<'_> {
         self.line("_count", labels, None, count as f64);
     }
 
-    fn line(&mut self, suffix: &str, labels: Labels<'_>, bound: Option<&str>, value: f64) {
+    fn line(&mut self, suffix: &str, labels: MetricLabels<'_>, bound: Option<&str>, value: f64) {
         if !std::mem::replace(&mut self.begun, true) {
             let _ = write!(self.text, "# HELP {} ", self.name);
             escape(self.text, self.help, false);
@@ -85,7 +90,7 @@ impl Samples<'_> {
         if separator == ',' {
             self.text.push('}');
         }
-        let _ = writeln!(self.text, " {}", number(value));
+        let _ = writeln!(self.text, " {}", metric_number(value));
     }
 }
 
@@ -101,7 +106,7 @@ fn escape(text: &mut String, value: &str, quotes: bool) {
 }
 
 /// A number as Go's shortest form has it.
-pub(super) fn number(value: f64) -> String {
+pub fn metric_number(value: f64) -> String {
     let size = value.abs();
     if value.is_nan() {
         "NaN".into()

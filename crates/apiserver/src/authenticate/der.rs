@@ -1,0 +1,85 @@
+//! As much of DER as public keys need. In: bytes. Out: the parts of a sequence, and back.
+
+/// The tags that keys and certificates have.
+pub(super) const INTEGER: u8 = 0x02;
+pub(super) const BIT_STRING: u8 = 0x03;
+pub(super) const OCTET_STRING: u8 = 0x04;
+pub(super) const NULL: u8 = 0x05;
+pub(super) const OBJECT_IDENTIFIER: u8 = 0x06;
+pub(super) const SEQUENCE: u8 = 0x30;
+
+/// Reads values one after the other.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The next value, as its tag and its content.
+    pub(super) fn next(&mut self) -> Option<(u8, &'a [u8])> {
+        let (&tag, rest) = self.0.split_first()?;
+        let (&first, mut rest) = rest.split_first()?;
+        let length = match first {
+            short @ 0..=0x7f => usize::from(short),
+            // Keys and certificates are shorter than 16 MB.
+            0x81..=0x83 => {
+                let (bytes, after) = rest.split_at_checked(usize::from(first - 0x80))?;
+                rest = after;
+                bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte))
+            }
+            _ => return None,
+        };
+        let (content, after) = rest.split_at_checked(length)?;
+        self.0 = after;
+        Some((tag, content))
+    }
+
+    /// The content of the next value, if it has this tag.
+    pub(super) fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
+        self.next().filter(|(found, _)| *found == tag).map(|(_, content)| content)
+    }
+
+    /// The values of the next sequence.
+    pub(super) fn sequence(&mut self) -> Option<Reader<'a>> {
+        self.expect(SEQUENCE).map(Reader)
+    }
+
+    /// The bytes of the next bit string, which must be whole bytes.
+    pub(super) fn bits(&mut self) -> Option<&'a [u8]> {
+        self.expect(BIT_STRING)?.strip_prefix(&[0])
+    }
+}
+
+/// A value of a tag and a content.
+pub(super) fn value(tag: u8, content: &[u8]) -> Vec<u8> {
+    let mut out = vec![tag];
+    match content.len() {
+        short @ 0..=0x7f => out.push(short as u8),
+        long => {
+            let bytes = long.to_be_bytes();
+            let bytes = &bytes[bytes.iter().take_while(|byte| **byte == 0).count()..];
+            out.push(0x80 | bytes.len() as u8);
+            out.extend_from_slice(bytes);
+        }
+    }
+    out.extend_from_slice(content);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_written_as_they_are_read() {
+        for length in [0, 1, 127, 128, 255, 256, 70_000] {
+            let content = vec![7; length];
+            let written = value(OCTET_STRING, &content);
+            assert_eq!(Reader::new(&written).expect(OCTET_STRING), Some(&*content), "{length}");
+            assert!(Reader::new(&written[..written.len() - 1]).next().is_none(), "{length}");
+        }
+        assert!(Reader::new(&[0x30, 0x80]).next().is_none(), "an indefinite length");
+    }
+}

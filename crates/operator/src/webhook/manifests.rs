@@ -1,0 +1,75 @@
+//! What an administrator applies for an operator with webhooks: the configurations, a Service, and the rules for certificates. In:
+//! webhooks and settings. Out: manifests, as `--print-webhooks` prints them.
+
+use serde_json::{Value, json};
+
+use super::configuration::{Address, Registration, configurations};
+use super::registration::{Place, Served};
+use crate::settings::{BindAddress, Settings};
+
+/// The manifests of these webhooks; none if there are none. The configurations have no CAs: the operator fills them in.
+pub(crate) fn manifests(webhooks: &[Served], settings: &Settings) -> Vec<Value> {
+    if webhooks.is_empty() {
+        return Vec::new();
+    }
+    let place = Place::of(settings, settings.home());
+    let registration =
+        Registration { operator: &place.operator, home: &place.home, address: &place.address, ca_bundle: None };
+    let specs: Vec<_> = webhooks.iter().map(|served| served.webhook.spec()).collect();
+    let mut manifests = configurations(&specs, &registration);
+    if let Address::Service { namespace, name } = &place.address {
+        manifests.push(service(namespace, name, settings));
+    }
+    if settings.webhook.cert_dir.is_none() {
+        manifests.extend(rules(&place, settings));
+    }
+    manifests
+}
+
+/// It selects Pods by the label that `app.kubernetes.io` recommends.
+fn service(namespace: &str, name: &str, settings: &Settings) -> Value {
+    let port = match settings.webhook.address {
+        BindAddress::All(port) => port,
+        BindAddress::At(address) => address.port(),
+        BindAddress::Off => 9443,
+    };
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "selector": {"app.kubernetes.io/name": settings.name},
+            "ports": [{"name": "webhook", "port": 443, "targetPort": port, "protocol": "TCP"}],
+        },
+    })
+}
+
+/// One Secret, and the operator's own configurations. A role cannot limit what is created by name, so that the Secret may be
+/// created is a rule of its own.
+fn rules(place: &Place, settings: &Settings) -> Vec<Value> {
+    let (home, name) = (&place.home, format!("{}-webhook", place.operator));
+    let account = json!([{"kind": "ServiceAccount", "name": settings.name, "namespace": home}]);
+    let group = "rbac.authorization.k8s.io";
+    let role = |kind: &str, metadata: &Value, rules: Value| json!({"apiVersion": format!("{group}/v1"), "kind": kind, "metadata": metadata, "rules": rules});
+    let binding = |kind: &str, metadata: &Value| {
+        json!({
+            "apiVersion": format!("{group}/v1"), "kind": format!("{kind}Binding"), "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": kind, "name": name}, "subjects": account,
+        })
+    };
+    let secrets = json!([
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [place.secret], "verbs": ["get", "update"]},
+    ]);
+    let configurations = json!([{
+        "apiGroups": ["admissionregistration.k8s.io"],
+        "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+        "resourceNames": [place.operator], "verbs": ["get", "patch"],
+    }]);
+    let (inside, outside) = (json!({"name": name, "namespace": home}), json!({"name": name}));
+    vec![
+        role("Role", &inside, secrets),
+        binding("Role", &inside),
+        role("ClusterRole", &outside, configurations),
+        binding("ClusterRole", &outside),
+    ]
+}

@@ -1,0 +1,149 @@
+//! The HTTPS listener of webhooks. In: requests of API servers, and of anybody who reaches the port. Out: the answers of the
+//! endpoints; what is no AdmissionReview is refused before it is read. It never ends because of a request.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use konverge_serve::{Limits, RequestBody};
+use tokio::sync::Semaphore;
+use tower_service::Service;
+
+use super::endpoint::{Answer, Endpoint};
+
+/// The largest body: an object and its predecessor of 3 MiB each, which is the most that an API server takes, and 1 MiB for
+/// the rest. controller-runtime has the same limit.
+const MOST_BYTES: usize = 7 << 20;
+
+/// How much of a body that is too large is read and forgotten.
+const MOST_FORGOTTEN: usize = 32 << 20;
+
+/// How many bodies are in memory at the same time: at most 448 MiB. Further requests wait, and are refused by their API server
+/// if they wait too long.
+const MOST_BODIES: usize = 64;
+
+/// All webhooks of an operator, by path.
+#[derive(Clone)]
+pub(crate) struct Endpoints(Arc<Inner>);
+
+struct Inner {
+    endpoints: BTreeMap<String, Endpoint>,
+    bodies: Semaphore,
+}
+
+impl Endpoints {
+    pub(crate) fn new(endpoints: impl IntoIterator<Item = Endpoint>) -> Self {
+        let endpoints = endpoints.into_iter().map(|endpoint| (endpoint.path(), endpoint)).collect();
+        Self(Arc::new(Inner { endpoints, bodies: Semaphore::new(MOST_BODIES) }))
+    }
+
+    async fn answer(&self, request: Request<RequestBody>) -> Answer {
+        let (head, body) = request.into_parts();
+        let Some(endpoint) = self.0.endpoints.get(head.uri.path()) else {
+            let known: Vec<&str> = self.0.endpoints.keys().map(String::as_str).collect();
+            return Answer::text(
+                StatusCode::NOT_FOUND,
+                format!("there is no webhook at {}; there is {}", head.uri.path(), known.join(", ")),
+            );
+        };
+        let counted = endpoint.meter().begin();
+        // Held until the answer is made, because the body is in memory until then.
+        let _permit = self.0.bodies.acquire().await;
+        let answer = match read(&head, body).await {
+            Ok(body) => endpoint.answer(&body).await,
+            Err((code, why)) => {
+                tracing::warn!(webhook = endpoint.path(), why, "a request to a webhook was refused");
+                Answer::text(code, why)
+            }
+        };
+        counted.answered(answer.code.as_u16());
+        answer
+    }
+}
+
+/// The body of a request that may be an AdmissionReview, or why it is not taken.
+async fn read(head: &Parts, body: RequestBody) -> Result<Bytes, (StatusCode, String)> {
+    if head.method != Method::POST {
+        return Err((StatusCode::METHOD_NOT_ALLOWED, "a webhook takes an AdmissionReview by POST".to_owned()));
+    }
+    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    if !media_type.eq_ignore_ascii_case("application/json") {
+        let why = format!("the content type is {content_type:?}, and a webhook takes application/json");
+        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+    }
+    let too_large = || (StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {MOST_BYTES} bytes"));
+    let announced = head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let mut body = pin!(body);
+    if announced.is_some_and(|bytes| bytes > MOST_BYTES) {
+        forget(body).await;
+        return Err(too_large());
+    }
+    match Limited::new(body.as_mut(), MOST_BYTES).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            forget(body).await;
+            Err(too_large())
+        }
+        Err(error) => Err((StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}"))),
+    }
+}
+
+/// Reads what is left of a body, up to a limit, and keeps nothing of it: over HTTP/2 a client that is still sending would see a
+/// broken stream instead of the answer.
+async fn forget(mut body: Pin<&mut RequestBody>) {
+    let mut left = MOST_FORGOTTEN;
+    while let Some(Ok(frame)) = body.frame().await {
+        left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+        if left == 0 {
+            return;
+        }
+    }
+}
+
+impl Service<Request<RequestBody>> for Endpoints {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let endpoints = self.clone();
+        Box::pin(async move {
+            let Answer { code, content_type, body } = endpoints.answer(request).await;
+            let mut response = Response::new(Full::new(body));
+            *response.status_mut() = code;
+            let headers = response.headers_mut();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+            headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+            if code == StatusCode::METHOD_NOT_ALLOWED {
+                headers.insert(ALLOW, HeaderValue::from_static("POST"));
+            }
+            Ok(response)
+        })
+    }
+}
+
+/// For a few API servers, each of which keeps a few connections.
+pub(super) fn limits() -> Limits {
+    Limits {
+        connections: 512,
+        header_bytes: 16 << 10,
+        header_count: 64,
+        body_idle: Duration::from_secs(5),
+        // The longest that an API server waits for a webhook.
+        body_total: Duration::from_secs(30),
+        ..Limits::default()
+    }
+}
