@@ -19,6 +19,8 @@ mod default_storage_class;
 mod default_toleration_seconds;
 mod deny_service_external_ips;
 mod extended_resource_toleration;
+mod followed;
+mod json_patch;
 mod limit_pod_hard_anti_affinity_topology;
 mod limit_ranger;
 mod lookup;
@@ -33,12 +35,15 @@ mod pod_security;
 mod pod_topology_labels;
 mod policy;
 mod priority;
+mod question;
+mod reinvocation;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 mod versioned;
+mod webhook;
 
 use std::collections::BTreeMap;
 
@@ -60,9 +65,14 @@ use no_effect::NoEffect;
 
 pub use no_effect::AbsentPart;
 pub use plugins::{AdmissionPlugins, PluginError};
-pub(crate) use policy::{Policies, Reinvocation, run as check_types};
+pub(crate) use policy::{Policies, run as check_types};
 pub(crate) use priority::create_initial;
+pub(crate) use reinvocation::Reinvocation;
 pub(crate) use resource_quota::QuotaLocks;
+pub(crate) use webhook::{WebhookMetrics, Webhooks};
+
+/// The API group of policies and webhook configurations.
+const GROUP: &str = "admissionregistration.k8s.io";
 
 /// What a request does to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,7 +249,7 @@ impl Chain {
         admission: &mut Admission,
     ) -> Result<(), Status> {
         self.admit_once(attributes, object, admission).await?;
-        // A policy has changed the object, so that the plugins before it look at it again.
+        // A policy or a webhook has changed the object, so that the plugins before it look at it again.
         if admission.reinvocation.needed {
             admission.reinvocation.begun = true;
             self.admit_once(attributes, object, admission).await?;

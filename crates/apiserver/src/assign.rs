@@ -15,23 +15,23 @@ use serde_json::Value;
 use konverge_core::Status;
 
 use crate::behaviour::Assigns;
-use crate::commit_lock::CommitGuard;
 use crate::env::rfc3339;
 use crate::meta;
 use crate::resource::Resource;
 use crate::subresource::Subresource;
 use crate::write::WriteRequest;
 
-pub(crate) use allocated::Allocated;
+pub(crate) use allocated::{Allocated, Reservation};
 pub(crate) use claim::complete as complete_claim;
 pub use ranges::{ClusterIpRange, NodePortRange, RangeError, ServiceRanges};
 
-/// Gives an object what it lacks. If this returns a guard, the object has to be committed under that lock.
+/// Gives an object what it lacks. What a service gets is reserved: no other service gets the same while this is held, and the
+/// object has to be committed under the lock of services meanwhile.
 pub(crate) async fn assign<'s>(
     write: &WriteRequest<'s>,
     old: Option<&Value>,
     new: &mut Value,
-) -> Result<Option<CommitGuard<'s>>, Status> {
+) -> Result<Option<Reservation<'s>>, Status> {
     match (write.resource.behaviour.assigns, write.subresource) {
         (Some(Assigns::Pod), _) => pod::assign(old, new, &rfc3339(write.server.env.now())),
         (Some(Assigns::Job), Subresource::Main) => job::assign(old, new),
@@ -45,13 +45,14 @@ pub(crate) async fn assign<'s>(
                 }
             }
             let server = write.server;
-            let guard = server.service_lock.lock().await;
+            // Whoever committed under this lock before is seen in the store.
+            let _lock = server.service_lock.lock().await;
             let mut held = server.addresses.lock();
             let key = write.resource.key(write.namespace, meta::text(new, "name"));
             let taken = held.taken(&*server.store, &write.resource.prefix(None), &key)?;
             service::assign(&server.service_ranges, &taken, server.env.random(), old, new)
                 .map_err(|refused| refused.status(|error| write.invalid(meta::text(new, "name"), &[error])))?;
-            return Ok(Some(guard));
+            return Ok(Some(held.reserve(&server.addresses, old, new)));
         }
         _ => {}
     }

@@ -19,6 +19,7 @@ pub use key::KeyError;
 pub use service_account::ServiceAccountIssuer;
 pub use token_file::{StaticTokens, TokenFileError};
 
+pub(crate) use der::certificate_validity;
 pub(crate) use service_account::{BoundObject, Claims, KubernetesClaims};
 
 /// The group of everybody who has shown a credential.

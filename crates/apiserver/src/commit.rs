@@ -9,7 +9,7 @@ use serde_json::Value;
 use konverge_core::Status;
 use konverge_store::{Commit, CommitError, Condition, Entry, Revision, Write as StoreWrite};
 
-use crate::admission::Policies;
+use crate::admission::{Policies, Webhooks};
 use crate::commit_lock::CommitGuard;
 use crate::context::RequestContext;
 use crate::crd;
@@ -105,6 +105,7 @@ impl Committer<'_> {
         crd::committed(self.server, self.resource);
         rbac::committed(self.server, self.resource);
         Policies::committed(self.server, self.resource);
+        Webhooks::committed(self.server, self.resource);
         Ok(revision)
     }
 }

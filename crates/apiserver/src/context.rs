@@ -2,6 +2,7 @@
 //! server that acts by itself. Out: a [`RequestContext`], made once and handed from stage to stage.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::request::Parts;
 
@@ -20,21 +21,23 @@ pub(crate) struct RequestContext {
     pub audit_id: Arc<str>,
     /// Whether the request is processed without persisting anything.
     pub dry_run: bool,
+    /// When the request has to be answered. The server's own tasks take as long as they take.
+    pub deadline: Option<Instant>,
 }
 
 impl RequestContext {
     /// The context of a request from a client. Takes the user out of the request's extensions.
-    pub(crate) fn of_request(parts: &mut Parts, query: &Query, env: &dyn Environment) -> Self {
+    pub(crate) fn of_request(parts: &mut Parts, query: &Query, deadline: Instant, env: &dyn Environment) -> Self {
         let owned = parts.extensions.remove::<UserInfo>().map(Arc::new);
         let user = owned.or_else(|| parts.extensions.remove()).unwrap_or_else(user::anonymous);
         let sent = parts.headers.get(AUDIT_ID).and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
         let audit_id = sent.map_or_else(|| new_audit_id(env), Arc::from);
-        Self { user, audit_id, dry_run: query.dry_run() }
+        Self { user, audit_id, dry_run: query.dry_run(), deadline: Some(deadline) }
     }
 
     /// The context of what the server does by itself.
     pub(crate) fn of_task(user: SystemUser, env: &dyn Environment) -> Self {
-        Self { user: Arc::new(user.info()), audit_id: new_audit_id(env), dry_run: false }
+        Self { user: Arc::new(user.info()), audit_id: new_audit_id(env), dry_run: false, deadline: None }
     }
 
     /// The same request, made by another user.

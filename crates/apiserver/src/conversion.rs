@@ -10,6 +10,7 @@
 
 pub(crate) mod autoscaling;
 mod restore;
+mod webhook;
 
 use std::fmt;
 use std::ops::Deref;
@@ -25,9 +26,15 @@ use crate::record;
 use crate::resource::Resource;
 use restore::{Form, restored};
 
+pub(crate) use webhook::converters;
+
 /// What the defaults of one object may take when it is read: about as much as an object can be large.
 const DEFAULT_STEPS: u64 = 2_000_000;
 const DEFAULT_BYTES: u64 = 2 * 1024 * 1024;
+
+/// How many objects a converter is given at once. kube-apiserver sends a whole list; the answer to 10,000 objects of a megabyte
+/// would not fit into memory.
+const BATCH: usize = 500;
 
 /// A budget for the defaults of one object that is there already.
 pub(crate) const fn default_budget() -> Budget {
@@ -88,7 +95,7 @@ impl Resource {
         Ok(Readable(entry))
     }
 
-    /// Makes records readable, with one call of the converter for all of them.
+    /// Makes records readable, with a call of the converter for every 500 of them.
     pub(crate) async fn read_all(&self, mut entries: Vec<Entry>) -> Result<Vec<Readable>, Status> {
         if let Some(converter) = self.storage_converter() {
             self.convert_records(&**converter, &mut entries.iter_mut().collect::<Vec<_>>(), Form::List).await?;
@@ -263,16 +270,18 @@ async fn call(converter: &dyn Converter, mut objects: Vec<Value>, to: &str, form
     let others: Vec<usize> = (0..objects.len()).filter(|at| objects[*at]["apiVersion"] != to).collect();
     let Some(first) = others.first() else { return Ok(objects) };
     let kind = gvk(&objects[*first]);
-    let sent: Vec<Value> = others.iter().map(|at| objects[*at].clone()).collect();
     let failed = |why: String| Status::failure(500, "", format!("conversion webhook for {kind} {why}"));
-    let converted = converter.convert(sent, to).await.map_err(|error| failed(format!("failed: {error}")))?;
-    if converted.len() != others.len() {
-        return Err(failed(format!("returned {} objects, expected {}", converted.len(), others.len())));
-    }
-    // Objects that were not sent do not count in the index.
-    for (index, (at, object)) in others.into_iter().zip(converted).enumerate() {
-        let restored = restored(&objects[at], object, to);
-        objects[at] = restored.map_err(|invalid| failed(invalid.words(form, index)))?;
+    for (batch, places) in others.chunks(BATCH).enumerate() {
+        let sent: Vec<Value> = places.iter().map(|at| objects[*at].clone()).collect();
+        let converted = converter.convert(sent, to).await.map_err(|error| failed(format!("failed: {error}")))?;
+        if converted.len() != places.len() {
+            return Err(failed(format!("returned {} objects, expected {}", converted.len(), places.len())));
+        }
+        // Objects that were not sent do not count in the index.
+        for (index, (at, object)) in places.iter().zip(converted).enumerate() {
+            let restored = restored(&objects[*at], object, to);
+            objects[*at] = restored.map_err(|invalid| failed(invalid.words(form, batch * BATCH + index)))?;
+        }
     }
     Ok(objects)
 }

@@ -38,7 +38,7 @@ pub(crate) use follow::{catch_up, load};
 pub(crate) use guard::{is_outdated, must_accept, must_be_current, terminating};
 pub(crate) use lifecycle::{run, settle};
 pub(crate) use object::validate_object;
-pub(crate) use status::{prepare, terminate};
+pub(crate) use status::{accept_names, prepare, terminate};
 
 use status::condition;
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -192,6 +193,8 @@ pub(crate) struct Deletion<'a> {
     pub options: &'a DeleteOptions,
     /// Whether admission has judged the request already.
     pub admitted: bool,
+    /// Where warnings of admission go, if somebody reads them.
+    pub warnings: Option<&'a Mutex<Vec<String>>>,
 }
 
 impl Deletion<'_> {
@@ -202,7 +205,7 @@ impl Deletion<'_> {
         name: &str,
         budget: &Budget,
     ) -> Result<WriteOutcome, Status> {
-        let Self { server, context, resource, options, admitted } = *self;
+        let Self { server, context, resource, options, admitted, .. } = *self;
         for _ in 0..MAX_CONFLICTS {
             let key = resource.key(namespace, name);
             let found = server.store.get(&key, None).map_err(Status::internal)?;
@@ -273,9 +276,14 @@ impl Deletion<'_> {
         };
         let mut admission = Admission::default();
         // A deletion has no new object that plugins could change.
-        server.admission.admit(&attributes, &mut Value::Null, &mut admission).await?;
-        server.admission.validate(&attributes, old, &mut admission).await?;
-        Ok(admission)
+        let admitted = match server.admission.admit(&attributes, &mut Value::Null, &mut admission).await {
+            Ok(()) => server.admission.validate(&attributes, old, &mut admission).await,
+            refused => refused,
+        };
+        if let Some(warnings) = self.warnings {
+            warnings.lock().append(&mut admission.warnings);
+        }
+        admitted.map(|()| admission)
     }
 }
 
@@ -289,7 +297,7 @@ pub(crate) async fn delete(
     options: &DeleteOptions,
 ) -> Result<WriteOutcome, Status> {
     let limits = server.workers.limits();
-    let deletion = Deletion { server, context, resource, options, admitted: false };
+    let deletion = Deletion { server, context, resource, options, admitted: false, warnings: None };
     deletion.run(namespace, name, &Budget::new(limits.steps, limits.bytes)).await
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Response, header};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -204,12 +205,16 @@ impl Handler {
         let accepted = self.accepted(ResponseKind::Object)?;
         self.request.query.check_write("CreateOptions", false)?;
         let (write, sent) = (self.write_request(subresource, budget), self.decode(budget)?);
-        match subresource {
-            Subresource::Binding => pod::bind(&write, self.name(), sent).await?,
-            _ => pod::evict(&write, self.name(), sent, &self.request.query).await?,
+        let mut warnings = Vec::new();
+        let done = match subresource {
+            Subresource::Binding => pod::bind(&write, self.name(), sent, &mut warnings).await,
+            _ => pod::evict(&write, self.name(), sent, &self.request.query, &mut warnings).await,
+        };
+        if let Err(status) = done {
+            return refused(status, &warnings, budget);
         }
         let bytes = serde_json::to_vec(&Status::done(201)).expect("writing to memory does not fail");
-        Ok(self.respond(201, &accepted, bytes, &[]).await)
+        Ok(self.respond(201, &accepted, bytes, &warnings).await)
     }
 
     /// Connects the client to a pod.
@@ -219,19 +224,25 @@ impl Handler {
             let ObjectRequest { context, parts, target, .. } = &*self.request;
             authorize_verb(&*self.server.authorizer, context, parts, target, Verb::Create).await?;
         }
-        pod::admit_connection(&self.write_request(subresource, budget), self.name(), &self.request.query).await?;
-        pod::connect(&self.pod_request(), subresource).await
+        let (write, mut warnings) = (self.write_request(subresource, budget), Vec::new());
+        pod::admit_connection(&write, self.name(), &self.request.query, &mut warnings).await?;
+        let mut response = pod::connect(&self.pod_request(), subresource).await?;
+        warn(&mut response, warnings.iter().map(String::as_str));
+        Ok(response)
     }
 
     /// Passes the request on to a pod, or to a pod behind a service.
     async fn proxy(&self, budget: &Budget) -> Result<Response<Body>, Status> {
         let write = self.write_request(Subresource::Proxy, budget);
-        pod::admit_connection(&write, self.name(), &self.request.query).await?;
-        match &*self.resource.plural {
+        let mut warnings = Vec::new();
+        pod::admit_connection(&write, self.name(), &self.request.query, &mut warnings).await?;
+        let mut response = match &*self.resource.plural {
             "pods" => pod::proxy_pod(&self.pod_request()).await,
             "services" => pod::proxy_service(&self.pod_request()).await,
             _ => pod::proxy_node(&self.pod_request()).await,
-        }
+        }?;
+        warn(&mut response, warnings.iter().map(String::as_str));
+        Ok(response)
     }
 
     fn pod_request(&self) -> PodRequest<'_> {
@@ -260,6 +271,10 @@ impl Handler {
         self.request.query.check_write("CreateOptions", false)?;
         let (write, mut warnings) = (self.write_request(Subresource::Main, budget), Vec::new());
         let sent = write.receive_unstored(self.decode(budget)?, &mut warnings)?;
+        let sent = match write.admit_unstored(sent, &mut warnings).await {
+            Ok(sent) => sent,
+            Err(status) => return refused(status, &warnings, budget),
+        };
         let answered = review::answer(&write, sent).await?;
         let bytes = self.representation(&accepted)?.object(&answered);
         Ok(self.respond(201, &accepted, bytes, &warnings).await)
@@ -342,19 +357,26 @@ impl Handler {
     async fn delete(&self, budget: &Budget) -> Result<Response<Body>, Status> {
         let accepted = self.accepted(ResponseKind::Object)?;
         let (options, context) = self.delete_options()?;
+        let warnings = Mutex::default();
         let deletion = Deletion {
             server: &self.server,
             context: &context,
             resource: &self.resource,
             options: &options,
             admitted: false,
+            warnings: Some(&warnings),
         };
-        let done = deletion.run(self.namespace(), self.name(), budget).await?;
+        let done = deletion.run(self.namespace(), self.name(), budget).await;
+        let warnings = &*std::mem::take(&mut *warnings.lock());
+        let done = match done {
+            Ok(done) => done,
+            Err(status) => return refused(status, warnings, budget),
+        };
         match done {
             WriteOutcome::Deleted(object) => {
                 if self.resource.behaviour.returns_deleted {
                     return Ok(self
-                        .respond(200, &accepted, self.representation(&accepted)?.object(&object), &[])
+                        .respond(200, &accepted, self.representation(&accepted)?.object(&object), warnings)
                         .await);
                 }
                 let status = Status::success(StatusDetails {
@@ -365,9 +387,9 @@ impl Handler {
                     ..StatusDetails::default()
                 });
                 let bytes = serde_json::to_vec(&status).expect("writing to memory does not fail");
-                Ok(self.respond(200, &accepted, bytes, &[]).await)
+                Ok(self.respond(200, &accepted, bytes, warnings).await)
             }
-            done => self.respond_with(200, &accepted, Subresource::Main, done, &[]).await,
+            done => self.respond_with(200, &accepted, Subresource::Main, done, warnings).await,
         }
     }
 
@@ -384,12 +406,14 @@ impl Handler {
             budget.spend(INLINE_STEPS);
             budget.check().map_err(over_budget)?;
         }
+        let warnings = Mutex::default();
         let deletion = Deletion {
             server: &self.server,
             context: &context,
             resource: &self.resource,
             options: &options,
             admitted: false,
+            warnings: Some(&warnings),
         };
         for (at, entry) in listed.entries.iter().enumerate() {
             // A store in memory never waits, so nothing else would run on this thread.
@@ -404,7 +428,8 @@ impl Handler {
             }
         }
         let pieces = self.representation(&accepted)?.list(self.resource.clone(), listed);
-        Ok(self.respond(200, &accepted, pieces.into_bytes().await, &[]).await)
+        let warnings = std::mem::take(&mut *warnings.lock());
+        Ok(self.respond(200, &accepted, pieces.into_bytes().await, &warnings).await)
     }
 
     /// The answer to an update: 201 if it created the object.

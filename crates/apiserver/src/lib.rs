@@ -62,6 +62,7 @@ mod subresource;
 mod tasks;
 mod validation;
 mod warning;
+mod webhook_client;
 mod websocket;
 mod write;
 mod write_only;
@@ -101,4 +102,5 @@ pub use server::{ActingAs, Aggregation, ApiServer, Collector, MoreMetrics, OpenE
 pub use streaming::ClientStream;
 pub use user::UserInfo;
 pub use validation::{CheckError, PrivilegedContainers, check_object};
+pub use webhook_client::{ADDRESS_ANNOTATION, LocalWebhook};
 pub use work::RequestLimits;

@@ -170,8 +170,15 @@ impl RequestMetrics {
     }
 
     /// The page, in the order of kube-apiserver: families and their samples by name.
-    pub(crate) fn page(&self, in_flight: &InFlight, bodies: &BodyMemory, now: Instant) -> String {
+    pub(crate) fn page(
+        &self,
+        in_flight: &InFlight,
+        bodies: &BodyMemory,
+        now: Instant,
+        admission: impl FnOnce(&mut MetricsPage),
+    ) -> String {
         let mut page = MetricsPage::default();
+        admission(&mut page);
         let mut peaks = page.family(
             "apiserver_current_inflight_requests",
             "[STABLE] Maximal number of currently used inflight request limit of this apiserver per request kind in \
@@ -339,7 +346,7 @@ mod tests {
         let watched = RequestLabels { verb: "WATCH", ..listed };
         let (one, other) = (metrics.running(watched, 200, now), metrics.running(watched, 200, now));
         drop(other);
-        let page = || metrics.page(&InFlight::new(InFlightLimits::default(), now), &BodyMemory::default(), now);
+        let page = || metrics.page(&InFlight::new(InFlightLimits::default(), now), &BodyMemory::default(), now, |_| {});
         let all = page();
         let listed = "group=\"\",resource=\"pods\",scope=\"namespace\",subresource=\"\",verb=\"LIST\",version=\"v1\"";
         let watched = listed.replace("LIST", "WATCH");

@@ -81,19 +81,44 @@ fn receive<T: DeserializeOwned>(write: &WriteRequest<'_>, name: &str, sent: Deco
     Ok(object)
 }
 
-/// Asks the admission plugins that only refuse about an object that is acted on instead of being stored.
-pub(crate) async fn admit(write: &WriteRequest<'_>, name: &str, mut sent: Value) -> Result<(), Status> {
+/// Asks the admission plugins about an object that is acted on instead of being stored. Gives back what they made of it.
+pub(crate) async fn admit(
+    write: &WriteRequest<'_>,
+    name: &str,
+    mut sent: Value,
+    warnings: &mut Vec<String>,
+) -> Result<Value, Status> {
     let gvk = &write.resource.subresource(write.subresource.name()).expect("the endpoint was found by its name").gvk;
     sent["apiVersion"] = gvk.api_version().into();
     sent["kind"] = gvk.kind.as_str().into();
     sent["metadata"]["namespace"] = write.namespace.into();
-    let attributes = write.attributes(name, None);
-    write.server.admission.validate(&attributes, &sent, &mut Admission::default()).await
+    ask_plugins(write, &write.attributes(name, None), &mut sent, warnings).await?;
+    Ok(sent)
 }
 
-/// Asks the admission plugins that only refuse about a connection. They see what the query asks for, as an object of the kind
-/// that the endpoint speaks.
-pub(crate) async fn admit_connection(write: &WriteRequest<'_>, name: &str, query: &Query) -> Result<(), Status> {
+async fn ask_plugins(
+    write: &WriteRequest<'_>,
+    attributes: &Attributes<'_>,
+    object: &mut Value,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
+    let (chain, mut admission) = (&write.server.admission, Admission::default());
+    let admitted = match chain.admit(attributes, object, &mut admission).await {
+        Ok(()) => chain.validate(attributes, object, &mut admission).await,
+        refused => refused,
+    };
+    warnings.append(&mut admission.warnings);
+    admitted
+}
+
+/// Asks the admission plugins about a connection. They see what the query asks for, as an object of the kind that the endpoint
+/// speaks.
+pub(crate) async fn admit_connection(
+    write: &WriteRequest<'_>,
+    name: &str,
+    query: &Query,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
     let gvk = &write.resource.subresource(write.subresource.name()).expect("the endpoint was found by its name").gvk;
     let mut options = json!({"apiVersion": gvk.api_version(), "kind": gvk.kind});
     for field in ["stdin", "stdout", "stderr", "tty"] {
@@ -115,5 +140,5 @@ pub(crate) async fn admit_connection(write: &WriteRequest<'_>, name: &str, query
         options["ports"] = ports.into();
     }
     let attributes = Attributes { operation: Operation::Connect, ..write.attributes(name, None) };
-    write.server.admission.validate(&attributes, &options, &mut Admission::default()).await
+    ask_plugins(write, &attributes, &mut options, warnings).await
 }

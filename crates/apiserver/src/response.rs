@@ -8,8 +8,11 @@ use konverge_core::Status;
 use crate::body::Body;
 use crate::negotiate::Encoding;
 
-/// The most that the warnings of one answer may take, so that headers stay within what clients accept.
-const MAX_WARNING_BYTES: usize = 4096;
+/// How many characters the warnings of one answer may have together, so that headers stay within what clients accept.
+const MAX_WARNING_CHARS: usize = 4096;
+
+/// How many characters of each warning are shown if all of them together have more.
+const CUT_WARNING_CHARS: usize = 256;
 
 /// JSON as the client wants to read it.
 pub(crate) fn encode(encoding: Encoding, pretty: bool, json: Vec<u8>) -> Vec<u8> {
@@ -66,14 +69,25 @@ fn indent(json: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Adds warnings to an answer, as many as there is room for.
+/// Adds warnings to an answer, each once. If they are too long together, each is cut, as kube-apiserver does it.
 pub(crate) fn warn<'w>(response: &mut Response<Body>, warnings: impl Iterator<Item = &'w str>) {
-    let mut room = MAX_WARNING_BYTES;
-    for warning in warnings {
-        let text = warning.replace(|c: char| c.is_control(), " ").replace('\\', "\\\\").replace('"', "\\\"");
+    let mut texts: Vec<&str> = Vec::new();
+    for warning in warnings.filter(|warning| !warning.is_empty()) {
+        if !texts.contains(&warning) {
+            texts.push(warning);
+        }
+    }
+    let total: usize = texts.iter().map(|text| text.chars().count()).sum();
+    let longest = if total > MAX_WARNING_CHARS { CUT_WARNING_CHARS } else { MAX_WARNING_CHARS };
+    let mut written = 0;
+    for warning in texts {
+        if written >= MAX_WARNING_CHARS {
+            return;
+        }
+        let text: String = warning.chars().take(longest).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        written += text.chars().count();
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"");
         let Ok(value) = HeaderValue::try_from(format!("299 - \"{text}\"")) else { continue };
-        let Some(left) = room.checked_sub(value.len()) else { break };
-        room = left;
         response.headers_mut().append(header::WARNING, value);
     }
 }

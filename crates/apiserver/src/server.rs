@@ -2,23 +2,26 @@
 //! service: put it behind a listener, or hand it to a client in the same process.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use konverge_core::MetricsPage;
 use konverge_schema::{Budget, CompileError};
 use konverge_store::{CommitError, Disk, Memory, OpenError as StoreError, Retention, Revision, Store};
 
-use crate::admission::{AbsentPart, AdmissionPlugins, Chain, Policies, QuotaLocks, RequestOptions};
+use crate::admission::{
+    AbsentPart, AdmissionPlugins, Chain, Policies, QuotaLocks, RequestOptions, WebhookMetrics, Webhooks,
+};
 use crate::assign::{Allocated, ServiceRanges};
 use crate::authenticate::Authentication;
 use crate::authorize::{AuthorizationMode, Authorizers};
 use crate::body_memory::BodyMemory;
 use crate::commit_lock::CommitLock;
 use crate::context::RequestContext;
-use crate::conversion::Converters;
+use crate::conversion::{Converters, converters};
 use crate::crd::Definitions;
 use crate::documents::Documents;
 use crate::env::{Environment, System};
@@ -34,6 +37,7 @@ use crate::subresource::Subresource;
 use crate::tasks::keep_running;
 use crate::user::{SystemUser, UserInfo};
 use crate::validation::PrivilegedContainers;
+use crate::webhook_client::{LocalWebhook, WebhookClients};
 use crate::work::{RequestLimits, Workers};
 use crate::write::WriteRequest;
 use crate::{admission, builtin, crd, expire, garbage, health, namespace};
@@ -205,6 +209,9 @@ pub(crate) struct Server {
     pub admission: Chain,
     pub quota_locks: QuotaLocks,
     pub policies: Policies,
+    pub webhooks: Webhooks,
+    pub webhook_clients: WebhookClients,
+    pub webhook_metrics: WebhookMetrics,
     pub workers: Workers,
     pub in_flight: InFlight,
     pub bodies: BodyMemory,
@@ -244,19 +251,19 @@ impl ApiServer {
         Self::start(store, options).await
     }
 
-    /// Starts over a store that is open. No definition has a converter: those that ask for a webhook are refused.
+    /// Starts over a store that is open. Definitions that ask for a webhook are converted by it.
     pub(crate) async fn start(store: Arc<dyn Store>, options: Options) -> Result<Self, OpenError> {
-        Self::start_with(store, options, Arc::new(|_| None)).await
+        Self::start_with(store, options, converters).await
     }
 
     /// Starts over a store that is open, with what finds the converters of definitions.
     pub(crate) async fn start_with(
         store: Arc<dyn Store>,
         options: Options,
-        converters: Arc<Converters>,
+        converters: impl FnOnce(Weak<Server>) -> Arc<Converters>,
     ) -> Result<Self, OpenError> {
         let rbac = Arc::new(Rbac::default());
-        let server = Arc::new(Server {
+        let server = Arc::new_cyclic(|server| Server {
             store,
             registry: Registry::new(builtin::served()),
             documents: Documents::default(),
@@ -268,6 +275,9 @@ impl ApiServer {
             admission: Chain::new(&options.admission, &options.absent),
             quota_locks: QuotaLocks::default(),
             policies: Policies::default(),
+            webhooks: Webhooks::default(),
+            webhook_clients: WebhookClients::default(),
+            webhook_metrics: WebhookMetrics::default(),
             workers: Workers::new(options.request_limits),
             in_flight: InFlight::new(options.in_flight, Instant::now()),
             bodies: BodyMemory::default(),
@@ -277,7 +287,7 @@ impl ApiServer {
             lenient_updates: options.lenient_updates,
             longest_watch: options.longest_watch,
             definitions: Definitions::default(),
-            converters,
+            converters: converters(server.clone()),
             service_ranges: options.service_ranges,
             privileged: options.privileged,
             service_lock: CommitLock::default(),
@@ -304,6 +314,13 @@ impl ApiServer {
     /// The server for a client in the same process that is this user. Such a client needs no credential.
     pub fn acting_as(&self, user: UserInfo) -> ActingAs {
         ActingAs { server: self.clone(), user: Arc::new(user) }
+    }
+
+    /// Answers the webhooks of one host in this process, without a socket: those of the Service `webapp-webhook` in the
+    /// namespace `shop` if the host is `webapp-webhook.shop.svc`, or those of all URLs with this host. Nothing any more if there
+    /// is no handler. For tests; other processes are called over HTTPS.
+    pub fn register_webhooks(&self, host: &str, handler: Option<LocalWebhook>) {
+        self.0.webhook_clients.register(host, handler);
     }
 
     /// The store behind the server, for backups and figures.
@@ -360,7 +377,8 @@ impl Server {
     /// The page for Prometheus, as of now.
     pub(crate) fn metrics_page(&self) -> String {
         let more = self.more_metrics.as_ref().map(|MoreMetrics(more)| more()).unwrap_or_default();
-        self.metrics.page(&self.in_flight, &self.bodies, Instant::now()) + &more
+        let webhooks = |page: &mut MetricsPage| self.webhook_metrics.write(page);
+        self.metrics.page(&self.in_flight, &self.bodies, Instant::now(), webhooks) + &more
     }
 
     /// Becomes true when the server is closing.

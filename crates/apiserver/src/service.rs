@@ -84,13 +84,13 @@ where
     let began = Instant::now();
     let (mut parts, body) = request.into_parts();
     let query = Arc::new(Query::parse(parts.uri.query()));
-    let context = RequestContext::of_request(&mut parts, &query, &*server.env);
+    let limit = server.workers.limits().timeout;
+    let context = RequestContext::of_request(&mut parts, &query, began + limit, &*server.env);
     let parts = Arc::new(parts);
     let endpoint = request::endpoint(parts.uri.path());
     let kind = RequestKind::of(&parts.method, &endpoint, &query);
     let request = ParsedRequest { context, parts, query, endpoint, kind, began, known: AtomicBool::new(false) };
     // A watch answers at once and then goes on; every other request has to be answered in time.
-    let limit = server.workers.limits().timeout;
     let answer = tokio::time::timeout(limit, answer(&server, &request, body));
     let mut response = match AssertUnwindSafe(answer).catch_unwind().await {
         Ok(Ok(Ok(response))) => response,

@@ -84,7 +84,7 @@ pub(crate) async fn create(
             format!("the UID in the token request ({given}) does not match the UID of the service account ({uid})");
         return Err(Status::conflict(GROUP, KIND, name, &why));
     }
-    admit_unstored(write, name, sent.value).await?;
+    admit_unstored(write, name, sent.value, warnings).await?;
     let issuer = &write.server.authentication.service_accounts;
     let audiences = spec.audiences.filter(|audiences| !audiences.is_empty());
     let audiences = audiences.unwrap_or_else(|| issuer.audiences().to_vec());

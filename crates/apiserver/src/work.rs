@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use konverge_core::Status;
 use konverge_schema::{Budget, OverBudget};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// What a request may compute on a thread that serves connections: about a millisecond. An ordinary object takes a tenth.
@@ -62,6 +63,31 @@ pub(crate) struct Workers {
     texts: Arc<Semaphore>,
 }
 
+/// The slot of an expensive request. The request gives it back while it waits for somebody else.
+struct Slot {
+    slots: Arc<Semaphore>,
+    permit: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+tokio::task_local! {
+    static SLOT: Arc<Slot>;
+}
+
+/// Waits for what others do, such as a webhook, without keeping other expensive requests from computing.
+pub(crate) async fn without_slot<T>(waiting: impl Future<Output = T>) -> T {
+    let Ok(slot) = SLOT.try_with(Clone::clone) else { return waiting.await };
+    // Several webhooks are called at the same time, and only the first call finds the permit.
+    let permit = slot.permit.lock().take();
+    let was_held = permit.is_some();
+    drop(permit);
+    let done = waiting.await;
+    if was_held {
+        let permit = acquire(&slot.slots).await;
+        *slot.permit.lock() = Some(permit);
+    }
+    done
+}
+
 /// Cancels the work when nobody waits for it any more: the budget ends what computes, and the channel, which closes, ends
 /// what waits for something else.
 struct CancelOnDrop(Arc<Budget>, #[expect(dead_code, reason = "dropping it is the message")] oneshot::Sender<()>);
@@ -106,7 +132,7 @@ impl Workers {
             let why = "too many requests that take much computing; try again later";
             return Err(Status::failure(429, "TooManyRequests", why).retry_after(1));
         };
-        let slot = acquire(&self.slots).await;
+        let slot = Arc::new(Slot { slots: self.slots.clone(), permit: Mutex::new(Some(acquire(&self.slots).await)) });
         let budget = Arc::new(Budget::new(self.limits.steps, self.limits.bytes));
         let (waits, gone) = oneshot::channel();
         let _cancel = CancelOnDrop(budget.clone(), waits);
@@ -114,11 +140,11 @@ impl Workers {
             tokio::select! {
                 biased;
                 answer = request(budget) => answer,
-                // The client has disconnected, so the slot must not wait for a conversion webhook.
+                // The client has disconnected, so the slot must not wait for a webhook.
                 _ = gone => Err(timed_out()),
             }
         };
-        on_a_thread(slot, move |runtime| runtime.block_on(answer)).await
+        on_a_thread(slot.clone(), move |runtime| runtime.block_on(SLOT.scope(slot, answer))).await
     }
 
     /// Waits for memory for a text of about this many bytes; a short text needs none. Must not be awaited while holding a slot:
@@ -151,7 +177,7 @@ async fn acquire(slots: &Arc<Semaphore>) -> OwnedSemaphorePermit {
 
 /// Runs a job on a blocking thread, which holds its slot until it ends, also when nobody waits for it.
 async fn on_a_thread<T: Send + 'static>(
-    slot: OwnedSemaphorePermit,
+    slot: impl Send + 'static,
     job: impl FnOnce(&tokio::runtime::Handle) -> T + Send + 'static,
 ) -> T {
     let runtime = tokio::runtime::Handle::current();
@@ -306,6 +332,26 @@ mod tests {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let all = workers.slots.acquire_many((cores / 2).max(1) as u32);
         drop(tokio::time::timeout(std::time::Duration::from_secs(20), all).await.expect("the slot is given back"));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_request_that_waits_for_others_lends_its_slot() {
+        let workers = workers(1_000_000);
+        let waiting = move |budget: Arc<Budget>| async move {
+            if budget.spend(INLINE_STEPS + 1) {
+                without_slot(std::future::pending::<()>()).await;
+            }
+            budget.check().map_err(over_budget)
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut waiters: Vec<_> = (0..=cores).map(|_| Box::pin(workers.run(waiting))).collect();
+        let all = futures_util::future::join_all(waiters.iter_mut());
+        let other = workers.run(|budget| spend(budget, INLINE_STEPS + 1));
+        let other = tokio::time::timeout(std::time::Duration::from_secs(20), other);
+        tokio::select! {
+            _ = all => panic!("waits for ever"),
+            answer = other => assert!(answer.expect("gets a slot").is_ok()),
+        }
     }
 
     #[tokio::test(flavor = "current_thread")]

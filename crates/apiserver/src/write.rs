@@ -23,7 +23,9 @@ use konverge_schema::{Budget, FieldManager, FieldSet, OverBudget, check_required
 use konverge_store::{CommitError, Condition, Entry};
 
 use crate::admission::{Admission, Attributes, Operation, RequestOptions};
+use crate::assign::Reservation;
 use crate::commit::{Committer, MAX_CONFLICTS, unavailable};
+use crate::commit_lock::CommitGuard;
 use crate::context::RequestContext;
 use crate::decode::Decoded;
 use crate::delete::can_be_removed;
@@ -101,6 +103,19 @@ impl WriteRequest<'_> {
         meta::drop_empty(&mut object);
         self.track_managers(&FieldOwnership::Changed, None, &mut object);
         Ok(object)
+    }
+
+    /// Asks the admission plugins about such an object. Gives back what they made of it.
+    pub(crate) async fn admit_unstored(&self, mut object: Value, warnings: &mut Vec<String>) -> Result<Value, Status> {
+        let (chain, mut admission) = (&self.server.admission, Admission::default());
+        let name = meta::text(&object, "name").to_owned();
+        let attributes = self.attributes(&name, None);
+        let admitted = match chain.admit(&attributes, &mut object, &mut admission).await {
+            Ok(()) => chain.validate(&attributes, &object, &mut admission).await,
+            refused => refused,
+        };
+        warnings.append(&mut admission.warnings);
+        admitted.map(|()| object)
     }
 
     /// Replaces an object. Kinds that allow it create an object that does not exist.
@@ -292,7 +307,6 @@ impl WriteRequest<'_> {
             meta::initialize(&mut fresh, resource, &*self.server.env);
             meta::drop_empty(&mut fresh);
             let current = crd::must_accept(self.server, resource)?;
-            let guard = crd::lock(self.server, resource).await;
             self.prepare(None, &mut fresh);
             defaults::fill(resource, &mut fresh, self.budget).map_err(over_budget)?;
             self.track_managers(&ownership, None, &mut fresh);
@@ -301,7 +315,9 @@ impl WriteRequest<'_> {
             // Plugins that change the object know only the prefix of a generated name.
             let known = if generated { meta::text(&object, "generateName") } else { &name };
             let unnamed = Attributes { unnamed: generated, ..self.attributes(known, None) };
-            self.server.admission.admit(&unnamed, &mut fresh, &mut admission).await?;
+            let admitted = self.server.admission.admit(&unnamed, &mut fresh, &mut admission).await;
+            warnings.append(&mut admission.warnings);
+            admitted?;
             if admission.reinvocation.needed {
                 // A policy may change what its endpoint may not.
                 self.set_namespace(&mut fresh)?;
@@ -310,15 +326,20 @@ impl WriteRequest<'_> {
             let name = meta::text(&fresh, "name").to_owned();
             rbac::check(self, if generated { "" } else { &name }, None, &fresh).await?;
             drop_duplicate_owners(&mut fresh, " after mutating admission happens", warnings);
-            let guard = assign::assign(self, None, &mut fresh).await?.or(guard);
+            let reservation = assign::assign(self, None, &mut fresh).await?;
             let mut errors = meta::check_create(&fresh, resource);
             errors.extend(self.check(None, &fresh, warnings).map_err(over_budget)?);
             if !errors.is_empty() {
                 return Err(self.invalid(&name, &errors));
             }
             warnings.extend(warning::of(resource, self.subresource, None, &fresh));
-            self.server.admission.validate(&self.attributes(&name, None), &fresh, &mut admission).await?;
+            let attributes = self.attributes(&name, None);
+            let admitted = self.server.admission.validate(&attributes, &fresh, &mut admission).await;
             warnings.append(&mut admission.warnings);
+            admitted?;
+            // No lock is held while plugins wait for webhooks, so what depends on other objects is decided here.
+            let guard = self.lock(reservation.as_ref()).await;
+            crd::accept_names(self.server, resource, self.subresource, None, &mut fresh);
             let key: Arc<str> = resource.key(self.namespace, &name).into();
             if self.context.dry_run {
                 return match self.current(&name)? {
@@ -378,13 +399,14 @@ impl WriteRequest<'_> {
             resource.isolate(self.subresource, &old, &mut new);
             meta::carry_over(&old, &mut new);
             meta::drop_empty(&mut new);
-            let guard = crd::lock(self.server, resource).await;
             self.prepare(Some(&old), &mut new);
             defaults::fill(resource, &mut new, self.budget).map_err(over_budget)?;
             self.track_managers(&ownership, Some(&old), &mut new);
             let mut admission = Admission::default();
             let attributes = self.attributes(name, Some(&old));
-            self.server.admission.admit(&attributes, &mut new, &mut admission).await?;
+            let admitted = self.server.admission.admit(&attributes, &mut new, &mut admission).await;
+            warnings.append(&mut admission.warnings);
+            admitted?;
             if admission.reinvocation.needed {
                 // A policy may change what its endpoint may not.
                 self.set_namespace(&mut new)?;
@@ -393,7 +415,7 @@ impl WriteRequest<'_> {
             }
             rbac::check(self, name, Some(&old), &new).await?;
             drop_duplicate_owners(&mut new, " after mutating admission happens", warnings);
-            let guard = assign::assign(self, Some(&old), &mut new).await?.or(guard);
+            let reservation = assign::assign(self, Some(&old), &mut new).await?;
             // Neither a status nor a binding changes the desired state, which the generation counts.
             if !matches!(self.subresource, Subresource::Status | Subresource::Binding | Subresource::Approval) {
                 meta::count_generation(&old, &mut new, resource);
@@ -404,8 +426,12 @@ impl WriteRequest<'_> {
                 return Err(self.invalid(name, &errors));
             }
             warnings.extend(warning::of(resource, self.subresource, Some(&old), &new));
-            self.server.admission.validate(&attributes, &new, &mut admission).await?;
+            let admitted = self.server.admission.validate(&attributes, &new, &mut admission).await;
             warnings.append(&mut admission.warnings);
+            admitted?;
+            // No lock is held while plugins wait for webhooks, so what depends on other objects is decided here.
+            let guard = self.lock(reservation.as_ref()).await;
+            crd::accept_names(self.server, resource, self.subresource, Some(&old), &mut new);
             if new == old {
                 return Ok(if self.context.dry_run { WriteOutcome::DryRun(old) } else { WriteOutcome::Stored(entry) });
             }
@@ -435,11 +461,19 @@ impl WriteRequest<'_> {
         Err(self.modified(name))
     }
 
+    /// The lock for what the object has to be committed under: the names of a kind, or what a service has reserved.
+    async fn lock(&self, reservation: Option<&Reservation<'_>>) -> Option<CommitGuard<'_>> {
+        match reservation {
+            Some(_) => Some(self.server.service_lock.lock().await),
+            None => crd::lock(self.server, self.resource).await,
+        }
+    }
+
     /// Fills in what some kinds need before defaulting.
     fn prepare(&self, old: Option<&Value>, new: &mut Value) {
         write_only::merge(self.resource.behaviour, new);
         namespace::prepare(self.resource, old, new);
-        crd::prepare(self.server, self.resource, self.subresource, old, new);
+        crd::prepare(self.resource, self.subresource, old, new);
     }
 
     /// Records the manager of the fields that the write changes.

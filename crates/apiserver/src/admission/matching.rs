@@ -17,8 +17,8 @@ const NAMESPACES: lookup::Kind = ("", "namespaces");
 /// Resource rules and selectors, as `matchConstraints`, `matchResources` and webhooks have them.
 #[derive(Debug)]
 pub(crate) struct MatchResources {
-    namespaces: Result<LabelSelector, String>,
-    objects: Result<LabelSelector, String>,
+    namespaces: Result<LabelSelector, Status>,
+    objects: Result<LabelSelector, Status>,
     rules: Vec<Rule>,
     excluded: Vec<Rule>,
     /// Whether rules also match other versions of the resources that they name.
@@ -57,12 +57,22 @@ pub(crate) enum Through {
 impl MatchResources {
     /// Reads `MatchResources`.
     pub(crate) fn read(json: &Value) -> Self {
-        let selector = |field: &str| LabelSelector::from_object(&json[field]).map_err(|error| error.to_string());
+        Self::with_rules(json, "resourceRules")
+    }
+
+    /// Reads the same of a webhook.
+    pub(crate) fn of_webhook(json: &Value) -> Self {
+        Self::with_rules(json, "rules")
+    }
+
+    fn with_rules(json: &Value, rules_field: &str) -> Self {
+        let wrong = |error: &dyn std::fmt::Display| Status::failure(500, "InternalError", error.to_string());
+        let selector = |field: &str| LabelSelector::from_object(&json[field]).map_err(|error| wrong(&error));
         let rules = |field: &str| json[field].as_array().into_iter().flatten().map(Rule::read).collect();
         Self {
             namespaces: selector("namespaceSelector"),
             objects: selector("objectSelector"),
-            rules: rules("resourceRules"),
+            rules: rules(rules_field),
             excluded: rules("excludeResourceRules"),
             equivalent: json["matchPolicy"] != "Exact",
         }
@@ -73,10 +83,10 @@ impl MatchResources {
         &self,
         attributes: &Attributes<'_>,
         object: Option<&Value>,
-    ) -> Result<Option<Through>, String> {
+    ) -> Result<Option<Through>, Status> {
         let namespace = self.matches_namespace(attributes, object);
         let selected = self.matches_object(attributes, object);
-        if namespace == Ok(false) || selected == Ok(false) {
+        if matches!(namespace, Ok(false)) || matches!(selected, Ok(false)) {
             return Ok(None);
         }
         if self.through(&self.excluded, attributes).is_some() {
@@ -90,7 +100,7 @@ impl MatchResources {
         Ok(through)
     }
 
-    fn matches_namespace(&self, attributes: &Attributes<'_>, object: Option<&Value>) -> Result<bool, String> {
+    fn matches_namespace(&self, attributes: &Attributes<'_>, object: Option<&Value>) -> Result<bool, Status> {
         let namespace = attributes.request_namespace();
         if namespace.is_empty() && !attributes.is_namespace() {
             return Ok(true);
@@ -106,13 +116,13 @@ impl MatchResources {
             return Ok(has_labels(object, selector));
         }
         let found = lookup::get::<Value>(attributes.server, NAMESPACES, None, namespace);
-        match found.map_err(|status| status.message)? {
+        match found? {
             Some((_, found)) => Ok(has_labels(Some(&found), selector)),
-            None => Err(Status::not_found("", "namespaces", namespace).message),
+            None => Err(Status::not_found("", "namespaces", namespace)),
         }
     }
 
-    fn matches_object(&self, attributes: &Attributes<'_>, object: Option<&Value>) -> Result<bool, String> {
+    fn matches_object(&self, attributes: &Attributes<'_>, object: Option<&Value>) -> Result<bool, Status> {
         let selector = self.objects.as_ref().map_err(Clone::clone)?;
         let selects = |object: Option<&Value>| object.is_some() && has_labels(object, selector);
         Ok(selector.is_everything() || selects(object) || selects(attributes.old))

@@ -32,7 +32,7 @@ const fn plugin(group: &'static str, plural: &'static str, name: &'static str, w
 }
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
-const WEBHOOKS: &str = "this server calls no admission webhooks: this configuration has no effect";
+const WEBHOOKS: &str = "the admission plugin for these webhooks is off: this configuration has no effect";
 const POLICIES: &str = "this server evaluates no admission policies: this object has no effect";
 
 const TABLE: [Row; 9] = [

@@ -27,6 +27,7 @@ use super::runtime_class::RuntimeClass;
 use super::service_account::ServiceAccount;
 use super::storage_object_in_use_protection::StorageObjectInUseProtection;
 use super::taint_nodes_by_condition::TaintNodesByCondition;
+use super::webhook::{MutatingAdmissionWebhook, ValidatingAdmissionWebhook};
 
 /// One plugin of kube-apiserver.
 struct Row {
@@ -99,9 +100,9 @@ const TABLE: &[Row] = &[
     nothing("JobValidation", true),
     missing("PodResizeValidator", true),
     on("MutatingAdmissionPolicy", || Box::new(MutatingAdmissionPolicy)),
-    missing("MutatingAdmissionWebhook", true),
+    on("MutatingAdmissionWebhook", || Box::new(MutatingAdmissionWebhook)),
     on("ValidatingAdmissionPolicy", || Box::new(ValidatingAdmissionPolicy)),
-    missing("ValidatingAdmissionWebhook", true),
+    on("ValidatingAdmissionWebhook", || Box::new(ValidatingAdmissionWebhook)),
     on("ResourceQuota", || Box::new(ResourceQuota)),
     off("AlwaysDeny", || Box::new(AlwaysDeny)),
 ];

@@ -4,7 +4,6 @@
 //! ```text
 //! source    compiles policies once, when they change
 //! params    the parameters of a binding
-//! question  asks the authorizer for expressions
 //! validating, mutating    what the two kinds do; patch: how mutations are applied
 //! type_check    what the types of the kinds say about expressions, for the status
 //! ```
@@ -12,11 +11,9 @@
 //! A policy that does not compile, or whose parameters are missing, refuses only the requests that it matches, and only if its
 //! failure policy says so.
 
-mod json_patch;
 mod mutating;
 mod params;
 mod patch;
-mod question;
 mod source;
 mod type_check;
 mod validating;
@@ -28,19 +25,18 @@ use serde_json::Value;
 use konverge_cel::{Composer, Declared};
 use konverge_core::Status;
 
-use super::Attributes;
 use super::match_conditions::MatchConditions;
 use super::matching::{MatchResources, Through};
+use super::{Attributes, GROUP};
 use crate::resource::Resource;
 use crate::server::Server;
 use params::{ParamKind, ParamRef};
 use source::Source;
 
-pub(crate) use mutating::{MutatingAdmissionPolicy, Reinvocation};
+pub(crate) use mutating::{MutatingAdmissionPolicy, PolicyKey};
+pub(crate) use patch::{PatchTarget, decoded};
 pub(crate) use type_check::run;
-pub(crate) use validating::ValidatingAdmissionPolicy;
-
-const GROUP: &str = "admissionregistration.k8s.io";
+pub(crate) use validating::{ValidatingAdmissionPolicy, resource_check};
 
 /// The policies of a server, compiled.
 #[derive(Default)]
@@ -168,8 +164,8 @@ async fn invocations<'h, K: Kind>(
         let through = match policy.constraints.matches(attributes, object) {
             Ok(Some(through)) => through,
             Ok(None) => continue,
-            Err(why) => {
-                found.extend(failed(None, why));
+            Err(status) => {
+                found.extend(failed(None, status.message));
                 continue;
             }
         };
@@ -185,8 +181,8 @@ async fn invocations<'h, K: Kind>(
             match binding.resources.as_ref().map(|resources| resources.matches(attributes, object)).transpose() {
                 Ok(None | Some(Some(_))) => {}
                 Ok(Some(None)) => continue,
-                Err(why) => {
-                    found.extend(failed(Some(binding), why));
+                Err(status) => {
+                    found.extend(failed(Some(binding), status.message));
                     continue;
                 }
             }

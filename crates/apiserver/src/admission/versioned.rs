@@ -183,3 +183,30 @@ pub(crate) fn namespace_object(attributes: &Attributes<'_>) -> Result<Option<Val
     }
     Ok(Some(namespace))
 }
+
+/// An object without the metadata that only the server gives: policies see a new object before it has them.
+pub(crate) fn unassigned(attributes: &Attributes<'_>, object: &Value) -> (Value, Map<String, Value>) {
+    let mut view = object.clone();
+    let mut assigned = Map::new();
+    if attributes.operation == Operation::Create
+        && let Some(metadata) = view["metadata"].as_object_mut()
+    {
+        for field in ["uid", "creationTimestamp", "generation"] {
+            assigned.extend(metadata.remove_entry(field));
+        }
+        if attributes.unnamed {
+            assigned.extend(metadata.remove_entry("name"));
+        }
+    }
+    (view, assigned)
+}
+
+pub(crate) fn reassign(object: &mut Value, assigned: Map<String, Value>) {
+    let Some(metadata) = object["metadata"].as_object_mut() else { return };
+    for (field, value) in assigned {
+        // A policy may have given the object a name.
+        if field != "name" || metadata.get("name").is_none_or(|name| name == "") {
+            metadata.insert(field, value);
+        }
+    }
+}

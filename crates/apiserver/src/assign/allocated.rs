@@ -6,7 +6,9 @@ use std::hash::Hash;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::Deserialize;
+use serde_json::Value;
 
 use konverge_core::Status;
 use konverge_store::{Entry, Range, ReadError, Store, Watch};
@@ -23,6 +25,21 @@ pub(crate) struct Allocated {
     /// How many services have an address or a port: one, unless something else wrote to the store.
     addresses: HashMap<Ipv4Addr, usize>,
     ports: HashMap<u16, usize>,
+    /// What writes have chosen that are not committed yet.
+    reserved: Vec<(u64, Held)>,
+    reservations: u64,
+}
+
+/// What a service was given in a write that is not committed yet. Nobody else gets it until this is dropped.
+pub(crate) struct Reservation<'a> {
+    all: &'a Mutex<Allocated>,
+    number: u64,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.all.lock().reserved.retain(|(number, _)| *number != self.number);
+    }
 }
 
 /// What one service has.
@@ -41,12 +58,14 @@ pub(super) struct Taken<'a> {
 impl Taken<'_> {
     pub(super) fn has_address(&self, address: &Ipv4Addr) -> bool {
         let own = self.own.is_some_and(|own| own.addresses.contains(address));
-        self.all.addresses.get(address).is_some_and(|count| *count > usize::from(own))
+        let reserved = self.all.reserved.iter().any(|(_, held)| held.addresses.contains(address));
+        reserved || self.all.addresses.get(address).is_some_and(|count| *count > usize::from(own))
     }
 
     pub(super) fn has_port(&self, port: &u16) -> bool {
         let own = self.own.is_some_and(|own| own.ports.contains(port));
-        self.all.ports.get(port).is_some_and(|count| *count > usize::from(own))
+        let reserved = self.all.reserved.iter().any(|(_, held)| held.ports.contains(port));
+        reserved || self.all.ports.get(port).is_some_and(|count| *count > usize::from(own))
     }
 }
 
@@ -59,6 +78,17 @@ impl Allocated {
 
     pub(super) fn but(&self, key: &str) -> Taken<'_> {
         Taken { all: self, own: self.services.get(key) }
+    }
+
+    /// Reserves what a service has now and did not have before. `all` is the lock that this is behind.
+    pub(super) fn reserve<'a>(&mut self, all: &'a Mutex<Self>, old: Option<&Value>, new: &Value) -> Reservation<'a> {
+        let before = old.map(held_by).unwrap_or_default();
+        let mut held = held_by(new);
+        held.addresses.retain(|address| !before.addresses.contains(address));
+        held.ports.retain(|port| !before.ports.contains(port));
+        self.reservations += 1;
+        self.reserved.push((self.reservations, held));
+        Reservation { all, number: self.reservations }
     }
 
     fn catch_up(&mut self, store: &dyn Store, prefix: &str) -> Result<(), ReadError> {
@@ -83,7 +113,8 @@ impl Allocated {
 
     fn load(&mut self, store: &dyn Store, prefix: &str) -> Result<(), ReadError> {
         let page = store.range(Range { prefix, ..Range::default() })?;
-        *self = Self::default();
+        let (reserved, reservations) = (std::mem::take(&mut self.reserved), self.reservations);
+        *self = Self { reserved, reservations, ..Self::default() };
         page.entries.iter().for_each(|entry| self.set(&entry.key, read(entry)));
         self.changes = match store.watch(prefix, page.revision) {
             Ok(changes) => Some(changes),
@@ -118,30 +149,40 @@ fn count<T: Copy + Eq + Hash>(counts: &mut HashMap<T, usize>, before: &BTreeSet<
     }
 }
 
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Service {
+    spec: Spec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    #[serde(rename = "clusterIP")]
+    cluster_ip: String,
+    #[serde(rename = "clusterIPs")]
+    cluster_ips: Vec<String>,
+    ports: Vec<Port>,
+    health_check_node_port: u16,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Port {
+    node_port: u16,
+}
+
+/// Types are checked before an object is stored, so a record that cannot be read has no address.
 fn read(entry: &Entry) -> Held {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Service {
-        spec: Spec,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default, rename_all = "camelCase")]
-    struct Spec {
-        #[serde(rename = "clusterIP")]
-        cluster_ip: String,
-        #[serde(rename = "clusterIPs")]
-        cluster_ips: Vec<String>,
-        ports: Vec<Port>,
-        health_check_node_port: u16,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default, rename_all = "camelCase")]
-    struct Port {
-        node_port: u16,
-    }
-    // Types are checked before an object is stored, so a record that cannot be read has no address.
-    let Spec { cluster_ip, cluster_ips, ports, health_check_node_port } =
-        serde_json::from_slice::<Service>(&entry.value).unwrap_or_default().spec;
+    held(serde_json::from_slice(&entry.value).unwrap_or_default())
+}
+
+fn held_by(service: &Value) -> Held {
+    held(Service::deserialize(service).unwrap_or_default())
+}
+
+fn held(Service { spec }: Service) -> Held {
+    let Spec { cluster_ip, cluster_ips, ports, health_check_node_port } = spec;
     let addresses = cluster_ips.iter().chain([&cluster_ip]).filter_map(|text| text.parse().ok()).collect();
     let ports = ports.iter().map(|port| port.node_port).chain([health_check_node_port]).filter(|port| *port != 0);
     Held { addresses, ports: ports.collect() }

@@ -7,6 +7,9 @@ pub(super) const OCTET_STRING: u8 = 0x04;
 pub(super) const NULL: u8 = 0x05;
 pub(super) const OBJECT_IDENTIFIER: u8 = 0x06;
 pub(super) const SEQUENCE: u8 = 0x30;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+const EXPLICIT_VERSION: u8 = 0xa0;
 
 /// Reads values one after the other.
 #[derive(Clone, Copy)]
@@ -66,6 +69,34 @@ pub(super) fn value(tag: u8, content: &[u8]) -> Vec<u8> {
     }
     out.extend_from_slice(content);
     out
+}
+
+/// The seconds since 1970 from which and until which a certificate is valid.
+pub(crate) fn certificate_validity(certificate: &[u8]) -> Option<(u64, u64)> {
+    let mut fields = Reader::new(certificate).sequence()?.sequence()?;
+    let mut first = fields;
+    // The version is not there in certificates of the first version.
+    if first.next()?.0 == EXPLICIT_VERSION {
+        fields.next()?;
+    }
+    fields.expect(INTEGER)?;
+    fields.sequence()?;
+    fields.sequence()?;
+    let mut validity = fields.sequence()?;
+    Some((time(validity.next()?)?, time(validity.next()?)?))
+}
+
+fn time((tag, content): (u8, &[u8])) -> Option<u64> {
+    let text = std::str::from_utf8(content).ok()?;
+    let text = match tag {
+        // Years of two digits are between 1950 and 2049.
+        UTC_TIME if text < "5" => format!("20{text}"),
+        UTC_TIME => format!("19{text}"),
+        GENERALIZED_TIME => text.to_owned(),
+        _ => return None,
+    };
+    let time = jiff::civil::DateTime::strptime("%Y%m%d%H%M%SZ", &text).ok()?;
+    u64::try_from(time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second()).ok()
 }
 
 #[cfg(test)]

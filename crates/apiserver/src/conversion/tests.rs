@@ -90,7 +90,7 @@ impl Scene {
         let converters = Arc::new(move |_: &Value| Some(found.clone() as Arc<dyn Converter>));
         let store = Arc::new(Memory::new(Retention::default(), Revision(0)));
         let options = Options { collector, ..Options::default() };
-        let api = ApiServer::start_with(store, options, converters).await.unwrap();
+        let api = ApiServer::start_with(store, options, |_| converters).await.unwrap();
         let scene = Self { api, converter };
         scene.expect("POST", CRDS, definition(), 201).await;
         scene

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
 use konverge_cel::check_rules;
@@ -11,6 +13,10 @@ use konverge_schema::{Budget, OverBudget, check_schema, unknown_formats};
 
 use crate::json_path::check_simple;
 use crate::meta;
+use crate::validation::{check_client_config, check_review_versions};
+use crate::webhook_client::check_ca_bundle;
+
+use super::condition;
 
 /// Groups of Kubernetes itself need an annotation with their approval.
 const APPROVED: &str = "api-approved.kubernetes.io";
@@ -55,7 +61,7 @@ pub(super) fn definition(
         }
     }
     names(&mut errors, &path.child("names"), &spec["names"]);
-    conversion(&mut errors, &path.child("conversion"), &spec["conversion"]);
+    conversion(&mut errors, &path.child("conversion"), old, &spec["conversion"]);
     versions(&mut errors, &path, new, budget)?;
     if let Some(old) = old {
         immutable(&mut errors, old, new);
@@ -165,18 +171,51 @@ fn names(errors: &mut Vec<FieldError>, path: &FieldPath, names: &Value) {
     }
 }
 
-fn conversion(errors: &mut Vec<FieldError>, path: &FieldPath, conversion: &Value) {
+/// The errors have the paths of the internal type, as in kube-apiserver.
+fn conversion(errors: &mut Vec<FieldError>, path: &FieldPath, old: Option<&Value>, conversion: &Value) {
+    let (webhook, client) = (&conversion["webhook"], path.child("webhookClientConfig"));
+    let versions = path.child("conversionReviewVersions");
     match conversion["strategy"].as_str() {
-        Some("None") if conversion["webhook"].is_object() => {
-            let why = "should not be set when strategy is not set to Webhook";
-            errors.push(FieldError::forbidden(path.child("webhook"), why));
-        }
-        Some("None") | None => {}
+        None => return,
+        Some("") => errors.push(FieldError::required(path.child("strategy"), "")),
+        Some("None" | "Webhook") => {}
         Some(other) => {
-            // Refused, because conversion webhooks are not called yet.
-            errors.push(FieldError::not_supported(path.child("strategy"), other.into(), ["None"]));
+            errors.push(FieldError::not_supported(path.child("strategy"), other.into(), ["None", "Webhook"]))
         }
     }
+    if conversion["strategy"] != "Webhook" {
+        let why = "should not be set when strategy is not set to Webhook";
+        if webhook["clientConfig"].is_object() {
+            errors.push(FieldError::forbidden(client, why));
+        }
+        if webhook["conversionReviewVersions"].as_array().is_some_and(|versions| !versions.is_empty()) {
+            errors.push(FieldError::forbidden(versions, why));
+        }
+        return;
+    }
+    let config = &webhook["clientConfig"];
+    if config.is_object() {
+        errors.extend(check_client_config(&client, config));
+        // Whoever creates a definition may have no certificate yet, and one that is wrong may stay wrong.
+        let established = old.is_some_and(|old| condition(old, "Established") == Some("True"));
+        let before = old.and_then(|old| bundle(&old["spec"]["conversion"]["webhook"]["clientConfig"]));
+        if let Some(Err(why)) = bundle(config)
+            && established
+            && !matches!(before, Some(Err(_)))
+        {
+            errors.push(FieldError::invalid(client.child("caBundle"), config["caBundle"].clone(), why));
+        }
+    } else {
+        errors.push(FieldError::required(client, "required when strategy is set to Webhook"));
+    }
+    errors.extend(check_review_versions(&versions, &webhook["conversionReviewVersions"], ""));
+}
+
+/// Whether the CAs of a `clientConfig` can be read, if it has some.
+fn bundle(config: &Value) -> Option<Result<(), String>> {
+    let bytes = BASE64_STANDARD.decode(config["caBundle"].as_str()?).unwrap_or_default();
+    let blank = bytes.iter().all(u8::is_ascii_whitespace);
+    (!blank).then(|| check_ca_bundle(&bytes))
 }
 
 fn versions(

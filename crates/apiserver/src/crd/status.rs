@@ -12,14 +12,8 @@ use crate::subresource::Subresource;
 
 use super::{CLEANUP, catch_up, is_definition, names};
 
-/// Fills in what a definition may leave out, and the status, which only the server writes.
-pub(crate) fn prepare(
-    server: &Server,
-    resource: &Resource,
-    subresource: Subresource,
-    old: Option<&Value>,
-    new: &mut Value,
-) {
+/// Fills in what a definition may leave out, and what the server knows of its status without looking at other definitions.
+pub(crate) fn prepare(resource: &Resource, subresource: Subresource, old: Option<&Value>, new: &mut Value) {
     if !is_definition(resource) || subresource == Subresource::Status {
         return;
     }
@@ -34,12 +28,37 @@ pub(crate) fn prepare(
     if new["spec"]["conversion"].is_null() {
         new["spec"]["conversion"] = json!({"strategy": "None"});
     }
+    if let Some(service) =
+        new.pointer_mut("/spec/conversion/webhook/clientConfig/service").and_then(Value::as_object_mut)
+    {
+        service.entry("port").or_insert(443.into());
+    }
     let mut stored: Vec<Value> =
         old.and_then(|old| old["status"]["storedVersions"].as_array()).cloned().unwrap_or_default();
     for version in new["spec"]["versions"].as_array().into_iter().flatten() {
         if version["storage"] == true && !stored.contains(&version["name"]) {
             stored.push(version["name"].clone());
         }
+    }
+    let before = |field: &str| old.map(|old| old["status"][field].clone()).filter(|value| !value.is_null());
+    new["status"] = json!({
+        "conditions": before("conditions").unwrap_or_else(|| json!([])),
+        "acceptedNames": before("acceptedNames").unwrap_or_else(|| json!({"plural": "", "kind": ""})),
+        "storedVersions": stored,
+    });
+}
+
+/// Accepts the names that a definition asks for, if no other has them. The caller holds the lock of definitions until the
+/// commit. Kubernetes has a controller for this, so webhooks see a definition before its names are accepted.
+pub(crate) fn accept_names(
+    server: &Server,
+    resource: &Resource,
+    subresource: Subresource,
+    old: Option<&Value>,
+    new: &mut Value,
+) {
+    if !is_definition(resource) || subresource == Subresource::Status {
+        return;
     }
     // The registry has to know all earlier definitions. The caller holds the lock, so no other write is in progress.
     catch_up(server);
@@ -60,7 +79,8 @@ pub(crate) fn prepare(
         };
         set_condition(&mut conditions, "Established", established.0, established.1, established.2, &now);
     }
-    new["status"] = json!({"conditions": conditions, "acceptedNames": accepted, "storedVersions": stored});
+    new["status"]["conditions"] = conditions;
+    new["status"]["acceptedNames"] = accepted;
 }
 
 /// Marks a definition whose deletion has begun. It stays until its objects are deleted. Objects can be created until it is

@@ -27,10 +27,16 @@ struct Target {
 }
 
 /// Binds a pod to a node.
-pub(crate) async fn bind(write: &WriteRequest<'_>, name: &str, sent: Decoded) -> Result<(), Status> {
+pub(crate) async fn bind(
+    write: &WriteRequest<'_>,
+    name: &str,
+    sent: Decoded,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
     let object = sent.value.clone();
-    let sent = receive::<Binding>(write, name, sent)?;
-    admit(write, name, object).await?;
+    receive::<Binding>(write, name, sent)?;
+    let value = admit(write, name, object, warnings).await?;
+    let sent = receive::<Binding>(write, name, Decoded { value, duplicates: Vec::new() })?;
     check(&sent.rest.target)?;
     let now = rfc3339(write.server.env.now());
     write.modify_unmanaged(name, |pod| bound(pod, &sent.metadata, &sent.rest.target.name, &now)).await?;

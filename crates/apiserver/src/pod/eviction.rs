@@ -36,10 +36,17 @@ struct Eviction {
 }
 
 /// Evicts a pod.
-pub(crate) async fn evict(write: &WriteRequest<'_>, name: &str, sent: Decoded, query: &Query) -> Result<(), Status> {
+pub(crate) async fn evict(
+    write: &WriteRequest<'_>,
+    name: &str,
+    sent: Decoded,
+    query: &Query,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
     let object = sent.value.clone();
-    let eviction = receive::<Eviction>(write, name, sent)?.rest;
-    admit(write, name, object).await?;
+    receive::<Eviction>(write, name, sent)?;
+    let value = admit(write, name, object, warnings).await?;
+    let eviction = receive::<Eviction>(write, name, Decoded { value, duplicates: Vec::new() })?.rest;
     let (options, context) = &DeleteOptions::read(eviction.delete_options, query, write.context)?;
     let mut attempts = 0;
     let pod = loop {
@@ -114,7 +121,7 @@ async fn remove(
         }
     }
     // Admission has judged the eviction.
-    let deletion = Deletion { server, context, resource, options: &options, admitted: true };
+    let deletion = Deletion { server, context, resource, options: &options, admitted: true, warnings: None };
     deletion.run(namespace, name, write.budget).await?;
     Ok(())
 }

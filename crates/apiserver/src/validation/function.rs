@@ -20,11 +20,13 @@ mod service;
 mod spread;
 mod storage;
 mod volume;
+mod webhook;
 mod workload;
 
 use serde_json::Value;
 
 pub(crate) use resources::is_extended as is_extended_resource;
+pub(crate) use webhook::{client_config as check_client_config, review_versions as check_review_versions};
 
 use super::walk::{Frame, NULL, Target, Walk};
 
@@ -51,6 +53,7 @@ pub(super) fn named(name: &str) -> Option<Function> {
         spread::named,
         storage::named,
         volume::named,
+        webhook::named,
         workload::named,
     ]
     .iter()

@@ -4,6 +4,7 @@ mod classes;
 mod policies;
 mod quotas;
 mod security;
+mod webhooks;
 
 use serde_json::{Value, json};
 

@@ -4,22 +4,19 @@
 //! When a policy has changed the object, the whole chain of admission plugins runs a second time, as in kube-apiserver; then
 //! only policies whose reinvocation policy is `IfNeeded` are evaluated again.
 
-use std::collections::BTreeSet;
-
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use konverge_cel::{Compiled, Composer, Declared, Evaluation, Inputs, Output, Permissions, Returns, Stop};
 use konverge_core::Status;
-use konverge_schema::kubernetes;
 
 use super::patch::{PatchTarget, apply_configuration, json_patch};
 use super::validating::resource_check;
-use super::{Binding, Invocation, Kind, Policy, are_judged, invocations, question};
+use super::{Binding, Invocation, Kind, Policy, are_judged, invocations};
 use crate::admission::match_conditions::Matching;
 use crate::admission::matching::Through;
-use crate::admission::versioned::{Versioned, namespace_object, restore};
-use crate::admission::{Admission, Attributes, Operation, Plugin, Verdict};
-use crate::resource::Resource;
+use crate::admission::question;
+use crate::admission::versioned::{Versioned, namespace_object, reassign, restore, unassigned};
+use crate::admission::{Admission, Attributes, Operation, Plugin, Reinvocation, Verdict};
 use crate::subresource::Subresource;
 use crate::work::over_budget;
 use crate::{defaults, scale};
@@ -59,29 +56,8 @@ impl Kind for Rules {
     }
 }
 
-/// What the second run of the plugins has to know of the first one.
-#[derive(Default)]
-pub(crate) struct Reinvocation {
-    /// Whether the plugins have to run again.
-    pub needed: bool,
-    /// Whether this is the second run.
-    pub begun: bool,
-    /// Policies that were evaluated, and are again if something changes after them.
-    invoked: BTreeSet<Key>,
-    /// Policies that are evaluated in the second run.
-    again: BTreeSet<Key>,
-    /// The object after the policies of the first run.
-    output: Option<Value>,
-}
-
 /// A policy, its binding, and the namespace and name of its parameters.
-type Key = (String, String, String, String);
-
-impl Reinvocation {
-    fn changed(&mut self) {
-        self.again.append(&mut self.invoked);
-    }
-}
+pub(crate) type PolicyKey = (String, String, String, String);
 
 impl Plugin for MutatingAdmissionPolicy {
     fn handles(&self, attributes: &Attributes<'_>) -> bool {
@@ -123,9 +99,7 @@ async fn admit(attributes: &Attributes<'_>, object: &mut Value, reinvocation: &m
     if found.is_empty() {
         return Ok(());
     }
-    if reinvocation.begun && reinvocation.output.as_ref().is_some_and(|output| output != object) {
-        reinvocation.changed();
-    }
+    reinvocation.policies.begin(reinvocation.begun, object);
     let namespace = namespace_object(attributes)?;
     let mut run = Run { attributes, namespace, permissions: Permissions::default(), dirty: false };
     let mut failures = Vec::new();
@@ -147,7 +121,7 @@ async fn admit(attributes: &Attributes<'_>, object: &mut Value, reinvocation: &m
             }
         }
         let key = key(policy, binding, params.as_ref());
-        if reinvocation.begun && !reinvocation.again.contains(&key) {
+        if reinvocation.begun && !reinvocation.policies.is_due(&key) {
             continue;
         }
         let before = object.clone();
@@ -157,18 +131,18 @@ async fn admit(attributes: &Attributes<'_>, object: &mut Value, reinvocation: &m
             }
         }
         if *object != before {
-            reinvocation.changed();
+            reinvocation.policies.changed();
             reinvocation.needed = true;
         }
         if policy.rules.if_needed {
-            reinvocation.invoked.insert(key);
+            reinvocation.policies.invoked(key);
         }
     }
     if run.dirty {
-        reinvocation.changed();
+        reinvocation.policies.changed();
         reinvocation.needed = true;
     }
-    reinvocation.output = Some(object.clone());
+    reinvocation.policies.end(object);
     let Some(first) = failures.first() else { return Ok(()) };
     let mut status = attributes.forbidden("");
     status.message.clone_from(&first.message);
@@ -178,7 +152,7 @@ async fn admit(attributes: &Attributes<'_>, object: &mut Value, reinvocation: &m
     Err(failures.iter().fold(status, |status, failure| status.with_cause("", &failure.message, "")))
 }
 
-fn key(policy: &Policy<Rules>, binding: &Binding, params: Option<&Value>) -> Key {
+fn key(policy: &Policy<Rules>, binding: &Binding, params: Option<&Value>) -> PolicyKey {
     let text =
         |field: &str| params.and_then(|params| params["metadata"][field].as_str()).unwrap_or_default().to_owned();
     (policy.name.clone(), binding.name.clone(), text("namespace"), text("name"))
@@ -260,7 +234,7 @@ impl Run<'_, '_> {
             Through::Same => attributes.resource,
             Through::Equivalent(resource) => resource,
         };
-        let target = target(matched, attributes.subresource);
+        let target = PatchTarget::of(matched, attributes.subresource);
         let patched = match (output, mutation.returns) {
             (Output::Apply(config), _) => config.and_then(|config| apply_configuration(&target, current, config)),
             (Output::JsonPatch(operations), _) => match operations {
@@ -283,44 +257,5 @@ impl Run<'_, '_> {
         reassign(&mut restored, assigned);
         *object = restored;
         Ok(Ok(()))
-    }
-}
-
-/// What a patch is applied to: the types of the kind that a request speaks.
-fn target(resource: &Resource, subresource: Subresource) -> PatchTarget<'_> {
-    match subresource {
-        Subresource::Scale => {
-            let arena = kubernetes();
-            let root = arena.named("io.k8s.api.autoscaling.v1.Scale").expect("the table has the type of scales");
-            PatchTarget { arena, root, custom: false }
-        }
-        _ => PatchTarget { arena: &resource.schema.arena, root: resource.schema.root, custom: resource.custom },
-    }
-}
-
-/// An object without the metadata that only the server gives: policies see a new object before it has them.
-fn unassigned(attributes: &Attributes<'_>, object: &Value) -> (Value, Map<String, Value>) {
-    let mut view = object.clone();
-    let mut assigned = Map::new();
-    if attributes.operation == Operation::Create
-        && let Some(metadata) = view["metadata"].as_object_mut()
-    {
-        for field in ["uid", "creationTimestamp", "generation"] {
-            assigned.extend(metadata.remove_entry(field));
-        }
-        if attributes.unnamed {
-            assigned.extend(metadata.remove_entry("name"));
-        }
-    }
-    (view, assigned)
-}
-
-fn reassign(object: &mut Value, assigned: Map<String, Value>) {
-    let Some(metadata) = object["metadata"].as_object_mut() else { return };
-    for (field, value) in assigned {
-        // A policy may have given the object a name.
-        if field != "name" || metadata.get("name").is_none_or(|name| name == "") {
-            metadata.insert(field, value);
-        }
     }
 }

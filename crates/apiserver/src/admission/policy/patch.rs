@@ -3,20 +3,41 @@
 
 use serde_json::Value;
 
-use konverge_core::Status;
+use konverge_core::{GroupVersionKind, Status};
 use konverge_schema::{
-    Arena, Budget, ListKind, NullRules, Shape, TypeId, check_applied, check_types, merge, prune, size,
+    Arena, Budget, ListKind, NullRules, Shape, TypeId, check_applied, check_types, kubernetes, merge, prune, size,
 };
 
-use super::json_patch::{Refused, apply};
+use crate::admission::json_patch::{Refused, apply};
 use crate::decode;
+use crate::resource::Resource;
+use crate::subresource::Subresource;
 use crate::work::over_budget;
 
 /// The types that a patch has to fit.
-pub(super) struct PatchTarget<'a> {
+pub(crate) struct PatchTarget<'a> {
     pub arena: &'a Arena,
     pub root: TypeId,
     pub custom: bool,
+}
+
+impl<'a> PatchTarget<'a> {
+    /// The types of the kind that a request speaks.
+    pub(crate) fn of(resource: &'a Resource, subresource: Subresource) -> Self {
+        let kind = resource.subresource(subresource.name()).map(|info| &info.gvk).filter(|gvk| **gvk != resource.gvk());
+        let arena = kubernetes();
+        // What a binding, an eviction or a connection sends is of a built-in kind.
+        if let Some(root) = kind.and_then(|gvk| arena.named(&type_name(gvk))) {
+            return Self { arena, root, custom: false };
+        }
+        Self { arena: &resource.schema.arena, root: resource.schema.root, custom: resource.custom }
+    }
+}
+
+/// The name of a built-in type: `io.k8s.api.autoscaling.v1.Scale`.
+fn type_name(gvk: &GroupVersionKind) -> String {
+    let group = gvk.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+    format!("io.k8s.api.{group}.{}.{}", gvk.version, gvk.kind)
 }
 
 /// Merges an object that an expression made into the object of a request.
@@ -86,23 +107,29 @@ pub(super) fn json_patch(
         budget.check().map_err(over_budget)?;
         match apply(&mut patched, operation) {
             Ok(()) => {}
-            Err(Refused::Test) => return Ok(Ok(object.clone())),
+            Err(Refused::Test(_)) => return Ok(Ok(object.clone())),
             Err(Refused::Error(why)) => return Ok(Err(format!("JSON Patch: {why}"))),
         }
     }
     decode::check_shape(&patched)?;
-    decoded(target, patched)
+    decoded_strictly(target, patched)
 }
 
-/// Reads a patched object as its kind: what no field has the type for, or no field is for, is an error of the server.
-fn decoded(target: &PatchTarget<'_>, mut patched: Value) -> Result<Result<Value, String>, Status> {
+/// Reads a patched object as its kind, and says which of its fields the kind does not have. A value of another type than its
+/// field's is an error of the server.
+pub(crate) fn decoded(target: &PatchTarget<'_>, patched: &mut Value) -> Result<Vec<String>, Status> {
     let PatchTarget { arena, root, custom } = *target;
     if custom {
-        prune(arena, root, &mut patched, NullRules::Custom);
-        return Ok(Ok(patched));
+        prune(arena, root, patched, NullRules::Custom);
+        return Ok(Vec::new());
     }
-    check_types(arena, root, &patched).map_err(Status::internal)?;
-    let unknown = prune(arena, root, &mut patched, NullRules::BuiltIn);
+    check_types(arena, root, patched).map_err(Status::internal)?;
+    Ok(prune(arena, root, patched, NullRules::BuiltIn).iter().map(ToString::to_string).collect())
+}
+
+/// The same where unknown fields are an error of the server.
+fn decoded_strictly(target: &PatchTarget<'_>, mut patched: Value) -> Result<Result<Value, String>, Status> {
+    let unknown = decoded(target, &mut patched)?;
     if unknown.is_empty() {
         return Ok(Ok(patched));
     }

@@ -8,8 +8,9 @@ use konverge_cel::{
 };
 use konverge_core::Status;
 
-use super::{Binding, Invocation, Kind, Policy, are_judged, invocations, question};
+use super::{Binding, Invocation, Kind, Policy, are_judged, invocations};
 use crate::admission::match_conditions::Matching;
+use crate::admission::question;
 use crate::admission::versioned::{Versioned, namespace_object};
 use crate::admission::{Admission, Attributes, Operation, Plugin, Verdict};
 use crate::subresource::Subresource;
@@ -295,7 +296,7 @@ async fn validate<'a>(
 }
 
 /// What `authorizer.requestResource` is about.
-pub(super) fn resource_check(attributes: &Attributes<'_>) -> ResourceCheck {
+pub(crate) fn resource_check(attributes: &Attributes<'_>) -> ResourceCheck {
     ResourceCheck {
         group: attributes.resource.group.to_string(),
         resource: attributes.resource.plural.to_string(),

@@ -221,6 +221,13 @@ fn expressions<'w, 'a>(walk: &'w mut Walk<'a>, spec: &Value, composer: Composer)
     Expressions { walk, composer, declared }
 }
 
+/// The match conditions of a webhook.
+pub(super) fn webhook_conditions(walk: &mut Walk<'_>, path: &FieldPath, conditions: &[Value]) {
+    let declared = Declared { params: false, authorizer: true, patches: false };
+    let mut expressions = Expressions { walk, composer: Composer::without_variables(), declared };
+    expressions.match_conditions(path, conditions);
+}
+
 fn validating_policy(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
     let (spec, path) = (at.value, at.place.path());
     let name = text(field(walk.object, "metadata"), "name").to_owned();

@@ -10,7 +10,7 @@ use crate::user::UserInfo;
 use crate::work::over_budget;
 
 /// Evaluates, and again after each question that has no answer yet. How often is bounded by what asking costs.
-pub(super) async fn evaluate<T>(
+pub(crate) async fn evaluate<T>(
     attributes: &Attributes<'_>,
     permissions: &mut Permissions,
     mut evaluate: impl FnMut(&Permissions) -> Result<T, Stop>,

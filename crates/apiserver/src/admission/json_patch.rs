@@ -6,21 +6,37 @@ use serde_json::Value;
 
 /// Why an operation was not applied.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(crate) enum Refused {
     /// A test has failed: the whole patch is left out.
-    Test,
+    Test(String),
     Error(String),
 }
 
 const MISSING: &str = "missing value";
 
 /// Applies one operation.
-pub(super) fn apply(object: &mut Value, operation: &Value) -> Result<(), Refused> {
+pub(crate) fn apply(object: &mut Value, operation: &Value) -> Result<(), Refused> {
     let text = |field: &str| operation[field].as_str().unwrap_or_default();
     let (op, path, from) = (text("op"), text("path"), text("from"));
     let value = || operation.get("value").cloned().unwrap_or_default();
     let missing = |what: &str| Refused::Error(format!("{op} operation does not apply: {what}: {MISSING}"));
     let failed = |place: &str, why: &str| Refused::Error(format!("error in {op} for path: '{place}': {why}"));
+    // The library replaces and tests whole documents, and knows no other operation on them.
+    if path.is_empty() {
+        match op {
+            "replace" if !value().is_object() => {
+                let why = "replace operation value must be object or array: unexpected node type";
+                return Err(Refused::Error(why.to_owned()));
+            }
+            "replace" => {
+                *object = value();
+                return Ok(());
+            }
+            "test" if *object == value() => return Ok(()),
+            "test" => return Err(Refused::Test(path.to_owned())),
+            _ => {}
+        }
+    }
     match op {
         "add" => {
             let (parent, key) =
@@ -41,7 +57,7 @@ pub(super) fn apply(object: &mut Value, operation: &Value) -> Result<(), Refused
         "test" => {
             let (parent, key) = parent(object, path).ok_or_else(|| missing(&format!("is missing path: {path}")))?;
             let found = get(parent, &key).map_err(|why| failed(path, &why))?;
-            if found == operation.get("value") { Ok(()) } else { Err(Refused::Test) }
+            if found == operation.get("value") { Ok(()) } else { Err(Refused::Test(path.to_owned())) }
         }
         "move" => {
             let (source, key) =
@@ -219,7 +235,7 @@ mod tests {
                     changed.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
                     Ok(changed)
                 }
-                Err("") => Err(Refused::Test),
+                Err("") => Err(Refused::Test(operation["path"].as_str().unwrap().to_owned())),
                 Err(why) => Err(Refused::Error(why.to_owned())),
             };
             assert_eq!(apply(&mut patched, &operation).map(|()| patched), expect, "{operation}");

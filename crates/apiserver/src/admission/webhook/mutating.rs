@@ -1,0 +1,153 @@
+//! MutatingAdmissionWebhook: webhooks that change objects before they are checked and stored, one after the other. In: a request
+//! with its object. Out: the object with the patches of all webhooks, or the refusal of the first one that says no.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use konverge_cel::Permissions;
+use konverge_core::Status;
+use konverge_schema::size;
+
+use super::{Failure, Webhook, WebhookType, are_called};
+use crate::admission::json_patch::{Refused, apply};
+use crate::admission::matching::Through;
+use crate::admission::policy::{PatchTarget, decoded};
+use crate::admission::versioned::{Versioned, reassign, restore, unassigned};
+use crate::admission::{Admission, Attributes, Operation, Plugin, Verdict};
+use crate::subresource::Subresource;
+use crate::work::over_budget;
+use crate::{decode, defaults, scale};
+
+pub(crate) struct MutatingAdmissionWebhook;
+
+impl Plugin for MutatingAdmissionWebhook {
+    fn handles(&self, attributes: &Attributes<'_>) -> bool {
+        let Attributes { server, .. } = *attributes;
+        are_called(attributes) && !server.webhooks.mutating.hooks(server, WebhookType::Mutating).is_empty()
+    }
+
+    fn admit<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: &'a mut Value,
+        admission: &'a mut Admission,
+    ) -> Verdict<'a> {
+        Box::pin(admit(attributes, object, admission))
+    }
+}
+
+async fn admit(attributes: &Attributes<'_>, object: &mut Value, admission: &mut Admission) -> Result<(), Status> {
+    let again = admission.reinvocation.begun;
+    admission.reinvocation.webhooks.begin(again, object);
+    let called = call_all(attributes, object, admission).await;
+    admission.reinvocation.webhooks.end(object);
+    called
+}
+
+async fn call_all(attributes: &Attributes<'_>, object: &mut Value, admission: &mut Admission) -> Result<(), Status> {
+    let Attributes { server, operation, .. } = *attributes;
+    let again = admission.reinvocation.begun;
+    let mut permissions = Permissions::default();
+    for (index, hook) in server.webhooks.mutating.hooks(server, WebhookType::Mutating).iter().enumerate() {
+        let (view, assigned) = unassigned(attributes, object);
+        let seen = (operation != Operation::Delete).then_some(&view);
+        let Some(through) = hook.concerns(attributes, seen, &mut permissions).await? else { continue };
+        // The second run asks nobody for the first time.
+        if again && !admission.reinvocation.webhooks.is_due(&hook.key) {
+            continue;
+        }
+        let versioned = Versioned::new(attributes, seen, &through).await?;
+        let began = Instant::now();
+        let answer = hook.call(attributes, &versioned).await;
+        answer.remarks.add_to(hook, admission);
+        let patched = match answer.patch {
+            Ok(operations) if operations.is_empty() => Ok(None),
+            Ok(operations) => patched(attributes, hook, &versioned, &through, object, &operations).await,
+            Err(failure) => Err(failure),
+        };
+        hook.observe(attributes, began.elapsed(), patched.as_ref().err());
+        let changed = match patched {
+            Ok(Some(mut patched)) => {
+                reassign(&mut patched, assigned);
+                let changed = patched != *object;
+                *object = patched;
+                Ok(changed)
+            }
+            Ok(None) => Ok(false),
+            Err(failure) => Err(failure),
+        };
+        let mutated = *changed.as_ref().unwrap_or(&false);
+        let at = format!("round_{}_index_{index}", u8::from(again));
+        let note = json!({"configuration": hook.configuration, "webhook": hook.name, "mutated": mutated});
+        admission.annotate(&format!("{}{at}", hook.ty.audit_prefix()), note.to_string());
+        if mutated {
+            admission.reinvocation.webhooks.changed();
+            admission.reinvocation.needed = true;
+        }
+        if hook.if_needed {
+            admission.reinvocation.webhooks.invoked(hook.key.clone());
+        }
+        if let Err(failure) = changed {
+            hook.failed(failure, &at, attributes, admission)?;
+        }
+    }
+    Ok(())
+}
+
+/// The object with the patch of a webhook, in the version of the request.
+async fn patched(
+    attributes: &Attributes<'_>,
+    hook: &Webhook,
+    versioned: &Versioned<'_>,
+    through: &Through,
+    object: &Value,
+    operations: &[Value],
+) -> Result<Option<Value>, Failure> {
+    let Some(current) = versioned.object.as_deref() else {
+        return Err(Failure::Internal(Status::internal(format!(
+            "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
+            hook.name
+        ))));
+    };
+    let mut patched = current.clone();
+    for operation in operations {
+        // A patch that copies its own copies ends at the budget.
+        let copied = operation["from"].as_str().and_then(|from| patched.pointer(from)).map_or(0, size);
+        attributes.budget.produce(size(operation) + copied);
+        attributes.budget.check().map_err(|why| Failure::Internal(over_budget(why)))?;
+        apply(&mut patched, operation).map_err(|refused| {
+            Failure::Internal(Status::internal(match refused {
+                Refused::Test(path) => format!("testing value {path} failed: test failed"),
+                Refused::Error(why) => why,
+            }))
+        })?;
+    }
+    take(attributes, through, object, patched).await.map(Some).map_err(Failure::Internal)
+}
+
+/// Reads a patched object as its kind, and turns it back into the version of the request.
+async fn take(
+    attributes: &Attributes<'_>,
+    through: &Through,
+    object: &Value,
+    mut patched: Value,
+) -> Result<Value, Status> {
+    let Attributes { resource, subresource, budget, .. } = *attributes;
+    decode::check_shape(&patched)?;
+    let matched = match through {
+        Through::Same => resource,
+        Through::Equivalent(resource) => resource,
+    };
+    // Fields that the kind does not have are dropped, as by any decoder that is not strict.
+    decoded(&PatchTarget::of(matched, subresource), &mut patched)?;
+    if let (Subresource::Scale, Some(paths)) = (subresource, &resource.scale) {
+        return scale::set(object, &patched, resource, paths);
+    }
+    let sent_kind = resource.subresource(subresource.name()).map(|info| &info.gvk);
+    if attributes.operation == Operation::Connect || sent_kind.is_some_and(|kind| *kind != resource.gvk()) {
+        return Ok(patched);
+    }
+    defaults::fill(matched, &mut patched, budget).map_err(over_budget)?;
+    restore(attributes, patched, through).await
+}

@@ -1,0 +1,126 @@
+//! Webhooks that change objects.
+
+use serde_json::{Value, json};
+
+use crate::cluster::{
+    CONFIG_MAPS, CRDS, Cluster, DEPLOYMENTS, MERGE, WIDGETS, config_map, deployment, widget, widgets,
+};
+
+use super::{Hook, MUTATING, allow, configuration, hook, patch};
+
+#[tokio::test]
+async fn patches_of_every_operation() {
+    for (operations, expect) in [
+        (json!([{"op": "add", "path": "/data", "value": {"a": "b"}}]), Ok(json!({"a": "b"}))),
+        (
+            json!([{"op": "add", "path": "/data", "value": {"a": "b"}}, {"op": "copy", "from": "/data/a", "path": "/data/c"},
+                {"op": "move", "from": "/data/a", "path": "/data/d"}, {"op": "test", "path": "/data/d", "value": "b"},
+                {"op": "replace", "path": "/data/c", "value": "x"}]),
+            Ok(json!({"c": "x", "d": "b"})),
+        ),
+        (json!([{"op": "test", "path": "/data", "value": 1}]), Err("testing value /data failed: test failed")),
+        (
+            json!([{"op": "remove", "path": "/nothing"}]),
+            Err("error in remove for path: '/nothing': Unable to remove nonexistent key: nothing: missing value"),
+        ),
+        (json!([{"op": "juggle", "path": "/data"}]), Err("Unexpected kind: juggle")),
+    ] {
+        let cluster = Cluster::new().await;
+        let answer = patch(&operations);
+        Hook::serve(&cluster, "h", move |_| answer.clone());
+        cluster.post(MUTATING, &configuration("c", &[hook("h", &json!({}))])).await.expect(201);
+        let mut map = config_map("a");
+        map.as_object_mut().unwrap().remove("data");
+        let answer = cluster.post(CONFIG_MAPS, &map).await;
+        match expect {
+            Ok(data) => assert_eq!(answer.expect(201)["data"], data, "{operations}"),
+            Err(why) => assert_eq!(answer.fails(500, "InternalError"), format!("Internal error occurred: {why}")),
+        }
+    }
+}
+
+/// Webhooks are asked in the order of their configurations' names, each with what the one before it made.
+#[tokio::test]
+async fn webhooks_are_asked_one_after_the_other() {
+    let cluster = Cluster::new().await;
+    let add = |request: &Value, name: &str| {
+        let before = request["object"]["metadata"]["annotations"]["order"].as_str().unwrap_or_default().to_owned();
+        patch(&json!([{"op": "add", "path": "/metadata/annotations", "value": {"order": format!("{before}{name}")}}]))
+    };
+    let _first = Hook::serve(&cluster, "first", move |request| add(request, "1"));
+    let _second = Hook::serve(&cluster, "second", move |request| add(request, "2"));
+    let _third = Hook::serve(&cluster, "third", move |request| add(request, "3"));
+    cluster.post(MUTATING, &configuration("z", &[hook("third", &json!({}))])).await.expect(201);
+    let both = [hook("first", &json!({})), hook("second", &json!({}))];
+    cluster.post(MUTATING, &configuration("a", &both)).await.expect(201);
+    let made = cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
+    assert_eq!(made["metadata"]["annotations"]["order"], "123");
+}
+
+/// A webhook with `IfNeeded` is asked again after a later one has changed the object.
+#[tokio::test]
+async fn webhooks_are_asked_again_if_needed() {
+    for (policy, changes, expect) in [("IfNeeded", true, 2), ("Never", true, 1), ("IfNeeded", false, 1)] {
+        let cluster = Cluster::new().await;
+        let first = Hook::serve(&cluster, "first", allow);
+        let second = Hook::serve(&cluster, "second", move |_| {
+            if changes {
+                patch(&json!([{"op": "add", "path": "/data", "value": {"a": "b"}}]))
+            } else {
+                json!({"allowed": true})
+            }
+        });
+        let hooks = [hook("first", &json!({"reinvocationPolicy": policy})), hook("second", &json!({}))];
+        cluster.post(MUTATING, &configuration("c", &hooks)).await.expect(201);
+        cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
+        assert_eq!((first.times(), second.times()), (expect, 1), "{policy} {changes}");
+    }
+}
+
+/// What a webhook adds to a built-in kind gets its defaults, and is validated like what a client sends.
+#[tokio::test]
+async fn what_a_webhook_makes_is_defaulted_and_validated() {
+    let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"], "operations": ["*"]});
+    for (value, expect) in [
+        (json!({"name": "side", "image": "b"}), Ok("Always")),
+        (json!({"name": "-", "image": "b"}), Err("spec.template.spec.containers[1].name: Invalid value: \"-\"")),
+    ] {
+        let cluster = Cluster::new().await;
+        let answer = patch(&json!([{"op": "add", "path": "/spec/template/spec/containers/-", "value": value}]));
+        Hook::serve(&cluster, "h", move |_| answer.clone());
+        let made = configuration("c", &[hook("h", &json!({"rules": [rule]}))]);
+        cluster.post(MUTATING, &made).await.expect(201);
+        let answer = cluster.post(DEPLOYMENTS, &deployment("a")).await;
+        match expect {
+            Ok(policy) => {
+                let made = answer.expect(201);
+                assert_eq!(made["spec"]["template"]["spec"]["containers"][1]["imagePullPolicy"], policy);
+            }
+            Err(why) => assert!(answer.fails(422, "Invalid").contains(why)),
+        }
+    }
+}
+
+/// Webhooks for custom resources: the object is changed, its status is not changed through the object itself.
+#[tokio::test]
+async fn custom_resources_are_changed_as_far_as_their_endpoint_reaches() {
+    let cluster = Cluster::new().await;
+    cluster.post(CRDS, &widgets()).await.expect(201);
+    let rule =
+        json!({"apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["widgets"], "operations": ["*"]});
+    Hook::serve(&cluster, "h", |request| match request["operation"].as_str() {
+        Some("DELETE") => patch(&json!([{"op": "add", "path": "/spec", "value": {}}])),
+        _ => patch(&json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}])),
+    });
+    cluster.post(MUTATING, &configuration("c", &[hook("h", &json!({"rules": [rule]}))])).await.expect(201);
+    let made = cluster.post(WIDGETS, &widget("a")).await.expect(201);
+    assert_eq!(made["metadata"]["labels"], json!({"a": "b"}));
+    let path = format!("{WIDGETS}/a");
+    let patched = cluster.patch(&path, MERGE, &json!({"metadata": {"labels": null}})).await.expect(200);
+    assert_eq!(patched["metadata"]["labels"], json!({"a": "b"}));
+    assert_eq!(
+        cluster.delete(&path).await.fails(500, "InternalError"),
+        "Internal error occurred: admission webhook \"h.example.com\" attempted to modify the object, which is not supported \
+         for this operation"
+    );
+}
