@@ -29,7 +29,7 @@ use super::match_conditions::{MatchConditions, Matching};
 use super::matching::{MatchResources, Through};
 use super::policy::resource_check;
 use super::versioned::Versioned;
-use super::{Admission, Attributes, GROUP, Operation, question};
+use super::{Admission, Attributes, GROUP, Operation, RequestOptions, question};
 use crate::resource::Resource;
 use crate::server::Server;
 use crate::subresource::Subresource;
@@ -278,10 +278,11 @@ enum Failure {
     Internal(Status),
 }
 
-/// Whether webhooks are called for a request. They are not called for configurations of admission, and not for what follows from
-/// a binding, which they have seen.
+/// Whether webhooks are called for a request. They are not called for configurations of admission, and not for what the server
+/// writes because of a request that they have seen, such as a binding or an eviction.
 fn are_called(attributes: &Attributes<'_>) -> bool {
-    let resource = attributes.resource;
     let bound = attributes.operation == Operation::Update && attributes.subresource == Subresource::Binding;
-    !bound && &*resource.group != GROUP
+    let of_a_request = attributes.context.deadline.is_some();
+    let follows = bound || (of_a_request && matches!(attributes.options, RequestOptions::None));
+    !follows && &*attributes.resource.group != GROUP
 }

@@ -77,7 +77,10 @@ pub(super) fn of_handshake(error: &io::Error, host: &str) -> ConnectError {
     let invalid = |why: &str| format!("tls: failed to verify certificate: x509: {why}");
     ConnectError(match tls {
         Some(rustls::Error::InvalidCertificate(certificate)) => match certificate {
-            CertificateError::UnknownIssuer => invalid("certificate signed by unknown authority"),
+            // Go tries the key of a CA with the same name, too, and says the same in the end.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                invalid("certificate signed by unknown authority")
+            }
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                 invalid("certificate has expired or is not yet valid: it has expired")
             }

@@ -29,6 +29,7 @@ mod overload;
 mod protobuf;
 
 mod clashing;
+mod converting;
 mod definitions;
 mod namespaces;
 mod pods;
