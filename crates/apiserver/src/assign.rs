@@ -23,6 +23,7 @@ use crate::write::WriteRequest;
 
 pub(crate) use allocated::{Allocated, Reservation};
 pub(crate) use claim::complete as complete_claim;
+pub(crate) use pod::qos_class;
 pub use ranges::{ClusterIpRange, NodePortRange, RangeError, ServiceRanges};
 
 /// Gives an object what it lacks. What a service gets is reserved: no other service gets the same while this is held, and the

@@ -129,14 +129,19 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
     let snapshot = server.registry.snapshot();
     let catalog = || Catalog::of(snapshot.resources());
     let plain = |json: Vec<u8>| -> Result<Response<Body>, Status> {
-        let wanted = MediaTypeOptions::accept(accept, ResponseKind::Plain)?;
-        let bytes = encode(wanted.encoding, wanted.pretty, json);
+        let wanted = MediaTypeOptions::accept(accept, ResponseKind::Plain, false)?;
+        let bytes = encode(wanted.encoding, wanted.pretty, json)?;
         Ok(typed(200, wanted.encoding.content_type(), Body::full(bytes)))
+    };
+    // These are no objects, and JSON for everybody.
+    let untyped = |json: Vec<u8>| -> Result<Response<Body>, Status> {
+        MediaTypeOptions::accept(accept, ResponseKind::Plain, false)?;
+        Ok(typed(200, "application/json", Body::full(json)))
     };
     let found = |json: Option<Vec<u8>>| json.map_or_else(|| Ok(not_found_page()), plain);
     match endpoint {
-        Endpoint::Root => plain(json(&root(&snapshot))),
-        Endpoint::Version => plain(json(&version())),
+        Endpoint::Root => untyped(json(&root(&snapshot))),
+        Endpoint::Version => untyped(json(&version())),
         Endpoint::Health { check, .. } => Ok(health::answer(parts, check.as_deref(), &server.store.health().borrow())),
         Endpoint::Metrics => Ok(typed(200, METRICS_TYPE, Body::full(server.metrics_page()))),
         Endpoint::OpenIdConfiguration => {
@@ -158,7 +163,7 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
                         true => json(&catalog().api_versions(address)),
                         false => json(&catalog().api_group_list()),
                     };
-                    Ok(typed(200, encoding.content_type(), Body::full(encode(encoding, false, bytes))))
+                    Ok(typed(200, encoding.content_type(), Body::full(encode(encoding, false, bytes)?)))
                 }
                 DiscoveryForm::Aggregated(version) => {
                     let root = if core { Root::Api } else { Root::Apis };

@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 
 use konverge_store::Revision;
 
+use crate::negotiate::Encoding;
+use crate::partial::MetaVersion;
 use crate::resource::Resource;
 
 /// Watches of the same objects wake up together, so a few events serve them all. When there are more, the oldest goes.
@@ -17,10 +19,19 @@ const MAX_EVENTS: usize = 16;
 /// Longer events are not cached, so that all together take at most a MiB.
 const MAX_EVENT_BYTES: usize = 64 * 1024;
 
-/// Which events. They are the same for every watch of whole objects through the same resource.
+/// How events are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EventForm {
+    pub encoding: Encoding,
+    /// Only the metadata of objects, in this version.
+    pub metadata: Option<MetaVersion>,
+}
+
+/// Which events. They are the same for every watch through the same resource that has the same form.
 pub(crate) struct EventsKey {
     /// Held, so that no other resource can have its address.
     pub resource: Arc<Resource>,
+    pub form: EventForm,
     /// The key and the revision of each, and `ADDED`, `MODIFIED` or `DELETED`.
     pub events: Vec<(Arc<str>, Revision, &'static str)>,
 }
@@ -55,7 +66,7 @@ impl EventCache {
 
 impl PartialEq for EventsKey {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.resource, &other.resource) && self.events == other.events
+        Arc::ptr_eq(&self.resource, &other.resource) && self.form == other.form && self.events == other.events
     }
 }
 
@@ -64,12 +75,15 @@ mod tests {
     use super::*;
     use crate::builtin;
 
+    const JSON: EventForm = EventForm { encoding: Encoding::Json, metadata: None };
+
     #[test]
     fn an_event_is_written_once_for_all_who_want_the_same() {
         let resources = builtin::served();
         let cache = EventCache::default();
         let of = |resource: usize, key: &str, revision, kind| EventsKey {
             resource: resources[resource].clone(),
+            form: JSON,
             events: vec![(key.into(), Revision(revision), kind)],
         };
         let two = || EventsKey {
@@ -85,6 +99,14 @@ mod tests {
             (of(0, "/a", 2, "ADDED"), "other revision"),
             (of(0, "/a", 1, "DELETED"), "other kind"),
             (two(), "two together"),
+            (
+                EventsKey { form: EventForm { encoding: Encoding::Protobuf, ..JSON }, ..of(0, "/a", 1, "ADDED") },
+                "other encoding",
+            ),
+            (
+                EventsKey { form: EventForm { metadata: Some(MetaVersion::V1), ..JSON }, ..of(0, "/a", 1, "ADDED") },
+                "metadata",
+            ),
         ] {
             assert_eq!(get(key, expect), expect);
         }
@@ -97,6 +119,7 @@ mod tests {
         let cache = EventCache::default();
         let of = |revision| EventsKey {
             resource: resource.clone(),
+            form: JSON,
             events: vec![("/a".into(), Revision(revision), "ADDED")],
         };
         let long = "x".repeat(MAX_EVENT_BYTES + 1);

@@ -24,6 +24,7 @@ use crate::filter::Filter;
 use crate::negotiate::{BodyEncoding, ConvertTo, Encoding, MediaTypeOptions, PatchKind, ResponseKind};
 use crate::patch::Patch;
 use crate::pod::PodRequest;
+use crate::protobuf::ProtobufForm;
 use crate::read::{self, ListOptions};
 use crate::render::Representation;
 use crate::request::{self, ObjectPath, Query};
@@ -143,7 +144,7 @@ impl Handler {
             }
             _ => self.representation(&accepted)?.entry(&self.resource, &entry),
         };
-        let response = self.respond(200, &accepted, bytes, &[]).await;
+        let response = self.respond(200, &accepted, bytes, &[]).await?;
         Ok(response.map(|body| body.holding(room)))
     }
 
@@ -156,22 +157,31 @@ impl Handler {
         let store = &*self.server.store;
         let listed = read::list(store, &self.resource, namespace, &filter, &options, &self.request.query).await?;
         let bytes = listed.entries.iter().map(|entry| entry.value.len()).sum();
-        let pieces = self.representation(&accepted)?.list(self.resource.clone(), listed);
+        let representation = self.representation(&accepted)?;
+        if accepted.encoding == Encoding::Protobuf {
+            let form = self.protobuf_form(&representation)?;
+            let body = form.list(self.resource.clone(), listed, &self.server.workers).await?;
+            return Ok(typed(200, accepted.encoding.content_type(), body));
+        }
+        let pieces = representation.list(self.resource.clone(), listed);
         if accepted.encoding == Encoding::Yaml {
             let room = self.text_room(&accepted, bytes).await;
-            let response = self.respond(200, &accepted, pieces.into_bytes().await, &[]).await;
+            let response = self.respond(200, &accepted, pieces.into_bytes().await, &[]).await?;
             return Ok(response.map(|body| body.holding(room)));
         }
         Ok(typed(200, accepted.encoding.content_type(), Body::stream(pieces.into_stream())))
     }
 
     fn watch(&self) -> Result<Response<Body>, Status> {
-        let accepted = self.accepted(ResponseKind::Watch)?;
+        let mut accepted = self.accepted(ResponseKind::Watch)?;
         let mut options = WatchOptions::parse(&self.request.query, &self.resource)?;
         let as_websocket = websocket::is_requested(&self.request.parts.headers);
         if as_websocket {
             options = options.event_by_event();
+            // Messages of a watch are texts.
+            accepted.encoding = Encoding::Json;
         }
+        options.encoding = accepted.encoding;
         let filter = self.filter()?;
         let events = watch::watch(
             &self.server,
@@ -185,7 +195,7 @@ impl Handler {
         if as_websocket {
             return websocket::answer(&self.request.parts.headers, events);
         }
-        Ok(typed(200, accepted.encoding.content_type(), Body::stream(events)))
+        Ok(typed(200, accepted.encoding.content_type_of_watch(), Body::stream(events)))
     }
 
     async fn create(&self, budget: &Budget) -> Result<Response<Body>, Status> {
@@ -214,7 +224,7 @@ impl Handler {
             return refused(status, &warnings, budget);
         }
         let bytes = serde_json::to_vec(&Status::done(201)).expect("writing to memory does not fail");
-        Ok(self.respond(201, &accepted, bytes, &warnings).await)
+        self.respond(201, &accepted, bytes, &warnings).await
     }
 
     /// Connects the client to a pod.
@@ -262,7 +272,7 @@ impl Handler {
         let (write, mut warnings) = (self.write_request(Subresource::Token, budget), Vec::new());
         let token = token_request::create(&write, self.name(), self.decode(budget)?, &mut warnings).await?;
         let bytes = self.representation(&accepted)?.object(&token);
-        Ok(self.respond(201, &accepted, bytes, &warnings).await)
+        self.respond(201, &accepted, bytes, &warnings).await
     }
 
     /// Answers a review, which is not stored.
@@ -277,7 +287,7 @@ impl Handler {
         };
         let answered = review::answer(&write, sent).await?;
         let bytes = self.representation(&accepted)?.object(&answered);
-        Ok(self.respond(201, &accepted, bytes, &warnings).await)
+        self.respond(201, &accepted, bytes, &warnings).await
     }
 
     async fn log(&self) -> Result<Response<Body>, Status> {
@@ -375,9 +385,8 @@ impl Handler {
         match done {
             WriteOutcome::Deleted(object) => {
                 if self.resource.behaviour.returns_deleted {
-                    return Ok(self
-                        .respond(200, &accepted, self.representation(&accepted)?.object(&object), warnings)
-                        .await);
+                    let bytes = self.representation(&accepted)?.object(&object);
+                    return self.respond(200, &accepted, bytes, warnings).await;
                 }
                 let status = Status::success(StatusDetails {
                     name: self.name().to_owned(),
@@ -387,7 +396,7 @@ impl Handler {
                     ..StatusDetails::default()
                 });
                 let bytes = serde_json::to_vec(&status).expect("writing to memory does not fail");
-                Ok(self.respond(200, &accepted, bytes, warnings).await)
+                self.respond(200, &accepted, bytes, warnings).await
             }
             done => self.respond_with(200, &accepted, Subresource::Main, done, warnings).await,
         }
@@ -429,7 +438,7 @@ impl Handler {
         }
         let pieces = self.representation(&accepted)?.list(self.resource.clone(), listed);
         let warnings = std::mem::take(&mut *warnings.lock());
-        Ok(self.respond(200, &accepted, pieces.into_bytes().await, &warnings).await)
+        self.respond(200, &accepted, pieces.into_bytes().await, &warnings).await
     }
 
     /// The answer to an update: 201 if it created the object.
@@ -473,10 +482,10 @@ impl Handler {
                 self.representation(accepted)?.object(&object)
             }
         };
-        Ok(self.respond(code, accepted, bytes, warnings).await)
+        self.respond(code, accepted, bytes, warnings).await
     }
 
-    /// Reserves memory for an answer of about this many bytes, if it is YAML or indented JSON.
+    /// Reserves memory for an answer of about this many bytes, if it is not the JSON that is stored.
     async fn text_room(&self, accepted: &MediaTypeOptions, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let plain = accepted.encoding == Encoding::Json && !self.is_pretty(accepted);
         if plain { None } else { self.server.workers.text_room(bytes).await }
@@ -492,15 +501,15 @@ impl Handler {
         accepted: &MediaTypeOptions,
         json: Vec<u8>,
         warnings: &[String],
-    ) -> Response<Body> {
+    ) -> Result<Response<Body>, Status> {
         let (encoding, pretty) = (accepted.encoding, self.is_pretty(accepted));
         let bytes = match encoding {
             Encoding::Json if !pretty => json,
-            encoding => self.server.workers.write_text(json, move |json| encode(encoding, pretty, json)).await,
+            encoding => self.server.workers.write_text(json, move |json| encode(encoding, pretty, json)).await?,
         };
         let mut response = typed(code, accepted.encoding.content_type(), Body::full(bytes));
         warn(&mut response, warnings.iter().map(String::as_str));
-        response
+        Ok(response)
     }
 
     /// The delete options, from the body or, without one, from the query.
@@ -555,7 +564,12 @@ impl Handler {
     }
 
     fn accepted(&self, kind: ResponseKind) -> Result<MediaTypeOptions, Status> {
-        MediaTypeOptions::accept(self.header(header::ACCEPT), kind)
+        MediaTypeOptions::accept(self.header(header::ACCEPT), kind, self.resource.custom)
+    }
+
+    fn protobuf_form(&self, representation: &Representation) -> Result<ProtobufForm, Status> {
+        let form = ProtobufForm::of(&self.resource, representation);
+        form.ok_or_else(|| Status::internal("this kind has no protobuf messages; ask for application/json"))
     }
 
     fn representation(&self, accepted: &MediaTypeOptions) -> Result<Representation, Status> {

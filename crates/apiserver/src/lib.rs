@@ -82,6 +82,7 @@ mod json_path;
 mod metrics;
 mod openapi;
 mod partial;
+mod protobuf;
 mod render;
 mod response;
 mod table;

@@ -10,7 +10,7 @@ use crate::partial::MetaVersion;
 pub(crate) struct MediaTypeOptions {
     /// What the answer shows of an object.
     pub convert_to: ConvertTo,
-    /// JSON or YAML.
+    /// JSON, YAML or protobuf.
     pub encoding: Encoding,
     /// Whether the answer is indented for people.
     pub pretty: bool,
@@ -38,6 +38,8 @@ pub(crate) enum Encoding {
     Json,
     /// `application/yaml`
     Yaml,
+    /// `application/vnd.kubernetes.protobuf`
+    Protobuf,
 }
 
 /// The notation of a body that is an object.
@@ -58,7 +60,7 @@ pub(crate) enum ResponseKind {
     Object,
     /// The events of a watch, which can be converted as well, but are never YAML.
     Watch,
-    /// Anything else: `/version`, legacy discovery.
+    /// Anything else: a failure, legacy discovery.
     Plain,
 }
 
@@ -95,28 +97,37 @@ pub(crate) enum PatchKind {
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-const SERVED: [(&str, Encoding); 2] = [("json", Encoding::Json), ("yaml", Encoding::Yaml)];
+/// In the order of kube-apiserver: the first one that a clause covers is taken.
+const SERVED: [(&str, Encoding); 3] =
+    [("json", Encoding::Json), ("yaml", Encoding::Yaml), ("vnd.kubernetes.protobuf", Encoding::Protobuf)];
 
 impl MediaTypeOptions {
-    /// Reads an `Accept` header. Without one the answer is plain JSON.
-    pub(crate) fn accept(header: Option<&str>, kind: ResponseKind) -> Result<Self, Status> {
+    /// Reads an `Accept` header. Without one the answer is plain JSON. Whole objects of a kind that only a definition
+    /// describes are never protobuf; their metadata can be.
+    pub(crate) fn accept(header: Option<&str>, kind: ResponseKind, custom: bool) -> Result<Self, Status> {
         let header = header.unwrap_or_default();
         if header.is_empty() {
             return Ok(Self::default());
         }
         // YAML cannot be cut into events.
-        let served = if kind == ResponseKind::Watch { &SERVED[..1] } else { &SERVED };
+        let served =
+            || SERVED.into_iter().filter(|(_, encoding)| kind != ResponseKind::Watch || *encoding != Encoding::Yaml);
+        let is_served = |wanted: &Self| {
+            let whole = custom && wanted.convert_to == ConvertTo::Object;
+            let table = matches!(wanted.convert_to, ConvertTo::Table(_));
+            wanted.encoding != Encoding::Protobuf || !(whole || table)
+        };
         for clause in clauses(header) {
-            for (subtype, encoding) in served {
+            for (subtype, encoding) in served() {
                 if clause.covers(subtype)
-                    && let Some(wanted) = clause.wanted(*encoding, kind)
+                    && let Some(wanted) = clause.wanted(encoding, kind).filter(is_served)
                 {
                     return Ok(wanted);
                 }
             }
         }
         let stream = if kind == ResponseKind::Watch { ";stream=watch" } else { "" };
-        Err(not_acceptable(served.iter().map(|(subtype, _)| format!("application/{subtype}{stream}"))))
+        Err(not_acceptable(served().map(|(subtype, _)| format!("application/{subtype}{stream}"))))
     }
 
     /// Refuses a type for one object where there is a list, and the other way round.
@@ -140,6 +151,15 @@ impl Encoding {
         match self {
             Self::Json => "application/json",
             Self::Yaml => "application/yaml",
+            Self::Protobuf => PROTOBUF,
+        }
+    }
+
+    /// The `Content-Type` of a watch.
+    pub(crate) fn content_type_of_watch(self) -> &'static str {
+        match self {
+            Self::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            other => other.content_type(),
         }
     }
 }
@@ -171,7 +191,9 @@ impl DiscoveryForm {
             });
         match aggregated {
             Some(version) => Ok(Self::Aggregated(version)),
-            None => MediaTypeOptions::accept(header, ResponseKind::Plain).map(|wanted| Self::Legacy(wanted.encoding)),
+            None => {
+                MediaTypeOptions::accept(header, ResponseKind::Plain, false).map(|wanted| Self::Legacy(wanted.encoding))
+            }
         }
     }
 }
@@ -283,7 +305,7 @@ impl<'a> Clause<'a> {
     fn wanted(&self, encoding: Encoding, kind: ResponseKind) -> Option<MediaTypeOptions> {
         let stream_fits = match self.parameter("stream") {
             "" => true,
-            stream => stream == "watch" && encoding == Encoding::Json,
+            stream => stream == "watch" && encoding != Encoding::Yaml,
         };
         if !stream_fits || !matches!(self.parameter("sv"), "" | "v1") {
             return None;
@@ -313,7 +335,7 @@ impl<'a> Clause<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Encoding::{Json, Yaml};
+    use Encoding::{Json, Protobuf, Yaml};
     use MetaVersion::{V1, V1Beta1};
     use ResponseKind::{Object, Plain, Watch};
 
@@ -321,7 +343,11 @@ mod tests {
     fn accept() {
         #[track_caller]
         fn check(header: &str, kind: ResponseKind, expect: Result<(ConvertTo, Encoding), &str>) {
-            let got = MediaTypeOptions::accept(Some(header), kind);
+            check_of(false, header, kind, expect);
+        }
+        #[track_caller]
+        fn check_of(custom: bool, header: &str, kind: ResponseKind, expect: Result<(ConvertTo, Encoding), &str>) {
+            let got = MediaTypeOptions::accept(Some(header), kind, custom);
             let got = got.map(|wanted| (wanted.convert_to, wanted.encoding)).map_err(|status| {
                 assert_eq!((status.code, status.reason.as_str()), (406, "NotAcceptable"));
                 status.message
@@ -329,7 +355,9 @@ mod tests {
             assert_eq!(got, expect.map_err(str::to_owned), "{header}");
         }
         let json = Ok((ConvertTo::Object, Json));
-        let refused = Err("only the following media types are accepted: application/json, application/yaml");
+        let refused = Err("only the following media types are accepted: \
+                           application/json, application/yaml, application/vnd.kubernetes.protobuf");
+        let protobuf = Ok((ConvertTo::Object, Protobuf));
         check("", Object, json);
         check("*/*", Object, json);
         check("*", Object, json);
@@ -341,9 +369,24 @@ mod tests {
         check("*/*, application/yaml", Object, Ok((ConvertTo::Object, Yaml)));
         check("text/html, application/yaml;q=0.1", Object, Ok((ConvertTo::Object, Yaml)));
         check("application/json;q=0", Object, refused);
-        check("application/vnd.kubernetes.protobuf, application/json", Object, json);
-        check("application/vnd.kubernetes.protobuf,application/json, */*", Object, json);
-        check("application/vnd.kubernetes.protobuf", Object, refused);
+        for (custom, first) in [(false, protobuf), (true, json)] {
+            check_of(custom, "application/vnd.kubernetes.protobuf, application/json", Object, first);
+            check_of(custom, "application/vnd.kubernetes.protobuf,application/json;q=0.9, */*", Object, first);
+            check_of(custom, "application/vnd.kubernetes.protobuf;q=0.9,application/json", Object, json);
+            check_of(custom, "application/json,application/vnd.kubernetes.protobuf", Object, json);
+            check_of(custom, "application/vnd.kubernetes.protobuf;stream=watch, application/json", Watch, first);
+            check_of(custom, "application/vnd.kubernetes.protobuf, application/json", Watch, first);
+        }
+        check("application/vnd.kubernetes.protobuf", Object, protobuf);
+        check("application/vnd.kubernetes.protobuf", Plain, protobuf);
+        check_of(true, "application/vnd.kubernetes.protobuf", Object, refused);
+        let table = "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io";
+        check(table, Object, refused);
+        check(
+            &format!("{table},application/json;as=Table;v=v1;g=meta.k8s.io"),
+            Object,
+            Ok((ConvertTo::Table(V1), Json)),
+        );
         check("text/html", Object, refused);
         check("nonsense", Object, refused);
 
@@ -360,7 +403,10 @@ mod tests {
 
         let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
                         application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-        check(metadata, Object, Ok((ConvertTo::PartialMetadata(V1), Json)));
+        for custom in [false, true] {
+            check_of(custom, metadata, Object, Ok((ConvertTo::PartialMetadata(V1), Protobuf)));
+            check_of(custom, metadata, Watch, Ok((ConvertTo::PartialMetadata(V1), Protobuf)));
+        }
         check(
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
             Object,
@@ -368,17 +414,17 @@ mod tests {
         );
 
         check("application/json;stream=watch", Watch, json);
-        check("application/vnd.kubernetes.protobuf;stream=watch, application/json", Watch, json);
         check("application/json;stream=other, */*", Watch, json);
-        let refused = Err("only the following media types are accepted: application/json;stream=watch");
+        let refused = Err("only the following media types are accepted: \
+                           application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch");
         check("application/yaml", Watch, refused);
         check("application/yaml;stream=watch", Watch, refused);
     }
 
     #[test]
     fn accept_details() {
-        assert_eq!(MediaTypeOptions::accept(None, Object).unwrap(), MediaTypeOptions::default());
-        assert!(MediaTypeOptions::accept(Some("application/json;pretty=1"), Object).unwrap().pretty);
+        assert_eq!(MediaTypeOptions::accept(None, Object, false).unwrap(), MediaTypeOptions::default());
+        assert!(MediaTypeOptions::accept(Some("application/json;pretty=1"), Object, false).unwrap().pretty);
         let check = |convert_to, list, expect| {
             let wanted = MediaTypeOptions { convert_to, ..MediaTypeOptions::default() };
             assert_eq!(wanted.check_list(list).map_err(|status| status.code), expect);

@@ -4,9 +4,11 @@ use http::{HeaderValue, Response, header};
 use serde_json::{Value, json};
 
 use konverge_core::Status;
+use konverge_schema::ProtobufEncoder;
 
 use crate::body::Body;
-use crate::negotiate::Encoding;
+use crate::negotiate::{Encoding, MediaTypeOptions, ResponseKind};
+use crate::protobuf::not_encodable;
 
 /// How many characters the warnings of one answer may have together, so that headers stay within what clients accept.
 const MAX_WARNING_CHARS: usize = 4096;
@@ -14,14 +16,15 @@ const MAX_WARNING_CHARS: usize = 4096;
 /// How many characters of each warning are shown if all of them together have more.
 const CUT_WARNING_CHARS: usize = 256;
 
-/// JSON as the client wants to read it.
-pub(crate) fn encode(encoding: Encoding, pretty: bool, json: Vec<u8>) -> Vec<u8> {
+/// An object's JSON as the client wants to read it.
+pub(crate) fn encode(encoding: Encoding, pretty: bool, json: Vec<u8>) -> Result<Vec<u8>, Status> {
     let value = || serde_json::from_slice::<Value>(&json).unwrap_or_default();
-    match encoding {
+    Ok(match encoding {
         Encoding::Json if pretty => indent(&json),
         Encoding::Json => json,
         Encoding::Yaml => serde_saphyr::to_string(&value()).map(String::into_bytes).unwrap_or(json),
-    }
+        Encoding::Protobuf => ProtobufEncoder::default().object(&json).map_err(not_encodable)?,
+    })
 }
 
 /// JSON with line breaks and indentation. Fields keep their order, which parsing would lose.
@@ -110,11 +113,33 @@ pub(crate) fn no_such_resource() -> Status {
     status
 }
 
+/// The failure that an answer has, for whoever encodes the answer for its client.
+#[derive(Clone)]
+struct Failure(Status);
+
+/// The answer of a failure, as JSON until [`encode_failure`] is told what the client can read.
 pub(crate) fn failure(status: &Status) -> Response<Body> {
     let body = serde_json::to_vec(status).unwrap_or_else(|_| json!({"kind": "Status"}).to_string().into());
     let mut response = typed(status.code, "application/json", Body::full(body));
     if let Some(details) = status.details.as_ref().filter(|details| details.retry_after_seconds > 0) {
         response.headers_mut().insert(header::RETRY_AFTER, details.retry_after_seconds.into());
+    }
+    response.extensions_mut().insert(Failure(status.clone()));
+    response
+}
+
+/// Encodes a failure as the client wants to read it. A client that can read none of our types gets JSON.
+pub(crate) fn encode_failure(mut response: Response<Body>, accept: Option<&str>) -> Response<Body> {
+    let Some(Failure(status)) = response.extensions_mut().remove() else { return response };
+    let Ok(wanted) = MediaTypeOptions::accept(accept, ResponseKind::Plain, false) else { return response };
+    if wanted.encoding == Encoding::Json && !wanted.pretty {
+        return response;
+    }
+    let json = serde_json::to_vec(&status).expect("writing to memory does not fail");
+    if let Ok(bytes) = encode(wanted.encoding, wanted.pretty, json) {
+        *response.body_mut() = Body::full(bytes);
+        let content_type = HeaderValue::from_static(wanted.encoding.content_type());
+        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     }
     response
 }

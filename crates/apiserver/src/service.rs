@@ -29,7 +29,7 @@ use crate::in_flight::{RequestKind, too_many_requests};
 use crate::metrics::RequestLabels;
 use crate::request::{self, Endpoint, ObjectPath, Query};
 use crate::resource::Resource;
-use crate::response::{failure, no_such_resource, not_found_page, warn};
+use crate::response::{encode_failure, failure, no_such_resource, not_found_page, warn};
 use crate::server::{ActingAs, ApiServer, Server};
 use crate::user::MASTERS;
 use crate::{crd, documents, work};
@@ -102,6 +102,8 @@ where
             failure(&Status::internal("the request ended in a panic; the server's log has more"))
         }
     };
+    let accept = request.parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    response = encode_failure(response, accept);
     let headers = response.headers_mut();
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     let audit_id = HeaderValue::try_from(&*request.context.audit_id).expect("it came in a header, or is a uuid");

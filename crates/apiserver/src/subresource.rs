@@ -35,6 +35,8 @@ pub(crate) enum Subresource {
     Proxy,
     /// `/ephemeralcontainers` of a pod
     EphemeralContainers,
+    /// `/resize` of a pod
+    Resize,
     /// `/token` of a service account
     Token,
     /// `/approval` of a certificate signing request
@@ -43,7 +45,7 @@ pub(crate) enum Subresource {
 
 impl Subresource {
     /// Every subresource.
-    pub(crate) const ALL: [Subresource; 13] = [
+    pub(crate) const ALL: [Subresource; 14] = [
         Subresource::Status,
         Subresource::Scale,
         Subresource::Finalize,
@@ -55,6 +57,7 @@ impl Subresource {
         Subresource::PortForward,
         Subresource::Proxy,
         Subresource::EphemeralContainers,
+        Subresource::Resize,
         Subresource::Token,
         Subresource::Approval,
     ];
@@ -79,6 +82,7 @@ impl Subresource {
             Subresource::PortForward => "portforward",
             Subresource::Proxy => "proxy",
             Subresource::EphemeralContainers => "ephemeralcontainers",
+            Subresource::Resize => "resize",
             Subresource::Token => "token",
             Subresource::Approval => "approval",
         }
@@ -161,6 +165,7 @@ impl Resource {
                 copy_field(&new["metadata"], &mut isolated["metadata"], "managedFields");
                 *new = isolated;
             }
+            Subresource::Resize => keep_resources(old, new),
             Subresource::Scale
             | Subresource::Binding
             | Subresource::Eviction
@@ -172,6 +177,37 @@ impl Resource {
             | Subresource::Proxy => {}
         }
     }
+}
+
+/// Keeps of a new pod what its containers and the pod as a whole may use, and nothing else. Containers that were added, removed,
+/// renamed or moved stay as they are sent: validation refuses them by their names.
+fn keep_resources(old: &Value, new: &mut Value) {
+    const LISTS: [&str; 2] = ["containers", "initContainers"];
+    let containers = |pod: &Value, list: &str| pod["spec"][list].as_array().cloned().unwrap_or_default();
+    if LISTS.iter().any(|list| containers(old, list).len() != containers(new, list).len()) {
+        return;
+    }
+    let mut isolated = old.clone();
+    for list in LISTS {
+        let (mut kept, sent) = (containers(old, list), containers(new, list));
+        if sent.iter().zip(&kept).any(|(sent, kept)| sent["name"] != kept["name"]) {
+            kept = sent;
+        } else {
+            for (sent, kept) in sent.iter().zip(&mut kept) {
+                copy_field(sent, kept, "resources");
+                copy_field(sent, kept, "resizePolicy");
+            }
+        }
+        if !kept.is_empty() {
+            isolated["spec"][list] = kept.into();
+        }
+    }
+    copy_field(&new["spec"], &mut isolated["spec"], "resources");
+    isolated["metadata"] = new["metadata"].take();
+    for field in ["annotations", "deletionTimestamp", "finalizers", "generation", "labels", "ownerReferences"] {
+        copy_field(&old["metadata"], &mut isolated["metadata"], field);
+    }
+    *new = isolated;
 }
 
 fn copy_field(from: &Value, to: &mut Value, field: &str) {

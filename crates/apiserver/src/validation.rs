@@ -66,6 +66,7 @@ pub(crate) fn check(
     let set = match (subresource, old) {
         (Subresource::Status, _) => set("status"),
         (Subresource::EphemeralContainers, _) => set("ephemeralcontainers"),
+        (Subresource::Resize, _) => set("resize"),
         (Subresource::Main | Subresource::Scale, Some(_)) => set("update").or_else(|| set("")),
         (Subresource::Main | Subresource::Scale, None) => set("create").or_else(|| set("")),
         // A binding or the end of a namespace is written by the server itself.
@@ -74,7 +75,8 @@ pub(crate) fn check(
     // A kind of the table without rules for this write has no errors; a kind that is not in the table is not known.
     let Some(set) = set else { return Ok(table.index.contains_key(&root).then(Vec::new)) };
     let mut errors = table.errors(set, object, old, privileged, budget);
-    if let Some(old) = old.filter(|_| !errors.is_empty()) {
+    // A pod that cannot be resized at all is refused for what it was before, too.
+    if let Some(old) = old.filter(|_| !errors.is_empty() && subresource != Subresource::Resize) {
         // An object that was stored before there was a rule can still be scaled, labelled and deleted: what was wrong
         // with it before is not told again.
         let known = table.errors(set, old, Some(old), privileged, budget);

@@ -1,5 +1,5 @@
 //! Watching: changes as they are committed. In: a resource, a namespace, a revision to start after. Out: a stream of events as
-//! JSON lines. Each watch reads the shared history at its own pace, so a slow one delays no other.
+//! JSON lines or frames of protobuf. Each watch reads the shared history at its own pace, so a slow one delays no other.
 
 mod options;
 
@@ -17,8 +17,10 @@ use konverge_store::{Change, Entry, Page, Range, ReadError, Revision, Store, Wat
 
 use crate::context::RequestContext;
 use crate::conversion::{Readable, ReadableChange};
-use crate::event_cache::{EventCache, EventsKey};
+use crate::event_cache::{EventCache, EventForm, EventsKey};
 use crate::filter::Filter;
+use crate::negotiate::Encoding;
+use crate::protobuf::{self, ProtobufForm};
 use crate::read::not_from_the_future;
 use crate::render::Representation;
 use crate::resource::Resource;
@@ -53,6 +55,8 @@ struct Watching {
     resource: Arc<Resource>,
     filter: Filter,
     representation: Representation,
+    /// Which messages events are, if they are not JSON.
+    protobuf: Option<ProtobufForm>,
     bookmarks: bool,
     /// A piece ends with the event that passes this.
     piece_bytes: usize,
@@ -135,10 +139,12 @@ pub(crate) fn watch(
     let longest = server.longest_watch;
     let ends = now + options.timeout.unwrap_or(longest).min(longest);
     let closing = closing(server, &resource);
+    let in_protobuf = options.encoding == Encoding::Protobuf;
     let mut watching = Watching {
         context: context.clone(),
         store: store.clone(),
         event_cache: server.event_cache.clone(),
+        protobuf: in_protobuf.then(|| ProtobufForm::of(&resource, &representation)).flatten(),
         resource,
         filter,
         representation,
@@ -359,18 +365,35 @@ impl Watching {
             }
             out
         };
-        match self.representation {
+        match self.form().filter(|_| !events.is_empty()) {
             // All watches share the bytes.
-            Representation::Object if !events.is_empty() => {
+            Some(form) => {
                 let keys = events.iter().map(|(kind, entry, revision)| (entry.key.clone(), *revision, *kind)).collect();
-                let piece = EventsKey { resource: self.resource.clone(), events: keys };
+                let piece = EventsKey { resource: self.resource.clone(), form, events: keys };
                 self.event_cache.clone().get_or_write(piece, || write(self))
             }
-            _ => write(self).into(),
+            None => write(self).into(),
         }
     }
 
+    /// The form of the events, if others can have the same: ages in tables are those of one moment.
+    fn form(&self) -> Option<EventForm> {
+        let metadata = match self.representation {
+            Representation::Object => None,
+            Representation::Metadata(version) => Some(version),
+            Representation::Table { .. } => return None,
+        };
+        let encoding = if self.protobuf.is_some() { Encoding::Protobuf } else { Encoding::Json };
+        Some(EventForm { encoding, metadata })
+    }
+
     fn event(&mut self, kind: &str, entry: &Readable, revision: Revision, out: &mut Vec<u8>) {
+        if let Some(protobuf) = &self.protobuf {
+            if let Err(status) = protobuf.write_event(kind, &self.resource, entry, revision, out) {
+                out.extend_from_slice(&self.failed(&status));
+            }
+            return;
+        }
         // The bytes around the object are few, so this is nearly always enough.
         out.reserve(entry.value.len() + 128);
         out.extend_from_slice(b"{\"type\":\"");
@@ -393,13 +416,23 @@ impl Watching {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let object = self.representation.bookmark(&self.resource, metadata);
-        line("BOOKMARK", &object)
+        let Some(protobuf) = &self.protobuf else { return line("BOOKMARK", &object) };
+        let mut frame = Vec::new();
+        match protobuf.write_json_event("BOOKMARK", object.to_string().as_bytes(), &mut frame) {
+            Ok(()) => frame.into(),
+            Err(status) => self.failed(&status),
+        }
     }
 
     /// Ends the watch with an error that its client finds in the stream.
     fn failed(&mut self, status: &Status) -> Bytes {
         self.stage = WatchStage::Over;
-        line("ERROR", &serde_json::to_value(status).unwrap_or_default())
+        if self.protobuf.is_none() {
+            return line("ERROR", &serde_json::to_value(status).unwrap_or_default());
+        }
+        let mut frame = Vec::new();
+        protobuf::write_error_event(status, &mut frame);
+        frame.into()
     }
 
     fn gone(&mut self, error: &ReadError) -> Bytes {

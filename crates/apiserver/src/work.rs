@@ -159,11 +159,11 @@ impl Workers {
     }
 
     /// Runs `write` on another thread if the text is long.
-    pub(crate) async fn write_text(
+    pub(crate) async fn write_text<T: Send + 'static>(
         &self,
         json: Vec<u8>,
-        write: impl FnOnce(Vec<u8>) -> Vec<u8> + Send + 'static,
-    ) -> Vec<u8> {
+        write: impl FnOnce(Vec<u8>) -> T + Send + 'static,
+    ) -> T {
         if json.len() <= LONG_TEXT {
             return write(json);
         }

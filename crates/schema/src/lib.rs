@@ -56,7 +56,7 @@ pub use managed_fields::{ManagedEntry, ManagedFields, ManagedFieldsError, Operat
 pub use merge_patch::merge_patch;
 pub use openapi::{CompileError, compile};
 pub use pattern::{Pattern, translate_pattern};
-pub use protobuf::{ProtobufError, ProtobufObject};
+pub use protobuf::{ProtobufEncoder, ProtobufError, ProtobufKind, ProtobufObject, protobuf_envelope};
 pub use prune::{NullRules, prune};
 pub use strategic::{StrategicError, strategic_merge_patch};
 pub use structural::{check_schema, unknown_formats};

@@ -1,17 +1,20 @@
-//! Objects that clients send as protobuf. In: a body with Kubernetes' envelope. Out: the JSON that kube-apiserver has of
-//! the object after it decoded the same body. Go clients send built-in kinds this way and nothing else.
+//! Objects as protobuf. In: a body with Kubernetes' envelope. Out: the JSON that kube-apiserver has of the object after it
+//! decoded the same body. And the other way round, for answers. Go clients send built-in kinds this way and nothing else.
 //!
 //! ```text
 //! body ─▶ ProtobufObject::read (envelope: apiVersion, kind, message) ─▶ decode (message by the table of fields) ─▶ JSON
+//! JSON ─▶ tape (tokens, flat) ─▶ ProtobufEncoder (message by the same table, from its end to its start) ─▶ body
 //! ```
 //!
 //! Numbers, names and Go types of all fields are data: the table that `cargo xtask codegen` derives. The decoder never
 //! knows a kind. It copes with anything as input: work and output are paid for from the budget, nesting is limited,
 //! and nothing is allocated for a length that a message only announces.
 
+mod encode;
 mod message;
 mod scalar;
 pub(crate) mod table;
+mod tape;
 mod wire;
 
 use serde_json::Value;
@@ -19,6 +22,8 @@ use serde_json::Value;
 use crate::budget::{Budget, OverBudget};
 use message::Decoder;
 use wire::{Reader, Wire, text};
+
+pub use encode::{ProtobufEncoder, ProtobufKind, protobuf_envelope};
 
 /// The first bytes of every body.
 const PREFIX: [u8; 4] = *b"k8s\0";

@@ -33,6 +33,17 @@ const TRANSPARENT: [&str; 3] = [
     "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSONSchemaPropsOrStringArray",
 ];
 
+/// The package of what every group has, and its types that are answers rather than kinds of objects. OpenAPI does not name
+/// their versions: metadata and lists of it are of both versions of `meta.k8s.io`.
+const META: &str = "k8s.io/apimachinery/pkg/apis/meta/v1";
+const ANSWERS: [(&str, &str); 5] = [
+    ("APIGroup", "v1"),
+    ("APIGroupList", "v1"),
+    ("APIVersions", "v1"),
+    ("PartialObjectMetadata", "*"),
+    ("PartialObjectMetadataList", "*"),
+];
+
 /// The comment at the head of the generated file, after the line that names its source.
 const FORMAT: &str = "\
 #
@@ -102,6 +113,10 @@ fn kinds(schemas: &BTreeMap<String, Value>) -> Result<BTreeMap<Key, String>, Str
             return Err(invalid());
         }
         kinds.insert((format!("k8s.io/{}", package.replace('.', "/")), name.to_owned()), word);
+    }
+    // Wherever a failure can be answered.
+    if kinds.contains_key(&(META.to_owned(), "Status".to_owned())) {
+        kinds.extend(ANSWERS.map(|(name, word)| ((META.to_owned(), name.to_owned()), word.to_owned())));
     }
     Ok(kinds)
 }

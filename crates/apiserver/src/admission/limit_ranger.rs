@@ -10,6 +10,7 @@ use konverge_core::{Quantity, ResourceList, Status, pod_limits, pod_requests, re
 
 use super::{Admission, Attributes, Operation, Plugin, Verdict, decided, items_mut, lookup};
 use crate::meta;
+use crate::subresource::Subresource;
 
 const RANGES: lookup::Kind = ("", "limitranges");
 
@@ -47,10 +48,11 @@ impl Plugin for LimitRanger {
     fn handles(&self, attributes: &Attributes<'_>) -> bool {
         match attributes.operation {
             Operation::Create => attributes.is_about("", "pods") || attributes.is_about("", "persistentvolumeclaims"),
-            // The containers of a pod cannot change.
+            // What the containers of a pod may use changes through one endpoint only.
             Operation::Update => {
                 let deleted = attributes.old.is_some_and(meta::is_terminating);
-                attributes.is_about("", "persistentvolumeclaims") && !deleted
+                let resized = attributes.subresource == Subresource::Resize;
+                (resized || attributes.is_about("", "persistentvolumeclaims")) && !deleted
             }
             Operation::Delete | Operation::Connect => false,
         }

@@ -46,6 +46,7 @@ impl Plugin for ResourceQuota {
         attributes.namespace.is_some()
             && match (attributes.operation, attributes.subresource) {
                 (Operation::Create, Subresource::Main) => true,
+                (Operation::Update, Subresource::Resize) => true,
                 (Operation::Update, Subresource::Main | Subresource::Status) => {
                     matches!(&*attributes.resource.plural, "pods" | "services" | "persistentvolumeclaims")
                         && attributes.resource.group.is_empty()
@@ -71,6 +72,7 @@ impl Plugin for ResourceQuota {
             let concerned = match (attributes.old, attributes.subresource) {
                 (None, _) => true,
                 (Some(old), Subresource::Main) => kind.can_change(old, object),
+                (Some(_), Subresource::Resize) => true,
                 // What a claim really has is in its status.
                 (Some(_), _) => &*attributes.resource.plural == "persistentvolumeclaims",
             };
@@ -142,7 +144,7 @@ fn charge(
         let exceeded: Vec<&String> =
             total.iter().filter(|(name, total)| *total > &quota.hard[*name]).map(|(name, _)| name).collect();
         // What a status reports has happened already.
-        if !exceeded.is_empty() && attributes.subresource == Subresource::Main {
+        if !exceeded.is_empty() && attributes.subresource != Subresource::Status {
             let show = |list: &ResourceList| {
                 let parts = exceeded.iter().filter_map(|name| Some(format!("{name}={}", list.get(*name)?)));
                 parts.collect::<Vec<_>>().join(",")

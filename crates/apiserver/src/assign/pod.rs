@@ -15,7 +15,7 @@ pub(super) fn assign(old: Option<&Value>, pod: &mut Value, now: &str) {
         merge_label_keys(pod);
     }
     let class = match old {
-        None => Some(class(pod).into()),
+        None => Some(qos_class(pod).into()),
         // The class of a pod never changes, and a status without it keeps it.
         Some(old) => old["status"].get("qosClass").cloned(),
     };
@@ -107,7 +107,7 @@ fn keep_generations(old: &Value, status: &mut Value) {
 }
 
 /// `Guaranteed` if the requests of every container equal its limits, `BestEffort` if no container has requests or limits.
-fn class(pod: &Value) -> &'static str {
+pub(crate) fn qos_class(pod: &Value) -> &'static str {
     let spec = &pod["spec"];
     let whole = [&spec["resources"]];
     let containers = ["containers", "initContainers"].into_iter();

@@ -11,6 +11,7 @@ mod mount;
 mod network;
 mod node;
 mod pod;
+mod pod_resize;
 mod pod_status;
 mod pod_update;
 mod projected;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use konverge_core::{FieldError, FieldPath, Status};
 use konverge_store::Revision;
 
+use crate::negotiate::Encoding;
 use crate::read::parse_version;
 use crate::request::{Query, invalid_options};
 use crate::resource::Resource;
@@ -27,6 +28,8 @@ pub(crate) struct WatchOptions {
     pub timeout: Option<Duration>,
     /// A piece ends with the event that passes this size.
     pub piece_bytes: usize,
+    /// JSON or protobuf.
+    pub encoding: Encoding,
 }
 
 impl WatchOptions {
@@ -67,6 +70,7 @@ impl WatchOptions {
             bookmarks,
             timeout: timeout.map(|seconds| Duration::from_secs(seconds.unsigned_abs())),
             piece_bytes: PIECE_BYTES,
+            encoding: Encoding::Json,
         })
     }
 

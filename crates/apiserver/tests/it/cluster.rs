@@ -13,6 +13,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tower_service::Service;
 
+use konverge_schema::{Budget, ProtobufObject};
+
 use konverge_apiserver::{ApiServer, Body, Collector, Environment, Options, RequestLimits, Storage};
 
 /// A timeout for events that must happen: longer than any of them takes.
@@ -167,7 +169,8 @@ impl Cluster {
         let request = Request::get(path).header("accept", accept).body(Full::new(Bytes::new())).unwrap();
         let response = self.send(request).await;
         assert_eq!(response.status().as_u16(), 200, "{path}");
-        Lines { body: Box::pin(response.into_body()), buffer: Vec::new() }
+        let frames = response.headers()["content-type"] == "application/vnd.kubernetes.protobuf;stream=watch";
+        Lines { body: Box::pin(response.into_body()), buffer: Vec::new(), frames }
     }
 
     /// The newest revision.
@@ -206,8 +209,14 @@ impl Answer {
         self.json()
     }
 
+    /// The object of an answer, however it is encoded.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
+        match self.header("content-type") {
+            PROTOBUF => return from_protobuf(&self.body),
+            "application/yaml" => return serde_saphyr::from_slice(&self.body).unwrap(),
+            _ => {}
+        }
         let text = || String::from_utf8_lossy(&self.body).into_owned();
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{}: {error}: {}", self.what, text()))
     }
@@ -229,7 +238,7 @@ impl Answer {
             assert_eq!(self.body, "404 page not found\n", "{}", self.what);
             return;
         }
-        assert_eq!(content_type, "application/json", "{}", self.what);
+        assert!(["application/json", "application/yaml", PROTOBUF].contains(&content_type), "{}", self.what);
         let status = self.json();
         assert_eq!(status["kind"], "Status", "{}: {status}", self.what);
         assert_eq!(status["apiVersion"], "v1", "{}: {status}", self.what);
@@ -267,17 +276,57 @@ pub(crate) fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
 }
 
+/// What Go clients send and prefer to read.
+pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// The object in a body that is protobuf.
+#[track_caller]
+pub(crate) fn from_protobuf(body: &[u8]) -> Value {
+    ProtobufObject::read(body).unwrap().decode(Budget::unlimited()).unwrap()
+}
+
+/// The event in a frame without its length: its type, and an object in a message of its own.
+fn from_frame(frame: &[u8]) -> Value {
+    let field = |bytes: &mut &[u8], tag: u8| -> Vec<u8> {
+        assert_eq!(bytes[0], tag);
+        let (mut length, mut at) = (0, 1);
+        loop {
+            length |= usize::from(bytes[at] & 0x7f) << (7 * (at - 1));
+            at += 1;
+            if bytes[at - 1] < 0x80 {
+                break;
+            }
+        }
+        let (field, rest) = bytes[at..].split_at(length);
+        *bytes = rest;
+        field.to_vec()
+    };
+    let mut rest = frame;
+    let (kind, object) = (field(&mut rest, 0x0a), field(&mut rest, 0x12));
+    let raw = field(&mut &object[..], 0x0a);
+    json!({"type": String::from_utf8(kind).unwrap(), "object": from_protobuf(&raw)})
+}
+
 /// The events of a watch.
 pub(crate) struct Lines {
     body: std::pin::Pin<Box<Body>>,
     buffer: Vec<u8>,
+    /// Whether events are frames instead of lines.
+    frames: bool,
 }
 
 impl Lines {
     /// The next event; nothing when the watch is over. Waits as long as that takes: for tests whose time is paused.
     pub(crate) async fn next_ever(&mut self) -> Option<Value> {
         loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+            if self.frames {
+                let length = self.buffer.first_chunk().map(|length| u32::from_be_bytes(*length) as usize);
+                if let Some(frame) = length.and_then(|length| self.buffer.get(4..4 + length)) {
+                    let event = from_frame(frame);
+                    self.buffer.drain(..4 + frame.len());
+                    return Some(event);
+                }
+            } else if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
                 return Some(serde_json::from_slice(&line).unwrap());
             }

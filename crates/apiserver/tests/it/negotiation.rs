@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::cluster::{
-    AS_METADATA, AS_METADATA_LIST, AS_TABLE, CONFIG_MAPS, CRDS, Cluster, PODS, WIDGETS, config_map, pod, widget,
+    AS_METADATA, AS_METADATA_LIST, AS_TABLE, CONFIG_MAPS, CRDS, Cluster, PODS, PROTOBUF, WIDGETS, config_map, pod,
+    widget,
 };
 
 #[tokio::test]
@@ -16,10 +17,10 @@ async fn what_can_be_accepted() {
         (&one, "*/*", 200, "application/json"),
         (&one, "application/json", 200, "application/json"),
         (&one, "application/yaml", 200, "application/yaml"),
-        (&one, "application/vnd.kubernetes.protobuf, application/json", 200, "application/json"),
+        (&one, "application/vnd.kubernetes.protobuf, application/json", 200, PROTOBUF),
         (&one, "text/html, application/yaml;q=0.1", 200, "application/yaml"),
         (&one, "text/html", 406, "application/json"),
-        (&one, "application/vnd.kubernetes.protobuf", 406, "application/json"),
+        (&one, "application/vnd.kubernetes.protobuf", 200, PROTOBUF),
         (&one, AS_METADATA, 200, "application/json"),
         (&one, AS_METADATA_LIST, 406, "application/json"),
         (CONFIG_MAPS, AS_METADATA, 406, "application/json"),
@@ -27,7 +28,7 @@ async fn what_can_be_accepted() {
         (CONFIG_MAPS, AS_TABLE, 200, "application/json"),
         (CONFIG_MAPS, "application/yaml", 200, "application/yaml"),
         (CONFIG_MAPS, "application/json;as=Chart;v=v1;g=meta.k8s.io", 406, "application/json"),
-        ("/api/v1/namespaces/default/configmaps?watch=true", "application/yaml", 406, "application/json"),
+        ("/api/v1/namespaces/default/configmaps?watch=true", "application/yaml", 406, "application/yaml"),
         ("/version", "text/html", 406, "application/json"),
     ] {
         let headers: &[(&str, &str)] = if accept.is_empty() { &[] } else { &[("accept", accept)] };
@@ -40,7 +41,8 @@ async fn what_can_be_accepted() {
     let refused = cluster.accept(&one, "text/html").await;
     assert_eq!(
         refused.fails(406, "NotAcceptable"),
-        "only the following media types are accepted: application/json, application/yaml"
+        "only the following media types are accepted: \
+         application/json, application/yaml, application/vnd.kubernetes.protobuf"
     );
 }
 

@@ -1,11 +1,11 @@
-//! Bodies in protobuf, as Go clients send built-in kinds: what is stored is what the same object as JSON would be, and
-//! answers are JSON.
+//! Protobuf, as Go clients send built-in kinds and prefer to read them: what is stored is what the same object as JSON would
+//! be, and answers say the same as those in JSON.
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Answer, CONFIG_MAPS, Cluster, DEPLOYMENTS, PODS, WIDGETS, config_map, pod, widget};
-
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+use crate::cluster::{
+    Answer, CONFIG_MAPS, CRDS, Cluster, DEPLOYMENTS, PODS, PROTOBUF, WIDGETS, config_map, pod, widget,
+};
 
 /// What client-go's typed clients accept.
 const ACCEPT: &str = "application/vnd.kubernetes.protobuf,application/json";
@@ -77,7 +77,7 @@ fn alike(mut object: Value) -> Value {
 async fn an_object_is_the_same_however_it_was_sent() {
     let cluster = Cluster::new().await;
     let sent = send(&cluster, "POST", DEPLOYMENTS, deployment_body("a")).await;
-    assert_eq!(sent.header("content-type"), "application/json");
+    assert_eq!(sent.header("content-type"), PROTOBUF);
     let json = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "b"},
         "spec": {
@@ -224,28 +224,135 @@ async fn strict_validation_has_nothing_to_refuse() {
     answer.expect(201);
 }
 
+/// Metadata alone, as client-go's metadata client asks for it.
+const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
+                        application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const METADATA_LIST: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+                             application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
 #[tokio::test]
-async fn answers_are_json() {
-    let cluster = Cluster::new().await;
+async fn answers_are_what_the_client_prefers() {
+    let cluster = Cluster::with_widgets().await;
     let table = "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,\
                  application/json;as=Table;v=v1;g=meta.k8s.io";
     send(&cluster, "POST", CONFIG_MAPS, config_map_body("a", "1")).await.expect(201);
-    for (path, accept, code, kind) in [
-        (&*format!("{CONFIG_MAPS}/a"), ACCEPT, 200, "ConfigMap"),
-        (CONFIG_MAPS, ACCEPT, 200, "ConfigMapList"),
-        (CONFIG_MAPS, table, 200, "Table"),
-        (&format!("{CONFIG_MAPS}/b"), ACCEPT, 404, "Status"),
-        ("/apis", ACCEPT, 200, "APIGroupList"),
+    cluster.post(WIDGETS, &widget("w")).await.expect(201);
+    let (one, none, custom) = (&*format!("{CONFIG_MAPS}/a"), &*format!("{CONFIG_MAPS}/b"), &*format!("{WIDGETS}/w"));
+    let json = "application/json";
+    let group = "/apis/apps";
+    for (path, accept, code, content_type, kind) in [
+        (one, ACCEPT, 200, PROTOBUF, "ConfigMap"),
+        (one, PROTOBUF, 200, PROTOBUF, "ConfigMap"),
+        (one, "application/json,application/vnd.kubernetes.protobuf", 200, json, "ConfigMap"),
+        (one, "application/vnd.kubernetes.protobuf;q=0.1,application/json", 200, json, "ConfigMap"),
+        (CONFIG_MAPS, ACCEPT, 200, PROTOBUF, "ConfigMapList"),
+        (CONFIG_MAPS, table, 200, json, "Table"),
+        (none, ACCEPT, 404, PROTOBUF, "Status"),
+        (one, METADATA, 200, PROTOBUF, "PartialObjectMetadata"),
+        (CONFIG_MAPS, METADATA_LIST, 200, PROTOBUF, "PartialObjectMetadataList"),
+        // Custom resources have no messages, but their metadata and their failures have.
+        (custom, ACCEPT, 200, json, "Widget"),
+        (custom, PROTOBUF, 406, PROTOBUF, "Status"),
+        (WIDGETS, ACCEPT, 200, json, "WidgetList"),
+        (custom, METADATA, 200, PROTOBUF, "PartialObjectMetadata"),
+        (WIDGETS, METADATA_LIST, 200, PROTOBUF, "PartialObjectMetadataList"),
+        (CRDS, ACCEPT, 200, PROTOBUF, "CustomResourceDefinitionList"),
+        ("/apis", ACCEPT, 200, PROTOBUF, "APIGroupList"),
+        (group, ACCEPT, 200, PROTOBUF, "APIGroup"),
+        ("/apis/apps/v1", ACCEPT, 200, PROTOBUF, "APIResourceList"),
     ] {
-        let answer = cluster.ask("GET", path, &[("accept", accept)], "").await;
-        assert_eq!((answer.code, answer.header("content-type")), (code, "application/json"), "{path} {accept}");
-        assert_eq!(answer.json()["kind"], kind, "{path} {accept}");
+        let answer = cluster.accept(path, accept).await;
+        assert_eq!((answer.code, answer.header("content-type")), (code, content_type), "{path} {accept}");
+        let (found, expect) = (answer.json(), cluster.accept(path, &accept.replace(PROTOBUF, json)).await.json());
+        assert_eq!(found["kind"], kind, "{path} {accept}");
+        assert_eq!(without_names(found), without_names(expect), "{path} {accept}");
     }
-    let mut events = cluster
-        .watch_as(
-            &format!("{CONFIG_MAPS}?watch=true&resourceVersion=0"),
-            &ACCEPT.replace("protobuf,", "protobuf;stream=watch,"),
-        )
-        .await;
-    assert_eq!(events.next_brief().await, "ADDED a");
+    assert_eq!(
+        cluster.accept(custom, PROTOBUF).await.fails(406, "NotAcceptable"),
+        "only the following media types are accepted: \
+         application/json, application/yaml, application/vnd.kubernetes.protobuf"
+    );
+    // A failure is as readable as what was asked for.
+    assert_eq!(cluster.accept(none, "application/yaml").await.header("content-type"), "application/yaml");
+    assert_eq!(cluster.accept("/version", ACCEPT).await.header("content-type"), json);
+    // The oldest document does not say its version, so nobody could find its message by it.
+    let oldest = cluster.accept("/api", ACCEPT).await;
+    assert_eq!((oldest.code, oldest.header("content-type")), (200, PROTOBUF));
+    assert!(oldest.body.starts_with(b"k8s\0\x0a\x0f\x0a\0\x12\x0bAPIVersions\x12"), "{:?}", oldest.body);
+}
+
+/// An answer without what differs: in protobuf, items do not say what they are, and neither do all of the items in JSON. The
+/// 406 and its text are of the answer that was asked for.
+fn without_names(mut answer: Value) -> Value {
+    if answer["code"] == 406 || answer["kind"] == "Widget" {
+        return json!({});
+    }
+    for item in answer["items"].as_array_mut().into_iter().flatten() {
+        item.as_object_mut().unwrap().retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
+    }
+    answer
+}
+
+#[tokio::test]
+async fn watches_send_frames() {
+    let cluster = Cluster::with_widgets().await;
+    cluster.post(WIDGETS, &widget("w")).await.expect(201);
+    send(&cluster, "POST", CONFIG_MAPS, config_map_body("a", "1")).await.expect(201);
+    let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let path = format!("{CONFIG_MAPS}?{query}");
+    let accept = "application/vnd.kubernetes.protobuf;stream=watch,application/json;stream=watch";
+    let mut whole = [cluster.watch_as(&path, accept).await, cluster.watch_as(&path, "application/json").await];
+    let mut metadata = cluster.watch_as(&path, METADATA).await;
+    for events in &mut whole {
+        assert_eq!(events.next_brief().await, "ADDED a");
+        let bookmark = events.next().await;
+        assert_eq!((&bookmark["type"], &bookmark["object"]["kind"]), (&json!("BOOKMARK"), &json!("ConfigMap")));
+        assert_eq!(bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    }
+    assert_eq!(metadata.next().await["object"]["kind"], "PartialObjectMetadata");
+    assert_eq!(metadata.next_brief().await, "BOOKMARK ");
+
+    send(&cluster, "PUT", &format!("{CONFIG_MAPS}/a"), config_map_body("a", "2")).await.expect(200);
+    let [of_protobuf, of_json] = &mut whole;
+    let (found, expect) = (of_protobuf.next().await, of_json.next().await);
+    assert_eq!(found, expect);
+    assert_eq!((&found["type"], &found["object"]["data"]), (&json!("MODIFIED"), &json!({"k": "2"})));
+    let seen = metadata.next().await;
+    assert_eq!((&seen["type"], seen["object"].get("data")), (&json!("MODIFIED"), None));
+    assert_eq!(seen["object"]["metadata"], expect["object"]["metadata"]);
+    cluster.delete(&format!("{CONFIG_MAPS}/a")).await.expect(200);
+    assert_eq!((of_protobuf.next_brief().await, of_json.next_brief().await), ("DELETED a".into(), "DELETED a".into()));
+
+    // A custom resource is watched as JSON, and its metadata in frames.
+    let path = format!("{WIDGETS}?watch=true&resourceVersion=0");
+    assert_eq!(cluster.watch_as(&path, accept).await.next().await["object"]["kind"], "Widget");
+    let seen = cluster.watch_as(&path, METADATA).await.next().await;
+    assert_eq!(
+        (&seen["object"]["kind"], &seen["object"]["metadata"]["name"]),
+        (&json!("PartialObjectMetadata"), &json!("w"))
+    );
+
+    // An error comes as a frame, too.
+    cluster.compact();
+    let mut late = cluster.watch_as(&format!("{CONFIG_MAPS}?watch=true&resourceVersion=1"), accept).await;
+    let event = late.next().await;
+    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    late.end().await;
+}
+
+/// A list that is too large to be kept is encoded twice, and is the same.
+#[tokio::test]
+async fn large_lists() {
+    let cluster = Cluster::new().await;
+    let large = "x".repeat(900 * 1024);
+    for number in 0..12 {
+        let mut object = config_map(&format!("c{number:02}"));
+        object["data"]["large"] = large.as_str().into();
+        cluster.post(CONFIG_MAPS, &object).await.expect(201);
+    }
+    for path in [CONFIG_MAPS.to_owned(), format!("{CONFIG_MAPS}?limit=5")] {
+        let (found, expect) = (cluster.accept(&path, PROTOBUF).await.expect(200), cluster.get(&path).await.expect(200));
+        assert_eq!(found["metadata"], expect["metadata"], "{path}");
+        assert!(without_names(found) == without_names(expect), "{path}");
+    }
 }

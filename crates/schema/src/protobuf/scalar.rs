@@ -9,7 +9,7 @@ use super::ProtobufError;
 use super::wire::{Reader, Wire, malformed, text};
 
 /// The moment that Go calls zero, the first of the year 1, which JSON has as null.
-const ZERO_TIME_SECONDS: i64 = -62_135_596_800;
+pub(super) const ZERO_TIME_SECONDS: i64 = -62_135_596_800;
 
 pub(super) fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)

@@ -3,6 +3,7 @@
 //!
 //! The head of `data/kubernetes.protobuf` states the format.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -29,6 +30,36 @@ pub(crate) struct Message {
     pub(crate) transparent: bool,
     /// In the order of numbers.
     pub(crate) fields: Box<[Field]>,
+    /// The same fields by name: their indexes.
+    by_name: Box<[u16]>,
+}
+
+impl Message {
+    fn new(name: &'static str, transparent: bool, fields: Vec<Field>) -> Self {
+        let mut by_name: Box<[u16]> = (0..fields.len() as u16).collect();
+        by_name.sort_by_key(|at| fields[usize::from(*at)].name);
+        Self { name, transparent, fields: fields.into(), by_name }
+    }
+
+    /// The index of the field of this name. Whoever asks for names in their order passes the same hint each time, and then
+    /// finding all of them takes a single walk over the fields.
+    pub(crate) fn find(&self, name: &[u8], hint: &mut usize) -> Option<u16> {
+        let of = |at: u16| self.fields[usize::from(at)].name.as_bytes();
+        if *hint > 0 && of(self.by_name[*hint - 1]) >= name {
+            *hint = self.by_name.partition_point(|at| of(*at) < name);
+        }
+        while let Some(at) = self.by_name.get(*hint) {
+            match of(*at).cmp(name) {
+                Ordering::Less => *hint += 1,
+                Ordering::Equal => {
+                    *hint += 1;
+                    return Some(*at);
+                }
+                Ordering::Greater => return None,
+            }
+        }
+        None
+    }
 }
 
 /// A field of a message.
@@ -109,21 +140,22 @@ impl Table {
         }
         // Fields refer to messages further down, so they come after every message has its number.
         let mut messages: Vec<Message> = Vec::new();
-        let mut open: Option<(&str, Message, Vec<Field>)> = None;
+        let mut open: Option<(&str, (&str, bool), Vec<Field>)> = None;
         for (line, text) in lines(text) {
             if let Some(field) = text.strip_prefix("  ") {
                 let (package, _, fields) =
                     open.as_mut().ok_or_else(|| format!("line {line}: a field of no message"))?;
                 fields.push(names.field(package, field).map_err(|problem| format!("line {line}: {problem}"))?);
             } else if !text.starts_with('@') {
-                messages.extend(open.take().map(|(_, message, fields)| Message { fields: fields.into(), ..message }));
+                messages.extend(
+                    open.take().map(|(_, (name, transparent), fields)| Message::new(name, transparent, fields)),
+                );
                 let (full, word) = text.split_once(' ').unwrap_or((text, ""));
                 let (package, name) = full.rsplit_once('.').ok_or_else(|| format!("line {line}: no package"))?;
-                open =
-                    Some((package, Message { name, transparent: word == TRANSPARENT, fields: [].into() }, Vec::new()));
+                open = Some((package, (name, word == TRANSPARENT), Vec::new()));
             }
         }
-        messages.extend(open.map(|(_, message, fields)| Message { fields: fields.into(), ..message }));
+        messages.extend(open.map(|(_, (name, transparent), fields)| Message::new(name, transparent, fields)));
         let table = Self { messages, kinds };
         table.check()?;
         Ok(table)

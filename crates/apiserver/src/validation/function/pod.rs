@@ -8,13 +8,14 @@ use konverge_core::{FieldError, FieldErrorKind, FieldPath, check_label_key, chec
 
 use super::super::format;
 use super::super::walk::{Frame, Target, Walk};
-use super::{Function, field, has, list, pod_update, text};
+use super::{Function, field, has, list, pod_resize, pod_update, text};
 
 pub(super) fn named(name: &str) -> Option<Function> {
     Some(match name {
         "pod-annotations" => annotations,
         "pod-update" => pod_update::check,
         "ephemeral-containers-update" => pod_update::check_ephemeral_containers,
+        "pod-resize" => pod_resize::check,
         "dns-config" => dns_config,
         "toleration" => |walk, at, _| toleration(walk, at.value, &at.place.path()),
         "host-process" => host_process,
