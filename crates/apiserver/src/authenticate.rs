@@ -14,6 +14,7 @@ use konverge_core::Status;
 
 use crate::server::{ApiServer, Server};
 use crate::user::UserInfo;
+use crate::websocket;
 
 pub use key::KeyError;
 pub use service_account::ServiceAccountIssuer;
@@ -71,7 +72,12 @@ impl ApiServer {
         headers: &HeaderMap,
     ) -> Result<UserInfo, Status> {
         let unauthorized = || Status::failure(401, "Unauthorized", "Unauthorized");
-        let token = bearer(headers).map(|token| authenticate_token(&self.0, token, &[])).transpose();
+        let token = match (bearer(headers), websocket::bearer(headers)) {
+            (Some(token), _) => authenticate_token(&self.0, token, &[]).map(Some),
+            (None, Some(Ok(token))) => authenticate_token(&self.0, &token, &[]).map(Some),
+            (None, Some(Err(why))) => Err(why.to_owned()),
+            (None, None) => Ok(None),
+        };
         match (certificate, token) {
             (Ok(Some(user)), _) | (_, Ok(Some(TokenUser { user, .. }))) => Ok(authenticated(user)),
             (Ok(None), Ok(None)) => match &self.0.authentication.anonymous {

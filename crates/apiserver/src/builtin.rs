@@ -26,7 +26,9 @@ pub(crate) fn builtin() -> Vec<Arc<Resource>> {
 pub(crate) fn served() -> Vec<Arc<Resource>> {
     let mut resources = builtin();
     resources.retain(|resource| {
-        resource.behaviour.storage != StorageRule::Nowhere || review::answers(&resource.group, &resource.plural)
+        let answered = review::answers(&resource.group, &resource.plural)
+            || (resource.group.is_empty() && matches!(&*resource.plural, "bindings" | "componentstatuses"));
+        resource.behaviour.storage != StorageRule::Nowhere || answered
     });
     for resource in &mut resources {
         let resource = Arc::make_mut(resource);

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 
-use konverge_core::{Status, StatusDetails};
+use konverge_core::{FieldSelector, Status, StatusDetails};
 use konverge_schema::Budget;
 
 use crate::admission::RequestOptions;
@@ -37,7 +37,7 @@ use crate::verb::Verb;
 use crate::watch::{self, WatchOptions};
 use crate::work::{INLINE_STEPS, over_budget};
 use crate::write::{WriteOutcome, WriteRequest};
-use crate::{crd, meta, pod, review, scale, token_request, websocket};
+use crate::{component_status, crd, meta, pod, review, scale, token_request, websocket};
 
 /// After deleting this many objects of a collection the request yields, so that others are served.
 const DELETED_AT_ONCE: usize = 16;
@@ -91,6 +91,8 @@ impl Handler {
                 self.create_subresource(subresource, budget).await
             }
             (Verb::Create, Subresource::Token) => self.create_token(budget).await,
+            (Verb::Create, _) if self.is("bindings") => self.create_binding(budget).await,
+            (Verb::Get | Verb::List, _) if self.is("componentstatuses") => self.component_status(verb).await,
             (Verb::Create, _) if self.resource.behaviour.storage == StorageRule::Nowhere => self.review(budget).await,
             (Verb::Get, _) => self.get(subresource).await,
             (Verb::List, _) => self.list().await,
@@ -225,6 +227,37 @@ impl Handler {
         }
         let bytes = serde_json::to_vec(&Status::done(201)).expect("writing to memory does not fail");
         self.respond(201, &accepted, bytes, &warnings).await
+    }
+
+    /// Binds the pod that the body names: the oldest way, which old schedulers use.
+    async fn create_binding(&self, budget: &Budget) -> Result<Response<Body>, Status> {
+        let accepted = self.accepted(ResponseKind::Object)?;
+        self.request.query.check_write("CreateOptions", false)?;
+        let pods = self.server.registry.find("", "v1", "pods").ok_or_else(no_such_resource)?;
+        let write = self.write_request(Subresource::Binding, budget);
+        let sent = self.decode(budget)?;
+        let name = meta::text(&sent.value, "name").to_owned();
+        pod::bind(&WriteRequest { resource: &pods, ..write }, &name, sent).await?;
+        let bytes = serde_json::to_vec(&Status::done(201)).expect("writing to memory does not fail");
+        self.respond(201, &accepted, bytes, &[]).await
+    }
+
+    /// Answers how the parts of the control plane are.
+    async fn component_status(&self, verb: Verb) -> Result<Response<Body>, Status> {
+        let accepted = self.accepted(ResponseKind::Object)?;
+        accepted.check_list(verb == Verb::List)?;
+        let representation = self.representation(&accepted)?;
+        let health = self.server.store.health().borrow().clone();
+        let bytes = match verb {
+            Verb::Get => representation.object(&component_status::get(self.name(), &health)?),
+            _ => representation.objects(&self.resource, &component_status::list(&self.request.query, &health)?),
+        };
+        self.respond(200, &accepted, bytes, &[]).await
+    }
+
+    /// Whether the request is about this resource of the core group.
+    fn is(&self, plural: &str) -> bool {
+        self.resource.group.is_empty() && *self.resource.plural == *plural
     }
 
     /// Connects the client to a pod.
@@ -560,7 +593,14 @@ impl Handler {
     }
 
     fn filter(&self) -> Result<Filter, Status> {
-        Filter::new(&self.resource, self.request.query.labels()?, self.request.query.fields()?)
+        let mut fields = self.request.query.fields()?;
+        if let Some(name) = self.request.target.name.as_deref().filter(|_| self.request.target.watch) {
+            if !fields.is_everything() && fields.exact("metadata.name") != Some(name) {
+                return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
+            }
+            fields = FieldSelector::of_name(name);
+        }
+        Filter::new(&self.resource, self.request.query.labels()?, fields)
     }
 
     fn accepted(&self, kind: ResponseKind) -> Result<MediaTypeOptions, Status> {

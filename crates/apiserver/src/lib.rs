@@ -44,6 +44,7 @@ mod admission;
 mod assign;
 mod commit;
 mod commit_lock;
+mod component_status;
 mod conditions;
 mod crd;
 mod defaults;

@@ -52,7 +52,7 @@ impl<'a> RequestLabels<'a> {
         let content_type = || parts.headers.get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
         let verb = match parts.method {
             _ if matches!(subresource, "attach" | "exec" | "log" | "portforward" | "proxy") => "CONNECT",
-            Method::GET | Method::HEAD if query.flag("watch") => "WATCH",
+            Method::GET | Method::HEAD if target.watch || query.flag("watch") => "WATCH",
             Method::GET | Method::HEAD if scope == "resource" => "GET",
             Method::GET | Method::HEAD => "LIST",
             Method::POST => "POST",

@@ -67,6 +67,37 @@ impl Representation {
         }
     }
 
+    /// A list of objects that are not in the store.
+    pub(crate) fn objects(&self, resource: &Resource, objects: &[Value]) -> Vec<u8> {
+        let (mut out, meta) = (Vec::with_capacity(1024), ListMeta::default());
+        match self {
+            Representation::Object => {
+                let item = |object: &Value| {
+                    let mut object = object.clone();
+                    if let Some(fields) = object.as_object_mut() {
+                        fields.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
+                    }
+                    object
+                };
+                let items: Vec<Value> = objects.iter().map(item).collect();
+                let list = json!({
+                    "kind": &*resource.list_kind, "apiVersion": resource.api_version(), "metadata": {}, "items": items,
+                });
+                record::write_object(&list, &mut out);
+            }
+            Representation::Metadata(version) => {
+                open_list(&mut out, &meta, *version);
+                for (at, object) in objects.iter().enumerate() {
+                    out.extend_from_slice(if at > 0 { b"," } else { b"" });
+                    write_metadata(&mut out, object, *version);
+                }
+                out.extend_from_slice(b"]}");
+            }
+            Representation::Table { .. } => out = self.table(objects, &meta, Headings::Shown),
+        }
+        out
+    }
+
     /// A list, piece by piece.
     pub(crate) fn list(&self, resource: Arc<Resource>, listed: Listed) -> ListPieces {
         let revision = listed.revision.0.to_string();

@@ -57,6 +57,8 @@ pub(crate) struct ObjectPath {
     /// Absent for collections.
     pub name: Option<String>,
     pub subresource: Option<String>,
+    /// Whether the path itself asks for a watch, as old clients do: `/api/v1/watch/pods`.
+    pub watch: bool,
 }
 
 /// Reads a path.
@@ -81,10 +83,12 @@ pub(crate) fn endpoint(path: &str) -> Endpoint {
         }
         ["api"] => Endpoint::CoreVersions,
         ["api", version] => Endpoint::Resources { group: String::new(), version: (*version).to_owned() },
+        ["api", version, "watch", rest @ ..] if !rest.is_empty() => watched("", version, rest),
         ["api", version, rest @ ..] => objects("", version, rest),
         ["apis"] => Endpoint::Groups,
         ["apis", group] => Endpoint::Group { group: (*group).to_owned() },
         ["apis", group, version] => Endpoint::Resources { group: (*group).to_owned(), version: (*version).to_owned() },
+        ["apis", group, version, "watch", rest @ ..] if !rest.is_empty() => watched(group, version, rest),
         ["apis", group, version, rest @ ..] => objects(group, version, rest),
         _ => Endpoint::Unknown,
     }
@@ -96,6 +100,16 @@ fn probe(name: &str) -> Option<&'static str> {
         "livez" => Some("/livez"),
         "readyz" => Some("/readyz"),
         _ => None,
+    }
+}
+
+/// A path that asks for a watch of a collection, or of one object.
+fn watched(group: &str, version: &str, rest: &[&str]) -> Endpoint {
+    match objects(group, version, rest) {
+        Endpoint::Objects(target) if target.subresource.is_none() => {
+            Endpoint::Objects(Arc::new(ObjectPath { watch: true, ..(*target).clone() }))
+        }
+        _ => Endpoint::Unknown,
     }
 }
 
@@ -121,6 +135,7 @@ fn objects(group: &str, version: &str, rest: &[&str]) -> Endpoint {
         namespace,
         name: name.map(|name| (*name).to_owned()),
         subresource: subresource.map(|name| (*name).to_owned()),
+        watch: false,
     }))
 }
 
@@ -263,6 +278,8 @@ pub(crate) fn invalid_options(kind: &str, errors: &[FieldError]) -> Result<(), S
 /// The verb of a request for objects, as RBAC rules name it; none for a method that resources do not have.
 pub(crate) fn verb(method: &Method, target: &ObjectPath, query: &Query) -> Option<Verb> {
     match (method, &target.name) {
+        (&Method::GET | &Method::HEAD, _) if target.watch => Some(Verb::Watch),
+        _ if target.watch => None,
         (&Method::GET | &Method::HEAD, Some(_)) => Some(Verb::Get),
         (&Method::GET | &Method::HEAD, None) if query.flag("watch") => Some(Verb::Watch),
         (&Method::GET | &Method::HEAD, None) => Some(Verb::List),
@@ -296,7 +313,14 @@ mod tests {
             namespace: namespace.map(Into::into),
             name: name.map(Into::into),
             subresource: sub.map(Into::into),
+            watch: false,
         }))
+    }
+
+    /// The same as the path of a watch.
+    fn watched(endpoint: Endpoint) -> Endpoint {
+        let Endpoint::Objects(target) = endpoint else { panic!("{endpoint:?}") };
+        Endpoint::Objects(Arc::new(ObjectPath { watch: true, ..(*target).clone() }))
     }
 
     #[test]
@@ -316,6 +340,13 @@ mod tests {
             ("/api/v1/namespaces/a/pods", target("", Some("a"), "pods", None, None)),
             ("/api/v1/namespaces/a/pods/p/status", target("", Some("a"), "pods", Some("p"), Some("status"))),
             ("/apis/rbac/v1/roles/system%3Aadmin", target("rbac", None, "roles", Some("system:admin"), None)),
+            ("/api/v1/watch/pods", watched(target("", None, "pods", None, None))),
+            ("/api/v1/watch/namespaces", watched(target("", None, "namespaces", None, None))),
+            ("/api/v1/watch/namespaces/a", watched(target("", None, "namespaces", Some("a"), None))),
+            ("/api/v1/watch/namespaces/a/pods/p", watched(target("", Some("a"), "pods", Some("p"), None))),
+            ("/apis/apps/v1/watch/deployments", watched(target("apps", None, "deployments", None, None))),
+            ("/api/v1/watch/namespaces/a/pods/p/status", Endpoint::Unknown),
+            ("/apis/a.b/v1/watch", target("a.b", None, "watch", None, None)),
             ("/api/v1/namespaces/a/pods/p/status/x", Endpoint::Unknown),
             ("/api/v1/pods//x", Endpoint::Unknown),
             ("/api/v1/pods/a%2Fb", Endpoint::Unknown),

@@ -6,6 +6,7 @@
 //! ```text
 //! settings    how containers behave: settings, rules, annotations
 //! schedule    on which node a pod runs, and when it is evicted
+//! resize      what its containers have, when that may change, and what has to wait
 //! lifecycle   how containers start, become ready, exit and restart
 //! render      the state of a pod as its status
 //! node        how a simulated node looks; nodes: creates them and renews their Leases
@@ -17,6 +18,7 @@ mod lifecycle;
 mod node;
 mod nodes;
 mod render;
+mod resize;
 mod schedule;
 mod settings;
 
@@ -27,7 +29,7 @@ use std::time::Duration;
 use http::Method;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
-use konverge_core::{LabelSelector, ObjectKey};
+use konverge_core::{LabelSelector, ObjectKey, ResourceList};
 use konverge_runtime::{
     Action, CacheOf, Cause, Controller, ControllerOptions, Patch, Predicate, Result, Run, Subject, Target, Trigger,
     What,
@@ -46,6 +48,7 @@ use addresses::Addresses;
 use kind::Pod;
 use lifecycle::{ContainerEvent, ContainerPlan, PodPlan, PodState};
 use render::PodNetwork;
+use resize::Allocation;
 use settings::Role;
 
 pub(crate) use kind::{Affinity, Node, PodSpec, SIMULATED, Taint, Toleration};
@@ -219,14 +222,18 @@ impl Simulator {
             return if terminating { self.remove(pod).await } else { Ok(Action::Wait) };
         }
         let now = self.ctx.now();
-        let plan = self.plan(pod);
-        let (state, step) = self.step(pod, &plan, reachable, now);
+        let allocation = resize::allocate(pod, &node, || self.used_by_others(pod));
+        let plan = self.plan(pod, &allocation);
+        let restarts = if reachable { &allocation.restarts[..] } else { &[] };
+        let (state, step) = self.step(pod, &plan, restarts, reachable, now);
         let pod_ip = match pod.spec.host_network {
             true => node.address().to_owned(),
             false => self.addresses.lock().of(&pod.metadata.uid, self.pods.cache()),
         };
         let network = PodNetwork { host_ip: node.address(), pod_ip: &pod_ip, reachable };
-        let status = render::status(pod, &state, &plan, &network, now);
+        let mut status = render::status(pod, &state, &plan, &network, now);
+        let deferred = allocation.deferred.as_deref();
+        let is_news = resize::set_pending(&mut status, deferred, pod.metadata.generation, now);
         let subject = Arc::new(pod.metadata.subject(&self.api));
         if status != pod.status {
             self.write_status(pod, status).await?;
@@ -234,18 +241,53 @@ impl Simulator {
         // The new state is kept only after its status was written, so that a failed write is tried again from the old state.
         self.pod_states.lock().insert(pod.metadata.key(), (pod.metadata.uid.clone(), state));
         step.events.iter().for_each(|event| self.record_event(pod, &subject, event));
+        match deferred {
+            Some(why) if is_news => {
+                self.ctx.warning(&subject, "ResizeDeferred", resize::message(pod, "Deferred", Some(why)));
+            }
+            None if allocation.resized => {
+                self.ctx.event(&subject, "ResizeCompleted", resize::message(pod, "completed", None));
+            }
+            _ => {}
+        }
+        // Other pods may leave the node.
+        let due = requeue_at(step.due, now);
+        let due = if deferred.is_some() { earlier(due, UNSCHEDULABLE_RETRY) } else { due };
         if terminating {
-            return if step.finished && reachable { self.remove(pod).await } else { Ok(requeue_at(step.due, now)) };
+            return if step.finished && reachable { self.remove(pod).await } else { Ok(due) };
         }
         match schedule::time_until_eviction(pod, &node, self.settings.eviction_delay, now) {
             Some(Duration::ZERO) => self.evict(pod, &subject).await,
-            Some(left) => Ok(earlier(requeue_at(step.due, now), left)),
-            None => Ok(requeue_at(step.due, now)),
+            Some(left) => Ok(earlier(due, left)),
+            None => Ok(due),
         }
     }
 
-    /// The next step of a pod. On an unreachable node nothing happens.
-    fn step(&self, pod: &Pod, plan: &PodPlan, reachable: bool, now: Timestamp) -> (PodState, lifecycle::Step) {
+    /// What the other pods on a pod's node have.
+    fn used_by_others(&self, pod: &Pod) -> ResourceList {
+        let mut used = ResourceList::new();
+        for other in self.pods.cache().by_index(BY_NODE, &pod.spec.node_name) {
+            let other = self.pods.get(&other.key()).ok().flatten();
+            let Some(other) = other.filter(|other| other.metadata.uid != pod.metadata.uid && !other.is_finished())
+            else {
+                continue;
+            };
+            for (name, amount) in resize::allocated(&other) {
+                used.entry(name).or_default().add(&amount);
+            }
+        }
+        used
+    }
+
+    /// The next step of a pod, some of whose containers restart first. On an unreachable node nothing happens.
+    fn step(
+        &self,
+        pod: &Pod,
+        plan: &PodPlan,
+        restarts: &[String],
+        reachable: bool,
+        now: Timestamp,
+    ) -> (PodState, lifecycle::Step) {
         let known = self.pod_states.lock().get(&pod.metadata.key()).cloned();
         let known = known.filter(|(uid, _)| *uid == pod.metadata.uid).map(|(_, state)| state);
         let known = known.map(|mut state| {
@@ -263,12 +305,15 @@ impl Simulator {
             let seconds = pod.metadata.deletion_grace_period_seconds.unwrap_or_default();
             Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
         });
-        let step = state.step(plan, grace, now);
+        let mut resized = state.restart(plan, restarts, now);
+        let mut step = state.step(plan, grace, now);
+        resized.append(&mut step.events);
+        step.events = resized;
         (state, step)
     }
 
     /// What the containers of a pod do.
-    fn plan(&self, pod: &Pod) -> PodPlan {
+    fn plan(&self, pod: &Pod, allocation: &Allocation) -> PodPlan {
         let inits = pod.spec.init_containers.iter();
         let inits = inits.map(|container| (container, if container.is_sidecar() { Role::Sidecar } else { Role::Init }));
         let mains = pod.spec.containers.iter().map(|container| (container, Role::Main));
@@ -279,6 +324,7 @@ impl Simulator {
             image: container.image.clone(),
             role,
             behaviour: self.settings.behaviour(pod, container, role),
+            resources: allocation.of(&container.name),
         };
         let containers = inits.chain(mains).chain(ephemeral).map(container_plan).collect();
         PodPlan { containers, restart: pod.spec.restart_policy, backoff: self.settings.restart_backoff }
@@ -292,6 +338,9 @@ impl Simulator {
             }
             ContainerEvent::Created { name } => ctx.event(subject, "Created", format!("Created container: {name}")),
             ContainerEvent::Started { name } => ctx.event(subject, "Started", format!("Started container {name}")),
+            ContainerEvent::Resizing { name } => {
+                ctx.event(subject, "Killing", format!("Container {name} resize requires restart"));
+            }
             ContainerEvent::Stopping { name } => ctx.event(subject, "Killing", format!("Stopping container {name}")),
             ContainerEvent::ImageMissing { image } => {
                 ctx.warning(subject, "Failed", format!("Failed to pull image \"{image}\": simulated failure"));

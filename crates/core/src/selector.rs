@@ -322,6 +322,11 @@ impl FieldSelector {
         Ok(Self { terms })
     }
 
+    /// Selects the objects of this name.
+    pub fn of_name(name: &str) -> Self {
+        Self { terms: vec![("metadata.name".to_owned(), true, name.to_owned())] }
+    }
+
     /// The fields it asks about.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.terms.iter().map(|(path, ..)| path.as_str())

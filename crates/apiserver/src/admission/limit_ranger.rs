@@ -59,7 +59,7 @@ impl Plugin for LimitRanger {
     }
 
     fn admit<'a>(&'a self, attributes: &'a Attributes<'a>, object: &'a mut Value, _: &'a mut Admission) -> Verdict<'a> {
-        decided(match attributes.is_about("", "pods") {
+        decided(match *attributes.resource.plural == *"pods" {
             true => ranges(attributes).and_then(|ranges| {
                 ranges.iter().try_for_each(|range| {
                     spend(attributes, range, object)?;
@@ -75,7 +75,7 @@ impl Plugin for LimitRanger {
         decided(ranges(attributes).and_then(|ranges| {
             ranges.iter().try_for_each(|range| {
                 spend(attributes, range, object)?;
-                let errors = match attributes.is_about("", "pods") {
+                let errors = match *attributes.resource.plural == *"pods" {
                     true => check_pod(range, &object["spec"]),
                     false => check_claim(range, &object["spec"]),
                 };

@@ -98,7 +98,7 @@ pub(crate) fn negotiate_port_forward(headers: &HeaderMap, ports: usize) -> Resul
     if !websocket::is_requested(headers) {
         return spdy(headers, &[PORT_FORWARD_PROTOCOL]);
     }
-    let asked = listed(headers, header::SEC_WEBSOCKET_PROTOCOL.as_str());
+    let asked = websocket::protocols(headers);
     let is_tunnel = |name: &&str| name.starts_with(TUNNEL) && name.ends_with(".k8s.io");
     if asked.iter().any(is_tunnel) {
         let tunnel = format!("{TUNNEL}{PORT_FORWARD_PROTOCOL}");
@@ -128,7 +128,7 @@ pub(crate) fn negotiate_port_forward(headers: &HeaderMap, ports: usize) -> Resul
 
 /// The first protocol of a WebSocket that is known.
 fn channels(headers: &HeaderMap, known: impl Fn(&str) -> Option<Channels>) -> Result<Negotiated, Refusal> {
-    let asked = listed(headers, header::SEC_WEBSOCKET_PROTOCOL.as_str());
+    let asked = websocket::protocols(headers);
     let asked = if asked.is_empty() { vec![""] } else { asked };
     let Some((name, wire)) = asked.iter().find_map(|name| Some((*name, known(name)?))) else {
         // Without a word, as the WebSocket server of kubelets.

@@ -106,7 +106,7 @@ const EVENT: &[BuiltinColumn] = &[
     BuiltinColumn { format: "name", ..wide("Name", Name) },
 ];
 
-static KINDS: [Builtin; 58] = [
+static KINDS: [Builtin; 59] = [
     Builtin {
         conditions: Some(pod::finished),
         ..row(
@@ -183,6 +183,16 @@ static KINDS: [Builtin; 58] = [
         ],
     ),
     row("", "LimitRange", NAME_AND_CREATED),
+    row(
+        "",
+        "ComponentStatus",
+        &[
+            NAME,
+            string("Status", Of(cluster::component_health)),
+            string("Message", Of(cluster::component_message)),
+            string("Error", Of(cluster::component_error)),
+        ],
+    ),
     row("", "Event", EVENT),
     row("events.k8s.io", "Event", EVENT),
     row(

@@ -8,6 +8,28 @@ use serde_json::Value;
 use super::age;
 use super::cell::{at, condition, deleting, each, int, is_true, list, text};
 
+/// `Healthy` or `Unhealthy`.
+pub(super) fn component_health(component: &Value, _: Timestamp) -> Value {
+    let healthy = component_condition(component);
+    match healthy.map(|condition| text(condition, "status")) {
+        Some("True") => "Healthy".into(),
+        Some(_) => "Unhealthy".into(),
+        None => "Unknown".into(),
+    }
+}
+
+pub(super) fn component_message(component: &Value, _: Timestamp) -> Value {
+    component_condition(component).map_or("", |condition| text(condition, "message")).into()
+}
+
+pub(super) fn component_error(component: &Value, _: Timestamp) -> Value {
+    component_condition(component).map_or("", |condition| text(condition, "error")).into()
+}
+
+fn component_condition(component: &Value) -> Option<&Value> {
+    list(component, "conditions").iter().find(|condition| text(condition, "type") == "Healthy")
+}
+
 /// `Ready`, `NotReady,SchedulingDisabled`, …
 pub(super) fn node_status(node: &Value, _: Timestamp) -> Value {
     let ready = match condition(node, "Ready") {

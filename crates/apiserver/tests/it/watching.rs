@@ -463,3 +463,29 @@ async fn a_watch_over_a_websocket_sends_one_event_in_each_message() {
     let other = [("connection", "Upgrade"), ("upgrade", "h2c")];
     assert_eq!(cluster.ask("GET", &path, &other, "").await.code, 200);
 }
+
+/// Paths that ask for a watch themselves, as clients did before there was a parameter.
+#[tokio::test]
+async fn old_paths_of_watches() {
+    let cluster = Cluster::with_widgets().await;
+    for name in ["a", "b"] {
+        cluster.post(CONFIG_MAPS, &config_map(name)).await.expect(201);
+    }
+    cluster.post(WIDGETS, &widget("w")).await.expect(201);
+    for (path, expect) in [
+        ("/api/v1/watch/namespaces/default/configmaps", "ADDED a"),
+        ("/api/v1/watch/configmaps?fieldSelector=metadata.name=b", "ADDED b"),
+        ("/api/v1/watch/namespaces/default/configmaps/b", "ADDED b"),
+        ("/api/v1/watch/namespaces/default", "ADDED default"),
+        ("/apis/example.com/v1/watch/namespaces/default/widgets/w", "ADDED w"),
+    ] {
+        assert_eq!(cluster.watch(path).await.next_brief().await, expect, "{path}");
+    }
+    let other = "/api/v1/watch/namespaces/default/configmaps/b?fieldSelector=metadata.name%3Da";
+    assert_eq!(
+        cluster.get(other).await.fails(400, "BadRequest"),
+        "fieldSelector metadata.name doesn't match requested name"
+    );
+    cluster.post("/api/v1/watch/namespaces/default/configmaps", &config_map("c")).await.fails(405, "MethodNotAllowed");
+    assert_eq!(cluster.get("/api/v1/watch/namespaces/default/configmaps/b/status").await.code, 404);
+}

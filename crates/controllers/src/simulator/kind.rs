@@ -53,6 +53,15 @@ pub(crate) struct Container {
     pub image: String,
     /// `Always` makes an init container a sidecar.
     pub restart_policy: Option<String>,
+    pub resources: Value,
+    pub resize_policy: Vec<ResizePolicy>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ResizePolicy {
+    pub resource_name: String,
+    pub restart_policy: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

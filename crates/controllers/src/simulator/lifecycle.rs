@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
 use super::kind::RestartPolicy;
 use super::settings::{Behaviour, Image, Readiness, Role};
@@ -28,6 +29,8 @@ pub(super) struct ContainerPlan {
     pub image: String,
     pub role: Role,
     pub behaviour: Behaviour,
+    /// What it has on its node; null for containers that cannot have anything.
+    pub resources: Value,
 }
 
 /// The state of a pod. Its containers are those of the plan, in the same order.
@@ -76,6 +79,7 @@ pub(super) enum ContainerEvent {
     Created { name: String },
     Started { name: String },
     Stopping { name: String },
+    Resizing { name: String },
     ImageMissing { image: String },
     BackOff { name: String },
 }
@@ -120,6 +124,23 @@ impl PodState {
         if self.containers.len() < plan.containers.len() {
             self.containers.resize(plan.containers.len(), fresh);
         }
+    }
+
+    /// Restarts containers that run, because a resize wants it so.
+    pub(super) fn restart(&mut self, plan: &PodPlan, names: &[String], now: Timestamp) -> Vec<ContainerEvent> {
+        let mut events = Vec::new();
+        for (container, container_plan) in self.containers.iter_mut().zip(&plan.containers) {
+            let State::Running { since } = container.state else { continue };
+            if names.contains(&container_plan.name) {
+                container.last = Some(Exit { code: 0, started: since, finished: now });
+                container.state = State::Running { since: now };
+                container.restarts += 1;
+                container.ready = false;
+                events.push(ContainerEvent::Resizing { name: container_plan.name.clone() });
+                events.push(ContainerEvent::Started { name: container_plan.name.clone() });
+            }
+        }
+        events
     }
 
     /// Does everything that is due. `grace` is the grace period of a pod that is being deleted.

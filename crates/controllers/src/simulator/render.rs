@@ -196,6 +196,17 @@ pub(super) fn set_condition(
     }
 }
 
+/// A condition of a list.
+pub(super) fn condition_of<'c>(conditions: &'c Value, type_: &str) -> Option<&'c Value> {
+    conditions.as_array()?.iter().find(|condition| condition["type"] == type_)
+}
+
+pub(super) fn remove_condition(conditions: &mut Value, type_: &str) {
+    if let Some(conditions) = conditions.as_array_mut() {
+        conditions.retain(|condition| condition["type"] != type_);
+    }
+}
+
 fn is_true(status: &Value, type_: &str) -> bool {
     let conditions = status["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().any(|condition| condition["type"] == type_ && condition["status"] == "True")
@@ -223,6 +234,14 @@ fn container_status(
     });
     if has_begun {
         status["containerID"] = id(container.restarts).into();
+    }
+    if container_plan.resources.is_object() {
+        if running {
+            status["resources"] = container_plan.resources.clone();
+        }
+        if let Some(requests) = container_plan.resources.get("requests") {
+            status["allocatedResources"] = requests.clone();
+        }
     }
     if let Some(last) = &container.last {
         let which = if container.state == State::BackOff { container.restarts } else { container.restarts - 1 };
@@ -311,6 +330,7 @@ mod tests {
             image: container.image.clone(),
             role,
             behaviour: settings.behaviour(pod, container, role),
+            resources: container.resources.clone(),
         };
         let inits = pod.spec.init_containers.iter().map(|container| container_plan(container, Role::Init));
         let mains = pod.spec.containers.iter().map(|container| container_plan(container, Role::Main));
@@ -379,7 +399,7 @@ mod tests {
         let container = &pod.spec.ephemeral_containers[0];
         let behaviour = SimulationSettings::default().behaviour(&pod, container, Role::Ephemeral);
         let (name, image) = (container.name.clone(), container.image.clone());
-        plan.containers.push(ContainerPlan { name, image, role: Role::Ephemeral, behaviour });
+        plan.containers.push(ContainerPlan { name, image, role: Role::Ephemeral, behaviour, resources: Value::Null });
         let mut state = PodState::new(1, at(0));
         state.add_containers(&plan);
         state.step(&plan, None, at(0));

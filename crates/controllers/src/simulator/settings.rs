@@ -180,7 +180,7 @@ mod tests {
         };
         let check = |pod: Value, image: &str, expect: (u64, Option<i32>, Image)| {
             let read: Pod = serde_json::from_value(pod.clone()).unwrap();
-            let container = Container { name: "c".into(), image: image.into(), restart_policy: None };
+            let container = Container { name: "c".into(), image: image.into(), ..Container::default() };
             let got = settings.behaviour(&read, &container, Role::Main);
             assert_eq!((got.ready_delay.as_secs(), got.ends.map(|(_, code)| code), got.image), expect, "{pod} {image}");
         };

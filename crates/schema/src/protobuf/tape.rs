@@ -4,6 +4,8 @@
 
 use std::borrow::Cow;
 
+use memchr::memchr2;
+
 /// A value or a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token {
@@ -96,8 +98,7 @@ fn string_end(json: &[u8], start: usize) -> Option<(usize, TokenKind)> {
     let mut kind = TokenKind::Plain;
     let mut at = start;
     loop {
-        let found = json.get(at..)?.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
-        at += found;
+        at += memchr2(b'"', b'\\', json.get(at..)?)?;
         if json[at] == b'"' {
             return Some((at, kind));
         }

@@ -30,6 +30,7 @@ fn plan(restart: RestartPolicy, parts: &[(Role, Behaviour)]) -> PodPlan {
         image: "image".into(),
         role: *role,
         behaviour: behaviour.clone(),
+        resources: Value::Null,
     };
     PodPlan {
         containers: parts.iter().enumerate().map(container_plan).collect(),
@@ -200,4 +201,19 @@ fn who_has_to_go_ends_in_time() {
 fn restarts_wait_longer_and_longer() {
     let waits: Vec<u64> = (0..8).map(|restarts| backoff(Duration::from_secs(10), restarts).as_secs()).collect();
     assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);
+}
+
+#[test]
+fn a_resize_restarts_the_containers_that_it_names() {
+    let plan = plan(RestartPolicy::Always, &[(Role::Main, plain()), (Role::Main, plain())]);
+    let now = |second: i64| Timestamp::from_second(1_000_000 + second).unwrap();
+    let mut state = PodState::new(2, now(0));
+    for second in 0..5 {
+        state.step(&plan, None, now(second));
+    }
+    let events = state.restart(&plan, &["c1".to_owned()], now(5));
+    assert_eq!(events, [ContainerEvent::Resizing { name: "c1".into() }, ContainerEvent::Started { name: "c1".into() }]);
+    let restarts: Vec<i32> = state.containers.iter().map(|container| container.restarts).collect();
+    assert_eq!((restarts, &state.containers[1].state), (vec![0, 1], &State::Running { since: now(5) }));
+    assert!(state.containers[0].ready && !state.containers[1].ready);
 }
