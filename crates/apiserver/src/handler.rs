@@ -237,9 +237,13 @@ impl Handler {
         let write = self.write_request(Subresource::Binding, budget);
         let sent = self.decode(budget)?;
         let name = meta::text(&sent.value, "name").to_owned();
-        pod::bind(&WriteRequest { resource: &pods, ..write }, &name, sent).await?;
+        let mut warnings = Vec::new();
+        let write = WriteRequest { resource: &pods, ..write };
+        if let Err(status) = pod::bind(&write, &name, sent, &mut warnings).await {
+            return refused(status, &warnings, budget);
+        }
         let bytes = serde_json::to_vec(&Status::done(201)).expect("writing to memory does not fail");
-        self.respond(201, &accepted, bytes, &[]).await
+        self.respond(201, &accepted, bytes, &warnings).await
     }
 
     /// Answers how the parts of the control plane are.
