@@ -18,6 +18,7 @@ mod items_by_key;
 mod path;
 mod pattern;
 
+mod crd_diff;
 mod json_schema_props;
 mod openapi;
 mod structural;
@@ -46,6 +47,7 @@ pub use budget::{Budget, OverBudget, size};
 pub use builtin_types::kubernetes;
 pub use canonical::{EmptyLists, canonicalize};
 pub use checks::{Bound, Checks, Clause};
+pub use crd_diff::{CrdChange, crd_diff};
 pub use decode::{DecodeError, canonical_quantity, check_restorable, check_types, quantity};
 pub use default::default;
 pub use field_set::{FieldSet, FieldSetPath, FieldsV1Error, PathElement};
