@@ -75,6 +75,7 @@ mod read;
 mod record;
 mod watch;
 
+mod crd_registry;
 mod digest;
 mod discovery;
 mod documents;
@@ -98,6 +99,7 @@ pub use authenticate::{
 };
 pub use authorize::{Attributes, AuthorizationMode, Authorizer, Decision, ResourceAttributes};
 pub use body::Body;
+pub use crd_registry::{Checked, CrdRegistry, RegisteredKind};
 pub use env::{Environment, System};
 pub use in_flight::InFlightLimits;
 pub use server::{ActingAs, Aggregation, ApiServer, Collector, MoreMetrics, OpenError, Options, Storage, Versions};

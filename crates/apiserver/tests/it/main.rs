@@ -25,6 +25,7 @@ mod workloads;
 mod fields;
 mod limits;
 mod negotiation;
+mod offline;
 mod overload;
 mod protobuf;
 
