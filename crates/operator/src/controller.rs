@@ -6,6 +6,7 @@ mod failure;
 mod reconciler;
 mod start;
 mod trigger;
+mod versions;
 mod webhooks;
 
 use std::future::Future;
@@ -34,6 +35,7 @@ use crate::references::references;
 use crate::rules::Rules;
 use crate::settings::ControllerOverrides;
 use crate::state::States;
+use crate::versions::Versions;
 use crate::watch::{Selection, Watch};
 use crate::webhook::AnyWebhook;
 use trigger::Source;
@@ -96,6 +98,7 @@ pub(crate) struct ControllerSpec<R> {
     pub(crate) states: States,
     rules: Rules,
     webhooks: Vec<Arc<dyn AnyWebhook>>,
+    pub(crate) versions: Option<Versions>,
     pub(crate) overrides: ControllerOverrides,
 }
 
@@ -183,6 +186,7 @@ impl<R, P: Default> Controller<R, P> {
             states: States::default(),
             rules: Rules::new(),
             webhooks: Vec::new(),
+            versions: None,
             overrides: ControllerOverrides::default(),
         };
         Self { spec, process: P::default() }

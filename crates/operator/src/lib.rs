@@ -63,11 +63,15 @@ mod context;
 mod objects;
 mod reconciliation;
 
+mod test_conversions;
 mod test_reconciler;
 mod test_webhooks;
 pub mod testing;
 
 pub mod webhook;
+
+mod storage_migration;
+mod versions;
 
 mod api_kind;
 pub mod builders;
@@ -108,6 +112,7 @@ pub use settings::{
     Loader, LogFormat, LoggingSettings, MetricsSettings, Print, RateLimitSettings, Settings, SettingsError, Source,
     WebhookSettings,
 };
+pub use storage_migration::{Migrated, migrate_storage};
 pub use watch::Watch;
 
 // The crates whose types are in public signatures (docs/decisions/0017), so that users do not have to match versions.

@@ -37,6 +37,7 @@ use crate::rules::Rules;
 use crate::settings::{Print, Settings};
 use crate::signal::StopSignals;
 use crate::state::States;
+use crate::versions::Versions;
 use crate::webhook::Served;
 
 /// What the recorder does to Events.
@@ -100,6 +101,12 @@ impl Process {
     /// The webhooks of the controllers that were added, with the operator's state where they have none of their own.
     pub(crate) fn webhooks(&self, shared: &States) -> Vec<Served> {
         self.controllers.iter().flat_map(|controller| controller.webhooks(shared)).collect()
+    }
+
+    /// The kinds of the controllers that were added and have several versions, with their CRDs.
+    pub(crate) fn versions(&self) -> Vec<(Versions, CustomResourceDefinition)> {
+        let controllers = self.controllers.iter();
+        controllers.filter_map(|other| Some((other.versions()?.clone(), other.definition()?))).collect()
     }
 
     pub(crate) fn event_log(&self) -> &EventLog {
@@ -262,17 +269,35 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         declared.allow::<Event>(EVENT_VERBS)
     }
 
-    /// The CRDs of its kinds, of those whose types know them. Each is there once, also if several controllers reconcile it.
+    /// The CRDs of its kinds, of those whose types know them. Each is there once, also if several controllers reconcile it. A
+    /// kind with several versions is converted by the operator's webhooks, at the address that settings from code say.
     pub fn definitions(&self) -> Vec<CustomResourceDefinition> {
+        self.definitions_with(&self.process.settings_from_code())
+    }
+
+    fn definitions_with(&self, settings: &Settings) -> Vec<CustomResourceDefinition> {
         let others = self.process.controllers.iter().filter_map(|other| other.definition());
         let mut definitions: Vec<CustomResourceDefinition> = Vec::new();
-        for definition in self.spec.definition().into_iter().chain(others) {
-            // Several controllers may reconcile one kind.
-            if definitions.iter().all(|known| known.metadata.name != definition.metadata.name) {
-                definitions.push(definition);
+        for definition in AnyController::definition(&self.spec).into_iter().chain(others) {
+            // Several controllers may reconcile one kind, and one of them may know all of its versions.
+            match definitions.iter_mut().find(|known| known.metadata.name == definition.metadata.name) {
+                Some(known) if known.spec.versions.len() < definition.spec.versions.len() => *known = definition,
+                Some(_) => {}
+                None => definitions.push(definition),
+            }
+        }
+        for definition in &mut definitions {
+            if definition.spec.versions.len() > 1 {
+                definition.spec.conversion = crate::webhook::conversion(settings);
             }
         }
         definitions
+    }
+
+    /// The kinds with several versions.
+    fn versions(&self) -> Vec<Versions> {
+        let others = self.process.versions().into_iter().map(|(versions, _)| versions);
+        AnyController::versions(&self.spec).cloned().into_iter().chain(others).collect()
     }
 
     /// The webhooks of all its controllers.
@@ -370,9 +395,11 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
     /// Prints what was asked for, as YAML that `kubectl apply -f -` takes.
     fn print(&self, print: Print, settings: &Settings) -> Result<()> {
         let manifests = match print {
-            Print::Crds => self.definitions().iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?,
+            Print::Crds => {
+                self.definitions_with(settings).iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?
+            }
             Print::Rbac => self.rules().manifests(&settings.name, settings.home(), &settings.namespaces),
-            Print::Webhooks => crate::webhook::manifests(&self.webhooks(), settings),
+            Print::Webhooks => crate::webhook::manifests(&self.webhooks(), &self.versions(), settings),
         };
         let mut out = std::io::stdout().lock();
         for manifest in manifests {

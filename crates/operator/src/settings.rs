@@ -224,7 +224,8 @@ pub struct WebhookSettings {
     /// The address at which API servers reach an operator that runs outside of the cluster: `https://laptop:9443`.
     pub url: Option<String>,
     /// The Service through which API servers reach the webhooks: `name` in the operator's namespace, or `namespace/name`. The
-    /// default is the operator's name with `-webhook`. The Secret with the certificates has its name with `-cert`.
+    /// default is the operator's name with `-webhook`; with a loopback address to listen on, that address is told instead,
+    /// because no Service leads there. The Secret with the certificates has its name with `-cert`.
     pub service: Option<String>,
 }
 
@@ -238,6 +239,12 @@ impl WebhookSettings {
     /// The address to listen on; none if it is switched off.
     pub fn listen(&self) -> Option<BindAddress> {
         Some(self.address).filter(|address| self.enabled && *address != BindAddress::Off)
+    }
+
+    /// Whether only an API server on the same machine can call the webhooks.
+    pub(crate) fn is_local(&self) -> bool {
+        let is_loopback = matches!(self.address, BindAddress::At(address) if address.ip().is_loopback());
+        is_loopback && self.url.is_none() && self.service.is_none()
     }
 }
 

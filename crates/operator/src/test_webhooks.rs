@@ -16,7 +16,7 @@ use crate::probes::Health;
 use crate::settings::Settings;
 use crate::state::States;
 use crate::test_reconciler::InProcess;
-use crate::webhook::{self, Cluster, Endpoint, Operation, Served};
+use crate::webhook::{self, Cluster, Endpoint, Operation, Served, WebhookSpec};
 
 /// Reviews one request at a time, each time like an operator that has just started.
 ///
@@ -34,6 +34,8 @@ pub struct TestWebhook {
     pub name: String,
     /// Its path.
     pub path: String,
+    /// Whether it changes objects; otherwise it only judges them.
+    pub is_mutating: bool,
 }
 
 impl<R: DeserializeOwned + Send + Sync + 'static, P: InProcess> Controller<R, P> {
@@ -62,7 +64,9 @@ impl TestWebhooks {
             (api.group.as_str(), api.plural.as_str(), spec.subresource.as_str()) == (group, plural, subresource)
                 && spec.operations.contains(&operation)
         });
-        is_called.map(|spec| TestWebhook { name: spec.name(), path: spec.path() }).collect()
+        let found =
+            |spec: &WebhookSpec| TestWebhook { name: spec.name(), path: spec.path(), is_mutating: spec.is_mutating };
+        is_called.map(found).collect()
     }
 
     /// What is sent back for an AdmissionReview that is sent to a path. An answer that is none, because the review cannot be

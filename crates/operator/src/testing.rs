@@ -1,8 +1,9 @@
-//! What a test kit needs of an operator: single reconciles, single reviews of webhooks, keys as text, and how an error is retried. Tests use it through
-//! `konverge-testkit`.
+//! What a test kit needs of an operator: single reconciles, single reviews of webhooks, conversions between versions, keys as
+//! text, and how an error is retried. Tests use it through `konverge-testkit`.
 
 use konverge_core::ObjectKey;
 
+pub use crate::test_conversions::TestConversions;
 pub use crate::test_reconciler::{InProcess, TestReconciler};
 pub use crate::test_webhooks::{TestWebhook, TestWebhooks};
 pub use konverge_runtime::{Retry, retry};

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! server → endpoint → request → the user's function → verdict
+//!        → conversion: objects of kinds with several versions
 //!                                (admission: what it is given; denied: how it refuses; json_patch: what it changed)
 //! options, configuration         what API servers are told
 //! certificates, registration     how they come to trust the listener
@@ -10,6 +11,7 @@
 
 mod admission;
 mod configuration;
+mod conversion;
 mod denied;
 mod endpoint;
 mod json_patch;
@@ -39,8 +41,9 @@ pub use options::{FailurePolicy, MatchPolicy, ReinvocationPolicy, SideEffects};
 pub use request::{AdmissionKind, AdmissionRequest, AdmissionResource, Operation, UserInfo};
 
 pub(crate) use admission::Cluster;
+pub(crate) use conversion::convert;
 pub(crate) use endpoint::{Endpoint, Reviewed};
-pub(crate) use manifests::manifests;
+pub(crate) use manifests::{conversion, manifests};
 pub(crate) use registration::{Served, WebhookServer};
 
 use admission::Remarks;

@@ -4,6 +4,7 @@
 //! fake      a client over given objects, for unit tests: one reconcile, and what it did
 //! cluster   the server as a whole, for integration tests: an operator runs, and one waits for what it does
 //! admit     webhooks of an operator, called as an API server calls them
+//! round_trips   whether objects survive conversions between the versions of a kind; generate: objects from a schema
 //! call      what was asked of the server, as small values that print well
 //! react     answers that are not the server's: errors, delays, lost connections
 //! seed      what a test starts with
@@ -46,6 +47,9 @@ mod admit;
 mod cluster;
 mod fake;
 
+mod generate;
+mod round_trips;
+
 mod call;
 mod react;
 mod seed;
@@ -58,5 +62,7 @@ pub use call::{Call, Calls, Verb};
 pub use cluster::{Cluster, Running};
 pub use fake::Fake;
 pub use konverge::testing::{Retry, retry};
+pub use konverge_apiserver::{Checked, CrdRegistry, RegisteredKind};
 pub use react::When;
+pub use round_trips::{RoundTrips, round_trips};
 pub use seed::{Raw, Seed, Seeded, Typed};

@@ -27,6 +27,7 @@ use crate::operator::{EVENT_VERBS, Manager, Phase};
 use crate::rules::Rules;
 use crate::settings::{ControllerSettings, Settings};
 use crate::state::States;
+use crate::versions::Versions;
 use crate::webhook::{AnyWebhook, Served};
 
 /// The controller of one kind of an operator, whatever the kind.
@@ -58,6 +59,11 @@ pub(crate) trait AnyController: Send + Sync {
     /// Its webhooks, each with the state that it sees: that of the controller, and of the operator (`shared`) what the
     /// controller does not have.
     fn webhooks(&self, shared: &States) -> Vec<Served>;
+
+    /// The versions of its kind, if there are several.
+    fn versions(&self) -> Option<&Versions> {
+        None
+    }
 }
 
 impl<R: DeserializeOwned + Send + Sync + 'static> AnyController for ControllerSpec<R> {
@@ -147,6 +153,8 @@ impl<R: DeserializeOwned + Send + Sync + 'static> AnyController for ControllerSp
         let own = own.allow_dynamic(kind, "status", ["patch"]);
         // An owner reference that blocks the owner's deletion takes the right to change the owner's finalizers.
         let own = own.allow_dynamic(kind, "finalizers", ["update"]);
+        // Objects that are stored in an old version are written anew.
+        let own = if self.versions().is_some() { own.allow_dynamic(kind, "", ["update"]) } else { own };
         let own = if self.finalizer.is_some() { own.allow_dynamic(kind, "", ["patch"]) } else { own };
         match kind.scope() {
             // Objects in no namespace may have children in every namespace.
@@ -156,7 +164,15 @@ impl<R: DeserializeOwned + Send + Sync + 'static> AnyController for ControllerSp
     }
 
     fn definition(&self) -> Option<CustomResourceDefinition> {
-        (self.definition)()
+        let definition = (self.definition)()?;
+        Some(match &self.versions {
+            Some(versions) => versions.definition(definition),
+            None => definition,
+        })
+    }
+
+    fn versions(&self) -> Option<&Versions> {
+        self.versions.as_ref().filter(|versions| !versions.is_single())
     }
 
     fn webhooks(&self, shared: &States) -> Vec<Served> {

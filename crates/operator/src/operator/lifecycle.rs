@@ -31,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::probes::{Health, Probes};
 use crate::settings::Settings;
 use crate::state::States;
+use crate::versions::Versions;
 use crate::webhook::{self, Served, WebhookServer};
 
 /// How long the listener of the probes may take to end.
@@ -64,6 +65,8 @@ pub(super) async fn run(
     check_background_names(&background)?;
     let webhooks: Vec<Served> = controllers.iter().flat_map(|controller| controller.webhooks(&states)).collect();
     webhook::check(webhooks.iter().map(|served| &served.webhook))?;
+    let versions: Vec<Versions> = controllers.iter().filter_map(|controller| controller.versions().cloned()).collect();
+    versions.iter().try_for_each(|versions| versions.check().map_err(Error::permanent))?;
     // Before anybody can ask: without a check there is nothing that is not ready. A controller that starts replaces its own.
     for controller in &controllers {
         health.readiness(&controller.name());
@@ -73,7 +76,7 @@ pub(super) async fn run(
     let (manager, mut recording) = Manager::start(settings, client, log, metrics, health, states);
 
     let (phase, told) = watch::channel(Phase::Running);
-    let webhooks = WebhookServer::start(&manager, webhooks, told.clone())?;
+    let webhooks = WebhookServer::start(&manager, webhooks, versions, told.clone())?;
     let mut running = tokio::task::JoinSet::new();
     for (at, controller) in controllers.into_iter().enumerate() {
         let writer = if at == 0 { manager.writer.clone() } else { manager.writer_of(&controller.name()) };

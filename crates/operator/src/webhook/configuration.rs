@@ -89,7 +89,7 @@ fn entry(webhook: &WebhookSpec, registration: &Registration<'_>) -> Value {
     entry
 }
 
-fn client_config(path: &str, registration: &Registration<'_>) -> Value {
+pub(super) fn client_config(path: &str, registration: &Registration<'_>) -> Value {
     let mut config = match registration.address {
         Address::Service { namespace, name } => {
             json!({"service": {"namespace": namespace, "name": name, "path": path, "port": 443}})

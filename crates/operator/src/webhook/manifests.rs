@@ -1,15 +1,18 @@
 //! What an administrator applies for an operator with webhooks: the configurations, a Service, and the rules for certificates. In:
 //! webhooks and settings. Out: manifests, as `--print-webhooks` prints them.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceConversion;
 use serde_json::{Value, json};
 
 use super::configuration::{Address, Registration, configurations};
+use super::conversion::strategy;
 use super::registration::{Place, Served};
 use crate::settings::{BindAddress, Settings};
+use crate::versions::Versions;
 
 /// The manifests of these webhooks; none if there are none. The configurations have no CAs: the operator fills them in.
-pub(crate) fn manifests(webhooks: &[Served], settings: &Settings) -> Vec<Value> {
-    if webhooks.is_empty() {
+pub(crate) fn manifests(webhooks: &[Served], versions: &[Versions], settings: &Settings) -> Vec<Value> {
+    if webhooks.is_empty() && versions.is_empty() {
         return Vec::new();
     }
     let place = Place::of(settings, settings.home());
@@ -21,9 +24,17 @@ pub(crate) fn manifests(webhooks: &[Served], settings: &Settings) -> Vec<Value> 
         manifests.push(service(namespace, name, settings));
     }
     if settings.webhook.cert_dir.is_none() {
-        manifests.extend(rules(&place, settings));
+        manifests.extend(rules(&place, versions, settings));
     }
     manifests
+}
+
+/// How API servers convert objects of kinds with several versions, before the operator has filled in its CAs.
+pub(crate) fn conversion(settings: &Settings) -> Option<CustomResourceConversion> {
+    let place = Place::of(settings, settings.home());
+    let registration =
+        Registration { operator: &place.operator, home: &place.home, address: &place.address, ca_bundle: None };
+    serde_json::from_value(strategy(&registration)).ok()
 }
 
 /// It selects Pods by the label that `app.kubernetes.io` recommends.
@@ -43,9 +54,9 @@ fn service(namespace: &str, name: &str, settings: &Settings) -> Value {
     })
 }
 
-/// One Secret, and the operator's own configurations. A role cannot limit what is created by name, so that the Secret may be
+/// One Secret, the operator's own configurations, and its CRDs with several versions. A role cannot limit what is created by name, so that the Secret may be
 /// created is a rule of its own.
-fn rules(place: &Place, settings: &Settings) -> Vec<Value> {
+fn rules(place: &Place, versions: &[Versions], settings: &Settings) -> Vec<Value> {
     let (home, name) = (&place.home, format!("{}-webhook", place.operator));
     let account = json!([{"kind": "ServiceAccount", "name": settings.name, "namespace": home}]);
     let group = "rbac.authorization.k8s.io";
@@ -60,16 +71,24 @@ fn rules(place: &Place, settings: &Settings) -> Vec<Value> {
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [place.secret], "verbs": ["get", "update"]},
     ]);
-    let configurations = json!([{
+    let mut configurations = vec![json!({
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
         "resourceNames": [place.operator], "verbs": ["get", "patch"],
-    }]);
+    })];
+    if !versions.is_empty() {
+        let names: Vec<String> = versions.iter().map(Versions::definition_name).collect();
+        configurations.push(json!({
+            "apiGroups": ["apiextensions.k8s.io"],
+            "resources": ["customresourcedefinitions", "customresourcedefinitions/status"],
+            "resourceNames": names, "verbs": ["get", "patch"],
+        }));
+    }
     let (inside, outside) = (json!({"name": name, "namespace": home}), json!({"name": name}));
     vec![
         role("Role", &inside, secrets),
         binding("Role", &inside),
-        role("ClusterRole", &outside, configurations),
+        role("ClusterRole", &outside, configurations.into()),
         binding("ClusterRole", &outside),
     ]
 }

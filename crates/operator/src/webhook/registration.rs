@@ -2,6 +2,7 @@
 //! webhooks, and what the process shares. Out: a server that answers until it is stopped. It serves at once; that API servers
 //! cannot be told yet is logged, fails readiness, and is tried again.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -14,10 +15,11 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::configuration::{self, Address, Registration};
+use super::conversion::{self, Conversions};
 use super::server::{Endpoints, limits};
 use super::trust::{self, Trust};
 use super::{AnyWebhook, Cluster, Endpoint, WebhookSpec};
@@ -26,6 +28,8 @@ use crate::operator::{CachedReads, Manager, Phase};
 use crate::probes::HealthCheck;
 use crate::settings::{BindAddress, Settings, WebhookSettings};
 use crate::state::States;
+use crate::storage_migration::{Migrated, migrate_storage};
+use crate::versions::Versions;
 
 /// Where cert-manager's certificates are mounted by convention. What is there is served without being asked for.
 const USUAL_DIRECTORY: &str = "/tmp/k8s-webhook-server/serving-certs";
@@ -45,6 +49,10 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// A failure that lasts is logged as often as this.
 const LOG_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
+/// The pause after a migration that failed, which doubles up to the next one.
+const MIGRATE_AGAIN_AFTER: Duration = Duration::from_secs(10);
+const MIGRATE_AT_LEAST_EVERY: Duration = Duration::from_secs(600);
+
 /// A webhook, and the state that its controller was given.
 pub(crate) struct Served {
     pub webhook: Arc<dyn AnyWebhook>,
@@ -54,7 +62,14 @@ pub(crate) struct Served {
 /// The listener of an operator's webhooks. Dropping it ends everything at once; [`WebhookServer::stop`] lets requests finish.
 pub(crate) struct WebhookServer {
     server: Server,
+    _tasks: Tasks,
+}
+
+/// What works beside the listener. It ends when this is dropped.
+struct Tasks {
     registrar: JoinHandle<()>,
+    /// Writes objects anew that are stored in an old version; none if no kind has several versions.
+    migration: Option<JoinHandle<()>>,
 }
 
 impl WebhookServer {
@@ -62,14 +77,18 @@ impl WebhookServer {
     pub(crate) fn start(
         manager: &Manager<'_>,
         webhooks: Vec<Served>,
+        versions: Vec<Versions>,
         phase: watch::Receiver<Phase>,
     ) -> Result<Option<Self>> {
         let settings = manager.settings;
-        let Some(address) = settings.webhook.listen().filter(|_| !webhooks.is_empty()) else { return Ok(None) };
-        let place = Place::of(settings, manager.client.default_namespace());
+        let Some(address) = settings.webhook.listen().filter(|_| !webhooks.is_empty() || !versions.is_empty()) else {
+            return Ok(None);
+        };
+        let mut place = Place::of(settings, manager.client.default_namespace());
         // Nobody trusts this one. It is replaced as soon as the shared one is known.
         let certificates = Certificates::in_memory(&place.names, SystemTime::now())?;
         let listener = bind(address, certificates.clone())?;
+        place.found_at(listener.local_addr());
         let specs = webhooks.iter().map(|served| served.webhook.spec().clone()).collect();
         let reads = Arc::new(CachedReads::new(manager, phase));
         let endpoint = |Served { webhook, states }| {
@@ -77,8 +96,11 @@ impl WebhookServer {
             let cluster = Cluster { client: manager.client.clone(), reads: reads.clone(), states };
             Endpoint::new(webhook, Arc::new(cluster), meter)
         };
-        let server = listener.serve(Endpoints::new(webhooks.into_iter().map(endpoint)));
+        let conversions = (!versions.is_empty())
+            .then(|| Conversions::new(versions.clone(), manager.metrics.webhook(conversion::PATH)));
+        let server = listener.serve(Endpoints::new(webhooks.into_iter().map(endpoint), conversions));
         tracing::info!(address = %server.local_addr(), "webhooks are served");
+        let converts = Arc::new(Notify::new());
         let registrar = Registrar {
             trust: place.trust(&settings.webhook, &manager.client),
             place,
@@ -86,18 +108,30 @@ impl WebhookServer {
             client: manager.client.clone(),
             field_manager: settings.field_manager().to_owned(),
             webhooks: specs,
+            versions: versions.iter().map(Versions::definition_name).collect(),
+            converts: converts.clone(),
             metrics: manager.metrics.clone(),
             known: None,
             told: None,
         };
         let check = manager.health.readiness("webhooks");
-        Ok(Some(Self { server, registrar: tokio::spawn(registrar.run(check)) }))
+        let migration = (!versions.is_empty())
+            .then(|| tokio::spawn(migrate(manager.client.clone(), registrar.versions.clone(), converts)));
+        Ok(Some(Self { server, _tasks: Tasks { registrar: tokio::spawn(registrar.run(check)), migration } }))
     }
 
     /// Stops accepting, lets running requests finish for this long, and cuts off the rest.
     pub(crate) async fn stop(self, within: Duration) {
-        self.registrar.abort();
         self.server.stop(within).await;
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.registrar.abort();
+        if let Some(migration) = &self.migration {
+            migration.abort();
+        }
     }
 }
 
@@ -112,6 +146,8 @@ pub(crate) struct Place {
     pub secret: String,
     /// The names in the certificate.
     names: Vec<String>,
+    /// Whether the address is that of the listener, on this machine.
+    is_local: bool,
 }
 
 impl Place {
@@ -128,13 +164,25 @@ impl Place {
             Some(url) => {
                 let host = url.parse::<http::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
                 let names = host.map(|host| host.trim_matches(['[', ']']).to_owned()).into_iter().collect();
-                Self { operator, home, address: Address::Url(url.clone()), secret, names }
+                Self { operator, home, address: Address::Url(url.clone()), secret, names, is_local: false }
+            }
+            None if settings.webhook.is_local() => {
+                let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();
+                let address = Address::Url(format!("https://{}", settings.webhook.address));
+                Self { operator, home, address, secret, names, is_local: true }
             }
             None => {
                 let names = ["", ".svc", ".svc.cluster.local"].map(|end| format!("{service}.{home}{end}")).into();
                 let address = Address::Service { namespace: home.clone(), name: service };
-                Self { operator, home, address, secret, names }
+                Self { operator, home, address, secret, names, is_local: false }
             }
+        }
+    }
+
+    /// Says which port the listener has. Only an address on this machine depends on it.
+    fn found_at(&mut self, listener: SocketAddr) {
+        if self.is_local {
+            self.address = Address::Url(format!("https://{listener}"));
         }
     }
 
@@ -173,6 +221,10 @@ struct Registrar {
     client: Client,
     field_manager: String,
     webhooks: Vec<WebhookSpec>,
+    /// The CRDs with several versions.
+    versions: Vec<String>,
+    /// Told when API servers know how to convert.
+    converts: Arc<Notify>,
     metrics: Metrics,
     known: Option<SharedCertificates>,
     /// The CAs that API servers were told last, and when.
@@ -243,11 +295,33 @@ impl Registrar {
             for configuration in configuration::configurations(&webhooks, &registration) {
                 self.apply(&configuration).await?;
             }
+            for definition in &self.versions {
+                self.apply_conversion(definition, &conversion::strategy(&registration)).await?;
+            }
         }
+        // Whoever fills a directory without a CA has told API servers how to convert, too.
+        self.converts.notify_one();
         if self.told.is_none() {
             tracing::info!(webhooks = self.webhooks.len(), "API servers are told of webhooks");
         }
         self.told = Some((bundle, Instant::now()));
+        Ok(())
+    }
+
+    /// Server-side apply of `spec.conversion`: the rest of the CRD belongs to whoever installed it.
+    async fn apply_conversion(&self, definition: &str, conversion: &Value) -> Result<()> {
+        let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&gvk));
+        if api.get_metadata_opt(definition).await?.is_none() {
+            let why = format!("the CRD {definition} is not installed; --print-crds prints it");
+            return Err(Error::new(why));
+        }
+        let own = serde_json::json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": definition}, "spec": {"conversion": conversion},
+        });
+        let params = PatchParams::apply(&format!("{}-conversion", self.field_manager)).force();
+        api.patch(definition, &params, &Patch::Apply(&own)).await?;
         Ok(())
     }
 
@@ -259,6 +333,36 @@ impl Registrar {
         let params = PatchParams::apply(&self.field_manager).force();
         api.patch(&self.place.operator, &params, &Patch::Apply(configuration)).await?;
         Ok(())
+    }
+}
+
+/// Writes the objects of these CRDs anew if they are stored in an old version, as soon as API servers can convert them. What
+/// fails is tried again: an operator works as well before it is done.
+async fn migrate(client: Client, definitions: Vec<String>, converts: Arc<Notify>) {
+    converts.notified().await;
+    let (mut left, mut pause) = (definitions, MIGRATE_AGAIN_AFTER);
+    loop {
+        let mut failed = Vec::new();
+        for definition in left {
+            match migrate_storage(&client, &definition).await {
+                Ok(migrated) if migrated.is_unchanged() => {}
+                Ok(Migrated { version, before, objects, .. }) => {
+                    let before = before.join(",");
+                    tracing::info!(definition, version, before, objects, "all objects are stored in one version");
+                }
+                Err(error) => {
+                    let why = format!("{error:#}");
+                    tracing::warn!(definition, why, again = ?pause, "objects could not be migrated to the stored version");
+                    failed.push(definition);
+                }
+            }
+        }
+        if failed.is_empty() {
+            return;
+        }
+        left = failed;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(MIGRATE_AT_LEAST_EVERY);
     }
 }
 

@@ -1,5 +1,5 @@
 //! The HTTPS listener of webhooks. In: requests of API servers, and of anybody who reaches the port. Out: the answers of the
-//! endpoints; what is no AdmissionReview is refused before it is read. It never ends because of a request.
+//! endpoints; what is no review is refused before it is read. It never ends because of a request.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -17,6 +17,7 @@ use konverge_serve::{Limits, RequestBody};
 use tokio::sync::Semaphore;
 use tower_service::Service;
 
+use super::conversion::{self, Conversions};
 use super::endpoint::{Answer, Endpoint};
 
 /// The largest body: an object and its predecessor of 3 MiB each, which is the most that an API server takes, and 1 MiB for
@@ -30,6 +31,12 @@ const MOST_FORGOTTEN: usize = 32 << 20;
 /// if they wait too long.
 const MOST_BODIES: usize = 64;
 
+/// The largest body of a conversion: an API server sends all objects of a list at once.
+const MOST_CONVERSION_BYTES: usize = 64 << 20;
+
+/// How many conversions are in memory at the same time.
+const MOST_CONVERSIONS: usize = 4;
+
 /// All webhooks of an operator, by path.
 #[derive(Clone)]
 pub(crate) struct Endpoints(Arc<Inner>);
@@ -37,18 +44,43 @@ pub(crate) struct Endpoints(Arc<Inner>);
 struct Inner {
     endpoints: BTreeMap<String, Endpoint>,
     bodies: Semaphore,
+    conversions: Option<Conversions>,
+    conversion_bodies: Semaphore,
 }
 
 impl Endpoints {
-    pub(crate) fn new(endpoints: impl IntoIterator<Item = Endpoint>) -> Self {
+    pub(crate) fn new(endpoints: impl IntoIterator<Item = Endpoint>, conversions: Option<Conversions>) -> Self {
         let endpoints = endpoints.into_iter().map(|endpoint| (endpoint.path(), endpoint)).collect();
-        Self(Arc::new(Inner { endpoints, bodies: Semaphore::new(MOST_BODIES) }))
+        Self(Arc::new(Inner {
+            endpoints,
+            bodies: Semaphore::new(MOST_BODIES),
+            conversions,
+            conversion_bodies: Semaphore::new(MOST_CONVERSIONS),
+        }))
+    }
+
+    async fn convert(&self, conversions: &Conversions, head: &Parts, body: RequestBody) -> Answer {
+        let counted = conversions.meter().begin();
+        let _permit = self.0.conversion_bodies.acquire().await;
+        let answer = match read(head, body, MOST_CONVERSION_BYTES).await {
+            Ok(body) => conversions.answer(body).await,
+            Err((code, why)) => {
+                tracing::warn!(webhook = conversion::PATH, why, "a request to a webhook was refused");
+                Answer::text(code, why)
+            }
+        };
+        counted.answered(answer.code.as_u16());
+        answer
     }
 
     async fn answer(&self, request: Request<RequestBody>) -> Answer {
         let (head, body) = request.into_parts();
+        if let Some(conversions) = self.0.conversions.as_ref().filter(|_| head.uri.path() == conversion::PATH) {
+            return self.convert(conversions, &head, body).await;
+        }
         let Some(endpoint) = self.0.endpoints.get(head.uri.path()) else {
-            let known: Vec<&str> = self.0.endpoints.keys().map(String::as_str).collect();
+            let mut known: Vec<&str> = self.0.endpoints.keys().map(String::as_str).collect();
+            known.extend(self.0.conversions.as_ref().map(|_| conversion::PATH));
             return Answer::text(
                 StatusCode::NOT_FOUND,
                 format!("there is no webhook at {}; there is {}", head.uri.path(), known.join(", ")),
@@ -57,7 +89,7 @@ impl Endpoints {
         let counted = endpoint.meter().begin();
         // Held until the answer is made, because the body is in memory until then.
         let _permit = self.0.bodies.acquire().await;
-        let answer = match read(&head, body).await {
+        let answer = match read(&head, body, MOST_BYTES).await {
             Ok(body) => endpoint.answer(&body).await,
             Err((code, why)) => {
                 tracing::warn!(webhook = endpoint.path(), why, "a request to a webhook was refused");
@@ -69,10 +101,10 @@ impl Endpoints {
     }
 }
 
-/// The body of a request that may be an AdmissionReview, or why it is not taken.
-async fn read(head: &Parts, body: RequestBody) -> Result<Bytes, (StatusCode, String)> {
+/// The body of a request that may be a review, or why it is not taken.
+async fn read(head: &Parts, body: RequestBody, most_bytes: usize) -> Result<Bytes, (StatusCode, String)> {
     if head.method != Method::POST {
-        return Err((StatusCode::METHOD_NOT_ALLOWED, "a webhook takes an AdmissionReview by POST".to_owned()));
+        return Err((StatusCode::METHOD_NOT_ALLOWED, "a webhook takes a review by POST".to_owned()));
     }
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
@@ -80,14 +112,14 @@ async fn read(head: &Parts, body: RequestBody) -> Result<Bytes, (StatusCode, Str
         let why = format!("the content type is {content_type:?}, and a webhook takes application/json");
         return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
     }
-    let too_large = || (StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {MOST_BYTES} bytes"));
+    let too_large = || (StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {most_bytes} bytes"));
     let announced = head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     let mut body = pin!(body);
-    if announced.is_some_and(|bytes| bytes > MOST_BYTES) {
+    if announced.is_some_and(|bytes| bytes > most_bytes) {
         forget(body).await;
         return Err(too_large());
     }
-    match Limited::new(body.as_mut(), MOST_BYTES).collect().await {
+    match Limited::new(body.as_mut(), most_bytes).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
             forget(body).await;
