@@ -1,11 +1,14 @@
-//! An operator with everything that a real one has: a custom resource with a validated schema, three children, a status, a
-//! finalizer, events and metrics of its own. `konverge dev` runs it.
+//! An operator with everything that a real one has: a custom resource with a validated schema, webhooks that refuse and default,
+//! three children, a status, a finalizer, events and metrics of its own. `konverge dev` runs it.
 //!
 //! ```text
 //! Application ─▶ ConfigMap NAME-config ─▶ Deployment NAME ─▶ Service NAME
 //!      ▲                                       │
 //!      └── phase, conditions, replicas ────────┘
 //! ```
+
+mod admission;
+mod image;
 
 use std::collections::BTreeMap;
 
@@ -23,15 +26,18 @@ use konverge::{Counter, Gauge, Labelled, MetricError};
 #[kube(printcolumn = r#"{"name": "Image", "type": "string", "jsonPath": ".spec.image", "priority": 1}"#)]
 #[kube(printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#)]
 pub struct ApplicationSpec {
-    /// How many replicas run.
-    #[schemars(range(min = 0, max = 100))]
-    pub replicas: i32,
-    /// The image to run.
-    #[schemars(length(min = 1))]
-    pub image: String,
-    /// How a new version replaces the old one.
-    #[serde(default)]
-    pub strategy: Strategy,
+    /// How many replicas run: one unless told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100), extend("default" = 1))]
+    pub replicas: Option<i32>,
+    /// The image to run, from gcr.io or docker.io.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(required, length(min = 1))]
+    pub image: Option<String>,
+    /// How a new version replaces the old one: replica by replica unless told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "RollingUpdate"))]
+    pub strategy: Option<Strategy>,
     /// Configuration of the application, as environment variables.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub config: BTreeMap<String, String>,
@@ -115,7 +121,9 @@ pub fn operator(metrics: &Metrics) -> Result<Operator<Application>, MetricError>
         )?,
         ready: metrics.gauge_by("application_ready_replicas", "Ready replicas", ["namespace", "name"])?,
     };
-    Ok(Operator::<Application>::new().state(meters).reconcile(reconcile).on_delete(cleanup).metrics(metrics.clone()))
+    let operator = Operator::<Application>::new().state(meters).reconcile(reconcile).on_delete(cleanup);
+    let operator = operator.default_with(admission::defaults).validate(admission::validate);
+    Ok(operator.webhook(admission::pod_policy()).metrics(metrics.clone()))
 }
 
 async fn reconcile(ctx: Context<Application>) -> Result<Action> {
@@ -150,13 +158,18 @@ async fn apply_children(ctx: &Context<Application>) -> Result<Deployment> {
     let limits = spec.resources.clone().unwrap_or_default();
     let resources = limits.requests.iter().fold(Resources::new(), |all, (name, amount)| all.request(name, amount));
     let resources = limits.limits.iter().fold(resources, |all, (name, amount)| all.limit(name, amount));
-    let container = Container::new("app").image(&spec.image).port(spec.port).resources(resources);
+    let container = Container::new("app").image(spec.image.as_deref().unwrap_or_default()).port(spec.port);
+    let sandbox = SecurityContext::new().allow_privilege_escalation(false);
+    let container = container.resources(resources).security_context(sandbox).all_env_from_configmap(&config);
     let deployment = Deployment::new(ctx.name())
-        .replicas(spec.replicas)
-        .container(container.all_env_from_configmap(&config))
+        .replicas(spec.replicas.unwrap_or(1))
+        .container(container)
+        .pod_labels(
+            Labels::new().insert(admission::NAME, ctx.name()).insert(admission::MANAGED_BY, admission::OPERATOR),
+        )
         // Containers read their environment only when they start.
         .restart_when(&settings);
-    let deployment = match spec.strategy {
+    let deployment = match spec.strategy.unwrap_or_default() {
         Strategy::RollingUpdate => deployment.rolling_update("25%", "25%"),
         Strategy::Recreate => deployment.recreate(),
     };
@@ -170,7 +183,7 @@ async fn apply_children(ctx: &Context<Application>) -> Result<Deployment> {
 /// Derives the status from that of the Deployment, and writes it.
 async fn update_status(ctx: &Context<Application>, meters: &Meters, deployment: &Deployment) -> Result<()> {
     let app = ctx.resource();
-    let (wanted, ready) = (app.spec.replicas, deployment.ready_replicas());
+    let (wanted, ready) = (app.spec.replicas.unwrap_or(1), deployment.ready_replicas());
     let replicas = deployment.inner().status.as_ref().and_then(|status| status.replicas).unwrap_or_default();
     let failure = rollout_failure(deployment);
     let phase = match wanted {

@@ -8,10 +8,11 @@ use application::{Application, Phase};
 use konverge::kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use konverge::kube::core::ApiResource;
 use konverge::kube::{Client, CustomResourceExt, Error};
-use konverge::prelude::{ConfigMap, Deployment, Service};
+use konverge::prelude::{ConfigMap, Deployment, Kind, Pod, Service};
 use konverge::serde_json::{Value, json};
 use konverge::{Metrics, Settings, k8s_openapi};
 use konverge_apiserver::{ApiServer, Options};
+use konverge_testkit::{Fake, NotAdmitted, Review};
 
 type Crd = k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 type Event = k8s_openapi::api::core::v1::Event;
@@ -33,6 +34,7 @@ impl World {
         let mut settings = Settings { name: "application".into(), ..Settings::default() };
         settings.metrics.enabled = false;
         settings.health.enabled = false;
+        settings.webhook.enabled = false;
         let operator = application::operator(&metrics).unwrap().client(client.clone()).settings(settings);
         // It ends with the test's runtime.
         tokio::spawn(operator.run_until(std::future::pending()));
@@ -98,7 +100,6 @@ async fn specs_that_make_no_sense_are_refused() {
     for (field, value, expect) in [
         ("replicas", json!(101), "should be less than or equal to 100"),
         ("replicas", json!(-1), "should be greater than or equal to 0"),
-        ("replicas", Value::Null, "spec.replicas: Required value"),
         ("image", json!(""), "should be at least 1 chars long"),
         ("image", Value::Null, "spec.image: Required value"),
         ("strategy", json!("Now"), "Unsupported value: \"Now\""),
@@ -115,7 +116,8 @@ async fn specs_that_make_no_sense_are_refused() {
         assert_eq!(status.code, 422, "{field} {value}: {}", status.message);
         assert!(status.message.contains(expect), "{field} {value}: {}", status.message);
     }
-    let made = world.create("plain", good).await.unwrap();
+    // What nobody says is filled in, also where no webhook is called.
+    let made = world.create("plain", json!({"image": "nginx:1"})).await.unwrap();
     assert_eq!(made.data["spec"], json!({"replicas": 1, "image": "nginx:1", "strategy": "RollingUpdate", "port": 80}));
 }
 
@@ -139,6 +141,8 @@ async fn an_application_has_children_that_are_kept() {
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(deployment["spec"]["replicas"], 3);
     assert_eq!(deployment["spec"]["strategy"]["type"], "Recreate");
+    assert_eq!(container["securityContext"], json!({"allowPrivilegeEscalation": false}));
+    assert_eq!(deployment["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/managed-by"], "application");
     assert_eq!(container["envFrom"][0]["configMapRef"]["name"], "shop-config");
     assert_eq!(container["resources"], json!({"requests": {"cpu": "100m"}, "limits": {"memory": "512Mi"}}));
     let config = |deployment: &Value| deployment["spec"]["template"]["metadata"]["annotations"].clone();
@@ -231,4 +235,57 @@ async fn the_status_follows_the_deployment() {
     for phase in ["Pending", "Running", "Failed", "Succeeded"] {
         assert!(page.contains(&format!("application_phase_changes_total{{phase=\"{phase}\"}} 1")), "{phase}: {page}");
     }
+}
+
+/// The fields that the webhooks of the operator refuse, or the warnings and the object.
+async fn admit<T: Kind>(review: Review<T>) -> Result<(Vec<String>, T), Vec<String>> {
+    let operator = application::operator(&Metrics::new()).unwrap();
+    match Fake::new().admit(&operator, review).await {
+        Ok(admitted) => Ok((admitted.warnings, admitted.object)),
+        Err(error) => Err(error.find::<NotAdmitted>().unwrap().fields.iter().map(|(field, _)| field.clone()).collect()),
+    }
+}
+
+#[tokio::test]
+async fn webhooks_refuse_every_field_at_once_and_fill_in_the_rest() {
+    let app = |spec: Value| {
+        let object = json!({"metadata": {"name": "shop", "labels": {"app.kubernetes.io/name": "mine"}}, "spec": spec});
+        konverge::serde_json::from_value::<Application>(object).unwrap()
+    };
+    let refused = admit(Review::create(app(json!({"replicas": 101, "image": "quay.io/a"})))).await.unwrap_err();
+    assert_eq!(refused, ["spec.replicas", "spec.image"]);
+    let limits = json!({"limits": {"memory": "1Gi"}});
+    let (warnings, made) = admit(Review::create(app(json!({"image": "nginx", "resources": limits})))).await.unwrap();
+    assert_eq!((warnings.len(), made.spec.replicas), (0, Some(1)));
+    let labels = made.metadata.labels.unwrap();
+    assert_eq!(labels["app.kubernetes.io/name"], "mine");
+    assert_eq!(labels["app.kubernetes.io/instance"], "shop");
+    let (warnings, _) = admit(Review::create(app(json!({"image": "nginx", "replicas": 0})))).await.unwrap();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+}
+
+#[tokio::test]
+async fn pods_of_applications_stay_in_their_sandbox() {
+    let good = json!({"containers": [{"name": "app", "image": "nginx"}]});
+    for (pointer, value, expect) in [
+        ("/hostNetwork", json!(true), "spec.hostNetwork"),
+        ("/hostPID", json!(true), "spec.hostPID"),
+        ("/volumes", json!([{"name": "v", "hostPath": {"path": "/etc"}}]), "spec.volumes[0].hostPath"),
+        ("/initContainers", json!([{"name": "i", "image": "ubuntu"}]), "spec.initContainers[0].image"),
+        ("/containers/0/image", json!("ghcr.io/a/b"), "spec.containers[0].image"),
+        ("/containers/0/securityContext", json!({"privileged": true}), "spec.containers[0].securityContext.privileged"),
+        (
+            "/containers/0/securityContext",
+            json!({"capabilities": {"add": ["NET_BIND_SERVICE", "SYS_ADMIN"]}}),
+            "spec.containers[0].securityContext.capabilities.add[1]",
+        ),
+    ] {
+        let mut spec = good.clone();
+        let (parent, field) = pointer.rsplit_once('/').unwrap();
+        spec.pointer_mut(parent).unwrap()[field] = value;
+        let pod: Pod = konverge::serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
+        assert_eq!(admit(Review::create(pod)).await.map(|_| ()), Err(vec![expect.to_owned()]), "{pointer}");
+    }
+    let pod: Pod = konverge::serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": good})).unwrap();
+    assert!(admit(Review::create(pod)).await.is_ok());
 }
