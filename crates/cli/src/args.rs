@@ -52,6 +52,11 @@ pub(crate) enum Command {
     Backup(BackupArgs),
     /// Make a data directory from a backup
     Restore(RestoreArgs),
+    /// Judge objects as the API server would, without a cluster
+    #[command(after_help = VALIDATE_EXAMPLES)]
+    Validate(ValidateArgs),
+    /// Compare CRDs, and rewrite objects that are stored in an old version
+    Crd(CrdArgs),
     /// Print the version
     Version,
     /// Run an operator that ends when standard input does
@@ -81,6 +86,22 @@ Examples:
 
 What it does differently from `konverge apiserver`: a custom resource may be replaced without its resourceVersion, and one
 that is posted into a namespace which does not exist makes the namespace.";
+
+const VALIDATE_EXAMPLES: &str = "\
+The exit code is 1 if an object is not valid, and 2 if something cannot be read.
+
+Examples:
+  konverge validate -f shop.yaml --crds crds/
+  kustomize build . | konverge validate -f - --crds crds/
+  konverge validate -f shop.yaml --crds crds/ -o yaml     the objects with their defaults";
+
+const DIFF_EXAMPLES: &str = "\
+The exit code is 1 if something breaks, and 2 if something cannot be read.
+
+Examples:
+  konverge crd diff old.yaml new.yaml
+  git show main:crds/shop.yaml > old.yaml && konverge crd diff old.yaml crds/shop.yaml
+  konverge crd diff released/crds crds -o json";
 
 const ENVTEST_EXAMPLES: &str = "\
 Examples:
@@ -230,6 +251,75 @@ pub(crate) struct StorageArgs {
     /// Keep objects in memory only; they are gone with the process
     #[arg(long)]
     pub memory: bool,
+}
+
+/// Arguments of `konverge validate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ValidateArgs {
+    /// The objects: a file, a directory, or - for standard input; may be repeated
+    #[arg(short, long, value_name = "PATH", required = true)]
+    pub filename: Vec<PathBuf>,
+    /// The CRDs: a file or a directory; may be repeated. Kinds of Kubernetes itself need none
+    #[arg(long, value_name = "PATH")]
+    pub crds: Vec<PathBuf>,
+    /// What is printed: verdicts as text or json, or as yaml the objects with their defaults
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
+    pub output: OutputFormat,
+}
+
+/// Arguments of `konverge crd`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CrdArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: CrdCommand,
+}
+
+/// The subcommands of `konverge crd`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CrdCommand {
+    /// Say what a new CRD breaks for those who use the old one
+    #[command(after_help = DIFF_EXAMPLES)]
+    Diff(CrdDiffArgs),
+    /// Write all objects of a CRD in the version that is stored now, and say so in its storedVersions
+    Migrate(CrdMigrateArgs),
+}
+
+/// Arguments of `konverge crd diff`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CrdDiffArgs {
+    /// The old CRDs: a file or a directory
+    pub old: PathBuf,
+    /// The new CRDs: a file or a directory
+    pub new: PathBuf,
+    /// What is printed
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
+    pub output: OutputFormat,
+}
+
+/// Arguments of `konverge crd migrate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CrdMigrateArgs {
+    /// The names of CRDs: shops.example.com
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// The kubeconfig of the cluster [default: KUBECONFIG, or ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+/// How a command prints what it found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// For kubectl.
+    Yaml,
 }
 
 /// Arguments of `konverge backup`.

@@ -168,6 +168,7 @@ impl DevStack {
             url: url.to_owned(),
             storage: storage.to_owned(),
             operators: self.operators.names().to_vec(),
+            webhooks: self.operators.webhooks().to_vec(),
             project: dev.project.as_ref().map(|project| project.binary().to_owned()),
             definitions: self.definitions.clone(),
             since: Timestamp::now(),

@@ -6,6 +6,7 @@
 //! access: is this client allowed? ─▶ /healthz, /readyz ─▶ also the controllers and operators
 //!                                 ├▶ konverge apiserver ─▶ API server
 //!                                 └▶ konverge dev ─▶ /api, /apis, … ─▶ lenient ─▶ API server
+//!                                                 ├▶ an AdmissionReview: review
 //!                                                 └▶ a page: index, watch, events, leader
 //! ```
 //!
@@ -18,6 +19,7 @@ mod initial;
 mod kinds;
 mod lenient;
 mod query;
+mod review;
 mod watch;
 
 use std::convert::Infallible;
@@ -162,8 +164,7 @@ impl Pages {
             let message = format!("there is no page {page:?}; GET / lists the pages");
             return Err(Status::failure(404, "NotFound", message));
         }
-        // No page reads a body.
-        let (request, _) = request.into_parts();
+        let (request, body) = request.into_parts();
         // Pages read with the rights of this program, so nobody may pass for somebody else here.
         if request.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
             let why = "pages cannot be read as another user; ask the API instead, or leave the Impersonate headers out";
@@ -172,6 +173,11 @@ impl Pages {
         if let Some(user) = request.extensions.get::<Arc<UserInfo>>() {
             api.authorize_path(user, path_of(&page)).await?;
         }
+        if let "/validate" | "/mutate" = page.as_str() {
+            return review::answer(&self.about.webhooks, page == "/mutate", &request, body).await;
+        }
+        // No other page reads a body.
+        drop(body);
         if !matches!(request.method, Method::GET | Method::HEAD) {
             return Err(Status::method_not_allowed());
         }

@@ -9,8 +9,10 @@ mod authentication;
 mod backup;
 mod control_plane;
 mod control_socket;
+mod crd;
 mod data_dir;
 mod dev;
+mod documents;
 mod envtest;
 mod etcd;
 mod frontend;
@@ -27,6 +29,7 @@ mod project;
 mod run;
 mod upgrade;
 mod users;
+mod validate;
 mod variables;
 
 use std::error::Error;
@@ -58,6 +61,8 @@ fn main() -> ExitCode {
         Command::Envtest(options) => envtest::envtest(&options).map_err(Into::into),
         Command::Backup(options) => backup::backup(&options).map_err(Into::into),
         Command::Restore(options) => backup::restore(&options).map_err(Into::into),
+        Command::Validate(options) => return validate::validate(&options),
+        Command::Crd(options) => return crd::crd(&options),
         Command::Version => {
             println!("konverge {}", env!("CARGO_PKG_VERSION"));
             Ok(())

@@ -12,7 +12,8 @@ use futures_util::future::BoxFuture;
 use konverge::k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge::kube::api::{Patch, PatchParams};
 use konverge::kube::{Api, Client, CustomResourceExt};
-use konverge::{Health, Kind, Metrics, Operator, Settings};
+use konverge::testing::TestWebhooks;
+use konverge::{BindAddress, Health, Kind, Metrics, Operator, Settings};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -27,6 +28,8 @@ struct Bundled {
     name: &'static str,
     definition: fn() -> CustomResourceDefinition,
     run: fn(HostProcess) -> Result<BoxFuture<'static, konverge::Result<()>>, konverge::MetricError>,
+    /// Its webhooks, for reviews that a developer sends by hand.
+    webhooks: Option<fn(Client) -> Result<TestWebhooks, konverge::MetricError>>,
 }
 
 const BUNDLED: [Bundled; 3] = [
@@ -34,9 +37,20 @@ const BUNDLED: [Bundled; 3] = [
         name: "application",
         definition: application::Application::crd,
         run: |host| Ok(run(application::operator(&host.metrics)?, host)),
+        webhooks: Some(|client| Ok(application::operator(&Metrics::new())?.test_webhooks(client))),
     },
-    Bundled { name: "webapp", definition: webapp::WebApp::crd, run: |host| Ok(run(webapp::operator(), host)) },
-    Bundled { name: "myapp", definition: myapp::MyApp::crd, run: |host| Ok(run(myapp::operator(), host)) },
+    Bundled {
+        name: "webapp",
+        definition: webapp::WebApp::crd,
+        run: |host| Ok(run(webapp::operator(), host)),
+        webhooks: None,
+    },
+    Bundled {
+        name: "myapp",
+        definition: myapp::MyApp::crd,
+        run: |host| Ok(run(myapp::operator(), host)),
+        webhooks: None,
+    },
 ];
 
 /// What an operator shares with the process that it runs in.
@@ -54,6 +68,8 @@ fn run<R: Kind>(operator: Operator<R>, host: HostProcess) -> BoxFuture<'static, 
     // `konverge dev` serves metrics and health itself.
     settings.metrics.enabled = false;
     settings.health.enabled = false;
+    // The API server that calls them is this process.
+    settings.webhook.address = BindAddress::loopback(0);
     let operator = operator.client(client).settings(settings).metrics(metrics).health(health);
     Box::pin(operator.run_until(async move { drop(stop.wait_for(|stop| *stop).await) }))
 }
@@ -124,6 +140,7 @@ pub(crate) enum OperatorError {
 /// Running operators. Dropping it ends them at once; [`Operators::stop`] waits for running reconciles to finish.
 pub(crate) struct Operators {
     names: Vec<&'static str>,
+    webhooks: Vec<Arc<TestWebhooks>>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
     /// Operators that ended by themselves, as lines for the health pages.
@@ -141,8 +158,14 @@ impl Operators {
         definitions: &Definitions,
     ) -> Result<Self, OperatorError> {
         let (stop, stopped) = watch::channel(false);
-        let mut operators =
-            Self { names: Vec::new(), stop, tasks: JoinSet::new(), ended: Arc::default(), health: Vec::new() };
+        let mut operators = Self {
+            names: Vec::new(),
+            webhooks: Vec::new(),
+            stop,
+            tasks: JoinSet::new(),
+            ended: Arc::default(),
+            health: Vec::new(),
+        };
         for bundled in BUNDLED.iter().filter(|one| choice.includes(one.name)) {
             let name = bundled.name;
             let failed = |source| OperatorError::Install { name, source: Box::new(source) };
@@ -154,6 +177,10 @@ impl Operators {
             let host =
                 HostProcess { name, client: client.clone(), metrics: metrics.clone(), health, stop: stopped.clone() };
             let running = (bundled.run)(host).map_err(|source| OperatorError::Start { name, source })?;
+            if let Some(webhooks) = bundled.webhooks {
+                let webhooks = webhooks(client.clone()).map_err(|source| OperatorError::Start { name, source })?;
+                operators.webhooks.push(Arc::new(webhooks));
+            }
             let (ended, stopped) = (operators.ended.clone(), stopped.clone());
             operators.names.push(name);
             operators.tasks.spawn(async move {
@@ -175,6 +202,11 @@ impl Operators {
     /// The names of the operators.
     pub(crate) fn names(&self) -> &[&'static str] {
         &self.names
+    }
+
+    /// The webhooks of the operators.
+    pub(crate) fn webhooks(&self) -> &[Arc<TestWebhooks>] {
+        &self.webhooks
     }
 
     /// A function that returns the operators that do not run any more and the liveness checks that fail, with the reason.

@@ -1,8 +1,11 @@
 //! `/`: what there is. In: the table of pages, and what this server is. Out: JSON for `curl`, and for a browser a plain
 //! page with the same and the live list of the objects of one kind. Nothing is loaded from elsewhere.
 
+use std::sync::Arc;
+
 use http::{HeaderValue, Response, header};
 use jiff::Timestamp;
+use konverge::testing::TestWebhooks;
 use serde_json::{Value, json};
 
 use konverge_apiserver::{ApiServer, Body};
@@ -26,12 +29,25 @@ pub(super) struct Page {
     example: &'static str,
 }
 
+impl Page {
+    /// Whether it answers AdmissionReviews.
+    pub(super) fn is_review(&self) -> bool {
+        matches!(self.path, "/validate" | "/mutate")
+    }
+
+    /// A command that asks for it.
+    fn attempt(&self, curl: &str, url: &str) -> String {
+        let (path, options) = self.example.split_once(' ').unwrap_or((self.example, ""));
+        format!("{curl} '{url}{path}' {options}").trim_end().to_owned()
+    }
+}
+
 const fn page(path: &'static str, what: &'static str, example: &'static str) -> Page {
     Page { path, what, example }
 }
 
 /// The pages beside the API.
-pub(super) const PAGES: [Page; 8] = [
+pub(super) const PAGES: [Page; 10] = [
     page("/", "What there is: JSON, or in a browser a page, on which ?kind= chooses what is listed", "/"),
     page("/readyz", "Whether the server and the operators work; also /healthz and /livez", "/readyz?verbose"),
     page("/crd", "The definition of what the operators at work are for, as kubectl apply takes it", "/crd"),
@@ -46,6 +62,12 @@ pub(super) const PAGES: [Page; 8] = [
         "What happened, newest first; filters: namespace, object, type, severity, since, limit",
         "/events?severity=Warning&since=10m",
     ),
+    page(
+        "/validate",
+        "Reviews of the operators' validating webhooks: POST an AdmissionReview",
+        "/validate --json @review.json",
+    ),
+    page("/mutate", "The same with the webhooks that fill in defaults", "/mutate --json @review.json"),
     page("/leader", "Who decides: without election, this process", "/leader"),
     page("/metrics", "Metrics of the server, the controllers and the operators, for Prometheus", "/metrics"),
 ];
@@ -64,7 +86,7 @@ const OPERATIONS: [(&str, &str, &str); 6] = [
 ];
 
 /// What this server is.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct About {
     /// `http://127.0.0.1:3000`
     pub url: String,
@@ -72,6 +94,8 @@ pub(crate) struct About {
     pub storage: String,
     /// The operators that run in this process.
     pub operators: Vec<&'static str>,
+    /// The webhooks of these operators.
+    pub webhooks: Vec<Arc<TestWebhooks>>,
     /// The operator of the project that is built and run beside it.
     pub project: Option<String>,
     /// What the operators are for.
@@ -97,8 +121,9 @@ impl About {
     fn describe(&self, paths: &Value) -> Value {
         let pages = PAGES.iter().map(|page| {
             let curl = if page.path == "/watch" { "curl -N" } else { "curl" };
-            json!({"method": "GET", "path": page.path, "what": page.what,
-                   "try": format!("{curl} '{}{}'", self.url, page.example)})
+            let method = if page.is_review() { "POST" } else { "GET" };
+            json!({"method": method, "path": page.path, "what": page.what,
+                   "try": page.attempt(curl, &self.url)})
         });
         let operations = self.definitions.kinds().into_iter().flat_map(|Defined { path, plural, .. }| {
             OPERATIONS.map(|(method, rest, what)| {

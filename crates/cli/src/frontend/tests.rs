@@ -36,11 +36,13 @@ impl World {
         let shown = metrics.clone();
         let more_metrics = Some(MoreMetrics(Arc::new(move || shown.page())));
         let api = ApiServer::open(Options { more_metrics, ..options }).await.expect("a server");
+        let operator = application::operator(&Metrics::new()).expect("an operator");
         let about = About {
             url: "http://127.0.0.1:3000".into(),
             storage: "memory".into(),
             operators: vec!["application"],
             project: None,
+            webhooks: vec![Arc::new(operator.test_webhooks(konverge::kube::Client::new(api.clone(), "default")))],
             definitions: {
                 let definitions = Definitions::default();
                 definitions.add(definition());
@@ -380,4 +382,83 @@ async fn a_stream_that_nobody_reads_holds_no_objects() {
     assert_eq!(world.ask("PUT", &format!("{APPS}/b"), &app("b", 3)).await.0, 200);
     assert_eq!(world.ask("DELETE", &format!("{APPS}/d"), &Value::Null).await.0, 200);
     assert_eq!(stream.briefs(2).await, ["MODIFIED b", "DELETED d"]);
+}
+
+/// A review of an Application, as an API server sends it.
+fn review(spec: &Value) -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5", "operation": "CREATE", "name": "shop", "namespace": "default",
+            "kind": {"group": "cloudnative.elide.dev", "version": "v1", "kind": "Application"},
+            "resource": {"group": "cloudnative.elide.dev", "version": "v1", "resource": "applications"},
+            "object": {
+                "apiVersion": "cloudnative.elide.dev/v1", "kind": "Application",
+                "metadata": {"name": "shop", "namespace": "default"}, "spec": spec,
+            },
+        },
+    })
+}
+
+#[tokio::test]
+async fn reviews_are_answered_by_the_webhooks_of_the_operators() {
+    let world = World::new().await;
+    let limits = json!({"limits": {"cpu": "1"}});
+    for (spec, expect) in [
+        (json!({"image": "nginx", "resources": limits}), Ok(None)),
+        (json!({"image": "nginx"}), Ok(Some("spec.resources.limits is not set"))),
+        (
+            json!({"image": "nginx", "replicas": 101}),
+            Err("spec.replicas: Invalid value: 101: must be between 0 and 100"),
+        ),
+        (json!({"image": "nginx", "replicas": -1}), Err("spec.replicas: Invalid value: -1: must be between 0 and 100")),
+        (json!({"replicas": 1}), Err("spec.image: Required value: name the image to run")),
+        (json!({"image": "quay.io/a/b"}), Err("must be from one of the registries gcr.io and docker.io")),
+        (json!({"image": "library/ubuntu:22.04"}), Err("must not be the base image ubuntu")),
+    ] {
+        let (code, answer) = world.ask("POST", "/validate", &review(&spec)).await;
+        let response = &answer["response"];
+        assert_eq!((code, &answer["kind"], &response["uid"]), (200, &json!("AdmissionReview"), &json!("705ab4f5")));
+        match expect {
+            Ok(warning) => {
+                assert_eq!(response["allowed"], true, "{spec}: {answer}");
+                let warned = response["warnings"][0].as_str();
+                assert!(warned.map(|text| &text[..warning.unwrap_or_default().len()]) == warning, "{spec}: {answer}");
+            }
+            Err(why) => {
+                assert_eq!(
+                    (&response["allowed"], &response["status"]["code"]),
+                    (&json!(false), &json!(422)),
+                    "{answer}"
+                );
+                assert!(response["status"]["message"].as_str().unwrap_or_default().contains(why), "{spec}: {answer}");
+            }
+        }
+    }
+    let (_, answer) = world.ask("POST", "/mutate", &review(&json!({"image": "nginx"}))).await;
+    let mut object = review(&json!({"image": "nginx"}))["request"]["object"].take();
+    review::apply(&mut object, answer["response"]["patch"].as_str().expect("a patch")).expect("it applies");
+    assert_eq!(object["spec"], json!({"image": "nginx", "replicas": 1, "strategy": "RollingUpdate"}));
+    assert_eq!(
+        object["metadata"]["labels"],
+        json!({
+            "app.kubernetes.io/name": "shop", "app.kubernetes.io/instance": "shop",
+            "app.kubernetes.io/managed-by": "application",
+        })
+    );
+    // Nobody has webhooks for this kind.
+    let mut other = review(&json!({}));
+    other["request"]["resource"] = json!({"group": "", "version": "v1", "resource": "secrets"});
+    assert_eq!(world.ask("POST", "/validate", &other).await.1["response"], json!({"uid": "705ab4f5", "allowed": true}));
+
+    let mut odd = review(&json!({}));
+    odd["request"]["operation"] = json!("PAINT");
+    for (method, body, expect) in [
+        ("GET", Value::Null, 405),
+        ("POST", json!("no review"), 400),
+        ("POST", json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}), 400),
+        ("POST", odd, 400),
+    ] {
+        assert_eq!(world.ask(method, "/validate", &body).await.0, expect, "{method} {body}");
+    }
 }

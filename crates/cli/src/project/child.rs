@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use super::files::Stamp;
 use super::lines::{LineSource, Lines};
 use super::supervise::{self, BY_SIGNAL, STOP_WITHIN};
+use crate::documents::split;
 use crate::huge_pages;
 
 /// How long the supervisor may take to stop the operator, beyond the operator's own time.
@@ -24,12 +25,13 @@ const PRINT_WITHIN: Duration = Duration::from_secs(10);
 const LAST_WORDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Defaults for settings that the developer sets neither by a variable nor in a file: the log is text, because a person reads
-/// it although it goes to a pipe, and metrics and probes use free ports, because several operators and `konverge dev` share
-/// this machine. Each row is a setting, its variable and the value.
-const DEFAULTS: [(&str, &str, &str); 3] = [
+/// it although it goes to a pipe, and metrics, probes and webhooks use free ports, because several operators and `konverge dev`
+/// share this machine. Each row is a setting, its variable and the value.
+const DEFAULTS: [(&str, &str, &str); 4] = [
     ("logging.format", "KONVERGE_LOG_FORMAT", "text"),
     ("metrics.bindAddress", "KONVERGE_METRICS_BIND_ADDRESS", "127.0.0.1:0"),
     ("health.bindAddress", "KONVERGE_HEALTH_PROBE_BIND_ADDRESS", "127.0.0.1:0"),
+    ("webhook.bindAddress", "KONVERGE_WEBHOOK_BIND_ADDRESS", "127.0.0.1:0"),
 ];
 
 /// The variable with the path of the operator's settings file.
@@ -150,6 +152,8 @@ impl Child {
 pub(super) async fn crds(executable: &Path, directory: &Path) -> Result<Vec<String>, String> {
     let mut command = Command::new(executable);
     command.arg("--print-crds").current_dir(directory).kill_on_drop(true);
+    // The address of its webhooks is in the CRDs of kinds with several versions.
+    command.envs(defaults(std::env::vars_os().collect(), directory));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let process = huge_pages::allow_for_child(|| command.spawn());
     let process = process.map_err(|error| format!("it cannot be started: {error}"))?;
@@ -162,20 +166,7 @@ pub(super) async fn crds(executable: &Path, directory: &Path) -> Result<Vec<Stri
         let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         return Err(format!("it does not know --print-crds: {words}"));
     }
-    Ok(documents(&String::from_utf8_lossy(&output.stdout)))
-}
-
-/// The documents of a YAML text.
-fn documents(text: &str) -> Vec<String> {
-    let mut documents = vec![String::new()];
-    for line in text.lines() {
-        match documents.last_mut() {
-            Some(document) if line.trim_end() != "---" => *document += &format!("{line}\n"),
-            _ => documents.push(String::new()),
-        }
-    }
-    documents.retain(|document| !document.trim().is_empty());
-    documents
+    Ok(split(&String::from_utf8_lossy(&output.stdout)))
 }
 
 fn describe_exit(status: std::io::Result<ExitStatus>) -> String {
@@ -211,33 +202,21 @@ mod tests {
         std::fs::write(directory.path().join("some.yaml"), "metrics: {bindAddress: ':9000'}").unwrap();
         std::fs::write(directory.path().join("bad.yaml"), "metrics: {bindAddress: nowhere}").unwrap();
         let (log, metrics) = ("KONVERGE_LOG_FORMAT", "KONVERGE_METRICS_BIND_ADDRESS");
-        let health = "KONVERGE_HEALTH_PROBE_BIND_ADDRESS";
+        let (health, hooks) = ("KONVERGE_HEALTH_PROBE_BIND_ADDRESS", "KONVERGE_WEBHOOK_BIND_ADDRESS");
         for (environment, expect) in [
-            (&[][..], &[log, metrics, health][..]),
-            (&[(metrics, ":9000")], &[log, health]),
-            (&[(log, "json"), (health, "0")], &[metrics]),
-            (&[(CONFIG, "")], &[log, metrics, health]),
-            (&[(CONFIG, "some.yaml")], &[log, health]),
-            (&[(CONFIG, "some.yaml"), (log, "json")], &[health]),
+            (&[][..], &[log, metrics, health, hooks][..]),
+            (&[(metrics, ":9000")], &[log, health, hooks]),
+            (&[(log, "json"), (health, "0")], &[metrics, hooks]),
+            (&[(CONFIG, "")], &[log, metrics, health, hooks]),
+            (&[(CONFIG, "some.yaml")], &[log, health, hooks]),
+            (&[(CONFIG, "some.yaml"), (log, "json")], &[health, hooks]),
             // The operator says what is wrong.
-            (&[(CONFIG, "bad.yaml")], &[log, metrics, health]),
-            (&[(CONFIG, "none.yaml"), (log, "json")], &[metrics, health]),
+            (&[(CONFIG, "bad.yaml")], &[log, metrics, health, hooks]),
+            (&[(CONFIG, "none.yaml"), (log, "json")], &[metrics, health, hooks]),
         ] {
             let variables = environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
             let given: Vec<&str> = defaults(variables, directory.path()).into_iter().map(|(name, _)| name).collect();
             assert_eq!(given, expect, "{environment:?}");
-        }
-    }
-
-    #[test]
-    fn documents_are_told_apart_by_lines() {
-        for (text, expect) in [
-            ("", &[][..]),
-            ("a: 1\n", &["a: 1\n"]),
-            ("---\na: 1\n---\nb: 2\n---\n", &["a: 1\n", "b: 2\n"]),
-            ("text: one---\n  two\n", &["text: one---\n  two\n"]),
-        ] {
-            assert_eq!(documents(text), expect, "{text:?}");
         }
     }
 }

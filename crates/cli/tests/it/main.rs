@@ -6,6 +6,7 @@ mod credentials;
 mod dev;
 mod envtest;
 mod konverge;
+mod offline;
 mod project;
 
 use std::fs;
