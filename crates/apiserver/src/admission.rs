@@ -31,6 +31,7 @@ mod namespace_lifecycle;
 mod no_effect;
 mod persistent_volume_claim_resize;
 mod plugins;
+mod pod_resize_validator;
 mod pod_security;
 mod pod_topology_labels;
 mod policy;

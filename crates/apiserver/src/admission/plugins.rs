@@ -18,6 +18,7 @@ use super::limit_ranger::LimitRanger;
 use super::namespace_exists::NamespaceExists;
 use super::namespace_lifecycle::NamespaceLifecycle;
 use super::persistent_volume_claim_resize::PersistentVolumeClaimResize;
+use super::pod_resize_validator::PodResizeValidator;
 use super::pod_security::PodSecurity;
 use super::pod_topology_labels::PodTopologyLabels;
 use super::policy::{MutatingAdmissionPolicy, ValidatingAdmissionPolicy};
@@ -98,7 +99,7 @@ const TABLE: &[Row] = &[
     nothing("PodGroupWorkloadExists", true),
     missing("NodeDeclaredFeatureValidator", true),
     nothing("JobValidation", true),
-    missing("PodResizeValidator", true),
+    on("PodResizeValidator", || Box::new(PodResizeValidator)),
     on("MutatingAdmissionPolicy", || Box::new(MutatingAdmissionPolicy)),
     on("MutatingAdmissionWebhook", || Box::new(MutatingAdmissionWebhook)),
     on("ValidatingAdmissionPolicy", || Box::new(ValidatingAdmissionPolicy)),

@@ -720,6 +720,19 @@ async fn not_every_pod_can_be_resized() {
     let why = resize("windows").await.fails(422, "Invalid");
     assert!(why.contains("Forbidden: windows pods cannot be resized"), "{why}");
 
+    // A pod is resized to no more than its node has.
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
+                      "status": {"allocatable": {"cpu": "1500m"}, "capacity": {"cpu": "1500m"}}});
+    cluster.post("/api/v1/nodes", &node).await.expect(201);
+    cluster.patch("/api/v1/nodes/n/status", MERGE, &node).await.expect(200);
+    cluster.post(PODS, &sized("placed", &small)).await.expect(201);
+    bind(&cluster, "placed", &binding("placed", "n")).await.expect(201);
+    let refused = resize("placed").await;
+    assert_eq!(refused.json()["details"]["causes"], json!([{"reason": "NodeCapacity"}]));
+    let why = refused.fails(403, "Forbidden");
+    let expect = "node didn't have enough allocatable resources: cpu, requested: 2000, allocatable: 1500";
+    assert!(why.contains(expect), "{why}");
+
     // Quotas and limits count what a pod is resized to.
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "5"}}});
     cluster.post("/api/v1/namespaces/default/resourcequotas", &quota).await.expect(201);
