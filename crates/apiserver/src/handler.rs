@@ -236,7 +236,11 @@ impl Handler {
         let pods = self.server.registry.find("", "v1", "pods").ok_or_else(no_such_resource)?;
         let write = self.write_request(Subresource::Binding, budget);
         let sent = self.decode(budget)?;
-        let name = meta::text(&sent.value, "name").to_owned();
+        // The body may be anything.
+        let name = sent.value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        if name.is_empty() {
+            return Err(Status::bad_request("Name parameter required."));
+        }
         let mut warnings = Vec::new();
         let write = WriteRequest { resource: &pods, ..write };
         if let Err(status) = pod::bind(&write, &name, sent, &mut warnings).await {

@@ -559,6 +559,9 @@ async fn the_oldest_way_to_bind_names_the_pod_in_the_body() {
     cluster.post(bindings, &binding("a", "m")).await.fails(409, "Conflict");
     cluster.post(bindings, &binding("b", "n")).await.fails(404, "NotFound");
     cluster.get(bindings).await.fails(405, "MethodNotAllowed");
+    for nameless in [json!({}), json!({"metadata": null}), json!({"metadata": {"name": ""}})] {
+        assert_eq!(cluster.post(bindings, &nameless).await.fails(400, "BadRequest"), "Name parameter required.");
+    }
 }
 
 #[tokio::test]
