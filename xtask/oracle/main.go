@@ -20,6 +20,8 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/klog/v2"
+	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
+	"k8s.io/kube-aggregator/pkg/registry/apiservice"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install"
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
@@ -42,6 +44,7 @@ import (
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/mutatingadmissionpolicy"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/mutatingadmissionpolicybinding"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/mutatingwebhookconfiguration"
+	"k8s.io/kubernetes/pkg/registry/admissionregistration/resolver"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/validatingadmissionpolicy"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/validatingadmissionpolicybinding"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/validatingwebhookconfiguration"
@@ -100,6 +103,11 @@ type strategy interface {
 	rest.RESTUpdateStrategy
 }
 
+// Nobody is authorized here, so that no kind has to be resolved either; but there has to be somebody who could.
+var unasked = resolver.ResourceResolverFunc(func(schema.GroupVersionKind) (schema.GroupVersionResource, error) {
+	return schema.GroupVersionResource{}, errors.New("not resolved")
+})
+
 // Strategies by kind and subresource; kinds are unique among the groups that are asked about, except Event.
 var strategies = map[string]strategy{
 	"ConfigMap":                        configmap.Strategy,
@@ -150,12 +158,13 @@ var strategies = map[string]strategy{
 	"StorageClass":                     storageclass.Strategy,
 	"VolumeAttachment":                 volumeattachment.Strategy,
 	"VolumeAttributesClass":            volumeattributesclass.Strategy,
+	"APIService":                       apiservice.NewStrategy(aggregatorscheme.Scheme),
 	"MutatingWebhookConfiguration":     mutatingwebhookconfiguration.Strategy,
 	"ValidatingWebhookConfiguration":   validatingwebhookconfiguration.Strategy,
 	"ValidatingAdmissionPolicy":        validatingadmissionpolicy.NewStrategy(nil, nil),
-	"ValidatingAdmissionPolicyBinding": validatingadmissionpolicybinding.NewStrategy(nil, nil, nil),
+	"ValidatingAdmissionPolicyBinding": validatingadmissionpolicybinding.NewStrategy(nil, nil, unasked),
 	"MutatingAdmissionPolicy":          mutatingadmissionpolicy.NewStrategy(nil, nil),
-	"MutatingAdmissionPolicyBinding":   mutatingadmissionpolicybinding.NewStrategy(nil, nil, nil),
+	"MutatingAdmissionPolicyBinding":   mutatingadmissionpolicybinding.NewStrategy(nil, nil, unasked),
 }
 
 type question struct {
@@ -251,7 +260,11 @@ func prepare(context context.Context, strategy strategy, object runtime.Object) 
 }
 
 func decode(raw []byte) (runtime.Object, *schema.GroupVersionKind, error) {
-	return legacyscheme.Codecs.UniversalDecoder().Decode(raw, nil, nil)
+	object, kind, err := legacyscheme.Codecs.UniversalDecoder().Decode(raw, nil, nil)
+	if runtime.IsNotRegisteredError(err) {
+		return aggregatorscheme.Codecs.UniversalDecoder().Decode(raw, nil, nil)
+	}
+	return object, kind, err
 }
 
 func answerOf(err error) answer {

@@ -1,14 +1,16 @@
 //! Values that only the server can give: the addresses of services, the selectors of jobs, the QoS classes of pods, who asks
-//! for a certificate. In: the object before and after a write, with its managed fields. Out: the object with these values, which
+//! for a certificate, how often a template has changed and since when a volume is in its phase. In: the object before and after a write, with its managed fields. Out: the object with these values, which
 //! have no field manager. The table of behaviour says which kinds get what.
 
 mod allocated;
 mod certificate_signing_request;
 mod claim;
+mod daemonset;
 mod job;
 mod pod;
 mod ranges;
 mod service;
+mod volume;
 
 use serde_json::Value;
 
@@ -37,7 +39,9 @@ pub(crate) async fn assign<'s>(
         (Some(Assigns::Pod), _) => pod::assign(old, new, &rfc3339(write.server.env.now())),
         (Some(Assigns::Job), Subresource::Main) => job::assign(old, new),
         (Some(Assigns::Claim), Subresource::Main) => claim::assign(old, new),
-        (Some(Assigns::CertificateSigningRequest), _) => certificate_signing_request::assign(write, old, new)?,
+        (Some(Assigns::DaemonSet), Subresource::Main) => daemonset::assign(old, new),
+        (Some(Assigns::Volume), _) => volume::assign(old, new, &rfc3339(write.server.env.now())),
+        (Some(Assigns::CertificateSigningRequest), _) => certificate_signing_request::assign(write, old, new),
         (Some(Assigns::Service), Subresource::Main) => {
             if let Some(old) = old {
                 service::carry_over(old, new);

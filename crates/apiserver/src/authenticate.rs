@@ -2,7 +2,6 @@
 //! kube-apiserver, one credential that is believed is enough, a credential that is not believed is refused even where anonymous
 //! requests are allowed, and who shows none is the anonymous user, unless that is switched off.
 
-mod der;
 mod jwt;
 mod key;
 mod service_account;
@@ -20,7 +19,6 @@ pub use key::KeyError;
 pub use service_account::ServiceAccountIssuer;
 pub use token_file::{StaticTokens, TokenFileError};
 
-pub(crate) use der::certificate_validity;
 pub(crate) use service_account::{BoundObject, Claims, KubernetesClaims};
 
 /// The group of everybody who has shown a credential.

@@ -21,6 +21,8 @@ pub(crate) struct Behaviour {
     pub put_creates: bool,
     /// Whether DELETE answers with the object instead of a `Status`.
     pub returns_deleted: bool,
+    /// Whether a finalizer may have no domain.
+    pub any_finalizer: bool,
     /// Whether DELETE grants a grace period (pods).
     pub graceful: bool,
     /// What happens to dependents when DELETE names no propagation policy.
@@ -56,6 +58,10 @@ pub(crate) enum Assigns {
     Service,
     /// Where its data comes from, in both fields for that.
     Claim,
+    /// How often the template has changed.
+    DaemonSet,
+    /// Since when a volume is in its phase.
+    Volume,
     /// Who asks for the certificate, and the times of its conditions.
     CertificateSigningRequest,
 }
@@ -160,6 +166,7 @@ fn plain() -> Behaviour {
         names: NameRule::Subdomain,
         generation: Generation::Untracked,
         update_needs_version: false,
+        any_finalizer: false,
         put_creates: false,
         returns_deleted: false,
         graceful: false,
@@ -181,6 +188,7 @@ fn custom() -> Behaviour {
     Behaviour {
         generation: Generation::Tracked { first: 1, paths: vec!["*"] },
         update_needs_version: true,
+        any_finalizer: true,
         status_holds: vec!["annotations", "deletionTimestamp", "finalizers", "labels", "ownerReferences"],
         unknown_label: SELECTING,
         ..plain()
@@ -235,6 +243,7 @@ fn read(row: &mut Behaviour, word: &'static str) -> Option<()> {
         "late-generation" => row.generation = Generation::Tracked { first: 0, paths: list().collect() },
         "versioned" => row.update_needs_version = true,
         "put-creates" => row.put_creates = true,
+        "any-finalizer" => row.any_finalizer = true,
         "returns-deleted" => row.returns_deleted = true,
         "graceful" => row.graceful = true,
         "orphans" => row.dependents = Dependents::Orphan,
@@ -262,6 +271,8 @@ fn read(row: &mut Behaviour, word: &'static str) -> Option<()> {
                 "service" => Assigns::Service,
                 "claim" => Assigns::Claim,
                 "csr" => Assigns::CertificateSigningRequest,
+                "daemonset" => Assigns::DaemonSet,
+                "volume" => Assigns::Volume,
                 _ => return None,
             })
         }
@@ -308,6 +319,7 @@ mod tests {
         }
         note(row.update_needs_version, "versioned".into());
         note(row.put_creates, "put".into());
+        note(row.any_finalizer, "any-finalizer".into());
         note(row.returns_deleted, "returns".into());
         note(row.graceful, "graceful".into());
         note(row.dependents != plain.dependents, format!("{:?}", row.dependents));
@@ -356,7 +368,7 @@ mod tests {
                 "events",
                 vec!["put", "Ignored", "Some(3600s)", "With { group: \"\", plural: \"events\" }"],
             ),
-            ("example.com", "widgets", vec!["generation 1 *", "versioned", all]),
+            ("example.com", "widgets", vec!["generation 1 *", "versioned", "any-finalizer", all]),
         ];
         for (group, plural, expect) in cases {
             assert_eq!(differs(behaviour(group, plural)), expect, "{plural}.{group}");

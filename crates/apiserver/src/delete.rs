@@ -21,7 +21,7 @@ use crate::request::{Query, invalid_options};
 use crate::resource::Resource;
 use crate::server::Server;
 use crate::subresource::Subresource;
-use crate::write::WriteOutcome;
+use crate::write::{WriteOutcome, unregistered};
 use crate::{crd, namespace, record};
 
 /// Delete options are short; longer ones are refused, because they are read on a thread that serves connections.
@@ -73,6 +73,11 @@ impl DeleteOptions {
         // An option that cannot be read may be the one that was to protect the object.
         let sent: SentOptions = match value {
             Value::Null => SentOptions::default(),
+            Value::Object(_) if !is_delete_options(&value) => {
+                let text = |field: &str| value[field].as_str().unwrap_or_default();
+                let (kind, version) = (text("kind"), text("apiVersion"));
+                return Err(Status::bad_request(unregistered(kind, version)));
+            }
             Value::Object(_) => SentOptions::deserialize(value).map_err(|why| not_options(&why))?,
             _ => return Err(not_options(&"it is no object")),
         };
@@ -124,6 +129,11 @@ impl DeleteOptions {
     /// Options with this propagation policy.
     pub(crate) fn propagated(propagation: Propagation) -> Self {
         Self { propagation: Some(propagation), ..Self::default() }
+    }
+
+    /// Whether nothing is said about dependents.
+    pub(crate) fn is_unsaid(&self) -> bool {
+        self.propagation.is_none()
     }
 
     /// Whether the options have a resourceVersion as a precondition.
@@ -184,6 +194,11 @@ impl DeleteOptions {
     }
 }
 
+/// Whether a body says that it is delete options, in any version, or nothing at all.
+fn is_delete_options(body: &Value) -> bool {
+    body["kind"].as_str().is_none_or(|kind| matches!(kind, "" | "DeleteOptions"))
+}
+
 /// A deletion, of one object or of several.
 #[derive(Clone, Copy)]
 pub(crate) struct Deletion<'a> {
@@ -242,6 +257,10 @@ impl Deletion<'_> {
             let committer = Committer { server, context, resource, with: admission.writes };
             let committed = if finished {
                 committer.remove(&entry.key, conditions).await.map(|revision| {
+                    // What is removed at once was never marked; only pods show that they were.
+                    if !resource.behaviour.graceful && !meta::is_terminating(&old) {
+                        new = old;
+                    }
                     meta::of_mut(&mut new).insert("resourceVersion".into(), revision.0.to_string().into());
                     WriteOutcome::Deleted(new)
                 })

@@ -408,7 +408,7 @@ impl Handler {
     async fn delete(&self, budget: &Budget) -> Result<Response<Body>, Status> {
         let accepted = self.accepted(ResponseKind::Object)?;
         let (options, context) = self.delete_options()?;
-        let warnings = Mutex::default();
+        let warnings = Mutex::new(self.warn_of_orphans(&options));
         let deletion = Deletion {
             server: &self.server,
             context: &context,
@@ -456,7 +456,7 @@ impl Handler {
             budget.spend(INLINE_STEPS);
             budget.check().map_err(over_budget)?;
         }
-        let warnings = Mutex::default();
+        let warnings = Mutex::new(self.warn_of_orphans(&options));
         let deletion = Deletion {
             server: &self.server,
             context: &context,
@@ -480,6 +480,14 @@ impl Handler {
         let pieces = self.representation(&accepted)?.list(self.resource.clone(), listed);
         let warnings = std::mem::take(&mut *warnings.lock());
         self.respond(200, &accepted, pieces.into_bytes().await, &warnings).await
+    }
+
+    /// Says that pods of a job stay, if its deletion does not say what becomes of them.
+    fn warn_of_orphans(&self, options: &DeleteOptions) -> Vec<String> {
+        const STAY: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
+                            remove them or set propagationPolicy=Orphan to suppress this warning";
+        let stay = *self.resource.group == *"batch" && *self.resource.plural == *"jobs" && options.is_unsaid();
+        if stay { vec![STAY.to_owned()] } else { Vec::new() }
     }
 
     /// The answer to an update: 201 if it created the object.

@@ -75,6 +75,7 @@ mod read;
 mod record;
 mod watch;
 
+mod certificate;
 mod crd_registry;
 mod digest;
 mod discovery;

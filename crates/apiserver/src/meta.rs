@@ -222,11 +222,12 @@ pub(crate) fn check_create(object: &Value, resource: &Resource) -> Vec<FieldErro
         let why = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
         errors.push(FieldError::invalid(path.child("finalizers"), finalizers.into(), why));
     }
+    errors.extend(check_qualified(object, resource).map(|(_, error)| error));
     errors
 }
 
 /// The errors in the metadata of an update.
-pub(crate) fn check_update(old: &Value, new: &Value) -> Vec<FieldError> {
+pub(crate) fn check_update(old: &Value, new: &Value, resource: &Resource) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let path = FieldPath::new("metadata");
     let before: HashSet<&str> = finalizers(old).into_iter().collect();
@@ -253,7 +254,20 @@ pub(crate) fn check_update(old: &Value, new: &Value) -> Vec<FieldError> {
         }
     }
     errors.extend(check_common(new, &path));
+    errors.extend(check_qualified(new, resource).filter(|(name, _)| !before.contains(name)).map(|(_, error)| error));
     errors
+}
+
+/// The finalizers without a domain that a cluster does not know itself. Most built-in kinds refuse them; custom resources may have any.
+fn check_qualified<'o>(object: &'o Value, resource: &Resource) -> impl Iterator<Item = (&'o str, FieldError)> {
+    const KNOWN: [&str; 3] = ["kubernetes", ORPHAN, FOREGROUND];
+    let checked = if resource.behaviour.any_finalizer { Vec::new() } else { finalizers(object) };
+    let wrong = checked.into_iter().enumerate().filter(|(_, name)| !name.contains('/') && !KNOWN.contains(name));
+    wrong.map(|(at, name)| {
+        let path = FieldPath::new("metadata").child("finalizers").index(at);
+        let why = "name is neither a standard finalizer name nor is it fully qualified";
+        (name, FieldError::invalid(path, name.into(), why))
+    })
 }
 
 fn check_common(object: &Value, path: &FieldPath) -> Vec<FieldError> {

@@ -56,6 +56,8 @@ pub(crate) fn prepare(resource: &Resource, old: Option<&Value>, object: &mut Val
 pub(crate) fn terminate(resource: &Resource, object: &mut Value) {
     if is_namespace(resource) {
         object["status"]["phase"] = "Terminating".into();
+        // Namespaces have no grace period, not even one of no seconds.
+        object["metadata"].as_object_mut().map(|metadata| metadata.remove("deletionGracePeriodSeconds"));
     }
 }
 

@@ -64,6 +64,8 @@ impl ListOptions {
         let mut errors = Vec::new();
         let asked = version(query)?;
         let token = query.get("continue");
+        // A list ends when it is answered, so that this is only read.
+        query.number("timeoutSeconds")?;
         let limit = query.number("limit")?.filter(|limit| *limit > 0).map(|limit| limit as usize);
         let matching = query.get("resourceVersionMatch");
         if let Some(matching) = matching {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
+use konverge_core::GroupVersion;
 use konverge_store::Revision;
 
 use crate::digest::Digest;
@@ -141,9 +142,15 @@ impl Registry {
         self.snapshot().resources().iter().filter(same).cloned().collect()
     }
 
-    /// Whether this version of a group has built-in kinds.
-    pub(crate) fn builds_in(&self, group: &str, version: &str) -> bool {
-        self.builtin.iter().any(|resource| &*resource.group == group && &*resource.version == version)
+    /// Whether a group has built-in kinds.
+    pub(crate) fn builds_in(&self, group: &str) -> bool {
+        self.builtin.iter().any(|resource| &*resource.group == group)
+    }
+
+    /// Whether this is a built-in kind.
+    pub(crate) fn builds_kind(&self, of: &GroupVersion, kind: &str) -> bool {
+        let same = |resource: &&Arc<Resource>| *resource.group == *of.group && *resource.version == *of.version;
+        self.builtin.iter().filter(same).any(|resource| *resource.kind == *kind)
     }
 
     /// Whether another kind of the group than that of `plural` has this name.

@@ -2,6 +2,7 @@
 //! one. Does not know the registry or the store.
 
 use std::collections::HashMap;
+use std::num::IntErrorKind;
 use std::sync::Arc;
 
 use http::Method;
@@ -203,8 +204,12 @@ impl Query {
     /// A number.
     pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, Status> {
         let parse = |text: &str| {
-            text.parse().map_err(|_| {
-                Status::bad_request(format!("the parameter {name} must be a whole number, and {text:?} is none"))
+            text.parse().map_err(|error: std::num::ParseIntError| {
+                let why = match error.kind() {
+                    IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+                    _ => "invalid syntax",
+                };
+                Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
             })
         };
         self.get(name).map(parse).transpose()

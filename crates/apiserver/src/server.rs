@@ -124,7 +124,7 @@ impl Default for Options {
             authorization: vec![AuthorizationMode::AlwaysAllow],
             aggregation: Aggregation::default(),
             admission: AdmissionPlugins::default(),
-            absent: vec![AbsentPart::ResourceQuotaController, AbsentPart::Preemption],
+            absent: vec![AbsentPart::ResourceQuotaController, AbsentPart::Preemption, AbsentPart::CertificateSigner],
             service_ranges: ServiceRanges::default(),
             privileged: PrivilegedContainers::default(),
             request_limits: RequestLimits::default(),

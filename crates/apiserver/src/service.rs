@@ -209,6 +209,6 @@ fn find(server: &Server, target: &ObjectPath) -> Option<Arc<Resource>> {
 
 /// Built-in groups answer with a `Status` for a resource that they do not have; for other groups there is no page.
 fn not_served(server: &Server, target: &ObjectPath) -> Result<Response<Body>, Status> {
-    let known = server.registry.builds_in(&target.group, &target.version);
+    let known = server.registry.builds_in(&target.group);
     if known { Err(no_such_resource()) } else { Ok(not_found_page()) }
 }

@@ -120,6 +120,8 @@ pub(crate) trait Conversation: Send {
     fn event(&mut self, event: Event, wire: &mut dyn Wire);
     /// The container, or the pod, that the client talks to has ended.
     fn target_ended(&mut self, wire: &mut dyn Wire);
+    /// The server closes: the last chance to say that nothing came to its end.
+    fn server_closes(&mut self, _wire: &mut dyn Wire) {}
     /// How long the client may take to open the streams that it has to open.
     fn setup_limit(&self) -> Option<Duration>;
     /// Whether nothing is left to say.
@@ -200,7 +202,10 @@ impl Session {
                 self.target_ended = None;
                 self.conversation.target_ended(&mut *self.wire);
             }
-            () = closing => return false,
+            () = closing => {
+                self.conversation.server_closes(&mut *self.wire);
+                return false;
+            }
             () = sleep_until(deadline) => {
                 let may_ping = self.wire.can_ping() && !self.pinged && deadline == self.heard + PING_AFTER;
                 if !may_ping {

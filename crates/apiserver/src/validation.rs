@@ -65,11 +65,13 @@ pub(crate) fn check(
     let set = |variant: &str| table.index.get(&root).and_then(|variants| variants.get(variant)).copied();
     let set = match (subresource, old) {
         (Subresource::Status, _) => set("status"),
+        (Subresource::Approval, _) => set("approval"),
+        (Subresource::Finalize, _) => set("finalize"),
         (Subresource::EphemeralContainers, _) => set("ephemeralcontainers"),
         (Subresource::Resize, _) => set("resize"),
         (Subresource::Main | Subresource::Scale, Some(_)) => set("update").or_else(|| set("")),
         (Subresource::Main | Subresource::Scale, None) => set("create").or_else(|| set("")),
-        // A binding or the end of a namespace is written by the server itself.
+        // A binding is written by the server itself.
         _ => None,
     };
     // A kind of the table without rules for this write has no errors; a kind that is not in the table is not known.
@@ -121,7 +123,7 @@ pub fn check_object(object: &Value, old: Option<&Value>) -> Result<Vec<FieldErro
     let new = prepared(resource, object, old.as_ref())?;
     let mut errors = match &old {
         None => meta::check_create(&new, resource),
-        Some(old) => meta::check_update(old, &new),
+        Some(old) => meta::check_update(old, &new, resource),
     };
     let unlimited = Budget::unlimited();
     let privileged = PrivilegedContainers::default();

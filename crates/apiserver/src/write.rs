@@ -18,9 +18,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use konverge_core::{FieldError, FieldPath, Status};
+use konverge_core::{FieldError, FieldPath, GroupVersion, Status};
 use konverge_schema::{Budget, FieldManager, FieldSet, OverBudget, check_required, check_restorable, go_plain};
 use konverge_store::{CommitError, Condition, Entry};
+
+pub(crate) use receive::unregistered;
 
 use crate::admission::{Admission, Attributes, Operation, RequestOptions};
 use crate::assign::Reservation;
@@ -90,7 +92,7 @@ impl WriteRequest<'_> {
         drop_duplicate_owners(&mut object, "", warnings);
         // It is the store that refuses this, and a dry run does not get that far.
         if !self.context.dry_run && !meta::text(&object, "resourceVersion").is_empty() {
-            return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+            return Err(Status::failure(500, "", "resourceVersion should not be set on objects to be created"));
         }
         self.insert(object, FieldOwnership::Changed, warnings).await
     }
@@ -219,6 +221,9 @@ impl WriteRequest<'_> {
         warnings: &mut Vec<String>,
     ) -> Result<WriteOutcome, Status> {
         let mut config = sent.value;
+        if let Some((GroupVersion { group, version }, kind, _)) = self.foreign(&config) {
+            return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
+        }
         self.identify(&mut config)?;
         // The merge itself refuses fields that the schema does not declare.
         self.report(&sent.duplicates, Vec::new(), warnings)?;
@@ -229,8 +234,9 @@ impl WriteRequest<'_> {
         if !meta::text(&config, "name").is_empty() {
             self.same_name(name, &config)?;
         }
-        self.set_namespace(&mut config)?;
-        let applied = |live: Option<&Value>| self.merged(name, live, &config, force);
+        // Errors show the configuration as it was sent, so that it does not get the namespace of the request.
+        self.set_namespace(&mut json!({"metadata": {"namespace": config["metadata"]["namespace"]}}))?;
+        let applied = |live: Option<&Value>| self.merged(live, &config, force);
         // The object may be created or deleted in between: then the other way is tried.
         let warned_before = warnings.len();
         for _ in 0..MAX_CONFLICTS {
@@ -268,18 +274,18 @@ impl WriteRequest<'_> {
         }
         self.update(name, FieldOwnership::Decided, warnings, |current, _| {
             let config = scale::configuration(current, scale, self.resource, paths)?;
-            scale::with_number(self.merged(name, Some(current), &config, force)?, paths)
+            scale::with_number(self.merged(Some(current), &config, force)?, paths)
         })
         .await
     }
 
     /// The object as server-side apply merges a configuration into it.
-    fn merged(&self, name: &str, live: Option<&Value>, config: &Value, force: bool) -> Result<Value, Status> {
+    fn merged(&self, live: Option<&Value>, config: &Value, force: bool) -> Result<Value, Status> {
         let now = rfc3339(self.server.env.now());
         let merged = self
             .field_manager(&now, &self.resource.not_written_through(self.subresource))
             .apply(live, config, force)
-            .map_err(|error| error.status().about(&self.resource.group, &self.resource.plural, name));
+            .map_err(|error| error.status());
         merged.map(|mut object| {
             // The merge leaves null where a map lost its last entry.
             self.prune(&mut object);
@@ -420,7 +426,7 @@ impl WriteRequest<'_> {
             if !matches!(self.subresource, Subresource::Status | Subresource::Binding | Subresource::Approval) {
                 meta::count_generation(&old, &mut new, resource);
             }
-            let mut errors = meta::check_update(&old, &new);
+            let mut errors = meta::check_update(&old, &new, resource);
             errors.extend(self.check(Some(&old), &new, warnings).map_err(over_budget)?);
             if !errors.is_empty() {
                 return Err(self.invalid(name, &errors));

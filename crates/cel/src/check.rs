@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::ast::{Ast, Comprehension, Expr, Kind, Literal, StructField};
 use crate::decl::Decl;
-use crate::escape::is_reserved;
+use crate::escape::is_reserved_word;
 use crate::functions::{Overload, function};
 use crate::source::Issues;
 use crate::stack::with_stack_for;
@@ -435,7 +435,7 @@ impl Checker<'_> {
 
 /// A field, whose name may be a word of the language and need no escape then.
 fn declared<'a>(fields: &'a BTreeMap<Box<str>, Decl>, name: &str) -> Option<&'a Decl> {
-    fields.get(name).or_else(|| fields.get(&*format!("__{name}__")).filter(|_| is_reserved(name)))
+    fields.get(name).or_else(|| fields.get(&*format!("__{name}__")).filter(|_| is_reserved_word(name)))
 }
 
 fn type_of_literal(literal: &Literal) -> Type {

@@ -25,8 +25,9 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// Whether the name of a field is a word of the language. Such a field can also be named without its escape.
-pub(crate) fn is_reserved(name: &str) -> bool {
+/// Whether a name is a word of the language, so that no variable can have it. A field of such a name can also be named without
+/// its escape.
+pub fn is_reserved_word(name: &str) -> bool {
     RESERVED.contains(&name)
 }
 
@@ -36,7 +37,7 @@ pub(crate) fn escape(name: &str) -> Option<String> {
     if first.is_ascii_digit() {
         return None;
     }
-    if is_reserved(name) {
+    if is_reserved_word(name) {
         return Some(format!("__{name}__"));
     }
     let mut escaped = String::with_capacity(name.len());

@@ -37,6 +37,7 @@ mod weight;
 mod policy;
 mod rules;
 
-pub use library::{About, Permission, Permissions, Question, ResourceCheck, Subject};
+pub use escape::is_reserved_word;
+pub use library::{About, Permission, Permissions, Question, ResourceCheck, Subject, UrlParts};
 pub use policy::{Compiled, Composer, Declared, Evaluation, ExpressionError, Inputs, Output, Returns, Stop};
-pub use rules::{RuleOutcome, RuleSet, check_rules};
+pub use rules::{RuleOutcome, RuleSet, check_defaults, check_rules};

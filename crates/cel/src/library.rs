@@ -24,6 +24,7 @@ pub(crate) use net::Cidr;
 pub(crate) use quantity::Quantity;
 pub(crate) use semver::Semver;
 pub(crate) use url::Url;
+pub use url::UrlParts;
 
 use crate::value::{
     Answer, EvalError, Value, to_bool, to_bytes, to_double, to_duration, to_int, to_string, to_timestamp, to_uint,

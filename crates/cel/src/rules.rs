@@ -3,6 +3,7 @@
 
 mod check;
 mod correlate;
+mod defaults;
 mod field_path;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use crate::schema::{Rule, Schema};
 use crate::types::Type;
 
 pub use check::check_rules;
+pub use defaults::check_defaults;
 pub use validate::RuleOutcome;
 
 /// The variables of rules, in the order of their slots.
@@ -82,7 +84,10 @@ struct CompiledRule {
 impl RuleSet {
     /// Compiles the rules of a schema; `None` if it has none. A rule that does not compile is an error of every object.
     pub fn compile(schema: &Json) -> Option<Self> {
-        let schema = Schema::root(schema);
+        Self::of(Schema::root(schema))
+    }
+
+    fn of(schema: Schema) -> Option<Self> {
         if !schema.has_rules() {
             return None;
         }

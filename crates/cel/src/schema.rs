@@ -4,7 +4,7 @@
 use konverge_schema::{Arena, Field, Scalar, Shape, TypeId};
 use serde_json::Value as Json;
 
-use crate::escape::{escape, is_reserved};
+use crate::escape::{escape, is_reserved_word};
 
 /// What is known of the value at one place in a custom resource.
 #[derive(Clone, Debug, Default)]
@@ -93,6 +93,11 @@ impl Schema {
     /// The schema of whole objects.
     pub(crate) fn root(json: &Json) -> Self {
         Self::read(json, true)
+    }
+
+    /// The schema of a part of objects.
+    pub(crate) fn part(json: &Json) -> Self {
+        Self::read(json, false)
     }
 
     /// The schema of a type: what the type check of admission policies knows of a kind.
@@ -194,7 +199,7 @@ impl Schema {
         let plain = self.property(identifier).filter(|property| property.escaped.as_deref() == Some(identifier));
         plain
             .or_else(|| self.properties.iter().find(|property| property.escaped.as_deref() == Some(identifier)))
-            .or_else(|| self.property(identifier).filter(|_| is_reserved(identifier)))
+            .or_else(|| self.property(identifier).filter(|_| is_reserved_word(identifier)))
     }
 
     /// The schema of the value under a key: of a property, or of any entry.

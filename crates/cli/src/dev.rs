@@ -98,26 +98,41 @@ fn hint(ready: &Ready<'_>) -> String {
     let kubeconfig = std::path::absolute(ready.kubeconfig).unwrap_or_else(|_| ready.kubeconfig.into());
     let (url, kubeconfig) = (&ready.url, kubeconfig.display());
     let first_look = ready.first_look.as_deref().unwrap_or("deployments");
-    let (how, open) = match ready.open {
-        true => (String::new(), format!("\n{}\n", run::OPEN)),
-        false => ("\nWith the CA and the token of the kubeconfig:\n".to_owned(), String::new()),
-    };
+    let open = if ready.open { format!("\n{}\n", run::OPEN) } else { String::new() };
+    let (credentials, with) = credentials(url, ready.open);
     format!(
         "konverge dev ready at {url} ({}) kubeconfig {kubeconfig}
 
 {} Pods are simulated. From another terminal:
-{how}
-  curl {url}/            what there is; also for browsers
-  curl {url}/events      what happened
-  curl -N '{url}/watch?kind={first_look}'
 
   export KUBECONFIG={kubeconfig}
   kubectl get {first_look} -A
+{credentials}
+  curl {with}{url}/            what there is; also for browsers
+  curl {with}{url}/events      what happened
+  curl {with}-N '{url}/watch?kind={first_look}'
 {open}
 Ctrl-C stops it.
 ",
         ready.storage, ready.summary
     )
+}
+
+/// The lines that take from the kubeconfig what `curl` needs, and its arguments. A server that everybody on the machine may use
+/// needs neither.
+fn credentials(url: &str, open: bool) -> (String, String) {
+    let config = |what: &str| format!("kubectl config view --raw -o 'jsonpath={{{what}}}'");
+    let (mut lines, mut arguments) = (String::new(), String::new());
+    if !open {
+        lines += &format!("  TOKEN=$({})\n", config(".users[0].user.token"));
+        arguments += "-H \"Authorization: Bearer $TOKEN\" ";
+    }
+    if url.starts_with("https:") {
+        let ca = config(".clusters[0].cluster.certificate-authority-data");
+        lines += &format!("  {ca} | base64 -d > ca.crt\n");
+        arguments += "--cacert ca.crt ";
+    }
+    (lines, arguments)
 }
 
 /// Why operators do not run.

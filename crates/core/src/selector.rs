@@ -160,7 +160,12 @@ impl<'a> Parser<'a> {
             return Ok(LabelSelector::default());
         }
         loop {
-            requirements.push(self.requirement()?);
+            // Whatever is wrong before a requirement begins or after it ends is not its own fault.
+            if !matches!(self.peek(), "!") && !is_word(self.peek()) {
+                return Err(found(self.peek(), "!, identifier, or 'end of string'"));
+            }
+            let wrong = |error: SelectorError| SelectorError(format!("unable to parse requirement: {error}"));
+            requirements.push(self.requirement().map_err(wrong)?);
             match self.next() {
                 "" => return Ok(LabelSelector { requirements }),
                 "," if self.peek().is_empty() => return Err(found("", "identifier after ','")),
@@ -177,10 +182,10 @@ impl<'a> Parser<'a> {
         }
         let key = self.next();
         if !is_word(key) {
-            return Err(found(key, if absent { "identifier" } else { "!, identifier, or 'end of string'" }));
+            return Err(found(key, "identifier"));
         }
         if let Some(why) = check_label_key(key).into_iter().next() {
-            return Err(SelectorError(format!("key: Invalid value: {key:?}: {why}")));
+            return Err(SelectorError(format!("<nil>: Invalid value: {key:?}: {why}")));
         }
         let test = if absent { Test::Absent } else { self.test(key)? };
         Ok(Requirement { key: key.to_owned(), test })
@@ -235,7 +240,7 @@ impl<'a> Parser<'a> {
         let mut values = Vec::new();
         loop {
             let value = if matches!(self.peek(), "," | ")") { "" } else { self.next() };
-            if !value.is_empty() && !is_word(value) {
+            if self.rest.is_empty() && value.is_empty() || !value.is_empty() && !is_word(value) {
                 return Err(found(value, "',', ')' or identifier"));
             }
             values.push(check_value(key, value)?);
@@ -289,7 +294,7 @@ fn check_value(key: &str, value: &str) -> Result<String, SelectorError> {
 }
 
 fn found(token: &str, expected: &str) -> SelectorError {
-    SelectorError(format!("unable to parse requirement: found '{token}', expected: {expected}"))
+    SelectorError(format!("found '{token}', expected: {expected}"))
 }
 
 /// Selects objects by fields: terms of `path=value` or `path!=value`. The default selects everything.
@@ -379,7 +384,10 @@ fn unescape(value: &str) -> Result<String, SelectorError> {
                 }
             },
             ',' | '=' => {
-                return Err(SelectorError(format!("invalid field selector: unescaped character in value: {c}")));
+                return Err(SelectorError(format!(
+                    "invalid field selector: unescaped character in value: {}",
+                    c as u32
+                )));
             }
             c => plain.push(c),
         }

@@ -32,8 +32,8 @@ pub struct Status {
     /// What the failure is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Box<StatusDetails>>,
-    /// The HTTP code.
-    #[serde(default)]
+    /// The HTTP code; a deletion that is done has none.
+    #[serde(default, skip_serializing_if = "is_no_code")]
     pub code: u16,
 }
 
@@ -86,7 +86,7 @@ pub struct Cause {
 impl Status {
     /// A finished request that has nothing else to say.
     pub fn success(details: StatusDetails) -> Self {
-        Self { status: "Success".into(), details: Some(Box::new(details)), ..Self::failure(200, "", "") }
+        Self { status: "Success".into(), details: Some(Box::new(details)), ..Self::failure(0, "", "") }
     }
 
     /// A request that was done and left nothing to show.
@@ -233,6 +233,10 @@ impl Status {
 
 fn qualified(resource: &str, group: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}
+
+fn is_no_code(code: &u16) -> bool {
+    *code == 0
 }
 
 fn v1() -> String {

@@ -70,8 +70,11 @@ pub(super) fn all(good: &Value) -> Vec<Mutation> {
 fn type_of(object: &Value, types: &Arena) -> Option<TypeId> {
     let (version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
     let (group, version) = version.split_once('/').unwrap_or(("core", version));
-    let package = group.split('.').next()?;
-    types.named(&format!("io.k8s.api.{package}.{version}.{kind}"))
+    let package = match group.split('.').next()? {
+        package @ "apiregistration" => format!("io.k8s.kube-aggregator.pkg.apis.{package}"),
+        package => format!("io.k8s.api.{package}"),
+    };
+    types.named(&format!("{package}.{version}.{kind}"))
 }
 
 fn inside(types: &Arena, ty: TypeId, value: &Value, at: &str, out: &mut Vec<Mutation>) {

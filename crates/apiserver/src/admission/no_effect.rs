@@ -12,6 +12,8 @@ pub enum AbsentPart {
     ResourceQuotaController,
     /// A scheduler that removes pods to make room for those of a higher priority.
     Preemption,
+    /// The controllers that sign certificates for the signers of Kubernetes. Others may sign for signers of their own.
+    CertificateSigner,
 }
 
 /// What an object needs to have an effect.
@@ -27,6 +29,21 @@ struct Row {
     warning: &'static str,
 }
 
+impl Row {
+    /// Whether this object misses what is not there.
+    fn concerns(&self, object: &Value) -> bool {
+        match self.needs {
+            // A class whose pods do not preempt others misses nothing.
+            Needs::Part(AbsentPart::Preemption) => object["preemptionPolicy"] != "Never",
+            Needs::Part(AbsentPart::CertificateSigner) => {
+                let signer = object["spec"]["signerName"].as_str().unwrap_or_default();
+                signer.starts_with("kubernetes.io/") && object["status"]["certificate"].is_null()
+            }
+            _ => true,
+        }
+    }
+}
+
 const fn plugin(group: &'static str, plural: &'static str, name: &'static str, warning: &'static str) -> Row {
     Row { group, plural, needs: Needs::Plugin(name), warning }
 }
@@ -35,7 +52,7 @@ const ADMISSION: &str = "admissionregistration.k8s.io";
 const WEBHOOKS: &str = "the admission plugin for these webhooks is off: this configuration has no effect";
 const POLICIES: &str = "this server evaluates no admission policies: this object has no effect";
 
-const TABLE: [Row; 9] = [
+const TABLE: [Row; 10] = [
     plugin("", "limitranges", "LimitRanger", "the admission plugin LimitRanger is off: this limit range has no effect"),
     Row {
         group: "",
@@ -49,6 +66,12 @@ const TABLE: [Row; 9] = [
         plural: "priorityclasses",
         needs: Needs::Part(AbsentPart::Preemption),
         warning: "no pod is preempted here: pods of this class get their priority, but make no room for themselves",
+    },
+    Row {
+        group: "certificates.k8s.io",
+        plural: "certificatesigningrequests",
+        needs: Needs::Part(AbsentPart::CertificateSigner),
+        warning: "nobody signs for the signers of Kubernetes here: this request can be approved, but gets no certificate",
     },
     plugin(ADMISSION, "mutatingwebhookconfigurations", "MutatingAdmissionWebhook", WEBHOOKS),
     plugin(ADMISSION, "validatingwebhookconfigurations", "ValidatingAdmissionWebhook", WEBHOOKS),
@@ -86,8 +109,7 @@ impl Plugin for NoEffect {
         object: &'a Value,
         admission: &'a mut Admission,
     ) -> Verdict<'a> {
-        // A class whose pods do not preempt others misses nothing.
-        if let Some(row) = self.row(attributes).filter(|_| object["preemptionPolicy"] != "Never") {
+        if let Some(row) = self.row(attributes).filter(|row| row.concerns(object)) {
             admission.warn(row.warning);
         }
         decided(Ok(()))

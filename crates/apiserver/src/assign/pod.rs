@@ -11,6 +11,10 @@ use crate::conditions;
 
 pub(super) fn assign(old: Option<&Value>, pod: &mut Value, now: &str) {
     if old.is_none() {
+        // A pod that was stored before there was a rule may still have a negative one.
+        if pod["spec"]["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
+            pod["spec"]["terminationGracePeriodSeconds"] = 1.into();
+        }
         wait_at_gates(pod, now);
         merge_label_keys(pod);
     }

@@ -55,6 +55,7 @@ pub(super) fn carry_over(old: &Value, new: &mut Value) {
         ("allocateLoadBalancerNodePorts", is_balanced),
         ("loadBalancerClass", is_balanced),
         ("externalTrafficPolicy", is_reached_from_outside),
+        ("internalTrafficPolicy", |spec| spec["type"] != "ExternalName"),
     ] {
         if needed(before) && !needed(after) && same(after, field) {
             remove(after, field);
@@ -223,7 +224,7 @@ fn allocate_cluster_ip(
         let why = match parsed {
             Some(address) if taken.has_address(&address) => "provided IP is already allocated".to_owned(),
             Some(address) if range.contains(address) => return Ok(()),
-            _ => format!("the provided IP ({asked}) is not in the valid range. The range of valid IPs is {range}"),
+            _ => "the provided network does not match the current range".to_owned(),
         };
         let why = format!("failed to allocate IP {asked}: {why}");
         let path = FieldPath::new("spec").child("clusterIPs");

@@ -15,7 +15,8 @@ use ring::signature::{
 };
 use serde_json::{Value, json};
 
-use super::der::{self, Reader};
+use crate::certificate::der::{self, Reader};
+use crate::certificate::pem_blocks;
 
 const RSA_ENCRYPTION: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const EC_PUBLIC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
@@ -102,7 +103,7 @@ impl PublicKey {
     /// Every public key in a PEM text: of public keys, certificates and private keys.
     pub(super) fn all_in(pem: &str) -> Result<Vec<Self>, KeyError> {
         let mut keys = Vec::new();
-        for (label, bytes) in blocks(pem) {
+        for (label, bytes) in pem_blocks(pem) {
             match &*label {
                 "PUBLIC KEY" => keys.push(public_key(Reader::new(&bytes)).ok_or(KeyError::Unsupported)?),
                 "RSA PUBLIC KEY" => keys.push(Self::new(Algorithm::Rs256, bytes)),
@@ -168,7 +169,7 @@ impl fmt::Debug for SigningKey {
 impl SigningKey {
     /// The first private key in a PEM text.
     pub(super) fn from_pem(pem: &str) -> Result<Self, KeyError> {
-        let private = blocks(pem).into_iter().find(|(label, _)| label.ends_with("PRIVATE KEY"));
+        let private = pem_blocks(pem).into_iter().find(|(label, _)| label.ends_with("PRIVATE KEY"));
         let (label, bytes) = private.ok_or(KeyError::None("private"))?;
         Self::of_block(&label, &bytes)
     }
@@ -275,20 +276,4 @@ fn certified_key(certificate: &[u8]) -> Option<PublicKey> {
         body.next()?;
     }
     public_key(body)
-}
-
-/// The blocks of a PEM text: label and content. Text around them and broken blocks are passed over.
-fn blocks(pem: &str) -> Vec<(String, Vec<u8>)> {
-    let mut blocks = Vec::new();
-    let mut rest = pem;
-    while let Some((_, after)) = rest.split_once("-----BEGIN ") {
-        let Some((label, after)) = after.split_once("-----") else { break };
-        let Some((content, after)) = after.split_once(&format!("-----END {label}-----")) else { break };
-        let content: String = content.chars().filter(|letter| !letter.is_whitespace()).collect();
-        if let Ok(bytes) = STANDARD.decode(content) {
-            blocks.push((label.to_owned(), bytes));
-        }
-        rest = after;
-    }
-    blocks
 }

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
-use konverge_cel::check_rules;
+use konverge_cel::{check_defaults, check_rules};
 use konverge_core::{FieldError, FieldPath, NameRule, check_name};
 use konverge_schema::{Budget, OverBudget, check_schema, unknown_formats};
 
@@ -251,8 +251,9 @@ fn versions(
                 let status = version["subresources"]["status"].is_object();
                 let path = path.child("openAPIV3Schema");
                 let wrong = check_schema(schema, status, &path, budget)?;
-                // Rules are judged by the types of the schema, so it has to be right.
-                errors.extend(if wrong.is_empty() { check_rules(schema, &path, budget)? } else { wrong });
+                // Rules are judged by the types of the schema, and defaults by the rules, so that these have to be right.
+                let wrong = if wrong.is_empty() { check_rules(schema, &path, budget)? } else { wrong };
+                errors.extend(if wrong.is_empty() { check_defaults(schema, &path, budget)? } else { wrong });
             }
             (_, None) => {}
         }

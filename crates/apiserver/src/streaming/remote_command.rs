@@ -338,6 +338,13 @@ impl Conversation for RemoteCommand {
         self.run(wire, |program, output| program.killed(output));
     }
 
+    /// A stream that just ends would be a success to kubectl.
+    fn server_closes(&mut self, wire: &mut dyn Wire) {
+        if !self.over {
+            self.end(&Exit::Failed("the server is shutting down".to_owned()), wire);
+        }
+    }
+
     fn setup_limit(&self) -> Option<Duration> {
         (self.awaited > 0).then_some(OPEN_STREAMS)
     }

@@ -18,6 +18,7 @@ pub(super) fn named(name: &str) -> Option<Format> {
         "c-identifier" => c_identifier,
         "cidr" => address::check_cidr,
         "cidr-canonical" => address::check_canonical_cidr,
+        "condition-reason" => condition_reason,
         "config-key" => config_key,
         "cron" => |text| cron::check(text).err().into_iter().collect(),
         "csi-driver" => |text| check_name(&text.to_lowercase(), NameRule::Subdomain, false),
@@ -114,6 +115,21 @@ fn env_name(text: &str) -> Vec<String> {
     unless(
         text.chars().all(|c| (' '..='~').contains(&c) && c != '='),
         "a valid environment variable name must consist only of printable ASCII characters other than '='",
+    )
+}
+
+fn condition_reason(text: &str) -> Vec<String> {
+    let last = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let inner = |byte: u8| last(byte) || matches!(byte, b',' | b':');
+    let fits = text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(inner)
+        && text.bytes().last().is_some_and(last);
+    unless(
+        fits,
+        "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric \
+         characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or \
+         'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is \
+         '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')",
     )
 }
 

@@ -2,9 +2,12 @@
 //! value, and the structs around it. Out: errors.
 
 mod admission;
+mod api_service;
+mod certificate;
 mod claim;
 mod configuration;
 mod container;
+mod flow_control;
 mod job;
 mod job_status;
 mod mount;
@@ -38,9 +41,12 @@ pub(super) type Function = fn(&mut Walk<'_>, Target<'_>, &Frame<'_>);
 pub(super) fn named(name: &str) -> Option<Function> {
     [
         admission::named,
+        api_service::named,
+        certificate::named,
         claim::named,
         configuration::named,
         container::named,
+        flow_control::named,
         job::named,
         mount::named,
         network::named,

@@ -332,7 +332,7 @@ fn check(words: &[&'static str]) -> Option<CheckKind> {
         "fail-required" => fail(Failure::Required)?,
         "fail-notfound" => fail(Failure::NotFound)?,
         "fail-duplicate" => fail(Failure::Duplicate)?,
-        "enum" => CheckKind::Enum(rest.first()?.split('|').collect()),
+        "enum" => CheckKind::Enum(rest.first().map(|word| quoted(word).unwrap_or(word))?.split('|').collect()),
         "min" => CheckKind::Range { least: number(0)?, most: i64::MAX, text: optional(1)? },
         "max" => CheckKind::Range { least: i64::MIN, most: number(0)?, text: optional(1)? },
         "range" => CheckKind::Range { least: number(0)?, most: number(1)?, text: optional(2)? },

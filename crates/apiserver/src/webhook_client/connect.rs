@@ -26,7 +26,7 @@ use konverge_store::BoxFuture;
 
 use super::config::ClientConfig;
 use super::failure::{self, ConnectError};
-use crate::authenticate::certificate_validity;
+use crate::certificate::der::certificate_validity;
 
 const UNREADABLE: &str = "unable to load root certificates: unable to parse bytes as PEM block";
 

@@ -15,10 +15,20 @@ use crate::resource::Resource;
 /// How many unknown or duplicate fields are reported: as many as kube-apiserver reports.
 const MAX_STRICT_ERRORS: usize = 100;
 
+/// What Go's decoder says of a kind that it does not know.
+pub(crate) fn unregistered(kind: &str, version: &str) -> String {
+    format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
+}
+
 impl WriteRequest<'_> {
     /// Turns what the client sent into an object of this kind: the right type, known fields, well-formed metadata.
     pub(super) fn receive(&self, sent: Decoded, warnings: &mut Vec<String>) -> Result<Value, Status> {
         let mut object = sent.value;
+        if let Some((GroupVersion { version, .. }, kind, why)) = self.foreign(&object) {
+            let expect = &self.resource.kind;
+            let message = format!("{kind} in version {version:?} cannot be handled as a {expect}: {why}");
+            return Err(Status::bad_request(message));
+        }
         self.identify(&mut object)?;
         if object["metadata"].is_null() {
             object["metadata"] = json!({});
@@ -71,6 +81,24 @@ impl WriteRequest<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Why an object of another kind than that of a built-in resource is refused: nobody knows it, or it is not what this endpoint
+    /// takes. An object of the same kind in another version is known.
+    pub(super) fn foreign(&self, object: &Value) -> Option<(GroupVersion, String, String)> {
+        let expect = &self.resource;
+        let text = |field: &str| object.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let (given, kind) = (text("apiVersion")?, text("kind").unwrap_or(&expect.kind));
+        let of = GroupVersion::parse(given).filter(|_| !expect.custom)?;
+        let why = if !self.server.registry.builds_kind(&of, kind) {
+            unregistered(kind, given)
+        } else if *kind == *expect.kind {
+            return None;
+        } else {
+            let package = expect.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+            format!("converting ({}.{kind}) to ({package}.{}): unknown conversion", of.version, expect.kind)
+        };
+        Some((of, kind.to_owned(), why))
     }
 
     /// Removes fields that the schema does not know, and names them.
@@ -128,6 +156,10 @@ impl WriteRequest<'_> {
     /// Refuses a write whose resourceVersion is not the current one.
     pub(super) fn same_version(&self, name: &str, old: &Value, new: &Value) -> Result<(), Status> {
         let version = meta::text(new, "resourceVersion");
+        if !version.is_empty() && version.parse::<u64>().is_err() {
+            // The store of kube-apiserver refuses this, and no 4xx is made of it.
+            return Err(Status::failure(500, "", format!("strconv.ParseUint: parsing {version:?}: invalid syntax")));
+        }
         if !version.is_empty() && version != "0" && version != meta::text(old, "resourceVersion") {
             return Err(self.modified(name));
         }

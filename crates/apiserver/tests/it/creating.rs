@@ -67,7 +67,8 @@ async fn a_version_is_not_given_to_a_new_object() {
     let mut object = config_map("a");
     object["metadata"]["resourceVersion"] = "5".into();
     let answer = cluster.post(CONFIG_MAPS, &object).await;
-    assert_eq!(answer.fails(400, "BadRequest"), "resourceVersion should not be set on objects to be created");
+    // The store of a cluster refuses it, and no 4xx is made of that.
+    assert_eq!(answer.expect(500)["message"], "resourceVersion should not be set on objects to be created");
     // Only the store refuses it, and a dry run does not get that far.
     let answer = cluster.post(&format!("{CONFIG_MAPS}?dryRun=All"), &object).await;
     answer.expect(201);
@@ -160,7 +161,8 @@ async fn metadata_that_is_refused() {
         let answer = cluster.post(CONFIG_MAPS, &json!({"metadata": metadata})).await;
         answer.fails(422, "Invalid");
         let causes = answer.json()["details"]["causes"].clone();
-        assert!(causes.as_array().unwrap().iter().all(|cause| cause["field"] == field), "{metadata}: {causes}");
+        let here = |cause: &Value| cause["field"].as_str().unwrap().starts_with(field);
+        assert!(causes.as_array().unwrap().iter().all(here), "{metadata}: {causes}");
     }
     assert_eq!(cluster.revision(), before);
     for metadata in [

@@ -61,7 +61,7 @@ async fn patches_that_are_none() {
     for (kind, body, code) in [
         (JSON_PATCH, "{}", 400),
         (JSON_PATCH, "[", 400),
-        (JSON_PATCH, "[{\"op\":\"jump\",\"path\":\"/data\"}]", 400),
+        (JSON_PATCH, "[{\"op\":\"jump\",\"path\":\"/data\"}]", 422),
         (JSON_PATCH, "[{\"op\":\"add\"}]", 400),
         (MERGE, "[]", 400),
         (MERGE, "\"text\"", 400),

@@ -156,8 +156,18 @@ async fn what_the_envelope_says() {
     let made = send(&cluster, "POST", CONFIG_MAPS, body("", "", &fields("a"))).await.expect(201);
     assert_eq!((&made["apiVersion"], &made["kind"]), (&json!("v1"), &json!("ConfigMap")));
     for (api_version, kind, expect) in [
-        ("v1", "Secret", "the kind in the data (Secret) does not match the expected kind (ConfigMap)"),
-        ("apps/v1", "Deployment", "the API version in the data (apps/v1) does not match the expected API version (v1)"),
+        (
+            "v1",
+            "Secret",
+            "Secret in version \"v1\" cannot be handled as a ConfigMap: converting (v1.Secret) to (core.ConfigMap): unknown \
+             conversion",
+        ),
+        (
+            "apps/v1",
+            "Deployment",
+            "Deployment in version \"v1\" cannot be handled as a ConfigMap: converting (v1.Deployment) to (core.ConfigMap): \
+             unknown conversion",
+        ),
         (
             "v1",
             "Cat",

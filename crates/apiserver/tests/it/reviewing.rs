@@ -361,12 +361,22 @@ async fn who_may_acts_as_another_user() {
     assert_eq!((code, &answer["status"]["userInfo"]["extra"]), (201, &json!({"example.com/scopes": ["a", "b"]})));
 }
 
+/// A request in PEM that is signed with its key, and what looks like a certificate; both in base64.
+const CERTIFICATE_REQUEST: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlINE1JR2dBZ0VBTUQ0eERqQU1CZ05WQkFNTUJXRnNhV05sTVJN\
+    d0VRWURWUVFLREFwa1pYWmxiRzl3WlhKegpNUmN3RlFZRFZRUUtEQTV6ZVhOMFpXMDZiV0Z6ZEdWeWN6QlpNQk1HQnlxR1NNNDlB\
+    Z0VHQ0NxR1NNNDlBd0VICkEwSUFCSWE5NjZsM2wxZDM1aFowNS81Wjh2cmFxdHpRQjhaNFhoOEhCMkNwQzJubXlVcGR5b3JJUGRX\
+    OFRhRnMKYTU2QUgrWWlDS0FtYkVaVVQwZ05Nd2JSbkl1Z0FEQUtCZ2dxaGtqT1BRUURBZ05IQURCRUFpQjExa0Q4UUZxTwprbkVZ\
+    NWhJVXIrSEk3SDExSnIvQjM3WnNCcEZCVHZQamRRSWdPKzVlZ0JKVTNSTDF3RmQ3TlY4M05NelF0UHpNCk1FcHJVTGpHdnFqKzZr\
+    az0KLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg==";
+const CERTIFICATE: &str =
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1BY3dBREFBQXdFQQotLS0tLUVORCBDRVJUSUZJQ0FURS0tLS0tCg==";
+
 #[tokio::test]
 async fn a_certificate_is_asked_for_and_approved() {
     let cluster = cluster().await;
     let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let request = json!({"metadata": {"name": "a"}, "spec": {
-        "request": "LS0t", "signerName": "example.com/s", "usages": ["client auth"], "username": "somebody else",
+        "request": CERTIFICATE_REQUEST, "signerName": "example.com/s", "usages": ["client auth"], "username": "somebody else",
     }});
     let (code, made) = ask(&cluster, "root@system:masters,dev", "POST", path, &request).await;
     assert_eq!(code, 201, "{made}");
@@ -393,16 +403,16 @@ async fn a_certificate_is_asked_for_and_approved() {
     assert!(refused["message"].as_str().unwrap().contains("mutually exclusive"), "{refused}");
     // An approval changes nothing else, and a status keeps the approval.
     let (_, kept) =
-        patch(&approval, json!({"spec": {"signerName": "other/s"}, "status": {"certificate": "LS0t"}})).await;
+        patch(&approval, json!({"spec": {"signerName": "other/s"}, "status": {"certificate": CERTIFICATE}})).await;
     assert_eq!((&kept["spec"]["signerName"], kept["status"].get("certificate")), (&json!("example.com/s"), None));
-    let (code, signed) = patch(&format!("{path}/a/status"), json!({"status": {"certificate": "LS0t"}})).await;
-    assert_eq!((code, &signed["status"]["certificate"]), (200, &json!("LS0t")), "{signed}");
+    let (code, signed) = patch(&format!("{path}/a/status"), json!({"status": {"certificate": CERTIFICATE}})).await;
+    assert_eq!((code, &signed["status"]["certificate"]), (200, &json!(CERTIFICATE)), "{signed}");
     assert_eq!(signed["status"]["conditions"][0]["type"], "Approved");
 
     // The right to write approvals is not the right to approve for every signer.
     let writes = json!({"apiGroups": ["certificates.k8s.io"], "resources": ["*"], "verbs": ["create", "get", "update", "patch"]});
     allow(&cluster, "approver", "alice", writes).await;
-    let other = json!({"metadata": {"name": "b"}, "spec": {"request": "LS0t", "signerName": "example.com/s", "usages": ["any"]}});
+    let other = json!({"metadata": {"name": "b"}, "spec": {"request": CERTIFICATE_REQUEST, "signerName": "example.com/s", "usages": ["any"]}});
     create(&cluster, path, other).await;
     let approval = format!("{path}/b/approval");
     let approved = conditions(json!([condition("Approved")]));

@@ -93,6 +93,73 @@ impl Url {
     }
 }
 
+/// The parts of a URL that may also have a fragment, or name no host.
+///
+/// ```
+/// use konverge_cel::UrlParts;
+/// let url = UrlParts::parse("https://me:secret@example.com:8443/hook?a=b#top")?;
+/// assert_eq!((url.scheme.as_str(), url.host.as_str()), ("https", "example.com:8443"));
+/// assert_eq!((url.user.as_deref(), url.query.as_str(), url.fragment.as_str()), (Some("me:secret"), "a=b", "top"));
+/// assert!(UrlParts::parse("https://[::1/").is_err());
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct UrlParts {
+    /// In lower case; empty for a relative URL.
+    pub scheme: String,
+    /// The user and the password before the host.
+    pub user: Option<String>,
+    /// The host with its port.
+    pub host: String,
+    /// What follows the question mark.
+    pub query: String,
+    /// What follows the number sign.
+    pub fragment: String,
+}
+
+impl UrlParts {
+    /// Reads a URL as `url.Parse` of Go does, with its errors.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        Self::read(text).map_err(|why| format!("parse {text:?}: {why}"))
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text.bytes().any(|b| b < b' ' || b == 0x7f) {
+            return Err("net/url: invalid control character in URL".to_owned());
+        }
+        let (text, fragment) = text.split_once('#').unwrap_or((text, ""));
+        let (scheme, rest) = scheme(text)?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut url = Self {
+            scheme: scheme.to_ascii_lowercase(),
+            user: None,
+            host: String::new(),
+            query: query.to_owned(),
+            fragment: fragment.to_owned(),
+        };
+        if !rest.starts_with('/') {
+            if !url.scheme.is_empty() {
+                return Ok(url);
+            }
+            if rest.split('/').next().is_some_and(|segment| segment.contains(':')) {
+                return Err("first path segment in URL cannot contain colon".to_owned());
+            }
+        }
+        let has_host = rest.starts_with("//") && (!url.scheme.is_empty() || !rest.starts_with("///"));
+        let mut path = rest;
+        if has_host {
+            let authority = &rest[2..];
+            let end = authority.find('/').unwrap_or(authority.len());
+            url.host = host(&url.scheme, &authority[..end])?;
+            url.user = authority[..end].rsplit_once('@').map(|(user, _)| user.to_owned());
+            path = &authority[end..];
+        }
+        check_escapes(path)?;
+        check_escapes(fragment)?;
+        Ok(url)
+    }
+}
+
 fn scheme(text: &str) -> Result<(&str, &str), String> {
     for (at, c) in text.char_indices() {
         match c {

@@ -33,11 +33,40 @@ pub struct RuleOutcome {
 impl RuleSet {
     /// Evaluates every rule. `old` is the object before an update; rules that compare with it are left out without it.
     pub fn validate(&self, object: &Json, old: Option<&Json>, budget: &Budget) -> Result<RuleOutcome, OverBudget> {
+        self.validate_at(&Place::Root, object, old, old, budget)
+    }
+
+    /// What the rules say of a default, as a value that stays and as one that is new. `path` is where it stands.
+    pub(super) fn validate_default(
+        &self,
+        path: &FieldPath,
+        value: &Json,
+        budget: &Budget,
+    ) -> Result<Vec<FieldError>, OverBudget> {
+        for old in [Some(value), None] {
+            let outcome = self.validate_at(&Place::At(path), value, old, None, budget)?;
+            if !outcome.errors.is_empty() {
+                return Ok(outcome.errors);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// `excused`: what is wrong is only warned of as far as this value has it, too.
+    fn validate_at(
+        &self,
+        place: &Place<'_>,
+        object: &Json,
+        old: Option<&Json>,
+        excused: Option<&Json>,
+        budget: &Budget,
+    ) -> Result<RuleOutcome, OverBudget> {
         let mut validator = Validator { budget, left: OBJECT_BUDGET, outcome: RuleOutcome::default() };
         // A rule that ends the validation has been reported.
         let ended = with_stack_for(self.levels, || {
-            let correlation = old.map_or_else(Correlation::default, |old| Correlation::root(object, old, &self.schema));
-            validator.value(&self.schema, &self.rules, &Place::Root, object, old, &correlation).is_err()
+            let root = |old| Correlation::root(object, old, &self.schema);
+            let correlation = excused.map_or_else(Correlation::default, root);
+            validator.value(&self.schema, &self.rules, place, object, old, &correlation).is_err()
         });
         validator.outcome.cost = (!ended).then_some(OBJECT_BUDGET - validator.left);
         budget.check().map(|()| validator.outcome)
@@ -50,6 +79,7 @@ struct Stop;
 /// Where a walk is, without allocating.
 enum Place<'p> {
     Root,
+    At(&'p FieldPath),
     Field(&'p Place<'p>, &'p str),
     Key(&'p Place<'p>, &'p str),
     Index(&'p Place<'p>, usize),
@@ -59,6 +89,7 @@ impl Place<'_> {
     fn path(&self) -> FieldPath {
         match self {
             Self::Root => FieldPath::root(),
+            Self::At(path) => (*path).clone(),
             Self::Field(outer, name) => outer.path().child(name),
             Self::Key(outer, key) => outer.path().key(key),
             Self::Index(outer, at) => outer.path().index(*at),

@@ -79,6 +79,20 @@ fn channels_of_a_command() {
     );
 }
 
+#[test]
+fn a_command_does_not_succeed_because_the_server_closes() {
+    let mut wire = Channels::new(Codec::Raw, true, 5);
+    let command = ["sh".to_owned()];
+    let mut conversation = RemoteCommand::new("v5.channel.k8s.io", false, ALL, &command, Box::new(Parrot));
+    conversation.begin(&mut wire);
+    drain(&mut wire);
+    conversation.server_closes(&mut wire);
+    conversation.server_closes(&mut wire);
+    let last: Vec<String> = drain(&mut wire).iter().map(|piece| String::from_utf8_lossy(piece).into_owned()).collect();
+    assert!(last[0].contains("the server is shutting down") && last[0].contains("\"Failure\""), "{last:?}");
+    assert!(conversation.is_over() && last.len() == 1, "{last:?}");
+}
+
 /// A wire that shows what is done to it.
 #[derive(Default)]
 struct Log(Vec<String>);

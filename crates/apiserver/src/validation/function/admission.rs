@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use konverge_cel::{Composer, Declared, ExpressionError, Returns};
+use konverge_cel::{Composer, Declared, ExpressionError, Returns, is_reserved_word};
 use konverge_core::{FieldError, FieldErrorKind, FieldPath, NameRule, check_label_key, check_name};
 
 use super::super::walk::{Frame, Target, Walk};
@@ -18,31 +18,6 @@ const MAX_ANNOTATION_EXPRESSION: usize = 5 * 1024;
 const STEPS_PER_CHARACTER: u64 = 20;
 const STEPS_PER_EXPRESSION: u64 = 500;
 
-/// Words that are no names in CEL.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
-
 pub(super) fn named(name: &str) -> Option<Function> {
     Some(match name {
         "validating-policy" => validating_policy,
@@ -53,6 +28,7 @@ pub(super) fn named(name: &str) -> Option<Function> {
         "lone-wildcard-groups" => |walk, at, _| lone_wildcard(walk, at, "API groups"),
         "lone-wildcard-versions" => |walk, at, _| lone_wildcard(walk, at, "API versions"),
         "rule-resources" => rule_resources,
+        "webhook-conditions" => webhook_conditions,
         _ => return None,
     })
 }
@@ -221,13 +197,6 @@ fn expressions<'w, 'a>(walk: &'w mut Walk<'a>, spec: &Value, composer: Composer)
     Expressions { walk, composer, declared }
 }
 
-/// The match conditions of a webhook.
-pub(super) fn webhook_conditions(walk: &mut Walk<'_>, path: &FieldPath, conditions: &[Value]) {
-    let declared = Declared { params: false, authorizer: true, patches: false };
-    let mut expressions = Expressions { walk, composer: Composer::without_variables(), declared };
-    expressions.match_conditions(path, conditions);
-}
-
 fn validating_policy(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
     let (spec, path) = (at.value, at.place.path());
     let name = text(field(walk.object, "metadata"), "name").to_owned();
@@ -277,9 +246,16 @@ fn mutating_policy(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
     }
 }
 
+/// The match conditions of a webhook, which has neither parameters nor variables.
+fn webhook_conditions(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
+    let conditions = at.value.as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut expressions = expressions(walk, &Value::Null, Composer::without_variables());
+    expressions.match_conditions(&at.place.path(), conditions);
+}
+
 fn is_identifier(name: &str) -> bool {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    name.bytes().all(word) && !name.starts_with(|c: char| c.is_ascii_digit()) && !RESERVED.contains(&name)
+    name.bytes().all(word) && !name.starts_with(|c: char| c.is_ascii_digit()) && !is_reserved_word(name)
 }
 
 fn param_kind(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {

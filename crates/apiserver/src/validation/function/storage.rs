@@ -1,12 +1,14 @@
 //! Storage: the size and the source of volumes, parameters of classes, and what an update of a claim may change.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use konverge_core::{FieldError, FieldPath, check_label_key};
 
 use super::super::quantity;
 use super::super::walk::{Frame, Target, Walk, same};
-use super::{Function, copy, field, has, text};
+use super::{Function, copy, field, has, list, text};
 use crate::assign;
 
 /// The most that the parameters of a class may take.
@@ -20,6 +22,7 @@ pub(super) fn named(name: &str) -> Option<Function> {
         "volume-source-update" => source_update,
         "claim-update" => claim_update,
         "provisioner" => provisioner,
+        "topologies" => topologies,
         "parameters" => parameters,
         "required-parameters" => required_parameters,
         "csi-drivers-update" => csi_drivers_update,
@@ -27,6 +30,21 @@ pub(super) fn named(name: &str) -> Option<Function> {
         "positive-quantity" => positive,
         _ => return None,
     })
+}
+
+/// Refuses a term that is there twice, and one that says nothing, which Kubernetes takes for a repetition as well.
+fn topologies(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
+    let mut seen: Vec<BTreeMap<&str, BTreeSet<&str>>> = vec![BTreeMap::new()];
+    for (index, term) in at.value.as_array().into_iter().flatten().enumerate() {
+        let values = |requirement| list(requirement, "values").iter().filter_map(Value::as_str).collect();
+        let requirements = list(term, "matchLabelExpressions").iter();
+        let term = requirements.map(|requirement| (text(requirement, "key"), values(requirement))).collect();
+        if seen.contains(&term) {
+            let path = at.place.path().index(index).child("matchLabelExpressions");
+            walk.push(FieldError::duplicate(path, "".into()));
+        }
+        seen.push(term);
+    }
 }
 
 fn capacity(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {

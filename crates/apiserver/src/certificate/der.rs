@@ -1,27 +1,28 @@
-//! As much of DER as public keys need. In: bytes. Out: the parts of a sequence, and back.
+//! As much of DER as keys and certificates need. In: bytes. Out: the parts of a sequence, and back.
 
 /// The tags that keys and certificates have.
-pub(super) const INTEGER: u8 = 0x02;
-pub(super) const BIT_STRING: u8 = 0x03;
-pub(super) const OCTET_STRING: u8 = 0x04;
-pub(super) const NULL: u8 = 0x05;
-pub(super) const OBJECT_IDENTIFIER: u8 = 0x06;
-pub(super) const SEQUENCE: u8 = 0x30;
+pub(crate) const INTEGER: u8 = 0x02;
+pub(crate) const BIT_STRING: u8 = 0x03;
+pub(crate) const OCTET_STRING: u8 = 0x04;
+pub(crate) const NULL: u8 = 0x05;
+pub(crate) const OBJECT_IDENTIFIER: u8 = 0x06;
+pub(crate) const SEQUENCE: u8 = 0x30;
+pub(crate) const SET: u8 = 0x31;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const EXPLICIT_VERSION: u8 = 0xa0;
 
 /// Reads values one after the other.
 #[derive(Clone, Copy)]
-pub(super) struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
     /// The next value, as its tag and its content.
-    pub(super) fn next(&mut self) -> Option<(u8, &'a [u8])> {
+    pub(crate) fn next(&mut self) -> Option<(u8, &'a [u8])> {
         let (&tag, rest) = self.0.split_first()?;
         let (&first, mut rest) = rest.split_first()?;
         let length = match first {
@@ -39,24 +40,36 @@ impl<'a> Reader<'a> {
         Some((tag, content))
     }
 
+    /// Whether everything was read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The next value whole: with its tag and its length.
+    pub(crate) fn whole(&mut self) -> Option<&'a [u8]> {
+        let before = self.0;
+        self.next()?;
+        Some(&before[..before.len() - self.0.len()])
+    }
+
     /// The content of the next value, if it has this tag.
-    pub(super) fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
+    pub(crate) fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
         self.next().filter(|(found, _)| *found == tag).map(|(_, content)| content)
     }
 
     /// The values of the next sequence.
-    pub(super) fn sequence(&mut self) -> Option<Reader<'a>> {
+    pub(crate) fn sequence(&mut self) -> Option<Reader<'a>> {
         self.expect(SEQUENCE).map(Reader)
     }
 
     /// The bytes of the next bit string, which must be whole bytes.
-    pub(super) fn bits(&mut self) -> Option<&'a [u8]> {
+    pub(crate) fn bits(&mut self) -> Option<&'a [u8]> {
         self.expect(BIT_STRING)?.strip_prefix(&[0])
     }
 }
 
 /// A value of a tag and a content.
-pub(super) fn value(tag: u8, content: &[u8]) -> Vec<u8> {
+pub(crate) fn value(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     match content.len() {
         short @ 0..=0x7f => out.push(short as u8),
