@@ -280,8 +280,8 @@ impl Chain {
         for plugin in self.0.iter().filter(|plugin| plugin.handles(attributes)) {
             plugin.validate(attributes, object, admission).await?;
         }
-        // There is no audit log yet, so that the annotations are in the server's own.
-        for (key, value) in &admission.annotations {
+        // There is no audit log yet, so that the annotations are in the server's own; but not what each call of a webhook notes.
+        for (key, value) in admission.annotations.iter().filter(|(key, _)| !key.starts_with(webhook::MUTATION)) {
             let audit_id = &*attributes.context.audit_id;
             tracing::info!(
                 audit_id,

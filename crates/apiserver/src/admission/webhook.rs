@@ -41,6 +41,9 @@ pub(crate) use metrics::WebhookMetrics;
 pub(crate) use mutating::MutatingAdmissionWebhook;
 pub(crate) use validating::ValidatingAdmissionWebhook;
 
+/// What keys in the audit log begin with that say whether a webhook has changed the object.
+pub(crate) const MUTATION: &str = "mutation.webhook.admission.k8s.io/";
+
 /// The webhooks of a server.
 #[derive(Default)]
 pub(crate) struct Webhooks {
@@ -85,7 +88,7 @@ impl WebhookType {
     /// What keys in the audit log begin with.
     fn audit_prefix(self) -> &'static str {
         match self {
-            Self::Mutating => "mutation.webhook.admission.k8s.io/",
+            Self::Mutating => MUTATION,
             Self::Validating => "validating.webhook.admission.k8s.io/",
         }
     }

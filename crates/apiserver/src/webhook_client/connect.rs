@@ -87,8 +87,8 @@ fn system_roots() -> RootCertStore {
     ROOTS.get_or_init(read).clone()
 }
 
-/// Trusts what Go trusts: certificates that a CA of the bundle signed, and a certificate that is itself in the bundle, although
-/// it says that it is a CA. `openssl req -x509` makes such certificates.
+/// Trusts what Go trusts: certificates that a CA of the bundle signed, and a certificate that is itself in the bundle, whoever signed
+/// it, also if it says that it is a CA. `openssl req -x509` makes such certificates, and envtest such bundles.
 #[derive(Debug)]
 struct BundleVerifier {
     webpki: Arc<WebPkiServerVerifier>,
@@ -106,7 +106,7 @@ impl ServerCertVerifier for BundleVerifier {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let verified = self.webpki.verify_server_cert(certificate, intermediates, name, ocsp, now);
         match verified {
-            Err(rustls::Error::InvalidCertificate(CertificateError::Other(_))) if self.bundle.contains(certificate) => {
+            Err(rustls::Error::InvalidCertificate(_)) if self.bundle.contains(certificate) => {
                 rustls::client::verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
                 match certificate_validity(certificate) {
                     Some((_, until)) if until < now.as_secs() => Err(CertificateError::Expired.into()),

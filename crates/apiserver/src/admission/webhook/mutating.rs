@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use konverge_cel::Permissions;
 use konverge_core::Status;
-use konverge_schema::size;
+use konverge_schema::{ManagedFields, size};
 
 use super::{Failure, Webhook, WebhookType, are_called};
 use crate::admission::json_patch::{Refused, apply};
@@ -17,7 +17,7 @@ use crate::admission::versioned::{Versioned, reassign, restore, unassigned};
 use crate::admission::{Admission, Attributes, Operation, Plugin, Verdict};
 use crate::subresource::Subresource;
 use crate::work::over_budget;
-use crate::{decode, defaults, scale};
+use crate::{decode, defaults, meta, scale};
 
 pub(crate) struct MutatingAdmissionWebhook;
 
@@ -40,7 +40,19 @@ impl Plugin for MutatingAdmissionWebhook {
 async fn admit(attributes: &Attributes<'_>, object: &mut Value, admission: &mut Admission) -> Result<(), Status> {
     let again = admission.reinvocation.begun;
     admission.reinvocation.webhooks.begin(again, object);
+    let managers = object["metadata"].get("managedFields").cloned();
     let called = call_all(attributes, object, admission).await;
+    if object["metadata"].get("managedFields") != managers.as_ref()
+        && let Err(why) = ManagedFields::of(object)
+    {
+        let metadata = meta::of_mut(object);
+        metadata.remove("managedFields");
+        metadata.extend(managers.map(|managers| ("managedFields".to_owned(), managers)));
+        admission.warn(format!(
+            ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating \
+             admission controller; please fix your requests: {why}"
+        ));
+    }
     admission.reinvocation.webhooks.end(object);
     called
 }

@@ -1,8 +1,8 @@
 //! Webhooks over the network: certificates, connections, Services.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -14,7 +14,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -27,37 +29,59 @@ use super::{VALIDATING, configuration, hook};
 struct Listening {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
+    served: Served,
 }
 
 /// A CA, and a certificate of it for a name.
-fn certificate(name: &str) -> (String, rustls::ServerConfig) {
+fn certificate(name: &str) -> (String, Arc<CertifiedKey>) {
     let mut ca = CertificateParams::new(Vec::new()).unwrap();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
     let leaf = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &ca).unwrap();
-    (ca.as_ref().pem(), server_config(leaf.der().clone(), &key))
+    (ca.as_ref().pem(), certified(leaf.der().clone(), &key))
 }
 
 /// A certificate that signs itself and says that it is a CA, as `openssl req -x509` makes it.
-fn self_signed(name: &str) -> (String, rustls::ServerConfig) {
+fn self_signed(name: &str) -> (String, Arc<CertifiedKey>) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let certificate = params.self_signed(&key).unwrap();
-    (certificate.pem(), server_config(certificate.der().clone(), &key))
+    (certificate.pem(), certified(certificate.der().clone(), &key))
 }
 
-fn server_config(certificate: rustls::pki_types::CertificateDer<'static>, key: &KeyPair) -> rustls::ServerConfig {
+/// A certificate that is trusted itself, and not the CA that signed it, as envtest does it.
+fn pinned(name: &str) -> (String, Arc<CertifiedKey>) {
+    let ca = CertifiedIssuer::self_signed(CertificateParams::new(Vec::new()).unwrap(), KeyPair::generate().unwrap())
+        .unwrap();
+    let key = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &ca).unwrap();
+    (leaf.pem(), certified(leaf.der().clone(), &key))
+}
+
+fn certified(certificate: CertificateDer<'static>, key: &KeyPair) -> Arc<CertifiedKey> {
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let key = rustls::crypto::ring::sign::any_supported_type(&key).unwrap();
+    Arc::new(CertifiedKey::new(vec![certificate], key))
+}
+
+/// A certificate that is served until it is replaced.
+#[derive(Clone, Debug)]
+struct Served(Arc<Mutex<Arc<CertifiedKey>>>);
+
+impl ResolvesServerCert for Served {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.lock().unwrap().clone())
+    }
+}
+
+async fn listen(certificate: Arc<CertifiedKey>) -> Listening {
+    let served = Served(Arc::new(Mutex::new(certificate)));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let mut config = builder.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
+    let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(served.clone()));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    config
-}
-
-async fn listen(config: rustls::ServerConfig) -> Listening {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let connections: Arc<AtomicUsize> = Arc::default();
@@ -81,7 +105,7 @@ async fn listen(config: rustls::ServerConfig) -> Listening {
             });
         }
     });
-    Listening { address, connections }
+    Listening { address, connections, served }
 }
 
 async fn configure(cluster: &Cluster, client: Value) {
@@ -100,7 +124,7 @@ async fn words(client: Value) -> String {
 
 #[tokio::test]
 async fn a_webhook_is_called_over_https_and_its_connection_is_kept() {
-    for (pem, config) in [certificate("127.0.0.1"), self_signed("127.0.0.1")] {
+    for (pem, config) in [certificate("127.0.0.1"), self_signed("127.0.0.1"), pinned("127.0.0.1")] {
         let (cluster, webhook) = (Cluster::new().await, listen(config).await);
         let url = format!("https://{}/check", webhook.address);
         configure(&cluster, json!({"url": url, "caBundle": BASE64_STANDARD.encode(pem)})).await;
@@ -148,6 +172,11 @@ async fn failures_have_the_words_of_go() {
         words(json!({"url": url, "caBundle": bundle})).await,
         post(&format!("{x509} is valid for other.example.com, not 127.0.0.1"))
     );
+    let (pin, certificate_of_other) = pinned("other.example.com");
+    let other = listen(certificate_of_other).await;
+    let said =
+        words(json!({"url": format!("https://{}/", other.address), "caBundle": BASE64_STANDARD.encode(pin)})).await;
+    assert!(said.ends_with("certificate is valid for other.example.com, not 127.0.0.1"), "{said}");
     let (stranger, _) = certificate("x");
     assert_eq!(
         words(json!({"url": url, "caBundle": BASE64_STANDARD.encode(stranger)})).await,
@@ -167,4 +196,48 @@ async fn failures_have_the_words_of_go() {
             "failed to call webhook: Post \"https://{address}/?timeout=10s\": dial tcp {address}: connect: connection refused"
         )
     );
+}
+
+/// Ten times a new CA is trusted beside the former one, then its certificate is served, then the former CA is forgotten. No request
+/// fails meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_change_under_load() {
+    let cluster = Arc::new(Cluster::new().await);
+    let (mut trusted, first) = certificate("127.0.0.1");
+    let webhook = listen(first).await;
+    let url = format!("https://{}/check", webhook.address);
+    configure(&cluster, json!({"url": url, "caBundle": BASE64_STANDARD.encode(&trusted)})).await;
+    let done = Arc::new(AtomicUsize::new(0));
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let (cluster, done) = (cluster.clone(), done.clone());
+            tokio::spawn(async move {
+                let mut written = 0;
+                while done.load(SeqCst) == 0 {
+                    cluster.post(CONFIG_MAPS, &config_map(&format!("m-{writer}-{written}"))).await.expect(201);
+                    written += 1;
+                }
+                written
+            })
+        })
+        .collect();
+    for _ in 0..10 {
+        let (next, certificate) = certificate("127.0.0.1");
+        let trust = async |bundle: &str| {
+            let mut configuration = cluster.get(&format!("{VALIDATING}/c")).await.expect(200);
+            configuration["webhooks"][0]["clientConfig"]["caBundle"] = BASE64_STANDARD.encode(bundle).into();
+            cluster.put(&format!("{VALIDATING}/c"), &configuration).await.expect(200);
+        };
+        trust(&format!("{trusted}{next}")).await;
+        cluster.post(CONFIG_MAPS, &json!({"metadata": {"generateName": "between-"}})).await.expect(201);
+        *webhook.served.0.lock().unwrap() = certificate;
+        cluster.post(CONFIG_MAPS, &json!({"metadata": {"generateName": "between-"}})).await.expect(201);
+        trust(&next).await;
+        trusted = next;
+    }
+    done.store(1, SeqCst);
+    for writer in writers {
+        assert!(writer.await.unwrap() > 0);
+    }
+    assert!(webhook.connections.load(SeqCst) > 10);
 }
