@@ -64,6 +64,7 @@ use crate::work::over_budget;
 
 use no_effect::NoEffect;
 
+pub(crate) use namespace_lifecycle::accepts as namespace_accepts;
 pub use no_effect::AbsentPart;
 pub use plugins::{AdmissionPlugins, PluginError};
 pub(crate) use policy::{Policies, run as check_types};
@@ -178,6 +179,9 @@ pub(crate) struct Admission {
     pub annotations: BTreeMap<String, String>,
     /// What has to be true when the object is committed. If it is not, the write begins again.
     pub conditions: Vec<Condition>,
+    /// Whether the namespace has to accept new objects when the object is committed. The condition for that is taken last: a
+    /// namespace changes while webhooks are asked, and none of them is to be asked again for that.
+    pub in_namespace: bool,
     /// What is committed together with the object.
     pub writes: Vec<StoreWrite>,
     /// Held until the commit, so that writes which would only conflict with each other wait instead.

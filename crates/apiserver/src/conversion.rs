@@ -193,6 +193,11 @@ impl Resource {
         self.storage.types.as_ref().filter(|_| !self.is_api_version(&self.storage.api_version))
     }
 
+    /// Whether a webhook converts objects of the kind.
+    pub(crate) fn has_converter(&self) -> bool {
+        self.storage_converter().is_some()
+    }
+
     fn storage_converter(&self) -> Option<&Arc<dyn Converter>> {
         self.storage.converter.as_ref()
     }

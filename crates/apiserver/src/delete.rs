@@ -208,6 +208,8 @@ pub(crate) struct Deletion<'a> {
     pub options: &'a DeleteOptions,
     /// Whether admission has judged the request already.
     pub admitted: bool,
+    /// Whether the request is for a collection. Then admission sees no name.
+    pub collection: bool,
     /// Where warnings of admission go, if somebody reads them.
     pub warnings: Option<&'a Mutex<Vec<String>>>,
 }
@@ -230,6 +232,9 @@ impl Deletion<'_> {
             let current = crd::must_be_current(server, resource)?;
             let old = resource.read_object(&entry).await?;
             options.check(resource, &old)?;
+            if is_pending(resource, &old, options.grace) {
+                return Ok(WriteOutcome::Stored(entry));
+            }
             let admission = match admitted {
                 true => Admission::default(),
                 false => self.admit(namespace, &old, budget).await?,
@@ -279,7 +284,7 @@ impl Deletion<'_> {
 
     /// Asks the admission plugins whether an object may be deleted.
     async fn admit(&self, namespace: Option<&str>, old: &Value, budget: &Budget) -> Result<Admission, Status> {
-        let Self { server, context, resource, options, .. } = *self;
+        let Self { server, context, resource, options, collection, .. } = *self;
         let attributes = Attributes {
             server,
             context,
@@ -287,7 +292,7 @@ impl Deletion<'_> {
             resource,
             subresource: Subresource::Main,
             namespace,
-            name: meta::text(old, "name"),
+            name: if collection { "" } else { meta::text(old, "name") },
             unnamed: false,
             old: Some(old),
             options: RequestOptions::Delete(options),
@@ -316,7 +321,7 @@ pub(crate) async fn delete(
     options: &DeleteOptions,
 ) -> Result<WriteOutcome, Status> {
     let limits = server.workers.limits();
-    let deletion = Deletion { server, context, resource, options, admitted: false, warnings: None };
+    let deletion = Deletion { server, context, resource, options, admitted: false, collection: false, warnings: None };
     deletion.run(namespace, name, &Budget::new(limits.steps, limits.bytes)).await
 }
 
@@ -324,6 +329,13 @@ pub(crate) async fn delete(
 pub(crate) fn can_be_removed(resource: &Resource, object: &Value) -> bool {
     let grace = meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default();
     meta::finalizers(object).is_empty() && grace == 0 && namespace::is_finalized(resource, object)
+}
+
+/// Whether an object is in its grace period already, and is not asked to end sooner. Then a deletion does nothing.
+fn is_pending(resource: &Resource, object: &Value, asked: Option<i64>) -> bool {
+    let left = meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default();
+    let graceful = resource.behaviour.graceful && meta::is_terminating(object) && left > 0;
+    graceful && asked.is_none_or(|asked| asked >= left)
 }
 
 /// The bytes to store of an object whose deletion has begun. Defaults that would make far more of it than can be stored do

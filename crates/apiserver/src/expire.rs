@@ -6,10 +6,11 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use konverge_schema::Budget;
 use konverge_store::Range;
 use serde_json::Value;
 
-use crate::delete::{DeleteOptions, delete};
+use crate::delete::{DeleteOptions, Deletion};
 use crate::garbage::{ignore_lost_race, report};
 use crate::server::Server;
 use crate::user::SystemUser;
@@ -27,8 +28,7 @@ pub(crate) async fn run(server: Weak<Server>, mut closing: tokio::sync::watch::R
         tokio::select! {
             _ = clock.tick() => {
                 let Some(server) = server.upgrade() else { return };
-                expire(&server).await;
-                maintain(&server).await;
+                tokio::join!(expire(&server), maintain(&server));
             }
             () = async { drop(closing.wait_for(|closing| *closing).await) } => return,
         }
@@ -42,6 +42,17 @@ async fn expire(server: &Arc<Server>) {
     let snapshot = server.registry.snapshot();
     for resource in snapshot.stored() {
         let Some(age) = resource.behaviour.expires else { continue };
+        // Nobody is asked: in Kubernetes it is etcd that drops what has expired.
+        let options = &DeleteOptions::default();
+        let deletion = Deletion {
+            server,
+            context: &context,
+            resource,
+            options,
+            admitted: true,
+            collection: false,
+            warnings: None,
+        };
         let mut after: Option<Arc<str>> = None;
         loop {
             let range = Range {
@@ -65,10 +76,7 @@ async fn expire(server: &Arc<Server>) {
                 let seen = last_seen(&object);
                 if seen.is_some_and(|seen| now.duration_since(seen).unsigned_abs() > age && now > seen) {
                     let (namespace, name) = resource.identity(&entry.key);
-                    report(ignore_lost_race(
-                        delete(server, &context, resource, namespace, name, &DeleteOptions::default()).await,
-                    ))
-                    .await;
+                    report(ignore_lost_race(deletion.run(namespace, name, Budget::unlimited()).await)).await;
                 }
             }
             if !page.more {

@@ -276,8 +276,11 @@ impl Handler {
             authorize_verb(&*self.server.authorizer, context, parts, target, Verb::Create).await?;
         }
         let (write, mut warnings) = (self.write_request(subresource, budget), Vec::new());
-        pod::admit_connection(&write, self.name(), &self.request.query, &mut warnings).await?;
-        let mut response = pod::connect(&self.pod_request(), subresource).await?;
+        let query = pod::admit_connection(&write, self.name(), &self.request.query, &mut warnings).await?;
+        let ObjectRequest { context, parts, target, body, .. } = &*self.request;
+        let (context, parts, target, body) = (context.clone(), parts.clone(), target.clone(), body.clone());
+        let request = &ObjectRequest { context, parts, target, query: Arc::new(query), body };
+        let mut response = pod::connect(&PodRequest { request, ..self.pod_request() }, subresource).await?;
         warn(&mut response, warnings.iter().map(String::as_str));
         Ok(response)
     }
@@ -311,7 +314,10 @@ impl Handler {
         let accepted = self.accepted(ResponseKind::Object)?;
         self.request.query.check_write("CreateOptions", false)?;
         let (write, mut warnings) = (self.write_request(Subresource::Token, budget), Vec::new());
-        let token = token_request::create(&write, self.name(), self.decode(budget)?, &mut warnings).await?;
+        let token = match token_request::create(&write, self.name(), self.decode(budget)?, &mut warnings).await {
+            Ok(token) => token,
+            Err(status) => return refused(status, &warnings, budget),
+        };
         let bytes = self.representation(&accepted)?.object(&token);
         self.respond(201, &accepted, bytes, &warnings).await
     }
@@ -415,6 +421,7 @@ impl Handler {
             resource: &self.resource,
             options: &options,
             admitted: false,
+            collection: false,
             warnings: Some(&warnings),
         };
         let done = deletion.run(self.namespace(), self.name(), budget).await;
@@ -451,8 +458,8 @@ impl Handler {
         let namespace = self.namespace();
         let store = &*self.server.store;
         let listed = read::list(store, &self.resource, namespace, &filter, &range, &self.request.query).await?;
-        if self.server.policies.are_there(&self.server) {
-            // Policies may compute for long, so that the request moves to a thread of its own before it deletes anything.
+        if self.server.policies.are_there(&self.server) || self.server.webhooks.have_conditions(&self.server) {
+            // Policies and match conditions may compute for long, so that the request moves to a thread of its own before it deletes anything.
             budget.spend(INLINE_STEPS);
             budget.check().map_err(over_budget)?;
         }
@@ -463,6 +470,7 @@ impl Handler {
             resource: &self.resource,
             options: &options,
             admitted: false,
+            collection: true,
             warnings: Some(&warnings),
         };
         for (at, entry) in listed.entries.iter().enumerate() {
@@ -605,6 +613,7 @@ impl Handler {
             api_version: self.resource.api_version(),
             options: RequestOptions::Write(&self.request.query),
             budget,
+            admitted: false,
         }
     }
 
@@ -670,8 +679,8 @@ impl Handler {
 
 /// The answer to a write that is refused. It has its warnings, too: they may explain the refusal.
 fn refused(status: Status, warnings: &[String], budget: &Budget) -> Result<Response<Body>, Status> {
-    // A request that is over its small budget runs again.
-    if warnings.is_empty() || budget.check().is_err() {
+    // A request that is over its small budget runs again, and so does one whose definition has changed.
+    if warnings.is_empty() || budget.check().is_err() || crd::is_outdated(&status) {
         return Err(status);
     }
     let mut response = failure(&status);

@@ -88,12 +88,17 @@ pub(crate) async fn admit(
     mut sent: Value,
     warnings: &mut Vec<String>,
 ) -> Result<Value, Status> {
+    identify(write, &mut sent);
+    ask_plugins(write, &write.attributes(name, None), &mut sent, warnings).await?;
+    Ok(sent)
+}
+
+/// Says what an object is that is acted on.
+pub(crate) fn identify(write: &WriteRequest<'_>, sent: &mut Value) {
     let gvk = &write.resource.subresource(write.subresource.name()).expect("the endpoint was found by its name").gvk;
     sent["apiVersion"] = gvk.api_version().into();
     sent["kind"] = gvk.kind.as_str().into();
     sent["metadata"]["namespace"] = write.namespace.into();
-    ask_plugins(write, &write.attributes(name, None), &mut sent, warnings).await?;
-    Ok(sent)
 }
 
 async fn ask_plugins(
@@ -112,13 +117,16 @@ async fn ask_plugins(
 }
 
 /// Asks the admission plugins about a connection. They see what the query asks for, as an object of the kind that the endpoint
-/// speaks.
+/// speaks. Gives the query as they changed it.
 pub(crate) async fn admit_connection(
     write: &WriteRequest<'_>,
     name: &str,
     query: &Query,
     warnings: &mut Vec<String>,
-) -> Result<(), Status> {
+) -> Result<Query, Status> {
+    if query.dry_run() {
+        return Err(Status::bad_request("dryRun is not supported"));
+    }
     let gvk = &write.resource.subresource(write.subresource.name()).expect("the endpoint was found by its name").gvk;
     let mut options = json!({"apiVersion": gvk.api_version(), "kind": gvk.kind});
     for field in ["stdin", "stdout", "stderr", "tty"] {
@@ -140,5 +148,13 @@ pub(crate) async fn admit_connection(
         options["ports"] = ports.into();
     }
     let attributes = Attributes { operation: Operation::Connect, ..write.attributes(name, None) };
-    ask_plugins(write, &attributes, &mut options, warnings).await
+    let asked = options.clone();
+    ask_plugins(write, &attributes, &mut options, warnings).await?;
+    let mut query = query.clone();
+    for field in ["stdin", "stdout", "stderr", "tty", "container", "command", "ports"] {
+        if options[field] != asked[field] {
+            query.set(field, &options[field]);
+        }
+    }
+    Ok(query)
 }

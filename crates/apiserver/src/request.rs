@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use http::Method;
 use percent_encoding::percent_decode_str;
+use serde_json::Value;
 
 use konverge_core::{FieldError, FieldPath, FieldSelector, LabelSelector, Status};
 
@@ -188,6 +189,20 @@ impl Query {
     /// All values of a parameter.
     pub(crate) fn all(&self, name: &str) -> &[String] {
         self.values.get(name).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Sets a parameter to a text, a number, a switch, or several of them; null removes it.
+    pub(crate) fn set(&mut self, name: &str, value: &Value) {
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let values: Vec<String> = match value {
+            Value::Null => Vec::new(),
+            Value::Array(values) => values.iter().map(text).collect(),
+            value => vec![text(value)],
+        };
+        match values.is_empty() {
+            true => drop(self.values.remove(name)),
+            false => drop(self.values.insert(name.to_owned(), values)),
+        }
     }
 
     /// A switch: `true`, `1`, or just there.

@@ -371,6 +371,7 @@ impl Server {
             api_version: resource.api_version(),
             options: RequestOptions::None,
             budget: Budget::unlimited(),
+            admitted: false,
         }
     }
 

@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 use konverge_core::{FieldError, FieldPath, GroupVersion, Status};
 use konverge_schema::{check_types, kubernetes};
 
+use crate::admission::Admission;
 use crate::authenticate::{BoundObject, Claims, KubernetesClaims};
 use crate::decode::Decoded;
 use crate::env::rfc3339;
 use crate::meta;
-use crate::pod::admit as admit_unstored;
+use crate::pod::identify;
 use crate::record;
 use crate::user::service_account_name;
 use crate::write::WriteRequest;
@@ -67,7 +68,18 @@ pub(crate) async fn create(
     sent: Decoded,
     warnings: &mut Vec<String>,
 ) -> Result<Value, Status> {
-    let Sent { metadata, spec } = read(sent.value.clone())?;
+    read(sent.value.clone())?;
+    let mut object = sent.value;
+    identify(write, &mut object);
+    if object["spec"]["expirationSeconds"].is_null() {
+        object["spec"]["expirationSeconds"] = DEFAULT_SECONDS.into();
+    }
+    let (chain, attributes, mut admission) =
+        (&write.server.admission, write.attributes(name, None), Admission::default());
+    let admitted = chain.admit(&attributes, &mut object, &mut admission).await;
+    warnings.append(&mut admission.warnings);
+    admitted?;
+    let Sent { metadata, spec } = read(object.clone())?;
     let namespace = write.namespace.unwrap_or_default();
     for (field, given, expect) in [("name", &metadata.name, name), ("namespace", &metadata.namespace, namespace)] {
         if !given.is_empty() && given != expect {
@@ -84,12 +96,21 @@ pub(crate) async fn create(
             format!("the UID in the token request ({given}) does not match the UID of the service account ({uid})");
         return Err(Status::conflict(GROUP, KIND, name, &why));
     }
-    admit_unstored(write, name, sent.value, warnings).await?;
     let issuer = &write.server.authentication.service_accounts;
     let audiences = spec.audiences.filter(|audiences| !audiences.is_empty());
     let audiences = audiences.unwrap_or_else(|| issuer.audiences().to_vec());
     let mut seconds = spec.expiration_seconds.unwrap_or(DEFAULT_SECONDS);
     check_seconds(seconds)?;
+    let now = write.server.env.now();
+    object["spec"]["audiences"] = json!(audiences);
+    for (field, text) in [("name", name), ("namespace", namespace), ("uid", uid), ("creationTimestamp", &rfc3339(now))]
+    {
+        object["metadata"][field] = text.into();
+    }
+    object["status"] = json!({"token": "", "expirationTimestamp": null});
+    let admitted = chain.validate(&attributes, &object, &mut admission).await;
+    warnings.append(&mut admission.warnings);
+    admitted?;
     let mut claims = KubernetesClaims {
         namespace: namespace.to_owned(),
         serviceaccount: BoundObject { name: name.to_owned(), uid: uid.to_owned() },
@@ -102,7 +123,6 @@ pub(crate) async fn create(
         warnings.push(format!("requested expiration of {seconds} seconds shortened to {longest} seconds"));
         seconds = longest;
     }
-    let now = write.server.env.now();
     let mut lasts = seconds;
     let own = audiences.iter().all(|audience| issuer.audiences().contains(audience));
     if claims.pod.is_some() && seconds == POD_SECONDS && own {

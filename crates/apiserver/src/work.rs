@@ -56,7 +56,7 @@ impl Default for RequestLimits {
 pub(crate) struct Workers {
     limits: RequestLimits,
     slots: Arc<Semaphore>,
-    waiting: Semaphore,
+    waiting: Arc<Semaphore>,
     /// For writing YAML. Separate from `slots`, so that a request that has a slot can wait for it.
     writers: Arc<Semaphore>,
     /// Each permit is a KiB of texts.
@@ -67,6 +67,8 @@ pub(crate) struct Workers {
 struct Slot {
     slots: Arc<Semaphore>,
     permit: Mutex<Option<OwnedSemaphorePermit>>,
+    /// The place in the queue, which the request leaves for good when it waits for somebody else for the first time.
+    queued: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 tokio::task_local! {
@@ -80,12 +82,22 @@ pub(crate) async fn without_slot<T>(waiting: impl Future<Output = T>) -> T {
     let permit = slot.permit.lock().take();
     let was_held = permit.is_some();
     drop(permit);
+    drop(slot.queued.lock().take());
     let done = waiting.await;
     if was_held {
         let permit = acquire(&slot.slots).await;
         *slot.permit.lock() = Some(permit);
     }
     done
+}
+
+/// Makes sure that a request has so many steps left before others are asked, who would be asked again if it ran over its small
+/// budget afterwards. If it has not, it moves to a thread of its own now.
+pub(crate) fn leave(budget: &Budget, steps: u64) -> Result<(), Status> {
+    if budget.steps_left() < steps {
+        budget.spend(INLINE_STEPS);
+    }
+    budget.check().map_err(over_budget)
 }
 
 /// Cancels the work when nobody waits for it any more: the budget ends what computes, and the channel, which closes, ends
@@ -106,7 +118,7 @@ impl Workers {
         Self {
             limits,
             slots: Arc::new(Semaphore::new(slots)),
-            waiting: Semaphore::new(slots + MAX_WAITING),
+            waiting: Arc::new(Semaphore::new(slots + MAX_WAITING)),
             writers: Arc::new(Semaphore::new(slots)),
             texts: Arc::new(Semaphore::new(TEXTS_KIB as usize)),
         }
@@ -128,11 +140,12 @@ impl Workers {
         if answer.is_ok() || small.check().is_ok() {
             return answer;
         }
-        let Ok(_waiting) = self.waiting.try_acquire() else {
+        let Ok(queued) = self.waiting.clone().try_acquire_owned() else {
             let why = "too many requests that take much computing; try again later";
             return Err(Status::failure(429, "TooManyRequests", why).retry_after(1));
         };
-        let slot = Arc::new(Slot { slots: self.slots.clone(), permit: Mutex::new(Some(acquire(&self.slots).await)) });
+        let permit = Mutex::new(Some(acquire(&self.slots).await));
+        let slot = Arc::new(Slot { slots: self.slots.clone(), permit, queued: Mutex::new(Some(queued)) });
         let budget = Arc::new(Budget::new(self.limits.steps, self.limits.bytes));
         let (waits, gone) = oneshot::channel();
         let _cancel = CancelOnDrop(budget.clone(), waits);
@@ -352,6 +365,7 @@ mod tests {
             _ = all => panic!("waits for ever"),
             answer = other => assert!(answer.expect("gets a slot").is_ok()),
         }
+        assert_eq!(workers.waiting.available_permits(), (cores / 2).max(1) + MAX_WAITING);
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -24,7 +24,7 @@ use konverge_store::{CommitError, Condition, Entry};
 
 pub(crate) use receive::unregistered;
 
-use crate::admission::{Admission, Attributes, Operation, RequestOptions};
+use crate::admission::{Admission, Attributes, Operation, RequestOptions, namespace_accepts};
 use crate::assign::Reservation;
 use crate::commit::{Committer, MAX_CONFLICTS, unavailable};
 use crate::commit_lock::CommitGuard;
@@ -64,6 +64,8 @@ pub(crate) struct WriteRequest<'a> {
     pub options: RequestOptions<'a>,
     /// What the write may cost until it commits.
     pub budget: &'a Budget,
+    /// Whether admission has nothing to say about the write.
+    pub admitted: bool,
 }
 
 /// What a write or a deletion did.
@@ -312,7 +314,7 @@ impl WriteRequest<'_> {
             let mut fresh = object.clone();
             meta::initialize(&mut fresh, resource, &*self.server.env);
             meta::drop_empty(&mut fresh);
-            let current = crd::must_accept(self.server, resource)?;
+            crd::must_accept(self.server, resource)?;
             self.prepare(None, &mut fresh);
             defaults::fill(resource, &mut fresh, self.budget).map_err(over_budget)?;
             self.track_managers(&ownership, None, &mut fresh);
@@ -321,13 +323,12 @@ impl WriteRequest<'_> {
             // Plugins that change the object know only the prefix of a generated name.
             let known = if generated { meta::text(&object, "generateName") } else { &name };
             let unnamed = Attributes { unnamed: generated, ..self.attributes(known, None) };
-            let admitted = self.server.admission.admit(&unnamed, &mut fresh, &mut admission).await;
-            warnings.append(&mut admission.warnings);
-            admitted?;
+            self.admit(&unnamed, &mut fresh, &mut admission, warnings).await?;
             if admission.reinvocation.needed {
-                // A policy may change what its endpoint may not.
+                // A policy or a webhook may change what its endpoint may not, and what the kind needs.
                 self.set_namespace(&mut fresh)?;
                 resource.initial_status(&mut fresh);
+                self.prepare(None, &mut fresh);
             }
             let name = meta::text(&fresh, "name").to_owned();
             rbac::check(self, if generated { "" } else { &name }, None, &fresh).await?;
@@ -339,10 +340,9 @@ impl WriteRequest<'_> {
                 return Err(self.invalid(&name, &errors));
             }
             warnings.extend(warning::of(resource, self.subresource, None, &fresh));
+            let converted = self.converted(&ownership, None, &fresh).await?;
             let attributes = self.attributes(&name, None);
-            let admitted = self.server.admission.validate(&attributes, &fresh, &mut admission).await;
-            warnings.append(&mut admission.warnings);
-            admitted?;
+            self.validate(&attributes, &fresh, &mut admission, warnings).await?;
             // No lock is held while plugins wait for webhooks, so what depends on other objects is decided here.
             let guard = self.lock(reservation.as_ref()).await;
             crd::accept_names(self.server, resource, self.subresource, None, &mut fresh);
@@ -353,10 +353,17 @@ impl WriteRequest<'_> {
                     None => Ok(WriteOutcome::DryRun(fresh)),
                 };
             }
+            let value = match converted {
+                Some(value) => value,
+                None => self.encode(&ownership, fresh).await?,
+            };
+            // Both may have changed while webhooks were asked, and only what they are now matters.
             let mut conditions = admission.conditions;
-            conditions.extend(current);
+            conditions.extend(crd::must_accept(self.server, resource)?);
+            if admission.in_namespace {
+                conditions.extend(namespace_accepts(&attributes)?);
+            }
             conditions.push(Condition::Absent(key.clone()));
-            let value = self.encode(&ownership, fresh).await?;
             match self.committer(admission.writes).create(guard, &key, conditions, value).await {
                 Ok(entry) => return Ok(WriteOutcome::Stored(entry)),
                 Err(CommitError::Conflict { key: taken, .. }) if taken == key => {
@@ -395,7 +402,7 @@ impl WriteRequest<'_> {
             let Some(entry) = self.current(name)? else { return Err(self.not_found(name)) };
             self.budget.spend((entry.value.len() / BYTES_PER_STEP) as u64);
             self.budget.check().map_err(over_budget)?;
-            let current = crd::must_be_current(self.server, resource)?;
+            crd::must_be_current(self.server, resource)?;
             let mut old = resource.read_object(&entry).await?;
             // An object that was stored before there was a default has it now: adding it is not a change.
             defaults::fill(resource, &mut old, self.budget).map_err(over_budget)?;
@@ -410,14 +417,13 @@ impl WriteRequest<'_> {
             self.track_managers(&ownership, Some(&old), &mut new);
             let mut admission = Admission::default();
             let attributes = self.attributes(name, Some(&old));
-            let admitted = self.server.admission.admit(&attributes, &mut new, &mut admission).await;
-            warnings.append(&mut admission.warnings);
-            admitted?;
+            self.admit(&attributes, &mut new, &mut admission, warnings).await?;
             if admission.reinvocation.needed {
-                // A policy may change what its endpoint may not.
+                // A policy or a webhook may change what its endpoint may not, and what the kind needs.
                 self.set_namespace(&mut new)?;
                 resource.isolate(self.subresource, &old, &mut new);
                 meta::carry_over(&old, &mut new);
+                self.prepare(Some(&old), &mut new);
             }
             rbac::check(self, name, Some(&old), &new).await?;
             drop_duplicate_owners(&mut new, " after mutating admission happens", warnings);
@@ -432,9 +438,8 @@ impl WriteRequest<'_> {
                 return Err(self.invalid(name, &errors));
             }
             warnings.extend(warning::of(resource, self.subresource, Some(&old), &new));
-            let admitted = self.server.admission.validate(&attributes, &new, &mut admission).await;
-            warnings.append(&mut admission.warnings);
-            admitted?;
+            let converted = self.converted(&ownership, Some(&old), &new).await?;
+            self.validate(&attributes, &new, &mut admission, warnings).await?;
             // No lock is held while plugins wait for webhooks, so what depends on other objects is decided here.
             let guard = self.lock(reservation.as_ref()).await;
             crd::accept_names(self.server, resource, self.subresource, Some(&old), &mut new);
@@ -446,7 +451,7 @@ impl WriteRequest<'_> {
                 return Ok(if finished { WriteOutcome::Deleted(new) } else { WriteOutcome::DryRun(new) });
             }
             let mut conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
-            conditions.extend(current);
+            conditions.extend(crd::must_be_current(self.server, resource)?);
             conditions.extend(admission.conditions);
             let committer = self.committer(admission.writes);
             let committed = if finished {
@@ -455,7 +460,10 @@ impl WriteRequest<'_> {
                     WriteOutcome::Deleted(new)
                 })
             } else {
-                let value = self.encode(&ownership, new).await?;
+                let value = match converted {
+                    Some(value) => value,
+                    None => self.encode(&ownership, new).await?,
+                };
                 committer.replace(guard, &entry, conditions, value).await.map(WriteOutcome::Stored)
             };
             match committed {
@@ -465,6 +473,52 @@ impl WriteRequest<'_> {
             }
         }
         Err(self.modified(name))
+    }
+
+    /// Runs the plugins that change the object.
+    async fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &mut Value,
+        admission: &mut Admission,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Status> {
+        if self.admitted {
+            return Ok(());
+        }
+        let admitted = self.server.admission.admit(attributes, object, admission).await;
+        warnings.append(&mut admission.warnings);
+        admitted
+    }
+
+    /// Runs the plugins that only refuse.
+    async fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        admission: &mut Admission,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Status> {
+        if self.admitted {
+            return Ok(());
+        }
+        let validated = self.server.admission.validate(attributes, object, admission).await;
+        warnings.append(&mut admission.warnings);
+        validated
+    }
+
+    /// The bytes to store of an object that a webhook converts. It does so before plugins validate, because a quota makes other
+    /// writes wait from then on until the commit.
+    async fn converted(
+        &self,
+        ownership: &FieldOwnership,
+        old: Option<&Value>,
+        new: &Value,
+    ) -> Result<Option<Bytes>, Status> {
+        if !self.resource.has_converter() || self.context.dry_run || old == Some(new) {
+            return Ok(None);
+        }
+        self.encode(ownership, new.clone()).await.map(Some)
     }
 
     /// The lock for what the object has to be committed under: the names of a kind, or what a service has reserved.

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use konverge_core::Status;
+use konverge_store::Condition;
 
 use super::{Admission, Attributes, Operation, Plugin, Verdict, decided};
 use crate::namespace;
@@ -30,7 +31,10 @@ impl Plugin for NamespaceLifecycle {
     ) -> Verdict<'a> {
         decided(match attributes.operation {
             Operation::Delete => may_be_deleted(attributes),
-            _ => accepts(attributes, admission),
+            _ => {
+                admission.in_namespace = true;
+                accepts(attributes).map(drop)
+            }
         })
     }
 }
@@ -42,9 +46,9 @@ fn may_be_deleted(attributes: &Attributes<'_>) -> Result<(), Status> {
     }
 }
 
-/// Makes sure that the namespace exists and is not being deleted, now and when the object is committed.
-fn accepts(attributes: &Attributes<'_>, admission: &mut Admission) -> Result<(), Status> {
-    let Some(namespace) = attributes.namespace else { return Ok(()) };
+/// Makes sure that the namespace exists and is not being deleted. Gives the condition that it stays so until the commit.
+pub(crate) fn accepts(attributes: &Attributes<'_>) -> Result<Option<Condition>, Status> {
+    let Some(namespace) = attributes.namespace else { return Ok(None) };
     let Some((condition, terminating)) = namespace::find(attributes.server, namespace)? else {
         return Err(Status::not_found("", "namespaces", namespace));
     };
@@ -54,6 +58,5 @@ fn accepts(attributes: &Attributes<'_>, admission: &mut Admission) -> Result<(),
         let status = attributes.forbidden(why);
         return Err(status.with_cause("NamespaceTerminating", &message, "metadata.namespace"));
     }
-    admission.conditions.push(condition);
-    Ok(())
+    Ok(Some(condition))
 }

@@ -15,6 +15,7 @@ use konverge_store::{Condition, Entry, Write as StoreWrite};
 use super::{Admission, Attributes, Operation, Plugin, Verdict, lookup};
 use crate::record;
 use crate::subresource::Subresource;
+use crate::work;
 
 const QUOTAS: lookup::Kind = ("", "resourcequotas");
 
@@ -81,7 +82,8 @@ impl Plugin for ResourceQuota {
             }
             if !attributes.context.dry_run {
                 let lock = attributes.server.quota_locks.of(attributes.namespace.unwrap_or_default());
-                admission.turn = Some(lock.lock_owned().await);
+                // The write whose turn it is may need a slot to go on.
+                admission.turn = Some(work::without_slot(lock.lock_owned()).await);
             }
             // Read again: another write may have been charged while this one waited.
             let quotas = lookup::list(attributes, QUOTAS, attributes.namespace)?;

@@ -52,6 +52,15 @@ pub(crate) struct Webhooks {
 }
 
 impl Webhooks {
+    /// Whether a webhook has match conditions, which take computing.
+    pub(crate) fn have_conditions(&self, server: &Server) -> bool {
+        let all = [
+            self.mutating.hooks(server, WebhookType::Mutating),
+            self.validating.hooks(server, WebhookType::Validating),
+        ];
+        all.iter().flat_map(|hooks| hooks.iter()).any(|hook| hook.conditions.is_some())
+    }
+
     /// Compiles configurations that were just written, so that their writer waits for it and nobody else.
     pub(crate) fn committed(server: &Server, resource: &Resource) {
         if &*resource.group == GROUP && resource.plural.ends_with("webhookconfigurations") {
@@ -151,7 +160,7 @@ impl Webhook {
     ) -> Result<Option<Through>, Status> {
         let Some(through) = self.resources.matches(attributes, object)? else { return Ok(None) };
         let Some((composer, conditions)) = &self.conditions else { return Ok(Some(through)) };
-        let versioned = Versioned::new(attributes, object, &through).await?;
+        let versioned = versioned(attributes, object, &through).await?;
         let (request, check) = (versioned.unmatched_request(attributes), resource_check(attributes));
         let inputs = Inputs {
             object: versioned.object.as_deref(),
@@ -171,7 +180,10 @@ impl Webhook {
                 metrics.excluded(&self.name, self.ty.word(), attributes.operation.name());
                 Ok(None)
             }
-            Matching::Failed(why) => Err(attributes.forbidden(why)),
+            Matching::Failed(why) => {
+                let Resource { group, plural, .. } = attributes.resource;
+                Err(Status::forbidden(group, plural, attributes.request_name(), &why))
+            }
         }
     }
 
@@ -243,6 +255,17 @@ impl Webhook {
         let (metrics, operation) = (&attributes.server.webhook_metrics, attributes.operation.name());
         metrics.called(&self.name, self.ty.word(), operation, took, code, error);
     }
+}
+
+/// The objects of a request in the version that a webhook is for. What cannot be converted is an internal error, whatever the
+/// failure policy.
+async fn versioned<'a>(
+    attributes: &Attributes<'a>,
+    object: Option<&'a Value>,
+    through: &Through,
+) -> Result<Versioned<'a>, Status> {
+    let converted = Versioned::new(attributes, object, through).await;
+    converted.map_err(|status| if status.reason.is_empty() { Status::internal(status.message) } else { status })
 }
 
 /// What a webhook answered.

@@ -92,10 +92,10 @@ fn converted(uid: &str, is_v1: bool, mut review: Value) -> Result<Vec<Value>, St
         let expected = "apiextensions.k8s.io/v1, Kind=ConversionReview";
         return Err(format!("expected webhook response of {expected}, got {slash}{version}, Kind={kind}"));
     }
-    let response = &mut review["response"];
-    if !response.is_object() {
+    // The answer may be no object at all.
+    let Some(response) = review.get_mut("response").filter(|response| response.is_object()) else {
         return Err("no response provided".to_owned());
-    }
+    };
     let received = text(&response["uid"]);
     if is_v1 && received != uid {
         return Err(format!("expected response.uid={uid:?}, got {received:?}"));
@@ -136,6 +136,9 @@ mod tests {
         let other = json!({"apiVersion": "v1", "kind": "Pod", "response": {"uid": "u"}});
         let why = "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /v1, Kind=Pod";
         check(true, other, Err(why));
+        for odd in [json!([]), json!(1), json!("x"), Value::Null, json!({"response": []})] {
+            check(false, odd, Err("no response provided"));
+        }
         // Earlier versions looked at neither the type nor the uid.
         check(false, json!({"response": {"result": success, "convertedObjects": [{}]}}), Ok(1));
     }

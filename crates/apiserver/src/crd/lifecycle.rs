@@ -12,17 +12,18 @@ use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
 
 use konverge_core::Status;
+use konverge_schema::Budget;
 use konverge_store::{Change, Entry, Range, Revision, Watch};
 
 use crate::context::RequestContext;
-use crate::delete::{DeleteOptions, delete};
+use crate::delete::{DeleteOptions, Deletion};
 use crate::meta;
 use crate::record;
 use crate::resource::Resource;
 use crate::server::Server;
 use crate::tasks::{TaskStep, run_concurrently};
 use crate::user::SystemUser;
-use crate::write::WriteOutcome;
+use crate::write::{WriteOutcome, WriteRequest};
 
 use super::{CLEANUP, catch_up, definitions, follow, is_definition, resources};
 
@@ -205,11 +206,17 @@ fn freed(change: &Change) -> Option<String> {
 async fn check_names(server: &Arc<Server>, name: &str) -> Result<(), Status> {
     let definitions = definitions(server);
     let context = server.task_context(SystemUser::ApiServer);
-    let write = server.internal_write(&context, &definitions);
+    let write = unasked(server.internal_write(&context, &definitions));
     match write.patch(name, &mut Vec::new(), |definition| Ok(definition.clone())).await {
         Err(status) if status.code != 404 => Err(status),
         _ => Ok(()),
     }
+}
+
+/// A write of a definition that webhooks for definitions are not called for: in Kubernetes, names and finalizers are written
+/// through `status`.
+fn unasked(write: WriteRequest<'_>) -> WriteRequest<'_> {
+    WriteRequest { admitted: true, ..write }
 }
 
 /// Deletes the objects of a definition, waits until none is left, and removes the definition's finalizer. Holds the server only
@@ -272,10 +279,13 @@ async fn delete_all(
 ) -> Result<(), Status> {
     let page = server.store.range(Range { prefix, ..Range::default() }).map_err(Status::internal)?;
     let options = DeleteOptions::default();
+    // Admission is not asked, as in Kubernetes: a webhook that is gone or refuses would keep the definition for ever.
+    let deletion =
+        &Deletion { server, context, resource, options: &options, admitted: true, collection: false, warnings: None };
     let mut deletions: Vec<TaskStep<'_, _>> = Vec::with_capacity(page.entries.len());
     for entry in &page.entries {
         let (namespace, name) = resource.identity(&entry.key);
-        deletions.push(Box::pin(delete(server, context, resource, namespace, name, &options)));
+        deletions.push(Box::pin(deletion.run(namespace, name, Budget::unlimited())));
     }
     let failed = |outcome: Result<WriteOutcome, Status>| outcome.err().filter(|status| status.code != 404);
     run_concurrently(deletions).await.into_iter().find_map(failed).map_or(Ok(()), Err)
@@ -289,7 +299,7 @@ async fn finish(
     name: &str,
     prefix: &str,
 ) -> Result<(), Status> {
-    let write = server.internal_write(context, definitions);
+    let write = unasked(server.internal_write(context, definitions));
     let freed = |definition: &Value| {
         let mut definition = definition.clone();
         let finalizers: Vec<String> = meta::finalizers(&definition)

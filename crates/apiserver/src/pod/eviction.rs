@@ -121,7 +121,8 @@ async fn remove(
         }
     }
     // Admission has judged the eviction.
-    let deletion = Deletion { server, context, resource, options: &options, admitted: true, warnings: None };
+    let deletion =
+        Deletion { server, context, resource, options: &options, admitted: true, collection: false, warnings: None };
     deletion.run(namespace, name, write.budget).await?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, header};
-use rustls::CertificateError;
+use rustls::{AlertDescription, CertificateError};
 use serde_json::Value;
 
 use konverge_core::{Status, StatusDetails};
@@ -102,10 +102,39 @@ pub(super) fn of_handshake(error: &io::Error, host: &str) -> ConnectError {
         Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
             "http: server gave HTTP response to HTTPS client".to_owned()
         }
-        Some(rustls::Error::AlertReceived(alert)) => format!("remote error: tls: {alert:?}"),
+        Some(rustls::Error::AlertReceived(alert)) => format!("remote error: tls: {}", of_alert(*alert)),
         Some(other) => format!("tls: {other}"),
         None => of_io(error),
     })
+}
+
+/// What the other side of a handshake complains about.
+fn of_alert(alert: AlertDescription) -> String {
+    let words = match alert {
+        AlertDescription::CertificateExpired => "expired certificate",
+        AlertDescription::CertificateRevoked => "revoked certificate",
+        AlertDescription::CertificateUnknown => "unknown certificate",
+        AlertDescription::DecodeError => "error decoding message",
+        AlertDescription::DecryptError => "error decrypting message",
+        AlertDescription::InsufficientSecurity => "insufficient security level",
+        AlertDescription::ProtocolVersion => "protocol version not supported",
+        AlertDescription::UnknownCA => "unknown certificate authority",
+        AlertDescription::UnrecognisedName => "unrecognized name",
+        other => return spaced(&format!("{other:?}")),
+    };
+    words.to_owned()
+}
+
+/// `BadCertificate` is `bad certificate`.
+fn spaced(name: &str) -> String {
+    let mut words = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    words
 }
 
 /// `DnsName("webhook.shop.svc")` is the name alone.

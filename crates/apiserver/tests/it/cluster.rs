@@ -99,6 +99,16 @@ impl Cluster {
         Self { server: ApiServer::open(options(world.clone(), storage)).await.unwrap(), world }
     }
 
+    /// Stops the server, and waits until its store is closed: one of the server's own tasks may be working with it right now.
+    pub(crate) async fn stop(self) {
+        self.server.shutdown();
+        // The store holds the sender, and lets go of it after it has unlocked its directory.
+        let mut health = self.server.store().health();
+        drop(self);
+        let closed = async { while health.changed().await.is_ok() {} };
+        tokio::time::timeout(AT_MOST, closed).await.expect("nobody uses the store any more");
+    }
+
     /// A server that knows widgets.
     pub(crate) async fn with_widgets() -> Self {
         let cluster = Self::new().await;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use konverge_apiserver::LocalWebhook;
 
-use crate::cluster::{APPLY, CRDS, Cluster, MERGE};
+use crate::cluster::{APPLY, AT_MOST, CRDS, Cluster, MERGE};
 
 const V1: &str = "/apis/example.com/v1/namespaces/default/gadgets";
 const V2: &str = "/apis/example.com/v2/namespaces/default/gadgets";
@@ -65,6 +65,48 @@ fn serve(cluster: &Cluster, change: impl Fn(&mut Value) + Send + Sync + 'static)
     });
     cluster.server.register_webhooks("converter.default.svc", Some(handler));
     calls
+}
+
+/// Other writes that are charged to the same quota do not wait for a converter.
+#[tokio::test]
+async fn a_slow_converter_holds_no_quota() {
+    let cluster = Cluster::new().await;
+    cluster.post(CRDS, &gadgets()).await.expect(201);
+    let hard = json!({"count/gadgets.example.com": "5"});
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    cluster.post(quotas, &json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await.expect(201);
+    let status = json!({"status": {"hard": hard, "used": {"count/gadgets.example.com": "0"}}});
+    cluster.patch(&format!("{quotas}/q/status"), MERGE, &status).await.expect(200);
+    let both = Arc::new(tokio::sync::Barrier::new(2));
+    let waiting = both.clone();
+    let slow: LocalWebhook = Arc::new(move |request: Request<Bytes>| {
+        let waiting = waiting.clone();
+        Box::pin(async move {
+            let mut review: Value = serde_json::from_slice(request.body()).unwrap();
+            let mut objects = review["request"]["objects"].take();
+            for object in objects.as_array_mut().unwrap() {
+                object["apiVersion"] = review["request"]["desiredAPIVersion"].clone();
+            }
+            waiting.wait().await;
+            review["response"] = json!({"uid": review["request"]["uid"], "convertedObjects": objects,
+                "result": {"status": "Success"}});
+            Response::new(Bytes::from(review.to_string()))
+        })
+    });
+    cluster.server.register_webhooks("converter.default.svc", Some(slow));
+    let passes = async {
+        // Stored in the version that it is sent in.
+        cluster.post(V2, &gadget("v2", "quick", "length")).await.expect(201);
+        // For the conversion to the stored version, and for that of the answer.
+        both.wait().await;
+        both.wait().await;
+    };
+    let slow = gadget("v1", "slow", "size");
+    let waits = cluster.post(V1, &slow);
+    let (slow, ()) = tokio::time::timeout(AT_MOST, async { tokio::join!(waits, passes) }).await.unwrap();
+    slow.expect(201);
+    let used = cluster.get(&format!("{quotas}/q")).await.expect(200);
+    assert_eq!(used["status"]["used"]["count/gadgets.example.com"], "2");
 }
 
 #[tokio::test]

@@ -250,7 +250,7 @@ async fn a_restart_completes_the_roles_of_a_cluster() {
     ask(&first, ADMIN, "PATCH", &path("system:node-bootstrapper"), &protected).await;
     ask(&first, ADMIN, "DELETE", &path("system:heapster"), &Value::Null).await;
     assert_eq!(first.revision(), revision + 3);
-    drop(first);
+    first.stop().await;
     let second = open().await;
     let rules = async |name: &str| {
         let (_, role) = ask(&second, ADMIN, "GET", &path(name), &Value::Null).await;

@@ -53,7 +53,7 @@ async fn a_data_directory_that_is_made_anew_repeats_no_version() {
     let world = first.world.clone();
     let first = Cluster::open(world.clone(), storage()).await;
     let seen = first.post(CONFIG_MAPS, &config_map("phantom")).await.version();
-    drop(first);
+    first.stop().await;
     std::fs::remove_dir_all(home.path().join("data")).unwrap();
     world.pass(Duration::from_millis(1));
     check_foreign_version(&Cluster::open(world, storage()).await, seen).await;
@@ -68,7 +68,7 @@ async fn a_data_directory_that_is_opened_again_goes_on() {
     let seen = first.post(CONFIG_MAPS, &config_map("a")).await.version();
     first.post(CONFIG_MAPS, &config_map("b")).await.expect(201);
     let newest = first.revision();
-    drop(first);
+    first.stop().await;
     world.pass(Duration::from_secs(3600));
     let second = Cluster::open(world, storage()).await;
     assert_eq!(second.revision(), newest);

@@ -9,15 +9,19 @@ use konverge_cel::Permissions;
 use konverge_core::Status;
 use konverge_schema::{ManagedFields, size};
 
-use super::{Failure, Webhook, WebhookType, are_called};
+use super::{Failure, Webhook, WebhookType, are_called, versioned};
 use crate::admission::json_patch::{Refused, apply};
 use crate::admission::matching::Through;
 use crate::admission::policy::{PatchTarget, decoded};
 use crate::admission::versioned::{Versioned, reassign, restore, unassigned};
 use crate::admission::{Admission, Attributes, Operation, Plugin, Verdict};
 use crate::subresource::Subresource;
-use crate::work::over_budget;
-use crate::{decode, defaults, meta, scale};
+use crate::work::{self, over_budget};
+use crate::{decode, defaults, meta, scale, write_only};
+
+/// What a request may still compute after its webhooks were asked: an object that took more than the rest until now takes about
+/// as much again to be validated.
+const AFTER: u64 = work::INLINE_STEPS / 4 * 3;
 
 pub(crate) struct MutatingAdmissionWebhook;
 
@@ -62,6 +66,10 @@ async fn call_all(attributes: &Attributes<'_>, object: &mut Value, admission: &m
     let again = admission.reinvocation.begun;
     let mut permissions = Permissions::default();
     for (index, hook) in server.webhooks.mutating.hooks(server, WebhookType::Mutating).iter().enumerate() {
+        // Most webhooks are about something else, and nothing is copied for them.
+        if hook.resources.matches(attributes, (operation != Operation::Delete).then_some(&*object))?.is_none() {
+            continue;
+        }
         let (view, assigned) = unassigned(attributes, object);
         let seen = (operation != Operation::Delete).then_some(&view);
         let Some(through) = hook.concerns(attributes, seen, &mut permissions).await? else { continue };
@@ -69,7 +77,8 @@ async fn call_all(attributes: &Attributes<'_>, object: &mut Value, admission: &m
         if again && !admission.reinvocation.webhooks.is_due(&hook.key) {
             continue;
         }
-        let versioned = Versioned::new(attributes, seen, &through).await?;
+        let versioned = versioned(attributes, seen, &through).await?;
+        work::leave(attributes.budget, AFTER)?;
         let began = Instant::now();
         let answer = hook.call(attributes, &versioned).await;
         answer.remarks.add_to(hook, admission);
@@ -147,6 +156,10 @@ async fn take(
 ) -> Result<Value, Status> {
     let Attributes { resource, subresource, budget, .. } = *attributes;
     decode::check_shape(&patched)?;
+    // The options of a connection have no schema.
+    if attributes.operation == Operation::Connect {
+        return Ok(patched);
+    }
     let matched = match through {
         Through::Same => resource,
         Through::Equivalent(resource) => resource,
@@ -157,9 +170,10 @@ async fn take(
         return scale::set(object, &patched, resource, paths);
     }
     let sent_kind = resource.subresource(subresource.name()).map(|info| &info.gvk);
-    if attributes.operation == Operation::Connect || sent_kind.is_some_and(|kind| *kind != resource.gvk()) {
+    if sent_kind.is_some_and(|kind| *kind != resource.gvk()) {
         return Ok(patched);
     }
+    write_only::merge(matched.behaviour, &mut patched);
     defaults::fill(matched, &mut patched, budget).map_err(over_budget)?;
     restore(attributes, patched, through).await
 }

@@ -41,7 +41,7 @@ struct Request<'a> {
 struct Response {
     uid: String,
     allowed: bool,
-    status: Option<Value>,
+    status: Option<Status>,
     patch: Option<String>,
     patch_type: Option<String>,
     audit_annotations: Option<Map<String, Value>>,
@@ -82,7 +82,7 @@ impl ReviewVersion {
         let Response { uid: received, allowed, status, patch, patch_type, audit_annotations, warnings } =
             match &review["response"] {
                 Value::Null => return Err(invalid("webhook response was absent".to_owned())),
-                response => serde_json::from_value(response.clone())
+                response => serde_json::from_value(without_nulls(response))
                     .map_err(|why| Failure::Call { why: format!("failed to call webhook: {why}"), code: 503 })?,
             };
         let mutating = webhook.ty == WebhookType::Mutating;
@@ -105,6 +105,29 @@ impl ReviewVersion {
             _ => Ok(Vec::new()),
         };
         Ok(Answer { remarks, patch })
+    }
+}
+
+/// An answer without the fields that are null, which are the same as absent ones. Its code fits into an HTTP answer.
+fn without_nulls(response: &Value) -> Value {
+    let mut response = response.clone();
+    if let Some(code) = response.pointer_mut("/status/code")
+        && let Some(given) = code.as_i64().filter(|given| i32::try_from(*given).is_ok())
+    {
+        *code = given.clamp(0, 999).into();
+    }
+    drop_nulls(&mut response);
+    response
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(values) => values.iter_mut().for_each(drop_nulls),
+        _ => {}
     }
 }
 
@@ -155,10 +178,9 @@ fn operations(patch: &str, patch_type: &str) -> Result<Vec<Value>, Failure> {
 }
 
 /// The refusal of a webhook, as the client sees it.
-fn rejection(webhook: &str, status: Option<Value>) -> Status {
+fn rejection(webhook: &str, status: Option<Status>) -> Status {
     let denied = format!("admission webhook {webhook:?} denied the request");
-    let read = status.and_then(|status| serde_json::from_value::<Status>(status).ok());
-    let mut status = read.unwrap_or_else(|| Status::failure(0, "", ""));
+    let mut status = status.unwrap_or_else(|| Status::failure(0, "", ""));
     // A refusal never looks like a success.
     status.code = status.code.max(400);
     if matches!(&*status.status, "" | "Success") {

@@ -9,10 +9,12 @@ use serde_json::Value;
 use konverge_cel::Permissions;
 use konverge_core::Status;
 
-use super::{WebhookType, are_called};
-use crate::admission::versioned::Versioned;
+use super::{WebhookType, are_called, versioned};
 use crate::admission::{Admission, Attributes, Operation, Plugin, Verdict};
 use crate::work;
+
+/// What a request may still compute after its webhooks were asked, which is little.
+const AFTER: u64 = work::INLINE_STEPS / 4;
 
 pub(crate) struct ValidatingAdmissionWebhook;
 
@@ -44,12 +46,13 @@ async fn validate<'a>(
     let mut concerned = Vec::new();
     for hook in hooks.iter() {
         if let Some(through) = hook.concerns(attributes, object, &mut permissions).await? {
-            concerned.push((hook, Versioned::new(attributes, object, &through).await?));
+            concerned.push((hook, versioned(attributes, object, &through).await?));
         }
     }
     if concerned.is_empty() {
         return Ok(());
     }
+    work::leave(attributes.budget, AFTER)?;
     let calls = concerned.iter().map(|(hook, versioned)| async move {
         let began = Instant::now();
         let answer = hook.call(attributes, versioned).await;

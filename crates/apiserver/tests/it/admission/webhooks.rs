@@ -2,6 +2,7 @@
 //! them over the network.
 
 mod changing;
+mod once;
 mod tls;
 
 use std::sync::{Arc, Mutex};
@@ -205,6 +206,13 @@ async fn only_what_matches_is_sent() {
     cluster.post(VALIDATING, &configuration("c", &[hook("h", &more)])).await.expect(201);
     let refused = cluster.post(CONFIG_MAPS, &config_map("a")).await.fails(403, "Forbidden");
     assert!(refused.starts_with("configmaps \"a\" is forbidden: "), "{refused}");
+    // Webhooks that change objects are asked before a name is generated.
+    cluster.delete(&format!("{VALIDATING}/c")).await.expect(200);
+    cluster.post(MUTATING, &configuration("c", &[hook("h", &more)])).await.expect(201);
+    let generated = json!({"metadata": {"generateName": "a-"}});
+    let refused = cluster.post(CONFIG_MAPS, &generated).await.fails(403, "Forbidden");
+    assert!(refused.starts_with("configmaps is forbidden: "), "{refused}");
+    cluster.delete(&format!("{MUTATING}/c")).await.expect(200);
     // Configurations themselves are never judged by webhooks.
     let all = configuration("all", &[hook("h", &json!({"rules": [rule("*", &["*"])]}))]);
     cluster.post(MUTATING, &all).await.expect(201);

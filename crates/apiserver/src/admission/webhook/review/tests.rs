@@ -1,3 +1,5 @@
+//! What answers of admission webhooks mean.
+
 use serde_json::json;
 
 use super::*;
@@ -44,6 +46,25 @@ fn answers_of_admission_webhooks() {
             V1,
             v1(json!({"uid": "u", "status": {"status": "Success", "message": "no", "code": 200}})),
             Err("400  admission webhook \"w.example.com\" denied the request: no"),
+        ),
+        (
+            Validating,
+            V1,
+            v1(json!({"uid": "u", "allowed": null, "warnings": null, "status": {"metadata": null, "reason": null,
+                "message": "no", "details": {"causes": null, "name": null}, "code": 70000}})),
+            Err("999  admission webhook \"w.example.com\" denied the request: no"),
+        ),
+        (
+            Validating,
+            V1,
+            v1(json!({"uid": "u", "status": {"message": "no", "code": -1}})),
+            Err("400  admission webhook \"w.example.com\" denied the request: no"),
+        ),
+        (
+            Validating,
+            V1,
+            v1(json!({"uid": "u", "allowed": true, "status": {"message": 1}})),
+            Err("failed to call webhook: invalid type: integer `1`, expected a string"),
         ),
         (Validating, V1, v1(Value::Null), Err("received invalid webhook response: webhook response was absent")),
         (

@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::cluster::{
-    CONFIG_MAPS, CRDS, Cluster, DEPLOYMENTS, MERGE, WIDGETS, config_map, deployment, widget, widgets,
+    CONFIG_MAPS, CRDS, Cluster, DEPLOYMENTS, MERGE, NAMESPACES, PODS, SECRETS, WIDGETS, config_map, deployment, pod,
+    widget, widgets,
 };
 
-use super::{Hook, MUTATING, allow, configuration, hook, patch};
+use super::{Hook, MUTATING, VALIDATING, allow, configuration, hook, patch};
 
 #[tokio::test]
 async fn patches_of_every_operation() {
@@ -123,4 +124,92 @@ async fn custom_resources_are_changed_as_far_as_their_endpoint_reaches() {
         "Internal error occurred: admission webhook \"h.example.com\" attempted to modify the object, which is not supported \
          for this operation"
     );
+}
+
+/// What the server itself adds to some kinds is there after webhooks, too.
+#[tokio::test]
+async fn what_a_kind_needs_is_filled_in_after_webhooks() {
+    let definition = format!("{CRDS}/widgets.example.com");
+    let label = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
+    let text = json!([{"op": "add", "path": "/stringData", "value": {"a": "b"}}]);
+    let bare = json!([{"op": "remove", "path": "/spec"}, {"op": "remove", "path": "/metadata/labels"}]);
+    for (resource, operations, path, object, pointer, expect) in [
+        ("customresourcedefinitions", &label, CRDS, widgets(), "/status/storedVersions", json!(["v1"])),
+        ("secrets", &text, SECRETS, json!({"metadata": {"name": "a"}}), "/data", json!({"a": "Yg=="})),
+        ("secrets", &text, SECRETS, json!({"metadata": {"name": "a"}}), "/stringData", Value::Null),
+        (
+            "namespaces",
+            &bare,
+            NAMESPACES,
+            json!({"metadata": {"name": "a"}}),
+            "/spec/finalizers",
+            json!(["kubernetes"]),
+        ),
+        (
+            "namespaces",
+            &bare,
+            NAMESPACES,
+            json!({"metadata": {"name": "a"}}),
+            "/metadata/labels",
+            json!({"kubernetes.io/metadata.name": "a"}),
+        ),
+    ] {
+        let cluster = Cluster::new().await;
+        let answer = patch(operations);
+        Hook::serve(&cluster, "h", move |_| answer.clone());
+        let rule = json!({"apiGroups": ["*"], "apiVersions": ["*"], "resources": [resource], "operations": ["*"]});
+        cluster.post(MUTATING, &configuration("c", &[hook("h", &json!({"rules": [rule]}))])).await.expect(201);
+        let made = cluster.post(path, &object).await.expect(201);
+        assert_eq!(made.pointer(pointer).cloned().unwrap_or_default(), expect, "{resource} {pointer}");
+        if resource == "customresourcedefinitions" {
+            let changed = json!({"metadata": {"annotations": {"a": "b"}}});
+            let changed = cluster.patch(&definition, MERGE, &changed).await.expect(200);
+            assert_eq!(changed["status"]["storedVersions"], expect);
+            assert_eq!(changed["metadata"]["labels"], json!({"a": "b"}));
+        }
+    }
+}
+
+/// A token is what webhooks made of the request for it, and validating ones see it complete.
+#[tokio::test]
+async fn token_requests_are_changed() {
+    let cluster = Cluster::new().await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    cluster.post(accounts, &json!({"metadata": {"name": "a"}})).await.expect(201);
+    let rule =
+        json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": ["serviceaccounts/token"], "operations": ["*"]});
+    let answer = patch(&json!([{"op": "add", "path": "/spec/audiences", "value": ["x"]},
+        {"op": "replace", "path": "/spec/expirationSeconds", "value": 700}]));
+    Hook::serve(&cluster, "first", move |_| answer.clone());
+    let seen = Hook::serve(&cluster, "second", allow);
+    cluster.post(MUTATING, &configuration("c", &[hook("first", &json!({"rules": [rule]}))])).await.expect(201);
+    cluster.post(VALIDATING, &configuration("c", &[hook("second", &json!({"rules": [rule]}))])).await.expect(201);
+    let made = cluster.post(&format!("{accounts}/a/token"), &json!({})).await.expect(201);
+    assert_eq!(made["spec"], json!({"audiences": ["x"], "expirationSeconds": 700, "boundObjectRef": null}));
+    let object = seen.asked()[0]["object"].clone();
+    assert_eq!(object["spec"], json!({"audiences": ["x"], "expirationSeconds": 700}));
+    assert_eq!((&object["metadata"]["name"], &object["metadata"]["uid"]), (&json!("a"), &made["metadata"]["uid"]));
+    // What is wrong is said before validating webhooks are asked.
+    cluster.delete(&format!("{MUTATING}/c")).await.expect(200);
+    let short = json!({"spec": {"expirationSeconds": 1}});
+    cluster.post(&format!("{accounts}/a/token"), &short).await.fails(422, "Invalid");
+    assert_eq!(seen.times(), 1);
+}
+
+/// A connection is what webhooks made of its options.
+#[tokio::test]
+async fn connections_are_changed() {
+    let cluster = Cluster::new().await;
+    let mut placed = pod("a");
+    placed["spec"]["nodeName"] = "n".into();
+    cluster.post(PODS, &placed).await.expect(201);
+    let path = format!("{PODS}/a/exec?container=main&command=sh&stdout=true");
+    assert_eq!(cluster.get(&path).await.fails(400, "BadRequest"), "Upgrade request required");
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/exec"], "operations": ["CONNECT"]});
+    let answer = patch(&json!([{"op": "replace", "path": "/container", "value": "other"}]));
+    Hook::serve(&cluster, "h", move |_| answer.clone());
+    cluster.post(MUTATING, &configuration("c", &[hook("h", &json!({"rules": [rule]}))])).await.expect(201);
+    assert_eq!(cluster.get(&path).await.fails(400, "BadRequest"), "container other is not valid for pod a");
+    let dry = cluster.get(&format!("{path}&dryRun=All")).await;
+    assert_eq!(dry.fails(400, "BadRequest"), "dryRun is not supported");
 }

@@ -1,0 +1,146 @@
+//! How often webhooks are asked: once for each request of a client, and not for what the server does by itself.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use serde_json::{Value, json};
+use tower_service::Service;
+
+use konverge_apiserver::{ApiServer, LocalWebhook};
+
+use crate::cluster::{CONFIG_MAPS, CRDS, Cluster, NAMESPACES, PODS, WIDGETS, config_map, pod, widget};
+
+use super::{Hook, MUTATING, VALIDATING, configuration, hook};
+
+fn rule(group: &str, resource: &str, operations: &[&str]) -> Value {
+    json!({"apiGroups": [group], "apiVersions": ["*"], "resources": [resource], "operations": operations})
+}
+
+fn deny(_: &Value) -> Value {
+    json!({"allowed": false})
+}
+
+/// A definition goes with its objects although webhooks refuse that, as in Kubernetes.
+#[tokio::test]
+async fn nobody_is_asked_about_the_objects_of_a_deleted_definition() {
+    for kind in [VALIDATING, MUTATING] {
+        let cluster = Cluster::with_widgets().await;
+        cluster.post(WIDGETS, &widget("a")).await.expect(201);
+        let refusing = Hook::serve(&cluster, "h", deny);
+        let rules = json!([
+            rule("example.com", "widgets", &["DELETE"]),
+            rule("apiextensions.k8s.io", "customresourcedefinitions", &["UPDATE"]),
+        ]);
+        cluster.post(kind, &configuration("c", &[hook("h", &json!({"rules": rules}))])).await.expect(201);
+        let path = format!("{CRDS}/widgets.example.com");
+        cluster.delete(&path).await.expect(200);
+        cluster.get(&path).await.fails(404, "NotFound");
+        assert_eq!(refusing.times(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_asked_about_events_that_expire() {
+    let cluster = Cluster::new().await;
+    let refusing = Hook::serve(&cluster, "h", deny);
+    let more = json!({"rules": [rule("*", "events", &["DELETE"])]});
+    cluster.post(VALIDATING, &configuration("c", &[hook("h", &more)])).await.expect(201);
+    let events = "/api/v1/namespaces/default/events";
+    let about = json!({"kind": "Pod", "namespace": "default", "name": "a"});
+    cluster.post(events, &json!({"metadata": {"name": "e"}, "involvedObject": about})).await.expect(201);
+    cluster.world.pass(Duration::from_secs(2 * 3600));
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    cluster.get(&format!("{events}/e")).await.fails(404, "NotFound");
+    assert_eq!(refusing.times(), 0);
+}
+
+/// A request that computes for long moves to a thread of its own before it asks, not afterwards.
+#[tokio::test]
+async fn large_objects_are_sent_once() {
+    for kind in [VALIDATING, MUTATING] {
+        for entries in [100, 500, 1000, 2000, 3000, 4000, 6000, 8000, 12000] {
+            let cluster = Cluster::new().await;
+            let asked = Hook::serve(&cluster, "h", super::allow);
+            cluster.post(kind, &configuration("c", &[hook("h", &json!({}))])).await.expect(201);
+            let mut map = config_map("a");
+            map["data"] =
+                (0..entries).map(|at| (format!("k{at}"), json!("v"))).collect::<serde_json::Map<_, _>>().into();
+            cluster.post(CONFIG_MAPS, &map).await.expect(201);
+            assert_eq!(asked.times(), 1, "{entries}");
+        }
+    }
+}
+
+/// Answers with a warning, after a patch of this object.
+fn patching(server: &ApiServer, path: &str, patch: impl Fn(usize) -> Value + Send + Sync + 'static) -> Counted {
+    let (server, path, times) = (server.clone(), path.to_owned(), Arc::<Mutex<usize>>::default());
+    let counted = times.clone();
+    let handler: LocalWebhook = Arc::new(move |request: Request<Bytes>| {
+        let time = {
+            let mut times = counted.lock().unwrap();
+            *times += 1;
+            *times
+        };
+        let patch = Request::patch(&*path)
+            .header("content-type", "application/merge-patch+json")
+            .body(Full::new(Bytes::from(patch(time).to_string())))
+            .unwrap();
+        let mut server = server.clone();
+        Box::pin(async move {
+            assert_eq!(server.call(patch).await.unwrap().status(), 200);
+            let review: Value = serde_json::from_slice(request.body()).unwrap();
+            let response = json!({"uid": review["request"]["uid"], "allowed": true, "warnings": ["w"]});
+            let body = json!({"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response});
+            Response::new(Bytes::from(body.to_string()))
+        })
+    });
+    (handler, times)
+}
+
+type Counted = (LocalWebhook, Arc<Mutex<usize>>);
+
+/// What a create depends on may change while webhooks are asked. Only a change of the schema makes the request begin again.
+#[tokio::test]
+async fn a_create_goes_on_after_changes_of_what_it_depends_on() {
+    let label = |time: usize| json!({"metadata": {"labels": {"a": time.to_string()}}});
+    let definition = format!("{CRDS}/widgets.example.com");
+    let names = |time: usize| json!({"spec": {"names": {"shortNames": [format!("w{}", time.min(1))]}}});
+    let changes: [(&str, Box<dyn Fn(usize) -> Value + Send + Sync>, usize); 3] = [
+        (&format!("{NAMESPACES}/default"), Box::new(label), 1),
+        (&definition, Box::new(label), 1),
+        (&definition, Box::new(names), 2),
+    ];
+    for (path, patch, expect) in changes {
+        let cluster = Cluster::with_widgets().await;
+        let (handler, times) = patching(&cluster.server, path, patch);
+        cluster.server.register_webhooks("h", Some(handler));
+        let more = json!({"rules": [rule("example.com", "widgets", &["*"])]});
+        cluster.post(VALIDATING, &configuration("c", &[hook("h", &more)])).await.expect(201);
+        cluster.post(WIDGETS, &widget("a")).await.expect(201);
+        assert_eq!(*times.lock().unwrap(), expect, "{path}");
+    }
+}
+
+/// What webhooks are told of deletions.
+#[tokio::test]
+async fn deletions_that_do_nothing_ask_nobody_and_collections_have_no_name() {
+    let cluster = Cluster::new().await;
+    let asked = Hook::serve(&cluster, "h", super::allow);
+    let rules = json!([rule("", "pods", &["DELETE"]), rule("", "configmaps", &["DELETE"])]);
+    cluster.post(VALIDATING, &configuration("c", &[hook("h", &json!({"rules": rules}))])).await.expect(201);
+    let mut placed = pod("a");
+    placed["spec"]["nodeName"] = "n".into();
+    cluster.post(PODS, &placed).await.expect(201);
+    let path = format!("{PODS}/a");
+    for (query, expect) in [("", 1), ("", 1), ("?gracePeriodSeconds=60", 1), ("?gracePeriodSeconds=5", 2)] {
+        cluster.delete(&format!("{path}{query}")).await.expect(200);
+        assert_eq!(asked.times(), expect, "{query}");
+    }
+    cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
+    cluster.delete(CONFIG_MAPS).await.expect(200);
+    let request = asked.asked().pop().unwrap();
+    assert_eq!((&request["name"], &request["oldObject"]["metadata"]["name"]), (&Value::Null, &json!("a")));
+}
