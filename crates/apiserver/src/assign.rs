@@ -6,6 +6,7 @@ mod allocated;
 mod certificate_signing_request;
 mod claim;
 mod daemonset;
+mod ip_address;
 mod job;
 mod pod;
 mod ranges;
@@ -25,6 +26,7 @@ use crate::write::WriteRequest;
 
 pub(crate) use allocated::{Allocated, Reservation};
 pub(crate) use claim::complete as complete_claim;
+pub(crate) use ip_address::{IpAddressChanges, create_missing as create_missing_ip_addresses};
 pub(crate) use pod::qos_class;
 pub use ranges::{ClusterIpRange, NodePortRange, RangeError, ServiceRanges};
 
@@ -54,7 +56,8 @@ pub(crate) async fn assign<'s>(
             let _lock = server.service_lock.lock().await;
             let mut held = server.addresses.lock();
             let key = write.resource.key(write.namespace, meta::text(new, "name"));
-            let taken = held.taken(&*server.store, &write.resource.prefix(None), &key)?;
+            let addresses = ip_address::resource(server).prefix(None);
+            let taken = held.taken(&*server.store, &write.resource.prefix(None), &addresses, &key)?;
             service::assign(&server.service_ranges, &taken, server.env.random(), old, new)
                 .map_err(|refused| refused.status(|error| write.invalid(meta::text(new, "name"), &[error])))?;
             return Ok(Some(held.reserve(&server.addresses, old, new)));

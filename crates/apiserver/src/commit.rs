@@ -10,6 +10,7 @@ use konverge_core::Status;
 use konverge_store::{Commit, CommitError, Condition, Entry, Revision, Write as StoreWrite};
 
 use crate::admission::{Policies, Webhooks};
+use crate::assign::IpAddressChanges;
 use crate::commit_lock::CommitGuard;
 use crate::context::RequestContext;
 use crate::crd;
@@ -64,7 +65,8 @@ impl Committer<'_> {
         conditions: Vec<Condition>,
         value: Bytes,
     ) -> Result<Entry, CommitError> {
-        let revision = self.commit(guard, key, conditions, StoreWrite::Put(key.clone(), value.clone())).await?;
+        let write = StoreWrite::Put(key.clone(), value.clone());
+        let revision = self.commit(guard, None, conditions, write).await?;
         Ok(Entry { key: key.clone(), value, revision, created: revision })
     }
 
@@ -77,31 +79,37 @@ impl Committer<'_> {
         value: Bytes,
     ) -> Result<Entry, CommitError> {
         let Entry { key, created, .. } = before;
-        let revision = self.commit(guard, key, conditions, StoreWrite::Put(key.clone(), value.clone())).await?;
+        let write = StoreWrite::Put(key.clone(), value.clone());
+        let revision = self.commit(guard, Some(before), conditions, write).await?;
         Ok(Entry { key: key.clone(), value, revision, created: *created })
     }
 
     /// Removes an object.
-    pub(crate) async fn remove(self, key: &Arc<str>, conditions: Vec<Condition>) -> Result<Revision, CommitError> {
-        self.commit(None, key, conditions, StoreWrite::Delete(key.clone())).await
+    pub(crate) async fn remove(self, before: &Entry, conditions: Vec<Condition>) -> Result<Revision, CommitError> {
+        self.commit(None, Some(before), conditions, StoreWrite::Delete(before.key.clone())).await
     }
 
     /// Commits, under the lock that the write holds, if any.
     async fn commit(
         self,
         guard: Option<CommitGuard<'_>>,
-        key: &str,
-        conditions: Vec<Condition>,
+        before: Option<&Entry>,
+        mut conditions: Vec<Condition>,
         write: StoreWrite,
     ) -> Result<Revision, CommitError> {
-        let writes = std::iter::once(write).chain(self.with).collect();
+        let key = write.key().clone();
+        let before = before.map(|entry| &*entry.value);
+        let after = write.value().map(|value| &**value);
+        let addresses = IpAddressChanges::of(self.server, self.resource, &key, before, after);
+        conditions.extend(addresses.conditions);
+        let writes = std::iter::once(write).chain(self.with).chain(addresses.writes).collect();
         let committing = self.server.store.commit(Commit { conditions, writes });
         let revision = match guard {
             Some(mut guard) => guard.commit(committing).await?,
             None => committing.await?,
         };
         let RequestContext { user, audit_id, .. } = self.context;
-        tracing::debug!(%audit_id, user = user.name, key, revision = revision.0, "committed a change");
+        tracing::debug!(%audit_id, user = user.name, %key, revision = revision.0, "committed a change");
         crd::committed(self.server, self.resource);
         rbac::committed(self.server, self.resource);
         Policies::committed(self.server, self.resource);

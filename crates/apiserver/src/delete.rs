@@ -261,7 +261,7 @@ impl Deletion<'_> {
             conditions.extend(admission.conditions);
             let committer = Committer { server, context, resource, with: admission.writes };
             let committed = if finished {
-                committer.remove(&entry.key, conditions).await.map(|revision| {
+                committer.remove(&entry, conditions).await.map(|revision| {
                     // What is removed at once was never marked; only pods show that they were.
                     if !resource.behaviour.graceful && !meta::is_terminating(&old) {
                         new = old;

@@ -8,6 +8,7 @@ mod connect;
 mod container;
 mod eviction;
 mod log;
+mod process;
 mod proxy;
 
 use serde::Deserialize;

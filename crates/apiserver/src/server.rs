@@ -40,7 +40,7 @@ use crate::validation::PrivilegedContainers;
 use crate::webhook_client::{LocalWebhook, WebhookClients};
 use crate::work::{RequestLimits, Workers};
 use crate::write::WriteRequest;
-use crate::{admission, builtin, crd, expire, garbage, health, namespace};
+use crate::{admission, assign, builtin, crd, expire, garbage, health, namespace};
 
 /// How to run the server.
 #[derive(Clone, Debug)]
@@ -297,6 +297,7 @@ impl ApiServer {
         });
         namespace::create_initial(&server).await?;
         admission::create_initial(&server).await?;
+        assign::create_missing_ip_addresses(&server).await?;
         if options.authorization.iter().any(|mode| matches!(mode, AuthorizationMode::Rbac)) {
             rbac::create_initial(&server, options.aggregation).await?;
         }

@@ -455,7 +455,7 @@ impl WriteRequest<'_> {
             conditions.extend(admission.conditions);
             let committer = self.committer(admission.writes);
             let committed = if finished {
-                committer.remove(&entry.key, conditions).await.map(|revision| {
+                committer.remove(&entry, conditions).await.map(|revision| {
                     meta::of_mut(&mut new).insert("resourceVersion".into(), revision.0.to_string().into());
                     WriteOutcome::Deleted(new)
                 })

@@ -10,8 +10,11 @@ use konverge::Metrics;
 use konverge::kube::Client;
 use konverge_apiserver::AdmissionPlugins;
 use konverge_controllers::{ControlPlane, Health, Options, SimulationSettings, UnknownController};
+use konverge_serve::Certificates;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+use crate::own_authority::OwnAuthority;
 
 /// How pods are simulated.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -65,6 +68,11 @@ pub(crate) fn admission(control_plane: &Options) -> AdmissionPlugins {
     }
 }
 
+/// Whether approved CertificateSigningRequests are signed.
+pub(crate) fn signs(control_plane: &Options) -> bool {
+    !control_plane.off.contains("certificatesigningrequest-signing-controller")
+}
+
 /// The controllers that are switched off.
 fn off(words: &[String]) -> Result<BTreeSet<String>, UnknownController> {
     let known: Vec<&'static str> = ControlPlane::controllers().collect();
@@ -93,16 +101,18 @@ pub(crate) struct RunningControlPlane {
 }
 
 impl RunningControlPlane {
-    /// Starts the controllers. `ca_pem` is published for pods; the work of the controllers is counted in `metrics`.
+    /// Starts the controllers. The CA of the certificates is published for pods and signs what is approved; the work of the
+    /// controllers is counted in `metrics`.
     pub(crate) fn start(
         options: &Options,
         client: Client,
         metrics: &Metrics,
-        ca_pem: Option<&str>,
+        certificates: &Certificates,
     ) -> Result<Self, UnknownController> {
         let counted = metrics.clone();
         let options = Options {
-            root_ca: ca_pem.map(str::to_owned),
+            root_ca: certificates.ca_pem().map(str::to_owned),
+            signer: certificates.ca_pem().map(|_| Arc::new(OwnAuthority(certificates.clone())) as _),
             meter: Arc::new(move |name| konverge::__private::controller_meter(&counted, name)),
             ..options.clone()
         };

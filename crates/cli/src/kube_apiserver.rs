@@ -2,7 +2,6 @@
 //! which of them have no effect, serves HTTPS with client certificates, keeps all objects in memory, and stops on SIGTERM.
 
 mod flags;
-mod own_service;
 mod settings;
 
 use std::convert::Infallible;
@@ -28,7 +27,7 @@ use crate::authentication::authenticate;
 use crate::frontend::failure;
 use crate::run::{BLOCKING_THREADS_TIMEOUT, GRACE, SHUTDOWN_TIMEOUT};
 use crate::users::{self, UsersError};
-use crate::{huge_pages, log, open_files, upgrade};
+use crate::{huge_pages, log, open_files, own_service, upgrade};
 
 use flags::Flags;
 use settings::{Pair, Settings};
@@ -107,7 +106,7 @@ async fn serve(settings: &Settings) -> Result<(), KubeApiserverError> {
         ..Options::default()
     };
     let api = ApiServer::open(options).await?;
-    own_service::create(&api, settings.service_ranges.cluster_ips, settings.bind.port())
+    own_service::publish(&api, settings.service_ranges.cluster_ips, listener.local_addr())
         .await
         .map_err(KubeApiserverError::OwnService)?;
     let server = listener.serve(Authenticated(api.clone()));

@@ -24,6 +24,8 @@ mod log;
 mod open_files;
 mod operator_crds;
 mod operators;
+mod own_authority;
+mod own_service;
 mod port_holder;
 mod project;
 mod run;

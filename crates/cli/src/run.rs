@@ -30,6 +30,7 @@ use crate::frontend::{Companions, FailingChecks, Frontend};
 use crate::huge_pages;
 use crate::kubeconfig::{self, Kubeconfig, KubeconfigError};
 use crate::open_files;
+use crate::own_service;
 use crate::port_holder;
 use crate::project::FindError;
 use crate::users::{AnonymousRights, UserArgs, Users, UsersError, master};
@@ -199,7 +200,9 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
     // The disk writes the certificates while the store opens.
     let keeping = tokio::task::spawn_blocking(move || unkept.map_or(Ok(()), UnkeptCertificates::keep));
     let kept = (!plan.storage.memory).then_some(&data_dir);
-    let Users { authentication, client_ca, token } = plan.users.load(plan.anonymous, kept)?;
+    // Certificates that the control plane signs are believed, too.
+    let own_ca = plan.control_plane.as_ref().filter(|options| control_plane::signs(options)).and(certificates.ca_pem());
+    let Users { authentication, client_ca, token } = plan.users.load(plan.anonymous, kept, own_ca)?;
     let listener = bind(plan, certificates.clone(), client_ca)?;
     let url = reachable(&listener);
     // Some clients refuse to send credentials, or anything at all, without encryption.
@@ -211,6 +214,11 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
         lock.publish(&url)?;
     }
     let _control = control(plan, &data_dir, &api);
+    let published = own_service::publish(&api, plan.service_ranges.cluster_ips, listener.local_addr()).await;
+    if let Err(status) = published {
+        // A service or a webhook of an earlier run can be in the way, and only a running server can be freed of it.
+        tracing::warn!(error = status.message, "cannot write the service kubernetes");
+    }
     let storage = match plan.storage.memory {
         true => "memory".into(),
         false => format!("disk {}", data_dir.store().display()),
@@ -221,7 +229,7 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
     let client = ClientLayers::new().meter(metrics.request_meter("konverge")).over(inside, "default");
     let control_plane = match &plan.control_plane {
         None => None,
-        Some(options) => Some(RunningControlPlane::start(options, client.clone(), &metrics, ca_pem)?),
+        Some(options) => Some(RunningControlPlane::start(options, client.clone(), &metrics, &certificates)?),
     };
     let mut stack = match &plan.dev {
         None => None,
@@ -366,7 +374,12 @@ async fn open(
         plan.control_plane.as_ref().is_some_and(|options| !options.off.contains("resourcequota-controller"));
     // The simulator schedules pods, but preempts none.
     let mut absent = Options::default().absent;
-    absent.retain(|part| *part != AbsentPart::ResourceQuotaController || !controls_quotas);
+    let signs = plan.control_plane.as_ref().is_some_and(control_plane::signs);
+    absent.retain(|part| match part {
+        AbsentPart::ResourceQuotaController => !controls_quotas,
+        AbsentPart::CertificateSigner => !signs,
+        AbsentPart::Preemption => true,
+    });
     let more_metrics = Some(MoreMetrics(Arc::new(move || metrics.page())));
     let authorization = plan.users.authorization();
     let options = Options {

@@ -89,6 +89,8 @@ pub(crate) enum UsersError {
     Key { path: PathBuf, source: KeyError },
     #[error("unable to load client CA provider from {}", path.display())]
     ClientCa { path: PathBuf, source: CertificateError },
+    #[error("certificates of the server's own CA cannot be believed")]
+    OwnCa { source: CertificateError },
 }
 
 /// Users, as the server and the kubeconfig need them.
@@ -117,8 +119,13 @@ impl UserArgs {
     }
 
     /// Reads what the arguments name, and what the data directory keeps. Makes what is not there; without a data directory that
-    /// is gone with the process.
-    pub(crate) fn load(&self, anonymous: AnonymousRights, data_dir: Option<&DataDir>) -> Result<Users, UsersError> {
+    /// is gone with the process. Client certificates of `own_ca` are believed, too.
+    pub(crate) fn load(
+        &self,
+        anonymous: AnonymousRights,
+        data_dir: Option<&DataDir>,
+        own_ca: Option<&str>,
+    ) -> Result<Users, UsersError> {
         let mut tokens = match &self.token_auth_file {
             Some(path) => read_tokens(path)?,
             None => StaticTokens::default(),
@@ -141,8 +148,23 @@ impl UserArgs {
             AnonymousRights::Public => Anonymous::Unprivileged,
             AnonymousRights::Nothing => Anonymous::Refused,
         };
-        let client_ca = self.client_ca_file.as_deref().map(read_client_ca).transpose()?;
+        let client_ca = self.client_ca(own_ca)?;
         Ok(Users { authentication: Authentication { tokens, service_accounts, anonymous }, client_ca, token })
+    }
+}
+
+impl UserArgs {
+    /// The CAs whose client certificates are believed.
+    fn client_ca(&self, own_ca: Option<&str>) -> Result<Option<ClientCa>, UsersError> {
+        let Some(path) = &self.client_ca_file else {
+            let refused = |source| UsersError::OwnCa { source };
+            return own_ca.map(|pem| ClientCa::from_pem(pem).map_err(refused)).transpose();
+        };
+        // The given file is looked at by itself, so that the error names it.
+        let given = read_client_ca(path)?;
+        let Some(own_ca) = own_ca else { return Ok(Some(given)) };
+        let both = format!("{}\n{own_ca}", read(path)?);
+        ClientCa::from_pem(&both).map(Some).map_err(|source| UsersError::ClientCa { path: path.clone(), source })
     }
 }
 

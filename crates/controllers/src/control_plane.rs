@@ -20,13 +20,14 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::certificates::CertificateSigner;
 use crate::context::ControllerContext;
 use crate::discovery::Kinds;
 use crate::health::Health;
 use crate::simulator::SimulationSettings;
 use crate::{
-    autoscaler, cronjob, daemonset, deployment, disruption, endpoints, endpointslice, garbage_collector, job,
-    namespace, persistent_volumes, replicaset, resource_quota, root_ca, service_account, simulator, statefulset,
+    autoscaler, certificates, cronjob, daemonset, deployment, disruption, endpoints, endpointslice, garbage_collector,
+    job, namespace, persistent_volumes, replicaset, resource_quota, root_ca, service_account, simulator, statefulset,
     storage_protection, ttl_after_finished,
 };
 
@@ -60,6 +61,8 @@ const TABLE: &[Row] = &[
     Row { name: disruption::NAME, start: disruption::start },
     Row { name: autoscaler::NAME, start: autoscaler::start },
     Row { name: resource_quota::NAME, start: resource_quota::start },
+    Row { name: certificates::APPROVING, start: certificates::start_approving },
+    Row { name: certificates::SIGNING, start: certificates::start_signing },
     Row { name: simulator::NAME, start: simulator::start },
     // The last row, so that the garbage collector shares the caches that the other controllers have opened.
     Row { name: garbage_collector::NAME, start: garbage_collector::start },
@@ -84,6 +87,8 @@ pub struct Options {
     /// The certificate authority of the API server as PEM, for the ConfigMap `kube-root-ca.crt` of every namespace. Without
     /// it there is no such ConfigMap.
     pub root_ca: Option<String>,
+    /// Signs approved CertificateSigningRequests for the signers of Kubernetes. Without it nobody does.
+    pub signer: Option<Arc<dyn CertificateSigner>>,
     /// The backoff of a Job after its first failed pod; it doubles with each further failure in a row.
     pub pod_failure_backoff: Duration,
     /// Makes the meter of each controller.
@@ -98,6 +103,7 @@ impl Default for Options {
             off: BTreeSet::new(),
             simulation: SimulationSettings::default(),
             root_ca: None,
+            signer: None,
             pod_failure_backoff: Duration::from_secs(10),
             meter: Arc::new(|_| Arc::new(())),
             clock: Arc::new(Timestamp::now),

@@ -22,6 +22,7 @@
 //! garbage_collector  deletes dependents of deleted owners
 //! namespace          deletes the content of a terminating namespace
 //! service_account, root_ca     objects that every namespace has
+//! certificates       approves requests of kubelets, and signs what is approved
 //! simulator          stands in for kubelet and scheduler: nodes and pods that run nothing
 //! ```
 //!
@@ -62,6 +63,7 @@ mod service;
 mod template;
 
 mod autoscaler;
+mod certificates;
 mod cronjob;
 mod daemonset;
 mod deployment;
@@ -82,6 +84,7 @@ mod statefulset;
 mod storage_protection;
 mod ttl_after_finished;
 
+pub use certificates::{CertificateSigner, RequestedCertificate};
 pub use control_plane::{ControlPlane, Meters, Options, UnknownController};
 pub use health::Health;
 pub use simulator::{Rule, SimulationSettings};

@@ -1,10 +1,40 @@
 //! How annotations say what simulated pods do. The control plane's simulator decides by them how containers start and end, the API
 //! server what they answer; both read them the same way. In: texts. Out: what they mean. Pure.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What the annotations of a pod begin with.
 pub const PREFIX: &str = "simulate.konverge.dev/";
+
+/// The annotation in which the API server notes how the processes of interactive containers have ended: a JSON object of exit codes by
+/// container. It is for the simulator, and not for people.
+pub const EXITED: &str = "simulate.konverge.dev/exited";
+
+/// Whether a container lives as long as the process that somebody attaches to: `kubectl run -i --restart=Never` and `kubectl debug -i`
+/// make such containers.
+pub fn ends_with_its_client(stdin: bool, stdin_once: bool, ephemeral: bool, restart_policy: &str) -> bool {
+    stdin && (ephemeral || stdin_once && restart_policy == "Never")
+}
+
+/// How the process of a container has ended, as the annotation says.
+pub fn exit_code(exited: &str, container: &str) -> Option<i32> {
+    let codes: BTreeMap<String, i32> = serde_json::from_str(exited).ok()?;
+    codes.get(container).copied()
+}
+
+/// The annotation with another exit code.
+///
+/// ```
+/// use konverge_core::simulate::{exit_code, with_exit_code};
+/// let exited = with_exit_code("", "debugger", 3);
+/// assert_eq!(exit_code(&with_exit_code(&exited, "main", 0), "debugger"), Some(3));
+/// ```
+pub fn with_exit_code(exited: &str, container: &str, code: i32) -> String {
+    let mut codes: BTreeMap<String, i32> = serde_json::from_str(exited).unwrap_or_default();
+    codes.insert(container.to_owned(), code);
+    serde_json::json!(codes).to_string()
+}
 
 /// Whether a text is like a pattern, where `*` stands for any text.
 ///

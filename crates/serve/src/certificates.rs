@@ -7,6 +7,7 @@ mod der;
 mod files;
 mod issue;
 mod shared;
+mod sign;
 mod subject;
 mod validity;
 
@@ -25,6 +26,7 @@ use rustls::sign::CertifiedKey;
 
 pub use client::{ClientCa, ClientCertificate};
 pub use shared::SharedCertificates;
+pub use sign::{CertificateRequest, SignError};
 pub use subject::Subject;
 
 pub use files::UnkeptCertificates;
@@ -155,6 +157,19 @@ impl Certificates {
     /// The CA that clients are to trust, as PEM; none if the caller gave the certificate.
     pub fn ca_pem(&self) -> Option<&str> {
         self.0.authority.as_ref().map(|authority| authority.certificate_pem.as_str())
+    }
+
+    /// Signs a request with the CA: a certificate as PEM, for these usages in the words of Kubernetes (`client auth`). The caller has
+    /// decided that it may be signed, and has checked that the request is signed with its own key.
+    pub fn sign(
+        &self,
+        request: &CertificateRequest,
+        usages: &[String],
+        life: Duration,
+        now: SystemTime,
+    ) -> Result<String, SignError> {
+        let authority = self.0.authority.as_ref().ok_or(SignError::NoAuthority)?;
+        authority.sign(request, usages, life, now)
     }
 
     /// The names and addresses that certificates are made for.

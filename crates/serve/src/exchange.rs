@@ -33,8 +33,9 @@ const SLICE: usize = 16 << 10;
 /// The same on HTTP/1.1, where nothing limits a piece but what hyper copies it into.
 const HTTP1_SLICE: usize = 64 << 10;
 
-/// The largest rest of a request's body that is read and forgotten so that the connection can be kept. Go's limit.
-const DRAIN_BYTES: usize = 256 << 10;
+/// The largest rest of a request's body that is read and forgotten, so that the connection can be kept and clients that send
+/// everything before they read get their answer. kube-apiserver reads 3 MB before it refuses a body, and Go drains 256 KB.
+const DRAIN_BYTES: usize = 4 << 20;
 
 /// How long the answer waits for that rest.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
@@ -132,7 +133,8 @@ where
             let mut response = service.call(request).await?;
             let made = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX);
             let ready = (made > 0).then(|| unread.charge(made));
-            if http1 && !drained(&rest, expects).await {
+            // Over HTTP/2 only the stream ends early.
+            if !drained(&rest, expects).await && http1 {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             // Asked for here, where hyper works on the stream; `call` runs in the connection's task.

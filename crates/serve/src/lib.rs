@@ -67,8 +67,8 @@ mod stop_signals;
 
 pub use bind::{BindError, BindOptions, Listener, Tls};
 pub use certificates::{
-    CertificateError, Certificates, ClientCa, ClientCertificate, Renewal, SharedCertificates, Subject,
-    UnkeptCertificates,
+    CertificateError, CertificateRequest, Certificates, ClientCa, ClientCertificate, Renewal, SharedCertificates,
+    SignError, Subject, UnkeptCertificates,
 };
 pub use counters::Counters;
 pub use exchange::{BodyError, RequestBody, ResponseBody};

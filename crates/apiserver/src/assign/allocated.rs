@@ -1,5 +1,5 @@
 //! The addresses and ports of all services. In: the services in the store, read once and then followed change by change. Out:
-//! what other services have. There is no other record of allocations than the services themselves.
+//! what other services have. An IPAddress object that somebody else has created takes its address, too.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -53,13 +53,21 @@ pub(super) struct Held {
 pub(super) struct Taken<'a> {
     all: &'a Allocated,
     own: Option<&'a Held>,
+    /// The store, and the prefix of the IPAddress objects in it.
+    objects: Option<(&'a dyn Store, &'a str)>,
 }
 
 impl Taken<'_> {
     pub(super) fn has_address(&self, address: &Ipv4Addr) -> bool {
         let own = self.own.is_some_and(|own| own.addresses.contains(address));
         let reserved = self.all.reserved.iter().any(|(_, held)| held.addresses.contains(address));
-        reserved || self.all.addresses.get(address).is_some_and(|count| *count > usize::from(own))
+        let taken = reserved || self.all.addresses.get(address).is_some_and(|count| *count > usize::from(own));
+        taken || !own && self.has_object(address)
+    }
+
+    fn has_object(&self, address: &Ipv4Addr) -> bool {
+        let Some((store, prefix)) = self.objects else { return false };
+        !matches!(store.get(&format!("{prefix}{address}"), None), Ok(None))
     }
 
     pub(super) fn has_port(&self, port: &u16) -> bool {
@@ -71,13 +79,19 @@ impl Taken<'_> {
 
 impl Allocated {
     /// What all services but that of `key` have now.
-    pub(super) fn taken(&mut self, store: &dyn Store, prefix: &str, key: &str) -> Result<Taken<'_>, Status> {
-        self.catch_up(store, prefix).map_err(Status::internal)?;
-        Ok(self.but(key))
+    pub(super) fn taken<'a>(
+        &'a mut self,
+        store: &'a dyn Store,
+        services: &str,
+        addresses: &'a str,
+        key: &str,
+    ) -> Result<Taken<'a>, Status> {
+        self.catch_up(store, services).map_err(Status::internal)?;
+        Ok(Taken { objects: Some((store, addresses)), ..self.but(key) })
     }
 
     pub(super) fn but(&self, key: &str) -> Taken<'_> {
-        Taken { all: self, own: self.services.get(key) }
+        Taken { all: self, own: self.services.get(key), objects: None }
     }
 
     /// Reserves what a service has now and did not have before. `all` is the lock that this is behind.
@@ -172,9 +186,13 @@ struct Port {
     node_port: u16,
 }
 
-/// Types are checked before an object is stored, so a record that cannot be read has no address.
 fn read(entry: &Entry) -> Held {
-    held(serde_json::from_slice(&entry.value).unwrap_or_default())
+    read_record(&entry.value)
+}
+
+/// Types are checked before an object is stored, so a record that cannot be read has no address.
+pub(super) fn read_record(record: &[u8]) -> Held {
+    held(serde_json::from_slice(record).unwrap_or_default())
 }
 
 fn held_by(service: &Value) -> Held {
@@ -195,6 +213,7 @@ mod tests {
     use super::*;
 
     const SERVICES: &str = "/services/";
+    const ADDRESSES: &str = "/ipaddresses/";
 
     fn key(name: &str) -> String {
         format!("{SERVICES}{name}")
@@ -209,7 +228,7 @@ mod tests {
 
     /// Whether others than `name` have these.
     fn check(addresses: &mut Allocated, store: &Memory, name: &str, address: &str, port: u16, expect: (bool, bool)) {
-        let taken = addresses.taken(store, SERVICES, &key(name)).unwrap();
+        let taken = addresses.taken(store, SERVICES, ADDRESSES, &key(name)).unwrap();
         assert_eq!((taken.has_address(&address.parse().unwrap()), taken.has_port(&port)), expect, "{name} {address}");
     }
 
@@ -237,5 +256,10 @@ mod tests {
         check(&mut addresses, &store, "d", "10.96.1.2", 30003, (true, true));
         put(&store, "d", "10.96.1.5", 30005).await;
         check(&mut addresses, &store, "b", "10.96.1.5", 30005, (true, true));
+        // An IPAddress takes its address, except from the service that has it.
+        store.commit(Commit::default().put(format!("{ADDRESSES}10.96.1.6"), "{}")).await.unwrap();
+        check(&mut addresses, &store, "b", "10.96.1.6", 30006, (true, false));
+        store.commit(Commit::default().put(format!("{ADDRESSES}10.96.1.5"), "{}")).await.unwrap();
+        check(&mut addresses, &store, "d", "10.96.1.5", 30005, (false, false));
     }
 }

@@ -26,10 +26,11 @@ use crate::subresource::Subresource;
 use crate::websocket;
 
 use super::container;
+use super::process::{self, Process, ProcessOf};
 
 /// A request for a pod.
 pub(crate) struct PodRequest<'a> {
-    pub server: &'a Server,
+    pub server: &'a Arc<Server>,
     pub resource: &'a Arc<Resource>,
     pub request: &'a ObjectRequest,
     pub namespace: Option<&'a str>,
@@ -103,6 +104,22 @@ async fn remote_command(at: &PodRequest<'_>, subresource: Subresource) -> Result
     let command = query.all("command");
     let program = match subresource {
         Subresource::Exec => simulation::program(&simulation, name, files, options.tty, command),
+        _ if options.stdin && process::is_interactive(pod, container) => {
+            let command = process::command(container);
+            let program = match command.is_empty() {
+                true => simulation::attached(&simulation, name, files, options.tty, true),
+                false => simulation::program(&simulation, name, files, options.tty, &command),
+            };
+            let of = ProcessOf {
+                server: at.server.clone(),
+                resource: at.resource.clone(),
+                namespace: meta::text(pod, "namespace").to_owned(),
+                pod: at.name.to_owned(),
+                uid: meta::text(pod, "uid").to_owned(),
+                container: name.to_owned(),
+            };
+            Box::new(Process::new(program, of))
+        }
         _ => {
             let reads_stdin = options.stdin && container["stdin"] == true;
             simulation::attached(&simulation, name, files, options.tty, reads_stdin)

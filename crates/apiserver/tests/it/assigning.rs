@@ -49,6 +49,41 @@ async fn no_address_and_no_port_is_given_twice() {
 }
 
 #[tokio::test]
+async fn an_ip_address_comes_and_goes_with_its_service() {
+    const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
+    let cluster = Cluster::new().await;
+    let plain = |name: &str, address: &str| service(name, json!({"clusterIP": address, "ports": [{"port": 80}]}));
+    let made = cluster.post(SERVICES, &plain("a", "10.96.3.3")).await.expect(201);
+    let object = cluster.get(&format!("{ADDRESSES}/10.96.3.3")).await.expect(200);
+    let parent = json!({"resource": "services", "namespace": "default", "name": "a"});
+    assert_eq!(object["spec"]["parentRef"], parent);
+    assert_eq!(object["metadata"]["labels"]["ipaddress.kubernetes.io/managed-by"], "ipallocator.k8s.io");
+    // Both are written in one commit.
+    assert_eq!(object["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
+    // One that somebody else has created takes its address, and stays when a service goes.
+    let other = json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "IPAddress",
+        "metadata": {"name": "10.96.3.4"},
+        "spec": {"parentRef": {"resource": "widgets", "name": "w"}},
+    });
+    cluster.post(ADDRESSES, &other).await.expect(201);
+    let refused = cluster.post(SERVICES, &plain("b", "10.96.3.4")).await;
+    assert!(refused.fails(422, "Invalid").ends_with("provided IP is already allocated"));
+    // A service without an address has no object; one that loses its address loses the object, too.
+    cluster.post(SERVICES, &plain("headless", "None")).await.expect(201);
+    let gone =
+        json!({"spec": {"type": "ExternalName", "externalName": "example.com", "clusterIP": null, "clusterIPs": null}});
+    cluster.patch(&format!("{SERVICES}/a"), MERGE, &gone).await.expect(200);
+    cluster.get(&format!("{ADDRESSES}/10.96.3.3")).await.fails(404, "NotFound");
+    cluster.post(SERVICES, &plain("c", "10.96.3.3")).await.expect(201);
+    cluster.delete(&format!("{SERVICES}/c")).await.expect(200);
+    cluster.get(&format!("{ADDRESSES}/10.96.3.3")).await.fails(404, "NotFound");
+    let left = cluster.get(ADDRESSES).await.expect(200);
+    assert_eq!(left["items"].as_array().map(Vec::len), Some(1), "{left}");
+}
+
+#[tokio::test]
 async fn a_service_keeps_what_it_was_given() {
     let cluster = Cluster::new().await;
     let spec = json!({"selector": {"a": "b"}, "ports": [{"port": 80}]});

@@ -53,6 +53,8 @@ pub(crate) struct Container {
     pub image: String,
     /// `Always` makes an init container a sidecar.
     pub restart_policy: Option<String>,
+    pub stdin: bool,
+    pub stdin_once: bool,
     pub resources: Value,
     pub resize_policy: Vec<ResizePolicy>,
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use konverge_core::LabelSelector;
-use konverge_core::simulate::{self, PREFIX};
+use konverge_core::simulate::{self, EXITED, PREFIX};
 
 use super::kind::{Container, Pod, RestartPolicy};
 
@@ -119,12 +119,19 @@ impl SimulationSettings {
         let code = words.get("exit-code").and_then(|code| code.parse::<i32>().ok());
         let fail = words.get("fail").copied().unwrap_or_default();
         let run_time = time("run-time", self.run_time);
+        let (ephemeral, never) = (role == Role::Ephemeral, pod.spec.restart_policy == RestartPolicy::Never);
+        let policy = if never { "Never" } else { "" };
+        let interactive = simulate::ends_with_its_client(container.stdin, container.stdin_once, ephemeral, policy);
+        let exited = annotations.get(EXITED).and_then(|exited| simulate::exit_code(exited, &container.name));
         let ends = match (role, pod.spec.restart_policy) {
             // How a pod ends says nothing of how it begins, unless an init container is meant by name.
             (Role::Init, _) => Some((time("init-time", self.init_time), code.filter(|_| only.is_some()).unwrap_or(0))),
             (Role::Main, _) if fail == "crash-loop" => Some((run_time, code.unwrap_or(1))),
             (Role::Main, _) if code.is_some() => Some((run_time, code.unwrap_or(0))),
-            (Role::Ephemeral, _) => code.map(|code| (run_time, code)),
+            (Role::Ephemeral, _) if code.is_some() => code.map(|code| (run_time, code)),
+            // The API server says when the process that somebody is attached to has ended.
+            (Role::Ephemeral | Role::Main, _) if interactive => exited.map(|code| (Duration::ZERO, code)),
+            (Role::Ephemeral, _) => None,
             (Role::Main, RestartPolicy::Always) | (Role::Sidecar, _) => None,
             (Role::Main, RestartPolicy::OnFailure | RestartPolicy::Never) => Some((run_time, 0)),
         };
@@ -198,5 +205,29 @@ mod tests {
             format!("{PREFIX}container"): "other", format!("{PREFIX}exit-code"): "3",
         }}});
         check(other, "good", (1, None, Image::Present));
+    }
+
+    #[test]
+    fn interactive_containers_end_with_their_process() {
+        let check = |restart: &str, role: Role, (stdin, once): (bool, bool), exited: &str, expect: Option<i32>| {
+            let pod: Pod = serde_json::from_value(json!({
+                "metadata": {"annotations": {EXITED: exited}},
+                "spec": {"restartPolicy": restart},
+            }))
+            .unwrap();
+            let container = Container { name: "c".into(), stdin, stdin_once: once, ..Container::default() };
+            let got = SimulationSettings::default().behaviour(&pod, &container, role).ends.map(|(_, code)| code);
+            assert_eq!(got, expect, "{restart} {role:?} {stdin} {once} {exited}");
+        };
+        check("Never", Role::Main, (true, true), "", None);
+        check("Never", Role::Main, (true, true), r#"{"c": 3}"#, Some(3));
+        check("Never", Role::Main, (true, true), r#"{"other": 3}"#, None);
+        check("Never", Role::Main, (true, false), "", Some(0));
+        check("Never", Role::Main, (false, false), r#"{"c": 3}"#, Some(0));
+        check("OnFailure", Role::Main, (true, true), "", Some(0));
+        check("Always", Role::Main, (true, true), r#"{"c": 3}"#, None);
+        check("Always", Role::Ephemeral, (true, false), "", None);
+        check("Always", Role::Ephemeral, (true, false), r#"{"c": 3}"#, Some(3));
+        check("Always", Role::Ephemeral, (false, false), r#"{"c": 3}"#, None);
     }
 }
