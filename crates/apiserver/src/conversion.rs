@@ -9,12 +9,14 @@
 //!    resource serves, they are copied and nothing is parsed.
 
 pub(crate) mod autoscaling;
+mod metrics;
 mod restore;
 mod webhook;
 
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -26,6 +28,7 @@ use crate::record;
 use crate::resource::Resource;
 use restore::{Form, restored};
 
+pub(crate) use metrics::ConversionMetrics;
 pub(crate) use webhook::converters;
 
 /// What the defaults of one object may take when it is read: about as much as an object can be large.
@@ -46,6 +49,9 @@ pub(crate) const fn default_budget() -> Budget {
 pub(crate) trait Converter: Send + Sync {
     /// The objects in the version `to`: as many as there are, in the same order.
     fn convert<'a>(&'a self, objects: Vec<Value>, to: &'a str) -> BoxFuture<'a, Result<Vec<Value>, ConversionError>>;
+
+    /// Is told how a conversion between versions ended, for metrics.
+    fn converted(&self, _versions: (&str, &str), _took: Duration, _failure: Option<ConversionFailure>) {}
 }
 
 impl fmt::Debug for dyn Converter {
@@ -56,8 +62,36 @@ impl fmt::Debug for dyn Converter {
 
 /// Why objects could not be converted, in the converter's words.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct ConversionError(pub String);
+#[error("{why}")]
+pub(crate) struct ConversionError {
+    pub why: String,
+    pub failure: ConversionFailure,
+}
+
+/// What was wrong with a conversion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConversionFailure {
+    /// The converter was not reached.
+    Call,
+    /// The answer is none.
+    MalformedResponse,
+    /// The answer has other than as many objects.
+    PartialResponse,
+    /// An object is another one, or not in the version that was asked for.
+    InvalidObject,
+}
+
+impl ConversionFailure {
+    /// The failure in metrics of kube-apiserver.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Call => "conversion_webhook_call_failure",
+            Self::MalformedResponse => "conversion_webhook_malformed_response_failure",
+            Self::PartialResponse => "conversion_webhook_partial_response_failure",
+            Self::InvalidObject => "conversion_webhook_invalid_converted_object_failure",
+        }
+    }
+}
 
 /// Gives the converter of a custom resource definition, or none if its versions differ in `apiVersion` alone.
 pub(crate) type Converters = dyn Fn(&Value) -> Option<Arc<dyn Converter>> + Send + Sync;
@@ -271,24 +305,49 @@ impl Resource {
 
 /// Calls a converter for the objects that are not in the version `to`, and checks what it gives back. All failures have
 /// the words of kube-apiserver.
-async fn call(converter: &dyn Converter, mut objects: Vec<Value>, to: &str, form: Form) -> Result<Vec<Value>, Status> {
+async fn call(converter: &dyn Converter, objects: Vec<Value>, to: &str, form: Form) -> Result<Vec<Value>, Status> {
     let others: Vec<usize> = (0..objects.len()).filter(|at| objects[*at]["apiVersion"] != to).collect();
     let Some(first) = others.first() else { return Ok(objects) };
-    let kind = gvk(&objects[*first]);
-    let failed = |why: String| Status::failure(500, "", format!("conversion webhook for {kind} {why}"));
+    let (kind, before) = (gvk(&objects[*first]), objects[*first]["apiVersion"].as_str().unwrap_or_default().to_owned());
+    let began = Instant::now();
+    let converted = call_in_batches(converter, objects, &others, to, form).await;
+    let failure = converted.as_ref().err().map(|error| error.failure);
+    converter.converted((version_of(&before), version_of(to)), began.elapsed(), failure);
+    converted.map_err(|error| Status::failure(500, "", format!("conversion webhook for {kind} {error}")))
+}
+
+/// Has the objects at `others` converted. An error has the words that follow the kind.
+async fn call_in_batches(
+    converter: &dyn Converter,
+    mut objects: Vec<Value>,
+    others: &[usize],
+    to: &str,
+    form: Form,
+) -> Result<Vec<Value>, ConversionError> {
     for (batch, places) in others.chunks(BATCH).enumerate() {
         let sent: Vec<Value> = places.iter().map(|at| objects[*at].clone()).collect();
-        let converted = converter.convert(sent, to).await.map_err(|error| failed(format!("failed: {error}")))?;
+        let converted = converter.convert(sent, to).await;
+        let converted = converted
+            .map_err(|ConversionError { why, failure }| ConversionError { why: format!("failed: {why}"), failure })?;
         if converted.len() != places.len() {
-            return Err(failed(format!("returned {} objects, expected {}", converted.len(), places.len())));
+            let why = format!("returned {} objects, expected {}", converted.len(), places.len());
+            return Err(ConversionError { why, failure: ConversionFailure::PartialResponse });
         }
         // Objects that were not sent do not count in the index.
         for (index, (at, object)) in places.iter().zip(converted).enumerate() {
             let restored = restored(&objects[*at], object, to);
-            objects[*at] = restored.map_err(|invalid| failed(invalid.words(form, batch * BATCH + index)))?;
+            objects[*at] = restored.map_err(|invalid| {
+                let why = invalid.words(form, batch * BATCH + index);
+                ConversionError { why, failure: ConversionFailure::InvalidObject }
+            })?;
         }
     }
     Ok(objects)
+}
+
+/// `v1` of `example.com/v1`.
+fn version_of(api_version: &str) -> &str {
+    api_version.rsplit_once('/').map_or(api_version, |(_, version)| version)
 }
 
 /// `example.com/v1, Kind=Widget`

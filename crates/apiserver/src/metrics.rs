@@ -1,6 +1,8 @@
 //! What the server did, for Prometheus. In: how each request ended. Out: a page under the names that kube-apiserver has. A request
 //! costs one look into a table; all else happens when the page is made.
 
+mod series;
+
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -16,6 +18,8 @@ use konverge_core::{MetricKind, MetricLabels, MetricsPage, metric_number};
 use crate::body_memory::BodyMemory;
 use crate::in_flight::InFlight;
 use crate::request::{ObjectPath, Query};
+
+pub(crate) use series::{Durations, count, series};
 
 /// The bounds of request durations, in seconds.
 const BOUNDS: [f64; 23] = [
@@ -175,10 +179,10 @@ impl RequestMetrics {
         in_flight: &InFlight,
         bodies: &BodyMemory,
         now: Instant,
-        admission: impl FnOnce(&mut MetricsPage),
+        webhooks: impl FnOnce(&mut MetricsPage),
     ) -> String {
         let mut page = MetricsPage::default();
-        admission(&mut page);
+        webhooks(&mut page);
         let mut peaks = page.family(
             "apiserver_current_inflight_requests",
             "[STABLE] Maximal number of currently used inflight request limit of this apiserver per request kind in \

@@ -21,7 +21,7 @@ use crate::authorize::{AuthorizationMode, Authorizers};
 use crate::body_memory::BodyMemory;
 use crate::commit_lock::CommitLock;
 use crate::context::RequestContext;
-use crate::conversion::{Converters, converters};
+use crate::conversion::{ConversionMetrics, Converters, converters};
 use crate::crd::Definitions;
 use crate::documents::Documents;
 use crate::env::{Environment, System};
@@ -212,6 +212,7 @@ pub(crate) struct Server {
     pub webhooks: Webhooks,
     pub webhook_clients: WebhookClients,
     pub webhook_metrics: WebhookMetrics,
+    pub conversion_metrics: ConversionMetrics,
     pub workers: Workers,
     pub in_flight: InFlight,
     pub bodies: BodyMemory,
@@ -278,6 +279,7 @@ impl ApiServer {
             webhooks: Webhooks::default(),
             webhook_clients: WebhookClients::default(),
             webhook_metrics: WebhookMetrics::default(),
+            conversion_metrics: ConversionMetrics::default(),
             workers: Workers::new(options.request_limits),
             in_flight: InFlight::new(options.in_flight, Instant::now()),
             bodies: BodyMemory::default(),
@@ -379,7 +381,10 @@ impl Server {
     /// The page for Prometheus, as of now.
     pub(crate) fn metrics_page(&self) -> String {
         let more = self.more_metrics.as_ref().map(|MoreMetrics(more)| more()).unwrap_or_default();
-        let webhooks = |page: &mut MetricsPage| self.webhook_metrics.write(page);
+        let webhooks = |page: &mut MetricsPage| {
+            self.webhook_metrics.write(page);
+            self.conversion_metrics.write(page);
+        };
         self.metrics.page(&self.in_flight, &self.bodies, Instant::now(), webhooks) + &more
     }
 

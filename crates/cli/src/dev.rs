@@ -14,6 +14,7 @@ use crate::args::{DATA_DIR, DevArgs};
 use crate::control_plane;
 use crate::data_dir::DataDir;
 use crate::frontend::{About, FailingChecks};
+use crate::left_webhooks;
 use crate::operator_crds::Definitions;
 use crate::operators::{OperatorChoice, OperatorError, Operators};
 use crate::project::{Found, Project};
@@ -158,6 +159,7 @@ impl DevStack {
     /// Starts the operators.
     pub(crate) async fn start(dev: &Dev, client: Client, metrics: &Metrics) -> Result<Self, DevError> {
         let definitions = Definitions::default();
+        left_webhooks::remove(&client, dev.operators.others()).await;
         let operators = Operators::start(&dev.operators, &client, metrics, &definitions).await?;
         Ok(Self { client, operators, definitions, project: None })
     }

@@ -20,6 +20,7 @@ mod huge_pages;
 mod in_flight;
 mod kube_apiserver;
 mod kubeconfig;
+mod left_webhooks;
 mod log;
 mod open_files;
 mod operator_crds;

@@ -84,6 +84,11 @@ impl OperatorChoice {
         Self(Vec::new())
     }
 
+    /// The bundled operators that are not chosen.
+    pub(crate) fn others(&self) -> impl Iterator<Item = &'static str> + '_ {
+        BUNDLED.iter().map(|one| one.name).filter(|name| !self.includes(name))
+    }
+
     /// Whether an operator is chosen.
     pub(crate) fn includes(&self, name: &str) -> bool {
         self.0.contains(&name)

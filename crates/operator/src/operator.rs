@@ -38,7 +38,7 @@ use crate::settings::{Print, Settings};
 use crate::signal::StopSignals;
 use crate::state::States;
 use crate::versions::Versions;
-use crate::webhook::Served;
+use crate::webhook::{LocalWebhooks, Served};
 
 /// What the recorder does to Events.
 pub(crate) const EVENT_VERBS: [&str; 2] = ["create", "patch"];
@@ -90,6 +90,7 @@ pub struct Process {
     events: EventLog,
     controllers: Vec<Box<dyn AnyController>>,
     background: Vec<Background>,
+    local_webhooks: Option<LocalWebhooks>,
 }
 
 impl Process {
@@ -348,7 +349,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
             return self.print(print, &settings);
         }
         let Controller { spec, process } = self;
-        let Process { client, layers, metrics, health, events, controllers, background, .. } = process;
+        let Process { client, layers, metrics, health, events, controllers, background, local_webhooks, .. } = process;
         let metrics = metrics.unwrap_or_default();
         let is_given = client.is_some();
         let client = match client {
@@ -366,7 +367,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         let states = spec.states.clone();
         let first: Box<dyn AnyController> = Box::new(spec);
         let controllers = std::iter::once(first).chain(controllers).collect();
-        let workload = Workload { controllers, background, states };
+        let workload = Workload { controllers, background, states, local_webhooks };
         let (stopping, stopped) = oneshot::channel::<()>();
         let stopped = async { drop(stopped.await) };
         let lifecycle =
@@ -389,7 +390,21 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         settings.health.enabled = false;
         settings.webhook.enabled = false;
         self.process.configure.clear();
+        // Before anybody can ask: an operator that has not begun is not ready.
+        self.process.health.readiness(&AnyController::name(&self.spec));
         self.settings(settings).client(client)
+    }
+
+    /// The checks of the operator: those that were given to it, or its own.
+    pub fn health_checks(&self) -> Health {
+        self.process.health.clone()
+    }
+
+    /// Serves the webhooks of an operator within this process instead of on a port. The operator tells the API server of a Service,
+    /// and `serve` is told which handler answers for the host of that Service.
+    pub fn serve_webhooks_locally(mut self, serve: LocalWebhooks) -> Self {
+        self.process.local_webhooks = Some(serve);
+        self
     }
 
     /// Prints what was asked for, as YAML that `kubectl apply -f -` takes.

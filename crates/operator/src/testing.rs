@@ -6,6 +6,7 @@ use konverge_core::ObjectKey;
 pub use crate::test_conversions::TestConversions;
 pub use crate::test_reconciler::{InProcess, TestReconciler};
 pub use crate::test_webhooks::{TestWebhook, TestWebhooks};
+pub use crate::webhook::{LocalHandler, LocalWebhooks, ServedLocally};
 pub use konverge_runtime::{Retry, retry};
 
 use crate::api_kind::ApiKind;

@@ -44,7 +44,8 @@ pub(crate) use admission::Cluster;
 pub(crate) use conversion::convert;
 pub(crate) use endpoint::{Endpoint, Reviewed};
 pub(crate) use manifests::{conversion, manifests};
-pub(crate) use registration::{Served, WebhookServer};
+pub(crate) use registration::{CHECK, Served, ServedBy, WebhookServer};
+pub use registration::{LocalHandler, LocalWebhooks, ServedLocally};
 
 use admission::Remarks;
 use options::{LONGEST_TIMEOUT, Options, SHORTEST_TIMEOUT};
@@ -92,7 +93,7 @@ use crate::kind::Kind;
 /// | [`Error::permanent`] | 403 `Forbidden` with its text |
 /// | another error, a panic, no answer in time | what the [`FailurePolicy`] says: 500, or as if there were no webhook |
 ///
-/// An object that does not decode as `T` counts as a failure, too. A webhook that takes [`DynamicObject`](kube::core::DynamicObject) or
+/// An object that does not decode as `T` counts as a failure, too, with the code 400. A webhook that takes [`DynamicObject`](kube::core::DynamicObject) or
 /// [`serde_json::Value`] decodes everything: see [`Webhook::validating_dynamic`].
 #[must_use = "a webhook does nothing until an operator has it"]
 pub struct Webhook<T> {
@@ -328,7 +329,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> AnyWebhook for Webhook<T> {
         Box::pin(async move {
             let admission = match Admission::new(request, cluster) {
                 Ok(admission) => admission,
-                Err(why) => return Reviewed { verdict: Verdict::Failed(why), remarks: Remarks::default() },
+                Err(why) => return Reviewed { verdict: Verdict::Unreadable(why), remarks: Remarks::default() },
             };
             let called = self.function.call(admission.clone()).await;
             let verdict = called.unwrap_or_else(|error| Verdict::of_error(&error, admission.request()));

@@ -2,13 +2,14 @@
 //! them, or an error that shows the last state of an object and the newest calls. What a test does itself through these
 //! methods is not recorded among the calls, and scripted failures do not happen to it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, pin_mut};
 use http::Method;
 use k8s_openapi::api::events::v1::Event;
 use konverge::testing::{InProcess, key_of};
-use konverge::{Action, Conditions, Controller, Error, Kind, ObjectKey, Operator, Result, Rules};
+use konverge::{Action, Conditions, Controller, Error, Health, Kind, ObjectKey, Operator, Result, Rules};
 use kube::api::{Api, ListParams, WatchParams};
 use kube::core::{DynamicObject, WatchEvent};
 use kube::{Client, CustomResourceExt};
@@ -25,6 +26,9 @@ use crate::seed::{Seed, typed};
 /// How long a wait takes before it fails: far longer than anything takes, also on a busy machine. With tokio's time paused
 /// it is over as soon as nothing else is left to happen.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often it is asked whether an operator is ready: checks are asked, they do not tell.
+const READY_AGAIN_AFTER: Duration = Duration::from_millis(2);
 
 /// How many of the newest calls an error shows.
 const SHOWN: usize = 40;
@@ -202,11 +206,22 @@ impl Cluster {
 
     /// Runs a whole operator beside the test, with its caches, queue and workers. Flags and environment are not read, and no
     /// port is opened. The operator ends when the returned handle is dropped.
+    ///
+    /// The API server calls the operator's webhooks, for admission and for conversion, as soon as the operator has told it of them:
+    /// [`Running::ready`] waits for that. As on a cluster, writes that a webhook is about are refused after the operator has ended.
+    /// Operators with webhooks need names of their own if several run in one cluster: `.configure(|settings| settings.name = …)`.
     pub fn run<R: DeserializeOwned + Send + Sync + 'static>(&self, operator: Operator<R>) -> Running {
         let (stop, stopped) = oneshot::channel::<()>();
-        let operator = operator.in_test(self.client());
-        let task = tokio::spawn(operator.run_until(async move { drop(stopped.await) }));
-        Running { stop: Some(stop), task }
+        let health = operator.health_checks();
+        let (machine, webhooks) = (self.machine.clone(), self.machine.clone());
+        let serve = Arc::new(move |host: &str, handler| webhooks.serve_webhooks(host, handler));
+        let operator = operator.in_test(self.client()).serve_webhooks_locally(serve);
+        let task = tokio::spawn(async move {
+            // Its webhooks are served by the server that calls them.
+            machine.server().await?;
+            operator.run_until(async move { drop(stopped.await) }).await
+        });
+        Running { stop: Some(stop), task, health }
     }
 
     /// Runs exactly one reconcile of an object, as a running operator would: it adds the finalizer, calls the cleanup of an object
@@ -361,9 +376,58 @@ impl Cluster {
 pub struct Running {
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<()>>,
+    health: Health,
 }
 
 impl Running {
+    /// Waits until the operator is ready: its caches are filled, and the API server calls its webhooks. It is an error if the
+    /// operator ends instead, or if it is not ready after 30 seconds; the error says why.
+    ///
+    /// ```
+    /// use konverge::prelude::*;
+    /// use konverge_testkit::Cluster;
+    ///
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Greeting", namespaced)]
+    /// # pub struct GreetingSpec { text: String }
+    /// # #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+    /// # async fn main() -> Result<()> {
+    /// async fn validate(request: Admission<Greeting>) -> Result<()> {
+    ///     let mut errors = FieldErrors::new();
+    ///     if request.object().spec.text.is_empty() {
+    ///         errors.required("spec.text", "greetings say something");
+    ///     }
+    ///     Ok(errors.into_result()?)
+    /// }
+    /// let cluster = Cluster::start().await?;
+    /// cluster.install::<Greeting>().await?;
+    /// let operator = Operator::<Greeting>::new().validate(validate);
+    /// let running = cluster.run(operator.reconcile(async |_: Context<Greeting>| Ok(Action::await_change())));
+    /// running.ready().await?;
+    /// let refused = cluster.create(Greeting::new("silent", GreetingSpec { text: String::new() })).await.unwrap_err();
+    /// assert!(refused.to_string().contains("spec.text: Required value: greetings say something"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn ready(&self) -> Result<()> {
+        let began = tokio::time::Instant::now();
+        while !self.health.is_ready() {
+            if self.task.is_finished() {
+                return Err(Error::permanent("the operator has ended; stop() says why"));
+            }
+            if began.elapsed() > PATIENCE {
+                let why: Vec<String> =
+                    self.health.failing_readiness().into_iter().map(|(check, why)| format!("{check}: {why}")).collect();
+                return Err(Error::permanent(format!(
+                    "the operator is not ready within {PATIENCE:?}: {}",
+                    why.join("; ")
+                )));
+            }
+            tokio::time::sleep(READY_AGAIN_AFTER).await;
+        }
+        Ok(())
+    }
+
     /// Asks the operator to stop, and waits until it has ended. The error is the one that the operator ended with, also if it
     /// ended by itself before.
     pub async fn stop(mut self) -> Result<()> {

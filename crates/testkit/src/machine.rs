@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
-use konverge::testing::{Retry, retry};
+use konverge::testing::{LocalHandler, Retry, ServedLocally, retry};
 use konverge::{Error, NotServed, RequestInfo, Result, Rules};
 use konverge_apiserver::{ApiServer, Body, Options, Versions};
 use kube::client::Body as ClientBody;
@@ -40,6 +40,14 @@ struct Inner {
     log: Mutex<Log>,
     used: Mutex<Rules>,
     rules: Mutex<Vec<Rule>>,
+    webhooks: Mutex<Webhooks>,
+}
+
+/// Who answers the webhooks of a host. Replicas of an operator share one, and the newest answers.
+#[derive(Default)]
+struct Webhooks {
+    count: u64,
+    handlers: Vec<(String, u64, LocalHandler)>,
 }
 
 /// The calls, but for those that were forgotten.
@@ -81,6 +89,24 @@ impl Machine {
     /// The server itself: neither recorded nor reacted to.
     pub(crate) async fn server(&self) -> Result<&ApiServer> {
         self.0.server.get_or_try_init(|| self.start()).await
+    }
+
+    /// Lets the server send the requests for webhooks of a host to this handler until the returned value is dropped. The server
+    /// has to run.
+    pub(crate) fn serve_webhooks(&self, host: &str, handler: LocalHandler) -> ServedLocally {
+        let mut webhooks = self.0.webhooks.lock();
+        webhooks.count += 1;
+        let number = webhooks.count;
+        webhooks.handlers.push((host.to_owned(), number, handler));
+        self.register_newest(&webhooks, host);
+        Box::new(ServedUntilDropped { machine: self.clone(), host: host.to_owned(), number })
+    }
+
+    fn register_newest(&self, webhooks: &Webhooks, host: &str) {
+        let newest = webhooks.handlers.iter().rev().find(|(of, ..)| of == host).map(|(.., handler)| handler.clone());
+        if let Some(server) = self.0.server.get() {
+            server.register_webhooks(host, newest);
+        }
     }
 
     async fn start(&self) -> Result<ApiServer> {
@@ -238,6 +264,21 @@ impl Service<Request<ClientBody>> for Machine {
 
     fn call(&mut self, request: Request<ClientBody>) -> Self::Future {
         Box::pin(self.clone().serve(request))
+    }
+}
+
+/// Ends what [`Machine::serve_webhooks`] began.
+struct ServedUntilDropped {
+    machine: Machine,
+    host: String,
+    number: u64,
+}
+
+impl Drop for ServedUntilDropped {
+    fn drop(&mut self) {
+        let mut webhooks = self.machine.0.webhooks.lock();
+        webhooks.handlers.retain(|(_, number, _)| *number != self.number);
+        self.machine.register_newest(&webhooks, &self.host);
     }
 }
 

@@ -162,7 +162,7 @@ async fn whatever_is_sent_the_next_request_is_answered() -> Result<()> {
         ("POST", PATH, JSON, String::new(), (400, "the body is no AdmissionReview: EOF while parsing a value")),
         ("POST", PATH, JSON, deep, (400, "the body is no AdmissionReview: ")),
         ("POST", PATH, "text/plain", review(1, 0), (415, "the content type is \"text/plain\", and a webhook takes")),
-        ("GET", PATH, JSON, String::new(), (405, "a webhook takes an AdmissionReview by POST\n")),
+        ("GET", PATH, JSON, String::new(), (405, "a webhook takes a review by POST\n")),
         (
             "POST",
             "/",

@@ -354,6 +354,35 @@ async fn an_api_server_converts_by_calling_the_operator() -> Result<()> {
     Ok(())
 }
 
+/// The API server of a cluster in this process converts by the operator that runs beside the test, and by its replica if one ends.
+#[tokio::test]
+async fn a_cluster_converts_by_the_operators_that_it_runs() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    cluster.create(json!(operator().definitions().remove(0))).await?;
+    let (first, second) = (cluster.run(operator()), cluster.run(operator()));
+    first.ready().await?;
+    second.ready().await?;
+    cluster.create(shop(BETA, json!({"place": "main:3", "note": "old"}))).await?;
+    second.stop().await?;
+    let main: v1::Shop = cluster.get("main").await?;
+    assert_eq!((main.spec.street.as_str(), main.spec.tills), ("main", Some(3)));
+    first.stop().await?;
+    let alone = format!("{:#}", cluster.get::<v1beta1::Shop>("main").await.unwrap_err());
+    assert!(alone.contains("conversion webhook for example.com/v1, Kind=Shop failed"), "{alone}");
+    Ok(())
+}
+
+/// The error of an operator that does not get ready says what it waits for.
+#[tokio::test(start_paused = true)]
+async fn an_operator_without_its_definition_is_not_ready() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    let running = cluster.run(operator());
+    let why = running.ready().await.unwrap_err().to_string();
+    assert!(why.starts_with("the operator is not ready within 30s: "), "{why}");
+    assert!(why.contains("webhooks: the CRD shops.example.com is not installed"), "{why}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_is_stored_in_an_old_version_is_written_anew() -> Result<()> {
     let cluster = Cluster::start().await?;

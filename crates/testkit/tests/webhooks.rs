@@ -5,7 +5,7 @@ use std::sync::Arc;
 use konverge::prelude::*;
 use konverge::serde_json::{Value, json};
 use konverge::webhook::{FailurePolicy, Operation, SideEffects};
-use konverge_testkit::{Fake, NotAdmitted, Review, Verb};
+use konverge_testkit::{Cluster, Fake, NotAdmitted, Review, Verb};
 
 /// What a shop sells.
 #[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -195,6 +195,7 @@ async fn what_a_function_does_not_know_stays() -> Result<()> {
     // What does not decode is a failure, which says where.
     let broken = json!({"metadata": {"name": "s"}, "spec": {"tills": "many"}});
     let answer = webhooks.review("/mutate-example-com-v1-shop", &review("Shop", broken)).await?;
+    assert_eq!(answer["response"]["status"]["code"], 400, "{answer}");
     let message = answer["response"]["status"]["message"].as_str().unwrap_or_default();
     let expect = "this operator cannot read the Shop: invalid type: string \"many\", expected i32";
     assert!(answer["response"]["allowed"] == json!(false) && message.starts_with(expect), "{answer}");
@@ -265,4 +266,35 @@ async fn a_read_that_fails_is_no_verdict() {
     fake.when::<ConfigMap>(Verb::READS).fail(500);
     let error = fake.admit(&operator(), Review::create(shop(20))).await.unwrap_err();
     assert_eq!(error.find::<NotAdmitted>().map(|denied| denied.code), Some(500), "{error:#}");
+}
+
+/// The API server of a cluster in this process calls the webhooks of an operator that runs beside the test.
+#[tokio::test]
+async fn a_cluster_calls_the_webhooks_of_its_operators() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    cluster.install::<Shop>().await?;
+    let opens = async |request: Admission<Shop>| {
+        let mut shop = request.object().clone();
+        shop.spec.open_from.get_or_insert_with(|| "9:00".into());
+        Ok(shop)
+    };
+    let keep = Webhook::validating(keep).operations([Operation::Delete]).named("keep.shop.example.com").path("/keep");
+    let operator = Operator::<Shop>::new().default_with(opens).validate(validate).webhook(keep);
+    let running = cluster.run(operator.reconcile(async |_: Context<Shop>| Ok(Action::await_change())));
+    running.ready().await?;
+    let made = cluster.create(shop(1)).await?;
+    assert_eq!(made.spec.open_from.as_deref(), Some("9:00"));
+    for (tills, words) in [
+        (-1, "spec.tills: Invalid value: -1: must not be negative"),
+        (13, "thirteen brings bad luck"),
+        (16, "the webhook panicked: sixteen tills"),
+    ] {
+        let bad = Shop::new("bad", ShopSpec { tills, open_from: None });
+        let refused = cluster.create(bad).await.unwrap_err().to_string();
+        let start = "admission webhook \"validate.shop.example.com\" denied the request: ";
+        assert!(refused.contains(start) && refused.contains(words), "{refused}");
+    }
+    let kept = cluster.delete::<Shop>("s").await.unwrap_err().to_string();
+    assert!(kept.contains("admission webhook \"keep.shop.example.com\" denied the request: s stays"), "{kept}");
+    running.stop().await
 }

@@ -57,7 +57,8 @@ impl Converter for Renames {
             self.calls.fetch_add(1, Relaxed);
             self.permits.acquire().await.expect("never closed").forget();
             if self.fails.load(Relaxed) {
-                return Err(ConversionError("Post \"https://hook/convert\": connection refused".into()));
+                let why = "Post \"https://hook/convert\": connection refused".into();
+                return Err(ConversionError { why, failure: ConversionFailure::Call });
             }
             for object in &mut objects {
                 object["apiVersion"] = to.into();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use konverge_store::BoxFuture;
 
-use super::{ConversionError, Converter, Converters};
+use super::{ConversionError, ConversionFailure, Converter, Converters};
 use crate::server::Server;
 use crate::webhook_client::{ClientConfig, TimeLimit};
 
@@ -29,6 +29,7 @@ pub(crate) fn converters(server: Weak<Server>) -> Arc<Converters> {
         let mut known = versions.filter_map(Value::as_str).filter(|version| matches!(*version, "v1" | "v1beta1"));
         let converter: Arc<dyn Converter> = Arc::new(WebhookConverter {
             server: server.clone(),
+            definition: definition["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
             config: ClientConfig::read(&conversion["webhook"]["clientConfig"]),
             is_v1: known.next() != Some("v1beta1"),
         });
@@ -38,6 +39,8 @@ pub(crate) fn converters(server: Weak<Server>) -> Arc<Converters> {
 
 struct WebhookConverter {
     server: Weak<Server>,
+    /// The name of the definition.
+    definition: String,
     config: ClientConfig,
     is_v1: bool,
 }
@@ -63,7 +66,8 @@ impl Converter for WebhookConverter {
     fn convert<'a>(&'a self, objects: Vec<Value>, to: &'a str) -> BoxFuture<'a, Result<Vec<Value>, ConversionError>> {
         Box::pin(async move {
             let Some(server) = self.server.upgrade() else {
-                return Err(ConversionError("the server is shutting down".to_owned()));
+                let why = "the server is shutting down".to_owned();
+                return Err(ConversionError { why, failure: ConversionFailure::Call });
             };
             let uid = uuid::Uuid::from_u128(server.env.random()).to_string();
             let review = Review {
@@ -75,9 +79,17 @@ impl Converter for WebhookConverter {
             let body = serde_json::to_vec(&review).expect("writing to memory does not fail");
             drop(objects);
             let called = server.webhook_clients.post(&server, &self.config, body, TimeLimit::Untold(LIMIT)).await;
-            let answered = called.map_err(|error| ConversionError(error.to_string()))?;
-            converted(&uid, self.is_v1, answered).map_err(ConversionError)
+            let answered =
+                called.map_err(|error| ConversionError { why: error.to_string(), failure: ConversionFailure::Call })?;
+            converted(&uid, self.is_v1, answered)
+                .map_err(|why| ConversionError { why, failure: ConversionFailure::MalformedResponse })
         })
+    }
+
+    fn converted(&self, versions: (&str, &str), took: Duration, failure: Option<ConversionFailure>) {
+        if let Some(server) = self.server.upgrade() {
+            server.conversion_metrics.converted(&self.definition, versions, took, failure);
+        }
     }
 }
 

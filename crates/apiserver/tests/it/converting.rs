@@ -200,6 +200,30 @@ async fn nothing_wrong_is_served() {
         // What is stored is served all the same.
         assert_eq!(cluster.get(&format!("{V2}/a")).await.expect(200)["spec"], json!({"length": 3}));
     }
+    // All of it is counted.
+    serve(&cluster, |_| {});
+    cluster.get(&path).await.expect(200);
+    let page = cluster.get("/metrics").await;
+    let page = String::from_utf8_lossy(&page.body).into_owned();
+    for (failure, result, count) in [
+        ("", "success", 1),
+        ("conversion_webhook_call_failure", "failure", 1),
+        ("conversion_webhook_malformed_response_failure", "failure", 2),
+        ("conversion_webhook_partial_response_failure", "failure", 1),
+        ("conversion_webhook_invalid_converted_object_failure", "failure", 3),
+    ] {
+        let labels = format!("{{failure_type=\"{failure}\",result=\"{result}\"}} {count}\n");
+        for family in ["request_total", "duration_seconds_count"] {
+            let line = format!("\napiserver_conversion_webhook_{family}{labels}");
+            assert!(page.contains(&line), "{line} is not in {page}");
+        }
+    }
+    for (succeeded, count) in [(false, 7), (true, 1)] {
+        let labels = format!(
+            "{{crd_name=\"gadgets.example.com\",from_version=\"v2\",succeeded=\"{succeeded}\",to_version=\"v1\"}} {count}\n"
+        );
+        assert!(page.contains(&format!("apiserver_crd_conversion_webhook_duration_seconds_count{labels}")), "{page}");
+    }
 }
 
 #[tokio::test]

@@ -152,7 +152,7 @@ fn selections() {
     found("a c", "a c");
     cluster.kubectl("get cm -l env=dev,").fails(
         "Error from server (BadRequest): Unable to find \"/v1, Resource=configmaps\" that match label selector \"env=dev,\", \
-         field selector \"\": unable to parse requirement: found '', expected: identifier after ','",
+         field selector \"\": found '', expected: identifier after ','",
     );
     cluster.kubectl("get cm --field-selector data.k=1").fails(
         "Error from server (BadRequest): Unable to find \"/v1, Resource=configmaps\" that match label selector \"\", \

@@ -32,7 +32,7 @@ use crate::probes::{Health, Probes};
 use crate::settings::Settings;
 use crate::state::States;
 use crate::versions::Versions;
-use crate::webhook::{self, Served, WebhookServer};
+use crate::webhook::{self, LocalWebhooks, Served, ServedBy, WebhookServer};
 
 /// How long the listener of the probes may take to end.
 const PROBES_END_WITHIN: Duration = Duration::from_millis(500);
@@ -46,6 +46,8 @@ pub(super) struct Workload {
     pub background: Vec<Background>,
     /// The state that all of them share.
     pub states: States,
+    /// Who serves webhooks in a test, instead of a listener.
+    pub local_webhooks: Option<LocalWebhooks>,
 }
 
 /// Starts everything in order, waits for `stop` or a failure, and stops everything in the reverse order.
@@ -58,7 +60,7 @@ pub(super) async fn run(
     health: Health,
     stop: impl Future<Output = ()> + Send,
 ) -> Result<()> {
-    let Workload { controllers, background, states } = workload;
+    let Workload { controllers, background, states, local_webhooks } = workload;
     check_names(&controllers)?;
     check_field_managers(&controllers, settings)?;
     check_finalizers(&controllers)?;
@@ -67,16 +69,24 @@ pub(super) async fn run(
     webhook::check(webhooks.iter().map(|served| &served.webhook))?;
     let versions: Vec<Versions> = controllers.iter().filter_map(|controller| controller.versions().cloned()).collect();
     versions.iter().try_for_each(|versions| versions.check().map_err(Error::permanent))?;
-    // Before anybody can ask: without a check there is nothing that is not ready. A controller that starts replaces its own.
+    // Before anybody can ask: without a check there is nothing that is not ready. A controller that starts replaces its own, and
+    // so do webhooks.
     for controller in &controllers {
         health.readiness(&controller.name());
+    }
+    let served_by = ServedBy::of(settings, local_webhooks).filter(|_| !webhooks.is_empty() || !versions.is_empty());
+    if served_by.is_some() {
+        health.readiness(webhook::CHECK);
     }
     let probes = Probes::start(settings, metrics, &health)?;
     log_addresses(&probes);
     let (manager, mut recording) = Manager::start(settings, client, log, metrics, health, states);
 
     let (phase, told) = watch::channel(Phase::Running);
-    let webhooks = WebhookServer::start(&manager, webhooks, versions, told.clone())?;
+    let webhooks = match served_by {
+        Some(served_by) => Some(WebhookServer::start(&manager, webhooks, versions, served_by, told.clone())?),
+        None => None,
+    };
     let mut running = tokio::task::JoinSet::new();
     for (at, controller) in controllers.into_iter().enumerate() {
         let writer = if at == 0 { manager.writer.clone() } else { manager.writer_of(&controller.name()) };
@@ -279,7 +289,8 @@ mod tests {
     async fn run_with(controllers: Vec<Box<dyn AnyController>>, settings: Settings) -> String {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let (client, log, metrics) = (Client::try_from(config).unwrap(), EventLog::default(), Metrics::default());
-        let workload = Workload { controllers, background: Vec::new(), states: States::default() };
+        let workload =
+            Workload { controllers, background: Vec::new(), states: States::default(), local_webhooks: None };
         run(workload, &settings, client, log, &metrics, Health::default(), std::future::pending())
             .await
             .unwrap_err()

@@ -74,7 +74,7 @@ impl Endpoint {
         self.meter.reviewed(operation.as_str(), verdict.word());
         let name = self.webhook.spec().name();
         match &verdict {
-            Verdict::Failed(why) => {
+            Verdict::Failed(why) | Verdict::Unreadable(why) => {
                 tracing::error!(webhook = name, operation = operation.as_str(), object = %about, uid, why, "a webhook failed");
                 // The API server follows the failure policy only if it gets no AdmissionReview.
                 if self.webhook.spec().options.failure_policy == FailurePolicy::Ignore {

@@ -74,7 +74,8 @@ fn rules(place: &Place, versions: &[Versions], settings: &Settings) -> Vec<Value
     let mut configurations = vec![json!({
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
-        "resourceNames": [place.operator], "verbs": ["get", "patch"],
+        // An apply that finds no configuration creates it, under its name.
+        "resourceNames": [place.operator], "verbs": ["create", "get", "patch"],
     })];
     if !versions.is_empty() {
         let names: Vec<String> = versions.iter().map(Versions::definition_name).collect();

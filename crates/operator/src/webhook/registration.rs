@@ -9,6 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use konverge_runtime::{Error, Result};
 use konverge_serve::{BindOptions, Certificates, Listener, Server, SharedCertificates, Tls};
 use kube::Client;
@@ -59,10 +61,43 @@ pub(crate) struct Served {
     pub states: States,
 }
 
-/// The listener of an operator's webhooks. Dropping it ends everything at once; [`WebhookServer::stop`] lets requests finish.
+/// The readiness check of webhooks: whether API servers were told of them.
+pub(crate) const CHECK: &str = "webhooks";
+
+/// Answers requests to webhooks within this process.
+pub type LocalHandler = Arc<dyn Fn(http::Request<Bytes>) -> BoxFuture<'static, http::Response<Bytes>> + Send + Sync>;
+
+/// Is told which handler answers the webhooks of a host, until the returned value is dropped.
+pub type LocalWebhooks = Arc<dyn Fn(&str, LocalHandler) -> ServedLocally + Send + Sync>;
+
+/// Webhooks that are served within this process until this is dropped.
+pub type ServedLocally = Box<dyn Send + Sync>;
+
+/// How requests come to the webhooks.
+pub(crate) enum ServedBy {
+    /// Over HTTPS.
+    Listener(BindAddress),
+    /// From an API server in this process, in a test.
+    Process(LocalWebhooks),
+}
+
+impl ServedBy {
+    /// None if settings switch webhooks off.
+    pub(crate) fn of(settings: &Settings, local: Option<LocalWebhooks>) -> Option<Self> {
+        local.map(Self::Process).or_else(|| settings.webhook.listen().map(Self::Listener))
+    }
+}
+
+/// The webhooks of an operator while they are served. Dropping it ends everything at once; [`WebhookServer::stop`] lets requests
+/// finish.
 pub(crate) struct WebhookServer {
-    server: Server,
+    serving: Serving,
     _tasks: Tasks,
+}
+
+enum Serving {
+    Listener(Server),
+    Process(ServedLocally),
 }
 
 /// What works beside the listener. It ends when this is dropped.
@@ -73,22 +108,18 @@ struct Tasks {
 }
 
 impl WebhookServer {
-    /// Takes the address and begins to answer; none if there is nothing to serve. Has to be called within a tokio runtime.
+    /// Begins to answer. Has to be called within a tokio runtime.
     pub(crate) fn start(
         manager: &Manager<'_>,
         webhooks: Vec<Served>,
         versions: Vec<Versions>,
+        served_by: ServedBy,
         phase: watch::Receiver<Phase>,
-    ) -> Result<Option<Self>> {
+    ) -> Result<Self> {
         let settings = manager.settings;
-        let Some(address) = settings.webhook.listen().filter(|_| !webhooks.is_empty() || !versions.is_empty()) else {
-            return Ok(None);
-        };
         let mut place = Place::of(settings, manager.client.default_namespace());
         // Nobody trusts this one. It is replaced as soon as the shared one is known.
         let certificates = Certificates::in_memory(&place.names, SystemTime::now())?;
-        let listener = bind(address, certificates.clone())?;
-        place.found_at(listener.local_addr());
         let specs = webhooks.iter().map(|served| served.webhook.spec().clone()).collect();
         let reads = Arc::new(CachedReads::new(manager, phase));
         let endpoint = |Served { webhook, states }| {
@@ -98,11 +129,22 @@ impl WebhookServer {
         };
         let conversions = (!versions.is_empty())
             .then(|| Conversions::new(versions.clone(), manager.metrics.webhook(conversion::PATH)));
-        let server = listener.serve(Endpoints::new(webhooks.into_iter().map(endpoint), conversions));
-        tracing::info!(address = %server.local_addr(), "webhooks are served");
+        let endpoints = Endpoints::new(webhooks.into_iter().map(endpoint), conversions);
+        let (serving, trust) = match served_by {
+            ServedBy::Listener(address) => {
+                let server = bind(address, certificates.clone())?.serve(endpoints);
+                tracing::info!(address = %server.local_addr(), "webhooks are served");
+                place.found_at(server.local_addr());
+                (Serving::Listener(server), Some(place.trust(&settings.webhook, &manager.client)))
+            }
+            ServedBy::Process(serve) => {
+                let handler: LocalHandler = Arc::new(move |request| endpoints.clone().answer_locally(request));
+                (Serving::Process(serve(&place.host(), handler)), None)
+            }
+        };
         let converts = Arc::new(Notify::new());
         let registrar = Registrar {
-            trust: place.trust(&settings.webhook, &manager.client),
+            trust,
             place,
             certificates,
             client: manager.client.clone(),
@@ -114,15 +156,20 @@ impl WebhookServer {
             known: None,
             told: None,
         };
-        let check = manager.health.readiness("webhooks");
+        let check = manager.health.readiness(CHECK);
         let migration = (!versions.is_empty())
             .then(|| tokio::spawn(migrate(manager.client.clone(), registrar.versions.clone(), converts)));
-        Ok(Some(Self { server, _tasks: Tasks { registrar: tokio::spawn(registrar.run(check)), migration } }))
+        Ok(Self { serving, _tasks: Tasks { registrar: tokio::spawn(registrar.run(check)), migration } })
     }
 
     /// Stops accepting, lets running requests finish for this long, and cuts off the rest.
     pub(crate) async fn stop(self, within: Duration) {
-        self.server.stop(within).await;
+        match self.serving {
+            Serving::Listener(server) => {
+                server.stop(within).await;
+            }
+            Serving::Process(served) => drop(served),
+        }
     }
 }
 
@@ -186,6 +233,14 @@ impl Place {
         }
     }
 
+    /// The host that API servers call.
+    fn host(&self) -> String {
+        match &self.address {
+            Address::Url(_) => self.names.first().cloned().unwrap_or_default(),
+            Address::Service { namespace, name } => format!("{name}.{namespace}.svc"),
+        }
+    }
+
     fn trust(&self, settings: &WebhookSettings, client: &Client) -> Trust {
         let usual = || Some(PathBuf::from(USUAL_DIRECTORY)).filter(|directory| has_certificate(directory));
         match settings.cert_dir.clone().or_else(usual) {
@@ -215,7 +270,8 @@ fn has_certificate(directory: &Path) -> bool {
 
 /// Tells API servers of the webhooks, and renews certificates.
 struct Registrar {
-    trust: Trust,
+    /// None if an API server in this process calls, which needs no certificates.
+    trust: Option<Trust>,
     place: Place,
     certificates: Certificates,
     client: Client,
@@ -227,8 +283,8 @@ struct Registrar {
     converts: Arc<Notify>,
     metrics: Metrics,
     known: Option<SharedCertificates>,
-    /// The CAs that API servers were told last, and when.
-    told: Option<(String, Instant)>,
+    /// The CAs that API servers were told last, none if they need none, and when.
+    told: Option<(Option<String>, Instant)>,
 }
 
 impl Registrar {
@@ -242,8 +298,9 @@ impl Registrar {
                         tracing::info!("the certificates of webhooks are in order again");
                     }
                     match self.trust {
-                        Trust::Directory(_) => LOOK_AT_FILES_AFTER,
-                        Trust::Secret { .. } => LOOK_AT_SECRET_AFTER,
+                        Some(Trust::Directory(_)) => LOOK_AT_FILES_AFTER,
+                        Some(Trust::Secret { .. }) => LOOK_AT_SECRET_AFTER,
+                        None => TELL_AGAIN_AFTER,
                     }
                 }
                 Err(error) => {
@@ -265,7 +322,8 @@ impl Registrar {
     }
 
     async fn step(&mut self, now: SystemTime) -> Result<()> {
-        let shared = self.trust.look(self.known.as_ref(), now).await?;
+        let Some(trust) = &self.trust else { return self.tell(None).await };
+        let shared = trust.look(self.known.as_ref(), now).await?;
         let served = |shared: &SharedCertificates| (shared.certificate_pem.clone(), shared.key_pem.clone());
         if self.known.as_ref().map(served) != Some(served(&shared)) {
             trust::serve(&self.certificates, &shared)?;
@@ -274,22 +332,22 @@ impl Registrar {
         self.metrics.webhook_certificates(shared.expires(), shared.ca_expires());
         let bundle = shared.ca_pem.clone();
         self.known = Some(shared);
-        self.tell(bundle).await
+        self.tell(Some(bundle)).await
     }
 
     /// Tells API servers which CAs to trust and what to send. Whoever fills a directory without a CA does that themselves.
-    async fn tell(&mut self, bundle: String) -> Result<()> {
-        let is_known = |(told, at): &(String, Instant)| *told == bundle && at.elapsed() < TELL_AGAIN_AFTER;
+    async fn tell(&mut self, bundle: Option<String>) -> Result<()> {
+        let is_known = |(told, at): &(Option<String>, Instant)| *told == bundle && at.elapsed() < TELL_AGAIN_AFTER;
         if self.told.as_ref().is_some_and(is_known) {
             return Ok(());
         }
-        if !bundle.is_empty() {
-            let encoded = BASE64_STANDARD.encode(&bundle);
+        if bundle.as_ref().is_none_or(|bundle| !bundle.is_empty()) {
+            let encoded = bundle.as_ref().map(|bundle| BASE64_STANDARD.encode(bundle));
             let registration = Registration {
                 operator: &self.place.operator,
                 home: &self.place.home,
                 address: &self.place.address,
-                ca_bundle: Some(&encoded),
+                ca_bundle: encoded.as_deref(),
             };
             let webhooks: Vec<&WebhookSpec> = self.webhooks.iter().collect();
             for configuration in configuration::configurations(&webhooks, &registration) {

@@ -9,9 +9,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use konverge_serve::{Limits, RequestBody};
 use tokio::sync::Semaphore;
@@ -59,7 +61,12 @@ impl Endpoints {
         }))
     }
 
-    async fn convert(&self, conversions: &Conversions, head: &Parts, body: RequestBody) -> Answer {
+    /// Answers a request of this process, as one that came over the network.
+    pub(super) fn answer_locally(self, request: Request<Bytes>) -> BoxFuture<'static, Response<Bytes>> {
+        Box::pin(async move { response(self.answer(request.map(Full::new)).await) })
+    }
+
+    async fn convert<B: ReviewBody>(&self, conversions: &Conversions, head: &Parts, body: B) -> Answer {
         let counted = conversions.meter().begin();
         let _permit = self.0.conversion_bodies.acquire().await;
         let answer = match read(head, body, MOST_CONVERSION_BYTES).await {
@@ -73,7 +80,7 @@ impl Endpoints {
         answer
     }
 
-    async fn answer(&self, request: Request<RequestBody>) -> Answer {
+    async fn answer<B: ReviewBody>(&self, request: Request<B>) -> Answer {
         let (head, body) = request.into_parts();
         if let Some(conversions) = self.0.conversions.as_ref().filter(|_| head.uri.path() == conversion::PATH) {
             return self.convert(conversions, &head, body).await;
@@ -101,8 +108,15 @@ impl Endpoints {
     }
 }
 
+/// A body from the network, or from this process.
+trait ReviewBody: Body<Data = Bytes, Error: Into<BoxError>> + Send {}
+
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send> ReviewBody for B {}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The body of a request that may be a review, or why it is not taken.
-async fn read(head: &Parts, body: RequestBody, most_bytes: usize) -> Result<Bytes, (StatusCode, String)> {
+async fn read(head: &Parts, body: impl ReviewBody, most_bytes: usize) -> Result<Bytes, (StatusCode, String)> {
     if head.method != Method::POST {
         return Err((StatusCode::METHOD_NOT_ALLOWED, "a webhook takes a review by POST".to_owned()));
     }
@@ -131,7 +145,7 @@ async fn read(head: &Parts, body: RequestBody, most_bytes: usize) -> Result<Byte
 
 /// Reads what is left of a body, up to a limit, and keeps nothing of it: over HTTP/2 a client that is still sending would see a
 /// broken stream instead of the answer.
-async fn forget(mut body: Pin<&mut RequestBody>) {
+async fn forget(mut body: Pin<&mut impl ReviewBody>) {
     let mut left = MOST_FORGOTTEN;
     while let Some(Ok(frame)) = body.frame().await {
         left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
@@ -152,19 +166,20 @@ impl Service<Request<RequestBody>> for Endpoints {
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let endpoints = self.clone();
-        Box::pin(async move {
-            let Answer { code, content_type, body } = endpoints.answer(request).await;
-            let mut response = Response::new(Full::new(body));
-            *response.status_mut() = code;
-            let headers = response.headers_mut();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-            headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-            if code == StatusCode::METHOD_NOT_ALLOWED {
-                headers.insert(ALLOW, HeaderValue::from_static("POST"));
-            }
-            Ok(response)
-        })
+        Box::pin(async move { Ok(response(endpoints.answer(request).await).map(Full::new)) })
     }
+}
+
+fn response(Answer { code, content_type, body }: Answer) -> Response<Bytes> {
+    let mut response = Response::new(body);
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if code == StatusCode::METHOD_NOT_ALLOWED {
+        headers.insert(ALLOW, HeaderValue::from_static("POST"));
+    }
+    response
 }
 
 /// For a few API servers, each of which keeps a few connections.

@@ -128,3 +128,6 @@ fn put_into(secret: &mut Secret, shared: &SharedCertificates) {
     data.extend(texts.map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))));
     secret.meta_mut().managed_fields = None;
 }
+
+#[cfg(test)]
+mod tests;

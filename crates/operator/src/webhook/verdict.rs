@@ -20,6 +20,8 @@ pub(crate) enum Verdict {
     Denied(Box<Status>),
     /// The webhook could not decide, and this is why. What becomes of the request, the failure policy says.
     Failed(String),
+    /// The object is none that the webhook can read, and this is why. The failure policy is about it, too.
+    Unreadable(String),
 }
 
 impl Verdict {
@@ -45,7 +47,7 @@ impl Verdict {
             Self::Allowed => "allowed",
             Self::Patched(_) => "patched",
             Self::Denied(_) => "denied",
-            Self::Failed(_) => "failed",
+            Self::Failed(_) | Self::Unreadable(_) => "failed",
         }
     }
 }
@@ -65,6 +67,9 @@ pub(super) fn review(uid: &str, verdict: &Verdict, remarks: &Remarks) -> Value {
         Verdict::Denied(status) => drop(response.insert("status".into(), json!(status))),
         Verdict::Failed(why) => {
             drop(response.insert("status".into(), json!(Status::failure(500, "InternalError", why))))
+        }
+        Verdict::Unreadable(why) => {
+            drop(response.insert("status".into(), json!(Status::failure(400, "BadRequest", why))))
         }
     }
     if !remarks.warnings.is_empty() {

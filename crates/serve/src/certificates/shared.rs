@@ -116,7 +116,10 @@ impl SharedCertificates {
             Some(serving) => serving,
             None => authority.issue(names, now)?,
         };
-        let former = former.iter().take(MOST_FORMER).map(|trusted| trusted.pem.clone());
+        // The CA of the certificate that is served is needed most, however many came after it.
+        let (needed, others): (Vec<&Trusted>, Vec<&Trusted>) =
+            former.iter().partition(|trusted| trusted.vouches_for(&serving, names, now));
+        let former = needed.into_iter().chain(others).take(MOST_FORMER).map(|trusted| trusted.pem.clone());
         Ok(Self {
             ca_pem: std::iter::once(pem_of(&authority.certificate)).chain(former).collect(),
             ca_key_pem: authority.key.serialize_pem(),

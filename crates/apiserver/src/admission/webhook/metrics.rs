@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use konverge_core::{MetricKind, MetricsPage, metric_number};
+use konverge_core::{MetricKind, MetricsPage};
+
+use crate::metrics::{Durations, count, series};
 
 /// The bounds of the durations, in seconds.
 const BOUNDS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
-
-/// How many series each family may have. Whoever writes configurations can name webhooks without end; those beyond are not counted.
-const MAX_SERIES: usize = 5_000;
 
 /// Codes above this one are counted as this one.
 const HIGHEST_CODE: u16 = 600;
@@ -33,12 +32,6 @@ struct Families {
     excluded: BTreeMap<(String, &'static str, &'static str), u64>,
 }
 
-#[derive(Default)]
-struct Durations {
-    took: [u64; BOUNDS.len() + 1],
-    seconds: f64,
-}
-
 impl WebhookMetrics {
     /// A webhook was called. `error` is the type of error if the request is refused.
     pub(super) fn called(
@@ -54,9 +47,7 @@ impl WebhookMetrics {
         let mut families = self.0.lock();
         let durations = series(&mut families.durations, (name.to_owned(), ty, operation, rejected));
         if let Some(durations) = durations {
-            let seconds = took.as_secs_f64();
-            durations.took[BOUNDS.partition_point(|bound| *bound < seconds)] += 1;
-            durations.seconds += seconds;
+            durations.add(&BOUNDS, took);
         }
         count(&mut families.requests, (name.to_owned(), ty, operation, code, rejected));
         if let Some(error) = error {
@@ -95,18 +86,9 @@ impl WebhookMetrics {
             MetricKind::Histogram,
         );
         for ((name, ty, operation, rejected), series) in &families.durations {
-            let mut up_to = 0;
-            let buckets: Vec<(String, u64)> = BOUNDS
-                .iter()
-                .zip(series.took)
-                .map(|(bound, took)| {
-                    up_to += took;
-                    (metric_number(*bound), up_to)
-                })
-                .collect();
             let rejected = rejected.to_string();
             let labels = [("name", &**name), ("operation", operation), ("rejected", &rejected), ("type", ty)];
-            durations.histogram(&labels, &buckets, series.took.iter().sum(), series.seconds);
+            series.write(&mut durations, &labels, &BOUNDS);
         }
         let mut failed_open = page.family(
             "apiserver_admission_webhook_fail_open_count",
@@ -151,17 +133,4 @@ impl WebhookMetrics {
             requests.value(&labels, *count as f64);
         }
     }
-}
-
-fn count<K: Ord>(family: &mut BTreeMap<K, u64>, key: K) {
-    if let Some(count) = series(family, key) {
-        *count += 1;
-    }
-}
-
-fn series<K: Ord, T: Default>(family: &mut BTreeMap<K, T>, key: K) -> Option<&mut T> {
-    if family.len() >= MAX_SERIES && !family.contains_key(&key) {
-        return None;
-    }
-    Some(family.entry(key).or_default())
 }
