@@ -16,13 +16,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::RwLock;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use konverge_core::Status;
 use konverge_store::ReadError;
 
 use crate::server::Server;
-use crate::tasks::{TaskStep, run_concurrently};
 use crate::user::SystemUser;
 use crate::write::WriteOutcome;
 
@@ -36,45 +37,85 @@ const BATCH: usize = 256;
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
+/// How many steps run at once. They are tasks of their own, so that one that waits for a webhook delays no other; the rest waits in
+/// the queue.
+const AT_ONCE: usize = 64;
+
 /// Follows the server's changes until it closes or is gone.
 pub(crate) async fn run(server: Weak<Server>, mut closing: tokio::sync::watch::Receiver<bool>) {
-    let Some((mut graph, mut watch)) = server.upgrade().map(|server| Graph::load(&server)) else { return };
+    let Some((graph, mut watch)) = server.upgrade().map(|server| Graph::load(&server)) else { return };
+    let graph = Arc::new(RwLock::new(graph));
     // What happened before this task started.
-    let Some(mut pending) = server.upgrade().map(|server| Graph::all_pending(&server)) else { return };
+    let Some(pending) = server.upgrade().map(|server| Graph::all_pending(&server)) else { return };
+    let mut queue = Queue { pending, ..Queue::default() };
     let mut retries = Retries::default();
+    let mut steps = JoinSet::new();
     loop {
+        while steps.len() < AT_ONCE
+            && let Some(item) = queue.next()
         {
             let Some(server) = server.upgrade() else { return };
-            let failed = work(&graph, &server, &pending).await;
-            retries.note(failed, Instant::now());
+            steps.spawn(step(server, graph.clone(), item));
         }
         tokio::select! {
             batch = watch.next(BATCH) => {
                 let Some(server) = server.upgrade() else { return };
-                pending = match batch {
-                    Ok(batch) => graph.follow(&server, &batch),
+                queue.pending.extend(match batch {
+                    Ok(batch) => graph.write().follow(&server, &batch),
                     Err(ReadError::Compacted { .. } | ReadError::Future { .. }) => {
-                        (graph, watch) = Graph::load(&server);
+                        let (anew, changes) = Graph::load(&server);
+                        (*graph.write(), watch) = (anew, changes);
                         Graph::all_pending(&server)
                     }
-                };
+                });
             }
-            () = tokio::time::sleep_until(retries.due), if !retries.pending.is_empty() => pending = retries.take(),
+            Some(ended) = steps.join_next() => {
+                // A panic in a step ends this task, too, and it starts again.
+                let (item, failed) = ended.expect("a step ends by itself");
+                queue.running.remove(&item);
+                // The wait is short again when nothing has failed until the end.
+                if failed || queue.is_idle() {
+                    retries.note(failed.then_some(item).into_iter().collect(), Instant::now());
+                }
+            }
+            () = tokio::time::sleep_until(retries.due), if !retries.pending.is_empty() => {
+                queue.pending.extend(retries.take());
+            }
             () = async { drop(closing.wait_for(|closing| *closing).await) } => return,
         }
     }
 }
 
-/// What is to be processed: objects by their keys, and namespaces by their names.
-#[derive(Clone, Debug, Default)]
-struct Pending {
-    objects: BTreeSet<Arc<str>>,
-    namespaces: BTreeSet<String>,
+/// What is to be processed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Item {
+    /// An object, by its key.
+    Object(Arc<str>),
+    /// A namespace that may be empty, by its name.
+    Namespace(String),
 }
 
-impl Pending {
-    fn is_empty(&self) -> bool {
-        self.objects.is_empty() && self.namespaces.is_empty()
+/// Everything that is to be processed. Objects come first: a namespace is empty when they are gone.
+type Pending = BTreeSet<Item>;
+
+/// What waits for a step, and what has one right now. An item that is pending again while its step runs waits for the end of it.
+#[derive(Default)]
+struct Queue {
+    pending: Pending,
+    running: Pending,
+}
+
+impl Queue {
+    /// Takes the next item, which runs from now on.
+    fn next(&mut self) -> Option<Item> {
+        let next = self.pending.difference(&self.running).next()?.clone();
+        self.pending.remove(&next);
+        self.running.insert(next.clone());
+        Some(next)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.pending.is_empty() && self.running.is_empty()
     }
 }
 
@@ -104,8 +145,7 @@ impl Retries {
             self.due = now + self.wait;
             self.wait = (self.wait * 2).min(LAST_RETRY);
         }
-        self.pending.objects.extend(failed.objects);
-        self.pending.namespaces.extend(failed.namespaces);
+        self.pending.extend(failed);
     }
 
     fn take(&mut self) -> Pending {
@@ -113,33 +153,17 @@ impl Retries {
     }
 }
 
-/// Does the next step for everything that is pending. Gives what failed.
-async fn work(graph: &Graph, server: &Arc<Server>, pending: &Pending) -> Pending {
-    let mut failed = Pending::default();
-    if pending.is_empty() {
-        return failed;
-    }
-    let context = &server.task_context(SystemUser::GarbageCollector);
-    let namespaces = &server.task_context(SystemUser::NamespaceController);
-    let mut steps: Vec<TaskStep<'_, _>> = Vec::with_capacity(pending.objects.len());
-    for key in &pending.objects {
-        steps.push(Box::pin(async move { (key, process(graph, server, context, namespaces, key).await) }));
-    }
-    for (key, processed) in run_concurrently(steps).await {
-        if is_failure(processed) {
-            failed.objects.insert(key.clone());
+/// Does the next step for an item. Gives whether it failed.
+async fn step(server: Arc<Server>, graph: Arc<RwLock<Graph>>, item: Item) -> (Item, bool) {
+    let namespaces = server.task_context(SystemUser::NamespaceController);
+    let outcome = match &item {
+        Item::Object(key) => {
+            let context = server.task_context(SystemUser::GarbageCollector);
+            process(&graph, &server, &context, &namespaces, key).await
         }
-    }
-    let mut ends: Vec<TaskStep<'_, _>> = Vec::with_capacity(pending.namespaces.len());
-    for name in &pending.namespaces {
-        ends.push(Box::pin(async move { (name, namespace::finish(server, namespaces, name).await) }));
-    }
-    for (name, finished) in run_concurrently(ends).await {
-        if is_failure(finished) {
-            failed.namespaces.insert(name.clone());
-        }
-    }
-    failed
+        Item::Namespace(name) => namespace::finish(&server, &namespaces, name).await,
+    };
+    (item, is_failure(outcome))
 }
 
 /// Whether a step has to be repeated. A conflict is expected, so it is not logged.
@@ -174,9 +198,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_item_has_one_step_at_a_time() {
+        let item = |key: &str| Item::Object(key.into());
+        let mut queue = Queue { pending: [Item::Namespace("n".into()), item("a")].into(), ..Queue::default() };
+        assert_eq!(queue.next(), Some(item("a")));
+        // A change while the step runs.
+        queue.pending.insert(item("a"));
+        assert_eq!((queue.next(), queue.next()), (Some(Item::Namespace("n".into())), None));
+        queue.running.remove(&item("a"));
+        assert_eq!(queue.next(), Some(item("a")));
+        queue.running.clear();
+        assert!(queue.is_idle());
+    }
+
+    #[test]
     fn what_failed_is_tried_again_later_each_time() {
         let begin = Instant::now();
-        let failed = |key: &str| Pending { objects: BTreeSet::from([key.into()]), ..Pending::default() };
+        let failed = |key: &str| Pending::from([Item::Object(key.into())]);
         let mut retries = Retries::default();
         retries.note(failed("a"), begin);
         let first = retries.due;
@@ -184,7 +222,7 @@ mod tests {
         // A failure while others wait joins them, and does not delay them.
         retries.note(failed("b"), begin + FIRST_RETRY / 2);
         assert_eq!(retries.due, first);
-        assert_eq!(retries.take().objects.len(), 2);
+        assert_eq!(retries.take().len(), 2);
         assert!(retries.pending.is_empty());
         for expect in [2, 4, 8] {
             retries.note(failed("a"), begin);

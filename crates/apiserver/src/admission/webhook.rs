@@ -52,6 +52,11 @@ pub(crate) struct Webhooks {
 }
 
 impl Webhooks {
+    pub(crate) fn are_there(&self, server: &Server) -> bool {
+        !self.mutating.hooks(server, WebhookType::Mutating).is_empty()
+            || !self.validating.hooks(server, WebhookType::Validating).is_empty()
+    }
+
     /// Whether a webhook has match conditions, which take computing.
     pub(crate) fn have_conditions(&self, server: &Server) -> bool {
         let all = [

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use konverge_core::{Concerned, GroupVersion, OwnerReference, Ownership};
 use konverge_store::{Change, Entry, Range, Watch};
 
-use super::Pending;
+use super::{Item, Pending};
 use crate::resource::Resource;
 use crate::server::Server;
 
@@ -56,8 +56,7 @@ impl Graph {
     pub(super) fn all_pending(server: &Server) -> Pending {
         let page = server.store.range(Range { prefix: ALL, ..Range::default() });
         let page = page.expect("the newest revision can always be read");
-        let concerned = page.entries.into_iter().filter(is_relevant).map(|entry| entry.key);
-        Pending { objects: concerned.collect(), ..Pending::default() }
+        page.entries.into_iter().filter(is_relevant).map(|entry| Item::Object(entry.key)).collect()
     }
 
     /// Applies changes to the graph. Returns the objects that have to be processed because of them.
@@ -80,16 +79,17 @@ impl Graph {
             let namespace = before.as_ref().and_then(namespace_of);
             for owner in &concerned.owners {
                 if let Found::Present(key, _) = find(server, namespace.as_deref(), owner) {
-                    pending.objects.insert(key);
+                    pending.insert(Item::Object(key));
                 }
             }
             if let Some(was) = was.filter(|_| concerned.dependents) {
-                pending.objects.extend(self.dependents.get(&was.uid).into_iter().flatten().cloned());
+                let dependents = self.dependents.get(&was.uid).into_iter().flatten();
+                pending.extend(dependents.cloned().map(Item::Object));
                 self.note_deleted(was.uid);
-                pending.namespaces.extend(namespace);
+                pending.extend(namespace.map(Item::Namespace));
             }
             if concerned.itself {
-                pending.objects.insert(key);
+                pending.insert(Item::Object(key));
             }
         }
         pending

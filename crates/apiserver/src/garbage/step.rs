@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use serde_json::Value;
 
 use konverge_core::{
@@ -23,7 +24,7 @@ use crate::write::{WriteOutcome, WriteRequest};
 
 /// Does the next step for one object.
 pub(super) async fn process(
-    graph: &Graph,
+    graph: &RwLock<Graph>,
     server: &Arc<Server>,
     context: &RequestContext,
     namespaces: &RequestContext,
@@ -60,10 +61,10 @@ struct Object<'a> {
 
 impl Object<'_> {
     /// Deletes an object whose owners are all deleted.
-    async fn owned(&self, graph: &Graph) -> Result<(), Status> {
+    async fn owned(&self, graph: &RwLock<Graph>) -> Result<(), Status> {
         let (namespace, name) = self.identity();
         let state = |owner: &OwnerReference| match find(self.server, namespace, owner) {
-            _ if graph.is_deleted(&owner.uid) => OwnerState::Absent,
+            _ if graph.read().is_deleted(&owner.uid) => OwnerState::Absent,
             Found::Present(_, owner) => owner.as_owner(),
             Found::Absent => OwnerState::Absent,
             // The kind of the owner is unknown, or it cannot own this object: the object is kept.
@@ -71,7 +72,7 @@ impl Object<'_> {
         };
         let owners: Vec<OwnerState> = self.ownership.owners.iter().map(state).collect();
         let dependents = match owners.contains(&OwnerState::Waiting) {
-            true => Dependents::of(&graph.dependents(self.server, &self.ownership.uid)),
+            true => Dependents::of(&graph.read().dependents(self.server, &self.ownership.uid)),
             false => Dependents::None,
         };
         match self.ownership.decide(&owners, dependents) {
@@ -90,8 +91,8 @@ impl Object<'_> {
     }
 
     /// Foreground deletion: deletes the dependents, then removes the finalizer.
-    async fn foreground(&self, graph: &Graph) -> Result<(), Status> {
-        let dependents = graph.dependents_by_key(self.server, &self.ownership.uid);
+    async fn foreground(&self, graph: &RwLock<Graph>) -> Result<(), Status> {
+        let dependents = graph.read().dependents_by_key(self.server, &self.ownership.uid);
         if self.ownership.may_be_removed(dependents.values()) {
             return self.change(|object| drop_finalizer(object, FOREGROUND_FINALIZER)).await;
         }
@@ -112,9 +113,9 @@ impl Object<'_> {
     }
 
     /// Orphaning deletion: removes this owner from the dependents, then removes the finalizer.
-    async fn orphan(&self, graph: &Graph) -> Result<(), Status> {
+    async fn orphan(&self, graph: &RwLock<Graph>) -> Result<(), Status> {
         let uid = [self.ownership.uid.clone()];
-        let dependents = graph.dependents_by_key(self.server, &self.ownership.uid);
+        let dependents = graph.read().dependents_by_key(self.server, &self.ownership.uid);
         let mut releases: Vec<TaskStep<'_, _>> = Vec::new();
         for key in dependents.keys() {
             releases.push(Box::pin(async {

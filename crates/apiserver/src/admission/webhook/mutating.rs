@@ -19,8 +19,8 @@ use crate::subresource::Subresource;
 use crate::work::{self, over_budget};
 use crate::{decode, defaults, meta, scale, write_only};
 
-/// What a request may still compute after its webhooks were asked: an object that took more than the rest until now takes about
-/// as much again to be validated.
+/// What a request may still compute after its webhooks were asked: validating and storing an object takes about as much as what
+/// was computed until now, or more.
 const AFTER: u64 = work::INLINE_STEPS / 4 * 3;
 
 pub(crate) struct MutatingAdmissionWebhook;

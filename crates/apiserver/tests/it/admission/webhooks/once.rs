@@ -9,9 +9,11 @@ use http_body_util::Full;
 use serde_json::{Value, json};
 use tower_service::Service;
 
-use konverge_apiserver::{ApiServer, LocalWebhook};
+use konverge_apiserver::{ApiServer, Collector, LocalWebhook, Options};
 
-use crate::cluster::{CONFIG_MAPS, CRDS, Cluster, NAMESPACES, PODS, WIDGETS, config_map, pod, widget};
+use crate::cluster::{
+    AT_MOST, CONFIG_MAPS, CRDS, Cluster, NAMESPACES, PODS, WIDGETS, config_map, pod, widget, widgets,
+};
 
 use super::{Hook, MUTATING, VALIDATING, configuration, hook};
 
@@ -60,16 +62,21 @@ async fn nobody_is_asked_about_events_that_expire() {
 /// A request that computes for long moves to a thread of its own before it asks, not afterwards.
 #[tokio::test]
 async fn large_objects_are_sent_once() {
+    let positive = json!({"type": "integer", "anyOf": [{"minimum": 3}, {"minimum": 2}, {"minimum": 1}]});
+    let sizes = json!({"type": "array", "items": positive});
+    let mut definition = widgets();
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["sizes"] = sizes;
     for kind in [VALIDATING, MUTATING] {
-        for entries in [100, 500, 1000, 2000, 3000, 4000, 6000, 8000, 12000] {
-            let cluster = Cluster::new().await;
-            let asked = Hook::serve(&cluster, "h", super::allow);
-            cluster.post(kind, &configuration("c", &[hook("h", &json!({}))])).await.expect(201);
-            let mut map = config_map("a");
-            map["data"] =
-                (0..entries).map(|at| (format!("k{at}"), json!("v"))).collect::<serde_json::Map<_, _>>().into();
-            cluster.post(CONFIG_MAPS, &map).await.expect(201);
-            assert_eq!(asked.times(), 1, "{entries}");
+        let cluster = Cluster::new().await;
+        cluster.post(CRDS, &definition).await.expect(201);
+        let asked = Hook::serve(&cluster, "h", super::allow);
+        let more = json!({"rules": [rule("example.com", "widgets", &["*"])]});
+        cluster.post(kind, &configuration("c", &[hook("h", &more)])).await.expect(201);
+        for (at, length) in [10, 100, 200, 400, 800, 1200, 1600, 2000, 3000, 4000, 6000, 9000].into_iter().enumerate() {
+            let mut large = widget(&format!("w{length}"));
+            large["spec"]["sizes"] = vec![1; length].into();
+            cluster.post(WIDGETS, &large).await.expect(201);
+            assert_eq!(asked.times(), at + 1, "{kind} {length}");
         }
     }
 }
@@ -143,4 +150,37 @@ async fn deletions_that_do_nothing_ask_nobody_and_collections_have_no_name() {
     cluster.delete(CONFIG_MAPS).await.expect(200);
     let request = asked.asked().pop().unwrap();
     assert_eq!((&request["name"], &request["oldObject"]["metadata"]["name"]), (&Value::Null, &json!("a")));
+}
+
+/// The garbage collector goes on with other objects while a webhook is asked about one.
+#[tokio::test]
+async fn a_slow_webhook_delays_only_its_own_object() {
+    let cluster = Cluster::with(|options| Options { collector: Collector::Inside, ..options }).await;
+    for name in ["slow", "quick"] {
+        let owner = cluster.post(CONFIG_MAPS, &config_map(&format!("{name}-owner"))).await.expect(201);
+        let mut owned = config_map(name);
+        let (uid, name) = (&owner["metadata"]["uid"], &owner["metadata"]["name"]);
+        owned["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid}]);
+        cluster.post(CONFIG_MAPS, &owned).await.expect(201);
+    }
+    let called = Arc::new(tokio::sync::Notify::new());
+    let notified = called.clone();
+    let stuck: LocalWebhook = Arc::new(move |_| {
+        notified.notify_one();
+        Box::pin(std::future::pending())
+    });
+    cluster.server.register_webhooks("h", Some(stuck));
+    let only = json!([{"name": "c", "expression": "request.operation == 'DELETE' && request.name == 'slow'"}]);
+    let more = json!({"matchConditions": only, "timeoutSeconds": 30});
+    cluster.post(VALIDATING, &configuration("c", &[hook("h", &more)])).await.expect(201);
+    let revision = cluster.revision();
+    let mut lines = cluster
+        .watch(&format!("{CONFIG_MAPS}?watch=true&fieldSelector=metadata.name=quick&resourceVersion={revision}"))
+        .await;
+    cluster.delete(&format!("{CONFIG_MAPS}/slow-owner")).await.expect(200);
+    tokio::time::timeout(AT_MOST, called.notified()).await.unwrap();
+    cluster.delete(&format!("{CONFIG_MAPS}/quick-owner")).await.expect(200);
+    assert_eq!(lines.next_brief().await, "DELETED quick");
+    cluster.get(&format!("{CONFIG_MAPS}/slow")).await.expect(200);
 }
