@@ -213,3 +213,18 @@ async fn connections_are_changed() {
     let dry = cluster.get(&format!("{path}&dryRun=All")).await;
     assert_eq!(dry.fails(400, "BadRequest"), "dryRun is not supported");
 }
+
+/// A webhook that leaves field managers in a state that makes no sense does not spoil the object.
+#[tokio::test]
+async fn managers_that_make_no_sense_stay_as_they_were() {
+    let cluster = Cluster::new().await;
+    let odd = json!([{"manager": "odd", "operation": "Juggle", "apiVersion": "v1"}]);
+    let answer = patch(&json!([{"op": "add", "path": "/metadata/managedFields", "value": odd}]));
+    Hook::serve(&cluster, "h", move |_| answer.clone());
+    cluster.post(MUTATING, &configuration("c", &[hook("h", &json!({}))])).await.expect(201);
+    let made = cluster.post(&format!("{CONFIG_MAPS}?fieldManager=me"), &config_map("a")).await;
+    let managers = &made.expect(201)["metadata"]["managedFields"];
+    assert_eq!((managers.as_array().unwrap().len(), &managers[0]["manager"]), (1, &json!("me")));
+    let warned = made.warnings().join("");
+    assert!(warned.contains(".metadata.managedFields was in an invalid state after admission"), "{warned}");
+}

@@ -82,7 +82,7 @@ async fn large_objects_are_sent_once() {
 }
 
 /// Answers with a warning, after a patch of this object.
-fn patching(server: &ApiServer, path: &str, patch: impl Fn(usize) -> Value + Send + Sync + 'static) -> Counted {
+fn patching(server: &ApiServer, path: &str, patch: fn(usize) -> Value) -> Counted {
     let (server, path, times) = (server.clone(), path.to_owned(), Arc::<Mutex<usize>>::default());
     let counted = times.clone();
     let handler: LocalWebhook = Arc::new(move |request: Request<Bytes>| {
@@ -109,18 +109,23 @@ fn patching(server: &ApiServer, path: &str, patch: impl Fn(usize) -> Value + Sen
 
 type Counted = (LocalWebhook, Arc<Mutex<usize>>);
 
+fn label(time: usize) -> Value {
+    json!({"metadata": {"labels": {"a": time.to_string()}}})
+}
+
+/// The same at each time.
+fn names(_: usize) -> Value {
+    json!({"spec": {"names": {"shortNames": ["w1"]}}})
+}
+
 /// What a create depends on may change while webhooks are asked. Only a change of the schema makes the request begin again.
 #[tokio::test]
 async fn a_create_goes_on_after_changes_of_what_it_depends_on() {
-    let label = |time: usize| json!({"metadata": {"labels": {"a": time.to_string()}}});
     let definition = format!("{CRDS}/widgets.example.com");
-    let names = |time: usize| json!({"spec": {"names": {"shortNames": [format!("w{}", time.min(1))]}}});
-    let changes: [(&str, Box<dyn Fn(usize) -> Value + Send + Sync>, usize); 3] = [
-        (&format!("{NAMESPACES}/default"), Box::new(label), 1),
-        (&definition, Box::new(label), 1),
-        (&definition, Box::new(names), 2),
-    ];
-    for (path, patch, expect) in changes {
+    let namespace = format!("{NAMESPACES}/default");
+    for (path, patch, expect) in
+        [(&namespace, label as fn(usize) -> Value, 1), (&definition, label, 1), (&definition, names, 2)]
+    {
         let cluster = Cluster::with_widgets().await;
         let (handler, times) = patching(&cluster.server, path, patch);
         cluster.server.register_webhooks("h", Some(handler));
