@@ -151,9 +151,7 @@ impl UserArgs {
         let client_ca = self.client_ca(own_ca)?;
         Ok(Users { authentication: Authentication { tokens, service_accounts, anonymous }, client_ca, token })
     }
-}
 
-impl UserArgs {
     /// The CAs whose client certificates are believed.
     fn client_ca(&self, own_ca: Option<&str>) -> Result<Option<ClientCa>, UsersError> {
         let Some(path) = &self.client_ca_file else {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
-use konverge_core::{Cause, ObjectKey};
+use konverge_core::ObjectKey;
 use konverge_runtime::{
     Action, Backoff, BoxFuture, Cache, Caches, Clock, Controller, ControllerOptions, Error, Event, EventLog,
     FieldManager, Meter, Missing, Patch, QueueOptions, Recorder, RecorderOptions, RecorderTask, Result, Run, Severity,
@@ -271,35 +271,31 @@ impl ControllerContext {
 /// so it becomes a conflict.
 fn failed_test_as_conflict(error: WriteError) -> WriteError {
     match error {
-        WriteError::Invalid { causes, .. } if causes.iter().any(is_failed_test) => {
-            let why = causes.into_iter().find(is_failed_test).map(|cause| cause.message).unwrap_or_default();
-            WriteError::Conflict { message: format!("the object has changed: {why}"), fields: Vec::new() }
+        WriteError::Invalid { message, causes, .. } if causes.is_empty() && message.contains(REJECTED_PATCH) => {
+            let message = "the object has changed since it was read".to_owned();
+            WriteError::Conflict { message, fields: Vec::new() }
         }
         other => other,
     }
 }
 
-/// API servers use this reason for a patch that cannot be applied, and for nothing else.
-fn is_failed_test(cause: &Cause) -> bool {
-    cause.reason == "UnexpectedServerResponse"
-}
+/// What API servers say of a patch that cannot be applied. They do not say why, and an invalid object has causes.
+const REJECTED_PATCH: &str = "the server rejected our request due to an error in our request";
 
 #[cfg(test)]
 mod tests {
+    use konverge_core::Cause;
+
     use super::*;
 
     #[test]
     fn a_failed_test_is_a_conflict_and_an_invalid_object_is_not() {
-        let check = |reason: &str, expect: &str| {
-            let cause = Cause {
-                reason: reason.into(),
-                message: "testing path /metadata/uid failed".into(),
-                ..Cause::default()
-            };
-            let error = WriteError::Invalid { message: "refused".into(), causes: vec![cause], by_server: true };
-            assert_eq!(failed_test_as_conflict(error).reason(), expect, "{reason}");
+        let check = |message: &str, causes: Vec<Cause>, expect: &str| {
+            let error = WriteError::Invalid { message: message.into(), causes, by_server: true };
+            assert_eq!(failed_test_as_conflict(error).reason(), expect, "{message}");
         };
-        check("UnexpectedServerResponse", "Conflict");
-        check("FieldValueInvalid", "Invalid");
+        check(REJECTED_PATCH, Vec::new(), "Conflict");
+        check(REJECTED_PATCH, vec![Cause::default()], "Invalid");
+        check("Pod \"p\" is invalid", Vec::new(), "Invalid");
     }
 }

@@ -8,6 +8,7 @@ mod control_plane;
 mod deployment;
 mod look;
 mod node;
+mod session;
 mod stateful;
 
 /// A Deployment with as many replicas, all of whose pods have this annotation, if any.
