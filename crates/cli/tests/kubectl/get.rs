@@ -62,7 +62,9 @@ fn tables() {
          x     large  1                *s",
     );
     cluster.kubectl("get all").prints(
-        "NAME                 READY  UP-TO-DATE  AVAILABLE  AGE
+        "NAME                TYPE       CLUSTER-IP  EXTERNAL-IP  PORT(S)  AGE
+         service/kubernetes  ClusterIP  10.96.0.1   <none>       443/TCP  *s
+         NAME                 READY  UP-TO-DATE  AVAILABLE  AGE
          deployment.apps/web  0/2    0           0          *s
          NAME                  SIZE   REPLICAS  PHASE  AGE
          widget.example.com/w  small  1                *s
