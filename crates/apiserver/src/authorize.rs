@@ -12,10 +12,9 @@ use http::request::Parts;
 
 use konverge_core::{FieldSelector, NameRule, Status, check_name};
 
-use crate::context::RequestContext;
 use crate::rbac::{Rbac, RbacAuthorizer, Rule};
 use crate::request::{self, Endpoint, ObjectPath, Query};
-use crate::server::ApiServer;
+use crate::server::{ApiServer, Server};
 use crate::user::{MASTERS, UserInfo};
 use crate::verb::Verb;
 
@@ -232,17 +231,18 @@ pub(crate) async fn authorize(authorizer: &dyn Authorizer, user: &UserInfo, aske
     }
 }
 
-/// Asks whether a user may do something else, too, with what a request is about.
+/// Asks whether a user may do something else, too, than what the method of a request says.
 pub(crate) async fn authorize_verb(
-    authorizer: &dyn Authorizer,
-    context: &RequestContext,
-    parts: &Parts,
-    target: &ObjectPath,
+    server: &Server,
+    user: &UserInfo,
     verb: Verb,
+    path: &str,
+    resource: ResourceAttributes<'_>,
 ) -> Result<(), Status> {
-    let resource = Some(resource_attributes(target, None));
-    let attributes = Attributes { user: &context.user, verb: verb.as_str(), path: parts.uri.path(), resource };
-    match authorizer.authorize(attributes).await {
+    let attributes = Attributes { user, verb: verb.as_str(), path, resource: Some(resource) };
+    let decision = server.authorizer.authorize(attributes).await;
+    server.rights.note(&attributes, matches!(decision, Decision::Allow { .. }));
+    match decision {
         Decision::Allow { .. } => Ok(()),
         Decision::Deny { reason } | Decision::NoOpinion { reason } => Err(forbidden(&attributes, &reason)),
     }
@@ -256,7 +256,7 @@ impl ApiServer {
     }
 }
 
-fn resource_attributes<'a>(target: &'a ObjectPath, selected: Option<&'a str>) -> ResourceAttributes<'a> {
+pub(crate) fn resource_attributes<'a>(target: &'a ObjectPath, selected: Option<&'a str>) -> ResourceAttributes<'a> {
     let name = target.name.as_deref().or(selected).unwrap_or_default();
     let is_namespace = target.group.is_empty() && target.resource == "namespaces";
     let namespace = if is_namespace { target.name.as_deref() } else { target.namespace.as_deref() };

@@ -14,7 +14,7 @@ use konverge_core::{FieldSelector, Status, StatusDetails};
 use konverge_schema::Budget;
 
 use crate::admission::RequestOptions;
-use crate::authorize::authorize_verb;
+use crate::authorize::{authorize_verb, resource_attributes};
 use crate::behaviour::StorageRule;
 use crate::body::Body;
 use crate::context::RequestContext;
@@ -273,7 +273,8 @@ impl Handler {
         // A WebSocket is asked for with GET, and yet it does as much as a POST.
         if verb != Verb::Create {
             let ObjectRequest { context, parts, target, .. } = &*self.request;
-            authorize_verb(&*self.server.authorizer, context, parts, target, Verb::Create).await?;
+            let resource = resource_attributes(target, None);
+            authorize_verb(&self.server, &context.user, Verb::Create, parts.uri.path(), resource).await?;
         }
         let (write, mut warnings) = (self.write_request(subresource, budget), Vec::new());
         let query = pod::admit_connection(&write, self.name(), &self.request.query, &mut warnings).await?;

@@ -23,6 +23,7 @@ mod context;
 mod impersonate;
 mod rbac;
 mod review;
+mod rights;
 mod token_request;
 mod user;
 
@@ -103,6 +104,7 @@ pub use body::Body;
 pub use crd_registry::{Checked, CrdRegistry, RegisteredKind};
 pub use env::{Environment, System};
 pub use in_flight::InFlightLimits;
+pub use rights::{PermissionReport, ScopedRule};
 pub use server::{ActingAs, Aggregation, ApiServer, Collector, MoreMetrics, OpenError, Options, Storage, Versions};
 pub use streaming::ClientStream;
 pub use user::UserInfo;

@@ -37,6 +37,7 @@ pub(crate) use aggregate::run;
 pub(crate) use bootstrap::create_initial;
 pub(crate) use escalation::check;
 pub(crate) use follow::{catch_up, load};
+pub(crate) use index::Grant;
 pub(crate) use rule::Rule;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -56,6 +57,11 @@ impl Rbac {
     /// All rules of a user in a namespace, and the text about roles that are bound but do not exist.
     pub(crate) fn rules_of(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Option<String>) {
         self.index.read().rules_of(user, namespace)
+    }
+
+    /// The roles that are bound to a user by name.
+    pub(crate) fn grants_to(&self, user: &UserInfo) -> Vec<Grant> {
+        self.index.read().grants_to(user)
     }
 }
 

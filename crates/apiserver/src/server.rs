@@ -32,6 +32,7 @@ use crate::rbac::{self, Rbac};
 use crate::registry::Registry;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
+use crate::rights::Rights;
 use crate::simulation::FileAreas;
 use crate::subresource::Subresource;
 use crate::tasks::keep_running;
@@ -206,6 +207,7 @@ pub(crate) struct Server {
     pub authentication: Authentication,
     pub authorizer: Arc<Authorizers>,
     pub rbac: Arc<Rbac>,
+    pub rights: Rights,
     pub admission: Chain,
     pub quota_locks: QuotaLocks,
     pub policies: Policies,
@@ -273,6 +275,7 @@ impl ApiServer {
             authentication: options.authentication,
             authorizer: Arc::new(Authorizers::new(&options.authorization, &rbac)),
             rbac,
+            rights: Rights::default(),
             admission: Chain::new(&options.admission, &options.absent),
             quota_locks: QuotaLocks::default(),
             policies: Policies::default(),

@@ -152,7 +152,9 @@ where
     let asked = Asked::new(parts, endpoint, query);
     let impersonated = impersonated(&*server.authorizer, &context.user, &parts.headers, &asked).await?;
     let context = &impersonated.map_or_else(|| context.clone(), |user| context.with_user(user));
-    authorize(&*server.authorizer, &context.user, &asked).await?;
+    let allowed = authorize(&*server.authorizer, &context.user, &asked).await;
+    server.rights.note(&asked.by(&context.user), allowed.is_ok());
+    allowed?;
     let enter = || server.in_flight.enter(*kind, &context.user, Instant::now());
     match endpoint {
         Endpoint::Objects(target) => {

@@ -26,6 +26,7 @@ pub(crate) use receive::unregistered;
 
 use crate::admission::{Admission, Attributes, Operation, RequestOptions, namespace_accepts};
 use crate::assign::Reservation;
+use crate::authorize::{ResourceAttributes, authorize_verb};
 use crate::commit::{Committer, MAX_CONFLICTS, unavailable};
 use crate::commit_lock::CommitGuard;
 use crate::context::RequestContext;
@@ -36,6 +37,7 @@ use crate::request::FieldValidation;
 use crate::resource::{Resource, ScalePaths};
 use crate::server::Server;
 use crate::subresource::Subresource;
+use crate::verb::Verb;
 use crate::work::{INLINE_STEPS, over_budget};
 use crate::{assign, crd, defaults, meta, namespace, rbac, record, scale, validation, warning, write_only};
 
@@ -87,6 +89,15 @@ enum FieldOwnership {
     Decided,
 }
 
+/// What asked for an object that is to be added.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Insertion {
+    /// A create.
+    Create,
+    /// An update or an apply, which found no object. Its user needs the right to create, too.
+    Upsert,
+}
+
 impl WriteRequest<'_> {
     /// Creates an object.
     pub(crate) async fn create(&self, sent: Decoded, warnings: &mut Vec<String>) -> Result<WriteOutcome, Status> {
@@ -96,7 +107,7 @@ impl WriteRequest<'_> {
         if !self.context.dry_run && !meta::text(&object, "resourceVersion").is_empty() {
             return Err(Status::failure(500, "", "resourceVersion should not be set on objects to be created"));
         }
-        self.insert(object, FieldOwnership::Changed, warnings).await
+        self.insert(object, Insertion::Create, FieldOwnership::Changed, warnings).await
     }
 
     /// Reads an object that is answered and not stored, with the managers of its fields.
@@ -135,7 +146,7 @@ impl WriteRequest<'_> {
         let exists = self.current(name)?.is_some();
         if !exists && self.subresource == Subresource::Main && self.resource.behaviour.put_creates {
             self.same_uid(name, "", &object)?;
-            return self.insert(object, FieldOwnership::Changed, warnings).await;
+            return self.insert(object, Insertion::Upsert, FieldOwnership::Changed, warnings).await;
         }
         let unconditional = !self.resource.behaviour.update_needs_version || self.server.lenient_updates;
         if meta::text(&object, "resourceVersion").is_empty() && !unconditional && exists {
@@ -252,7 +263,7 @@ impl WriteRequest<'_> {
                 return Err(Status::conflict(&self.resource.group, &self.resource.plural, name, why));
             }
             self.same_name(name, &config)?;
-            match self.insert(applied(None)?, FieldOwnership::Decided, warnings).await {
+            match self.insert(applied(None)?, Insertion::Upsert, FieldOwnership::Decided, warnings).await {
                 Err(status) if status.reason == "AlreadyExists" && !self.context.dry_run => {}
                 outcome => return outcome,
             }
@@ -299,6 +310,7 @@ impl WriteRequest<'_> {
     async fn insert(
         &self,
         mut object: Value,
+        insertion: Insertion,
         ownership: FieldOwnership,
         warnings: &mut Vec<String>,
     ) -> Result<WriteOutcome, Status> {
@@ -340,6 +352,9 @@ impl WriteRequest<'_> {
                 return Err(self.invalid(&name, &errors));
             }
             warnings.extend(warning::of(resource, self.subresource, None, &fresh));
+            if insertion == Insertion::Upsert {
+                self.may_create(&name).await?;
+            }
             let converted = self.converted(&ownership, None, &fresh).await?;
             let attributes = self.attributes(&name, None);
             self.validate(&attributes, &fresh, &mut admission, warnings).await?;
@@ -615,6 +630,14 @@ impl WriteRequest<'_> {
             )));
         }
         Ok(value)
+    }
+
+    /// Asks whether the user may create the object.
+    async fn may_create(&self, name: &str) -> Result<(), Status> {
+        let Resource { group, version, plural: resource, .. } = &**self.resource;
+        let namespace = self.namespace.unwrap_or_default();
+        let resource = ResourceAttributes { group, version, resource, subresource: "", namespace, name };
+        authorize_verb(self.server, &self.context.user, Verb::Create, "", resource).await
     }
 
     /// The write as admission plugins see it.

@@ -11,6 +11,7 @@ use crate::admission::AdmissionArgs;
 use crate::control_plane::SimulationArgs;
 use crate::in_flight::InFlightArgs;
 use crate::operators::OperatorChoice;
+use crate::permissions::PermissionsArgs;
 use crate::project::SuperviseArgs;
 use crate::users::UserArgs;
 
@@ -57,6 +58,9 @@ pub(crate) enum Command {
     Validate(ValidateArgs),
     /// Compare CRDs, and rewrite objects that are stored in an old version
     Crd(CrdArgs),
+    /// Say which rights an operator has, which of them it used, and which it lacks
+    #[command(after_help = PERMISSIONS_EXAMPLES)]
+    Permissions(PermissionsArgs),
     /// Print the version
     Version,
     /// Run an operator that ends when standard input does
@@ -110,6 +114,16 @@ Examples:
   go test ./...
 
   eval \"$(konverge envtest env)\"        the same in the current shell";
+
+const PERMISSIONS_EXAMPLES: &str = "\
+The server notes what each service account asks for since it started. Let the operator do all that it can do (run its tests,
+create and delete its objects), and ask then.
+
+Examples:
+  konverge permissions                          of the operator that `konverge dev` runs
+  konverge permissions shop/my-operator
+  konverge permissions -o roles > role.yaml     the least roles that would have been enough
+  konverge permissions --check                  exit code 1 if rights were never used or are lacking";
 
 /// Arguments of `konverge envtest`.
 #[derive(Debug, clap::Args)]

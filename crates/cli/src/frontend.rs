@@ -18,6 +18,7 @@ mod index;
 mod initial;
 mod kinds;
 mod lenient;
+mod permissions;
 mod query;
 mod review;
 mod watch;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -122,10 +124,18 @@ impl Inner {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         match (request.uri().path(), &self.pages) {
             ("/healthz" | "/readyz", _) if reads => self.check(&user, request).await,
+            (crate::permissions::PAGE, _) if reads => self.permissions(&user, &request.into_parts().0).await,
             (_, None) => Ok(api_client::send(&self.api, request).await),
             ("/metrics", _) => Ok(api_client::send(&self.api, request).await),
             (_, Some(pages)) => pages.answer(&self.api, request).await,
         }
+    }
+
+    /// Answers `/permissions`, which both commands have.
+    async fn permissions(&self, user: &UserInfo, request: &Parts) -> Result<Response<Body>, Status> {
+        refuse_impersonation(request)?;
+        self.api.authorize_path(user, crate::permissions::PAGE).await?;
+        permissions::answer(&self.api, &Query::parse(crate::permissions::PAGE, request.uri.query(), &["user"])?)
     }
 
     /// Answers `/healthz` and `/readyz`. The checks are those of the API server, unless a controller or an operator beside it
@@ -165,11 +175,7 @@ impl Pages {
             return Err(Status::failure(404, "NotFound", message));
         }
         let (request, body) = request.into_parts();
-        // Pages read with the rights of this program, so nobody may pass for somebody else here.
-        if request.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
-            let why = "pages cannot be read as another user; ask the API instead, or leave the Impersonate headers out";
-            return Err(Status::failure(403, "Forbidden", why));
-        }
+        refuse_impersonation(&request)?;
         if let Some(user) = request.extensions.get::<Arc<UserInfo>>() {
             api.authorize_path(user, path_of(&page)).await?;
         }
@@ -205,6 +211,15 @@ impl Pages {
             _ => Ok(json_page(&self.about.leader())),
         }
     }
+}
+
+/// Pages read with the rights of this program, so nobody may pass for somebody else there.
+fn refuse_impersonation(request: &Parts) -> Result<(), Status> {
+    if request.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+        let why = "pages cannot be read as another user; ask the API instead, or leave the Impersonate headers out";
+        return Err(Status::failure(403, "Forbidden", why));
+    }
+    Ok(())
 }
 
 /// The path of a page as clients write it.

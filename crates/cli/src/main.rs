@@ -27,6 +27,7 @@ mod operator_crds;
 mod operators;
 mod own_authority;
 mod own_service;
+mod permissions;
 mod port_holder;
 mod project;
 mod run;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         Command::Restore(options) => backup::restore(&options).map_err(Into::into),
         Command::Validate(options) => return validate::validate(&options),
         Command::Crd(options) => return crd::crd(&options),
+        Command::Permissions(options) => return permissions::permissions(&options),
         Command::Version => {
             println!("konverge {}", env!("CARGO_PKG_VERSION"));
             Ok(())

@@ -92,6 +92,24 @@ impl Rules {
         self
     }
 
+    /// Allows these verbs on a resource by its plural name, too, with its subresource if there is one: `pods`, `webapps/status`.
+    pub fn allow_resource(
+        mut self,
+        group: &str,
+        resource: &str,
+        verbs: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Self {
+        let verbs = verbs.into_iter().map(|verb| RbacVerb::new(verb.as_ref()));
+        self.put(Resource { group: group.to_owned(), name: resource.to_owned() }, false, verbs);
+        self
+    }
+
+    /// The rules but for those of a subresource: `finalizers`.
+    pub fn without_part(mut self, subresource: &str) -> Rules {
+        self.0.retain(|resource, _| resource.name.split_once('/').is_none_or(|(_, part)| part != subresource));
+        self
+    }
+
     /// The same rules for all namespaces, also for an operator that watches only some.
     pub fn everywhere(mut self) -> Self {
         self.0.values_mut().for_each(|allowed| allowed.cluster = true);

@@ -19,7 +19,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::call::{Calls, Verb};
-use crate::machine::{Machine, Refused, ask, unknown_kind, with_install_hint};
+use crate::machine::{ActingAs, Machine, Refused, ask, unknown_kind, with_install_hint};
+use crate::permissions::Permissions;
 use crate::react::When;
 use crate::seed::{Seed, typed};
 
@@ -210,12 +211,27 @@ impl Cluster {
     /// The API server calls the operator's webhooks, for admission and for conversion, as soon as the operator has told it of them:
     /// [`Running::ready`] waits for that. As on a cluster, writes that a webhook is about are refused after the operator has ended.
     /// Operators with webhooks need names of their own if several run in one cluster: `.configure(|settings| settings.name = …)`.
+    ///
+    /// The operator may do what it declares ([`Operator::rules`]) and nothing else, as on a cluster with the roles that it prints. A
+    /// request beyond that is answered with 403, and [`Cluster::permissions`] tells what is lacking and what was never used.
     pub fn run<R: DeserializeOwned + Send + Sync + 'static>(&self, operator: Operator<R>) -> Running {
+        let user = self.machine.accounts().open(operator.rules());
+        let acting = ActingAs { machine: self.machine.clone(), user: user.into() };
+        self.run_with(operator, Client::new(acting, "default"))
+    }
+
+    /// Runs a whole operator beside the test like [`Cluster::run`], and lets it do everything: for an operator that is not
+    /// finished, or that finds out at run time what it needs.
+    pub fn run_unrestricted<R: DeserializeOwned + Send + Sync + 'static>(&self, operator: Operator<R>) -> Running {
+        self.run_with(operator, self.client())
+    }
+
+    fn run_with<R: DeserializeOwned + Send + Sync + 'static>(&self, operator: Operator<R>, client: Client) -> Running {
         let (stop, stopped) = oneshot::channel::<()>();
         let health = operator.health_checks();
         let (machine, webhooks) = (self.machine.clone(), self.machine.clone());
         let serve = Arc::new(move |host: &str, handler| webhooks.serve_webhooks(host, handler));
-        let operator = operator.in_test(self.client()).serve_webhooks_locally(serve);
+        let operator = operator.in_test(client).serve_webhooks_locally(serve);
         let task = tokio::spawn(async move {
             // Its webhooks are served by the server that calls them.
             machine.server().await?;
@@ -262,6 +278,12 @@ impl Cluster {
     /// `cluster.used().without(&operator.rules())` is empty if the operator declares all of them.
     pub fn used(&self) -> Rules {
         self.machine.used()
+    }
+
+    /// What the operators that this cluster [runs](Cluster::run) may do, beside what they did: the rules that they used, those
+    /// that they declare in vain, and those that they lack.
+    pub fn permissions(&self) -> Permissions {
+        self.machine.accounts().permissions()
     }
 
     /// Forgets the calls so far, so that [`Cluster::calls`] shows only what comes next.
@@ -325,8 +347,13 @@ impl Cluster {
         let calls = self.calls();
         let shown = calls.len().saturating_sub(SHOWN);
         let newest = Calls(calls[shown..].to_vec());
+        let permissions = self.permissions();
+        let denied = match permissions.lacking.is_empty() {
+            true => String::new(),
+            false => format!("\nthe operator was denied what it does not declare:\n{permissions}"),
+        };
         Err(Error::permanent(format!(
-            "{kind} {key} {failed} within {PATIENCE:?}; {object}\nthe newest of {} calls:\n{newest}",
+            "{kind} {key} {failed} within {PATIENCE:?}; {object}{denied}\nthe newest of {} calls:\n{newest}",
             calls.len()
         )))
     }

@@ -10,6 +10,7 @@
 //! seed      what a test starts with
 //! machine   start → record → react → server
 //! kinds     which kind a path names
+//! permissions   operators under the rights that they declare
 //! ```
 //!
 //! The semantics are those of the server that `konverge dev` runs: validation, defaults, server-side apply, finalizers,
@@ -56,6 +57,7 @@ mod seed;
 
 mod kinds;
 mod machine;
+mod permissions;
 
 pub use admit::{Admitted, NotAdmitted, Review};
 pub use call::{Call, Calls, Verb};
@@ -63,6 +65,7 @@ pub use cluster::{Cluster, Running};
 pub use fake::Fake;
 pub use konverge::testing::{Retry, retry};
 pub use konverge_apiserver::{Checked, CrdRegistry, RegisteredKind};
+pub use permissions::Permissions;
 pub use react::When;
 pub use round_trips::{RoundTrips, round_trips};
 pub use seed::{Raw, Seed, Seeded, Typed};

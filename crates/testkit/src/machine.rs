@@ -14,7 +14,7 @@ use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use konverge::testing::{LocalHandler, Retry, ServedLocally, retry};
 use konverge::{Error, NotServed, RequestInfo, Result, Rules};
-use konverge_apiserver::{ApiServer, Body, Options, Versions};
+use konverge_apiserver::{ApiServer, AuthorizationMode, Body, Options, UserInfo, Versions};
 use kube::client::Body as ClientBody;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -23,6 +23,7 @@ use tower_service::Service;
 
 use crate::call::{Call, Calls, Verb};
 use crate::kinds::{Kinds, Served};
+use crate::permissions::Accounts;
 use crate::react::{End, Fate, Rule, fate, lost, unreachable};
 use crate::seed::Seeded;
 
@@ -41,6 +42,7 @@ struct Inner {
     used: Mutex<Rules>,
     rules: Mutex<Vec<Rule>>,
     webhooks: Mutex<Webhooks>,
+    accounts: Accounts,
 }
 
 /// Who answers the webhooks of a host. Replicas of an operator share one, and the newest answers.
@@ -80,6 +82,11 @@ impl Machine {
         self.0.used.lock().clone()
     }
 
+    /// The users that operators act as.
+    pub(crate) fn accounts(&self) -> &Accounts {
+        &self.0.accounts
+    }
+
     pub(crate) fn forget_calls(&self) {
         let mut log = self.0.log.lock();
         log.forgotten += log.calls.len();
@@ -111,7 +118,9 @@ impl Machine {
 
     async fn start(&self) -> Result<ApiServer> {
         // The same versions in every run, so that what a test compares or prints does not change.
-        let server = ApiServer::open(Options { versions: Versions::After(0), ..Options::default() }).await?;
+        let authorization = vec![AuthorizationMode::Other(Arc::new(self.0.accounts.clone()))];
+        let options = Options { versions: Versions::After(0), authorization, ..Options::default() };
+        let server = ApiServer::open(options).await?;
         let mut seeds = self.0.seeds.lock().clone();
         let mut installed: Vec<Value> = Vec::new();
         for definition in seeds.iter_mut().filter_map(|seed| seed.definition.take()) {
@@ -279,6 +288,28 @@ impl Drop for ServedUntilDropped {
         let mut webhooks = self.machine.0.webhooks.lock();
         webhooks.handlers.retain(|(_, number, _)| *number != self.number);
         self.machine.register_newest(&webhooks, &self.host);
+    }
+}
+
+/// The way to the server for an operator, as its user.
+#[derive(Clone)]
+pub(crate) struct ActingAs {
+    pub machine: Machine,
+    pub user: Arc<UserInfo>,
+}
+
+impl Service<Request<ClientBody>> for ActingAs {
+    type Response = Response<Body>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<ClientBody>) -> Self::Future {
+        request.extensions_mut().insert(self.user.clone());
+        self.machine.call(request)
     }
 }
 

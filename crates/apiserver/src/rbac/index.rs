@@ -59,6 +59,33 @@ struct Binding {
     subjects: Vec<Subject>,
 }
 
+/// The rules of a role that is bound to a user.
+pub(crate) struct Grant {
+    /// Where the rules hold; empty for the whole cluster.
+    pub namespace: String,
+    role_kind: Box<str>,
+    role_name: Box<str>,
+    pub rules: Vec<Rule>,
+}
+
+impl Grant {
+    #[cfg(test)]
+    pub(crate) fn new(namespace: &str, role_kind: &str, role_name: &str, rules: Vec<Rule>) -> Self {
+        Self { namespace: namespace.to_owned(), role_kind: role_kind.into(), role_name: role_name.into(), rules }
+    }
+
+    /// Namespace and name of the role; a cluster role has no namespace.
+    pub(crate) fn role(&self) -> (String, String) {
+        let namespace = if &*self.role_kind == "Role" { self.namespace.clone() } else { String::new() };
+        (namespace, self.role_name.to_string())
+    }
+
+    /// `the ClusterRole web`
+    pub(crate) fn describe(&self) -> String {
+        format!("the {} {}", self.role_kind, self.role_name)
+    }
+}
+
 /// Who is bound, and by what. A service account is the user of its name.
 #[derive(Default)]
 struct Bound {
@@ -102,6 +129,24 @@ impl Index {
         }
         errors.dedup();
         (rules, errors_text(&errors))
+    }
+
+    /// The roles that are bound to a user by name, in the order of their bindings. Those of groups are left out.
+    pub(crate) fn grants_to(&self, user: &UserInfo) -> Vec<Grant> {
+        let by_name = self.bound.values().filter_map(|bound| bound.users.get(&*user.name)).flatten();
+        let bindings: BTreeMap<(&str, &str), &Binding> =
+            by_name.map(|binding| ((&*binding.namespace, &*binding.name), &**binding)).collect();
+        let grant = |binding: &Binding| {
+            let rules = self.role_of(binding).ok()?.rules.clone();
+            let Binding { namespace, role_kind, role_name, .. } = binding;
+            Some(Grant {
+                namespace: namespace.to_string(),
+                role_kind: role_kind.clone(),
+                role_name: role_name.clone(),
+                rules,
+            })
+        };
+        bindings.values().filter_map(|binding| grant(binding)).collect()
     }
 
     /// The rules of a role that a binding in a namespace refers to.

@@ -44,7 +44,7 @@ impl Rule {
     }
 
     /// Whether the rule allows a request.
-    pub(super) fn allows(&self, attributes: &Attributes<'_>) -> bool {
+    pub(crate) fn allows(&self, attributes: &Attributes<'_>) -> bool {
         self.has_verb(attributes.verb)
             && match &attributes.resource {
                 Some(resource) => self.has_resource(resource),
@@ -97,7 +97,7 @@ impl Rule {
     }
 
     /// The single rights of a rule: at most one verb, one resource, one name or one path in each.
-    fn break_down(&self) -> impl Iterator<Item = Rule> {
+    pub(crate) fn break_down(&self) -> impl Iterator<Item = Rule> {
         let one = |text: &str| vec![Box::from(text)];
         let mut rights = Vec::new();
         for group in &self.api_groups {

@@ -263,3 +263,45 @@ async fn a_restart_completes_the_roles_of_a_cluster() {
     drop(second);
     assert_eq!(open().await.revision(), revision, "nothing is written if nothing is missing");
 }
+
+/// An object that an update or an apply would add needs the right to create, too.
+#[tokio::test]
+async fn nobody_creates_by_an_update_without_the_right_to_create() {
+    let cluster = cluster().await;
+    create(&cluster, ROLES, role("patcher", json!([rule(&["configmaps", "nodes"], &["get", "patch", "update"])])))
+        .await;
+    let subjects = json!([{"kind": "User", "name": "patcher", "apiGroup": "rbac.authorization.k8s.io"}]);
+    create(&cluster, BINDINGS, binding("patcher", ("Role", "patcher"), subjects)).await;
+    let path = "/api/v1/namespaces/default/configmaps/made";
+    let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made"}, "data": {"a": "1"}});
+    let apply = async |name: &str| {
+        let uri = format!("{path}?fieldManager=me{name}");
+        let request =
+            Request::builder().method("PATCH").uri(uri).header("content-type", "application/apply-patch+yaml");
+        let body = Full::new(Bytes::from(config.to_string()));
+        let response = cluster.send(request.extension(user("patcher")).body(body).unwrap()).await;
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let answer: Value = serde_json::from_slice(&body).unwrap();
+        (code, answer["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let denied = "configmaps \"made\" is forbidden: User \"patcher\" cannot create resource \"configmaps\" in API group \
+                  \"\" in the namespace \"default\"";
+    assert_eq!(apply("").await, (403, denied.to_owned()));
+    assert_eq!(apply("&dryRun=All").await, (403, denied.to_owned()));
+    assert_eq!(ask(&cluster, ADMIN, "GET", path, &Value::Null).await.0, 404);
+    // The same right is enough for an object that is there.
+    create(&cluster, "/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "made"}})).await;
+    assert_eq!(apply("").await, (200, String::new()));
+
+    let report = cluster.server.permissions(&UserInfo::named("patcher"));
+    let lines = |rules: &[konverge_apiserver::ScopedRule]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let in_default = "in the namespace default";
+    assert_eq!(lines(&report.used), [format!("patch configmaps {in_default}")]);
+    assert_eq!(
+        lines(&report.unused),
+        [format!("get, update configmaps {in_default}"), format!("get, update, patch nodes {in_default}")]
+    );
+    assert_eq!(lines(&report.lacking), [format!("create configmaps {in_default}")]);
+    assert!(!report.is_least());
+}

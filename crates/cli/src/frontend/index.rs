@@ -47,7 +47,7 @@ const fn page(path: &'static str, what: &'static str, example: &'static str) -> 
 }
 
 /// The pages beside the API.
-pub(super) const PAGES: [Page; 10] = [
+pub(super) const PAGES: [Page; 11] = [
     page("/", "What there is: JSON, or in a browser a page, on which ?kind= chooses what is listed", "/"),
     page("/readyz", "Whether the server and the operators work; also /healthz and /livez", "/readyz?verbose"),
     page("/crd", "The definition of what the operators at work are for, as kubectl apply takes it", "/crd"),
@@ -69,6 +69,7 @@ pub(super) const PAGES: [Page; 10] = [
     ),
     page("/mutate", "The same with the webhooks that fill in defaults", "/mutate --json @review.json"),
     page("/leader", "Who decides: without election, this process", "/leader"),
+    page("/permissions", "Which rights users have, and which of them they used; ?user= chooses", "/permissions"),
     page("/metrics", "Metrics of the server, the controllers and the operators, for Prometheus", "/metrics"),
 ];
 
