@@ -1,6 +1,6 @@
 //! Which rights users make use of, and which they lack. In: every decision about a request. Out: for a user, the rights that
 //! were used, those that roles give and nobody used, those that were asked for in vain, and the roles that would have been
-//! enough (`report`). Kept in memory since the start, within bounds; members of `system:masters` are not noted.
+//! enough (`report`). Kept in memory since the start, within bounds; members of `system:masters` and who has no credential are not noted.
 
 mod report;
 
@@ -11,18 +11,22 @@ use parking_lot::Mutex;
 use crate::authorize::Attributes;
 use crate::rbac::Rbac;
 use crate::server::ApiServer;
-use crate::user::{MASTERS, UserInfo};
+use crate::user::{MASTERS, UNAUTHENTICATED, UserInfo};
 
 pub use report::{PermissionReport, ScopedRule};
 
 /// How many users are noted: far more than the operators of a test cluster. Later ones are not, and their report says so.
 const MAX_USERS: usize = 256;
 
-/// How many different rights of one user are noted. An operator has a few dozen.
-const MAX_RIGHTS: usize = 2_000;
+/// How many bytes of names are noted for one user: an operator's rights take some thousand. All users together take some 30 MB at
+/// the most.
+const MAX_BYTES: usize = 128 * 1024;
 
 /// How many names of objects are told apart for one right. With more of them, no rule can name them.
 const MAX_NAMES: usize = 16;
+
+/// The longest path, and the longest name of a kind, a namespace or an object, that is noted. No object has a longer one.
+const MAX_LENGTH: usize = 253;
 
 /// What all users did and tried.
 #[derive(Default)]
@@ -32,6 +36,8 @@ pub(crate) struct Rights(Mutex<HashMap<String, UserRights>>);
 #[derive(Clone, Default)]
 struct UserRights {
     asked: BTreeMap<Right, Outcome>,
+    /// How many bytes the texts take.
+    bytes: usize,
     /// Whether there was more than is noted.
     incomplete: bool,
 }
@@ -48,20 +54,18 @@ struct Right {
     verb: String,
 }
 
-/// How requests for a right ended.
+/// The names of the objects that requests for a right were about, up to a number; a request about a collection has an empty name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Outcome {
-    allowed: bool,
-    denied: bool,
-    /// The names of the objects, up to a number; without a name for requests about a collection.
-    names: BTreeSet<String>,
+    allowed: BTreeSet<String>,
+    denied: BTreeSet<String>,
 }
 
 impl Rights {
-    /// Notes a decision about a request.
+    /// Notes a decision about a request. The server has what the request is about: a client can name things without end.
     pub(crate) fn note(&self, attributes: &Attributes<'_>, allowed: bool) {
         let user = attributes.user;
-        if user.groups.iter().any(|group| group == MASTERS) {
+        if user.groups.iter().any(|group| group == MASTERS || group == UNAUTHENTICATED) {
             return;
         }
         let mut users = self.0.lock();
@@ -72,18 +76,7 @@ impl Rights {
             users.insert(user.name.clone(), UserRights::default());
         }
         let rights = users.get_mut(&user.name).expect("it was just inserted");
-        let right = Right::of(attributes);
-        if rights.asked.len() >= MAX_RIGHTS && !rights.asked.contains_key(&right) {
-            rights.incomplete = true;
-            return;
-        }
-        let outcome = rights.asked.entry(right).or_default();
-        outcome.allowed |= allowed;
-        outcome.denied |= !allowed;
-        let name = attributes.resource.map_or("", |resource| resource.name);
-        if outcome.names.len() <= MAX_NAMES && !outcome.names.contains(name) {
-            outcome.names.insert(name.to_owned());
-        }
+        rights.note(Right::of(attributes), attributes.resource.map_or("", |resource| resource.name), allowed);
     }
 
     /// What a user may do, beside what the user did. `groups` are those that the user is in.
@@ -103,7 +96,44 @@ impl Rights {
     }
 }
 
+impl UserRights {
+    fn note(&mut self, right: Right, name: &str, allowed: bool) {
+        let known = self.asked.get(&right).map(|outcome| outcome.names(allowed));
+        if known.is_some_and(|names| names.contains(name) || names.len() > MAX_NAMES) {
+            return;
+        }
+        let bytes = name.len() + if self.asked.contains_key(&right) { 0 } else { right.bytes() };
+        if right.longest().max(name.len()) > MAX_LENGTH || self.bytes + bytes > MAX_BYTES {
+            self.incomplete = true;
+            return;
+        }
+        self.bytes += bytes;
+        let outcome = self.asked.entry(right).or_default();
+        let names = if allowed { &mut outcome.allowed } else { &mut outcome.denied };
+        names.insert(name.to_owned());
+    }
+}
+
+impl Outcome {
+    fn names(&self, allowed: bool) -> &BTreeSet<String> {
+        if allowed { &self.allowed } else { &self.denied }
+    }
+}
+
 impl Right {
+    fn texts(&self) -> [&str; 5] {
+        [&self.namespace, &self.group, &self.resource, &self.path, &self.verb]
+    }
+
+    /// What it takes to keep it, roughly.
+    fn bytes(&self) -> usize {
+        size_of::<(Right, Outcome)>() + self.texts().map(str::len).iter().sum::<usize>()
+    }
+
+    fn longest(&self) -> usize {
+        self.texts().map(str::len).into_iter().max().unwrap_or_default()
+    }
+
     fn of(attributes: &Attributes<'_>) -> Self {
         let verb = attributes.verb.to_owned();
         let Some(asked) = &attributes.resource else {

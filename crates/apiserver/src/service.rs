@@ -153,7 +153,9 @@ where
     let impersonated = impersonated(&*server.authorizer, &context.user, &parts.headers, &asked).await?;
     let context = &impersonated.map_or_else(|| context.clone(), |user| context.with_user(user));
     let allowed = authorize(&*server.authorizer, &context.user, &asked).await;
-    server.rights.note(&asked.by(&context.user), allowed.is_ok());
+    if is_known(server, endpoint) {
+        server.rights.note(&asked.by(&context.user), allowed.is_ok());
+    }
     allowed?;
     let enter = || server.in_flight.enter(*kind, &context.user, Instant::now());
     match endpoint {
@@ -196,6 +198,19 @@ where
             let Some(_slot) = enter() else { return Ok(too_many_requests()) };
             documents::answer(server, parts, document)
         }
+    }
+}
+
+/// Whether the server has what a path names.
+fn is_known(server: &Server, endpoint: &Endpoint) -> bool {
+    match endpoint {
+        Endpoint::Objects(target) => {
+            let found = server.registry.find(&target.group, &target.version, &target.resource);
+            let subresource = target.subresource.as_deref();
+            found.is_some_and(|resource| subresource.is_none_or(|name| resource.subresource(name).is_some()))
+        }
+        Endpoint::Unknown => false,
+        _ => true,
     }
 }
 

@@ -38,7 +38,7 @@ impl UserInfo {
     /// The user of every request that no layer has authenticated: `system:anonymous`, in the group
     /// `system:unauthenticated`.
     pub fn anonymous() -> Self {
-        Self { groups: vec!["system:unauthenticated".into()], ..Self::named("system:anonymous") }
+        Self { groups: vec![UNAUTHENTICATED.into()], ..Self::named("system:anonymous") }
     }
 }
 
@@ -50,6 +50,9 @@ pub(crate) fn anonymous() -> Arc<UserInfo> {
 
 /// The group whose members may do everything. No authorizer is asked about them.
 pub(crate) const MASTERS: &str = "system:masters";
+
+/// The group of everybody who has shown no credential.
+pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// The name of a service account as a user.
 pub(crate) fn service_account_name(namespace: &str, name: &str) -> String {

@@ -67,6 +67,13 @@ current-context: konverge
     }
 }
 
+/// A kubeconfig of ours with another token.
+pub(crate) fn with_token(text: &str, token: &str) -> Option<String> {
+    let (before, rest) = text.split_once("\n    token: ")?;
+    let (_, after) = rest.split_once('\n')?;
+    Some(format!("{before}\n    token: {token}\n{after}"))
+}
+
 /// Whether this path may be written; asked before the server starts, too.
 pub(crate) fn check(path: &Path) -> Result<(), KubeconfigError> {
     match fs::read_to_string(path) {
@@ -114,6 +121,9 @@ mod tests {
         assert!(plain.contains("\n    server: http://127.0.0.1:6443\nusers:\n"), "{plain}");
         assert!(plain.contains("\n  user:\n    token: secret\ncontexts:"), "{plain}");
         assert!(plain.contains("\ncurrent-context: konverge\n") && plain.contains("namespace: default"), "{plain}");
+        let other = with_token(&plain, "other").unwrap();
+        assert_eq!(other, Kubeconfig { server: "http://127.0.0.1:6443", ca_pem: None, token: "other" }.text());
+        assert_eq!(with_token("apiVersion: v1\n", "other"), None);
         let tls = Kubeconfig { server: "https://[::1]:1", ca_pem: Some("foo"), token: "secret" }.text();
         assert!(tls.contains("    server: https://[::1]:1\n    certificate-authority-data: Zm9v\nusers:\n"), "{tls}");
     }

@@ -70,6 +70,8 @@ pub(crate) struct CachedClient {
     pub indexes: Indexes,
     /// Whether the status of the reconciled kind has a field `observedGeneration`.
     pub observes_generation: bool,
+    /// Whether reconciles of an object in a namespace may reach into others.
+    pub across_namespaces: bool,
     /// For a controller that watches some namespaces only: opens caches for what an object names in others.
     pub referenced: RwLock<Vec<WatchReferenced>>,
     /// What the user's reconciles share.

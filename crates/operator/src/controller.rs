@@ -92,6 +92,7 @@ pub(crate) struct ControllerSpec<R> {
     predicate: Predicate<R>,
     urgent: Option<ObjectFilter>,
     selection: Selection,
+    across_namespaces: bool,
     watches: Vec<BeginWatch>,
     sources: Vec<Source>,
     indexes: Indexes,
@@ -180,6 +181,7 @@ impl<R, P: Default> Controller<R, P> {
             predicate: Predicate::always(),
             urgent: None,
             selection: Selection::default(),
+            across_namespaces: false,
             watches: Vec::new(),
             sources: Vec::new(),
             indexes: Indexes::default(),
@@ -397,6 +399,27 @@ impl<R: DeserializeOwned + Send + Sync + 'static, P> Controller<R, P> {
     /// The same as [`Controller::refers_to`] for a kind that is known only at run time.
     pub fn refers_to_dynamic(self, kind: &ApiKind, names: impl Fn(&R) -> Vec<String> + Send + Sync + 'static) -> Self {
         self.add_references(kind, names, EnginePredicate::always())
+    }
+
+    /// Lets reconciles of an object in a namespace read, write and refer to objects in others.
+    ///
+    /// Without this, [`Context::within`], an object that is applied with another namespace, and names with a slash in
+    /// [`Controller::refers_to`] are refused or do not count. The reason: an operator may do more than the people who create its
+    /// objects, and a name in such an object would let them read a Secret, or change a Deployment, of somebody else. Declare it only if
+    /// the other namespaces do not come from the object, or if the operator checks who may name what. Lists over all namespaces
+    /// ([`Context::everywhere`]) and objects without a namespace, which administrators create, need no declaration.
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Mirror", namespaced)]
+    /// # pub struct MirrorSpec { text: String }
+    /// // Every object gets a copy in the namespace of the backups, which is the same for all.
+    /// Operator::<Mirror>::new().across_namespaces().owns::<ConfigMap>();
+    /// ```
+    pub fn across_namespaces(mut self) -> Self {
+        self.spec.across_namespaces = true;
+        self
     }
 
     fn add_references(

@@ -64,6 +64,7 @@ impl<'a, T> Objects<'a, T> {
         if self.namespace.is_none() && self.kind.is_namespaced() {
             return Err(no_namespace(self.kind.name(), name));
         }
+        self.reconciliation.may_reach(self.namespace)?;
         Ok(ObjectKey::new(self.namespace, name))
     }
 }
@@ -88,6 +89,7 @@ impl<T: DeserializeOwned> Objects<'_, T> {
     /// The objects that an index finds under a value. See [`Operator::index`](crate::Operator::index).
     pub async fn list_by_index(&self, index: &str, value: &str) -> Result<Vec<T>> {
         let Self { reconciliation, kind, namespace, .. } = self;
+        reconciliation.may_reach(*namespace)?;
         reconciliation.cached.list_by_index(kind, *namespace, (index, value), reconciliation.absence()).await
     }
 
@@ -98,6 +100,7 @@ impl<T: DeserializeOwned> Objects<'_, T> {
 
     async fn select(&self, selector: &LabelSelector) -> Result<Vec<T>> {
         let Self { reconciliation, kind, namespace, .. } = self;
+        reconciliation.may_reach(*namespace)?;
         reconciliation.cached.list(kind, *namespace, selector, reconciliation.absence()).await
     }
 }

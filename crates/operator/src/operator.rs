@@ -382,6 +382,11 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         lifecycle.await
     }
 
+    /// The namespaces that the operator watches by its settings in code; none is all of them.
+    pub fn watched_namespaces(&self) -> Vec<String> {
+        self.process.settings_from_code().namespaces
+    }
+
     /// The operator for a test that runs all of it: with this client, without listeners, flags and environment. Settings
     /// that were made in code stay.
     pub fn in_test(mut self, client: Client) -> Self {

@@ -83,6 +83,20 @@ impl Reconciliation {
         Err(WriteError::Conflict { message, fields: Vec::new() }.into())
     }
 
+    /// Refuses to reach from the namespace of the object into another one, unless the operator declares that it does.
+    pub(crate) fn may_reach(&self, namespace: Option<&str>) -> Result<()> {
+        let (Some(own), Some(other)) = (self.key.namespace(), namespace) else { return Ok(()) };
+        if own == other || self.cached.across_namespaces {
+            return Ok(());
+        }
+        let (kind, key) = (self.cached.kind.name(), &self.key);
+        let refused = Error::permanent(format!(
+            "{kind} {key} reaches into the namespace {other:?}, where its author may have no rights; if that is meant, \
+             declare .across_namespaces() on the controller"
+        ));
+        Err(refused.reason("OtherNamespace"))
+    }
+
     /// Where an object goes: its own namespace if it names one, else `default`.
     pub(crate) fn namespace_of<'a>(
         &self,
@@ -93,7 +107,7 @@ impl Reconciliation {
         let named = meta.namespace.as_deref().filter(|text| !text.is_empty());
         match (kind.scope(), named.or(default)) {
             (Scope::Cluster, _) => Ok(None),
-            (Scope::Namespaced, Some(namespace)) => Ok(Some(namespace)),
+            (Scope::Namespaced, Some(namespace)) => self.may_reach(Some(namespace)).map(|()| Some(namespace)),
             (Scope::Namespaced, None) => {
                 Err(no_namespace(kind.name(), meta.name.as_deref().unwrap_or("without a name")))
             }

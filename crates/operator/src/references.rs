@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use konverge_core::ObjectKey;
 use konverge_runtime::{Cache, Change, Object, Predicate as EnginePredicate, Result, Subscription, Trigger};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -44,15 +45,23 @@ pub(crate) fn references<R: DeserializeOwned + 'static>(
     };
     move |cached| {
         let (index, primaries) = (index.clone(), cached.controller.primaries().to_vec());
+        // Objects without a namespace are those of administrators.
+        let across = cached.across_namespaces || !cached.kind.is_namespaced();
         let referrers = move |object: &Object| {
-            let key = object.key().to_string();
-            primaries.iter().flat_map(|cache| index.find(cache, &key)).map(|object| object.key()).collect()
+            let (key, namespace) = (object.key(), object.namespace());
+            let name = key.to_string();
+            let keys = primaries.iter().flat_map(|cache| index.find(cache, &name)).map(|object| object.key());
+            // What an object names in another namespace counts only if the operator declares it.
+            let counts = |key: &ObjectKey| {
+                across || namespace.is_none() || key.namespace().is_none() || key.namespace() == namespace
+            };
+            keys.filter(counts).collect()
         };
         let trigger = Trigger::mapped(kind.name(), referrers).when(predicate.clone());
         for namespace in cached.watched_namespaces(&kind) {
             cached.controller.watch(cached.target(&kind, namespace), trigger.clone());
         }
-        if !cached.namespaces.is_empty() && kind.is_namespaced() {
+        if across && !cached.namespaces.is_empty() && kind.is_namespaced() {
             cached.referenced.write().push(watch_beyond(cached, kind.clone(), names.clone(), trigger));
         }
         Ok(())

@@ -104,6 +104,22 @@ impl Rules {
         self
     }
 
+    /// Whether these rules, as an operator that watches `namespaces` has them printed, allow a verb on a resource in a namespace; none
+    /// is the whole cluster. Without `namespaces`, all rules are those of a ClusterRole.
+    pub fn allows(
+        &self,
+        verb: &str,
+        (group, resource): (&str, &str),
+        namespace: Option<&str>,
+        namespaces: &[String],
+    ) -> bool {
+        let resource = Resource { group: group.to_owned(), name: resource.to_owned() };
+        let Some(Allowed { verbs, cluster }) = self.0.get(&resource) else { return false };
+        let has_verb = [verb, RbacVerb::ALL].into_iter().any(|word| verbs.contains(&RbacVerb::new(word)));
+        let is_there = || namespace.is_some_and(|namespace| namespaces.iter().any(|one| one == namespace));
+        has_verb && (*cluster || namespaces.is_empty() || is_there())
+    }
+
     /// The rules but for those of a subresource: `finalizers`.
     pub fn without_part(mut self, subresource: &str) -> Rules {
         self.0.retain(|resource, _| resource.name.split_once('/').is_none_or(|(_, part)| part != subresource));

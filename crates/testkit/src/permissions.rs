@@ -81,16 +81,18 @@ pub(crate) struct Accounts(Arc<Mutex<BTreeMap<String, Account>>>);
 #[derive(Default)]
 struct Account {
     declared: Rules,
+    /// The namespaces that the operator watches; none is all of them.
+    namespaces: Vec<String>,
     used: Rules,
     lacking: Rules,
 }
 
 impl Accounts {
-    /// A user for an operator, who may do what these rules allow.
-    pub(crate) fn open(&self, declared: Rules) -> UserInfo {
+    /// A user for an operator that watches these namespaces, who may do what these rules allow there.
+    pub(crate) fn open(&self, declared: Rules, namespaces: Vec<String>) -> UserInfo {
         let mut accounts = self.0.lock();
         let name = format!("system:serviceaccount:default:operator-{}", accounts.len() + 1);
-        accounts.insert(name.clone(), Account { declared, ..Account::default() });
+        accounts.insert(name.clone(), Account { declared, namespaces, ..Account::default() });
         let groups = ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"];
         UserInfo { groups: groups.map(str::to_owned).into(), ..UserInfo::named(name) }
     }
@@ -120,7 +122,9 @@ impl Authorizer for Accounts {
             sub => format!("{}/{sub}", resource.resource),
         };
         let needed = Rules::new().allow_resource(resource.group, &name, [asked.verb]);
-        let decision = match needed.without(&account.declared).is_empty() {
+        let namespace = Some(resource.namespace).filter(|namespace| !namespace.is_empty());
+        let Account { declared, namespaces, .. } = &*account;
+        let decision = match declared.allows(asked.verb, (resource.group, &name), namespace, namespaces) {
             true => {
                 account.used.extend(needed);
                 allow

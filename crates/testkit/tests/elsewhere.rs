@@ -166,3 +166,43 @@ async fn another_look_comes_a_little_later() -> Result<()> {
     }
     Ok(())
 }
+
+/// Who may create an object in one namespace must not get at what is in another one by it.
+#[tokio::test]
+async fn other_namespaces_are_out_of_reach_unless_it_is_declared() -> Result<()> {
+    use konverge::testing::{Retry, retry};
+
+    async fn reconcile(ctx: Context<Secret>) -> Result<Action> {
+        match ctx.name() {
+            "get" => drop(ctx.within("shop").get::<ConfigMap>("x").await?),
+            "list" => drop(ctx.within("shop").list::<ConfigMap>().await?),
+            "delete" => ctx.within("shop").delete::<ConfigMap>("x").await?,
+            "apply" => drop(ctx.apply(ConfigMap::new("y").namespace("shop")).await?),
+            "create" => drop(ctx.create(ConfigMap::new("y").namespace("shop")).await?),
+            "own" => drop(ctx.within("default").get::<ConfigMap>("x").await?),
+            _ => drop(ctx.everywhere().list::<ConfigMap>().await?),
+        }
+        Ok(Action::await_change())
+    }
+    for (name, refused) in [
+        ("get", true),
+        ("list", true),
+        ("delete", true),
+        ("apply", true),
+        ("create", true),
+        ("own", false),
+        ("everywhere", false),
+    ] {
+        let fake = fake().with(Secret::new(name));
+        let operator = || Operator::<Secret>::new().reconcile(reconcile);
+        let outcome = fake.reconcile(&operator(), name).await;
+        assert_eq!(outcome.is_err(), refused, "{name}: {outcome:?}");
+        if let Err(error) = outcome {
+            assert!(error.to_string().contains("reaches into the namespace \"shop\""), "{error}");
+            assert_eq!(retry(&error), Retry::UntilChanged);
+            assert!(fake.writes().only(|call| call.kind == "ConfigMap").is_empty(), "{}", fake.writes());
+        }
+        fake.reconcile(&operator().across_namespaces(), name).await?;
+    }
+    Ok(())
+}

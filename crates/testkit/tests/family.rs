@@ -34,7 +34,7 @@ async fn all_at_once(ctx: Context<Family>) -> Result<Action> {
 }
 
 fn operator() -> Operator<Family> {
-    Operator::<Family>::new().reconcile(all_at_once)
+    Operator::<Family>::new().across_namespaces().reconcile(all_at_once)
 }
 
 #[tokio::test]

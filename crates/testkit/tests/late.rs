@@ -197,7 +197,7 @@ async fn a_cleanup_does_not_believe_that_nothing_is_there() -> Result<()> {
     .enumerate()
     {
         let cluster = cluster().await?;
-        let operator = operator.reconcile(idle).owns::<ConfigMap>();
+        let operator = operator.reconcile(idle).across_namespaces().owns::<ConfigMap>();
         let rules = operator.rules();
         let (stop, running) = run_late_for("/configmaps", &cluster, operator);
         cluster.create(thing(1)).await?;

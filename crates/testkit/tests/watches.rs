@@ -80,8 +80,11 @@ async fn those_that_name_an_object_are_woken() -> Result<()> {
     for namespaces in [&[][..], &["default", "shop"], &["default"]] {
         let namespaces = namespaces.iter().map(ToString::to_string).collect();
         let settings = Settings { namespaces, ..Settings::default() };
-        let operator =
-            Operator::<Reader>::new().reconcile(read_anywhere).settings(settings).refers_to::<Secret>(|reader| {
+        let operator = Operator::<Reader>::new()
+            .reconcile(read_anywhere)
+            .settings(settings)
+            .across_namespaces()
+            .refers_to::<Secret>(|reader| {
                 assert_ne!(reader.spec.reads, "panic", "one that makes the function panic names nobody");
                 vec![reader.spec.reads.clone()]
             });

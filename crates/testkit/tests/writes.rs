@@ -59,7 +59,7 @@ async fn reconcile(ctx: Context<Order>) -> Result<Action> {
 }
 
 fn operator(version: &str) -> Operator<Order> {
-    Operator::<Order>::new().reconcile(reconcile).owns::<ConfigMap>().state(Version(version.into()))
+    Operator::<Order>::new().reconcile(reconcile).across_namespaces().owns::<ConfigMap>().state(Version(version.into()))
 }
 
 fn shared(colour: &str) -> ConfigMap {

@@ -23,7 +23,7 @@ pub struct PermissionReport {
     pub user: String,
     /// The rights by roles that are bound to the user, as far as requests needed them.
     pub used: Vec<ScopedRule>,
-    /// The rights by such roles that no request needed.
+    /// The rights by such roles that no request needed, and wildcards, which always give more than is needed.
     pub unused: Vec<ScopedRule>,
     /// The rights for which requests were denied.
     pub lacking: Vec<ScopedRule>,
@@ -87,7 +87,7 @@ impl fmt::Display for PermissionReport {
         writeln!(f, "{}", self.user)?;
         let sections = [
             ("used", &self.used, "nothing"),
-            ("allowed and never used", &self.unused, "nothing"),
+            ("allowed beyond what was used", &self.unused, "nothing"),
             ("needed and not allowed", &self.lacking, "nothing"),
         ];
         for (title, rules, none) in sections {
@@ -120,8 +120,8 @@ pub(super) fn report(user: &UserInfo, grants: &[Grant], rights: &UserRights, inc
         for right in grant.rules.iter().flat_map(Rule::break_down) {
             risks.extend(risk(grant, &right));
             let mut needed = false;
-            for asked in asked.iter().filter(|asked| asked.outcome.allowed && asked.is_allowed_by(grant, &right)) {
-                needed = true;
+            for asked in asked.iter().filter(|asked| asked.is_allowed_by(grant, &right)) {
+                needed = !is_wildcard(&right);
                 let row = asked.row(&right);
                 used.add(row.clone());
                 role.add(ScopedRule { namespace: String::new(), ..row });
@@ -136,12 +136,13 @@ pub(super) fn report(user: &UserInfo, grants: &[Grant], rights: &UserRights, inc
         }
     }
     let cluster_role = grants.iter().find(|grant| grant.namespace.is_empty()).map(Grant::role);
-    for asked in asked.iter().filter(|asked| asked.outcome.denied && !asked.outcome.allowed) {
-        let row = asked.row(&Rule::default());
+    for asked in asked.iter().filter(|asked| !asked.outcome.denied.is_empty()) {
+        let row = asked.denied_row();
         lacking.add(row.clone());
         let own = grants.iter().find(|grant| grant.namespace == row.namespace).map(Grant::role);
-        let place =
-            cluster_role.clone().or(own).unwrap_or_else(|| (row.namespace.clone(), short_name(&user.name).to_owned()));
+        let place = own
+            .or_else(|| cluster_role.clone())
+            .unwrap_or_else(|| (row.namespace.clone(), short_name(&user.name).to_owned()));
         roles.entry(place).or_default().add(ScopedRule { namespace: String::new(), ..row.clone() });
     }
     risks.sort();
@@ -170,9 +171,8 @@ impl Asked<'_> {
         let with_name = |name: &str| right.allows(&self.attributes(name));
         // Of more names than are noted, any may have been the one of the right.
         let with_any = || right.resource_names.iter().any(|name| with_name(name));
-        reaches
-            && (self.outcome.names.iter().any(|name| with_name(name))
-                || (self.outcome.names.len() > MAX_NAMES && with_any()))
+        let names = &self.outcome.allowed;
+        reaches && (names.iter().any(|name| with_name(name)) || (names.len() > MAX_NAMES && with_any()))
     }
 
     fn attributes<'b>(&'b self, name: &'b str) -> Attributes<'b> {
@@ -181,6 +181,14 @@ impl Asked<'_> {
         let resource = ResourceAttributes { group, version: "", resource: plural, subresource, namespace, name };
         let resource = (!plural.is_empty()).then_some(resource);
         Attributes { user: self.user, verb, path, resource }
+    }
+
+    /// What was denied, as a rule: with the names of objects if the same was allowed for others, so that names tell them apart.
+    fn denied_row(&self) -> ScopedRule {
+        let Outcome { allowed, denied } = self.outcome;
+        let by_name = !allowed.is_empty() && denied.len() <= MAX_NAMES && !denied.contains("");
+        let names = if by_name { denied.iter().cloned().collect() } else { Vec::new() };
+        ScopedRule { names, ..self.row(&Rule::default()) }
     }
 
     /// What was asked for, as a rule: with names if the right that allowed it has some.
@@ -205,12 +213,18 @@ fn granted(grant: &Grant, right: &Rule) -> ScopedRule {
     }
 }
 
+/// Whether a single right is for more than one verb, resource or path.
+fn is_wildcard(right: &Rule) -> bool {
+    let lists = [&right.verbs, &right.api_groups, &right.resources, &right.non_resource_urls];
+    lists.into_iter().flatten().any(|text| text.contains('*'))
+}
+
 /// Why a single right is dangerous.
 fn risk(grant: &Grant, right: &Rule) -> Option<String> {
     let row = granted(grant, right);
     let role = grant.describe();
     let verb = row.verbs.first().map(String::as_str).unwrap_or_default();
-    if [&row.group, &row.resource, &row.path].into_iter().any(|text| text.contains('*')) || verb == "*" {
+    if is_wildcard(right) {
         return Some(format!("{role} has a wildcard ({row}), which allows what future versions add, too"));
     }
     let reads = matches!(verb, "get" | "list" | "watch");

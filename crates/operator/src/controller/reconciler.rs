@@ -80,6 +80,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> ControllerSpec<R> {
             owned: RwLock::default(),
             indexes: self.indexes.clone(),
             observes_generation: definition.as_ref().is_some_and(observes_generation),
+            across_namespaces: self.across_namespaces,
             referenced: RwLock::default(),
             states: self.states.over(&manager.states),
             kind,

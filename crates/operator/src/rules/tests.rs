@@ -57,6 +57,29 @@ fn no_verb_is_left_out() {
 }
 
 #[test]
+fn what_printed_roles_allow() {
+    let rules = Rules::new()
+        .allow::<ConfigMap>(["get"])
+        .allow::<ClusterRole>(["*"])
+        .allow_part::<Deployment>("scale", ["patch"]);
+    let check = |verb: &str, group: &str, resource: &str, namespace: &str, namespaces: &[&str], expect: bool| {
+        let namespaces: Vec<String> = namespaces.iter().map(|name| (*name).to_owned()).collect();
+        let namespace = (!namespace.is_empty()).then_some(namespace);
+        let allowed = rules.allows(verb, (group, resource), namespace, &namespaces);
+        assert_eq!(allowed, expect, "{verb} {resource}.{group} in {namespace:?} of {namespaces:?}");
+    };
+    check("get", "", "configmaps", "a", &[], true);
+    check("get", "", "configmaps", "", &[], true);
+    check("get", "", "configmaps", "a", &["a", "b"], true);
+    check("get", "", "configmaps", "c", &["a", "b"], false);
+    check("get", "", "configmaps", "", &["a"], false);
+    check("list", "", "configmaps", "a", &[], false);
+    check("bind", "rbac.authorization.k8s.io", "clusterroles", "", &["a"], true);
+    check("patch", "apps", "deployments/scale", "a", &[], true);
+    check("patch", "apps", "deployments", "a", &[], false);
+}
+
+#[test]
 fn roles_where_namespaces_are_named_and_a_cluster_role_for_the_rest() {
     #[track_caller]
     fn check(rules: &Rules, namespaces: &[&str], expect: &[&str]) {

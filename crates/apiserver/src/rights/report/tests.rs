@@ -95,12 +95,15 @@ fn names_count_one_by_one() {
     let named = [grant("", "ClusterRole", rules)];
     check(
         &named,
-        &[("get", "", "secrets", "shop", "a", true)],
+        &[("get", "", "secrets", "shop", "a", true), ("get", "", "secrets", "shop", "c", false)],
         [
             &["get secrets named a in the namespace shop"],
             &["get secrets named b"],
-            &[],
-            &[r#"- {"apiGroups":[""],"resourceNames":["a"],"resources":["secrets"],"verbs":["get"]}"#],
+            &["get secrets named c in the namespace shop"],
+            &[
+                r#"- {"apiGroups":[""],"resourceNames":["a"],"resources":["secrets"],"verbs":["get"]}"#,
+                r#"- {"apiGroups":[""],"resourceNames":["c"],"resources":["secrets"],"verbs":["get"]}"#,
+            ],
         ],
     );
 }
@@ -113,7 +116,7 @@ fn a_wildcard_is_replaced_by_what_it_was_used_for() {
         &[("patch", "apps", "deployments/scale", "shop", "a", true)],
         [
             &["patch deployments.apps/scale in the namespace shop"],
-            &[],
+            &["* *.*"],
             &[],
             &[r#"- {"apiGroups":["apps"],"resources":["deployments/scale"],"verbs":["patch"]}"#],
         ],
@@ -149,16 +152,22 @@ fn what_is_noted_is_bounded_and_masters_are_not_noted() {
     let master = UserInfo { groups: vec![crate::user::MASTERS.into()], ..UserInfo::named("admin") };
     note(&master, "get", "a");
     assert!(rights.users().is_empty());
+    note(&UserInfo::anonymous(), "get", "a");
+    assert!(rights.users().is_empty());
     let user = UserInfo::named(USER);
-    for n in 0..super::super::MAX_RIGHTS + 1 {
+    for n in 0..100 {
+        note(&user, "get", &format!("name{n}"));
+    }
+    assert_eq!(rights.0.lock()[USER].asked.values().map(|outcome| outcome.allowed.len()).max(), Some(MAX_NAMES + 1));
+    assert!(!rights.report(&Rbac::default(), &user).incomplete);
+    for n in 0..10_000 {
         note(&user, &format!("verb{n}"), "a");
     }
-    for n in 0..100 {
-        note(&user, "verb0", &format!("name{n}"));
-    }
-    let report = rights.report(&Rbac::default(), &user);
-    assert!(report.incomplete);
-    assert_eq!(rights.0.lock()[USER].asked.values().map(|outcome| outcome.names.len()).max(), Some(MAX_NAMES + 1));
+    assert!(rights.0.lock()[USER].bytes <= super::super::MAX_BYTES);
+    assert!(rights.report(&Rbac::default(), &user).incomplete);
+    let other = UserInfo::named("other");
+    note(&other, "get", &"x".repeat(1000));
+    assert!(rights.0.lock()["other"].asked.is_empty() && rights.report(&Rbac::default(), &other).incomplete);
     for n in 0..super::super::MAX_USERS {
         note(&UserInfo::named(format!("user{n}")), "get", "a");
     }
