@@ -10,6 +10,7 @@ use konverge_apiserver::{ClusterIpRange, NodePortRange, ServiceRanges};
 use crate::admission::AdmissionArgs;
 use crate::control_plane::SimulationArgs;
 use crate::in_flight::InFlightArgs;
+use crate::operator_account::OperatorRights;
 use crate::operators::OperatorChoice;
 use crate::permissions::PermissionsArgs;
 use crate::project::SuperviseArgs;
@@ -228,6 +229,9 @@ pub(crate) struct DevArgs {
     /// this, the operator whose project the current directory is; elsewhere application
     #[arg(long, value_name = "NAME[,NAME]")]
     pub operator: Option<OperatorChoice>,
+    /// What operators may do: what they declare, as on a cluster, or everything
+    #[arg(long, value_enum, default_value_t = OperatorRights::Declared)]
+    pub operator_rights: OperatorRights,
     /// The binary of the project that is the operator, if it has several
     #[arg(long, value_name = "NAME", conflicts_with = "operator")]
     pub bin: Option<String>,

@@ -15,8 +15,9 @@ use crate::control_plane;
 use crate::data_dir::DataDir;
 use crate::frontend::{About, FailingChecks};
 use crate::left_webhooks;
+use crate::operator_account::OperatorRights;
 use crate::operator_crds::Definitions;
-use crate::operators::{OperatorChoice, OperatorError, Operators};
+use crate::operators::{ActingAs, OperatorChoice, OperatorError, Operators};
 use crate::project::{Found, Project};
 use crate::run::{self, Plan, Ready, RunError};
 use crate::users::AnonymousRights;
@@ -27,6 +28,8 @@ pub(crate) struct Dev {
     pub operators: OperatorChoice,
     /// The project whose operator is built and run.
     pub project: Option<Project>,
+    /// What the operators may do.
+    pub rights: OperatorRights,
     /// The package of the current directory, if it does not depend on konverge.
     pub passed_over: Option<String>,
 }
@@ -89,7 +92,7 @@ pub(crate) fn dev(mut args: DevArgs) -> Result<(), RunError> {
         in_flight: args.in_flight.limits(),
         service_ranges: args.services.ranges(),
         control_plane: Some(control_plane),
-        dev: Some(Dev { operators, project, passed_over }),
+        dev: Some(Dev { operators, project, rights: args.operator_rights, passed_over }),
     };
     run::serve(&plan, hint)
 }
@@ -157,10 +160,16 @@ pub(crate) struct DevStack {
 
 impl DevStack {
     /// Starts the operators.
-    pub(crate) async fn start(dev: &Dev, client: Client, metrics: &Metrics) -> Result<Self, DevError> {
+    pub(crate) async fn start(
+        dev: &Dev,
+        client: Client,
+        acting_as: &ActingAs,
+        metrics: &Metrics,
+    ) -> Result<Self, DevError> {
         let definitions = Definitions::default();
         left_webhooks::remove(&client, dev.operators.others()).await;
-        let operators = Operators::start(&dev.operators, &client, metrics, &definitions).await?;
+        let acting_as = (dev.rights == OperatorRights::Declared).then_some(acting_as);
+        let operators = Operators::start(&dev.operators, &client, acting_as, metrics, &definitions).await?;
         Ok(Self { client, operators, definitions, project: None })
     }
 
@@ -170,7 +179,8 @@ impl DevStack {
         // The operator runs in the project's directory, which need not be this one.
         let kubeconfig = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.into());
         let (stop, stopped) = watch::channel(false);
-        let developing = project.develop(self.client.clone(), kubeconfig, self.definitions.clone(), stopped);
+        let developing =
+            project.develop(self.client.clone(), kubeconfig, self.definitions.clone(), dev.rights, stopped);
         self.project = Some((stop, tokio::spawn(developing)));
     }
 

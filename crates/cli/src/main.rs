@@ -23,6 +23,7 @@ mod kubeconfig;
 mod left_webhooks;
 mod log;
 mod open_files;
+mod operator_account;
 mod operator_crds;
 mod operators;
 mod own_authority;

@@ -14,10 +14,12 @@ use konverge::kube::api::{Patch, PatchParams};
 use konverge::kube::{Api, Client, CustomResourceExt};
 use konverge::testing::TestWebhooks;
 use konverge::{BindAddress, Health, Kind, Metrics, Operator, Settings};
+use konverge_apiserver::UserInfo;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::operator_account::OperatorAccount;
 use crate::operator_crds::Definitions;
 
 /// How long running reconciles may take to finish when the server stops.
@@ -53,25 +55,41 @@ const BUNDLED: [Bundled; 3] = [
     },
 ];
 
+/// Makes a client in this process that is a user.
+pub(crate) type ActingAs = Arc<dyn Fn(UserInfo) -> Client + Send + Sync>;
+
 /// What an operator shares with the process that it runs in.
 struct HostProcess {
     name: &'static str,
+    /// Of an administrator.
     client: Client,
+    /// Makes clients of other users; none lets operators do everything.
+    acting_as: Option<ActingAs>,
     metrics: Metrics,
     health: Health,
     stop: watch::Receiver<bool>,
 }
 
 fn run<R: Kind>(operator: Operator<R>, host: HostProcess) -> BoxFuture<'static, konverge::Result<()>> {
-    let HostProcess { name, client, metrics, health, mut stop } = host;
+    let HostProcess { name, client, acting_as, metrics, health, mut stop } = host;
     let mut settings = Settings { name: name.into(), graceful_shutdown_timeout: DRAIN, ..Settings::default() };
     // `konverge dev` serves metrics and health itself.
     settings.metrics.enabled = false;
     settings.health.enabled = false;
     // The API server that calls them is this process.
     settings.webhook.address = BindAddress::loopback(0);
-    let operator = operator.client(client).settings(settings).metrics(metrics).health(health);
-    Box::pin(operator.run_until(async move { drop(stop.wait_for(|stop| *stop).await) }))
+    Box::pin(async move {
+        let client = match acting_as {
+            None => client,
+            Some(acting_as) => {
+                let account = OperatorAccount::open(&client, &operator.manifests(&settings)).await;
+                let failed = |why| konverge::Error::permanent(format!("its service account was not made: {why}"));
+                acting_as(account.map_err(failed)?.user())
+            }
+        };
+        let operator = operator.client(client).settings(settings).metrics(metrics).health(health);
+        operator.run_until(async move { drop(stop.wait_for(|stop| *stop).await) }).await
+    })
 }
 
 /// Which bundled operators run.
@@ -159,6 +177,7 @@ impl Operators {
     pub(crate) async fn start(
         choice: &OperatorChoice,
         client: &Client,
+        acting_as: Option<&ActingAs>,
         metrics: &Metrics,
         definitions: &Definitions,
     ) -> Result<Self, OperatorError> {
@@ -179,8 +198,15 @@ impl Operators {
             definitions.add(serde_json::to_value(definition).unwrap_or_default());
             let health = Health::new();
             operators.health.push((name, health.clone()));
-            let host =
-                HostProcess { name, client: client.clone(), metrics: metrics.clone(), health, stop: stopped.clone() };
+            let (client, acting_as) = (client.clone(), acting_as.cloned());
+            let host = HostProcess {
+                name,
+                client: client.clone(),
+                acting_as,
+                metrics: metrics.clone(),
+                health,
+                stop: stopped.clone(),
+            };
             let running = (bundled.run)(host).map_err(|source| OperatorError::Start { name, source })?;
             if let Some(webhooks) = bundled.webhooks {
                 let webhooks = webhooks(client.clone()).map_err(|source| OperatorError::Start { name, source })?;

@@ -25,6 +25,7 @@ use konverge::kube::Client;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::operator_account::{OperatorAccount, OperatorRights};
 use crate::operator_crds::Definitions;
 use crate::operators;
 
@@ -46,6 +47,7 @@ struct Cluster {
     kubeconfig: PathBuf,
     /// The CRDs of the newest build.
     definitions: Definitions,
+    rights: OperatorRights,
 }
 
 impl Project {
@@ -55,10 +57,11 @@ impl Project {
         client: Client,
         kubeconfig: PathBuf,
         definitions: Definitions,
+        rights: OperatorRights,
         mut stop: watch::Receiver<bool>,
     ) {
         let lines = Lines::new();
-        let cluster = Cluster { client, kubeconfig, definitions };
+        let cluster = Cluster { client, kubeconfig, definitions, rights };
         let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
         let mut running = None;
         tokio::select! {
@@ -106,12 +109,13 @@ impl Project {
             return;
         }
         self.install(&built, cluster, lines).await;
+        let kubeconfig = self.kubeconfig(&built, cluster, lines).await;
         if let Some(old) = running
             && let Some(ended) = old.end().await
         {
             lines.print(LineSource::Dev, &format!("the previous operator ended ({ended})"));
         }
-        *running = Some(Child::new(built.executable, self.directory(), &cluster.kubeconfig));
+        *running = Some(Child::new(built.executable, self.directory(), &kubeconfig));
         lines.print(LineSource::Dev, &format!("starting {}", self.binary()));
     }
 
@@ -136,6 +140,42 @@ impl Project {
     }
 }
 
+impl Project {
+    /// The kubeconfig that the operator gets: that of a service account with the rights that it declares.
+    async fn kubeconfig(&self, built: &Built, cluster: &Cluster, lines: &Lines) -> PathBuf {
+        let Cluster { client, kubeconfig, rights, .. } = cluster;
+        if *rights == OperatorRights::All {
+            return kubeconfig.clone();
+        }
+        let opened = async {
+            let mut manifests = Vec::new();
+            for flag in ["--print-rbac", "--print-webhooks"] {
+                for document in child::printed(&built.executable, self.directory(), flag).await? {
+                    manifests.push(serde_saphyr::from_str(&document).map_err(|error| error.to_string())?);
+                }
+            }
+            let account = OperatorAccount::open(client, &manifests).await?;
+            let path = account.kubeconfig(client, kubeconfig).await?;
+            Ok::<_, String>((account, path))
+        };
+        match opened.await {
+            Ok((account, path)) => {
+                let told = format!(
+                    "it runs as the service account {account}, with the rights that it declares; `konverge permissions` tells \
+                     which of them it uses"
+                );
+                lines.print(LineSource::Dev, &told);
+                path
+            }
+            Err(why) => {
+                let told = format!("the operator may do everything, because its service account was not made: {why}");
+                lines.print(LineSource::Dev, &told);
+                kubeconfig.clone()
+            }
+        }
+    }
+}
+
 /// Runs the operator, and restarts it when it ends. Never returns.
 async fn run_and_restart(child: &mut Child, lines: &Lines) {
     let mut rest = REST;
@@ -153,7 +193,7 @@ async fn run_and_restart(child: &mut Child, lines: &Lines) {
 
 async fn install(built: &Built, directory: &Path, client: &Client) -> Result<Vec<Value>, String> {
     let mut installed = Vec::new();
-    for document in child::crds(&built.executable, directory).await? {
+    for document in child::printed(&built.executable, directory, "--print-crds").await? {
         let definition = serde_saphyr::from_str(&document).map_err(|error| error.to_string())?;
         operators::install(client, &definition).await.map_err(|error| error.to_string())?;
         installed.push(serde_json::to_value(definition).map_err(|error| error.to_string())?);

@@ -30,6 +30,7 @@ use crate::frontend::{Companions, FailingChecks, Frontend};
 use crate::huge_pages;
 use crate::kubeconfig::{self, Kubeconfig, KubeconfigError};
 use crate::open_files;
+use crate::operators::ActingAs;
 use crate::own_service;
 use crate::port_holder;
 use crate::project::FindError;
@@ -233,7 +234,7 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
     };
     let mut stack = match &plan.dev {
         None => None,
-        Some(dev) => Some(DevStack::start(dev, client, &metrics).await?),
+        Some(dev) => Some(DevStack::start(dev, client, &acting_as(&api, &metrics), &metrics).await?),
     };
     let companions = Companions { metrics, failing: failing(control_plane.as_ref(), stack.as_ref()) };
     let access = access(plan);
@@ -273,6 +274,12 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
     let stopped = server.stop(GRACE).await;
     tracing::info!(finished = stopped.finished, cut = stopped.cut, "stopped");
     broken.map_or(Ok(()), |why| Err(RunError::Store(why)))
+}
+
+/// Makes clients in this process for users of the API server.
+fn acting_as(api: &ApiServer, metrics: &Metrics) -> ActingAs {
+    let (api, meter) = (api.clone(), metrics.request_meter("konverge"));
+    Arc::new(move |user| ClientLayers::new().meter(meter.clone()).over(api.acting_as(user), "default"))
 }
 
 /// Waits until the store has failed for good, and returns the reason. Only a restart of the process can help then.

@@ -307,6 +307,14 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         AnyController::webhooks(&self.spec, &self.spec.states).into_iter().chain(others).collect()
     }
 
+    /// What an administrator applies for the operator under these settings, beside its CRDs: what `--print-rbac` and
+    /// `--print-webhooks` print.
+    pub fn manifests(&self, settings: &Settings) -> Vec<serde_json::Value> {
+        let mut manifests = self.rules().manifests(&settings.name, settings.home(), &settings.namespaces);
+        manifests.extend(crate::webhook::manifests(&self.webhooks(), &self.versions(), settings));
+        manifests
+    }
+
     /// Runs until the process is told to stop (Ctrl-C, SIGTERM). Running reconciles may finish, for as long as settings say;
     /// a second signal ends the process at once.
     ///

@@ -126,7 +126,11 @@ impl Authorizer for Accounts {
         let Account { declared, namespaces, .. } = &*account;
         let decision = match declared.allows(asked.verb, (resource.group, &name), namespace, namespaces) {
             true => {
-                account.used.extend(needed);
+                // A watch that begins with all objects does the work of a list, for which other servers are asked.
+                let listed =
+                    asked.verb == "watch" && declared.allows("list", (resource.group, &name), namespace, namespaces);
+                let listed = if listed { &["list"][..] } else { &[] };
+                account.used.extend(needed.allow_resource(resource.group, &name, listed));
                 allow
             }
             false => {

@@ -32,7 +32,7 @@ where
         .reconcile(async |_: Context<Shop>| Ok(Action::await_change()))
         .configure(move |settings| settings.namespaces = namespaces.clone())
         .background("reader", move |task: BackgroundTask| work(task, saw));
-    (cluster.run(operator), seen)
+    (cluster.run_unrestricted(operator), seen)
 }
 
 async fn cluster() -> Result<Cluster> {

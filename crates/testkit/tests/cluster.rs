@@ -41,7 +41,7 @@ fn replicas(wanted: i32) -> impl Fn(&Deployment) -> bool {
 async fn an_operator_runs_and_the_test_waits_for_what_it_does() -> Result<()> {
     let cluster = Cluster::start().await?;
     cluster.install::<Site>().await?;
-    let running = cluster.run(operator());
+    let running = cluster.run_unrestricted(operator());
 
     cluster.create(Site::new("web", SiteSpec { replicas: 2 })).await?;
     cluster.wait_until("web", replicas(2)).await?;
@@ -68,7 +68,7 @@ async fn an_operator_runs_and_the_test_waits_for_what_it_does() -> Result<()> {
 async fn what_fails_is_tried_again() -> Result<()> {
     let fake = Fake::new().with(Site::new("web", SiteSpec { replicas: 2 }));
     fake.when::<Deployment>(Verb::Apply).times(2).fail(503);
-    let running = fake.run(operator());
+    let running = fake.run_unrestricted(operator());
     fake.wait_until("web", |site: &Site| site.status.is_some()).await?;
     let applies = fake.writes().only(|call| call.verb == Verb::Apply).lines();
     let failed = "apply Deployment default/web → 503";
@@ -81,7 +81,7 @@ async fn what_fails_is_tried_again() -> Result<()> {
 async fn a_wait_in_vain_shows_the_object_and_the_calls() -> Result<()> {
     let cluster = Cluster::start().await?;
     cluster.install::<Site>().await?;
-    let running = cluster.run(operator());
+    let running = cluster.run_unrestricted(operator());
     cluster.create(Site::new("web", SiteSpec { replicas: 2 })).await?;
     let error = cluster.wait_until("web", replicas(7)).await.unwrap_err().to_string();
     for expect in ["Deployment default/web did not become", "\"replicas\": 2", "apply Deployment default/web"] {
@@ -126,7 +126,7 @@ async fn objects_are_created_from_types_and_from_json() -> Result<()> {
 #[tokio::test]
 async fn an_operator_that_cannot_start_says_so() -> Result<()> {
     let cluster = Cluster::start().await?;
-    let running = cluster.run(Operator::<Site>::new());
+    let running = cluster.run_unrestricted(Operator::<Site>::new());
     let error = running.stop().await.unwrap_err();
     assert!(error.to_string().contains("has no function"), "{error}");
     let error = cluster.wait_until("web", |_: &Site| true).await.unwrap_err();

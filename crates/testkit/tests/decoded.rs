@@ -44,7 +44,7 @@ async fn an_object_that_does_not_change_is_not_decoded_again() -> Result<()> {
     let cluster = Cluster::start().await?;
     cluster.install::<Clock>().await?;
     cluster.create(Clock::new("c", ClockSpec { place: "hall".into() })).await?;
-    let running = cluster.run(Operator::<Clock>::new().reconcile(reconcile));
+    let running = cluster.run_unrestricted(Operator::<Clock>::new().reconcile(reconcile));
     decoded_during(3).await;
     assert_eq!(decoded_during(50).await, 0);
     // What changed is decoded, and seen.

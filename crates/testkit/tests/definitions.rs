@@ -41,7 +41,7 @@ fn in_vain(call: &Call) -> bool {
 async fn a_kind_that_is_gone_is_missed_and_taken_up_again() -> Result<()> {
     let cluster = Cluster::start().await?;
     cluster.install::<Note>().await?;
-    let running = cluster.run(Operator::<Note>::new().reconcile(reconcile));
+    let running = cluster.run_unrestricted(Operator::<Note>::new().reconcile(reconcile));
     for text in ["one", "two", "three"] {
         cluster.create(note(text)).await?;
         cluster.wait_until("n", says(text)).await?;
@@ -66,7 +66,7 @@ async fn a_kind_that_is_gone_is_missed_and_taken_up_again() -> Result<()> {
 async fn a_kind_that_changes_is_watched_on() -> Result<()> {
     let cluster = Cluster::start().await?;
     cluster.install::<Note>().await?;
-    let running = cluster.run(Operator::<Note>::new().reconcile(reconcile));
+    let running = cluster.run_unrestricted(Operator::<Note>::new().reconcile(reconcile));
     cluster.create(note("one")).await?;
     cluster.wait_until("n", says("one")).await?;
     let of_notes = |call: &Call| call.kind == "Note" && matches!(call.verb, Verb::Watch | Verb::List);

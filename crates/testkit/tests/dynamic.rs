@@ -96,7 +96,7 @@ async fn a_kind_of_others_is_reconciled() -> Result<()> {
     let operator = operator(&widgets);
     let rules = operator.rules();
     assert!(operator.definitions().is_empty());
-    let running = cluster.run(operator);
+    let running = cluster.run_unrestricted(operator);
     cluster.create(widget("w", json!({"colour": "red"}))).await?;
     cluster.wait_until("w", coloured("red")).await?;
 
@@ -217,7 +217,7 @@ async fn it_is_watched_referenced_and_found() -> Result<()> {
                 .when(Predicate::new(move |old, new| map_of(old) != map_of(new))),
         );
     let rules = operator.rules();
-    let running = fake.run(operator);
+    let running = fake.run_unrestricted(operator);
     let found = |text: &'static str| move |secret: &Secret| secret.get_text("found") == Some(text);
     fake.wait_until("a", found("1 1")).await?;
     fake.create(gadget("two", "a")).await?;

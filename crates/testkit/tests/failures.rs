@@ -96,7 +96,7 @@ async fn what_hangs_is_told_until_it_does_not() -> Result<()> {
         ("invalid", "Invalid", "spec.mood: is not a mood"),
     ] {
         let fake = Fake::new().with(robot(mood));
-        let running = fake.run(operator());
+        let running = fake.run_unrestricted(operator());
         let told = fake.wait_until("r", is_ready_told).await?;
         let text = |text: &str| text.to_owned();
         let expect = (text("False"), text(reason), format!("reconcile failed: {message}"));
@@ -117,7 +117,7 @@ async fn an_invalid_object_is_reported_once() -> Result<()> {
     for mood in ["invalid", "wrong"] {
         let fake = Fake::new().with(robot(mood));
         let (log, (operator, count)) = (EventLog::default(), counted());
-        let running = fake.run(operator.events(log.clone()));
+        let running = fake.run_unrestricted(operator.events(log.clone()));
         fake.wait_until("r", is_ready_told).await?;
         tokio::time::sleep(Duration::from_secs(3600)).await;
         running.stop().await?;
@@ -132,7 +132,7 @@ async fn an_invalid_object_is_reported_once() -> Result<()> {
 async fn a_report_does_not_cut_the_backoff() -> Result<()> {
     let fake = Fake::new().with(robot("fails"));
     let (operator, count) = counted();
-    let running = fake.run(operator);
+    let running = fake.run_unrestricted(operator);
     tokio::time::sleep(Duration::from_secs(600)).await;
     running.stop().await?;
     // 0.5 s, doubled: ten of them are past 255 seconds, the eleventh comes five minutes later.
@@ -149,7 +149,8 @@ async fn giving_up_is_told() -> Result<()> {
     {
         let fake = Fake::new().with(robot(mood));
         let (operator, count) = counted();
-        let running = fake.run(operator.configure(|settings| settings.controller.backoff.max_retries = Some(2)));
+        let running =
+            fake.run_unrestricted(operator.configure(|settings| settings.controller.backoff.max_retries = Some(2)));
         let given_up = "reconcile failed 3 times in a row, and is not tried again until something changes: ";
         let is_told = |robot: &Robot| ready(robot).is_some_and(|(_, _, message)| message.starts_with(given_up));
         let told = fake.wait_until("r", is_told).await?;
@@ -185,7 +186,7 @@ async fn conflicts_and_outages_are_not_told() -> Result<()> {
     fake.when::<ConfigMap>(Verb::Apply).once().fail(503);
     fake.when::<ConfigMap>(Verb::Apply).once().unreachable();
     fake.when::<ConfigMap>(Verb::Apply).once().throttle(Duration::from_secs(3));
-    let running = fake.run(Operator::<Robot>::new().reconcile(copy));
+    let running = fake.run_unrestricted(Operator::<Robot>::new().reconcile(copy));
     fake.wait_until("r", |_: &ConfigMap| true).await?;
     running.stop().await?;
     assert_eq!(fake.writes().only(|call| call.code != Some(201)).len(), 4, "{}", fake.writes());
@@ -217,7 +218,7 @@ async fn conflicts_and_failures_of_the_server_that_last_are_told() -> Result<()>
     for (operator, verb, code, words, reason) in cases {
         let fake = Fake::new().with(robot("fine"));
         fake.when::<ConfigMap>(verb).times(6).fail_with(code, words);
-        let running = fake.run(operator);
+        let running = fake.run_unrestricted(operator);
         let told = fake.wait_until("r", is_ready_told).await?;
         let (_, given, message) = ready(&told).unwrap_or_default();
         assert_eq!(given, reason, "{code} {words}");
@@ -244,7 +245,7 @@ async fn an_outage_is_not_told() -> Result<()> {
             _ => away().fail(500),
         }
         let log = EventLog::default();
-        let running = fake.run(Operator::<Robot>::new().reconcile(copy).events(log.clone()));
+        let running = fake.run_unrestricted(Operator::<Robot>::new().reconcile(copy).events(log.clone()));
         tokio::time::sleep(Duration::from_secs(1200)).await;
         fake.get::<ConfigMap>("r").await?;
         running.stop().await?;
@@ -261,7 +262,8 @@ async fn reports_of_another_controller_wake_nobody() -> Result<()> {
     let fake = Fake::new().with(robot("fails"));
     let ((gold, golden), (silver, silvery)) = (counted(), counted());
     let operator = gold.named("gold").and(silver.named("silver"));
-    let running = fake.run(operator.configure(|settings| settings.controller.backoff.max_retries = Some(2)));
+    let running =
+        fake.run_unrestricted(operator.configure(|settings| settings.controller.backoff.max_retries = Some(2)));
     tokio::time::sleep(Duration::from_secs(3600)).await;
     running.stop().await?;
     assert_eq!([golden, silvery].map(|count| count.load(Relaxed)), [3, 3]);
@@ -273,7 +275,7 @@ async fn reports_of_another_controller_wake_nobody() -> Result<()> {
 async fn a_condition_of_the_operators_own_is_left_alone() -> Result<()> {
     let fake = Fake::new().with(robot("grumbles"));
     let (operator, count) = counted();
-    let running = fake.run(operator);
+    let running = fake.run_unrestricted(operator);
     fake.wait_until("r", is_ready_told).await?;
     tokio::time::sleep(Duration::from_secs(3600)).await;
     fake.edit("r", |robot: &mut Robot| robot.spec.mood = "fine".into()).await?;
@@ -300,7 +302,7 @@ async fn what_is_ready_stays_so_through_a_single_failure() -> Result<()> {
         }));
         let fake = fake.knows::<Robot>();
         fake.when::<ConfigMap>(Verb::Apply).times(failures).fail(404);
-        let running = fake.run(Operator::<Robot>::new().reconcile(async |ctx: Context<Robot>| {
+        let running = fake.run_unrestricted(Operator::<Robot>::new().reconcile(async |ctx: Context<Robot>| {
             ctx.apply(ConfigMap::new(ctx.name())).await?;
             Ok(Action::await_change())
         }));
@@ -322,7 +324,7 @@ async fn a_hook_sets_the_status() -> Result<()> {
         ("hangs", "TimedOut: the reconcile took longer than 10s"),
     ] {
         let fake = Fake::new().with(robot(mood));
-        let running = fake.run(operator().on_error(async |ctx: Context<Robot>, error: Arc<Error>| {
+        let running = fake.run_unrestricted(operator().on_error(async |ctx: Context<Robot>, error: Arc<Error>| {
             let note = format!("{}: {error}", error.get_reason());
             let ready = Condition::no(READY, "Hooked", "by the operator");
             ctx.set_status_with(json!({"note": note}), [ready]).await
@@ -340,7 +342,7 @@ async fn a_hook_sets_the_status() -> Result<()> {
 async fn a_broken_hook_holds_up_nothing() -> Result<()> {
     for broken in ["fails", "panics", "hangs"] {
         let fake = Fake::new().with(robot("named"));
-        let running = fake.run(operator().on_error(move |_, _| async move {
+        let running = fake.run_unrestricted(operator().on_error(move |_, _| async move {
             match broken {
                 "fails" => Err(Error::new("no")),
                 "panics" => panic!("no"),

@@ -200,7 +200,7 @@ async fn a_core_kind_is_reconciled_like_any_other() -> Result<()> {
     assert_eq!(fake.writes().lines(), ["patch Secret default/web", "apply ConfigMap default/web"]);
 
     let metrics = Metrics::new();
-    let running = fake.run(operator().metrics(metrics.clone()));
+    let running = fake.run_unrestricted(operator().metrics(metrics.clone()));
     fake.delete::<ConfigMap>("web").await?;
     fake.wait_until("web", |_: &ConfigMap| true).await?;
     running.stop().await?;

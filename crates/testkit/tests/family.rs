@@ -81,7 +81,7 @@ async fn a_child_in_another_namespace_is_put_back() -> Result<()> {
     cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "abroad"}})).await?;
     // The operator looks at one namespace, and into the other only for what it has put there.
     for namespaces in [vec![], vec!["default".to_owned()]] {
-        let running = cluster.run(operator().settings(Settings { namespaces, ..Settings::default() }));
+        let running = cluster.run_unrestricted(operator().settings(Settings { namespaces, ..Settings::default() }));
         cluster.create(family(&[], &["x"], false)).await?;
         let made: ConfigMap = cluster.wait_until("abroad/x", |_| true).await?;
         assert_eq!(made.get_annotation("konverge.dev/owner"), Some("Family.example.com/default/f"));
@@ -114,7 +114,7 @@ async fn the_last_child_in_another_namespace_goes() -> Result<()> {
         let fake = Fake::new().with(family(&["a"], &["x"], false)).with(ConfigMap::new("foreign").namespace("abroad"));
         let run = || {
             let operator = operator().settings(Settings { namespaces: namespaces.clone(), ..Settings::default() });
-            fake.run(if declared { operator.owns::<ConfigMap>() } else { operator })
+            fake.run_unrestricted(if declared { operator.owns::<ConfigMap>() } else { operator })
         };
         let mut running = run();
         for key in ["a", "abroad/x"] {
@@ -140,7 +140,7 @@ async fn the_last_child_in_another_namespace_goes() -> Result<()> {
 async fn a_namespace_that_is_refused_holds_up_nobody_else() -> Result<()> {
     let fake = Fake::new().with(family(&["a"], &[], false)).with(ConfigMap::new("foreign").namespace("abroad"));
     let namespaces = vec!["default".to_owned()];
-    let running = fake.run(operator().settings(Settings { namespaces, ..Settings::default() }));
+    let running = fake.run_unrestricted(operator().settings(Settings { namespaces, ..Settings::default() }));
     fake.wait_until("a", |_: &ConfigMap| true).await?;
 
     fake.when::<ConfigMap>([Verb::List, Verb::Watch]).fail(403);

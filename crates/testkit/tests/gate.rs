@@ -80,7 +80,7 @@ async fn a_refused_write_ends_the_reconcile_without_a_retry() -> Result<()> {
         counted.fetch_add(1, SeqCst);
         reconcile(ctx)
     });
-    let running = cluster.run(operator);
+    let running = cluster.run_unrestricted(operator);
     for doors in 1..=2 {
         match doors {
             1 => drop(cluster.create(Shop::new("s", ShopSpec { doors })).await?),

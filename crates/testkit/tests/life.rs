@@ -32,7 +32,7 @@ async fn a_cleanup_runs_whatever_the_predicate() -> Result<()> {
     }
     for predicate in [Predicate::labels_changed(), Predicate::generation_changed(), Predicate::new(|_, _| false)] {
         let fake = Fake::new().with(lamp("l"));
-        let running = fake.run(Operator::<Lamp>::new().reconcile(fine).when(predicate).on_delete(cleanup));
+        let running = fake.run_unrestricted(Operator::<Lamp>::new().reconcile(fine).when(predicate).on_delete(cleanup));
         fake.wait_until("l", |lamp: &Lamp| lamp.metadata.finalizers.is_some()).await?;
         fake.delete::<Lamp>("l").await?;
         fake.wait_gone::<Lamp>("l").await?;
@@ -78,7 +78,7 @@ async fn a_stop_takes_less_than_a_pod_has() -> Result<()> {
     let fake = Fake::new().with(lamp("l"));
     fake.when::<Event>(Verb::WRITES).delay(Duration::from_secs(3600));
     let slow = |settings: &mut Settings| settings.controller.reconcile_timeout = None;
-    let running = fake.run(Operator::<Lamp>::new().reconcile(endless).configure(slow));
+    let running = fake.run_unrestricted(Operator::<Lamp>::new().reconcile(endless).configure(slow));
     while fake.calls().only(|call| call.is_about("Event")).lines().is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -134,7 +134,8 @@ async fn who_is_given_up_is_told_of() -> Result<()> {
     let fake = Fake::new().with(lamp("l"));
     fake.when::<ConfigMap>(Verb::Apply).times(5).fail(503);
     let (metrics, few) = (Metrics::new(), |settings: &mut Settings| settings.controller.backoff.max_retries = Some(2));
-    let running = fake.run(Operator::<Lamp>::new().reconcile(fails).configure(few).metrics(metrics.clone()));
+    let running =
+        fake.run_unrestricted(Operator::<Lamp>::new().reconcile(fails).configure(few).metrics(metrics.clone()));
     let gave_up = r#"konverge_reconcile_gave_up_total{controller="lamp.example.com"} 1"#;
     for _ in 0..10_000 {
         if metrics.page().contains(gave_up) {

@@ -108,7 +108,7 @@ async fn a_controller_that_waits_for_its_kind_says_so() -> Result<()> {
             task.stopped().await;
             Ok(())
         });
-    let running = cluster.run(operator);
+    let running = cluster.run_unrestricted(operator);
     tokio::time::sleep(Duration::from_secs(80)).await;
     let why = "Shop of example.com/v1: the server does not serve Shop of example.com/v1: there is no kind of the group \
                example.com; install the CustomResourceDefinition shops.example.com";
@@ -137,7 +137,7 @@ async fn background_tasks_that_are_cut_off_are_named() -> Result<()> {
         .reconcile(async |_: Context<Shop>| Ok(Action::await_change()))
         .background("brief", async |_: BackgroundTask| Ok(()))
         .background("deaf", async |_: BackgroundTask| std::future::pending().await);
-    let running = fake.run(operator);
+    let running = fake.run_unrestricted(operator);
     while log.lines_with("a background task starts").len() < 2 {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -35,6 +35,7 @@ async fn some_namespaces_are_one_controller() -> Result<()> {
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (now, seen) = (running.clone(), most.clone());
     let operator = Operator::<Tenant>::new()
+        .across_namespaces()
         .settings(Settings {
             namespaces: vec!["a".into(), "b".into()],
             controller: ControllerSettings { max_concurrent_reconciles: 1, ..ControllerSettings::default() },
@@ -56,7 +57,7 @@ async fn some_namespaces_are_one_controller() -> Result<()> {
             }
         });
     cluster.forget_calls();
-    let operating = cluster.run(operator);
+    let operating = cluster.run_unrestricted(operator);
     let is = |secrets: &'static str| move |map: &ConfigMap| map.get("secrets") == Some(secrets);
     for key in ["a/m", "b/m"] {
         cluster.wait_until(key, is("0")).await?;

@@ -94,7 +94,7 @@ async fn a_task_that_sends_keys_while_the_operator_stops_is_no_error() -> Result
         }
     };
     let operator = Operator::<Shop>::new().reconcile(idle).triggered_by("prices", triggered);
-    let running = fake.run(operator.background("price-sync", sync));
+    let running = fake.run_unrestricted(operator.background("price-sync", sync));
     settled().await;
     running.stop().await
 }
@@ -107,7 +107,7 @@ async fn a_task_that_fails_after_the_stop_does_not_fail_the_operator() -> Result
         task.stopped().await;
         Err(Error::new("the market is closed"))
     };
-    let running = fake.run(Operator::<Shop>::new().reconcile(idle).background("prices", fails));
+    let running = fake.run_unrestricted(Operator::<Shop>::new().reconcile(idle).background("prices", fails));
     settled().await;
     running.stop().await
 }
@@ -137,7 +137,7 @@ async fn a_change_that_a_predicate_cannot_decide_counts_also_when_negated() -> R
     fake.create(plant).await?;
     let count = Arc::new(AtomicUsize::new(0));
     let is_paused = Predicate::new(|_: &Plant, new: &Plant| new.spec.paused);
-    let running = fake.run(Operator::<Plant>::new().when(is_paused.not()).reconcile(counting(&count)));
+    let running = fake.run_unrestricted(Operator::<Plant>::new().when(is_paused.not()).reconcile(counting(&count)));
     settled().await;
     assert_eq!(count.load(SeqCst), 0, "it does not decode");
     let plants: konverge::kube::Api<Plant> = konverge::kube::Api::namespaced(fake.client(), "default");
@@ -155,7 +155,7 @@ async fn a_predicate_on_what_metadata_does_not_show_lets_changes_through() -> Re
     let count = Arc::new(AtomicUsize::new(0));
     let secrets = Watch::<Secret>::metadata(|secret| vec![ObjectKey::new(secret.namespace.as_deref(), "s")]);
     let secrets = secrets.when(Predicate::spec_changed());
-    let running = fake.run(Operator::<Shop>::new().watch(secrets).reconcile(counting(&count)));
+    let running = fake.run_unrestricted(Operator::<Shop>::new().watch(secrets).reconcile(counting(&count)));
     settled().await;
     let before = count.load(SeqCst);
     fake.edit("x", |secret: &mut Secret| *secret = secret.clone().data("a", "2")).await?;
@@ -177,7 +177,7 @@ async fn two_controllers_apply_different_fields_to_one_object() -> Result<()> {
     }
     let fake = Fake::new().with(shop()).with(Till::new("t", TillSpec {}));
     let operator = Operator::<Shop>::new().reconcile(shops).configure(|settings| settings.name = "trade".into());
-    let running = fake.run(operator.and(Controller::<Till>::new().reconcile(tills)));
+    let running = fake.run_unrestricted(operator.and(Controller::<Till>::new().reconcile(tills)));
     settled().await;
     let shared = fake.get::<ConfigMap>("shared").await?;
     assert_eq!((shared.get("shop"), shared.get("till")), (Some("1"), Some("1")), "{}", fake.writes());
@@ -195,7 +195,7 @@ async fn two_controllers_of_a_kind_count_its_objects_once() -> Result<()> {
     let operator = Operator::<Shop>::new().reconcile(idle).metrics(metrics.clone());
     let operator = operator.and(Controller::<Shop>::new().named("second").reconcile(idle));
     assert_eq!(operator.definitions().len(), 1);
-    let running = fake.run(operator);
+    let running = fake.run_unrestricted(operator);
     settled().await;
     let page = metrics.page();
     let counted: Vec<&str> =
@@ -218,7 +218,7 @@ async fn the_kind_of_a_created_child_is_watched() -> Result<()> {
             Ok(Action::await_change())
         }
     });
-    let running = fake.run(operator);
+    let running = fake.run_unrestricted(operator);
     settled().await;
     let before = count.load(SeqCst);
     fake.delete::<ConfigMap>("child").await?;
@@ -272,7 +272,7 @@ async fn a_conflict_that_lasts_is_shown_for_a_kind_without_a_status() -> Result<
         ctx.apply(ConfigMap::new("child")).await?;
         Ok(Action::await_change())
     });
-    let running = fake.run(operator);
+    let running = fake.run_unrestricted(operator);
     tokio::time::sleep(Duration::from_secs(300)).await;
     running.stop().await?;
     let events = fake.events().await?;
@@ -292,7 +292,7 @@ async fn a_controller_of_any_name_removes_its_report() -> Result<()> {
             false => Ok(Action::await_change()),
         }
     });
-    let running = fake.run(operator);
+    let running = fake.run_unrestricted(operator);
     let has_report = |plant: &Plant| {
         let conditions = plant.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         conditions.iter().any(|condition| condition.type_ == READY && condition.status == "False")

@@ -62,7 +62,7 @@ async fn a_kind_can_be_watched_in_part() -> Result<()> {
             causes.send((ctx.name().to_owned(), why.join(", "))).expect("the test listens");
             async { Ok(Action::await_change()) }
         });
-    let operating = cluster.run(operator);
+    let operating = cluster.run_unrestricted(operator);
     let mut run = async || runs.recv().await.expect("the operator runs");
     let because = |why: &str| ("gold".to_owned(), why.to_owned());
     assert_eq!(run().await, because("Database default/gold"));
@@ -101,7 +101,7 @@ async fn objects_are_found_by_index() -> Result<()> {
             ctx.apply(map.data("unknown", unknown.to_string())).await?;
             Ok(Action::await_change())
         });
-    let operating = cluster.run(operator);
+    let operating = cluster.run_unrestricted(operator);
     let map = cluster.wait_until("a", says("everywhere", "default/a other/b")).await?;
     assert_eq!(map.get("here"), Some("default/a"));
     assert_eq!(
@@ -129,7 +129,7 @@ async fn what_was_recorded_and_done_can_be_asked_for() -> Result<()> {
         }
         Ok(Action::await_change())
     });
-    let operating = cluster.run(operator);
+    let operating = cluster.run_unrestricted(operator);
     // Between the two is what the framework tells of the failure.
     for expect in ["after 0 runs", "once", "after 1 runs"] {
         assert_eq!(reader.next().await.unwrap().event.message, expect);
@@ -189,7 +189,7 @@ async fn an_object_that_does_not_read_can_be_deleted() -> Result<()> {
             "metadata": {"name": "p", "namespace": "default", "finalizers": ["example.com/parcel-finalizer"]}
         });
         cluster.create(parcel).await?;
-        let running = cluster.run(operator);
+        let running = cluster.run_unrestricted(operator);
         let parcels = Api::<DynamicObject>::namespaced_with(cluster.client(), "default", &Parcel::resource());
         parcels.delete("p", &DeleteParams::default()).await?;
         while parcels.get_opt("p").await?.is_some() {

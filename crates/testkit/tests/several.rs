@@ -77,7 +77,7 @@ async fn two_controllers_a_task_and_a_trigger_share_a_process() -> Result<()> {
     assert_eq!(operator.definitions().len(), 2);
     let rules = operator.rules();
 
-    let running = fake.run(operator);
+    let running = fake.run_unrestricted(operator);
     fake.wait_until("s", price_is("0")).await?;
     fake.wait_until("t", price_is("0 crowns")).await?;
     announce.send(7).expect("the task waits for it");
@@ -106,7 +106,7 @@ async fn state_of_a_controller_is_its_own() -> Result<()> {
     let fake = Fake::new().with(shop("s")).with(Till::new("t", TillSpec {}));
     let tills = Controller::<Till>::new().reconcile(own).state("a till's");
     let operator = Operator::<Shop>::new().reconcile(name).state("the operator's").state(5u32).and(tills);
-    let running = fake.run(operator);
+    let running = fake.run_unrestricted(operator);
     let state = |text: &'static str| move |map: &ConfigMap| map.get("state") == Some(text);
     fake.wait_until("s", state("the operator's")).await?;
     fake.wait_until("t", state("(\"a till's\", 5)")).await?;
@@ -165,7 +165,7 @@ async fn a_task_and_a_stream_may_end() -> Result<()> {
             Ok(())
         })
         .triggered_by("once", triggered);
-    let running = fake.run(operator);
+    let running = fake.run_unrestricted(operator);
     fake.wait_until("s", price_is("0")).await?;
     fake.create(shop("later")).await?;
     fake.wait_until("later", price_is("0")).await?;
@@ -186,7 +186,7 @@ async fn a_task_waits_for_the_caches() -> Result<()> {
         task.stopped().await;
         Ok(())
     });
-    let running = fake.run(operator);
+    let running = fake.run_unrestricted(operator);
     while fake.calls().only(|call| call.is_about("Shop") && call.code == Some(503)).len() < 3 {
         assert_eq!(started.load(SeqCst), 0, "{}", fake.calls());
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -214,7 +214,7 @@ async fn a_task_reads_from_the_caches() -> Result<()> {
         task.stopped().await;
         Ok(())
     });
-    let running = fake.run(operator);
+    let running = fake.run_unrestricted(operator);
     let read = read.await.unwrap();
     assert_eq!(read[0], "Some(Some(\"s\")) true (2, 0)");
     assert!(read[1].starts_with("Some(\"7\") ("), "{read:?}");
@@ -247,7 +247,7 @@ async fn a_task_that_does_not_listen_is_cut_off() -> Result<()> {
         drop(began);
         pending().await
     };
-    let running = fake.run(idle().configure(drain).background("deaf", deaf));
+    let running = fake.run_unrestricted(idle().configure(drain).background("deaf", deaf));
     started.await.unwrap_err();
     let asked = Instant::now();
     running.stop().await?;
@@ -261,7 +261,7 @@ async fn a_task_that_does_not_listen_is_cut_off() -> Result<()> {
 async fn keys_for_an_operator_that_ended_are_refused() -> Result<()> {
     let (keys, triggered) = key_channel();
     let fake = Fake::new().with(shop("s"));
-    let running = fake.run(idle().triggered_by("prices", triggered));
+    let running = fake.run_unrestricted(idle().triggered_by("prices", triggered));
     keys.send(ObjectKey::new(Some("default"), "s")).await?;
     running.stop().await?;
     let refused = keys.send(ObjectKey::new(Some("default"), "s")).await.unwrap_err().to_string();

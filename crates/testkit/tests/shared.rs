@@ -34,7 +34,7 @@ async fn reconcile(ctx: Context<Vault>) -> Result<Action> {
 }
 
 fn operator() -> Operator<Vault> {
-    Operator::<Vault>::new().state(Arc::new(Numbers::default())).reconcile(reconcile)
+    Operator::<Vault>::new().across_namespaces().state(Arc::new(Numbers::default())).reconcile(reconcile)
 }
 
 fn seen(text: &'static str) -> impl Fn(&ConfigMap) -> bool {
@@ -77,7 +77,7 @@ async fn what_somebody_else_made_is_taken_as_it_is() -> Result<()> {
 async fn of_two_that_create_one_is_first() -> Result<()> {
     let fake = Fake::new().with(vault("v"));
     fake.when::<Secret>(Verb::Create).once().lose_answer();
-    let running = fake.run(operator());
+    let running = fake.run_unrestricted(operator());
     fake.wait_until("v", seen("p0")).await?;
     running.stop().await?;
     assert_eq!(fake.events().await?, [""; 0]);
@@ -93,7 +93,7 @@ async fn of_two_that_create_one_is_first() -> Result<()> {
 async fn what_was_created_once_is_made_anew_when_it_is_deleted() -> Result<()> {
     let cluster = Cluster::start().await?;
     cluster.install::<Vault>().await?;
-    let running = cluster.run(operator());
+    let running = cluster.run_unrestricted(operator());
     cluster.create(vault("v")).await?;
     cluster.wait_until("v", seen("p0")).await?;
     cluster.delete::<Secret>("v-login").await?;

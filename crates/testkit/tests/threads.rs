@@ -63,7 +63,7 @@ async fn three_blocked_threads_hold_up_nobody() -> Result<()> {
             Ok(Action::await_change())
         }
     });
-    let running = cluster.run(operator);
+    let running = cluster.run_unrestricted(operator);
     for name in ["a", "b", "c"] {
         cluster.create(Guest::new(name, GuestSpec { blocks: true })).await?;
     }

@@ -48,7 +48,7 @@ async fn a_kind_is_watched_for_every_reason() -> Result<()> {
     for operator in operators {
         let cluster = Cluster::start().await?;
         cluster.install::<Reader>().await?;
-        let running = cluster.run(operator);
+        let running = cluster.run_unrestricted(operator);
         cluster.create(reader("r", "foreign")).await?;
         cluster.wait_until("r", length(0)).await?;
 
@@ -97,7 +97,7 @@ async fn those_that_name_an_object_are_woken() -> Result<()> {
                 ..Namespace::default()
             })
             .await?;
-        let running = cluster.run(operator);
+        let running = cluster.run_unrestricted(operator);
         for (name, reads) in [("here", "a"), ("twin", "a"), ("abroad", "shop/a"), ("later", "b"), ("panics", "panic")] {
             cluster.create(reader(name, reads)).await?;
             cluster.wait_until(name, length(0)).await?;
@@ -136,7 +136,7 @@ async fn changes_of_named_objects_can_be_filtered() -> Result<()> {
     cluster.create(Secret::new("a").data("text", "hello")).await?;
     cluster.create(Secret::new("b")).await?;
     let log = EventLog::default();
-    let running = cluster.run(operator.events(log.clone()));
+    let running = cluster.run_unrestricted(operator.events(log.clone()));
     cluster.create(reader("r", "a")).await?;
     cluster.create(reader("s", "b")).await?;
     cluster.wait_until("r", length(5)).await?;
@@ -164,7 +164,7 @@ async fn a_name_that_may_not_be_watched_is_shown_with_the_missing_rule() -> Resu
     cluster.install::<Reader>().await?;
     let settings = Settings { namespaces: vec!["default".into()], ..Settings::default() };
     let operator = Operator::<Reader>::new().reconcile(reconcile).settings(settings);
-    let running = cluster.run(operator.refers_to::<Secret>(|reader| vec![reader.spec.reads.clone()]));
+    let running = cluster.run_unrestricted(operator.refers_to::<Secret>(|reader| vec![reader.spec.reads.clone()]));
     cluster.create(reader("here", "a")).await?;
     cluster.wait_until("here", length(0)).await?;
     // What it watches already goes on.
@@ -191,8 +191,8 @@ async fn a_namespace_is_watched_while_something_in_it_is_named() -> Result<()> {
     let shop = ObjectMeta { name: Some("shop".into()), ..ObjectMeta::default() };
     cluster.create(Namespace { metadata: shop, ..Namespace::default() }).await?;
     let settings = Settings { namespaces: vec!["default".into()], ..Settings::default() };
-    let operator = Operator::<Reader>::new().reconcile(read_anywhere).settings(settings);
-    let running = cluster.run(operator.refers_to::<Secret>(|reader| vec![reader.spec.reads.clone()]));
+    let operator = Operator::<Reader>::new().reconcile(read_anywhere).across_namespaces().settings(settings);
+    let running = cluster.run_unrestricted(operator.refers_to::<Secret>(|reader| vec![reader.spec.reads.clone()]));
     let opened = || {
         let calls = cluster.calls();
         let in_shop = |call: &&Call| call.kind == "Secret" && call.namespace.as_deref() == Some("shop");

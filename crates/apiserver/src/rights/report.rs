@@ -111,7 +111,14 @@ impl fmt::Display for PermissionReport {
 
 /// Compares what roles give to a user with what the user asked for.
 pub(super) fn report(user: &UserInfo, grants: &[Grant], rights: &UserRights, incomplete: bool) -> PermissionReport {
-    let asked: Vec<Asked<'_>> = rights.asked.iter().map(|(right, outcome)| Asked { user, right, outcome }).collect();
+    // A watch that begins with all objects does the work of a list, and a server that knows no such watches is asked for a list.
+    let watched = rights.asked.iter().filter(|(right, _)| right.verb == "watch");
+    let listed = watched.map(|(right, outcome)| {
+        (Right { verb: "list".to_owned(), ..right.clone() }, Outcome { denied: BTreeSet::new(), ..outcome.clone() })
+    });
+    let listed: Vec<(Right, Outcome)> = listed.collect();
+    let all = rights.asked.iter().chain(listed.iter().map(|(right, outcome)| (right, outcome)));
+    let asked: Vec<Asked<'_>> = all.map(|(right, outcome)| Asked { user, right, outcome }).collect();
     let (mut used, mut unused, mut lacking, mut risks) =
         (Rows::default(), Rows::default(), Rows::default(), Vec::new());
     let mut roles: BTreeMap<(String, String), Rows> = BTreeMap::new();

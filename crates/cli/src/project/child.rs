@@ -148,10 +148,10 @@ impl Child {
     }
 }
 
-/// The CRDs an operator prints, one document each.
-pub(super) async fn crds(executable: &Path, directory: &Path) -> Result<Vec<String>, String> {
+/// The manifests that an operator prints when it is asked with a flag such as `--print-crds`, one document each.
+pub(super) async fn printed(executable: &Path, directory: &Path, flag: &str) -> Result<Vec<String>, String> {
     let mut command = Command::new(executable);
-    command.arg("--print-crds").current_dir(directory).kill_on_drop(true);
+    command.arg(flag).current_dir(directory).kill_on_drop(true);
     // The address of its webhooks is in the CRDs of kinds with several versions.
     command.envs(defaults(std::env::vars_os().collect(), directory));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -160,11 +160,11 @@ pub(super) async fn crds(executable: &Path, directory: &Path) -> Result<Vec<Stri
     let output = match tokio::time::timeout(PRINT_WITHIN, process.wait_with_output()).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => return Err(format!("its output cannot be read: {error}")),
-        Err(_) => return Err("it did not answer --print-crds; does it use settings of its own?".to_owned()),
+        Err(_) => return Err(format!("it did not answer {flag}; does it use settings of its own?")),
     };
     if !output.status.success() {
         let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(format!("it does not know --print-crds: {words}"));
+        return Err(format!("it does not know {flag}: {words}"));
     }
     Ok(split(&String::from_utf8_lossy(&output.stdout)))
 }
