@@ -161,8 +161,8 @@ impl Project {
         match opened.await {
             Ok((account, path)) => {
                 let told = format!(
-                    "it runs as the service account {account}, with the rights that it declares; `konverge permissions` tells \
-                     which of them it uses"
+                    "it runs as the service account {account}, with the rights that it declares (.owns, .watches, .needs); \
+                     `konverge permissions` tells which of them it uses, --operator-rights all lets it do everything"
                 );
                 lines.print(LineSource::Dev, &told);
                 path

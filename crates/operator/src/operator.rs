@@ -390,6 +390,27 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         lifecycle.await
     }
 
+    /// What the operator's webhooks and the conversion of its versions need besides: certificates, and telling API servers of them.
+    /// It is printed by `--print-webhooks`, and empty without webhooks.
+    pub fn webhook_rules(&self) -> Rules {
+        let manifests =
+            crate::webhook::manifests(&self.webhooks(), &self.versions(), &self.process.settings_from_code());
+        let mut rules = Rules::new();
+        for rule in manifests.iter().filter_map(|manifest| manifest["rules"].as_array()).flatten() {
+            let texts = |field: &str| rule[field].as_array().into_iter().flatten().filter_map(|text| text.as_str());
+            for group in texts("apiGroups") {
+                for resource in texts("resources") {
+                    rules = rules.allow_resource(group, resource, texts("verbs"));
+                    // An administrator applies the configurations, or the operator creates them.
+                    if resource.ends_with("webhookconfigurations") {
+                        rules = rules.allow_resource(group, resource, ["create"]);
+                    }
+                }
+            }
+        }
+        rules
+    }
+
     /// The namespaces that the operator watches by its settings in code; none is all of them.
     pub fn watched_namespaces(&self) -> Vec<String> {
         self.process.settings_from_code().namespaces

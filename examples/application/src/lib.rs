@@ -122,6 +122,7 @@ pub fn operator(metrics: &Metrics) -> Result<Operator<Application>, MetricError>
         ready: metrics.gauge_by("application_ready_replicas", "Ready replicas", ["namespace", "name"])?,
     };
     let operator = Operator::<Application>::new().state(meters).reconcile(reconcile).on_delete(cleanup);
+    let operator = operator.owns::<Deployment>().owns::<Service>().owns::<ConfigMap>();
     let operator = operator.default_with(admission::defaults).validate(admission::validate);
     Ok(operator.webhook(admission::pod_policy()).metrics(metrics.clone()))
 }

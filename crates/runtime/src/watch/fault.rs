@@ -69,7 +69,7 @@ pub(crate) fn missing_rule(target: &Target, verb: &str) -> String {
     };
     format!(
         "{place} needs the rule: apiGroups: [\"{group}\"], resources: [\"{}\"], verbs: [\"list\", \"watch\"]; \
-         refused was the verb {verb}",
+         refused was the verb {verb}; operators declare such rules with .owns, .watches or .needs",
         target.resource.plural
     )
 }

@@ -61,7 +61,7 @@ async fn a_watch_that_is_forbidden() {
             let cache = faults.caches(WatchSettings { lists, ..WatchSettings::default() }).open(target);
             let expect = format!(
                 "{place} needs the rule: apiGroups: [\"example.org\"], resources: [\"widgets\"], \
-                 verbs: [\"list\", \"watch\"]; refused was the verb {verb}"
+                 verbs: [\"list\", \"watch\"]; refused was the verb {verb}; operators declare such rules with .owns, .watches or .needs"
             );
             assert_eq!(state_after(&cache, 10).await, WatchState::Forbidden(expect));
         }
