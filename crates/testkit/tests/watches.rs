@@ -163,7 +163,7 @@ async fn a_name_that_may_not_be_watched_is_shown_with_the_missing_rule() -> Resu
     let cluster = Cluster::start().await?;
     cluster.install::<Reader>().await?;
     let settings = Settings { namespaces: vec!["default".into()], ..Settings::default() };
-    let operator = Operator::<Reader>::new().reconcile(reconcile).settings(settings);
+    let operator = Operator::<Reader>::new().reconcile(reconcile).across_namespaces().settings(settings);
     let running = cluster.run_unrestricted(operator.refers_to::<Secret>(|reader| vec![reader.spec.reads.clone()]));
     cluster.create(reader("here", "a")).await?;
     cluster.wait_until("here", length(0)).await?;
