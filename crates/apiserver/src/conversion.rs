@@ -236,6 +236,11 @@ impl Resource {
         self.storage.converter.as_ref()
     }
 
+    /// Whether a record was written since objects of this kind are stored as they are now, and so in the version that is stored.
+    pub(crate) fn is_stored_in_current_form(&self, entry: &Entry) -> bool {
+        entry.revision >= self.storage.since
+    }
+
     /// Whether the stored bytes of a record are what this resource serves.
     fn is_stored_as_served(&self, entry: &Entry) -> bool {
         self.is_api_version(&self.storage.api_version) && entry.revision >= self.storage.since

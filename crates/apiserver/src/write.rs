@@ -355,7 +355,7 @@ impl WriteRequest<'_> {
             if insertion == Insertion::Upsert {
                 self.may_create(&name).await?;
             }
-            let converted = self.converted(&ownership, None, &fresh).await?;
+            let converted = self.converted(&ownership, &fresh).await?;
             let attributes = self.attributes(&name, None);
             self.validate(&attributes, &fresh, &mut admission, warnings).await?;
             // No lock is held while plugins wait for webhooks, so what depends on other objects is decided here.
@@ -453,12 +453,16 @@ impl WriteRequest<'_> {
                 return Err(self.invalid(name, &errors));
             }
             warnings.extend(warning::of(resource, self.subresource, Some(&old), &new));
-            let converted = self.converted(&ownership, Some(&old), &new).await?;
+            // Kubernetes compares what is stored: an object in a version that is not stored any more is written anew, though its clients
+            // see no change. Migrations to another version count on that.
+            let is_stored_so = resource.is_stored_in_current_form(&entry);
+            let converted = if new == old && is_stored_so { None } else { self.converted(&ownership, &new).await? };
             self.validate(&attributes, &new, &mut admission, warnings).await?;
             // No lock is held while plugins wait for webhooks, so what depends on other objects is decided here.
             let guard = self.lock(reservation.as_ref()).await;
             crd::accept_names(self.server, resource, self.subresource, Some(&old), &mut new);
-            if new == old {
+            let is_same = new == old;
+            if is_same && (is_stored_so || self.context.dry_run) {
                 return Ok(if self.context.dry_run { WriteOutcome::DryRun(old) } else { WriteOutcome::Stored(entry) });
             }
             let finished = meta::is_terminating(&new) && can_be_removed(resource, &new);
@@ -479,6 +483,9 @@ impl WriteRequest<'_> {
                     Some(value) => value,
                     None => self.encode(&ownership, new).await?,
                 };
+                if is_same && value == entry.value {
+                    return Ok(WriteOutcome::Stored(entry));
+                }
                 committer.replace(guard, &entry, conditions, value).await.map(WriteOutcome::Stored)
             };
             match committed {
@@ -540,13 +547,8 @@ impl WriteRequest<'_> {
 
     /// The bytes to store of an object that a webhook converts. It does so before plugins validate, because a quota makes other
     /// writes wait from then on until the commit.
-    async fn converted(
-        &self,
-        ownership: &FieldOwnership,
-        old: Option<&Value>,
-        new: &Value,
-    ) -> Result<Option<Bytes>, Status> {
-        if !self.resource.has_converter() || self.context.dry_run || old == Some(new) {
+    async fn converted(&self, ownership: &FieldOwnership, new: &Value) -> Result<Option<Bytes>, Status> {
+        if !self.resource.has_converter() || self.context.dry_run {
             return Ok(None);
         }
         self.encode(ownership, new.clone()).await.map(Some)

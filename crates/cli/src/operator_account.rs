@@ -54,11 +54,6 @@ impl OperatorAccount {
                 applied.push(kind.apply(client, &name, manifest).await?);
             }
         }
-        for manifest in registration_rights(&name, manifests) {
-            if let Some(kind) = AccountKind::of(&text(&manifest["kind"])) {
-                applied.push(kind.apply(client, &name, &manifest).await?);
-            }
-        }
         for kind in AccountKind::ALL {
             kind.delete_others(client, &name, &applied).await?;
         }
@@ -94,32 +89,6 @@ impl std::fmt::Display for OperatorAccount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
-}
-
-/// The right to create the configurations of its webhooks. On a cluster an administrator applies the configurations, and the operator
-/// only keeps them current; here the operator creates them.
-fn registration_rights(operator: &str, manifests: &[Value]) -> Vec<Value> {
-    let is_configuration =
-        |manifest: &&Value| manifest["kind"].as_str().is_some_and(|kind| kind.ends_with("WebhookConfiguration"));
-    let account = manifests.iter().find(|manifest| manifest["kind"] == "ServiceAccount");
-    let (Some(account), Some(_)) = (account, manifests.iter().find(is_configuration)) else { return Vec::new() };
-    let (group, name) = ("rbac.authorization.k8s.io", format!("{operator}-konverge-dev"));
-    let namespace = account["metadata"]["namespace"].as_str().unwrap_or(DEFAULT);
-    vec![
-        json!({
-            "apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": {"name": name},
-            "rules": [{
-                "apiGroups": ["admissionregistration.k8s.io"],
-                "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
-                "verbs": ["create"],
-            }],
-        }),
-        json!({
-            "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": operator, "namespace": namespace}],
-        }),
-    ]
 }
 
 /// A kind of object that an account is made of.

@@ -401,10 +401,6 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
             for group in texts("apiGroups") {
                 for resource in texts("resources") {
                     rules = rules.allow_resource(group, resource, texts("verbs"));
-                    // An administrator applies the configurations, or the operator creates them.
-                    if resource.ends_with("webhookconfigurations") {
-                        rules = rules.allow_resource(group, resource, ["create"]);
-                    }
                 }
             }
         }

@@ -414,8 +414,18 @@ async fn what_is_stored_in_an_old_version_is_written_anew() -> Result<()> {
         Ok(api.get("shops.example.com").await?.status.and_then(|status| status.stored_versions).unwrap_or_default())
     };
     assert_eq!(stored().await?, ["v1beta1", "v1"]);
+    let written_at = async || -> Result<Vec<Option<String>>> {
+        let shops: Vec<v1beta1::Shop> = cluster.list().await?;
+        Ok(shops.into_iter().map(|shop| shop.metadata.resource_version).collect())
+    };
+    let before = written_at().await?;
     let migrated = konverge::migrate_storage(&client, "shops.example.com").await?;
     assert_eq!((migrated.version.as_str(), migrated.objects, migrated.overtaken), ("v1", 7, 0));
+    let after = written_at().await?;
+    assert!(
+        before.iter().zip(&after).all(|(before, after)| before != after),
+        "each of {before:?} is stored anew: {after:?}"
+    );
     assert_eq!(stored().await?, ["v1"]);
     assert!(konverge::migrate_storage(&client, "shops.example.com").await?.is_unchanged());
     let missing = konverge::migrate_storage(&client, "none.example.com").await.unwrap_err();
