@@ -1,10 +1,11 @@
 //! What is missing is named, with what to do about it: kinds that the server does not serve, and objects.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use konverge::kube::core::DynamicObject;
 use konverge::prelude::*;
 use konverge::serde_json::{Value, json};
+use konverge::tracing::Dispatch;
 use konverge::{BackgroundTask, Health, WriteError};
 use konverge_testkit::{Cluster, Fake, Retry, retry};
 use tokio::time::Instant;
@@ -60,6 +61,9 @@ impl std::io::Write for Log {
 impl Log {
     /// The log of this thread, for as long as the guard lives.
     fn start() -> (Self, konverge::tracing::subscriber::DefaultGuard) {
+        // With one subscriber only, whatever another test logs first would be switched off for all threads.
+        static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
+        LazyLock::force(&SECOND);
         let log = Self::default();
         let writes = log.clone();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writes.clone()).finish();
