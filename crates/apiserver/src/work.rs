@@ -360,12 +360,18 @@ mod tests {
         let mut waiters: Vec<_> = (0..=cores).map(|_| Box::pin(workers.run(waiting))).collect();
         let all = futures_util::future::join_all(waiters.iter_mut());
         let other = workers.run(|budget| spend(budget, INLINE_STEPS + 1));
-        let other = tokio::time::timeout(std::time::Duration::from_secs(20), other);
+        let places = (cores / 2).max(1) + MAX_WAITING;
+        let lent = async {
+            assert!(other.await.is_ok());
+            // Who waits for others has begun by then, or begins soon.
+            while workers.waiting.available_permits() < places {
+                tokio::task::yield_now().await;
+            }
+        };
         tokio::select! {
             _ = all => panic!("waits for ever"),
-            answer = other => assert!(answer.expect("gets a slot").is_ok()),
+            lent = tokio::time::timeout(std::time::Duration::from_secs(20), lent) => lent.expect("slots and places are lent"),
         }
-        assert_eq!(workers.waiting.available_permits(), (cores / 2).max(1) + MAX_WAITING);
     }
 
     #[tokio::test(flavor = "current_thread")]
