@@ -179,7 +179,13 @@ fn difference(path: &str, found: &Value, expect: &Value) -> String {
 mod tests {
     use super::*;
 
-    const NAMESPACE: &[u8] = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09Namespace\x12\x07\x0a\x05\x0a\x03dev";
+    /// As Go writes it: with the fields that are empty, too.
+    const NAMESPACE: &[u8] =
+        b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09Namespace\x12\x1b\x0a\x13\x0a\x03dev\x12\0\x1a\0\x22\0\x2a\0\x32\0\
+        \x38\0\x42\0\x12\0\x1a\x02\x0a\0\x1a\0\x22\0";
+
+    /// The same without what is empty. It can be read, but is never written so.
+    const SHORT: &[u8] = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09Namespace\x12\x07\x0a\x05\x0a\x03dev";
 
     fn check(files: &[(&str, &[u8])], expect: &[&str]) {
         let folder = tempfile::tempdir().unwrap();
@@ -198,6 +204,7 @@ mod tests {
         let other = br#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x"},"spec":{},"status":{}}"#;
         check(&[("a.pb", NAMESPACE), ("a.json", json)], &[]);
         check(&[("a.pb", NAMESPACE), ("a.json", other), ("a.after_roundtrip.json", json)], &[]);
+        check(&[("a.pb", SHORT), ("a.json", json), ("a.after_roundtrip.pb", NAMESPACE)], &[]);
         check(
             &[("a.pb", NAMESPACE), ("a.json", other)],
             &["a.pb: .metadata.name is \"dev\", and should be \"x\"", "no object of a kind that is served was found"],
