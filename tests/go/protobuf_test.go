@@ -100,7 +100,9 @@ func TestProtobufWatch(t *testing.T) {
 	must(t, err)
 	maps := clientset.CoreV1().ConfigMaps(namespace)
 	yes := true
+	// A controller may publish the CA of the cluster beside it.
 	events, err := maps.Watch(t.Context(), metav1.ListOptions{
+		FieldSelector:     "metadata.name=a",
 		SendInitialEvents: &yes, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true,
 	})
 	must(t, err)
