@@ -8,7 +8,9 @@ mod kubectl;
 mod list;
 mod load;
 mod memory;
+mod rbac;
 mod start;
+mod webhooks;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,11 +40,24 @@ pub(crate) enum Stage {
     Kinds,
     /// What kubectl does: an apply of many objects, and explain.
     Kubectl,
+    /// Creates about which no, one and two webhooks are asked.
+    Webhooks,
+    /// Decisions by many roles and bindings, and creates under them.
+    Rbac,
 }
 
 impl Stage {
-    const ALL: [Stage; 7] =
-        [Self::Start, Self::Memory, Self::Create, Self::List, Self::Fanout, Self::Kinds, Self::Kubectl];
+    const ALL: [Stage; 9] = [
+        Self::Start,
+        Self::Memory,
+        Self::Create,
+        Self::List,
+        Self::Fanout,
+        Self::Kinds,
+        Self::Kubectl,
+        Self::Webhooks,
+        Self::Rbac,
+    ];
 }
 
 /// The size of a run.
@@ -63,6 +78,10 @@ pub(crate) struct Scale {
     rounds: usize,
     /// The number of updates in each.
     updates: usize,
+    /// Rounds of creates with webhooks, and with roles.
+    compared: usize,
+    /// The number of creates of each server in such a round.
+    compared_creates: usize,
 }
 
 const FULL: Scale = Scale {
@@ -74,6 +93,8 @@ const FULL: Scale = Scale {
     gets: 48_000,
     rounds: 4,
     updates: 3_000,
+    compared: 7,
+    compared_creates: 10_000,
 };
 
 const QUICK: Scale = Scale {
@@ -85,6 +106,8 @@ const QUICK: Scale = Scale {
     gets: 4_800,
     rounds: 1,
     updates: 900,
+    compared: 2,
+    compared_creates: 2_000,
 };
 
 /// How many fsyncs are measured to describe the disk.
@@ -137,6 +160,10 @@ impl Stage {
             }
             Self::Kinds => ("kinds".into(), kinds::measure(server, scale.creating, scale.starts).await),
             Self::Kubectl => ("kubectl".into(), kubectl::measure(server).await),
+            Self::Webhooks => {
+                ("create a ConfigMap that webhooks are asked about".into(), webhooks::measure(server, scale).await)
+            }
+            Self::Rbac => (rbac::title(), rbac::measure(server, scale).await),
         }
     }
 }

@@ -57,6 +57,20 @@ pub(crate) enum Transport {
     Tls,
 }
 
+/// Who may do what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Access<'a> {
+    /// Requests have no credential and may do everything, so that they can be sent to other servers as they are.
+    Open,
+    /// Requests have the tokens of a file, and `--authorization-mode` decides.
+    Tokens {
+        /// Lines of token, name, uid and groups.
+        file: &'a Path,
+        /// Who decides.
+        mode: &'static str,
+    },
+}
+
 /// A running server.
 pub(crate) struct Server {
     child: Child,
@@ -84,24 +98,42 @@ pub(crate) struct Started {
 impl ServerProgram {
     /// Starts a server and waits until it is ready.
     pub(crate) async fn start(&self, storage: Storage, transport: Transport) -> Result<Server, InvalidRun> {
-        let directory = tempfile::Builder::new().prefix("konverge-bench-").tempdir_in(&self.disk)?;
-        self.start_in(directory, storage, transport).await
+        self.start_in(self.directory()?, storage, transport, Access::Open).await
+    }
+
+    /// Starts a server in memory that knows users.
+    pub(crate) async fn start_for(&self, access: Access<'_>) -> Result<Server, InvalidRun> {
+        self.start_in(self.directory()?, Storage::Memory, Transport::Plain, access).await
+    }
+
+    fn directory(&self) -> Result<TempDir, InvalidRun> {
+        Ok(tempfile::Builder::new().prefix("konverge-bench-").tempdir_in(&self.disk)?)
     }
 
     /// Ends a server whose objects are on disk, and starts it again with them.
     pub(crate) async fn restart(&self, mut server: Server) -> Result<Server, InvalidRun> {
         end(&mut server.child);
         let directory = server.directory.take().ok_or_else(|| InvalidRun::new("the server has no directory"))?;
-        self.start_in(directory, Storage::Disk, Transport::Plain).await
+        self.start_in(directory, Storage::Disk, Transport::Plain, Access::Open).await
     }
 
-    async fn start_in(&self, directory: TempDir, storage: Storage, transport: Transport) -> Result<Server, InvalidRun> {
+    async fn start_in(
+        &self,
+        directory: TempDir,
+        storage: Storage,
+        transport: Transport,
+        access: Access<'_>,
+    ) -> Result<Server, InvalidRun> {
         let log = directory.path().join("log");
         let kubeconfig = directory.path().join("kubeconfig");
         let mut command = Command::new(&self.program);
         command.args(["apiserver", "--port", "0", "--kubeconfig"]).arg(&kubeconfig);
-        // The requests of benchmarks have no credential, so that they can be sent to other servers as they are.
-        command.args(["--anonymous", "everything"]);
+        match access {
+            Access::Open => command.args(["--anonymous", "everything"]),
+            Access::Tokens { file, mode } => {
+                command.args(["--authorization-mode", mode, "--token-auth-file"]).arg(file)
+            }
+        };
         if transport == Transport::Tls {
             command.arg("--tls");
         }
@@ -188,7 +220,8 @@ async fn first_response(endpoint: &Endpoint, begun: Instant) -> Result<Duration,
     }
 }
 
-fn with_log(invalid: InvalidRun, log: &Path) -> InvalidRun {
+/// Adds the last lines of a log.
+pub(crate) fn with_log(invalid: InvalidRun, log: &Path) -> InvalidRun {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let last: Vec<&str> = text.lines().rev().take(3).collect();
     if last.is_empty() {

@@ -45,8 +45,18 @@ pub(crate) struct Response {
 
 /// The bytes of a request.
 pub(crate) fn request(method: &str, path: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
-    let mut bytes =
-        format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nuser-agent: bench/1\r\naccept: application/json\r\n");
+    request_with("", method, path, content_type, body)
+}
+
+/// The bytes of a request with a token.
+pub(crate) fn request_as(token: &str, method: &str, path: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
+    request_with(&format!("authorization: Bearer {token}\r\n"), method, path, content_type, body)
+}
+
+fn request_with(header: &str, method: &str, path: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
+    let mut bytes = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nuser-agent: bench/1\r\naccept: application/json\r\n{header}"
+    );
     if !content_type.is_empty() {
         bytes.push_str(&format!("content-type: {content_type}\r\ncontent-length: {}\r\n", body.len()));
     }
@@ -64,12 +74,18 @@ pub(crate) fn get(path: &str) -> Vec<u8> {
 impl Endpoint {
     /// Opens a connection.
     pub(crate) async fn connect(&self) -> Result<Connection, InvalidRun> {
+        Ok(self.connect_and_see().await?.0)
+    }
+
+    /// Opens a connection. Returns also the certificate of the server, as DER; empty without TLS.
+    pub(crate) async fn connect_and_see(&self) -> Result<(Connection, Vec<u8>), InvalidRun> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
-        match &self.tls {
-            None => Ok(Connection::over(stream)),
-            Some(tls) => Ok(Connection::over(tls.connect(self.address.ip().into(), stream).await?)),
-        }
+        let Some(tls) = &self.tls else { return Ok((Connection::over(stream), Vec::new())) };
+        let stream = tls.connect(self.address.ip().into(), stream).await?;
+        let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let certificate = certificate.map(|der| der.to_vec()).unwrap_or_default();
+        Ok((Connection::over(stream), certificate))
     }
 
     /// Sends a request on a new connection without TLS and never reads the response. The receive buffer is small, so that the

@@ -2,12 +2,14 @@
 //! slow result is not a failure; a run with a wrong result is invalid, and the report says so.
 //!
 //! ```text
-//! child ─▶ http ─▶ apiserver/{start, memory, create, list, fanout, kinds, kubectl} ─▶ report
+//! child ─▶ http ─▶ apiserver/{start, memory, create, list, fanout, kinds, kubectl, webhooks, rbac} ─▶ report
 //!   │                  (each stage measures the child with `process`)
 //!   └ pinned to a core of its own by `cores`, on a disk described by `machine`
 //!
-//! operator/launch ─▶ this program again, as one subject ─▶ operator/{noop, converge, events, memory, cold} ─▶ report
+//! operator/launch ─▶ this program again, as one subject ─▶ operator/{noop, converge, events, memory, cold, shards} ─▶ report
 //!   └ against operator/{replay, cluster} in this process
+//!
+//! webhook/launch ─▶ this program again, or one in Go, as a webhook server ─▶ webhook/{closed, open, rotation} ─▶ report
 //! ```
 
 mod apiserver;
@@ -26,6 +28,7 @@ mod pod;
 mod process;
 mod report;
 mod tls;
+mod webhook;
 mod widget;
 
 use std::path::PathBuf;
@@ -50,12 +53,17 @@ enum Benchmark {
     Apiserver(ApiserverOptions),
     /// The framework, compared with kube's controller (B1 to B6).
     Operator(OperatorOptions),
+    /// The framework's webhook server, compared with a bare one and with controller-runtime's (B7).
+    Webhook(WebhookOptions),
     /// Runs as the subject of a measurement; this program starts it.
     #[command(hide = true)]
     Subject {
         /// The job, as JSON.
         job: String,
     },
+    /// Runs as a webhook server; this program starts it.
+    #[command(hide = true)]
+    WebhookSubject(webhook::SubjectOptions),
 }
 
 #[derive(Args)]
@@ -92,10 +100,21 @@ struct OperatorOptions {
     only: Vec<operator::Stage>,
 }
 
+#[derive(Args)]
+struct WebhookOptions {
+    #[command(flatten)]
+    run: RunOptions,
+    /// Run only these stages.
+    #[arg(value_name = "STAGE")]
+    only: Vec<webhook::Stage>,
+}
+
 fn main() -> ExitCode {
     let result = match Command::parse().benchmark {
         Benchmark::Apiserver(options) => apiserver(&options).and_then(|report| print_report(&report, &options.run)),
         Benchmark::Operator(options) => operator::run(&options).and_then(|report| print_report(&report, &options.run)),
+        Benchmark::Webhook(options) => webhook::run(&options).and_then(|report| print_report(&report, &options.run)),
+        Benchmark::WebhookSubject(options) => webhook::run_subject(&options).map(|()| ExitCode::SUCCESS),
         Benchmark::Subject { job } => operator::run_subject(&job).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|invalid| {

@@ -7,11 +7,16 @@ use crate::invalid_run::InvalidRun;
 use crate::machine;
 use crate::process::Process;
 
+/// How much the difference of two times in ticks may be too large: user and system time are both rounded.
+const TICKS_ERROR: Duration = Duration::from_millis(30);
+
 /// A running measurement.
 pub(crate) struct Meter {
     server: Process,
     begun: Instant,
     server_cpu: Duration,
+    /// The same to the nanosecond, if that is asked for.
+    server_exact: Option<Duration>,
     client_cpu: Duration,
     machine: machine::Busy,
 }
@@ -34,13 +39,22 @@ impl Meter {
     pub(crate) fn start(server: Process) -> Result<Self, InvalidRun> {
         let machine = machine::Busy::now()?;
         let (server_cpu, client_cpu) = (server.cpu()?, Process::own().cpu()?);
-        Ok(Self { server, begun: Instant::now(), server_cpu, client_cpu, machine })
+        Ok(Self { server, begun: Instant::now(), server_cpu, server_exact: None, client_cpu, machine })
+    }
+
+    /// Starts a measurement in which the CPU time of the server is precise to the nanosecond instead of 20 ms.
+    pub(crate) fn start_exact(server: Process) -> Result<Self, InvalidRun> {
+        let meter = Self::start(server)?;
+        Ok(Self { server_exact: Some(server.cpu_exact()?), ..meter })
     }
 
     /// Ends the measurement.
     pub(crate) fn stop(self) -> Result<Spent, InvalidRun> {
         let wall = self.begun.elapsed();
-        let server = self.server.cpu()?.saturating_sub(self.server_cpu);
+        let exact = self.server_exact.map(|before| self.server.cpu_exact().map(|now| now.saturating_sub(before)));
+        let by_ticks = self.server.cpu()?.saturating_sub(self.server_cpu);
+        // The exact time lacks what a thread used that has ended meanwhile.
+        let server = exact.transpose()?.filter(|exact| *exact + TICKS_ERROR > by_ticks).unwrap_or(by_ticks);
         let client = Process::own().cpu()?.saturating_sub(self.client_cpu);
         let (busy, all) = machine::Busy::now()?.since(&self.machine);
         let others = busy.saturating_sub(server + client).as_secs_f64() / all.as_secs_f64().max(0.01);

@@ -1,4 +1,4 @@
-//! The benchmark of the framework, compared with kube's controller (B1 to B6). In: a scale. Out: a report. Every subject is a
+//! The benchmark of the framework, compared with kube's controller (B1 to B6, and B8). In: a scale. Out: a report. Every subject is a
 //! process on a core of its own. Its server runs in this process: `replay` where the server should cost nothing, `cluster` where
 //! it should be a real one. The implementations are measured alternately, and every run checks its results.
 //!
@@ -11,15 +11,19 @@ mod cold;
 mod controllers;
 mod converge;
 mod events;
+mod failover;
 mod hold;
 mod job;
 mod kinds;
 mod launch;
+mod lead;
 mod memory;
 mod noop;
 mod queue;
 mod reconcile_counter;
 mod replay;
+mod replicated;
+mod shards;
 mod subject;
 
 use std::time::Duration;
@@ -32,6 +36,9 @@ use crate::machine::{self, Busy, Machine};
 use crate::process::Process;
 use crate::report::{Comparison, Figures, Report, Section};
 
+pub(crate) use cluster::Cluster;
+pub(crate) use controllers::settings;
+pub(crate) use kinds::Widget;
 pub(crate) use subject::run_subject;
 
 /// A part of the benchmark.
@@ -49,10 +56,17 @@ pub(crate) enum Stage {
     B5,
     /// The queue alone.
     B6,
+    /// Replicas that divide the objects (a part of B8).
+    Shards,
+    /// Replicas of which one leads, and goes (a part of B8).
+    Failover,
+    /// Writes of replicated state (a part of B8).
+    Replicated,
 }
 
 impl Stage {
-    const ALL: [Stage; 6] = [Self::B1, Self::B2, Self::B3, Self::B4, Self::B5, Self::B6];
+    const ALL: [Stage; 9] =
+        [Self::B1, Self::B2, Self::B3, Self::B4, Self::B5, Self::B6, Self::Shards, Self::Failover, Self::Replicated];
 }
 
 /// The size of a run.
@@ -71,6 +85,19 @@ pub(crate) struct Scale {
     held: [usize; 2],
     /// The number of existing widgets at a start, and of rounds.
     cold: &'static [(usize, usize)],
+    /// The number of widgets that replicas divide, and how long their reconciles are counted.
+    sharded: usize,
+    sharding: Duration,
+    /// How often a replica comes and another stops.
+    moves: usize,
+    /// The number of widgets of replicas of which one leads, and how often it is killed with Raft, is asked to go, and is killed with a
+    /// Lease.
+    led: usize,
+    crashes: usize,
+    handovers: usize,
+    expiries: usize,
+    /// How long replicated state is written.
+    replicating: Duration,
 }
 
 const FULL: Scale = Scale {
@@ -81,6 +108,14 @@ const FULL: Scale = Scale {
     events: Duration::from_secs(10),
     held: [10_000, 100_000],
     cold: &[(1, 30), (1_000, 15), (10_000, 9)],
+    sharded: 3_000,
+    sharding: Duration::from_secs(10),
+    moves: 10,
+    led: 10_000,
+    crashes: 200,
+    handovers: 20,
+    expiries: 10,
+    replicating: Duration::from_secs(5),
 };
 
 const QUICK: Scale = Scale {
@@ -91,6 +126,14 @@ const QUICK: Scale = Scale {
     events: Duration::from_millis(1500),
     held: [5_000, 20_000],
     cold: &[(1, 7), (1_000, 5), (10_000, 3)],
+    sharded: 600,
+    sharding: Duration::from_secs(2),
+    moves: 2,
+    led: 1_000,
+    crashes: 10,
+    handovers: 5,
+    expiries: 1,
+    replicating: Duration::from_secs(1),
 };
 
 /// Runs the benchmark.
@@ -149,6 +192,9 @@ impl Stage {
             Self::B4 => "B4: memory",
             Self::B5 => "B5: from exec to the end of the first reconcile",
             Self::B6 => "B6: the queue alone",
+            Self::Shards => "B8: replicas that divide the objects into shards",
+            Self::Failover => "B8: three replicas of which one leads, and goes",
+            Self::Replicated => "B8: replicated state, three members",
         }
     }
 
@@ -160,6 +206,9 @@ impl Stage {
             Self::B4 => memory::measure(cores, scale),
             Self::B5 => cold::measure(cores, scale),
             Self::B6 => queue::measure(),
+            Self::Shards => shards::measure(scale),
+            Self::Failover => failover::measure(cores, scale),
+            Self::Replicated => replicated::measure(scale),
         }
     }
 }

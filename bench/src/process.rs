@@ -4,6 +4,8 @@
 use std::fs;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::invalid_run::InvalidRun;
 
 /// The unit of `/proc/PID/stat`: Linux always reports 100 ticks per second.
@@ -78,6 +80,14 @@ impl Process {
             anonymous: field(&status, "RssAnon"),
             peak: field(&status, "VmHWM"),
         })
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(self, signal: Signal) -> Result<(), InvalidRun> {
+        let id = i32::try_from(self.0).ok().and_then(Pid::from_raw);
+        let id = id.ok_or_else(|| InvalidRun::new(format!("{} is not the id of a process", self.0)))?;
+        kill_process(id, signal)
+            .map_err(|error| InvalidRun::new(format!("cannot send {signal:?} to {}: {error}", self.0)))
     }
 
     fn read(self, file: &str) -> Result<String, InvalidRun> {

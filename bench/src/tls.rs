@@ -1,11 +1,14 @@
-//! TLS to the measured server. In: the kubeconfig that it wrote. Out: a connector that trusts the CA of that kubeconfig and no
-//! other.
+//! TLS to the measured server. In: the kubeconfig that it wrote, or the CAs of its certificates. Out: a connector that trusts
+//! these CAs and no other.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use rustls::client::Resumption;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
@@ -15,36 +18,34 @@ use crate::invalid_run::InvalidRun;
 pub(crate) fn connector(kubeconfig: &Path) -> Result<TlsConnector, InvalidRun> {
     let text = std::fs::read_to_string(kubeconfig)?;
     let data = text.lines().find_map(|line| line.trim().strip_prefix("certificate-authority-data:"));
-    let pem = base64(data.ok_or_else(|| InvalidRun::new("the kubeconfig has no CA"))?.trim())?;
-    let unusable = |error: &dyn std::fmt::Display| InvalidRun::new(format!("the CA of the kubeconfig: {error}"));
-    let ca = CertificateDer::from_pem_slice(&pem).map_err(|error| unusable(&error))?;
+    let data = data.ok_or_else(|| InvalidRun::new("the kubeconfig has no CA"))?.trim();
+    let pem = BASE64_STANDARD.decode(data).map_err(|error| unusable(&error))?;
+    trusting(&pem)
+}
+
+/// A connector that trusts these CAs.
+pub(crate) fn trusting(pem: &[u8]) -> Result<TlsConnector, InvalidRun> {
     let mut roots = RootCertStore::empty();
-    roots.add(ca).map_err(|error| unusable(&error))?;
-    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    for ca in CertificateDer::pem_slice_iter(pem) {
+        roots.add(ca.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable(&error))?
         .with_root_certificates(roots)
         .with_no_client_auth();
+    // A resumed session would show the certificate of an earlier connection, and cost less than a new one.
+    config.resumption = Resumption::disabled();
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Decodes base64 with the PEM reader, because a PEM block is base64 between two lines.
-fn base64(text: &str) -> Result<Vec<u8>, InvalidRun> {
-    let block = format!("-----BEGIN PRIVATE KEY-----\n{text}\n-----END PRIVATE KEY-----\n");
-    let read = PrivatePkcs8KeyDer::from_pem_slice(block.as_bytes());
-    read.map(|bytes| bytes.secret_pkcs8_der().to_vec()).map_err(|error| InvalidRun::new(format!("not base64: {error}")))
+fn unusable(error: &dyn std::fmt::Display) -> InvalidRun {
+    InvalidRun::new(format!("the CA cannot be used: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_is_read() {
-        for (text, expect) in [("aGVsbG8=", Some("hello")), ("aGVsbG8h", Some("hello!")), ("*", None)] {
-            assert_eq!(base64(text).ok().as_deref(), expect.map(str::as_bytes), "{text}");
-        }
-    }
 
     #[test]
     fn a_kubeconfig_without_a_ca_is_refused() {

@@ -147,10 +147,13 @@ fn flags(root: &Path, notes: &Notes) -> Result<String, String> {
         let note = notes.flag(name).map_or(String::new(), |note| format!(": {note}"));
         let _ = writeln!(text, "- `--{name}`{note}");
     }
-    let others: Vec<String> = named(Effect::Nothing).map(|name| format!("`--{name}`")).collect();
+    let list = |effect| named(effect).map(|name| format!("`--{name}`")).collect::<Vec<String>>();
+    let (refused, others) = (list(Effect::Refused), list(Effect::Nothing));
     let _ = write!(
         text,
-        "\nThese {} have no effect, which is printed for each that is given: {}.\n",
+        "\nThese are refused, because a server without them would decide otherwise: {}.\n\nThese {} have no effect, which is \
+         printed for each that is given: {}.\n",
+        refused.join(", "),
         others.len(),
         others.join(", ")
     );

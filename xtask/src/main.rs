@@ -1,18 +1,18 @@
 //! Generators and checks of this repository: `cargo xtask codegen`, `cargo xtask compatibility`, `cargo xtask round-trip`,
-//! `cargo xtask canonical`, `cargo xtask cel`, `cargo xtask rbac`, `cargo xtask validation`, `cargo xtask tidy`. Nothing here is
-//! shipped.
+//! `cargo xtask canonical`, `cargo xtask cel`, `cargo xtask rbac`, `cargo xtask node`, `cargo xtask validation`, `cargo xtask tidy`.
+//! Nothing here is shipped.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 
+mod authorizers;
 mod canonical;
 mod cel;
 mod codegen;
 mod compatibility;
 mod go_program;
-mod rbac;
 mod round_trip;
 mod source;
 mod tidy;
@@ -26,7 +26,8 @@ enum Task {
     Cel(cel::Cel),
     Codegen(codegen::Codegen),
     Compatibility(compatibility::Compatibility),
-    Rbac(rbac::Rbac),
+    Node(authorizers::Authorizer),
+    Rbac(authorizers::Authorizer),
     RoundTrip(round_trip::RoundTrip),
     Validation(validation::Validation),
     /// Checks what no compiler checks: dependencies between crates, unused files, headers, ARCHITECTURE.md, unfinished code
@@ -40,7 +41,8 @@ fn main() -> ExitCode {
         Task::Cel(options) => cel::run(&options, root),
         Task::Codegen(options) => codegen::run(&options, root),
         Task::Compatibility(options) => compatibility::run(&options, root),
-        Task::Rbac(options) => rbac::run(&options, root),
+        Task::Node(options) => authorizers::run("node", &options, root),
+        Task::Rbac(options) => authorizers::run("rbac", &options, root),
         Task::RoundTrip(options) => round_trip::run(&options),
         Task::Validation(options) => validation::run(&options, root),
         Task::Tidy => tidy::run(root),

@@ -15,7 +15,7 @@ use crate::widget::{self, DEFINITIONS};
 /// How often the forms take turns.
 const ROUNDS: usize = 3;
 const CLIENTS: usize = 16;
-const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(super) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEFINED: usize = 100;
 
 /// Rules as people write them: comparisons, a choice, a pattern, a list, a text.
@@ -100,14 +100,18 @@ fn ruled(number: usize) -> Vec<u8> {
     http::request("POST", &widget::path_of("ruled"), "application/json", body.as_bytes())
 }
 
-/// A ConfigMap with the text of a widget.
-fn config_map(number: usize) -> Vec<u8> {
+/// Creates a ConfigMap with the text of a widget.
+pub(super) fn config_map(number: usize) -> Vec<u8> {
+    http::request("POST", CONFIG_MAPS, "application/json", config_map_object(number).to_string().as_bytes())
+}
+
+/// The ConfigMap itself.
+pub(super) fn config_map_object(number: usize) -> serde_json::Value {
     let text = String::from_utf8_lossy(&widget::widget(number)).into_owned();
-    let object = serde_json::json!({
+    serde_json::json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": widget::name(number), "labels": {"app": "bench"}},
         "data": {"text": text},
-    });
-    http::request("POST", CONFIG_MAPS, "application/json", object.to_string().as_bytes())
+    })
 }
 
 /// The same in Kubernetes' protobuf envelope.

@@ -53,7 +53,7 @@ pub(super) async fn create_with(
         connections.push(server.endpoint.connect().await?);
     }
     let next = Arc::new(AtomicUsize::new(first));
-    let meter = Meter::start(server.process())?;
+    let meter = Meter::start_exact(server.process())?;
     let begun = Instant::now();
     let tasks: Vec<_> = connections
         .into_iter()

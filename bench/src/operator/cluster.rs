@@ -21,7 +21,7 @@ use crate::invalid_run::InvalidRun;
 use crate::widget;
 
 /// A cluster with parents.
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     url: String,
     counts: Arc<Counts>,
     /// A client whose requests are not counted.
@@ -54,7 +54,7 @@ struct CountingServer {
 
 impl Cluster {
     /// Starts a cluster on a thread of its own.
-    pub(super) fn start(parents: usize) -> Result<Self, InvalidRun> {
+    pub(crate) fn start(parents: usize) -> Result<Self, InvalidRun> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let counts = Arc::<Counts>::default();
         let (server, client) = runtime.block_on(prepare(parents))?;
@@ -67,7 +67,7 @@ impl Cluster {
     }
 
     /// The address at which it listens.
-    pub(super) fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 

@@ -16,7 +16,7 @@ use super::reconcile_counter::ReconcileCounter;
 use crate::invalid_run::InvalidRun;
 use crate::widget;
 
-pub(super) use framework::settings;
+pub(crate) use framework::settings;
 
 /// The work of a controller.
 #[derive(Clone)]

@@ -1,6 +1,7 @@
 //! The messages between this program and a subject: a job on the command line, and lines of JSON on its output. A subject may
 //! be any program in any language. Only data.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -84,10 +85,31 @@ pub(super) enum Task {
     },
     /// Reconcile one widget.
     Cold,
+    /// Take part in an election, and tell of the first reconcile of each term.
+    Lead {
+        /// How the leader is elected.
+        election: Election,
+    },
     /// Give every widget its children, until the standard input is closed.
     Converge {
         /// The number of widgets.
         parents: usize,
+    },
+}
+
+/// How replicas elect their leader.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Election {
+    /// By a Lease of the cluster.
+    Lease,
+    /// Among themselves.
+    Raft {
+        /// Which member this is.
+        ordinal: u64,
+        /// The ports of all members.
+        ports: Vec<u16>,
+        /// Where its log is; none: in memory.
+        directory: Option<PathBuf>,
     },
 }
 
@@ -130,6 +152,8 @@ impl Cost {
 pub(super) enum Line {
     /// The preparation is done, and changes may come.
     Ready,
+    /// The first reconcile of this term has ended.
+    Led(u64),
     /// The task is done.
     Done(TaskResult),
     /// The task failed.
@@ -175,6 +199,8 @@ pub(super) enum TaskResult {
         /// CPU time until the first reconcile.
         cpu: Duration,
     },
+    /// See [`Task::Lead`].
+    Lead,
     /// See [`Task::Converge`].
     Converge {
         /// The number of reconciles.

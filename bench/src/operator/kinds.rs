@@ -5,7 +5,7 @@ use konverge::prelude::*;
 /// The spec of a widget.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "bench.konverge.dev", version = "v1", kind = "Widget", namespaced, status = "WidgetStatus")]
-pub(super) struct WidgetSpec {
+pub(crate) struct WidgetSpec {
     /// Red, green or blue.
     pub color: String,
     /// A KiB of random text.
@@ -19,7 +19,7 @@ pub(super) struct WidgetSpec {
 /// The status of a widget.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct WidgetStatus {
+pub(crate) struct WidgetStatus {
     /// Whether all children exist.
     #[serde(default)]
     pub ready: bool,

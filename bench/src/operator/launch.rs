@@ -19,6 +19,8 @@ pub(super) struct RunningSubject {
     child: Child,
     lines: mpsc::Receiver<(Instant, Line)>,
     implementation: &'static str,
+    /// It said so before it was waited for.
+    is_ready: bool,
     /// When it was started.
     pub begun: Instant,
 }
@@ -35,7 +37,7 @@ pub(super) fn launch(cores: Cores, job: &Job) -> Result<RunningSubject, InvalidR
     let (sender, lines) = mpsc::channel();
     // The thread ends when the child closes its output.
     std::thread::spawn(move || read_lines(stdout, &sender));
-    Ok(RunningSubject { child, lines, implementation: job.implementation.name(), begun })
+    Ok(RunningSubject { child, lines, implementation: job.implementation.name(), is_ready: false, begun })
 }
 
 /// Starts a subject and waits for its result.
@@ -46,12 +48,41 @@ pub(super) fn run_job(cores: Cores, job: &Job) -> Result<TaskResult, InvalidRun>
 impl RunningSubject {
     /// Waits until it is ready.
     pub(super) fn ready(&mut self) -> Result<(), InvalidRun> {
+        if std::mem::take(&mut self.is_ready) {
+            return Ok(());
+        }
         match self.next()? {
             (_, Line::Ready) => Ok(()),
             (_, other) => {
                 Err(InvalidRun::new(format!("{}: printed {other:?} before it was ready", self.implementation)))
             }
         }
+    }
+
+    /// The term in which it has reconciled for the first time, and when it told so, if it did since it was asked last. Never waits.
+    pub(super) fn led(&mut self) -> Result<Option<(Instant, u64)>, InvalidRun> {
+        while let Ok(line) = self.lines.try_recv() {
+            match line {
+                (at, Line::Led(term)) => return Ok(Some((at, term))),
+                (_, Line::Ready) => self.is_ready = true,
+                (_, other) => {
+                    return Err(InvalidRun::new(format!("{}: printed {other:?} as a replica", self.implementation)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits until it has ended by itself.
+    pub(super) fn ended(&mut self) -> Result<(), InvalidRun> {
+        let begun = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if begun.elapsed() > TIMEOUT {
+                return Err(InvalidRun::new(format!("{}: does not end", self.implementation)));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Waits for its result. Returns also when it came.

@@ -10,7 +10,7 @@ use kube::{Client, Config};
 use super::controllers::{self, Work};
 use super::job::{Cost, Job, Line, Task, TaskResult};
 use super::reconcile_counter::ReconcileCounter;
-use super::{converge, hold};
+use super::{converge, hold, lead};
 use crate::invalid_run::{InvalidRun, expect};
 use crate::process::Process;
 
@@ -54,6 +54,7 @@ async fn run(job: Job, begun: Instant) -> Result<TaskResult, InvalidRun> {
         }
         Task::Hold { objects, kind } => hold::hold(job.implementation, client, objects, kind).await,
         Task::Cold => cold(&job, client).await,
+        Task::Lead { election } => lead::lead(election, client).await,
         Task::Converge { parents } => {
             let reconciles = converge::start(job.implementation, client, parents).await?;
             until_stdin_closes().await?;

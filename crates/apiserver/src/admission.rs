@@ -29,6 +29,8 @@ mod matching;
 mod namespace_exists;
 mod namespace_lifecycle;
 mod no_effect;
+mod node_restriction;
+mod patched;
 mod persistent_volume_claim_resize;
 mod plugins;
 mod pod_resize_validator;
@@ -71,6 +73,7 @@ pub(crate) use policy::{Policies, run as check_types};
 pub(crate) use priority::create_initial;
 pub(crate) use reinvocation::Reinvocation;
 pub(crate) use resource_quota::QuotaLocks;
+pub(crate) use versioned::kind_of;
 pub(crate) use webhook::{WebhookMetrics, Webhooks};
 
 /// The API group of policies and webhook configurations.
@@ -253,13 +256,14 @@ impl Chain {
         object: &mut Value,
         admission: &mut Admission,
     ) -> Result<(), Status> {
-        self.admit_once(attributes, object, admission).await?;
+        let mut admitted = self.admit_once(attributes, object, admission).await;
         // A policy or a webhook has changed the object, so that the plugins before it look at it again.
-        if admission.reinvocation.needed {
+        if admitted.is_ok() && admission.reinvocation.needed {
             admission.reinvocation.begun = true;
-            self.admit_once(attributes, object, admission).await?;
+            admitted = self.admit_once(attributes, object, admission).await;
         }
-        Ok(())
+        note_annotations(attributes, admission);
+        admitted
     }
 
     async fn admit_once(
@@ -281,21 +285,33 @@ impl Chain {
         object: &Value,
         admission: &mut Admission,
     ) -> Result<(), Status> {
+        let mut validated = Ok(());
         for plugin in self.0.iter().filter(|plugin| plugin.handles(attributes)) {
-            plugin.validate(attributes, object, admission).await?;
+            validated = plugin.validate(attributes, object, admission).await;
+            if validated.is_err() {
+                break;
+            }
         }
-        // There is no audit log yet, so that the annotations are in the server's own; but not what each call of a webhook notes.
-        for (key, value) in admission.annotations.iter().filter(|(key, _)| !key.starts_with(webhook::MUTATION)) {
-            let audit_id = &*attributes.context.audit_id;
-            tracing::info!(
-                audit_id,
+        note_annotations(attributes, admission);
+        validated
+    }
+}
+
+/// Hands annotations over to the audit log, also those of a request that is refused. A request that is not audited has them in the
+/// server's own log, but not what each call of a webhook notes.
+fn note_annotations(attributes: &Attributes<'_>, admission: &mut Admission) {
+    for (key, value) in std::mem::take(&mut admission.annotations) {
+        match &attributes.context.audit {
+            Some(audit) => audit.annotate(&key, value),
+            None if key.starts_with(webhook::MUTATION) => {}
+            None => tracing::info!(
+                audit_id = &*attributes.context.audit_id,
                 resource = &*attributes.resource.plural,
                 name = attributes.name,
                 key,
                 value,
                 "audit annotation"
-            );
+            ),
         }
-        Ok(())
     }
 }

@@ -12,6 +12,8 @@ use http::request::Parts;
 
 use konverge_core::{FieldSelector, NameRule, Status, check_name};
 
+use crate::audit::RequestAudit;
+use crate::node_authorizer::{self, NodeAuthorizer, Nodes};
 use crate::rbac::{Rbac, RbacAuthorizer, Rule};
 use crate::request::{self, Endpoint, ObjectPath, Query};
 use crate::server::{ApiServer, Server};
@@ -39,7 +41,7 @@ impl fmt::Debug for dyn Authorizer {
 pub enum Decision {
     /// The request is processed.
     Allow {
-        /// For access reviews.
+        /// For access reviews and the audit log.
         reason: String,
     },
     /// The request is answered with 403, and no other authorizer is asked.
@@ -64,6 +66,9 @@ pub enum AuthorizationMode {
     AlwaysDeny,
     /// Allows what roles and bindings allow. A new store gets the roles and bindings that every cluster has.
     Rbac,
+    /// Allows users that are nodes what a kubelet needs: to read what the pods on the node refer to, and to write what belongs
+    /// to the node. Goes with the admission plugin `NodeRestriction`, and before RBAC.
+    Node,
     /// Another authorizer.
     Other(Arc<dyn Authorizer>),
 }
@@ -99,6 +104,9 @@ pub struct ResourceAttributes<'a> {
     pub namespace: &'a str,
     /// The object. A list or watch whose field selector asks for one name has that name.
     pub name: &'a str,
+    /// Which objects of a list, watch or deletecollection are asked for; none if the request does not say, or cannot be
+    /// understood.
+    pub fields: Option<&'a FieldSelector>,
 }
 
 /// Asks several authorizers in order, until one allows or denies. Members of `system:masters` may do everything.
@@ -131,17 +139,27 @@ impl Authorizers {
                     found.rules.extend(rules);
                     errors.extend(error);
                 }
+                AuthorizationMode::Node if node_authorizer::node_of(user).is_some() => {
+                    found.incomplete = true;
+                    errors.push("node authorizer does not support user rule resolution".to_owned());
+                }
+                AuthorizationMode::Node => {}
                 AuthorizationMode::Other(_) => {
                     found.incomplete = true;
                     errors.push("an authorizer does not support user rule resolution".to_owned());
                 }
             }
         }
-        found.error = (!errors.is_empty()).then(|| errors.join(", "));
+        found.error = match errors.as_slice() {
+            [] => None,
+            [one] => Some(one.clone()),
+            // As Go's aggregate prints them.
+            several => Some(format!("[{}]", several.join(", "))),
+        };
         found
     }
 
-    pub(crate) fn new(modes: &[AuthorizationMode], rbac: &Arc<Rbac>) -> Self {
+    pub(crate) fn new(modes: &[AuthorizationMode], rbac: &Arc<Rbac>, nodes: &Arc<Nodes>) -> Self {
         let authorizer = |mode: &AuthorizationMode| -> Arc<dyn Authorizer> {
             match mode {
                 AuthorizationMode::AlwaysAllow => Arc::new(Always(Decision::Allow { reason: String::new() })),
@@ -149,6 +167,7 @@ impl Authorizers {
                     Arc::new(Always(Decision::NoOpinion { reason: "Everything is forbidden.".to_owned() }))
                 }
                 AuthorizationMode::Rbac => Arc::new(RbacAuthorizer(rbac.clone())),
+                AuthorizationMode::Node => Arc::new(NodeAuthorizer::new(nodes)),
                 AuthorizationMode::Other(other) => other.clone(),
             }
         };
@@ -193,6 +212,8 @@ pub(crate) struct Asked<'r> {
     path: &'r str,
     verb: Cow<'static, str>,
     target: Option<&'r ObjectPath>,
+    /// Whether the field selector can name the object.
+    names: bool,
     selected: Option<FieldSelector>,
 }
 
@@ -201,34 +222,49 @@ impl<'r> Asked<'r> {
         let path = parts.uri.path();
         let Endpoint::Objects(target) = endpoint else {
             let verb = parts.method.as_str().to_ascii_lowercase().into();
-            return Self { path, verb, target: None, selected: None };
+            return Self { path, verb, target: None, names: false, selected: None };
         };
         let verb = request::verb(&parts.method, target, query);
         // As in kube-apiserver, a field selector names the object of a list or watch only: a rule that allows to create one
         // name must not allow to create any.
-        let selected = match verb {
-            Some(Verb::List | Verb::Watch) => query.fields().ok(),
-            _ => None,
+        let (names, selected) = match verb {
+            Some(Verb::List | Verb::Watch) => (true, query.fields().ok()),
+            Some(Verb::DeleteCollection) => (false, query.fields().ok()),
+            _ => (false, None),
         };
-        Self { path, verb: verb.map_or("", Verb::as_str).into(), target: Some(target), selected }
+        Self { path, verb: verb.map_or("", Verb::as_str).into(), target: Some(target), names, selected }
     }
 
     /// The same as a question about a user.
     pub(crate) fn by<'a>(&'a self, user: &'a UserInfo) -> Attributes<'a> {
-        let name = self.selected.as_ref().and_then(|fields| fields.exact("metadata.name"));
+        let fields = self.selected.as_ref().filter(|fields| !fields.is_everything());
+        let name = fields.filter(|_| self.names).and_then(|fields| fields.exact("metadata.name"));
         let name = name.filter(|name| check_name(name, NameRule::PathSegment, false).is_empty());
-        let resource = self.target.map(|target| resource_attributes(target, name));
+        let resource = self.target.map(|target| ResourceAttributes { fields, ..resource_attributes(target, name) });
         Attributes { user, verb: &self.verb, path: self.path, resource }
     }
 }
 
-/// Asks the authorizer about a request; a denial is 403 in kube-apiserver's words.
-pub(crate) async fn authorize(authorizer: &dyn Authorizer, user: &UserInfo, asked: &Asked<'_>) -> Result<(), Status> {
+/// Asks the authorizer about a request; a denial is 403 in kube-apiserver's words. The audit log is told what was decided, and why.
+pub(crate) async fn authorize(
+    authorizer: &dyn Authorizer,
+    user: &UserInfo,
+    asked: &Asked<'_>,
+    audit: Option<&RequestAudit>,
+) -> Result<(), Status> {
     let attributes = asked.by(user);
-    match authorizer.authorize(attributes).await {
-        Decision::Allow { .. } => Ok(()),
-        Decision::Deny { reason } | Decision::NoOpinion { reason } => Err(forbidden(&attributes, &reason)),
+    let (decision, reason, allowed) = match authorizer.authorize(attributes).await {
+        Decision::Allow { reason } => ("allow", reason, Ok(())),
+        Decision::Deny { reason } | Decision::NoOpinion { reason } => {
+            let denied = forbidden(&attributes, &reason);
+            ("forbid", reason, Err(denied))
+        }
+    };
+    if let Some(audit) = audit {
+        audit.annotate("authorization.k8s.io/decision", decision);
+        audit.annotate("authorization.k8s.io/reason", reason);
     }
+    allowed
 }
 
 /// Asks whether a user may do something else, too, than what the method of a request says.
@@ -249,10 +285,17 @@ pub(crate) async fn authorize_verb(
 }
 
 impl ApiServer {
+    /// Whether a user may make a request, for a program that answers some requests by itself. A denial is the `Status` that the
+    /// server itself would answer with. Impersonation is not looked at.
+    pub async fn authorize_request(&self, user: &UserInfo, parts: &Parts) -> Result<(), Status> {
+        let (endpoint, query) = (request::endpoint(parts.uri.path()), Query::parse(parts.uri.query()));
+        authorize(&*self.0.authorizer, user, &Asked::new(parts, &endpoint, &query), None).await
+    }
+
     /// Whether a user may read a path that is not a resource, such as a page beside the API.
     pub async fn authorize_path(&self, user: &UserInfo, path: &str) -> Result<(), Status> {
-        let asked = Asked { path, verb: "get".into(), target: None, selected: None };
-        authorize(&*self.0.authorizer, user, &asked).await
+        let asked = Asked { path, verb: "get".into(), target: None, names: false, selected: None };
+        authorize(&*self.0.authorizer, user, &asked, None).await
     }
 }
 
@@ -267,6 +310,7 @@ pub(crate) fn resource_attributes<'a>(target: &'a ObjectPath, selected: Option<&
         subresource: target.subresource.as_deref().unwrap_or_default(),
         namespace: namespace.unwrap_or_default(),
         name,
+        fields: None,
     }
 }
 
@@ -316,7 +360,7 @@ mod tests {
             }
             let deny = Deny(reason.to_owned());
             let asked = Asked::new(&parts, &endpoint, &query);
-            let denied = authorize(&deny, user, &asked);
+            let denied = authorize(&deny, user, &asked, None);
             let status = futures_util::FutureExt::now_or_never(denied).unwrap().unwrap_err();
             assert_eq!((status.code, status.message.as_str()), (403, expect));
         }

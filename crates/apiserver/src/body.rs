@@ -48,9 +48,13 @@ impl Body {
         Self { kind, ..self }
     }
 
-    /// The same body, with a value that is dropped when the body is.
+    /// The same body, with one more value that is dropped when the body is.
     pub(crate) fn guarded(self, guard: impl Send + 'static) -> Self {
-        Self { _guard: Some(Box::new(guard)), ..self }
+        let guard: Box<dyn Send> = match self._guard {
+            Some(before) => Box::new((before, guard)),
+            None => Box::new(guard),
+        };
+        Self { kind: self.kind, _guard: Some(guard) }
     }
 
     /// Piece by piece.

@@ -15,6 +15,7 @@ use der::{INTEGER, OBJECT_IDENTIFIER, Reader, SEQUENCE, SET};
 
 /// Object identifiers, as DER has them: 2.5.4.10, and the algorithms of keys and signatures.
 const ORGANIZATION: &[u8] = &[0x55, 4, 10];
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
 const P384: &[u8] = &[0x2b, 0x81, 4, 0, 0x22];
 const RSA_WITH: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1];
@@ -66,6 +67,13 @@ impl CertificateRequest {
             algorithm: algorithm.to_vec(),
             signature: signature.to_vec(),
         })
+    }
+
+    /// The common name of the subject, which is the name of a user; empty if there is none.
+    pub(crate) fn common_name(&self) -> &[u8] {
+        // The last one counts, as in Go.
+        let name = self.attributes.iter().rfind(|(kind, _)| kind == COMMON_NAME);
+        name.map_or(&[], |(_, value)| value.as_slice())
     }
 
     /// The organizations of the subject, which are the groups of a user.

@@ -73,6 +73,8 @@ pub(crate) struct ConversionError {
 pub(crate) enum ConversionFailure {
     /// The converter was not reached.
     Call,
+    /// The server did not call the converter, because too many requests wait for it already.
+    NotCalled,
     /// The answer is none.
     MalformedResponse,
     /// The answer has other than as many objects.
@@ -85,7 +87,7 @@ impl ConversionFailure {
     /// The failure in metrics of kube-apiserver.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Self::Call => "conversion_webhook_call_failure",
+            Self::Call | Self::NotCalled => "conversion_webhook_call_failure",
             Self::MalformedResponse => "conversion_webhook_malformed_response_failure",
             Self::PartialResponse => "conversion_webhook_partial_response_failure",
             Self::InvalidObject => "conversion_webhook_invalid_converted_object_failure",
@@ -318,7 +320,13 @@ async fn call(converter: &dyn Converter, objects: Vec<Value>, to: &str, form: Fo
     let converted = call_in_batches(converter, objects, &others, to, form).await;
     let failure = converted.as_ref().err().map(|error| error.failure);
     converter.converted((version_of(&before), version_of(to)), began.elapsed(), failure);
-    converted.map_err(|error| Status::failure(500, "", format!("conversion webhook for {kind} {error}")))
+    converted.map_err(|error| {
+        let why = format!("conversion webhook for {kind} {error}");
+        match error.failure {
+            ConversionFailure::NotCalled => Status::failure(429, "TooManyRequests", why).retry_after(1),
+            _ => Status::failure(500, "", why),
+        }
+    })
 }
 
 /// Has the objects at `others` converted. An error has the words that follow the kind.

@@ -6,9 +6,9 @@ mod image;
 mod pod_resources;
 mod rule;
 
-use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
+use hashbrown::{HashMap, HashSet};
 use serde_json::Value;
 
 use konverge_schema::{Arena, Budget, EmptyLists, OverBudget, Shape, TypeId, canonicalize, kubernetes};

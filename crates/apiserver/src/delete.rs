@@ -22,7 +22,7 @@ use crate::resource::Resource;
 use crate::server::Server;
 use crate::subresource::Subresource;
 use crate::write::{WriteOutcome, unregistered};
-use crate::{crd, namespace, record};
+use crate::{crd, fence, namespace, record};
 
 /// Delete options are short; longer ones are refused, because they are read on a thread that serves connections.
 pub(crate) const OPTIONS_STEPS: u64 = 20_000;
@@ -194,6 +194,13 @@ impl DeleteOptions {
     }
 }
 
+/// Delete options as the audit log of kube-apiserver has them: whatever version they say, they are internal by then.
+pub(crate) fn shown_options(sent: &Value) -> Value {
+    let mut shown = sent.clone();
+    (shown["kind"], shown["apiVersion"]) = ("DeleteOptions".into(), "meta.k8s.io/__internal".into());
+    shown
+}
+
 /// Whether a body says that it is delete options, in any version, or nothing at all.
 fn is_delete_options(body: &Value) -> bool {
     body["kind"].as_str().is_none_or(|kind| matches!(kind, "" | "DeleteOptions"))
@@ -258,6 +265,7 @@ impl Deletion<'_> {
             }
             let mut conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
             conditions.extend(current);
+            conditions.extend(fence::conditions(server, context)?);
             conditions.extend(admission.conditions);
             let committer = Committer { server, context, resource, with: admission.writes };
             let committed = if finished {

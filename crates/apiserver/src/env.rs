@@ -34,5 +34,23 @@ impl fmt::Debug for dyn Environment {
 
 /// A time as objects carry it: RFC 3339, whole seconds, UTC.
 pub(crate) fn rfc3339(now: Timestamp) -> String {
-    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    format!("{now:.0}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_whole_seconds() {
+        for (time, expect) in [
+            ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"),
+            ("2026-01-02T03:04:05.999999999Z", "2026-01-02T03:04:05Z"),
+            ("2026-12-31T23:59:59.5+00:00", "2026-12-31T23:59:59Z"),
+            ("1969-12-31T23:59:58.25Z", "1969-12-31T23:59:58Z"),
+            ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
+        ] {
+            assert_eq!(rfc3339(time.parse().unwrap()), expect, "{time}");
+        }
+    }
 }

@@ -71,15 +71,24 @@ pub(crate) async fn run(server: Weak<Server>, mut closing: tokio::sync::watch::R
             }
             Some(ended) = steps.join_next() => {
                 // A panic in a step ends this task, too, and it starts again.
-                let (item, failed) = ended.expect("a step ends by itself");
+                let (item, outcome) = ended.expect("a step ends by itself");
                 queue.running.remove(&item);
-                // The wait is short again when nothing has failed until the end.
-                if failed || queue.is_idle() {
-                    retries.note(failed.then_some(item).into_iter().collect(), Instant::now());
+                match outcome {
+                    Err(status) => retries.note(item, status, Instant::now()),
+                    // The wait is short again when nothing has failed until the end.
+                    Ok(()) if queue.is_idle() => retries.all_done(),
+                    Ok(()) => {}
                 }
             }
             () = tokio::time::sleep_until(retries.due), if !retries.pending.is_empty() => {
-                queue.pending.extend(retries.take());
+                let (pending, failure) = retries.take();
+                // One line for all that failed meanwhile: a store that cannot write makes every step fail.
+                if let Some((example, status)) = failure {
+                    let Status { code, message, .. } = &status;
+                    let (count, example) = (pending.len(), example.to_string());
+                    tracing::warn!(code, message, count, example, "garbage collection failed; trying again");
+                }
+                queue.pending.extend(pending);
             }
             () = async { drop(closing.wait_for(|closing| *closing).await) } => return,
         }
@@ -93,6 +102,15 @@ enum Item {
     Object(Arc<str>),
     /// A namespace that may be empty, by its name.
     Namespace(String),
+}
+
+impl std::fmt::Display for Item {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Object(key) => f.write_str(key),
+            Self::Namespace(name) => write!(f, "the namespace {name}"),
+        }
+    }
 }
 
 /// Everything that is to be processed. Objects come first: a namespace is empty when they are gone.
@@ -122,39 +140,44 @@ impl Queue {
 /// What failed, and when it is tried again: with exponential backoff, which ends once everything succeeded.
 struct Retries {
     pending: Pending,
+    /// The first failure since the last retry that is worth a line in the log. A conflict is expected.
+    failure: Option<(Item, Status)>,
     wait: Duration,
     due: Instant,
 }
 
 impl Default for Retries {
     fn default() -> Self {
-        Self { pending: Pending::default(), wait: FIRST_RETRY, due: Instant::now() }
+        Self { pending: Pending::default(), failure: None, wait: FIRST_RETRY, due: Instant::now() }
     }
 }
 
 impl Retries {
-    fn note(&mut self, failed: Pending, now: Instant) {
-        if failed.is_empty() {
-            if self.pending.is_empty() {
-                self.wait = FIRST_RETRY;
-            }
-            return;
-        }
+    fn note(&mut self, failed: Item, status: Status, now: Instant) {
         // A new failure does not delay those that wait already.
         if self.pending.is_empty() {
             self.due = now + self.wait;
             self.wait = (self.wait * 2).min(LAST_RETRY);
         }
-        self.pending.extend(failed);
+        if status.code != 409 && self.failure.is_none() {
+            self.failure = Some((failed.clone(), status));
+        }
+        self.pending.insert(failed);
     }
 
-    fn take(&mut self) -> Pending {
-        std::mem::take(&mut self.pending)
+    fn all_done(&mut self) {
+        if self.pending.is_empty() {
+            self.wait = FIRST_RETRY;
+        }
+    }
+
+    fn take(&mut self) -> (Pending, Option<(Item, Status)>) {
+        (std::mem::take(&mut self.pending), self.failure.take())
     }
 }
 
-/// Does the next step for an item. Gives whether it failed.
-async fn step(server: Arc<Server>, graph: Arc<RwLock<Graph>>, item: Item) -> (Item, bool) {
+/// Does the next step for an item. One that failed has to be repeated.
+async fn step(server: Arc<Server>, graph: Arc<RwLock<Graph>>, item: Item) -> (Item, Result<(), Status>) {
     let namespaces = server.task_context(SystemUser::NamespaceController);
     let outcome = match &item {
         Item::Object(key) => {
@@ -163,20 +186,7 @@ async fn step(server: Arc<Server>, graph: Arc<RwLock<Graph>>, item: Item) -> (It
         }
         Item::Namespace(name) => namespace::finish(&server, &namespaces, name).await,
     };
-    (item, is_failure(outcome))
-}
-
-/// Whether a step has to be repeated. A conflict is expected, so it is not logged.
-fn is_failure(outcome: Result<(), Status>) -> bool {
-    match outcome {
-        Ok(()) => false,
-        Err(status) => {
-            if status.code != 409 {
-                tracing::warn!(code = status.code, message = %status.message, "garbage collection failed; trying again");
-            }
-            true
-        }
-    }
+    (item, outcome)
 }
 
 /// Not finding the object, or a conflict with another writer, is a success.
@@ -214,30 +224,36 @@ mod tests {
     #[test]
     fn what_failed_is_tried_again_later_each_time() {
         let begin = Instant::now();
-        let failed = |key: &str| Pending::from([Item::Object(key.into())]);
+        let fail = |retries: &mut Retries, key: &str, code: u16, now: Instant| {
+            retries.note(Item::Object(key.into()), Status::failure(code, "", format!("{key} failed")), now);
+        };
         let mut retries = Retries::default();
-        retries.note(failed("a"), begin);
+        fail(&mut retries, "a", 409, begin);
         let first = retries.due;
         assert_eq!(first, begin + FIRST_RETRY);
         // A failure while others wait joins them, and does not delay them.
-        retries.note(failed("b"), begin + FIRST_RETRY / 2);
+        fail(&mut retries, "b", 503, begin + FIRST_RETRY / 2);
+        fail(&mut retries, "c", 503, begin + FIRST_RETRY / 2);
         assert_eq!(retries.due, first);
-        assert_eq!(retries.take().len(), 2);
+        let (pending, failure) = retries.take();
+        assert_eq!(pending.len(), 3);
+        let (example, status) = failure.expect("one failure stands for all, and a conflict is none");
+        assert_eq!((example, &*status.message), (Item::Object("b".into()), "b failed"));
         assert!(retries.pending.is_empty());
         for expect in [2, 4, 8] {
-            retries.note(failed("a"), begin);
+            fail(&mut retries, "a", 409, begin);
             assert_eq!(retries.due, begin + FIRST_RETRY * expect);
-            retries.take();
+            assert_eq!(retries.take().1, None, "said once");
         }
         for _ in 0..20 {
-            retries.note(failed("a"), begin);
+            fail(&mut retries, "a", 503, begin);
             retries.take();
         }
-        retries.note(failed("a"), begin);
+        fail(&mut retries, "a", 503, begin);
         assert_eq!(retries.due, begin + LAST_RETRY);
         retries.take();
-        retries.note(Pending::default(), begin);
-        retries.note(failed("a"), begin);
+        retries.all_done();
+        fail(&mut retries, "a", 503, begin);
         assert_eq!(retries.due, begin + FIRST_RETRY);
     }
 }

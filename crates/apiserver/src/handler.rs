@@ -1,6 +1,9 @@
 //! One request about objects, verb by verb. In: the request and the resource that its path names. Out: its answer, or the
 //! `Status` that says why not. Decides which stages a verb takes; what each stage does is in a file of its own.
 
+mod connect;
+mod respond;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,36 +11,31 @@ use http::request::Parts;
 use http::{Response, header};
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::sync::OwnedSemaphorePermit;
 
 use konverge_core::{FieldSelector, Status, StatusDetails};
 use konverge_schema::Budget;
 
 use crate::admission::RequestOptions;
-use crate::authorize::{authorize_verb, resource_attributes};
 use crate::behaviour::StorageRule;
 use crate::body::Body;
 use crate::context::RequestContext;
 use crate::decode::{self, Decoded};
 use crate::delete::{self, DeleteOptions, Deletion};
 use crate::filter::Filter;
-use crate::negotiate::{BodyEncoding, ConvertTo, Encoding, MediaTypeOptions, PatchKind, ResponseKind};
+use crate::negotiate::{BodyEncoding, Encoding, PatchKind, ResponseKind};
 use crate::patch::Patch;
-use crate::pod::PodRequest;
-use crate::protobuf::ProtobufForm;
 use crate::read::{self, ListOptions};
-use crate::render::Representation;
 use crate::request::{self, ObjectPath, Query};
 use crate::resource::Resource;
-use crate::response::{encode, failure, no_such_resource, typed, warn};
+use crate::response::{no_such_resource, typed};
 use crate::server::Server;
 use crate::subresource::Subresource;
-use crate::table::{IncludeObject, TablePrinter};
 use crate::verb::Verb;
 use crate::watch::{self, WatchOptions};
 use crate::work::{INLINE_STEPS, over_budget};
 use crate::write::{WriteOutcome, WriteRequest};
 use crate::{component_status, crd, meta, pod, review, scale, token_request, websocket};
+use respond::refused;
 
 /// After deleting this many objects of a collection the request yields, so that others are served.
 const DELETED_AT_ONCE: usize = 16;
@@ -160,14 +158,23 @@ impl Handler {
         let listed = read::list(store, &self.resource, namespace, &filter, &options, &self.request.query).await?;
         let bytes = listed.entries.iter().map(|entry| entry.value.len()).sum();
         let representation = self.representation(&accepted)?;
+        let audit = self.request.context.audit.as_ref().filter(|audit| audit.wants_response());
         if accepted.encoding == Encoding::Protobuf {
+            if let Some(audit) = audit {
+                let _room = self.server.workers.text_room(bytes).await;
+                audit.answers(&representation.list(self.resource.clone(), listed.clone()).into_bytes().await);
+            }
             let form = self.protobuf_form(&representation)?;
             let body = form.list(self.resource.clone(), listed, &self.server.workers).await?;
             return Ok(typed(200, accepted.encoding.content_type(), body));
         }
         let pieces = representation.list(self.resource.clone(), listed);
-        if accepted.encoding == Encoding::Yaml {
-            let room = self.text_room(&accepted, bytes).await;
+        if accepted.encoding == Encoding::Yaml || audit.is_some() {
+            // The audit log gets the list whole, so that it cannot be made while it is sent.
+            let room = match audit {
+                Some(_) => self.server.workers.text_room(bytes).await,
+                None => self.text_room(&accepted, bytes).await,
+            };
             let response = self.respond(200, &accepted, pieces.into_bytes().await, &[]).await?;
             return Ok(response.map(|body| body.holding(room)));
         }
@@ -217,16 +224,16 @@ impl Handler {
         let accepted = self.accepted(ResponseKind::Object)?;
         self.request.query.check_write("CreateOptions", false)?;
         let (write, sent) = (self.write_request(subresource, budget), self.decode(budget)?);
+        self.note_sent(&sent.value);
         let mut warnings = Vec::new();
         let done = match subresource {
-            Subresource::Binding => pod::bind(&write, self.name(), sent, &mut warnings).await,
+            Subresource::Binding => pod::bind(&write, &write, self.name(), sent, &mut warnings).await,
             _ => pod::evict(&write, self.name(), sent, &self.request.query, &mut warnings).await,
         };
         if let Err(status) = done {
             return refused(status, &warnings, budget);
         }
-        let bytes = serde_json::to_vec(&Status::done(201)).expect("writing to memory does not fail");
-        self.respond(201, &accepted, bytes, &warnings).await
+        self.respond_status(201, &accepted, &Status::done(201), &warnings).await
     }
 
     /// Binds the pod that the body names: the oldest way, which old schedulers use.
@@ -234,20 +241,20 @@ impl Handler {
         let accepted = self.accepted(ResponseKind::Object)?;
         self.request.query.check_write("CreateOptions", false)?;
         let pods = self.server.registry.find("", "v1", "pods").ok_or_else(no_such_resource)?;
-        let write = self.write_request(Subresource::Binding, budget);
+        let asked = self.write_request(Subresource::Main, budget);
         let sent = self.decode(budget)?;
+        self.note_sent(&sent.value);
         // The body may be anything.
         let name = sent.value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         if name.is_empty() {
             return Err(Status::bad_request("Name parameter required."));
         }
         let mut warnings = Vec::new();
-        let write = WriteRequest { resource: &pods, ..write };
-        if let Err(status) = pod::bind(&write, &name, sent, &mut warnings).await {
+        let write = WriteRequest { resource: &pods, ..self.write_request(Subresource::Binding, budget) };
+        if let Err(status) = pod::bind(&write, &asked, &name, sent, &mut warnings).await {
             return refused(status, &warnings, budget);
         }
-        let bytes = serde_json::to_vec(&Status::done(201)).expect("writing to memory does not fail");
-        self.respond(201, &accepted, bytes, &warnings).await
+        self.respond_status(201, &accepted, &Status::done(201), &warnings).await
     }
 
     /// Answers how the parts of the control plane are.
@@ -268,54 +275,14 @@ impl Handler {
         self.resource.group.is_empty() && *self.resource.plural == *plural
     }
 
-    /// Connects the client to a pod.
-    async fn connect(&self, verb: Verb, subresource: Subresource, budget: &Budget) -> Result<Response<Body>, Status> {
-        // A WebSocket is asked for with GET, and yet it does as much as a POST.
-        if verb != Verb::Create {
-            let ObjectRequest { context, parts, target, .. } = &*self.request;
-            let resource = resource_attributes(target, None);
-            authorize_verb(&self.server, &context.user, Verb::Create, parts.uri.path(), resource).await?;
-        }
-        let (write, mut warnings) = (self.write_request(subresource, budget), Vec::new());
-        let query = pod::admit_connection(&write, self.name(), &self.request.query, &mut warnings).await?;
-        let ObjectRequest { context, parts, target, body, .. } = &*self.request;
-        let (context, parts, target, body) = (context.clone(), parts.clone(), target.clone(), body.clone());
-        let request = &ObjectRequest { context, parts, target, query: Arc::new(query), body };
-        let mut response = pod::connect(&PodRequest { request, ..self.pod_request() }, subresource).await?;
-        warn(&mut response, warnings.iter().map(String::as_str));
-        Ok(response)
-    }
-
-    /// Passes the request on to a pod, or to a pod behind a service.
-    async fn proxy(&self, budget: &Budget) -> Result<Response<Body>, Status> {
-        let write = self.write_request(Subresource::Proxy, budget);
-        let mut warnings = Vec::new();
-        pod::admit_connection(&write, self.name(), &self.request.query, &mut warnings).await?;
-        let mut response = match &*self.resource.plural {
-            "pods" => pod::proxy_pod(&self.pod_request()).await,
-            "services" => pod::proxy_service(&self.pod_request()).await,
-            _ => pod::proxy_node(&self.pod_request()).await,
-        }?;
-        warn(&mut response, warnings.iter().map(String::as_str));
-        Ok(response)
-    }
-
-    fn pod_request(&self) -> PodRequest<'_> {
-        PodRequest {
-            server: &self.server,
-            resource: &self.resource,
-            request: &self.request,
-            namespace: self.namespace(),
-            name: self.name(),
-        }
-    }
-
     /// Gives out a token of a service account.
     async fn create_token(&self, budget: &Budget) -> Result<Response<Body>, Status> {
         let accepted = self.accepted(ResponseKind::Object)?;
         self.request.query.check_write("CreateOptions", false)?;
         let (write, mut warnings) = (self.write_request(Subresource::Token, budget), Vec::new());
-        let token = match token_request::create(&write, self.name(), self.decode(budget)?, &mut warnings).await {
+        let sent = self.decode(budget)?;
+        self.note_sent(&sent.value);
+        let token = match token_request::create(&write, self.name(), sent, &mut warnings).await {
             Ok(token) => token,
             Err(status) => return refused(status, &warnings, budget),
         };
@@ -338,12 +305,6 @@ impl Handler {
         self.respond(201, &accepted, bytes, &warnings).await
     }
 
-    async fn log(&self) -> Result<Response<Body>, Status> {
-        let log = pod::log(&self.pod_request()).await?;
-        let code = if log.is_some() { 200 } else { 204 };
-        Ok(typed(code, "text/plain", log.unwrap_or_else(Body::empty)))
-    }
-
     async fn update(&self, subresource: Subresource, budget: &Budget) -> Result<Response<Body>, Status> {
         let accepted = self.accepted(ResponseKind::Object)?;
         self.request.query.check_write("UpdateOptions", false)?;
@@ -353,6 +314,7 @@ impl Handler {
         let before = self.server.store.revision();
         let done = match (&self.resource.scale, subresource) {
             (Some(paths), Subresource::Scale) => {
+                self.note_sent(&sent.value);
                 let set = |object: &Value| scale::set(object, &sent.value, &self.resource, paths);
                 write.modify(self.name(), &mut warnings, set).await
             }
@@ -372,6 +334,10 @@ impl Handler {
         let mut warnings = Vec::new();
         let write = self.write_request(subresource, budget);
         let before = self.server.store.revision();
+        let audit = self.request.context.audit.as_ref();
+        if let Some(audit) = audit.filter(|_| kind != PatchKind::Apply) {
+            audit.sent_patch(|| self.request.body.clone());
+        }
         let patch = match kind {
             PatchKind::Json => Patch::json(&self.request.body, budget)?,
             PatchKind::Merge => Patch::merge(&self.request.body, budget)?,
@@ -379,6 +345,9 @@ impl Handler {
             PatchKind::Strategic => Patch::strategic(&self.request.body, budget)?,
             PatchKind::Apply => {
                 let sent = decode::yaml(&self.request.body, budget)?;
+                if let Some(audit) = audit {
+                    audit.sent_patch(|| sent.value.to_string().into());
+                }
                 let force = self.request.query.flag("force");
                 let done = match (&self.resource.scale, subresource) {
                     (Some(paths), Subresource::Scale) => {
@@ -444,8 +413,7 @@ impl Handler {
                     uid: meta::text(&object, "uid").to_owned(),
                     ..StatusDetails::default()
                 });
-                let bytes = serde_json::to_vec(&status).expect("writing to memory does not fail");
-                self.respond(200, &accepted, bytes, warnings).await
+                self.respond_status(200, &accepted, &status, warnings).await
             }
             done => self.respond_with(200, &accepted, Subresource::Main, done, warnings).await,
         }
@@ -499,80 +467,12 @@ impl Handler {
         if stay { vec![STAY.to_owned()] } else { Vec::new() }
     }
 
-    /// The answer to an update: 201 if it created the object.
-    async fn respond_to_update(
-        &self,
-        before: konverge_store::Revision,
-        accepted: &MediaTypeOptions,
-        subresource: Subresource,
-        done: WriteOutcome,
-        warnings: &[String],
-    ) -> Result<Response<Body>, Status> {
-        let code = match &done {
-            WriteOutcome::Stored(entry) if entry.created == entry.revision && entry.created > before => 201,
-            // A dry run that would create the object has no resourceVersion yet.
-            WriteOutcome::DryRun(object) if meta::text(object, "resourceVersion").is_empty() => 201,
-            _ => 200,
-        };
-        self.respond_with(code, accepted, subresource, done, warnings).await
-    }
-
-    async fn respond_with(
-        &self,
-        code: u16,
-        accepted: &MediaTypeOptions,
-        subresource: Subresource,
-        done: WriteOutcome,
-        warnings: &[String],
-    ) -> Result<Response<Body>, Status> {
-        let bytes = match (&self.resource.scale, subresource, done) {
-            (Some(paths), Subresource::Scale, done) => {
-                let object = match done {
-                    WriteOutcome::Stored(entry) => self.resource.read_object(&entry).await?,
-                    WriteOutcome::DryRun(object) | WriteOutcome::Deleted(object) => object,
-                };
-                self.scale_representation(accepted)?.object(&scale::of(&object, paths))
-            }
-            (_, _, WriteOutcome::Stored(entry)) => {
-                self.representation(accepted)?.entry(&self.resource, &self.resource.read(entry).await?)
-            }
-            (_, _, WriteOutcome::DryRun(object) | WriteOutcome::Deleted(object)) => {
-                self.representation(accepted)?.object(&object)
-            }
-        };
-        self.respond(code, accepted, bytes, warnings).await
-    }
-
-    /// Reserves memory for an answer of about this many bytes, if it is not the JSON that is stored.
-    async fn text_room(&self, accepted: &MediaTypeOptions, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let plain = accepted.encoding == Encoding::Json && !self.is_pretty(accepted);
-        if plain { None } else { self.server.workers.text_room(bytes).await }
-    }
-
-    fn is_pretty(&self, accepted: &MediaTypeOptions) -> bool {
-        accepted.pretty || self.request.query.flag("pretty")
-    }
-
-    async fn respond(
-        &self,
-        code: u16,
-        accepted: &MediaTypeOptions,
-        json: Vec<u8>,
-        warnings: &[String],
-    ) -> Result<Response<Body>, Status> {
-        let (encoding, pretty) = (accepted.encoding, self.is_pretty(accepted));
-        let bytes = match encoding {
-            Encoding::Json if !pretty => json,
-            encoding => self.server.workers.write_text(json, move |json| encode(encoding, pretty, json)).await?,
-        };
-        let mut response = typed(code, accepted.encoding.content_type(), Body::full(bytes));
-        warn(&mut response, warnings.iter().map(String::as_str));
-        Ok(response)
-    }
-
     /// The delete options, from the body or, without one, from the query.
     fn delete_options(&self) -> Result<(DeleteOptions, RequestContext), Status> {
         let sent = if self.request.body.is_empty() { Value::Null } else { self.decode_delete_options()?.value };
+        if let (Some(audit), Value::Object(_)) = (&self.request.context.audit, &sent) {
+            audit.sent_options(&delete::shown_options(&sent));
+        }
         DeleteOptions::read(sent, &self.request.query, &self.request.context)
     }
 
@@ -589,14 +489,24 @@ impl Handler {
     /// The object in the body, which is of the kind that the endpoint expects, or says that it is of another one.
     fn decode(&self, budget: &Budget) -> Result<Decoded, Status> {
         let subresource = self.request.target.subresource.as_deref().and_then(|name| self.resource.subresource(name));
-        let expect = subresource.map_or_else(|| self.resource.gvk(), |subresource| subresource.gvk.clone());
         // The scale of a custom resource is of a built-in kind.
-        let custom = self.resource.custom && expect.group == *self.resource.group;
+        let own_group = subresource.is_none_or(|subresource| subresource.gvk.group == *self.resource.group);
+        let custom = self.resource.custom && own_group;
         let body = &self.request.body;
         match BodyEncoding::of(self.header(header::CONTENT_TYPE), custom)? {
             BodyEncoding::Json => decode::json(body, budget),
             BodyEncoding::Yaml => decode::yaml(body, budget),
-            BodyEncoding::Protobuf => decode::protobuf(body, &expect, budget),
+            BodyEncoding::Protobuf => {
+                let expect = subresource.map_or_else(|| self.resource.gvk(), |subresource| subresource.gvk.clone());
+                decode::protobuf(body, &expect, budget)
+            }
+        }
+    }
+
+    /// Tells the audit log of an object that is not of the kind of the resource.
+    fn note_sent(&self, object: &Value) {
+        if let Some(audit) = &self.request.context.audit {
+            audit.sent(object, || serde_json::to_vec(object).ok());
         }
     }
 
@@ -629,42 +539,6 @@ impl Handler {
         Filter::new(&self.resource, self.request.query.labels()?, fields)
     }
 
-    fn accepted(&self, kind: ResponseKind) -> Result<MediaTypeOptions, Status> {
-        MediaTypeOptions::accept(self.header(header::ACCEPT), kind, self.resource.custom)
-    }
-
-    fn protobuf_form(&self, representation: &Representation) -> Result<ProtobufForm, Status> {
-        let form = ProtobufForm::of(&self.resource, representation);
-        form.ok_or_else(|| Status::internal("this kind has no protobuf messages; ask for application/json"))
-    }
-
-    fn representation(&self, accepted: &MediaTypeOptions) -> Result<Representation, Status> {
-        self.representation_of(accepted, || TablePrinter::of(&self.resource))
-    }
-
-    fn scale_representation(&self, accepted: &MediaTypeOptions) -> Result<Representation, Status> {
-        self.representation_of(accepted, || TablePrinter::builtin("autoscaling", "Scale"))
-    }
-
-    fn representation_of(
-        &self,
-        accepted: &MediaTypeOptions,
-        printer: impl FnOnce() -> TablePrinter,
-    ) -> Result<Representation, Status> {
-        Ok(match accepted.convert_to {
-            ConvertTo::Object => Representation::Object,
-            ConvertTo::PartialMetadata(version) | ConvertTo::PartialMetadataList(version) => {
-                Representation::Metadata(version)
-            }
-            ConvertTo::Table(version) => Representation::Table {
-                printer: Arc::new(printer()),
-                version,
-                include: IncludeObject::parse(self.request.query.get("includeObject"))?,
-                env: self.server.env.clone(),
-            },
-        })
-    }
-
     fn header(&self, name: header::HeaderName) -> Option<&str> {
         self.request.parts.headers.get(name).and_then(|value| value.to_str().ok())
     }
@@ -676,15 +550,4 @@ impl Handler {
     fn name(&self) -> &str {
         self.request.target.name.as_deref().unwrap_or_default()
     }
-}
-
-/// The answer to a write that is refused. It has its warnings, too: they may explain the refusal.
-fn refused(status: Status, warnings: &[String], budget: &Budget) -> Result<Response<Body>, Status> {
-    // A request that is over its small budget runs again, and so does one whose definition has changed.
-    if warnings.is_empty() || budget.check().is_err() || crd::is_outdated(&status) {
-        return Err(status);
-    }
-    let mut response = failure(&status);
-    warn(&mut response, warnings.iter().map(String::as_str));
-    Ok(response)
 }

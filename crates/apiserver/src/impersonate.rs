@@ -11,8 +11,9 @@ use konverge_core::{NameRule, Status, check_name};
 use konverge_schema::go_quote;
 
 use crate::authorize::{Asked, Attributes, Authorizer, Decision, ResourceAttributes, forbidden};
-use crate::user::{MASTERS, UserInfo, service_account_groups, split_service_account};
+use crate::user::{ANONYMOUS, MASTERS, UNAUTHENTICATED, UserInfo, service_account_groups, split_service_account};
 
+const PREFIX: &str = "impersonate-";
 const USER: &str = "impersonate-user";
 const UID: &str = "impersonate-uid";
 const GROUP: &str = "impersonate-group";
@@ -51,31 +52,41 @@ const CONSTRAINED: [Mode; 4] = [
     },
 ];
 
+/// A user that a request may be made as.
+pub(crate) struct ImpersonatedUser {
+    pub user: UserInfo,
+    /// The verb of the mode that limits what may be done so; empty if nothing is limited.
+    pub constraint: String,
+}
+
 /// The user that a request is to be made as; none if it asks for no impersonation.
 pub(crate) async fn impersonated(
     authorizer: &dyn Authorizer,
     requestor: &UserInfo,
     headers: &HeaderMap,
     asked: &Asked<'_>,
-) -> Result<Option<UserInfo>, Status> {
+) -> Result<Option<ImpersonatedUser>, Status> {
     let Some(wanted) = wanted(headers)? else { return Ok(None) };
     let mut first = None;
     for mode in CONSTRAINED.iter().filter(|mode| (mode.applies)(&wanted, requestor)) {
         let check = Check { authorizer, requestor, mode: mode.name };
         match check.constrained(&wanted, asked).await {
-            Ok(user) => return Ok(Some(user)),
+            Ok(user) => return Ok(Some(ImpersonatedUser { user, constraint: check.verb() })),
             Err(status) => first = first.or(Some(status)),
         }
     }
     let legacy = Check { authorizer, requestor, mode: "" };
     match legacy.user(&wanted).await {
-        Ok(user) => Ok(Some(user)),
+        Ok(user) => Ok(Some(ImpersonatedUser { user, constraint: String::new() })),
         Err(status) => Err(first.unwrap_or(status)),
     }
 }
 
 /// What the headers ask for, as it is.
 fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
+    if !headers.keys().any(|name| name.as_str().starts_with(PREFIX)) {
+        return Ok(None);
+    }
     // A header that is there always counts, whatever its bytes are: left out, the request would be made as the real user.
     let decoded = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let text = |name| headers.get(name).map(decoded).unwrap_or_default();
@@ -149,8 +160,8 @@ impl Check<'_> {
         self.extra(&wanted.extra).await?;
         let has = |group: &str| user.groups.iter().any(|known| known == group);
         let add = match &*user.name {
-            "system:anonymous" => Some("system:unauthenticated"),
-            _ if has("system:unauthenticated") => None,
+            ANONYMOUS => Some(UNAUTHENTICATED),
+            _ if has(UNAUTHENTICATED) => None,
             _ => Some("system:authenticated"),
         };
         if let Some(group) = add.filter(|group| !has(group)) {
@@ -205,7 +216,8 @@ impl Check<'_> {
         name: &str,
     ) -> Result<(), Status> {
         let verb = self.verb();
-        let resource = ResourceAttributes { group, version: "v1", resource, subresource, namespace, name };
+        let resource =
+            ResourceAttributes { group, version: "v1", resource, subresource, namespace, name, fields: None };
         self.allowed(Attributes { user: self.requestor, verb: &verb, path: "", resource: Some(resource) }).await
     }
 
@@ -218,7 +230,7 @@ impl Check<'_> {
 
     fn refused(&self, group: &str, resource: &str, subresource: &str, name: &str, why: &str) -> Status {
         let verb = self.verb();
-        let resource = ResourceAttributes { group, version: "v1", resource, subresource, namespace: "", name };
+        let resource = ResourceAttributes { group, version: "v1", resource, subresource, name, ..Default::default() };
         forbidden(&Attributes { user: self.requestor, verb: &verb, path: "", resource: Some(resource) }, why)
     }
 

@@ -17,10 +17,12 @@ mod server;
 mod service;
 mod work;
 
+mod audit;
 mod authenticate;
 mod authorize;
 mod context;
 mod impersonate;
+mod node_authorizer;
 mod rbac;
 mod review;
 mod rights;
@@ -51,12 +53,14 @@ mod crd;
 mod defaults;
 mod delete;
 mod expire;
+mod fence;
 mod garbage;
 mod health;
 mod meta;
 mod namespace;
 mod patch;
 mod pod;
+mod pod_references;
 mod scale;
 mod simulation;
 mod streaming;
@@ -96,8 +100,11 @@ mod interrupted;
 
 pub use admission::{AbsentPart, AdmissionPlugins, PluginError};
 pub use assign::{ClusterIpRange, NodePortRange, RangeError, ServiceRanges};
+pub use audit::{AuditFormat, AuditLogOptions, AuditMode, AuditOptions, AuditOutput, AuditPolicy, AuditPolicyError};
 pub use authenticate::{
-    Anonymous, Authentication, CertificateRefused, KeyError, ServiceAccountIssuer, StaticTokens, TokenFileError,
+    Anonymous, AnonymousCondition, AnonymousConfiguration, Authentication, AuthenticationConfigError,
+    AuthenticationConfiguration, CertificateRefused, JwtAuthenticator, JwtConfiguration, KeyError, OidcFlags,
+    ServiceAccountIssuer, StaticTokens, TokenFileError,
 };
 pub use authorize::{Attributes, AuthorizationMode, Authorizer, Decision, ResourceAttributes};
 pub use body::Body;

@@ -1,7 +1,7 @@
 //! The metadata of an object, from create to delete. In: an object and the one before it. Out: the object with the fields that
 //! only the server sets, and the errors in the other fields. Never reads the store.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -59,9 +59,10 @@ pub(crate) fn set_finalizers(object: &mut Value, finalizers: &[&str]) {
 
 /// Sets the fields of a new object that only the server sets.
 pub(crate) fn initialize(object: &mut Value, resource: &Resource, env: &dyn Environment) {
-    let suffix = suffix(env.random());
+    let random = env.random();
+    drop_deletion(object);
     let metadata = of_mut(object);
-    for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "generation"] {
+    for field in ["selfLink", "resourceVersion", "generation"] {
         metadata.remove(field);
     }
     let named = |field: &str| metadata.get(field).and_then(Value::as_str).filter(|name| !name.is_empty());
@@ -69,7 +70,7 @@ pub(crate) fn initialize(object: &mut Value, resource: &Resource, env: &dyn Envi
         && let Some(prefix) = named("generateName")
     {
         let cut = (0..=prefix.len().min(GENERATED_PREFIX_MAX)).rev().find(|at| prefix.is_char_boundary(*at));
-        let name = format!("{}{suffix}", &prefix[..cut.unwrap_or_default()]);
+        let name = [&prefix[..cut.unwrap_or_default()], &suffix(random)].concat();
         metadata.insert("name".into(), name.into());
     }
     let uid = uuid::Builder::from_random_bytes(env.random().to_be_bytes()).into_uuid();
@@ -77,6 +78,13 @@ pub(crate) fn initialize(object: &mut Value, resource: &Resource, env: &dyn Envi
     metadata.insert("creationTimestamp".into(), rfc3339(env.now()).into());
     if let Generation::Tracked { first: first @ 1.., .. } = resource.behaviour.generation {
         metadata.insert("generation".into(), first.into());
+    }
+}
+
+/// Removes a deletion: no object is created while it is deleted.
+pub(crate) fn drop_deletion(object: &mut Value) {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        of_mut(object).remove(field);
     }
 }
 
@@ -271,8 +279,8 @@ fn check_qualified<'o>(object: &'o Value, resource: &Resource) -> impl Iterator<
 }
 
 fn check_common(object: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = check_labels(&strings(object, "labels"), &path.child("labels"));
-    errors.extend(check_annotations(&strings(object, "annotations"), &path.child("annotations")));
+    let mut errors = check_labels(strings(object, "labels"), &path.child("labels"));
+    errors.extend(check_annotations(strings(object, "annotations"), &path.child("annotations")));
     errors.extend(check_owners(object, &path.child("ownerReferences")));
     errors
 }
@@ -315,9 +323,9 @@ fn check_owners(object: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn strings(object: &Value, field: &str) -> BTreeMap<String, String> {
+fn strings<'o>(object: &'o Value, field: &str) -> impl Iterator<Item = (&'o str, &'o str)> {
     let map = of(object).get(field).and_then(Value::as_object).into_iter().flatten();
-    map.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
+    map.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
 }
 
 pub(crate) fn suffix(mut random: u128) -> String {

@@ -262,6 +262,14 @@ impl RequestMetrics {
             MetricKind::Gauge,
         )
         .value(&[], bodies.used() as f64);
+        let mut waiting = page.family(
+            "konverge_requests_lent_to_webhooks",
+            "Requests that have asked a webhook and are not answered yet. They take no place among the inflight requests.",
+            MetricKind::Gauge,
+        );
+        for (kind, lent) in in_flight.lent() {
+            waiting.value(&[("request_kind", kind)], lent as f64);
+        }
         page.finish()
     }
 }

@@ -9,9 +9,9 @@ use konverge_core::Status;
 use konverge_store::{CommitError, Condition, Entry};
 
 use crate::commit::create_missing;
-use crate::meta;
 use crate::resource::Resource;
 use crate::server::Server;
+use crate::{meta, record};
 
 /// The namespaces that every cluster has.
 const INITIAL: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -76,7 +76,7 @@ pub(crate) fn find(server: &Server, name: &str) -> Result<Option<(Condition, boo
     }))
 }
 
-/// Whether a namespace is being deleted. Parses nothing else, because every create asks.
+/// Whether a namespace is being deleted. Parses as little as it can, because every create asks.
 fn is_going(namespace: &Entry) -> bool {
     #[derive(Default, Deserialize)]
     struct Namespace {
@@ -87,6 +87,9 @@ fn is_going(namespace: &Entry) -> bool {
     struct Metadata {
         deletion_timestamp: Option<IgnoredAny>,
     }
+    if !record::mentions(&namespace.value, record::DELETION_TIMESTAMP) {
+        return false;
+    }
     let stored: Namespace = serde_json::from_slice(&namespace.value).expect("the store holds only what encode wrote");
     stored.metadata.deletion_timestamp.is_some()
 }
@@ -96,7 +99,6 @@ mod tests {
     use konverge_store::Revision;
 
     use super::*;
-    use crate::record;
 
     #[test]
     fn a_namespace_goes_once_it_has_a_deletion_timestamp() {

@@ -106,7 +106,8 @@ impl MediaTypeOptions {
     /// describes are never protobuf; their metadata can be.
     pub(crate) fn accept(header: Option<&str>, kind: ResponseKind, custom: bool) -> Result<Self, Status> {
         let header = header.unwrap_or_default();
-        if header.is_empty() {
+        // What most clients send is what they get without it.
+        if header.is_empty() || header == "application/json" {
             return Ok(Self::default());
         }
         // YAML cannot be cut into events.

@@ -17,10 +17,10 @@ use serde_json::{Map, Value, json};
 
 use konverge_core::{GroupVersion, Status};
 
-use crate::admission::{Admission, Attributes, Operation};
+use crate::admission::{Admission, Attributes, Operation, kind_of};
 use crate::decode::Decoded;
 use crate::request::Query;
-use crate::write::WriteRequest;
+use crate::write::{WriteRequest, foreign_namespace};
 
 pub(crate) use binding::bind;
 pub(crate) use connect::{PodRequest, connect};
@@ -72,9 +72,7 @@ fn receive<T: DeserializeOwned>(write: &WriteRequest<'_>, name: &str, sent: Deco
     })?;
     let about = &object.metadata;
     if !about.namespace.is_empty() && Some(&*about.namespace) != write.namespace {
-        return Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
+        return Err(foreign_namespace());
     }
     if about.name != name {
         return Err(Status::bad_request(format!("name in URL does not match name in {kind} object")));
@@ -96,7 +94,7 @@ pub(crate) async fn admit(
 
 /// Says what an object is that is acted on.
 pub(crate) fn identify(write: &WriteRequest<'_>, sent: &mut Value) {
-    let gvk = &write.resource.subresource(write.subresource.name()).expect("the endpoint was found by its name").gvk;
+    let gvk = kind_of(write.resource, write.subresource);
     sent["apiVersion"] = gvk.api_version().into();
     sent["kind"] = gvk.kind.as_str().into();
     sent["metadata"]["namespace"] = write.namespace.into();

@@ -74,14 +74,17 @@ impl ProtobufForm {
         // The message of metadata leaves out every other field.
         let mut json = Vec::with_capacity(entry.value.len() + 64);
         resource.write_object(entry, revision, &mut json);
-        self.write_json_event(event, &json, out)
+        self.encode_event(event, &json, out).map_err(|error| unreadable(resource, entry, &error))
     }
 
     /// Appends an event with this object: a bookmark.
     pub(crate) fn write_json_event(&self, event: &str, json: &[u8], out: &mut Vec<u8>) -> Result<(), Status> {
+        self.encode_event(event, json, out).map_err(not_encodable)
+    }
+
+    fn encode_event(&self, event: &str, json: &[u8], out: &mut Vec<u8>) -> Result<(), ProtobufError> {
         let mut encoder = ProtobufEncoder::default();
-        let frame = encoder.event(event, (&self.api_version, &self.kind), self.message, json);
-        out.extend_from_slice(frame.map_err(not_encodable)?);
+        out.extend_from_slice(encoder.event(event, (&self.api_version, &self.kind), self.message, json)?);
         Ok(())
     }
 
@@ -138,6 +141,19 @@ pub(crate) fn not_encodable(error: ProtobufError) -> Status {
     Status::internal(format!("the object cannot be encoded to protobuf: {error}; ask for application/json"))
 }
 
+/// The same for one object among others: without its name, nobody would know which one to repair.
+fn unreadable(resource: &Resource, entry: &Readable, error: &ProtobufError) -> Status {
+    let object = resource.object(entry);
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    let (namespace, name) = (text("namespace"), text("name"));
+    let separator = if namespace.is_empty() { "" } else { "/" };
+    Status::internal(format!(
+        "{} {namespace}{separator}{name} cannot be encoded to protobuf: {error}; read it as application/json, and correct or \
+         delete it",
+        resource.kind
+    ))
+}
+
 /// Lets other requests be served after much work.
 async fn rest(looked: &mut usize, more: usize) {
     *looked += more;
@@ -161,7 +177,7 @@ impl Items {
         let Self { encoder, json, message, resource } = self;
         json.clear();
         resource.write_object(entry, entry.revision, json);
-        encoder.item(*message, json).map_err(not_encodable)
+        encoder.item(*message, json).map_err(|error| unreadable(resource, entry, &error))
     }
 
     fn list_meta(&mut self, list: ProtobufKind, meta: &ListMeta<'_>) -> Result<Vec<u8>, Status> {

@@ -34,7 +34,7 @@ use crate::user::UserInfo;
 use index::Index;
 
 pub(crate) use aggregate::run;
-pub(crate) use bootstrap::create_initial;
+pub(crate) use bootstrap::{create_initial, initial_rules};
 pub(crate) use escalation::check;
 pub(crate) use follow::{catch_up, load};
 pub(crate) use index::Grant;

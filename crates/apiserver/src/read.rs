@@ -47,7 +47,7 @@ enum Start {
 }
 
 /// One answer to a list.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Listed {
     pub entries: Vec<Readable>,
     /// The revision all of them were read at.

@@ -3,8 +3,10 @@
 //! and watcher gets, spliced and never serialised again.
 
 use std::io;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
+use memchr::memmem::{self, Finder};
 use serde::Serialize as _;
 use serde_json::ser::{Formatter, Serializer};
 use serde_json::{Map, Value};
@@ -14,11 +16,21 @@ use konverge_store::{Entry, Revision};
 /// Where the resourceVersion goes. Only a kind and an apiVersion come before it, and neither can hold a quote.
 const METADATA: &[u8] = b"\"metadata\":{";
 
+/// Finds fields that every write or read looks for. To prepare a search costs more than to search a whole object.
+static FIND_METADATA: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(METADATA));
+static FIND_OWNER_REFERENCES: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(OWNER_REFERENCES));
+static FIND_DELETION: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(DELETION_TIMESTAMP));
+
+/// Names of fields for [`mentions`].
+pub(crate) const OWNER_REFERENCES: &str = "ownerReferences";
+pub(crate) const DELETION_TIMESTAMP: &str = "deletionTimestamp";
+
 /// The bytes to store for `object`.
 pub(crate) fn encode(object: &Value) -> Bytes {
-    let mut out = Vec::with_capacity(1024);
+    // More than most objects have. The store keeps a copy that is as long as it has to be.
+    let mut out = Vec::with_capacity(2048);
     write(object, |name| name != "resourceVersion", &mut out);
-    Bytes::from(out.into_boxed_slice())
+    Bytes::from(out)
 }
 
 /// Appends the JSON of an object that is not in the store, in the order of a stored one.
@@ -88,14 +100,67 @@ fn splice_rest(stored: &[u8], at: usize, revision: Revision, out: &mut Vec<u8>) 
 }
 
 fn insertion_point(stored: &[u8]) -> usize {
-    let at = stored.windows(METADATA.len()).position(|window| window == METADATA);
+    let at = FIND_METADATA.find(stored);
     at.expect("encode writes metadata into every record") + METADATA.len()
 }
 
+/// Whether a record may have a field of this name: a cheap check with false positives but no false negatives.
+pub(crate) fn mentions(stored: &[u8], field: &str) -> bool {
+    let found = match field {
+        OWNER_REFERENCES => FIND_OWNER_REFERENCES.find(stored),
+        DELETION_TIMESTAMP => FIND_DELETION.find(stored),
+        field => memmem::find(stored, field.as_bytes()),
+    };
+    found.is_some()
+}
+
 fn write_field(out: &mut Vec<u8>, name: &str, value: &Value) {
-    serde_json::to_writer(&mut *out, name).expect("writing to memory does not fail");
+    write_text(out, name);
     out.push(b':');
-    value.serialize(&mut Serializer::with_formatter(out, GoNumbers)).expect("writing to memory does not fail");
+    write_value(out, value);
+}
+
+/// The same bytes as those of serde_json but for numbers, in half the instructions: most of an object is text without escapes.
+fn write_value(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::String(text) => write_text(out, text),
+        Value::Array(items) => {
+            out.push(b'[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                write_value(out, item);
+            }
+            out.push(b']');
+        }
+        Value::Object(fields) => {
+            out.push(b'{');
+            for (at, (name, value)) in fields.iter().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                write_field(out, name, value);
+            }
+            out.push(b'}');
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {
+            value.serialize(&mut Serializer::with_formatter(out, GoNumbers)).expect("writing to memory does not fail");
+        }
+    }
+}
+
+fn write_text(out: &mut Vec<u8>, text: &str) {
+    // Without a branch for each byte, so that the compiler looks at many at once.
+    let is_plain =
+        |text: &[u8]| !text.iter().fold(false, |found, b| found | (*b < b' ') | (*b == b'"') | (*b == b'\\'));
+    if is_plain(text.as_bytes()) {
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+    } else {
+        serde_json::to_writer(out, text).expect("writing to memory does not fail");
+    }
 }
 
 /// Writes numbers as Go does: `1.0` is stored as `1`, and with it becomes an integer.
@@ -151,6 +216,18 @@ mod tests {
             let stored = encode(&json!({"apiVersion": "v1", "kind": "X", "metadata": {}, "spec": spec}));
             let expect = format!(r#"{{"kind":"X","apiVersion":"v1","metadata":{{}},"spec":{expect}}}"#);
             assert_eq!(std::str::from_utf8(&stored).unwrap(), expect, "{number}");
+        }
+    }
+
+    #[test]
+    fn text_is_written_as_serde_json_writes_it() {
+        for text in ["", "plain", "ü \u{7f}\u{2028}", "a\"b", "a\\b", "tab\t", "\n", "\u{0}\u{1f}"] {
+            for text in [text.to_owned(), text.repeat(40), format!("{}{text}", "x".repeat(64))] {
+                let spec = json!({text.clone(): [text, null, true, {}, []]});
+                let stored = encode(&json!({"metadata": {}, "spec": spec}));
+                let expect = format!(r#"{{"metadata":{{}},"spec":{spec}}}"#);
+                assert_eq!(std::str::from_utf8(&stored).unwrap(), expect);
+            }
         }
     }
 

@@ -3,9 +3,10 @@
 //! costs as much as its own resources, however many others there are; only a snapshot costs as much as all of them, and it
 //! is shared until the registry changes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
+use hashbrown::{Equivalent, HashMap};
 use parking_lot::RwLock;
 
 use konverge_core::GroupVersion;
@@ -32,7 +33,7 @@ impl Snapshot {
     /// One resource for each place in the store: preferably of the version that objects are stored in, so that nothing has to
     /// be converted.
     pub(crate) fn stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         let is_direct = |resource: &&Arc<Resource>| resource.is_api_version(&resource.storage.api_version);
         let direct = self.resources.iter().filter(is_direct);
         direct.chain(&self.resources).filter(move |resource| seen.insert(&*resource.storage.prefix))
@@ -48,6 +49,16 @@ pub(crate) struct Registry {
 
 /// Group, version and plural.
 type ResourceKey = (Box<str>, Box<str>, Box<str>);
+
+/// The same without being copied.
+#[derive(Hash)]
+struct ResourceKeyRef<'a>(&'a str, &'a str, &'a str);
+
+impl Equivalent<ResourceKey> for ResourceKeyRef<'_> {
+    fn equivalent(&self, (group, version, plural): &ResourceKey) -> bool {
+        (self.0, self.1, self.2) == (&**group, &**version, &**plural)
+    }
+}
 
 /// Group, what the name is for, the name, and the plural of the kind that has it.
 type Claim = (Box<str>, NameScope, Box<str>, Box<str>);
@@ -118,7 +129,7 @@ impl Registry {
 
     /// The resource that a path names.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
-        self.state.read().by_path.get(&(group.into(), version.into(), plural.into())).cloned()
+        self.state.read().by_path.get(&ResourceKeyRef(group, version, plural)).cloned()
     }
 
     /// A resource of the kind of this name, in any version.

@@ -1,6 +1,7 @@
 //! Parses requests. In: method, path and query. Out: the endpoint, the object and the options, or the `Status` for an invalid
 //! one. Does not know the registry or the store.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::num::IntErrorKind;
 use std::sync::Arc;
@@ -65,9 +66,18 @@ pub(crate) struct ObjectPath {
 
 /// Reads a path.
 pub(crate) fn endpoint(path: &str) -> Endpoint {
-    let Some(segments) = segments(path) else { return Endpoint::Unknown };
-    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-    match segments.as_slice() {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let segments = segments(path);
+    if !path.contains('%') {
+        return if segments.contains(&"") { Endpoint::Unknown } else { of_segments(&segments) };
+    }
+    let Some(decoded) = decoded(&segments) else { return Endpoint::Unknown };
+    of_segments(&decoded.iter().map(|segment| &**segment).collect::<Vec<_>>())
+}
+
+fn of_segments(segments: &[&str]) -> Endpoint {
+    match segments {
         [] => Endpoint::Root,
         ["version"] => Endpoint::Version,
         ["metrics"] => Endpoint::Metrics,
@@ -141,19 +151,30 @@ fn objects(group: &str, version: &str, rest: &[&str]) -> Endpoint {
     }))
 }
 
-/// The decoded segments; nothing for a path that no object can have.
-fn segments(path: &str) -> Option<Vec<String>> {
-    let path = path.strip_prefix('/').unwrap_or(path);
-    let path = path.strip_suffix('/').unwrap_or(path);
-    if path.is_empty() {
-        return Some(Vec::new());
+/// What is between the slashes. Looks at each byte: segments are so short that searching costs more.
+fn segments(path: &str) -> Vec<&str> {
+    // Most paths have at most so many.
+    let mut segments = Vec::with_capacity(8);
+    let mut begin = 0;
+    for (at, byte) in path.bytes().enumerate() {
+        if byte == b'/' {
+            segments.push(&path[begin..at]);
+            begin = at + 1;
+        }
     }
-    path.split('/')
-        .map(|segment| {
-            let segment = percent_decode_str(segment).decode_utf8().ok()?.into_owned();
-            (!segment.is_empty() && !segment.contains('/')).then_some(segment)
-        })
-        .collect()
+    if !path.is_empty() {
+        segments.push(&path[begin..]);
+    }
+    segments
+}
+
+/// The segments as they are meant; nothing for those that no object can have.
+fn decoded<'p>(segments: &[&'p str]) -> Option<Vec<Cow<'p, str>>> {
+    let decode = |segment: &&'p str| {
+        let segment = percent_decode_str(segment).decode_utf8().ok()?;
+        (!segment.is_empty() && !segment.contains('/')).then_some(segment)
+    };
+    segments.iter().map(decode).collect()
 }
 
 /// The parameters of a request.

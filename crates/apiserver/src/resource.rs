@@ -150,7 +150,7 @@ impl Resource {
 
     /// The `apiVersion` of its objects.
     pub(crate) fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() { self.version.to_string() } else { [&*self.group, "/", &*self.version].concat() }
     }
 
     /// Whether this is the `apiVersion` of its objects.
@@ -162,8 +162,8 @@ impl Resource {
     /// The key of an object.
     pub(crate) fn key(&self, namespace: Option<&str>, name: &str) -> String {
         match namespace {
-            Some(namespace) => format!("{}{namespace}/{name}", self.storage.prefix),
-            None => format!("{}{name}", self.storage.prefix),
+            Some(namespace) => [&*self.storage.prefix, namespace, "/", name].concat(),
+            None => [&*self.storage.prefix, name].concat(),
         }
     }
 

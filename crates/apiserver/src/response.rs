@@ -4,7 +4,7 @@ use http::{HeaderValue, Response, header};
 use serde_json::{Value, json};
 
 use konverge_core::Status;
-use konverge_schema::ProtobufEncoder;
+use konverge_schema::{ProtobufEncoder, go_quote};
 
 use crate::body::Body;
 use crate::negotiate::{Encoding, MediaTypeOptions, ResponseKind};
@@ -125,6 +125,20 @@ pub(crate) fn failure(status: &Status) -> Response<Body> {
         response.headers_mut().insert(header::RETRY_AFTER, details.retry_after_seconds.into());
     }
     response.extensions_mut().insert(Failure(status.clone()));
+    response
+}
+
+/// The failure that an answer has, until it is encoded.
+pub(crate) fn failure_of(response: &Response<Body>) -> Option<&Status> {
+    response.extensions().get().map(|Failure(status)| status)
+}
+
+/// 500 as kube-apiserver has it if a request cannot even begin: a text, not a `Status`.
+pub(crate) fn internal_error(uri: &str, why: &str) -> Response<Body> {
+    let text = format!("Internal Server Error: {}: {why}\n", go_quote(uri));
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let mut response = typed(500, "text/plain; charset=utf-8", Body::full(text));
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn answers(group: &str, plural: &str) -> bool {
 pub(crate) async fn answer(write: &WriteRequest<'_>, review: Value) -> Result<Value, Status> {
     match &*write.resource.plural {
         "selfsubjectreviews" => Ok(authentication::self_review(write)),
-        "tokenreviews" => authentication::token_review(write, review),
+        "tokenreviews" => authentication::token_review(write, review).await,
         "selfsubjectrulesreviews" => access::rules_review(write, &review),
         _ => access::review(write, review).await,
     }

@@ -54,7 +54,8 @@ struct Right {
     verb: String,
 }
 
-/// The names of the objects that requests for a right were about, up to a number; a request about a collection has an empty name.
+/// The names of the objects that requests for a right were about, up to a number; a request about a collection has an empty name. What was
+/// denied and later allowed is allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Outcome {
     allowed: BTreeSet<String>,
@@ -98,7 +99,12 @@ impl Rights {
 
 impl UserRights {
     fn note(&mut self, right: Right, name: &str, allowed: bool) {
-        let known = self.asked.get(&right).map(|outcome| outcome.names(allowed));
+        let known = self.asked.get_mut(&right).map(|outcome| {
+            if allowed && outcome.denied.remove(name) {
+                self.bytes -= name.len();
+            }
+            outcome.names(allowed)
+        });
         if known.is_some_and(|names| names.contains(name) || names.len() > MAX_NAMES) {
             return;
         }

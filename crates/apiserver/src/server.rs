@@ -16,6 +16,7 @@ use crate::admission::{
     AbsentPart, AdmissionPlugins, Chain, Policies, QuotaLocks, RequestOptions, WebhookMetrics, Webhooks,
 };
 use crate::assign::{Allocated, ServiceRanges};
+use crate::audit::{AuditMetrics, AuditOptions, AuditOutput, Auditor};
 use crate::authenticate::Authentication;
 use crate::authorize::{AuthorizationMode, Authorizers};
 use crate::body_memory::BodyMemory;
@@ -28,6 +29,7 @@ use crate::env::{Environment, System};
 use crate::event_cache::EventCache;
 use crate::in_flight::{InFlight, InFlightLimits};
 use crate::metrics::RequestMetrics;
+use crate::node_authorizer::{self, Nodes};
 use crate::rbac::{self, Rbac};
 use crate::registry::Registry;
 use crate::request::FieldValidation;
@@ -72,6 +74,8 @@ pub struct Options {
     pub service_ranges: ServiceRanges,
     /// Whether containers may be privileged.
     pub privileged: PrivilegedContainers,
+    /// The audit log. The default has none, and then no request pays for it.
+    pub audit: Option<AuditOptions>,
     /// What one request may cost.
     pub request_limits: RequestLimits,
     /// How many requests are worked on at the same time. The default has no bounds.
@@ -128,6 +132,7 @@ impl Default for Options {
             absent: vec![AbsentPart::ResourceQuotaController, AbsentPart::Preemption, AbsentPart::CertificateSigner],
             service_ranges: ServiceRanges::default(),
             privileged: PrivilegedContainers::default(),
+            audit: None,
             request_limits: RequestLimits::default(),
             in_flight: InFlightLimits::default(),
             more_metrics: None,
@@ -162,6 +167,14 @@ pub enum OpenError {
     /// The data directory cannot be used.
     #[error("the data directory cannot be used")]
     Storage(#[from] StoreError),
+    /// The audit log cannot be opened.
+    #[error("the audit log cannot be opened{}", in_file(.output))]
+    AuditLog {
+        /// Where it was to be written.
+        output: AuditOutput,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// The namespaces that every cluster has could not be written.
     #[error("the first objects cannot be written")]
     Write(#[from] CommitError),
@@ -207,8 +220,11 @@ pub(crate) struct Server {
     pub authentication: Authentication,
     pub authorizer: Arc<Authorizers>,
     pub rbac: Arc<Rbac>,
+    pub nodes: Arc<Nodes>,
     pub rights: Rights,
     pub admission: Chain,
+    pub audit: Option<Arc<Auditor>>,
+    pub audit_metrics: Arc<AuditMetrics>,
     pub quota_locks: QuotaLocks,
     pub policies: Policies,
     pub webhooks: Webhooks,
@@ -265,7 +281,13 @@ impl ApiServer {
         options: Options,
         converters: impl FnOnce(Weak<Server>) -> Arc<Converters>,
     ) -> Result<Self, OpenError> {
-        let rbac = Arc::new(Rbac::default());
+        let (rbac, nodes) = (Arc::new(Rbac::default()), Arc::new(Nodes::default()));
+        let audit_metrics = Arc::<AuditMetrics>::default();
+        let audit = options.audit.as_ref().map(|audit| {
+            let refused = |source| OpenError::AuditLog { output: audit.log.output.clone(), source };
+            Auditor::open(audit, &audit_metrics, &options.env).map(Arc::new).map_err(refused)
+        });
+        let audit = audit.transpose()?;
         let server = Arc::new_cyclic(|server| Server {
             store,
             registry: Registry::new(builtin::served()),
@@ -273,10 +295,13 @@ impl ApiServer {
             event_cache: Arc::default(),
             env: options.env,
             authentication: options.authentication,
-            authorizer: Arc::new(Authorizers::new(&options.authorization, &rbac)),
+            authorizer: Arc::new(Authorizers::new(&options.authorization, &rbac, &nodes)),
             rbac,
+            nodes,
             rights: Rights::default(),
             admission: Chain::new(&options.admission, &options.absent),
+            audit,
+            audit_metrics,
             quota_locks: QuotaLocks::default(),
             policies: Policies::default(),
             webhooks: Webhooks::default(),
@@ -308,13 +333,28 @@ impl ApiServer {
         }
         rbac::load(&server);
         crd::load(&server)?;
-        server.begin_tasks(options.collector, options.aggregation);
+        let nodes = options.authorization.iter().any(|mode| matches!(mode, AuthorizationMode::Node));
+        if nodes {
+            node_authorizer::load(&server);
+        }
+        if let Some(warning) = node_authorizer::warning(&options.authorization, &options.admission) {
+            tracing::warn!("{warning}");
+        }
+        server.begin_tasks(options.collector, options.aggregation, nodes);
         Ok(Self(server))
     }
 
     /// Ends all watches, so that connections can be closed. Other requests are still answered.
     pub fn shutdown(&self) {
         self.0.closing.send_replace(true);
+    }
+
+    /// Waits until the audit log has every event of the requests that were answered, for some seconds at most. For the end of the
+    /// process.
+    pub async fn flush_audit_log(&self) {
+        if let Some(audit) = &self.0.audit {
+            audit.flush().await;
+        }
     }
 
     /// The server for a client in the same process that is this user. Such a client needs no credential.
@@ -337,7 +377,7 @@ impl ApiServer {
 
 impl Server {
     /// Starts the server's own tasks. They end when the server closes, or when nobody holds it any more.
-    fn begin_tasks(self: &Arc<Self>, collector: Collector, aggregation: Aggregation) {
+    fn begin_tasks(self: &Arc<Self>, collector: Collector, aggregation: Aggregation, nodes: bool) {
         let (server, closing) = (Arc::downgrade(self), self.closing());
         if collector == Collector::Inside {
             let (server, closing) = (server.clone(), closing.clone());
@@ -350,6 +390,14 @@ impl Server {
         tokio::spawn(keep_running("definitions", move || crd::run(definitions.clone(), closed.clone())));
         let (roles, closed) = (server.clone(), closing.clone());
         tokio::spawn(keep_running("roles", move || rbac::run(roles.clone(), closed.clone(), aggregation)));
+        if nodes {
+            let (nodes, closed) = (server.clone(), closing.clone());
+            tokio::spawn(keep_running("nodes", move || node_authorizer::run(nodes.clone(), closed.clone())));
+        }
+        for issuer in &self.authentication.jwt {
+            let (issuer, closed) = (issuer.clone(), closing.clone());
+            tokio::spawn(keep_running("issuer", move || issuer.clone().follow(closed.clone())));
+        }
         let (policies, closed) = (server.clone(), closing.clone());
         tokio::spawn(keep_running("policies", move || admission::check_types(policies.clone(), closed.clone())));
         tokio::spawn(keep_running("expiry", move || expire::run(server.clone(), closing.clone())));
@@ -385,6 +433,7 @@ impl Server {
     pub(crate) fn metrics_page(&self) -> String {
         let more = self.more_metrics.as_ref().map(|MoreMetrics(more)| more()).unwrap_or_default();
         let webhooks = |page: &mut MetricsPage| {
+            self.audit_metrics.write(page);
             self.webhook_metrics.write(page);
             self.conversion_metrics.write(page);
         };
@@ -394,6 +443,14 @@ impl Server {
     /// Becomes true when the server is closing.
     pub(crate) fn closing(&self) -> watch::Receiver<bool> {
         self.closing.subscribe()
+    }
+}
+
+/// Names the file of an audit log.
+fn in_file(output: &AuditOutput) -> String {
+    match output {
+        AuditOutput::Stdout => String::new(),
+        AuditOutput::File(path) => format!(": {}", path.display()),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::meta;
 use crate::pod::identify;
 use crate::record;
 use crate::user::service_account_name;
-use crate::write::WriteRequest;
+use crate::write::{WriteRequest, foreign_namespace};
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
@@ -68,7 +68,10 @@ pub(crate) async fn create(
     sent: Decoded,
     warnings: &mut Vec<String>,
 ) -> Result<Value, Status> {
-    read(sent.value.clone())?;
+    let given = read(sent.value.clone())?.metadata.namespace;
+    if !given.is_empty() && Some(&*given) != write.namespace {
+        return Err(foreign_namespace());
+    }
     let mut object = sent.value;
     identify(write, &mut object);
     if object["spec"]["expirationSeconds"].is_null() {

@@ -38,18 +38,21 @@ impl UserInfo {
     /// The user of every request that no layer has authenticated: `system:anonymous`, in the group
     /// `system:unauthenticated`.
     pub fn anonymous() -> Self {
-        Self { groups: vec![UNAUTHENTICATED.into()], ..Self::named("system:anonymous") }
+        Self { groups: vec![UNAUTHENTICATED.into()], ..Self::named(ANONYMOUS) }
     }
 }
 
 /// The one anonymous user that requests share.
 pub(crate) fn anonymous() -> Arc<UserInfo> {
-    static ANONYMOUS: OnceLock<Arc<UserInfo>> = OnceLock::new();
-    ANONYMOUS.get_or_init(|| Arc::new(UserInfo::anonymous())).clone()
+    static SHARED: OnceLock<Arc<UserInfo>> = OnceLock::new();
+    SHARED.get_or_init(|| Arc::new(UserInfo::anonymous())).clone()
 }
 
 /// The group whose members may do everything. No authorizer is asked about them.
 pub(crate) const MASTERS: &str = "system:masters";
+
+/// The name of everybody who has shown no credential.
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
 
 /// The group of everybody who has shown no credential.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";

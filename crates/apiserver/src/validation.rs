@@ -13,9 +13,9 @@ mod rule;
 mod tests;
 mod walk;
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
+use hashbrown::HashMap;
 use serde_json::Value;
 
 use konverge_core::FieldError;
@@ -169,13 +169,22 @@ fn prepared(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<
 
 /// The rules of every type that has some.
 struct ValidationTable {
-    sets: Vec<Vec<Rule>>,
+    types: &'static Arena,
+    sets: Vec<TypeRules>,
     /// The number of a set, by type and variant.
     index: HashMap<TypeId, HashMap<&'static str, usize>>,
 }
 
+/// The rules of one type in one variant. They are parsed when a write first needs them: a server sees objects of a few kinds.
+struct TypeRules {
+    kind: TypeId,
+    /// With their numbers.
+    lines: Vec<(usize, &'static str)>,
+    rules: OnceLock<Vec<Rule>>,
+}
+
 impl ValidationTable {
-    /// The table of the release, which is read at the first write.
+    /// The table of the release, which is read at the first write. A test parses all of it.
     fn committed() -> &'static Self {
         static TABLE: OnceLock<ValidationTable> = OnceLock::new();
         TABLE.get_or_init(|| {
@@ -193,16 +202,30 @@ impl ValidationTable {
         privileged: PrivilegedContainers,
         budget: &Budget,
     ) -> Vec<FieldError> {
-        let mut walk = Walk { sets: &self.sets, budget, privileged, object, before: old, errors: Vec::new() };
+        let mut walk = Walk { table: self, budget, privileged, object, before: old, errors: Vec::new() };
         walk.rules(set, Target { value: object, old, place: &Place::Root }, None);
         walk.errors
     }
 
-    fn read(text: &'static str, types: &Arena) -> Result<Self, String> {
+    /// The rules of one set.
+    fn rules(&self, set: usize) -> &[Rule] {
+        let set = &self.sets[set];
+        set.rules.get_or_init(|| self.parse(set).expect("a test parses the committed table"))
+    }
+
+    fn parse(&self, set: &TypeRules) -> Result<Vec<Rule>, String> {
+        let parse = |(number, line): &(usize, &'static str)| {
+            let rule = line.strip_prefix("  ").and_then(|rule| Rule::read(rule, *number));
+            let mut rule = rule.ok_or_else(|| format!("line {number}: {line:?} is not understood"))?;
+            link(&mut rule, set.kind, self.types, &self.index).map_err(|why| format!("line {number}: {why}"))?;
+            Ok(rule)
+        };
+        set.lines.iter().map(parse).collect()
+    }
+
+    fn read(text: &'static str, types: &'static Arena) -> Result<Self, String> {
         let mut aliases = HashMap::new();
-        let mut table = Self { sets: Vec::new(), index: HashMap::new() };
-        // The type of each set.
-        let mut kinds = Vec::new();
+        let mut table = Self { types, sets: Vec::new(), index: HashMap::new() };
         for (at, line) in text.lines().enumerate() {
             if line.is_empty() || line.starts_with('#') {
                 continue;
@@ -211,9 +234,8 @@ impl ValidationTable {
             if let Some(alias) = line.strip_prefix('@') {
                 let (alias, package) = alias.split_once(' ').ok_or_else(wrong)?;
                 aliases.insert(alias, package);
-            } else if let Some(rule) = line.strip_prefix("  ") {
-                let set = table.sets.last_mut().ok_or_else(wrong)?;
-                set.push(Rule::read(rule, at + 1).ok_or_else(wrong)?);
+            } else if line.starts_with("  ") {
+                table.sets.last_mut().ok_or_else(wrong)?.lines.push((at + 1, line));
             } else {
                 let (name, variant) = line.split_once(' ').unwrap_or((line, ""));
                 let (alias, name) = name.split_once('.').ok_or_else(wrong)?;
@@ -223,14 +245,7 @@ impl ValidationTable {
                 if taken.is_some() {
                     return Err(format!("line {}: {line} is here twice", at + 1));
                 }
-                kinds.push(id);
-                table.sets.push(Vec::new());
-            }
-        }
-        let index = &table.index;
-        for (set, kind) in table.sets.iter_mut().zip(kinds) {
-            for rule in set {
-                link(rule, kind, types, index).map_err(|why| format!("line {}: {why}", rule.line))?;
+                table.sets.push(TypeRules { kind: id, lines: Vec::new(), rules: OnceLock::new() });
             }
         }
         Ok(table)

@@ -453,7 +453,7 @@ impl Watching {
 /// sent together: each write to a socket takes ten times the time of putting an event into it.
 async fn next_batch(changes: &mut Watch, sent: Option<Instant>) -> Result<Vec<Change>, ReadError> {
     if let Some(sent) = sent {
-        changes.ready().await;
+        // First the distance and then the changes, so that a change that comes within it wakes nobody: there are many to wake.
         tokio::time::sleep_until(sent + distance(changes.watchers())).await;
     }
     changes.next(BATCH).await

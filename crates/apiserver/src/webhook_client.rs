@@ -5,13 +5,16 @@
 //! config    which URL or Service, and whom to trust
 //! resolve   a Service as an address
 //! connect   TCP and TLS; failure: what went wrong, as Go says it
+//! read      documents of other servers over the same connections, for those who need no answer to a question
 //! ```
 //!
 //! A handler in the same process is asked instead of a socket if one is registered for the host: so tests need no port.
 
 mod config;
 mod connect;
+mod dial;
 mod failure;
+mod read;
 mod resolve;
 
 use std::collections::HashMap;
@@ -31,13 +34,14 @@ use konverge_core::Status;
 use konverge_store::BoxFuture;
 
 use crate::server::Server;
-use crate::work;
+use crate::{in_flight, work};
 use config::ClientKey;
 use connect::Connector;
 
 pub(crate) use config::ClientConfig;
 pub(crate) use connect::check_ca_bundle;
 pub(crate) use failure::CallError;
+pub(crate) use read::HttpsReader;
 pub use resolve::ADDRESS_ANNOTATION;
 
 /// How many clients are kept, each with its connections. As many as kube-apiserver keeps; then the one that was not used for
@@ -105,7 +109,8 @@ impl WebhookClients {
         }
     }
 
-    /// Sends JSON and reads the answer, within a time limit. The request that it is for gives back its slot meanwhile.
+    /// Sends JSON and reads the answer, within a time limit. The request that it is for gives back its slots meanwhile. Too many
+    /// requests that wait for the same webhook are an error.
     pub(crate) async fn post(
         &self,
         server: &Server,
@@ -114,6 +119,8 @@ impl WebhookClients {
         limit: TimeLimit,
     ) -> Result<Value, CallError> {
         let url = config.url(limit);
+        let webhook = url.split('?').next().unwrap_or_default();
+        let _waiting = in_flight::wait_for(webhook).map_err(CallError::TooMany)?;
         let posting = self.post_to(server, config, &url, Bytes::from(body));
         let answered = work::without_slot(tokio::time::timeout(limit.duration(), posting)).await;
         answered.unwrap_or_else(|_| Err(CallError::transport(&url, "context deadline exceeded")))

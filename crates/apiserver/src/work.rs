@@ -13,6 +13,8 @@ use konverge_schema::{Budget, OverBudget};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use crate::in_flight;
+
 /// What a request may compute on a thread that serves connections: about a millisecond. An ordinary object takes a tenth.
 pub(crate) const INLINE_STEPS: u64 = 20_000;
 const INLINE_BYTES: u64 = 512 * 1024;
@@ -146,6 +148,7 @@ impl Workers {
         };
         let permit = Mutex::new(Some(acquire(&self.slots).await));
         let slot = Arc::new(Slot { slots: self.slots.clone(), permit, queued: Mutex::new(Some(queued)) });
+        let in_flight = in_flight::slot();
         let budget = Arc::new(Budget::new(self.limits.steps, self.limits.bytes));
         let (waits, gone) = oneshot::channel();
         let _cancel = CancelOnDrop(budget.clone(), waits);
@@ -157,6 +160,7 @@ impl Workers {
                 _ = gone => Err(timed_out()),
             }
         };
+        let answer = in_flight::with_slot(in_flight, answer);
         on_a_thread(slot.clone(), move |runtime| runtime.block_on(SLOT.scope(slot, answer))).await
     }
 

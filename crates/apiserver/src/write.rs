@@ -22,7 +22,8 @@ use konverge_core::{FieldError, FieldPath, GroupVersion, Status};
 use konverge_schema::{Budget, FieldManager, FieldSet, OverBudget, check_required, check_restorable, go_plain};
 use konverge_store::{CommitError, Condition, Entry};
 
-pub(crate) use receive::unregistered;
+use receive::whole_numbers;
+pub(crate) use receive::{foreign_namespace, unregistered};
 
 use crate::admission::{Admission, Attributes, Operation, RequestOptions, namespace_accepts};
 use crate::assign::Reservation;
@@ -39,7 +40,7 @@ use crate::server::Server;
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use crate::work::{INLINE_STEPS, over_budget};
-use crate::{assign, crd, defaults, meta, namespace, rbac, record, scale, validation, warning, write_only};
+use crate::{assign, crd, defaults, fence, meta, namespace, rbac, record, scale, validation, warning, write_only};
 
 /// How often another name is generated when one is taken.
 const NAME_ATTEMPTS: usize = 8;
@@ -102,17 +103,16 @@ impl WriteRequest<'_> {
     /// Creates an object.
     pub(crate) async fn create(&self, sent: Decoded, warnings: &mut Vec<String>) -> Result<WriteOutcome, Status> {
         let mut object = self.receive(sent, warnings)?;
+        self.note_sent(&object);
         drop_duplicate_owners(&mut object, "", warnings);
-        // It is the store that refuses this, and a dry run does not get that far.
-        if !self.context.dry_run && !meta::text(&object, "resourceVersion").is_empty() {
-            return Err(Status::failure(500, "", "resourceVersion should not be set on objects to be created"));
-        }
+        self.check_unversioned(&object)?;
         self.insert(object, Insertion::Create, FieldOwnership::Changed, warnings).await
     }
 
     /// Reads an object that is answered and not stored, with the managers of its fields.
     pub(crate) fn receive_unstored(&self, sent: Decoded, warnings: &mut Vec<String>) -> Result<Value, Status> {
         let mut object = self.receive(sent, warnings)?;
+        self.note_sent(&object);
         drop_duplicate_owners(&mut object, "", warnings);
         self.set_namespace(&mut object)?;
         meta::drop_empty(&mut object);
@@ -141,6 +141,7 @@ impl WriteRequest<'_> {
         warnings: &mut Vec<String>,
     ) -> Result<WriteOutcome, Status> {
         let mut object = self.receive(sent, warnings)?;
+        self.note_sent(&object);
         drop_duplicate_owners(&mut object, "", warnings);
         self.same_name(name, &object)?;
         let exists = self.current(name)?.is_some();
@@ -234,6 +235,7 @@ impl WriteRequest<'_> {
         warnings: &mut Vec<String>,
     ) -> Result<WriteOutcome, Status> {
         let mut config = sent.value;
+        whole_numbers(&mut config);
         if let Some((GroupVersion { group, version }, kind, _)) = self.foreign(&config) {
             return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
         }
@@ -295,15 +297,14 @@ impl WriteRequest<'_> {
     /// The object as server-side apply merges a configuration into it.
     fn merged(&self, live: Option<&Value>, config: &Value, force: bool) -> Result<Value, Status> {
         let now = rfc3339(self.server.env.now());
-        let merged = self
+        let mut merged = self
             .field_manager(&now, &self.resource.not_written_through(self.subresource))
             .apply(live, config, force)
-            .map_err(|error| error.status());
-        merged.map(|mut object| {
-            // The merge leaves null where a map lost its last entry.
-            self.prune(&mut object);
-            object
-        })
+            .map_err(|error| error.status())?;
+        // The merge leaves null where a map lost its last entry.
+        self.prune(&mut merged);
+        self.check_merged(config, &merged)?;
+        Ok(merged)
     }
 
     /// Adds an object that does not exist yet.
@@ -338,6 +339,8 @@ impl WriteRequest<'_> {
             self.admit(&unnamed, &mut fresh, &mut admission, warnings).await?;
             if admission.reinvocation.needed {
                 // A policy or a webhook may change what its endpoint may not, and what the kind needs.
+                self.check_unversioned(&fresh)?;
+                meta::drop_deletion(&mut fresh);
                 self.set_namespace(&mut fresh)?;
                 resource.initial_status(&mut fresh);
                 self.prepare(None, &mut fresh);
@@ -378,6 +381,7 @@ impl WriteRequest<'_> {
             if admission.in_namespace {
                 conditions.extend(namespace_accepts(&attributes)?);
             }
+            conditions.extend(fence::conditions(self.server, self.context)?);
             conditions.push(Condition::Absent(key.clone()));
             match self.committer(admission.writes).create(guard, &key, conditions, value).await {
                 Ok(entry) => return Ok(WriteOutcome::Stored(entry)),
@@ -471,6 +475,7 @@ impl WriteRequest<'_> {
             }
             let mut conditions = vec![Condition::Unchanged(entry.key.clone(), entry.revision)];
             conditions.extend(crd::must_be_current(self.server, resource)?);
+            conditions.extend(fence::conditions(self.server, self.context)?);
             conditions.extend(admission.conditions);
             let committer = self.committer(admission.writes);
             let committed = if finished {
@@ -638,7 +643,7 @@ impl WriteRequest<'_> {
     async fn may_create(&self, name: &str) -> Result<(), Status> {
         let Resource { group, version, plural: resource, .. } = &**self.resource;
         let namespace = self.namespace.unwrap_or_default();
-        let resource = ResourceAttributes { group, version, resource, subresource: "", namespace, name };
+        let resource = ResourceAttributes { group, version, resource, namespace, name, ..Default::default() };
         authorize_verb(self.server, &self.context.user, Verb::Create, "", resource).await
     }
 

@@ -57,9 +57,36 @@ pub(crate) fn escape(name: &str) -> Option<String> {
     Some(escaped)
 }
 
+/// The name of a field as its identifier says it; `None` if no name is escaped like that.
+pub(crate) fn unescape(identifier: &str) -> Option<String> {
+    let mut name = String::with_capacity(identifier.len());
+    let mut rest = identifier;
+    while let Some(at) = rest.find("__") {
+        let after = &rest[at + 2..];
+        let end = after.find('_').unwrap_or(after.len());
+        if end == 0 || !after[end..].starts_with("__") {
+            name.push_str(&rest[..=at]);
+            rest = &rest[at + 1..];
+            continue;
+        }
+        name.push_str(&rest[..at]);
+        match &after[..end] {
+            "underscores" => name.push_str("__"),
+            "dot" => name.push('.'),
+            "dash" => name.push('-'),
+            "slash" => name.push('/'),
+            word if is_reserved_word(word) && word.len() + 4 == identifier.len() => name.push_str(word),
+            _ => return None,
+        }
+        rest = &after[end + 2..];
+    }
+    name.push_str(rest);
+    Some(name)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::escape;
+    use super::{escape, unescape};
 
     #[test]
     fn fields_become_identifiers() {
@@ -78,6 +105,12 @@ mod tests {
             ("a b", None),
         ] {
             assert_eq!(escape(name).as_deref(), expect, "{name}");
+            if let Some(identifier) = expect {
+                assert_eq!(unescape(identifier).as_deref(), Some(name), "{identifier}");
+            }
+        }
+        for no_name in ["a__b__c", "__namespace__s"] {
+            assert_eq!(unescape(no_name), None, "{no_name}");
         }
     }
 }

@@ -34,9 +34,11 @@ mod plan;
 mod value;
 mod weight;
 
+mod authentication;
 mod policy;
 mod rules;
 
+pub use authentication::{AuthenticationExpression, Given, Sees};
 pub use escape::is_reserved_word;
 pub use library::{About, Permission, Permissions, Question, ResourceCheck, Subject, UrlParts};
 pub use policy::{Compiled, Composer, Declared, Evaluation, ExpressionError, Inputs, Output, Returns, Stop};

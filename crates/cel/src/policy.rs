@@ -29,6 +29,8 @@ use crate::stack::with_stack_for;
 use crate::types::Type;
 use crate::value::Value;
 
+pub(crate) use declare::{USER_INFO, fields as known_objects};
+
 /// What all expressions of one policy may cost together for one request.
 const BUDGET: u64 = 10_000_000;
 

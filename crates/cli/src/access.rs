@@ -5,8 +5,11 @@
 
 use std::net::IpAddr;
 
-use http::{HeaderMap, Method, Request, Uri, header};
+use http::{HeaderMap, HeaderName, Method, Request, Uri, header};
 use konverge_core::Status;
+
+static FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+static FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Which requests are allowed.
 #[derive(Clone, Debug)]
@@ -22,27 +25,28 @@ impl Access {
     /// Allows a request, or says why not.
     pub(crate) fn admit<B>(&self, request: &Request<B>) -> Result<(), Status> {
         let headers = request.headers();
-        let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+        let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
         let forbidden = |why: String| Err(Status::failure(403, "Forbidden", why));
         let host = host(headers, request.uri())?;
-        if let Some(origin) = text("origin") {
+        if let Some(origin) = text(&header::ORIGIN) {
             let own = origin.split_once("://").map(|(_, authority)| authority);
             if own.is_none() || own != host {
                 return forbidden(format!("a page of {origin} may not use this server through a browser"));
             }
         }
         // A browser that hides the origin still says that the page is of another site. Following a link is harmless.
-        let follows_a_link = text("sec-fetch-mode") == Some("navigate") && request.method() == Method::GET;
-        if let Some("cross-site" | "same-site") = text("sec-fetch-site")
-            && !follows_a_link
+        let follows_a_link = || text(&FETCH_MODE) == Some("navigate") && request.method() == Method::GET;
+        if let Some("cross-site" | "same-site") = text(&FETCH_SITE)
+            && !follows_a_link()
         {
             return forbidden("a page of another site may not use this server through a browser".to_owned());
         }
         // Kubernetes reads a body without a Content-Type as JSON, and `kubectl create --raw` relies on it. A page of another
         // site can make a browser send such a body, so browsers have to set the type.
-        let browser = text("user-agent").is_some_and(|agent| agent.starts_with("Mozilla/")) || text("origin").is_some();
+        let agent = || text(&header::USER_AGENT);
+        let browser = || agent().is_some_and(|agent| agent.starts_with("Mozilla/")) || text(&header::ORIGIN).is_some();
         let writes = !matches!(*request.method(), Method::GET | Method::HEAD);
-        if browser && writes && text("content-type").is_none() && has_body(headers) {
+        if writes && text(&header::CONTENT_TYPE).is_none() && browser() && has_body(headers) {
             let why = "a body that a browser sends needs a Content-Type; set it to application/json";
             return Err(Status::failure(415, "UnsupportedMediaType", why));
         }

@@ -8,15 +8,25 @@ use clap::{Parser, Subcommand, ValueEnum};
 use konverge_apiserver::{ClusterIpRange, NodePortRange, ServiceRanges};
 
 use crate::admission::AdmissionArgs;
+use crate::audit::AuditArgs;
+use crate::bundle::BundleArgs;
+use crate::command_docs::{CompletionArgs, ManArgs};
 use crate::control_plane::SimulationArgs;
+use crate::deploy::{DeployArgs, UndeployArgs};
+use crate::generate::GenerateArgs;
+use crate::image::BuildArgs;
 use crate::in_flight::InFlightArgs;
+use crate::install::{InstallArgs, UninstallArgs};
 use crate::operator_account::OperatorRights;
+use crate::operator_logs::LogsArgs;
 use crate::operators::OperatorChoice;
 use crate::permissions::PermissionsArgs;
 use crate::project::SuperviseArgs;
+use crate::run_operator::RunArgs;
+use crate::scaffold::{CreateApiArgs, CreateWebhookArgs, InitArgs, UpdateArgs};
 use crate::users::UserArgs;
 
-/// A Kubernetes API server in one process, for developing and testing operators.
+/// Kubernetes operators from the first file to a cluster: projects, and a control plane in one process to develop and test against.
 #[derive(Debug, Parser)]
 #[command(name = "konverge", version, propagate_version = true, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -33,6 +43,8 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
+  konverge init --domain example.com  a new operator, in the current directory
+  konverge create api --group cache --version v1alpha1 --kind Memcached
   konverge dev                        a server to develop against, on port 3000
   konverge apiserver --memory         one that forgets, on port 6443
   konverge backup monday.backup       copy the data, also of a running server
@@ -41,6 +53,15 @@ Examples:
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Start a project: an operator that builds, runs and passes its tests
+    #[command(after_help = INIT_EXAMPLES)]
+    Init(InitArgs),
+    /// Add a kind, a version or a webhook to a project
+    #[command(after_help = CREATE_EXAMPLES)]
+    Create(CreateArgs),
+    /// Bring the files of a project to the templates of this program, by a three-way merge
+    #[command(after_help = UPDATE_EXAMPLES)]
+    Update(UpdateArgs),
     /// Run the API server
     #[command(after_help = APISERVER_EXAMPLES)]
     Apiserver(ApiserverArgs),
@@ -62,12 +83,81 @@ pub(crate) enum Command {
     /// Say which rights an operator has, which of them it used, and which it lacks
     #[command(after_help = PERMISSIONS_EXAMPLES)]
     Permissions(PermissionsArgs),
+    /// Print what a shell completes
+    #[command(after_help = COMPLETION_EXAMPLES)]
+    Completion(CompletionArgs),
+    /// Print the manual page, or write those of all commands
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
+    /// Write manifests and a Helm chart of the project's operator
+    #[command(after_help = GENERATE_EXAMPLES)]
+    Generate(GenerateArgs),
+    /// Write a bundle for the Operator Lifecycle Manager (OLM), judge one, or print what installs it
+    #[command(after_help = BUNDLE_EXAMPLES, args_conflicts_with_subcommands = true, disable_version_flag = true)]
+    Bundle(BundleArgs),
+    /// Install the CRDs of the project's operator into the cluster of the kubeconfig
+    #[command(after_help = INSTALL_EXAMPLES)]
+    Install(InstallArgs),
+    /// Delete the CRDs of the project's operator from the cluster
+    #[command(after_help = UNINSTALL_EXAMPLES)]
+    Uninstall(UninstallArgs),
+    /// Run the project's operator on this machine, against the cluster of the kubeconfig
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Build an image of the project's operator, with docker, podman or buildah, or without any of them
+    #[command(after_help = BUILD_EXAMPLES)]
+    Build(BuildArgs),
+    /// Deploy the project's operator into the cluster of the kubeconfig, and wait until it runs
+    #[command(after_help = DEPLOY_EXAMPLES)]
+    Deploy(DeployArgs),
+    /// Take a deployed operator out of the cluster
+    #[command(after_help = UNDEPLOY_EXAMPLES)]
+    Undeploy(UndeployArgs),
+    /// Print the log of the deployed operator
+    #[command(after_help = LOGS_EXAMPLES)]
+    Logs(LogsArgs),
     /// Print the version
     Version,
     /// Run an operator that ends when standard input does
     #[command(hide = true)]
     Supervise(SuperviseArgs),
 }
+
+const INIT_EXAMPLES: &str = "\
+Asks for what is missing if it runs at a terminal.
+
+Examples:
+  konverge init --domain example.com
+  konverge init --domain example.com --dir memcached-operator
+  konverge init --domain example.com --konverge-git https://example.com/konverge.git --konverge-rev 1a2b3c";
+
+const CREATE_EXAMPLES: &str = "\
+What you wrote is not touched. Where you changed the very lines that a command would change, it says what to change by hand, and exits with 1.
+
+Examples:
+  konverge create api --group cache --version v1alpha1 --kind Memcached
+  konverge create api --group cache --version v1 --kind Memcached            another version, with its conversion
+  konverge create api --group fleet --version v1 --kind Fleet --namespaced=false
+  konverge create webhook --kind Memcached --defaulting --programmatic-validation";
+
+const UPDATE_EXAMPLES: &str = "\
+Compares three texts of each file: as the scaffold had it (in .scaffold), as you have it, and as this program would write it. Where you and the
+new template changed the same lines, both are left in the file between <<<<<<< and >>>>>>>, and the exit code is 1.
+
+Examples:
+  konverge update --dry-run
+  konverge update";
+
+const COMPLETION_EXAMPLES: &str = "\
+Examples:
+  source <(konverge completion bash)
+  konverge completion zsh > \"${fpath[1]}/_konverge\"
+  konverge completion fish > ~/.config/fish/completions/konverge.fish";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  konverge man | man -l -
+  konverge man ~/.local/share/man/man1";
 
 const APISERVER_EXAMPLES: &str = "\
 When it accepts requests it prints one line with its address and writes the kubeconfig:
@@ -125,6 +215,113 @@ Examples:
   konverge permissions shop/my-operator
   konverge permissions -o roles > role.yaml     the least roles that would have been enough
   konverge permissions --check                  exit code 1 if rights were never used or are lacking";
+
+/// Arguments of `konverge create`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CreateArgs {
+    /// What to add.
+    #[command(subcommand)]
+    pub command: CreateCommand,
+}
+
+/// The subcommands of `konverge create`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CreateCommand {
+    /// Add a kind, or another version of one
+    #[command(disable_version_flag = true, after_help = CREATE_API_EXAMPLES)]
+    Api(CreateApiArgs),
+    /// Add functions that default, refuse or convert the objects of a kind
+    #[command(disable_version_flag = true, after_help = CREATE_WEBHOOK_EXAMPLES)]
+    Webhook(CreateWebhookArgs),
+}
+
+const CREATE_API_EXAMPLES: &str = "\
+Examples:
+  konverge create api --group cache --version v1alpha1 --kind Memcached
+  konverge create api --group cache --version v1 --kind Memcached      copies the types of v1alpha1, and converts between both
+  konverge create api --group fleet --version v1 --kind Fleet --namespaced=false --controller=false";
+
+const CREATE_WEBHOOK_EXAMPLES: &str = "\
+Examples:
+  konverge create webhook --kind Memcached --defaulting --programmatic-validation
+  konverge create webhook --group cache --version v1 --kind Memcached --conversion --spoke v1alpha1";
+
+const GENERATE_EXAMPLES: &str = "\
+The operator is built, and asked which CRDs, rights and webhooks it has. Files that carry the line `Generated by konverge` are replaced, or removed
+if they are not needed any more; all others are yours and stay.
+
+Examples:
+  konverge generate all
+  konverge generate all --check                 in CI: exit code 1 if files are stale
+  konverge generate manifests && kubectl apply --server-side -k config/default
+  konverge generate chart && helm install shop charts/shop --namespace shop-system --create-namespace";
+
+const BUNDLE_EXAMPLES: &str = "\
+The operator is built and asked as for `konverge generate`. [package.metadata.konverge.bundle] in Cargo.toml has what catalogs show: icon, provider,
+categories, links. Objects in config/samples are its examples.
+
+Examples:
+  konverge bundle
+  konverge bundle --version 1.2.0 --channels stable,fast --default-channel stable --replaces 1.1.0
+  konverge bundle --check                       in CI: exit code 1 if files are stale
+  konverge bundle validate bundle --select-optional suite=operatorframework
+  konverge bundle subscription | kubectl apply -f -";
+
+const INSTALL_EXAMPLES: &str = "\
+Examples:
+  konverge install
+  konverge install --context staging --dry-run";
+
+const UNINSTALL_EXAMPLES: &str = "\
+CRDs that have objects are deleted after a question, because their objects are deleted with them.
+
+Examples:
+  konverge uninstall --dry-run
+  konverge uninstall
+  konverge uninstall --yes";
+
+const RUN_EXAMPLES: &str = "\
+The CRDs must be there: `konverge install`. What follows -- are flags of the operator.
+
+Examples:
+  konverge install && konverge run
+  konverge run -- --namespace shop --log-level debug
+  konverge run --webhook-url https://laptop.example.com:9443";
+
+const BUILD_EXAMPLES: &str = "\
+With a Dockerfile and an engine that works, the engine builds the image. Otherwise it is made here, as an archive in the OCI layout: the operator as a
+static binary, and the list of what is compiled into it, which is also beside the archive.
+
+Examples:
+  konverge build
+  konverge build --tag ghcr.io/acme/shop:1.2.0 --push
+  konverge build --engine none --archive shop.oci.tar && podman load -i shop.oci.tar
+  konverge build -- --build-context konverge=../konverge      more arguments for docker";
+
+const DEPLOY_EXAMPLES: &str = "\
+Applies what `konverge generate manifests` would write, by server-side apply, and deletes what an earlier deploy made and this one does not have.
+The exit code is 1 if the new Pods do not become available in time; what they complain about is printed.
+
+Examples:
+  konverge deploy
+  konverge deploy --image ghcr.io/acme/shop:1.2.0 --context staging
+  konverge deploy --dry-run
+  konverge deploy --kustomize config/overlays/production
+  helm template charts/shop | konverge deploy -f -";
+
+const UNDEPLOY_EXAMPLES: &str = "\
+CRDs are deleted first, while the operator runs and can clean up after its objects. A namespace that `konverge deploy` did not make stays.
+
+Examples:
+  konverge undeploy --dry-run         says what would be deleted
+  konverge undeploy --keep-crds       the objects stay
+  konverge undeploy                   asks before it deletes CRDs that have objects
+  konverge undeploy --yes";
+
+const LOGS_EXAMPLES: &str = "\
+Examples:
+  konverge logs --follow
+  konverge logs --previous --tail 50";
 
 /// Arguments of `konverge envtest`.
 #[derive(Debug, clap::Args)]
@@ -195,6 +392,8 @@ pub(crate) struct ApiserverArgs {
     #[command(flatten)]
     pub in_flight: InFlightArgs,
     #[command(flatten)]
+    pub audit: AuditArgs,
+    #[command(flatten)]
     pub services: ServiceArgs,
 }
 
@@ -252,6 +451,8 @@ pub(crate) struct DevArgs {
     pub admission: AdmissionArgs,
     #[command(flatten)]
     pub in_flight: InFlightArgs,
+    #[command(flatten)]
+    pub audit: AuditArgs,
     #[command(flatten)]
     pub services: ServiceArgs,
 }

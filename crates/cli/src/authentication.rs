@@ -1,8 +1,9 @@
 //! Who makes a request. In: what the listener found out about the client's certificate, and the headers. Out: a user, or the
 //! refusal. The API server knows tokens; only the listener knows certificates.
 
-use http::Request;
-use konverge_apiserver::{ApiServer, CertificateRefused, UserInfo};
+use http::request::Parts;
+use http::{HeaderValue, Response, header};
+use konverge_apiserver::{ApiServer, Body, CertificateRefused, UserInfo};
 use konverge_core::Status;
 use konverge_serve::{ClientCertificate, Subject};
 
@@ -13,8 +14,10 @@ const UID: &[u8] = &[0x2b, 6, 1, 4, 1, 0x83, 0xc2, 0x53, 2];
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// The user who makes a request.
-pub(crate) fn authenticate<B>(api: &ApiServer, request: &Request<B>) -> Result<UserInfo, Status> {
-    let certificate = match request.extensions().get() {
+///
+/// The body is not looked at; the head is all that the future borrows, because a body need not be shared between threads.
+pub(crate) async fn authenticate(api: &ApiServer, head: &Parts) -> Result<UserInfo, Status> {
+    let certificate = match head.extensions.get() {
         Some(ClientCertificate::Trusted(subject)) => user_of(subject),
         Some(ClientCertificate::Refused(why)) => {
             tracing::info!(%why, "unable to authenticate a request: its client certificate is not believed");
@@ -22,7 +25,14 @@ pub(crate) fn authenticate<B>(api: &ApiServer, request: &Request<B>) -> Result<U
         }
         None => Ok(None),
     };
-    api.authenticate(certificate, request.headers())
+    api.authenticate(certificate, head.uri.path(), &head.headers).await
+}
+
+/// Answers a request whose credential is not believed.
+pub(crate) async fn refuse(api: &ApiServer, request: Parts, refused: &Status) -> Response<Body> {
+    let mut response = api.refuse(request, refused).await;
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
 }
 
 /// The user that a certificate is about: its common name, in the groups that are its organizations. None without a name.

@@ -90,6 +90,7 @@ pub(crate) fn dev(mut args: DevArgs) -> Result<(), RunError> {
         anonymous,
         admission: args.admission.plugins(control_plane::admission(&control_plane))?,
         in_flight: args.in_flight.limits(),
+        audit: args.audit.load()?,
         service_ranges: args.services.ranges(),
         control_plane: Some(control_plane),
         dev: Some(Dev { operators, project, rights: args.operator_rights, passed_over }),

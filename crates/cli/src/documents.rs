@@ -80,7 +80,8 @@ fn read(path: &Path) -> Result<Vec<Document>, ReadError> {
     parse(&source_name, &text)
 }
 
-fn parse(source_name: &str, text: &str) -> Result<Vec<Document>, ReadError> {
+/// The objects of a text.
+pub(crate) fn parse(source_name: &str, text: &str) -> Result<Vec<Document>, ReadError> {
     if text.len() as u64 > MOST_BYTES {
         return Err(ReadError::TooLarge(source_name.to_owned()));
     }

@@ -17,6 +17,7 @@ mod events;
 mod index;
 mod initial;
 mod kinds;
+mod leader;
 mod lenient;
 mod permissions;
 mod query;
@@ -30,7 +31,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, header};
+use http::{Method, Request, Response, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tower_service::Service;
@@ -42,7 +43,7 @@ use konverge_core::Status;
 pub(crate) use index::About;
 
 use crate::access::Access;
-use crate::authentication::authenticate;
+use crate::authentication::{authenticate, refuse};
 use crate::upgrade;
 use query::Query;
 
@@ -112,13 +113,18 @@ where
 }
 
 impl Inner {
-    async fn answer<B>(&self, mut request: Request<B>) -> Result<Response<Body>, Status>
+    async fn answer<B>(&self, request: Request<B>) -> Result<Response<Body>, Status>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         self.access.admit(&request)?;
-        let user = Arc::new(authenticate(&self.api, &request)?);
+        let (head, body) = request.into_parts();
+        let user = match authenticate(&self.api, &head).await {
+            Ok(user) => Arc::new(user),
+            Err(status) => return Ok(refuse(&self.api, head, &status).await),
+        };
+        let mut request = Request::from_parts(head, body);
         request.extensions_mut().insert(user.clone());
         upgrade::hand_over(&mut request);
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -208,7 +214,7 @@ impl Pages {
                 let kind = watch::kind(&wanted, &self.about.definitions)?;
                 watch::answer(api, &kind, &wanted, last.as_deref(), &self.watching).await
             }
-            _ => Ok(json_page(&self.about.leader())),
+            _ => Ok(json_page(&leader::page(api, &self.about).await?)),
         }
     }
 }
@@ -245,11 +251,7 @@ fn answer_of(code: u16, content_type: &'static str, body: Body) -> Response<Body
 /// A `Status` as a response.
 pub(crate) fn failure(status: &Status) -> Response<Body> {
     let text = serde_json::to_string(status).unwrap_or_else(|_| json!({"kind": "Status"}).to_string());
-    let mut response = plain(status.code, "application/json", text);
-    if status.code == 401 {
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    }
-    response
+    plain(status.code, "application/json", text)
 }
 
 #[cfg(test)]

@@ -16,15 +16,16 @@ use bytes::Bytes;
 use http::{Request, Response};
 use konverge::Metrics;
 use konverge_apiserver::{
-    Aggregation, Anonymous, ApiServer, Authentication, Body, Collector, MoreMetrics, OpenError, Options, Storage,
+    Aggregation, Anonymous, ApiServer, AuditOptions, Authentication, Body, Collector, MoreMetrics, OpenError, Options,
+    Storage,
 };
 use konverge_core::{KUBERNETES_VERSION, Status};
 use konverge_serve::{BindError, BindOptions, CertificateError, Certificates, Limits, Listener, StopSignals, Tls};
 use tower_service::Service;
 
 use crate::args::LogFormat;
-use crate::authentication::authenticate;
-use crate::frontend::failure;
+use crate::audit::{self, AuditError};
+use crate::authentication::{authenticate, refuse};
 use crate::run::{BLOCKING_THREADS_TIMEOUT, GRACE, SHUTDOWN_TIMEOUT};
 use crate::users::{self, UsersError};
 use crate::{huge_pages, log, open_files, own_service, upgrade};
@@ -39,6 +40,8 @@ pub(crate) enum KubeApiserverError {
     Flags(String),
     #[error(transparent)]
     Users(#[from] UsersError),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     #[error("cannot read {path}")]
     Read { path: String, source: std::io::Error },
     #[error(transparent)]
@@ -88,9 +91,22 @@ async fn serve(settings: &Settings) -> Result<(), KubeApiserverError> {
     if let Some(uri) = &settings.jwks_uri {
         service_accounts = service_accounts.with_jwks_uri(uri.clone());
     }
-    let anonymous = if settings.anonymous { Anonymous::Unprivileged } else { Anonymous::Refused };
-    let authentication = Authentication { tokens, service_accounts, anonymous };
+    let (jwt, from_file) = settings.token_issuers.load(service_accounts.issuers())?;
+    let anonymous = match from_file {
+        // As in kube-apiserver, a file that says who is anonymous stands alone.
+        Some(_) if settings.anonymous_given => {
+            return Err(KubeApiserverError::Users(UsersError::AnonymousTwice("--anonymous-auth")));
+        }
+        Some(anonymous) => anonymous,
+        None if settings.anonymous => Anonymous::Unprivileged,
+        None => Anonymous::Refused,
+    };
+    let authentication = Authentication { tokens, service_accounts, jwt, anonymous };
+    // kube-apiserver reads the policy also if there is nowhere to write.
+    let policy = settings.audit_policy.as_deref().map(audit::read_policy).transpose()?;
+    let audit = policy.zip(settings.audit_log.clone()).map(|(policy, log)| AuditOptions { policy, log });
     let listener = bind(settings)?;
+    let listener = if audit.is_some() { listener.with_client_addresses() } else { listener };
     let metrics = Metrics::new();
     let options = Options {
         storage: Storage::Memory,
@@ -99,6 +115,7 @@ async fn serve(settings: &Settings) -> Result<(), KubeApiserverError> {
         authorization: settings.authorization.clone(),
         aggregation: if settings.aggregates_roles { Aggregation::Inside } else { Aggregation::Elsewhere },
         admission: settings.admission.clone(),
+        audit,
         in_flight: settings.in_flight,
         more_metrics: Some(MoreMetrics(Arc::new(move || metrics.page()))),
         service_ranges: settings.service_ranges,
@@ -115,6 +132,7 @@ async fn serve(settings: &Settings) -> Result<(), KubeApiserverError> {
     // Ends all watches, so that their connections can close.
     api.shutdown();
     server.stop(GRACE).await;
+    api.flush_audit_log().await;
     Ok(())
 }
 
@@ -154,14 +172,19 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        match authenticate(&self.0, &request) {
-            Ok(user) => {
-                request.extensions_mut().insert(user);
-                upgrade::hand_over(&mut request);
-                self.0.call(request)
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let mut api = self.0.clone();
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            match authenticate(&api, &head).await {
+                Ok(user) => {
+                    let mut request = Request::from_parts(head, body);
+                    request.extensions_mut().insert(user);
+                    upgrade::hand_over(&mut request);
+                    api.call(request).await
+                }
+                Err(status) => Ok(refuse(&api, head, &status).await),
             }
-            Err(status) => Box::pin(std::future::ready(Ok(failure(&status)))),
-        }
+        })
     }
 }

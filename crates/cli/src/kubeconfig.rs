@@ -20,6 +20,14 @@ pub(crate) enum KubeconfigError {
     Io { path: PathBuf, source: io::Error },
 }
 
+impl KubeconfigError {
+    /// Whether there was no space for it.
+    pub(crate) fn is_full_disk(&self) -> bool {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        matches!(self, Self::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge))
+    }
+}
+
 /// What is in it.
 #[derive(Debug)]
 pub(crate) struct Kubeconfig<'a> {
@@ -87,8 +95,11 @@ pub(crate) fn check(path: &Path) -> Result<(), KubeconfigError> {
     }
 }
 
-/// Writes a file that only its owner can read, whole or not at all.
+/// Writes a file that only its owner can read, whole or not at all. One that is so already is left alone, which needs no space.
 pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    if is_private(path) && fs::read_to_string(path).is_ok_and(|there| there == text) {
+        return Ok(());
+    }
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
@@ -109,6 +120,17 @@ pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
         let _ = fs::remove_file(&next);
     }
     written
+}
+
+#[cfg(unix)]
+fn is_private(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.mode() & 0o077 == 0)
+}
+
+#[cfg(not(unix))]
+fn is_private(_: &Path) -> bool {
+    false
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub(crate) async fn remove(client: &Client, operators: impl Iterator<Item = &'st
 }
 
 /// Whether there was a configuration to delete.
-async fn remove_one(client: &Client, operator: &str, kind: &str) -> Result<bool, konverge::kube::Error> {
+async fn remove_one(client: &Client, operator: &str, kind: &str) -> konverge::Result<bool> {
     let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
     let Some(found) = api.get_opt(operator).await?.filter(|found| is_left(operator, &json!(found))) else {

@@ -5,37 +5,59 @@
 mod access;
 mod admission;
 mod args;
+mod audit;
 mod authentication;
 mod backup;
+mod bundle;
+mod chart;
+mod command_docs;
+mod confirm;
 mod control_plane;
 mod control_socket;
 mod crd;
 mod data_dir;
+mod deploy;
+mod description;
 mod dev;
 mod documents;
 mod envtest;
 mod etcd;
+mod file_size_limit;
 mod frontend;
+mod generate;
+mod generated_files;
 mod huge_pages;
+mod image;
+mod image_reference;
 mod in_flight;
+mod install;
+mod issuers;
 mod kube_apiserver;
 mod kubeconfig;
+mod kustomize;
 mod left_webhooks;
 mod log;
+mod manifests;
 mod open_files;
 mod operator_account;
 mod operator_crds;
+mod operator_logs;
 mod operators;
 mod own_authority;
 mod own_service;
 mod permissions;
 mod port_holder;
 mod project;
+mod remote_cluster;
 mod run;
+mod run_operator;
+mod scaffold;
 mod upgrade;
 mod users;
 mod validate;
 mod variables;
+mod whole_file;
+mod yaml;
 
 use std::error::Error;
 use std::path::Path;
@@ -44,7 +66,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use konverge_core::ErrorChain;
 
-use args::{Args, Command};
+use args::{Args, Command, CreateCommand};
 
 /// What a load took is given back when the load is over. The system's own allocator kept three hundred megabytes after
 /// five hundred stalled readers were cut; this one keeps fifteen.
@@ -52,6 +74,7 @@ use args::{Args, Command};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    file_size_limit::report_by_error();
     if let Some(code) = as_another_program() {
         return code;
     }
@@ -61,6 +84,12 @@ fn main() -> ExitCode {
         variables::warn_about_unknown();
     }
     let result: Result<(), Box<dyn Error>> = match args.command {
+        Command::Init(options) => scaffold::init(&options).map_err(Into::into),
+        Command::Create(options) => match &options.command {
+            CreateCommand::Api(options) => scaffold::create_api(options).map_err(Into::into),
+            CreateCommand::Webhook(options) => scaffold::create_webhook(options).map_err(Into::into),
+        },
+        Command::Update(options) => scaffold::update(&options).map_err(Into::into),
         Command::Apiserver(options) => run::apiserver(options).map_err(Into::into),
         Command::Dev(options) => dev::dev(options).map_err(Into::into),
         Command::Envtest(options) => envtest::envtest(&options).map_err(Into::into),
@@ -69,6 +98,17 @@ fn main() -> ExitCode {
         Command::Validate(options) => return validate::validate(&options),
         Command::Crd(options) => return crd::crd(&options),
         Command::Permissions(options) => return permissions::permissions(&options),
+        Command::Completion(options) => command_docs::completion(&options).map_err(Into::into),
+        Command::Man(options) => command_docs::man(&options).map_err(Into::into),
+        Command::Generate(options) => return generate::generate(&options),
+        Command::Bundle(options) => return bundle::bundle(&options),
+        Command::Install(options) => return install::install(&options),
+        Command::Uninstall(options) => return install::uninstall(&options),
+        Command::Run(options) => return run_operator::run(&options),
+        Command::Build(options) => return image::build(&options),
+        Command::Deploy(options) => return deploy::deploy(&options),
+        Command::Undeploy(options) => return deploy::undeploy(&options),
+        Command::Logs(options) => return operator_logs::logs(&options),
         Command::Version => {
             println!("konverge {}", env!("CARGO_PKG_VERSION"));
             Ok(())

@@ -153,7 +153,7 @@ async fn send(client: &Client, method: &str, path: &str, content_type: &str, bod
     let request = http::Request::builder().method(method).uri(path).header("content-type", content_type);
     let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
     let request = request.body(body).map_err(|error| error.to_string())?;
-    client.request(request).await.map_err(|error| error.to_string())
+    client.request(request).await.map_err(|error| format!("{:#}", konverge::Error::from(error)))
 }
 
 #[cfg(test)]

@@ -154,8 +154,8 @@ impl fmt::Display for OperatorChoice {
 /// Why operators do not run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OperatorError {
-    #[error("the definition of the {name} operator could not be installed")]
-    Install { name: &'static str, source: Box<konverge::kube::Error> },
+    #[error("the definition of the {name} operator could not be installed: {why}")]
+    Install { name: &'static str, why: String },
     #[error("the {name} operator could not start")]
     Start { name: &'static str, source: konverge::MetricError },
 }
@@ -192,7 +192,7 @@ impl Operators {
         };
         for bundled in BUNDLED.iter().filter(|one| choice.includes(one.name)) {
             let name = bundled.name;
-            let failed = |source| OperatorError::Install { name, source: Box::new(source) };
+            let failed = |why: konverge::Error| OperatorError::Install { name, why: format!("{why:#}") };
             let definition = (bundled.definition)();
             install(client, &definition).await.map_err(failed)?;
             definitions.add(serde_json::to_value(definition).unwrap_or_default());
@@ -265,10 +265,7 @@ fn failing_liveness(operators: &[(&'static str, Health)]) -> Vec<String> {
 }
 
 /// Installs a CRD and returns its name.
-pub(crate) async fn install(
-    client: &Client,
-    definition: &CustomResourceDefinition,
-) -> Result<String, konverge::kube::Error> {
+pub(crate) async fn install(client: &Client, definition: &CustomResourceDefinition) -> konverge::Result<String> {
     let name = definition.metadata.name.clone().unwrap_or_default();
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     api.patch(&name, &PatchParams::apply("konverge-dev").force(), &Patch::Apply(definition)).await?;

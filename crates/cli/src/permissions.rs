@@ -76,7 +76,7 @@ pub(crate) fn permissions(args: &PermissionsArgs) -> ExitCode {
     }
     if args.check && !report.is_least() {
         eprintln!(
-            "{}: {} rights were never used and {} are lacking; -o roles prints the least roles",
+            "{}: never used: {}, lacking: {}; -o roles prints the least roles",
             report.user,
             report.unused.len(),
             report.lacking.len()
@@ -99,8 +99,8 @@ async fn report(args: &PermissionsArgs) -> Result<PermissionReport, String> {
     };
     let path = format!("{PAGE}?user={}", utf8_percent_encode(&user, NON_ALPHANUMERIC));
     let report: PermissionReport = ask(&client, &path).await?;
-    let nothing = report.used.is_empty() && report.unused.is_empty() && report.lacking.is_empty();
-    if nothing {
+    let sections = [&report.used, &report.unused, &report.kept, &report.lacking];
+    if sections.iter().all(|rules| rules.is_empty()) {
         return Err(format!(
             "{user} has no rights of its own and asked for none since the server started; `kubectl get \
              clusterrolebindings,rolebindings -A -o wide` shows who has some"
@@ -112,11 +112,11 @@ async fn report(args: &PermissionsArgs) -> Result<PermissionReport, String> {
 /// Reads a page of the server.
 async fn ask<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> Result<T, String> {
     let request = http::Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
-    client.request(request).await.map_err(|error| match &error {
+    client.request(request).await.map_err(|error| match error {
         konverge::kube::Error::Api(status) if status.code == 404 => {
             "this server has no such page: only servers of konverge know which rights were used".to_owned()
         }
-        _ => ErrorChain(&error).to_string(),
+        _ => format!("{:#}", konverge::Error::from(error)),
     })
 }
 

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! find       is this directory an operator's project, and what is its binary called?
-//! build      runs cargo → an executable and the files it was made of
+//! build      runs cargo → an executable and the files it was made of; compile: the same for commands that build once
 //! files      has one of them changed?
 //! child      the operator as a process: its output, its end
 //! supervise  the process in between, so that the operator never outlives this one
@@ -13,6 +13,7 @@
 
 mod build;
 mod child;
+mod compile;
 mod files;
 mod find;
 mod lines;
@@ -30,7 +31,9 @@ use crate::operator_crds::Definitions;
 use crate::operators;
 
 use build::Built;
+pub(crate) use build::cargo;
 use child::Child;
+pub(crate) use compile::{CompileError, CompileOptions};
 use files::Files;
 pub(crate) use find::{FindError, Found, Project};
 use lines::{LineSource, Lines};
@@ -195,7 +198,7 @@ async fn install(built: &Built, directory: &Path, client: &Client) -> Result<Vec
     let mut installed = Vec::new();
     for document in child::printed(&built.executable, directory, "--print-crds").await? {
         let definition = serde_saphyr::from_str(&document).map_err(|error| error.to_string())?;
-        operators::install(client, &definition).await.map_err(|error| error.to_string())?;
+        operators::install(client, &definition).await.map_err(|error| format!("{error:#}"))?;
         installed.push(serde_json::to_value(definition).map_err(|error| error.to_string())?);
     }
     Ok(installed)

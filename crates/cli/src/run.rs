@@ -10,10 +10,11 @@ use std::time::{Duration, SystemTime};
 
 use konverge::{ClientLayers, Metrics};
 use konverge_apiserver::{
-    AbsentPart, AdmissionPlugins, ApiServer, Authentication, Collector, InFlightLimits, MoreMetrics, OpenError,
-    Options, PluginError, ServiceRanges, Storage,
+    AbsentPart, AdmissionPlugins, ApiServer, AuditOptions, Authentication, Collector, InFlightLimits, MoreMetrics,
+    OpenError, Options, PluginError, ServiceRanges, Storage,
 };
 use konverge_controllers::UnknownController;
+use konverge_core::ErrorChain;
 use konverge_serve::{
     BindError, BindOptions, CertificateError, Certificates, ClientCa, Limits, Listener, StopSignals, Tls,
     UnkeptCertificates,
@@ -22,6 +23,7 @@ use konverge_store::Health;
 
 use crate::access::Access;
 use crate::args::{ApiserverArgs, StorageArgs};
+use crate::audit::AuditError;
 use crate::control_plane::{self, RunningControlPlane};
 use crate::control_socket::Control;
 use crate::data_dir::{DataDir, DataDirLock, LockError};
@@ -82,6 +84,8 @@ pub(crate) enum RunError {
     Controllers(#[from] UnknownController),
     #[error(transparent)]
     Admission(#[from] PluginError),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     #[error("the store failed: {0}")]
     Store(String),
     #[error("the system refused")]
@@ -102,6 +106,7 @@ pub(crate) struct Plan<'a> {
     pub anonymous: AnonymousRights,
     pub admission: AdmissionPlugins,
     pub in_flight: InFlightLimits,
+    pub audit: Option<AuditOptions>,
     pub service_ranges: ServiceRanges,
     /// The controllers that run beside the server.
     pub control_plane: Option<konverge_controllers::Options>,
@@ -127,6 +132,7 @@ pub(crate) fn apiserver(args: ApiserverArgs) -> Result<(), RunError> {
             .admission
             .plugins(control_plane.as_ref().map_or_else(AdmissionPlugins::default, control_plane::admission))?,
         in_flight: args.in_flight.limits(),
+        audit: args.audit.load()?,
         control_plane,
         service_ranges: args.services.ranges(),
         dev: None,
@@ -203,16 +209,23 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
     let kept = (!plan.storage.memory).then_some(&data_dir);
     // Certificates that the control plane signs are believed, too.
     let own_ca = plan.control_plane.as_ref().filter(|options| control_plane::signs(options)).and(certificates.ca_pem());
-    let Users { authentication, client_ca, token } = plan.users.load(plan.anonymous, kept, own_ca)?;
+    let Users { authentication, client_ca, token, open } = plan.users.load(plan.anonymous, kept, own_ca)?;
+    // Flags were checked before; a file can say who is anonymous, too.
+    if open && !plan.bind.ip().is_loopback() {
+        return Err(RunError::NoAuthentication(plan.bind.ip()));
+    }
     let listener = bind(plan, certificates.clone(), client_ca)?;
+    // Only the audit log says where requests come from.
+    let listener = if plan.audit.is_some() { listener.with_client_addresses() } else { listener };
     let url = reachable(&listener);
     // Some clients refuse to send credentials, or anything at all, without encryption.
     let secure_url = format!("https://{}", url.split_once("://").map_or(url.as_str(), |(_, rest)| rest));
 
     let metrics = Metrics::new();
-    let api = open(plan, &data_dir, authentication, metrics.clone()).await?;
-    if let Some(lock) = &lock {
-        lock.publish(&url)?;
+    let api = self::open(plan, &data_dir, authentication, metrics.clone()).await?;
+    if let Some(Err(error)) = lock.as_ref().map(|lock| lock.publish(&url)) {
+        // Only messages of other processes need it.
+        tracing::warn!(%error, "cannot write into the data directory which process uses it");
     }
     let _control = control(plan, &data_dir, &api);
     let published = own_service::publish(&api, plan.service_ranges.cluster_ips, listener.local_addr()).await;
@@ -246,11 +259,18 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
     };
     let server = listener.serve(frontend);
     keeping.await.map_err(io::Error::other)??;
-    Kubeconfig { server: &secure_url, ca_pem, token: &token }.write(&plan.kubeconfig)?;
+    match (Kubeconfig { server: &secure_url, ca_pem, token: &token }).write(&plan.kubeconfig) {
+        // A server on a full disk can be read, and freed of what fills the disk.
+        Err(error) if error.is_full_disk() => tracing::warn!(
+            error = %ErrorChain(&error),
+            server = secure_url,
+            "the kubeconfig is as an earlier start left it: give clients the address, or start again when there is space"
+        ),
+        written => written?,
+    }
 
     let summary = plan.dev.as_ref().map(Dev::summary).unwrap_or_default();
     let first_look = stack.as_ref().and_then(DevStack::first_look);
-    let open = plan.users.is_open(plan.anonymous);
     let ready = Ready { url, storage, kubeconfig: &plan.kubeconfig, summary, first_look, open };
     print(&tell(&ready));
     tracing::info!(url = ready.url, storage = ready.storage, "ready");
@@ -272,6 +292,7 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
     // Ends all watches, so that their connections can close.
     api.shutdown();
     let stopped = server.stop(GRACE).await;
+    api.flush_audit_log().await;
     tracing::info!(finished = stopped.finished, cut = stopped.cut, "stopped");
     broken.map_or(Ok(()), |why| Err(RunError::Store(why)))
 }
@@ -397,6 +418,7 @@ async fn open(
         authorization,
         admission,
         absent,
+        audit: plan.audit.clone(),
         in_flight: plan.in_flight,
         more_metrics,
         service_ranges: plan.service_ranges,
@@ -448,7 +470,16 @@ mod tests {
         check("--bind 192.0.2.1 --tls --authorization-mode AlwaysAllow", Some("and --anonymous public"));
         check("--anonymous everything", None);
         check("--authorization-mode RBAC,AlwaysDeny", None);
-        check("--authorization-mode Node", Some("possible values: RBAC, AlwaysAllow, AlwaysDeny"));
+        check("--authorization-mode Node,RBAC", None);
+        check("--authorization-mode ABAC", Some("possible values: RBAC, AlwaysAllow, AlwaysDeny, Node"));
+        check("--oidc-issuer-url https://a", Some("--oidc-client-id"));
+        check("--oidc-groups-claim groups", Some("--oidc-issuer-url"));
+        check("--oidc-issuer-url https://a --oidc-client-id b --oidc-required-claim c", Some("expect string=string"));
+        check("--oidc-issuer-url https://a --oidc-client-id b --authentication-config c", Some("cannot be used with"));
+        check(
+            "--oidc-issuer-url https://a --oidc-client-id b --oidc-username-prefix - --oidc-required-claim c=d",
+            None,
+        );
         check("--service-account-key-file a", Some("--service-account-signing-key-file"));
         check("--bind localhost", Some("invalid value 'localhost' for '--bind"));
         check("--port 70000", Some("invalid value '70000' for '--port"));
@@ -456,6 +487,11 @@ mod tests {
         check("--controllers --nodes 3", None);
         check("--controllers=*,-job-controller", None);
         check("--nodes 3", Some("need --controllers"));
+        check("--audit-policy-file p", Some("--audit-log-path"));
+        check("--audit-log-path -", Some("--audit-policy-file"));
+        check("--audit-log-path - --audit-policy-file p --audit-log-mode batch", None);
+        check("--audit-log-mode x", Some("possible values: blocking, blocking-strict, batch"));
+        check("--audit-log-batch-buffer-size 0", Some("must be a positive number"));
         check("--log-format xml", Some("possible values: text, json"));
         check("--frobnicate", Some("unexpected argument"));
     }

@@ -10,12 +10,13 @@ use clap::ValueEnum;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use konverge_apiserver::{
-    Anonymous, Authentication, AuthorizationMode, KeyError, ServiceAccountIssuer, StaticTokens, TokenFileError,
-    UserInfo,
+    Anonymous, Authentication, AuthenticationConfigError, AuthorizationMode, KeyError, ServiceAccountIssuer,
+    StaticTokens, TokenFileError, UserInfo,
 };
 use konverge_serve::{CertificateError, ClientCa};
 
 use crate::data_dir::DataDir;
+use crate::issuers::IssuerArgs;
 use crate::kubeconfig::write_private;
 
 /// The group whose members may do everything.
@@ -49,6 +50,8 @@ pub(crate) struct UserArgs {
     /// Who issues tokens of service accounts, a URL; may be repeated, then others are believed, too
     #[arg(long, value_name = "URL")]
     pub service_account_issuer: Vec<String>,
+    #[command(flatten)]
+    pub issuers: IssuerArgs,
 }
 
 /// Who decides what users may do.
@@ -63,6 +66,9 @@ pub(crate) enum Mode {
     /// Nothing, except for members of system:masters
     #[value(name = "AlwaysDeny")]
     AlwaysDeny,
+    /// For users that are nodes, what a kubelet needs: its own node, the pods on it, and what they refer to
+    #[value(name = "Node")]
+    Node,
 }
 
 /// What requests without a credential may do.
@@ -91,6 +97,14 @@ pub(crate) enum UsersError {
     ClientCa { path: PathBuf, source: CertificateError },
     #[error("certificates of the server's own CA cannot be believed")]
     OwnCa { source: CertificateError },
+    #[error("failed to load authentication configuration from file {path:?}")]
+    AuthenticationFile { path: String, source: AuthenticationConfigError },
+    #[error(transparent)]
+    Issuers(#[from] AuthenticationConfigError),
+    #[error(
+        "anonymous: Forbidden: {0} flag cannot be set when anonymous field is configured in authentication configuration file"
+    )]
+    AnonymousTwice(&'static str),
 }
 
 /// Users, as the server and the kubeconfig need them.
@@ -99,6 +113,8 @@ pub(crate) struct Users {
     pub client_ca: Option<ClientCa>,
     /// The token of the administrator.
     pub token: String,
+    /// Whether requests without a credential may do everything.
+    pub open: bool,
 }
 
 impl UserArgs {
@@ -108,6 +124,7 @@ impl UserArgs {
             Mode::Rbac => AuthorizationMode::Rbac,
             Mode::AlwaysAllow => AuthorizationMode::AlwaysAllow,
             Mode::AlwaysDeny => AuthorizationMode::AlwaysDeny,
+            Mode::Node => AuthorizationMode::Node,
         };
         self.authorization_mode.iter().map(mode).collect()
     }
@@ -143,13 +160,22 @@ impl UserArgs {
             }
         };
         let service_accounts = service_accounts.named(self.service_account_issuer.clone(), Vec::new());
-        let anonymous = match anonymous {
-            AnonymousRights::Everything => Anonymous::InGroups(vec![MASTERS.to_owned()]),
-            AnonymousRights::Public => Anonymous::Unprivileged,
-            AnonymousRights::Nothing => Anonymous::Refused,
+        let (jwt, from_file) = self.issuers.token_issuers().load(service_accounts.issuers())?;
+        let anonymous = match (from_file, anonymous) {
+            (Some(_), _) if self.anonymous.is_some() => return Err(UsersError::AnonymousTwice("--anonymous")),
+            (Some(anonymous), _) => anonymous,
+            (None, AnonymousRights::Everything) => Anonymous::InGroups(vec![MASTERS.to_owned()]),
+            (None, AnonymousRights::Public) => Anonymous::Unprivileged,
+            (None, AnonymousRights::Nothing) => Anonymous::Refused,
+        };
+        let open = match &anonymous {
+            Anonymous::InGroups(_) => true,
+            Anonymous::Unprivileged | Anonymous::AtPaths(_) => self.authorization_mode.contains(&Mode::AlwaysAllow),
+            Anonymous::Refused => false,
         };
         let client_ca = self.client_ca(own_ca)?;
-        Ok(Users { authentication: Authentication { tokens, service_accounts, anonymous }, client_ca, token })
+        let authentication = Authentication { tokens, service_accounts, jwt, anonymous };
+        Ok(Users { authentication, client_ca, token, open })
     }
 
     /// The CAs whose client certificates are believed.
@@ -188,7 +214,7 @@ pub(crate) fn read_client_ca(path: &Path) -> Result<ClientCa, UsersError> {
     ClientCa::from_pem(&read(path)?).map_err(|source| UsersError::ClientCa { path: path.to_owned(), source })
 }
 
-fn read(path: &Path) -> Result<String, UsersError> {
+pub(crate) fn read(path: &Path) -> Result<String, UsersError> {
     fs::read_to_string(path).map_err(|source| UsersError::Read { path: path.to_owned(), source })
 }
 

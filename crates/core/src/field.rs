@@ -25,7 +25,7 @@ impl FieldPath {
     /// The field `name` below this one.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { Self::new(name) } else { Self(format!("{}.{name}", self.0)) }
+        if self.0.is_empty() { Self::new(name) } else { Self([&self.0, ".", name].concat()) }
     }
 
     /// The `index`-th item of this list.

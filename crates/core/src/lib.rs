@@ -13,6 +13,7 @@
 //! metrics_page the page that Prometheus reads, as text
 //! kubernetes   the Kubernetes release that the product is made for
 //! simulate     how annotations say what simulated pods do
+//! kept_rights  how a role says that its rights are needed rarely
 //! error_chain  an error with its causes, on one line
 //! ```
 //!
@@ -21,6 +22,7 @@
 mod error_chain;
 mod field;
 mod garbage;
+mod kept_rights;
 mod key;
 mod kind;
 mod kubernetes;
@@ -38,6 +40,7 @@ pub use garbage::{
     Concerned, Decision, Deletion, Dependents, FOREGROUND_FINALIZER, NAMESPACE_CONTENT_FINALIZER, ORPHAN_FINALIZER,
     OwnerReference, OwnerState, Ownership, Propagation,
 };
+pub use kept_rights::{KEEP_RIGHTS, KEEP_RIGHTS_VALUE, RIGHTS_TOGETHER};
 pub use key::ObjectKey;
 pub use kind::{GroupVersion, GroupVersionKind};
 pub use kubernetes::{KUBERNETES_VERSION, kubernetes_minor};

@@ -1,8 +1,6 @@
 //! Which strings may name things. In: a string and a rule. Out: what is wrong with it, in Kubernetes'
 //! words, or nothing. Never looks anything up.
 
-use std::collections::BTreeMap;
-
 use crate::field::{FieldError, FieldPath};
 
 /// What the name of an object must look like; each kind has one.
@@ -92,7 +90,7 @@ pub fn check_name(name: &str, rule: NameRule, prefix: bool) -> Vec<String> {
 }
 
 /// Checks `metadata.labels`.
-pub fn check_labels(labels: &BTreeMap<String, String>, path: &FieldPath) -> Vec<FieldError> {
+pub fn check_labels<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>, path: &FieldPath) -> Vec<FieldError> {
     let invalid = |value: &str, why: String| FieldError::invalid(path.clone(), value.into(), why);
     let mut errors = Vec::new();
     for (key, value) in labels {
@@ -103,13 +101,17 @@ pub fn check_labels(labels: &BTreeMap<String, String>, path: &FieldPath) -> Vec<
 }
 
 /// Checks `metadata.annotations`.
-pub fn check_annotations(annotations: &BTreeMap<String, String>, path: &FieldPath) -> Vec<FieldError> {
+pub fn check_annotations<'a>(
+    annotations: impl IntoIterator<Item = (&'a str, &'a str)>,
+    path: &FieldPath,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for key in annotations.keys() {
+    let mut size = 0;
+    for (key, value) in annotations {
         let problems = check_label_key(&key.to_lowercase());
-        errors.extend(problems.into_iter().map(|why| FieldError::invalid(path.clone(), key.as_str().into(), why)));
+        errors.extend(problems.into_iter().map(|why| FieldError::invalid(path.clone(), key.into(), why)));
+        size += key.len() + value.len();
     }
-    let size: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
     if size > ANNOTATIONS_MAX_BYTES {
         errors.push(FieldError::too_long(path.clone(), ANNOTATIONS_MAX_BYTES));
     }
@@ -243,10 +245,8 @@ mod tests {
 
     #[test]
     fn labels_and_annotations() {
-        let check = |key: &str, value: &str| {
-            let map = BTreeMap::from([(key.to_owned(), value.to_owned())]);
-            check_labels(&map, &FieldPath::new("metadata").child("labels")).len()
-        };
+        let check =
+            |key: &str, value: &str| check_labels([(key, value)], &FieldPath::new("metadata").child("labels")).len();
         for (key, value, problems) in [
             ("app", "web", 0),
             ("app", "", 0),
@@ -259,8 +259,8 @@ mod tests {
         ] {
             assert_eq!(check(key, value), problems, "{key}={value}");
         }
-        let big = BTreeMap::from([("k".to_owned(), "x".repeat(ANNOTATIONS_MAX_BYTES))]);
-        let errors = check_annotations(&big, &FieldPath::new("metadata").child("annotations"));
+        let big = "x".repeat(ANNOTATIONS_MAX_BYTES);
+        let errors = check_annotations([("k", big.as_str())], &FieldPath::new("metadata").child("annotations"));
         assert_eq!(errors[0].to_string(), "metadata.annotations: Too long: may not be more than 262144 bytes");
     }
 }

@@ -347,6 +347,25 @@ impl FieldSelector {
         self.terms.iter().find(|(field, equal, _)| field == path && *equal).map(|(_, _, value)| value.as_str())
     }
 
+    /// Whether one of the terms is that `path` has this value.
+    ///
+    /// ```
+    /// use konverge_core::FieldSelector;
+    /// let selector = FieldSelector::parse("spec.nodeName=a,status.phase!=Failed").unwrap();
+    /// assert!(selector.requires("spec.nodeName", "a"));
+    /// assert!(!selector.requires("status.phase", "Failed"));
+    /// ```
+    pub fn requires(&self, path: &str, value: &str) -> bool {
+        self.terms.iter().any(|(field, equal, wanted)| *equal && field == path && wanted == value)
+    }
+
+    /// Adds the term that `path` has this value, or has not.
+    #[must_use]
+    pub fn and(mut self, path: &str, equal: bool, value: &str) -> Self {
+        self.terms.push((path.to_owned(), equal, value.to_owned()));
+        self
+    }
+
     /// Whether everything is selected.
     pub fn is_everything(&self) -> bool {
         self.terms.is_empty()

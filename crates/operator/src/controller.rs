@@ -338,7 +338,8 @@ impl<R: DeserializeOwned + Send + Sync + 'static, P> Controller<R, P> {
             cached.watched_namespaces(&owned).into_iter().for_each(|namespace| drop(cached.owned(&owned, namespace)));
             Ok(())
         }));
-        self.needs_dynamic(kind, ["create", "patch", "delete"]).reads(kind)
+        // Apart from what watching takes, which begins at once: if nothing is ever written, the declaration is too much.
+        self.needs_together(kind, &["create", "patch", "delete"]).reads(kind)
     }
 
     /// Watches another kind. `map` returns the keys of the objects to reconcile when an object of that kind changes.
@@ -543,7 +544,14 @@ impl<R: DeserializeOwned + Send + Sync + 'static, P> Controller<R, P> {
     /// What it takes to watch a kind, and to ask the server where the cache is not believed: in cleanups, and after a
     /// conflict.
     fn reads(self, kind: &ApiKind) -> Self {
-        self.needs_dynamic(kind, ["get", "list", "watch"])
+        self.needs_together(kind, &["get", "list", "watch"])
+    }
+
+    /// What one declaration brings. Some of it is needed rarely, such as `delete`, so it does not count as unused while other parts of it are
+    /// used.
+    fn needs_together(mut self, kind: &ApiKind, verbs: &[&str]) -> Self {
+        self.spec.rules = self.spec.rules.and_together(Rules::new().allow_dynamic(kind, "", verbs));
+        self
     }
 
     /// Reconciles an object only after changes that a predicate lets through. Deletions always count, and so does the start

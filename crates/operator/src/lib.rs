@@ -97,8 +97,9 @@ pub use konverge_core::{FieldError, FieldPath, ObjectKey};
 pub use konverge_macros::types;
 pub use konverge_runtime::{
     Action, Cause, ClientLayers, Condition, ConditionStatus, Conditions, DEGRADED, Error, Event, EventLog, EventReader,
-    FieldErrors, HistoryFilter, NotServed, PROGRESSING, Patch, READY, ReconcileRecord, RecordedEvent, RequestInfo,
-    RequestMeter, Result, Severity, Subject, Verb, Verdict, What, WriteError, WriteGate, WriteOutcome, WriteRefused,
+    FieldErrors, HeldShard, HistoryFilter, NotServed, PROGRESSING, Patch, READY, ReconcileRecord, RecordedEvent,
+    RequestInfo, RequestMeter, Result, Severity, Subject, Term, Verb, Verdict, What, WriteError, WriteGate,
+    WriteOutcome, WritePass, WriteRefused,
 };
 pub use log::{Logging, LossyStderr, start_logging};
 pub use metrics::{Buckets, Counter, Gauge, Histogram, Labelled, METRICS_CONTENT_TYPE, MetricError, Metrics, Timer};
@@ -108,12 +109,20 @@ pub use predicate::Predicate;
 pub use probes::{Health, HealthCheck};
 pub use rules::Rules;
 pub use settings::{
-    BackoffSettings, BindAddress, ClusterError, ControllerOverrides, ControllerSettings, Flags, HealthSettings, Loaded,
-    Loader, LogFormat, LoggingSettings, MetricsSettings, Print, RateLimitSettings, Settings, SettingsError, Source,
-    WebhookSettings,
+    BackoffSettings, BindAddress, ClusterError, ControllerOverrides, ControllerSettings, Flags, HealthSettings,
+    LeaderElectionSettings, Loaded, Loader, LogFormat, LoggingSettings, MetricsSettings, Print, RateLimitSettings,
+    Settings, SettingsError, Source, WebhookSettings,
 };
 pub use storage_migration::{Migrated, migrate_storage};
 pub use watch::Watch;
+#[cfg(feature = "ha")]
+pub use {
+    konverge_raft::{
+        Change as ReplicatedChange, RaftConfig, RaftNodeManager, RaftStartError, RaftStatus, Replicated,
+        ReplicatedError, ReplicatedWatch, Versioned, WatchEvent,
+    },
+    operator::RaftElection,
+};
 
 // The crates whose types are in public signatures (docs/decisions/0017), so that users do not have to match versions.
 pub use {clap, http, jiff, k8s_openapi, kube, schemars, serde, serde_json, tracing};
@@ -125,6 +134,7 @@ pub mod __private {
         Column, Definition, Scale, merge_strategy, object_schema, structural_schema, validation,
     };
     pub use crate::meter::controller_meter;
+    pub use crate::metrics::metric_families;
     pub use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
     pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     pub use {kube, schemars, serde};

@@ -66,7 +66,10 @@ impl Write for LossyStderr {
 
 /// The filter, and what is wrong with the one that was wanted.
 fn filter(wanted: Option<&str>, level: &str) -> (EnvFilter, Option<String>) {
-    let fallback = || EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
+    // openraft logs an error for each message that a member which is away does not get; what matters is logged by those who use it.
+    let quiet =
+        |level: &str| if level.contains("openraft") { level.to_owned() } else { format!("{level},openraft=off") };
+    let fallback = || EnvFilter::try_new(quiet(level)).unwrap_or_else(|_| EnvFilter::new("info,openraft=off"));
     match wanted.map(EnvFilter::try_new) {
         Some(Ok(filter)) => (filter, None),
         Some(Err(error)) => (fallback(), Some(error.to_string())),

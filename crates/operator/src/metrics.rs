@@ -6,6 +6,7 @@
 //!   kind        objects, cache, watches        │ engine: `families` is the table of what is shown, under
 //!   requests    calls to the API server        │ controller-runtime's names and under ours
 //!   webhook     reviews of webhooks            │
+//!   consensus   members and log of Raft        │
 //!   process     memory, CPU, files             ┘
 //!   custom      counters, gauges, histograms of users
 //! ```
@@ -17,10 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Instant, SystemTime};
 
-use konverge_core::MetricsPage;
-use konverge_runtime::Severity;
+use konverge_core::{MetricKind, MetricsPage};
+use konverge_runtime::{Leadership, Severity, Shards};
 use parking_lot::RwLock;
 
+mod consensus;
 mod controller;
 mod custom;
 mod families;
@@ -34,6 +36,8 @@ mod webhook;
 #[cfg(test)]
 mod tests;
 
+#[cfg_attr(not(feature = "ha"), allow(unused_imports, reason = "without Raft there are none"))]
+pub(crate) use consensus::ConsensusMetrics;
 pub(crate) use controller::{ControllerMetrics, ReconcileResult, WorkerMetrics};
 pub use custom::{Buckets, Counter, Gauge, Histogram, Labelled, Timer};
 pub(crate) use kind::{CacheMetrics, KindMetrics};
@@ -90,6 +94,11 @@ struct Engine {
     webhooks: RwLock<BTreeMap<String, Arc<webhook::State>>>,
     /// When the certificates of webhooks end: the one that is served, and its CA.
     certificates: RwLock<[Option<SystemTime>; 2]>,
+    /// The names of elections that this instance takes part in, and who leads.
+    elections: RwLock<BTreeMap<String, Leadership>>,
+    consensus: RwLock<Vec<consensus::Source>>,
+    /// The shards that objects are divided into, if they are.
+    shards: RwLock<Option<Shards>>,
     process: Process,
 }
 
@@ -104,6 +113,9 @@ impl Default for Engine {
             requests: Requests::default(),
             webhooks: RwLock::default(),
             certificates: RwLock::default(),
+            elections: RwLock::default(),
+            consensus: RwLock::default(),
+            shards: RwLock::default(),
             process: Process::start(),
         }
     }
@@ -113,6 +125,11 @@ impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Metrics").field(&self.0.custom.read().keys()).finish()
     }
+}
+
+/// The names of the families that every operator exports, and what they are. The program `konverge` checks alerts and dashboards against them.
+pub fn metric_families() -> impl Iterator<Item = (&'static str, MetricKind)> {
+    families::TABLE.iter().map(|family| (family.name, family.kind))
 }
 
 impl Metrics {
@@ -168,6 +185,16 @@ impl Metrics {
     /// Webhooks serve a certificate that ends then, of a CA that ends then.
     pub(crate) fn webhook_certificates(&self, serving: Option<SystemTime>, ca: Option<SystemTime>) {
         *self.0.engine.certificates.write() = [serving, ca];
+    }
+
+    /// This instance takes part in an election of this name.
+    pub(crate) fn leader_election(&self, name: &str, leadership: Leadership) {
+        self.0.engine.elections.write().insert(name.to_owned(), leadership);
+    }
+
+    /// Objects are divided into these shards.
+    pub(crate) fn shards(&self, shards: Shards) {
+        *self.0.engine.shards.write() = Some(shards);
     }
 
     /// A Kubernetes Event was recorded.

@@ -1,32 +1,40 @@
 //! The operator: the process around one or several controllers. In: controllers, settings, background tasks. Out: a program
 //! that works until it is told to stop. `lifecycle` starts and stops everything in order, `manager` is what controllers share,
-//! `background` is the user's own tasks, `threads` is where all of it runs.
+//! `background` is the user's own tasks, `leader` and `sharding` are which instance works, `threads` is where all of it runs.
 
 mod background;
 mod cached_reads;
+mod leader;
 mod lifecycle;
 mod manager;
 mod namespaces;
 mod phase;
+#[cfg(feature = "ha")]
+mod raft;
+mod sharding;
 mod threads;
 
 use std::future::Future;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use k8s_openapi::api::events::v1::Event;
+use futures_util::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use konverge_runtime::{ClientLayers, Error, EventLog, Result, WriteGate};
+use konverge_runtime::{ClientLayers, Error, EventLog, HeldShard, Result, Term, WriteGate};
 use kube::Client;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
 pub use background::BackgroundTask;
 pub(crate) use cached_reads::CachedReads;
+pub(crate) use leader::Clients;
 pub(crate) use manager::Manager;
 pub(crate) use phase::Phase;
+#[cfg(feature = "ha")]
+pub use raft::RaftElection;
 
 use background::Background;
+use leader::{Leader, LeaderCallbacks, OtherElection};
 use lifecycle::Workload;
 
 use crate::controller::{AnyController, Controller};
@@ -91,6 +99,22 @@ pub struct Process {
     controllers: Vec<Box<dyn AnyController>>,
     background: Vec<Background>,
     local_webhooks: Option<LocalWebhooks>,
+    told_of_leader: LeaderCallbacks,
+    elected_by: Option<Box<dyn PlannedElection>>,
+}
+
+/// An election by something else than a Lease, before it starts: `raft` has one.
+trait PlannedElection: Send + Sync {
+    /// Settings that have to make room for it.
+    fn adjust(&self, settings: &mut Settings);
+    /// Begins it, and gives reconciles and background tasks what it has for them.
+    fn start<'a>(
+        self: Box<Self>,
+        metrics: &'a Metrics,
+        states: &'a mut States,
+    ) -> BoxFuture<'a, Result<Box<dyn OtherElection>>>;
+    /// What runs an operator with such an election in a cluster.
+    fn manifests(&self, settings: &Settings) -> Vec<serde_json::Value>;
 }
 
 impl Process {
@@ -117,6 +141,23 @@ impl Process {
     /// What every request of the operator passes.
     pub(crate) fn layers(&self) -> &ClientLayers {
         &self.layers
+    }
+}
+
+/// A controller becomes the first one of an operator, with all that it was told. So a function can return a plain [`Controller`], for tests
+/// of single reconciles and for operators with any number of controllers:
+///
+/// ```
+/// # use konverge::prelude::*;
+/// # async fn databases(_: Context<StatefulSet>) -> Result<Action> { Ok(Action::await_change()) }
+/// # async fn backups(_: Context<CronJob>) -> Result<Action> { Ok(Action::await_change()) }
+/// let databases = Controller::<StatefulSet>::new().reconcile(databases);
+/// let backups = Controller::<CronJob>::new().reconcile(backups);
+/// Operator::from(databases).and(backups);
+/// ```
+impl<R> From<Controller<R>> for Operator<R> {
+    fn from(controller: Controller<R>) -> Self {
+        Self { spec: controller.spec, process: Process::default() }
     }
 }
 
@@ -158,7 +199,9 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
     /// - Keys that it sends to [`Controller::triggered_by`] are taken for as long as it runs.
     /// - Its rules are not known to the operator: declare them by [`Controller::needs`].
     ///
-    /// There is no leader election yet, so every instance of the operator runs its background tasks.
+    /// With leader election it runs only on the instance that leads, from when that one leads first. If that instance loses the lead
+    /// while the task has not ended, the operator ends with an error, because a task cannot be begun twice: whoever started the process
+    /// starts it again. With shards ([`Operator::shards`]) it runs on the replica that holds shard 0, by the same rule.
     ///
     /// ```
     /// # use konverge::prelude::*;
@@ -230,6 +273,59 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         self
     }
 
+    /// Calls this when this instance begins to lead, with its term. It has to return soon. client-go calls it `OnStartedLeading`.
+    /// Without leader election ([`LeaderElectionSettings`](crate::LeaderElectionSettings)) it is never called.
+    pub fn on_started_leading(mut self, told: impl Fn(&Term) + Send + Sync + 'static) -> Self {
+        self.process.told_of_leader.started.push(Arc::new(told));
+        self
+    }
+
+    /// Calls this when a term of this instance is over: lost, or given up at the end. Writes for that term are refused by then. It has
+    /// to return soon. client-go calls it `OnStoppedLeading`.
+    pub fn on_stopped_leading(mut self, told: impl Fn(&Term) + Send + Sync + 'static) -> Self {
+        self.process.told_of_leader.stopped.push(Arc::new(told));
+        self
+    }
+
+    /// Calls this when another instance leads, or this one, with its identity. It has to return soon. client-go calls it `OnNewLeader`.
+    pub fn on_new_leader(mut self, told: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.process.told_of_leader.new_leader.push(Arc::new(told));
+        self
+    }
+
+    /// Divides the objects of all controllers into this many shards over all replicas, so that every replica reconciles a part. 0 is off.
+    /// It is the setting `--shards` in code.
+    ///
+    /// Use it when one replica does not keep up, mostly because reconciles wait for the API server or for something outside. Take a few
+    /// times as many shards as replicas, so that they can be divided evenly: 12 for three. Do not enable leader election as well.
+    ///
+    /// - An object belongs to a shard by its uid. Each shard is held by one replica at a time, in a term of its own, and each write of a
+    ///   reconcile is refused when the term of its object's shard is over.
+    /// - When replicas come or go, shards move, and the objects of a moved shard are reconciled once more. The replica that gives a shard
+    ///   up finishes its reconciles first.
+    /// - Background tasks, and writes of tasks that belong to no reconcile, are for the replica that holds shard 0. A task that a
+    ///   reconcile spawns belongs to no reconcile.
+    /// - All replicas need the same number. Replicas with another number wait until those with the old one have stopped.
+    ///
+    /// The guide has a page about it: `docs/guide/sharding.md`.
+    ///
+    /// ```
+    /// # use konverge::prelude::*;
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Shop", namespaced)]
+    /// # pub struct ShopSpec { image: String }
+    /// Operator::<Shop>::new().shards(12).on_shards(|held| println!("this replica has {} shards", held.len()));
+    /// ```
+    pub fn shards(self, count: usize) -> Self {
+        self.configure(move |settings| settings.shards = count)
+    }
+
+    /// Calls this when this replica holds other shards than before, with all that it holds. It has to return soon.
+    pub fn on_shards(mut self, told: impl Fn(&[HeldShard]) + Send + Sync + 'static) -> Self {
+        self.process.told_of_leader.shards.push(Arc::new(told));
+        self
+    }
+
     /// Serves these metrics, to which the program may add its own.
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.process.metrics = Some(metrics);
@@ -266,8 +362,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
     /// in a test run: `konverge-testkit` has the rules that were used.
     pub fn rules(&self) -> Rules {
         let others = self.process.controllers.iter();
-        let declared = others.fold(AnyController::rules(&self.spec), |rules, other| rules.and(other.rules()));
-        declared.allow::<Event>(EVENT_VERBS)
+        others.fold(AnyController::rules(&self.spec), |rules, other| rules.and(other.rules()))
     }
 
     /// The CRDs of its kinds, of those whose types know them. Each is there once, also if several controllers reconcile it. A
@@ -307,10 +402,33 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         AnyController::webhooks(&self.spec, &self.spec.states).into_iter().chain(others).collect()
     }
 
+    /// The roles of the operator under these settings, and those of its leader election.
+    fn rbac(&self, settings: &Settings) -> Vec<serde_json::Value> {
+        let mut manifests = self.rules().manifests(&settings.name, settings.home(), &settings.namespaces);
+        if settings.leader_election.enabled {
+            manifests.extend(leader::manifests(settings));
+        }
+        if settings.shards > 0 {
+            manifests.extend(sharding::manifests(settings));
+        }
+        manifests
+    }
+
+    /// What leader election or shards need besides, in the namespace of their Leases. It is printed by `--print-rbac`, and empty without
+    /// either.
+    pub fn leader_election_rules(&self) -> Rules {
+        let settings = self.process.settings_from_code();
+        match settings.leader_election.enabled {
+            _ if settings.shards > 0 => sharding::rules(),
+            true => leader::rules(),
+            false => Rules::new(),
+        }
+    }
+
     /// What an administrator applies for the operator under these settings, beside its CRDs: what `--print-rbac` and
     /// `--print-webhooks` print.
     pub fn manifests(&self, settings: &Settings) -> Vec<serde_json::Value> {
-        let mut manifests = self.rules().manifests(&settings.name, settings.home(), &settings.namespaces);
+        let mut manifests = self.rbac(settings);
         manifests.extend(crate::webhook::manifests(&self.webhooks(), &self.versions(), settings));
         manifests
     }
@@ -345,7 +463,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
     /// Otherwise, as in a container with one CPU, it starts four threads of its own, so that a reconcile that blocks its
     /// thread does not hold up the others.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
-        let settings = match &self.process.settings {
+        let mut settings = match &self.process.settings {
             Some(_) => {
                 let settings = self.process.settings_from_code();
                 settings.check()?;
@@ -358,28 +476,48 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         }
         let Controller { spec, process } = self;
         let Process { client, layers, metrics, health, events, controllers, background, local_webhooks, .. } = process;
+        let (told, elected_by) = (process.told_of_leader, process.elected_by);
         let metrics = metrics.unwrap_or_default();
         let is_given = client.is_some();
-        let client = match client {
-            Some(client) => layers.around(client),
+        let (client, layers) = match client {
+            Some(client) => (client, layers),
             None => connect(&settings, &metrics, layers).await?,
         };
+        let mut states = spec.states.clone();
+        let leader = match elected_by {
+            Some(_) if settings.leader_election.enabled => {
+                return Err(Error::permanent(
+                    "the leader would be elected by a Lease and by Raft; remove --leader-elect, or .with_leader_election(…)",
+                ));
+            }
+            Some(_) if settings.shards > 0 => {
+                return Err(Error::permanent(
+                    "the objects would be divided into shards, and reconciled by one leader that Raft elects; remove --shards, or \
+                     .with_leader_election(…)",
+                ));
+            }
+            Some(election) => {
+                election.adjust(&mut settings);
+                Leader::elected_by(election.start(&metrics, &mut states).await?, told)
+            }
+            None => Leader::new(&settings, client.default_namespace(), told, 1 + controllers.len()),
+        };
+        let clients = leader.clients(client, layers);
         // A test that gives a client wants to see the requests of the operator, and no others.
-        let check = namespaces::warn_of_missing(client.clone(), settings.namespaces.clone());
+        let check = namespaces::warn_of_missing(clients.every.clone(), settings.namespaces.clone());
         let check = async {
             if !is_given {
                 check.await;
             }
             std::future::pending::<()>().await
         };
-        let states = spec.states.clone();
         let first: Box<dyn AnyController> = Box::new(spec);
         let controllers = std::iter::once(first).chain(controllers).collect();
-        let workload = Workload { controllers, background, states, local_webhooks };
+        let workload = Workload { controllers, background, states, local_webhooks, leader };
         let (stopping, stopped) = oneshot::channel::<()>();
         let stopped = async { drop(stopped.await) };
         let lifecycle =
-            async move { lifecycle::run(workload, &settings, client, events, &metrics, health, stopped).await };
+            async move { lifecycle::run(workload, &settings, clients, events, &metrics, health, stopped).await };
         let mut lifecycle = std::pin::pin!(threads::with_enough_threads(lifecycle));
         tokio::select! {
             // Before it is told to stop, it ends only with an error.
@@ -441,10 +579,19 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
     fn print(&self, print: Print, settings: &Settings) -> Result<()> {
         let manifests = match print {
             Print::Crds => {
-                self.definitions_with(settings).iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?
+                let definitions = self.definitions_with(settings);
+                definitions.iter().map(|one| Ok(with_one_address(serde_json::to_value(one)?))).collect::<Result<_>>()?
             }
-            Print::Rbac => self.rules().manifests(&settings.name, settings.home(), &settings.namespaces),
+            Print::Rbac => self.rbac(settings),
             Print::Webhooks => crate::webhook::manifests(&self.webhooks(), &self.versions(), settings),
+            Print::StatefulSet => match &self.process.elected_by {
+                Some(election) => election.manifests(settings),
+                None => {
+                    return Err(Error::permanent(
+                        "the leader of this operator is not elected by Raft, so it needs no StatefulSet: run it as a Deployment",
+                    ));
+                }
+            },
         };
         let mut out = std::io::stdout().lock();
         for manifest in manifests {
@@ -457,6 +604,16 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
         }
         Ok(())
     }
+}
+
+/// A CRD that says which address its conversion webhook does not have: a CRD that is there may have the other one, from a run on another
+/// machine, and an API server refuses both.
+fn with_one_address(mut definition: serde_json::Value) -> serde_json::Value {
+    if let Some(config) = definition.pointer_mut("/spec/conversion/webhook/clientConfig") {
+        let other = if config["url"].is_string() { "service" } else { "url" };
+        config[other] = serde_json::Value::Null;
+    }
+    definition
 }
 
 /// Settings with the changes that the operator's code makes.
@@ -477,13 +634,13 @@ fn load(configure: &[Configure]) -> Result<Settings> {
     Ok(loaded.settings)
 }
 
-/// A client as settings describe it.
-async fn connect(settings: &Settings, metrics: &Metrics, layers: ClientLayers) -> Result<Client> {
+/// A client as settings describe it, and what goes around it.
+async fn connect(settings: &Settings, metrics: &Metrics, layers: ClientLayers) -> Result<(Client, ClientLayers)> {
     let config = settings.cluster().await?;
     let host = config.cluster_url.authority().map_or_else(String::new, ToString::to_string);
     let namespaces = if settings.namespaces.is_empty() { "all".into() } else { settings.namespaces.join(",") };
     tracing::info!(name = settings.name, cluster = %config.cluster_url, namespaces, "the operator starts");
-    Ok(layers.meter(metrics.request_meter(&host)).around(konverge_runtime::connect(config)?))
+    Ok((konverge_runtime::connect(config)?, layers.meter(metrics.request_meter(&host))))
 }
 
 #[cfg(test)]
@@ -521,7 +678,8 @@ mod tests {
             Err(konverge_runtime::WriteRefused::new("ReadOnly", "this operator only looks"))
         };
         let metrics = Metrics::default();
-        let client = connect(&settings, &metrics, ClientLayers::new().gate(Arc::new(refuse))).await.unwrap();
+        let (client, layers) = connect(&settings, &metrics, ClientLayers::new().gate(Arc::new(refuse))).await.unwrap();
+        let client = layers.around(client);
 
         let request = |method: &str| {
             let request = http::Request::builder().method(method).uri("/api/v1/namespaces/default/configmaps/c");

@@ -1,10 +1,11 @@
-//! The operator's own listeners. In: where to listen, [`Metrics`] and [`Health`]. Out: `/metrics`, `/healthz` and
-//! `/readyz`, on one listener if their addresses are the same. They are the first to start and the last to stop, and
+//! The operator's own listeners. In: where to listen, [`Metrics`], [`Health`] and who leads. Out: `/metrics`, `/healthz`,
+//! `/readyz` and `/leader`, on one listener if their addresses are the same. They are the first to start and the last to stop, and
 //! none outlives its [`Probes`].
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use konverge_runtime::{Leadership, Shards};
 use konverge_serve::{BindError, BindOptions, Limits, Listener, Server};
 
 use crate::metrics::Metrics;
@@ -21,6 +22,9 @@ pub use health::{Health, HealthCheck};
 use health::Probe;
 use pages::{Content, Page, Pages};
 
+/// Who leads, as JSON.
+const LEADER_PATH: &str = "/leader";
+
 /// The running listeners. Dropping this ends them at once; [`Probes::stop`] lets requests finish.
 #[derive(Debug)]
 pub(crate) struct Probes {
@@ -32,13 +36,20 @@ pub(crate) struct Probes {
 
 impl Probes {
     /// Binds the addresses and begins to answer. Has to be called within a tokio runtime.
-    pub(crate) fn start(settings: &Settings, metrics: &Metrics, health: &Health) -> Result<Probes, ProbesError> {
+    pub(crate) fn start(
+        settings: &Settings,
+        metrics: &Metrics,
+        health: &Health,
+        leadership: &Leadership,
+        shards: Option<&Shards>,
+    ) -> Result<Probes, ProbesError> {
         let probe = |path: &str, probe| Page { path: path.into(), content: Content::Probe(probe, health.clone()) };
         let mut of_metrics =
             vec![Page { path: settings.metrics.path.clone(), content: Content::Metrics(metrics.clone()) }];
         let mut of_health = vec![
             probe(&settings.health.liveness_path, Probe::Live),
             probe(&settings.health.readiness_path, Probe::Ready),
+            Page { path: LEADER_PATH.into(), content: Content::Leader(leadership.clone(), shards.cloned()) },
         ];
         let (at_metrics, at_health) = (settings.metrics.listen(), settings.health.listen());
         let shared = at_metrics.is_some() && at_metrics == at_health;

@@ -23,8 +23,21 @@ use crate::kind::{Kind, Scope};
 /// assert_eq!(used.without(&declared).to_string(), "patch configmaps");
 /// assert_eq!(declared.without(&used).to_string(), "get, watch configmaps");
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules(BTreeMap<Resource, Allowed>);
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    allowed: BTreeMap<Resource, Allowed>,
+    /// What single declarations bring: those that belong together. They say nothing about what is allowed.
+    together: Vec<BTreeMap<Resource, BTreeSet<RbacVerb>>>,
+}
+
+/// Rules are equal if they allow the same.
+impl PartialEq for Rules {
+    fn eq(&self, other: &Self) -> bool {
+        self.allowed == other.allowed
+    }
+}
+
+impl Eq for Rules {}
 
 /// A resource as RBAC names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,7 +127,7 @@ impl Rules {
         namespaces: &[String],
     ) -> bool {
         let resource = Resource { group: group.to_owned(), name: resource.to_owned() };
-        let Some(Allowed { verbs, cluster }) = self.0.get(&resource) else { return false };
+        let Some(Allowed { verbs, cluster }) = self.allowed.get(&resource) else { return false };
         let has_verb = [verb, RbacVerb::ALL].into_iter().any(|word| verbs.contains(&RbacVerb::new(word)));
         let is_there = || namespace.is_some_and(|namespace| namespaces.iter().any(|one| one == namespace));
         has_verb && (*cluster || namespaces.is_empty() || is_there())
@@ -122,13 +135,13 @@ impl Rules {
 
     /// The rules but for those of a subresource: `finalizers`.
     pub fn without_part(mut self, subresource: &str) -> Rules {
-        self.0.retain(|resource, _| resource.name.split_once('/').is_none_or(|(_, part)| part != subresource));
+        self.allowed.retain(|resource, _| resource.name.split_once('/').is_none_or(|(_, part)| part != subresource));
         self
     }
 
     /// The same rules for all namespaces, also for an operator that watches only some.
     pub fn everywhere(mut self) -> Self {
-        self.0.values_mut().for_each(|allowed| allowed.cluster = true);
+        self.allowed.values_mut().for_each(|allowed| allowed.cluster = true);
         self
     }
 
@@ -138,10 +151,53 @@ impl Rules {
         self
     }
 
+    /// Allows what these rules allow, too, as one declaration that brings all of them: once one of them was used, none of them counts as
+    /// [unused](Self::unused).
+    ///
+    /// ```
+    /// use konverge::prelude::*;
+    /// use konverge::Rules;
+    /// let children = Rules::new().allow::<ConfigMap>(["create", "patch", "delete"]);
+    /// let declared = Rules::new().and_together(children).allow::<Secret>(["get"]);
+    /// let used = Rules::new().allow::<ConfigMap>(["create"]);
+    /// assert_eq!(declared.unused(&used).to_string(), "get secrets");
+    /// assert_eq!(declared.unused(&Rules::new()), declared);
+    /// ```
+    pub fn and_together(mut self, other: Rules) -> Self {
+        let set = other.allowed.iter().map(|(resource, allowed)| (resource.clone(), allowed.verbs.clone())).collect();
+        self.extend(other);
+        if !self.together.contains(&set) {
+            self.together.push(set);
+        }
+        self
+    }
+
+    /// The rules that were not needed: those that were not used, but for those that [belong to](Self::and_together) one that was.
+    pub fn unused(&self, used: &Rules) -> Rules {
+        let is_used = |(resource, verbs): (&Resource, &BTreeSet<RbacVerb>)| {
+            used.allowed.get(resource).is_some_and(|used| !used.verbs.is_disjoint(verbs))
+        };
+        let mut unused = self.without(used);
+        for set in self.together.iter().filter(|set| set.iter().any(is_used)) {
+            for (resource, verbs) in set {
+                if let Some(left) = unused.allowed.get_mut(resource) {
+                    left.verbs.retain(|verb| !verbs.contains(verb));
+                }
+            }
+        }
+        unused.allowed.retain(|_, left| !left.verbs.is_empty());
+        unused
+    }
+
     /// Adds rules.
     pub fn extend(&mut self, other: Rules) {
-        for (resource, allowed) in other.0 {
+        for (resource, allowed) in other.allowed {
             self.put(resource, allowed.cluster, allowed.verbs);
+        }
+        for set in other.together {
+            if !self.together.contains(&set) {
+                self.together.push(set);
+            }
         }
     }
 
@@ -149,8 +205,8 @@ impl Rules {
     /// `declared.without(&used)` was not needed.
     pub fn without(&self, other: &Rules) -> Rules {
         let mut left = Rules::new();
-        for (resource, allowed) in &self.0 {
-            let there = other.0.get(resource).map(|allowed| &allowed.verbs);
+        for (resource, allowed) in &self.allowed {
+            let there = other.allowed.get(resource).map(|allowed| &allowed.verbs);
             let is_there = |verb: &RbacVerb| {
                 there.is_some_and(|there| there.contains(verb) || there.contains(&RbacVerb::new(RbacVerb::ALL)))
             };
@@ -162,7 +218,7 @@ impl Rules {
 
     /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.allowed.is_empty()
     }
 
     /// As the rules of a role. Resources of one group with the same verbs are one rule.
@@ -171,30 +227,43 @@ impl Rules {
     }
 
     fn gathered(&self, is_meant: impl Fn(&Allowed) -> bool) -> Vec<PolicyRule> {
-        let mut rules: BTreeMap<(&str, &BTreeSet<RbacVerb>), Vec<&str>> = BTreeMap::new();
-        for (resource, allowed) in self.0.iter().filter(|(_, allowed)| is_meant(allowed)) {
-            rules.entry((&resource.group, &allowed.verbs)).or_default().push(&resource.name);
-        }
-        let rule = |((group, verbs), names): ((&str, &BTreeSet<RbacVerb>), Vec<&str>)| {
-            PolicyRule::new().api_groups([group]).resources(names).verbs(verbs.iter().map(|verb| verb.word.as_str()))
-        };
-        rules.into_iter().map(rule).collect()
+        let meant = self.allowed.iter().filter(|(_, allowed)| is_meant(allowed));
+        policy(meant.map(|(resource, allowed)| (resource, &allowed.verbs)))
+    }
+
+    /// The rules that belong together, as the annotation of roles has them: see [`konverge_core::RIGHTS_TOGETHER`]. Empty if there are
+    /// none.
+    fn together(&self) -> String {
+        let sets: Vec<Vec<PolicyRule>> = self.together.iter().map(|set| policy(set.iter())).collect();
+        if sets.is_empty() { String::new() } else { serde_json::to_string(&sets).expect("published types are JSON") }
     }
 
     fn put(&mut self, resource: Resource, cluster: bool, verbs: impl IntoIterator<Item = RbacVerb>) {
         let mut verbs = verbs.into_iter().peekable();
         if verbs.peek().is_some() {
-            let allowed = self.0.entry(resource).or_default();
+            let allowed = self.allowed.entry(resource).or_default();
             allowed.verbs.extend(verbs);
             allowed.cluster |= cluster;
         }
     }
 }
 
+/// Rules of a role. Resources of one group with the same verbs are one rule.
+fn policy<'a>(rights: impl Iterator<Item = (&'a Resource, &'a BTreeSet<RbacVerb>)>) -> Vec<PolicyRule> {
+    let mut rules: BTreeMap<(&str, &BTreeSet<RbacVerb>), Vec<&str>> = BTreeMap::new();
+    for (resource, verbs) in rights {
+        rules.entry((&resource.group, verbs)).or_default().push(&resource.name);
+    }
+    let rule = |((group, verbs), names): ((&str, &BTreeSet<RbacVerb>), Vec<&str>)| {
+        PolicyRule::new().api_groups([group]).resources(names).verbs(verbs.iter().map(|verb| verb.word.as_str()))
+    };
+    rules.into_iter().map(rule).collect()
+}
+
 /// `get, list pods; patch webapps.example.com/status`, for people who read a failed test.
 impl fmt::Display for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (Resource { group, name }, allowed)) in self.0.iter().enumerate() {
+        for (at, (Resource { group, name }, allowed)) in self.allowed.iter().enumerate() {
             let verbs: Vec<&str> = allowed.verbs.iter().map(|verb| verb.word.as_str()).collect();
             let (plural, part) =
                 name.split_once('/').map_or((name.as_str(), None), |(plural, part)| (plural, Some(part)));

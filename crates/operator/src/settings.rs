@@ -6,6 +6,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use konverge_runtime::LeaseTiming;
+
 mod cluster;
 mod error;
 mod file;
@@ -54,6 +56,11 @@ pub struct Settings {
     pub health: HealthSettings,
     /// Where webhooks are served, for an operator that has some.
     pub webhook: WebhookSettings,
+    /// Which of several instances of the operator works.
+    pub leader_election: LeaderElectionSettings,
+    /// Into how many shards objects are divided, so that all instances work, each on a part; 0 is none. See
+    /// [`Operator::shards`](crate::Operator::shards). Namespace, name and durations of the Leases are those of leader election.
+    pub shards: usize,
     /// The log.
     pub logging: LoggingSettings,
     /// The settings of all controllers; a controller may override them.
@@ -78,6 +85,8 @@ pub enum Print {
     Rbac,
     /// What its webhooks need: their configurations, a Service, and rules for certificates.
     Webhooks,
+    /// What runs it if its leader is elected by Raft: a StatefulSet, a headless Service, a PodDisruptionBudget and a NetworkPolicy.
+    StatefulSet,
 }
 
 impl Default for Settings {
@@ -91,6 +100,8 @@ impl Default for Settings {
             metrics: MetricsSettings::default(),
             health: HealthSettings::default(),
             webhook: WebhookSettings::default(),
+            leader_election: LeaderElectionSettings::default(),
+            shards: 0,
             logging: LoggingSettings::default(),
             controller: ControllerSettings::default(),
             sync_period: Some(Duration::from_secs(10 * 3600)),
@@ -147,6 +158,17 @@ impl Settings {
             [one] => one,
             _ => "default",
         }
+    }
+
+    /// The name of the Lease by which a leader is elected: the operator's name with `-lock` by default.
+    pub fn lease_name(&self) -> String {
+        self.leader_election.name.clone().unwrap_or_else(|| format!("{}-lock", self.name))
+    }
+
+    /// How the names of the Leases of shards begin: the name of the Lease of leader election if there is one, the operator's name
+    /// otherwise.
+    pub fn shards_name(&self) -> String {
+        self.leader_election.name.clone().unwrap_or_else(|| self.name.clone())
     }
 
     /// Whether all values are valid, for settings that were made in code.
@@ -245,6 +267,52 @@ impl WebhookSettings {
     pub(crate) fn is_local(&self) -> bool {
         let is_loopback = matches!(self.address, BindAddress::At(address) if address.ip().is_loopback());
         is_loopback && self.url.is_none() && self.service.is_none()
+    }
+}
+
+/// Leader election: which of several instances of the operator works. All others keep their caches filled and serve webhooks, and one
+/// of them takes over when the leader releases its Lease or does not renew it.
+///
+/// The durations are those of client-go, and a Go operator may compete for the same Lease. They guarantee that there are never two
+/// leaders at a time as long as no clock runs faster than another by more than `lease_duration / renew_deadline`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaderElectionSettings {
+    /// Whether there is an election; without one every instance works.
+    pub enabled: bool,
+    /// The name of the Lease; the operator's name with `-lock` by default. All instances of an operator need the same.
+    pub name: Option<String>,
+    /// The namespace of the Lease; the one that the operator runs in by default.
+    pub namespace: Option<String>,
+    /// How long others wait after the last renewal before they take over: whole seconds.
+    pub lease_duration: Duration,
+    /// How long the leader goes on without a successful renewal.
+    pub renew_deadline: Duration,
+    /// How often the leader renews, and the pause after a failed attempt.
+    pub retry_period: Duration,
+    /// Whether the operator ends with an error when it has lost the lead, as controller-runtime does. By default it goes on as a
+    /// standby and may lead again.
+    pub exit_when_lost: bool,
+}
+
+impl Default for LeaderElectionSettings {
+    fn default() -> Self {
+        let LeaseTiming { duration, renew_deadline, retry_period } = LeaseTiming::default();
+        LeaderElectionSettings {
+            enabled: false,
+            name: None,
+            namespace: None,
+            lease_duration: duration,
+            renew_deadline,
+            retry_period,
+            exit_when_lost: false,
+        }
+    }
+}
+
+impl LeaderElectionSettings {
+    pub(crate) fn timing(&self) -> LeaseTiming {
+        let Self { lease_duration: duration, renew_deadline, retry_period, .. } = *self;
+        LeaseTiming { duration, renew_deadline, retry_period }
     }
 }
 

@@ -25,6 +25,9 @@ const MOST_LISTS: u32 = 5;
 /// How often a race for the status of the CRD is run again.
 const MOST_RACES: u32 = 5;
 
+/// How often an object that others change at the same time is read and written again.
+const MOST_WRITES: u32 = 5;
+
 /// How many objects that cannot be written are named.
 const MOST_NAMED: usize = 5;
 
@@ -50,7 +53,7 @@ impl Migrated {
 }
 
 /// Migrates the objects of a CRD, such as `shops.example.com`. The rights it takes: to read the CRD and patch its status, and to
-/// list and update its objects.
+/// get, list and update its objects.
 ///
 /// ```no_run
 /// # async fn migrate(client: konverge::kube::Client) -> konverge::Result<()> {
@@ -151,21 +154,33 @@ async fn rewrite(
 }
 
 /// Writes one object as it was read; false if somebody else did it at the same time. The error names the object.
-async fn write(client: &Client, resource: &ApiResource, object: DynamicObject) -> Result<bool, String> {
+async fn write(client: &Client, resource: &ApiResource, mut object: DynamicObject) -> Result<bool, String> {
     let (namespace, name) = (object.metadata.namespace.clone(), object.metadata.name.clone().unwrap_or_default());
     let api: Api<DynamicObject> = match &namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
         None => Api::all_with(client.clone(), resource),
     };
-    match api.replace(&name, &PostParams::default(), &object).await {
-        Ok(_) => Ok(true),
-        // An object that somebody wrote meanwhile is stored in the new version, too.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
-        Err(error) => {
-            let namespace = namespace.map_or_else(String::new, |namespace| format!("{namespace}/"));
-            Err(format!("{namespace}{name}: {error}"))
+    let failed = |error: kube::Error| {
+        let namespace = namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}/"));
+        format!("{namespace}{name}: {error}")
+    };
+    for _ in 0..MOST_WRITES {
+        let refused = match api.replace(&name, &PostParams::default(), &object).await {
+            Ok(_) => return Ok(true),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => kube::Error::Api(status),
+            Err(error) => return Err(failed(error)),
+        };
+        // A webhook may refuse with these codes, too: only the object itself tells whether somebody else was faster.
+        match api.get_opt(&name).await.map_err(failed)? {
+            None => return Ok(false),
+            Some(now) if now.metadata.resource_version == object.metadata.resource_version => {
+                return Err(failed(refused));
+            }
+            Some(now) => object = now,
         }
     }
+    // Others wrote it all the time, and what they wrote is stored in the new version, too.
+    Ok(false)
 }
 
 /// Says in the CRD that only one version is stored. Refused if the CRD has another stored version by now.

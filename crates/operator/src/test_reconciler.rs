@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::api_kind::ApiKind;
 use crate::controller::{Controller, ControllerSpec, ObjectReconciler};
 use crate::metrics::Metrics;
-use crate::operator::{Manager, Process};
+use crate::operator::{Clients, Manager, Process};
 use crate::probes::Health;
 use crate::settings::Settings;
 use crate::state::States;
@@ -69,9 +69,9 @@ impl<R: DeserializeOwned + Send + Sync + 'static> TestReconciler<'_, R> {
     pub async fn reconcile(&self, key: &str) -> Result<Action> {
         let key = self.spec.kind().key_of(key);
         let namespaces = self.namespaces(&key)?;
-        let (client, events) = (self.client.clone(), self.events.clone());
+        let (clients, events) = (Clients::of_only(self.client.clone()), self.events.clone());
         let (manager, recording) =
-            Manager::start(&self.settings, client, events, &self.metrics, Health::default(), States::default());
+            Manager::start(&self.settings, clients, events, &self.metrics, Health::default(), States::default());
         let reconciled = async {
             let timeout = self.spec.overrides.over(&self.settings.controller).reconcile_timeout;
             let options = ControllerOptions { timeout, ..ControllerOptions::default() };

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::controller::{AnyController, Controller};
 use crate::metrics::Metrics;
-use crate::operator::{CachedReads, Manager, Phase, Process};
+use crate::operator::{CachedReads, Clients, Manager, Phase, Process};
 use crate::probes::Health;
 use crate::settings::Settings;
 use crate::state::States;
@@ -76,10 +76,10 @@ impl TestWebhooks {
         let Some(served) = self.webhooks.iter().find(|served| served.webhook.spec().path() == path) else {
             return Err(Error::permanent(format!("there is no webhook at {path}")));
         };
-        let (client, metrics) = (self.client.clone(), Metrics::default());
+        let (clients, metrics) = (Clients::of_only(self.client.clone()), Metrics::default());
         let (health, states) = (Health::default(), States::default());
         let (manager, recording) =
-            Manager::start(&self.settings, client, EventLog::default(), &metrics, health, states);
+            Manager::start(&self.settings, clients, EventLog::default(), &metrics, health, states);
         let (_running, phase) = watch::channel(Phase::Running);
         let cluster = Cluster {
             client: manager.client.clone(),

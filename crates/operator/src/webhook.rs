@@ -6,7 +6,8 @@
 //!        → conversion: objects of kinds with several versions
 //!                                (admission: what it is given; denied: how it refuses; json_patch: what it changed)
 //! options, configuration         what API servers are told
-//! certificates, registration     how they come to trust the listener
+//! registration                   the listener, and the tasks beside it
+//! registrar, trust               how API servers come to call and to trust it
 //! ```
 
 mod admission;
@@ -17,6 +18,7 @@ mod endpoint;
 mod json_patch;
 mod manifests;
 mod options;
+mod registrar;
 mod registration;
 mod request;
 mod server;
@@ -33,7 +35,6 @@ use konverge_core::{NameRule, check_name};
 use konverge_runtime::{Error, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 pub use admission::{Admission, Reader};
 pub use denied::Denied;
@@ -93,7 +94,8 @@ use crate::kind::Kind;
 /// | [`Error::permanent`] | 403 `Forbidden` with its text |
 /// | another error, a panic, no answer in time | what the [`FailurePolicy`] says: 500, or as if there were no webhook |
 ///
-/// An object that does not decode as `T` counts as a failure, too, with the code 400. A webhook that takes [`DynamicObject`](kube::core::DynamicObject) or
+/// An object that does not decode as `T` counts as a failure, too, with the code 400. Only a mutating webhook of the kind that the operator
+/// reconciles lets it pass unchanged, because the API server judges it next by the schema of the CRD. A webhook that takes [`DynamicObject`](kube::core::DynamicObject) or
 /// [`serde_json::Value`] decodes everything: see [`Webhook::validating_dynamic`].
 #[must_use = "a webhook does nothing until an operator has it"]
 pub struct Webhook<T> {
@@ -108,6 +110,8 @@ pub(crate) struct WebhookSpec {
     pub kind: ApiKind,
     pub subresource: String,
     pub operations: Vec<Operation>,
+    /// Whether the API server judges the objects by a schema that the operator wrote: they are of a kind that it reconciles.
+    pub has_own_schema: bool,
     name: Option<String>,
     path: Option<String>,
     options: Options,
@@ -117,7 +121,7 @@ enum Function<T> {
     Validate(Arc<dyn Fn(Admission<T>) -> BoxFuture<'static, Result<()>> + Send + Sync>),
     Mutate {
         mutate: Arc<dyn Fn(Admission<T>) -> BoxFuture<'static, Result<T>> + Send + Sync>,
-        to_value: fn(&T) -> serde_json::Result<Value>,
+        to_text: fn(&T) -> serde_json::Result<String>,
     },
 }
 
@@ -197,6 +201,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Webhook<T> {
             kind,
             subresource: String::new(),
             operations: vec![Operation::Create, Operation::Update],
+            has_own_schema: false,
             name: None,
             path: None,
             options: Options::default(),
@@ -281,6 +286,16 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Webhook<T> {
         self
     }
 
+    /// Its objects are of the kind that the operator reconciles, whose schema is the operator's own.
+    pub(crate) fn with_own_schema(mut self) -> Self {
+        self.spec.has_own_schema = true;
+        self
+    }
+
+    pub(crate) fn spec(&self) -> &WebhookSpec {
+        &self.spec
+    }
+
     pub(crate) fn erased(self) -> Arc<dyn AnyWebhook> {
         Arc::new(self)
     }
@@ -303,19 +318,18 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Function<T> {
     {
         let mutate: Arc<dyn Fn(Admission<T>) -> BoxFuture<'static, Result<T>> + Send + Sync> =
             Arc::new(move |request| Box::pin(mutate(request)));
-        Self::Mutate { mutate, to_value: |object| serde_json::to_value(object) }
+        Self::Mutate { mutate, to_text: |object| serde_json::to_string(object) }
     }
 
     async fn call(&self, admission: Admission<T>) -> Result<Verdict> {
-        let (mutate, to_value) = match self {
+        let (mutate, to_text) = match self {
             Self::Validate(validate) => return validate(admission).await.map(|()| Verdict::Allowed),
-            Self::Mutate { mutate, to_value } => (mutate, to_value),
+            Self::Mutate { mutate, to_text } => (mutate, to_text),
         };
         let after = mutate(admission.clone()).await?;
         // A delete has no object that could be changed.
         let Some(sent) = admission.sent() else { return Ok(Verdict::Allowed) };
-        let sent: Value = serde_json::from_str(sent.get())?;
-        let patch = json_patch::patch(&sent, &to_value(admission.object())?, &to_value(&after)?);
+        let patch = json_patch::patch(sent.get(), &to_text(admission.object())?, &to_text(&after)?)?;
         Ok(if patch.is_empty() { Verdict::Allowed } else { Verdict::Patched(patch) })
     }
 }
@@ -327,9 +341,10 @@ impl<T: DeserializeOwned + Send + Sync + 'static> AnyWebhook for Webhook<T> {
 
     fn review(&self, request: AdmissionRequest, cluster: Arc<Cluster>) -> BoxFuture<'_, Reviewed> {
         Box::pin(async move {
+            let operation = request.operation;
             let admission = match Admission::new(request, cluster) {
                 Ok(admission) => admission,
-                Err(why) => return Reviewed { verdict: Verdict::Unreadable(why), remarks: Remarks::default() },
+                Err(why) => return self.spec.unreadable(operation, why),
             };
             let called = self.function.call(admission.clone()).await;
             let verdict = called.unwrap_or_else(|error| Verdict::of_error(&error, admission.request()));
@@ -360,6 +375,21 @@ impl WebhookSpec {
             let (verb, group) = (self.verb(), api.group.replace('.', "-"));
             format!("/{verb}-{group}-{}-{}{part}", api.version, api.kind.to_lowercase())
         })
+    }
+
+    /// What becomes of an object that does not decode. Before it is stored, the API server judges it by its schema, and says of every field
+    /// what is wrong. It does so after the mutating webhooks, so a mutating one has to let the object pass to it.
+    /// A schema that allows what the Rust type does not, such as that of an older CRD, lets it be stored without its defaults, so the client
+    /// is warned.
+    fn unreadable(&self, operation: Operation, why: String) -> Reviewed {
+        let is_stored = self.subresource.is_empty() && matches!(operation, Operation::Create | Operation::Update);
+        if self.is_mutating && self.has_own_schema && is_stored {
+            let name = self.name();
+            tracing::warn!(webhook = name, why, "an object that cannot be read was left to the schema of its CRD");
+            let warnings = vec![format!("{name} has changed nothing: {why}")];
+            return Reviewed { verdict: Verdict::LeftToSchema, remarks: Remarks { warnings, ..Remarks::default() } };
+        }
+        Reviewed { verdict: Verdict::Unreadable(why), remarks: Remarks::default() }
     }
 
     /// Whether an API server would take it. The error says what to change.

@@ -2,7 +2,7 @@
 //! The watches, the writer, the recorder and the reconciles of an operator use one such client, so nothing gets around it.
 //!
 //! ```text
-//! gate.check → transport → retry_after → meter → gate.done
+//! gate.check → pass → transport, until the pass is revoked → retry_after → meter → gate.done
 //! ```
 
 mod retry_after;
@@ -14,7 +14,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use http::{HeaderName, HeaderValue, Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
 use tokio::time::Instant;
@@ -23,6 +25,7 @@ use tower_service::Service;
 use retry_after::{BodyWithRetryAfter, copy_retry_after_into_status};
 
 use crate::gate::{WriteGate, WriteOutcome, WriteRefused};
+use crate::reconciler::BoxFuture;
 use crate::request::RequestInfo;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
@@ -126,13 +129,21 @@ where
         let mut transport = std::mem::replace(&mut self.transport, next);
         let layers = self.layers.clone();
         Box::pin(async move {
-            let (parts, body) = request.into_parts();
+            let (mut parts, body) = request.into_parts();
             let mut write = match layers.gates.is_empty() {
                 true => None,
                 false => PassedWrite::begin(&layers, RequestInfo::of(&parts))?,
             };
+            if let Some(write) = &mut write {
+                parts.headers.extend(write.headers.drain(..));
+            }
             let (method, began) = (parts.method.clone(), Instant::now());
-            let answer = transport.call(Request::from_parts(parts, body)).await.map_err(Into::into);
+            // Not before it is polled: some transports send as soon as they are called.
+            let answer = async move { transport.call(Request::from_parts(parts, body)).await.map_err(Into::into) };
+            let answer = match &mut write {
+                Some(write) => write.unless_revoked(answer).await,
+                None => answer.await,
+            };
             let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
             if let (Some(write), Some(code)) = (&mut write, code) {
                 write.outcome = WriteOutcome::Answered(code);
@@ -148,6 +159,9 @@ where
 /// A write that was let pass. Its gates are told how it ended when this is dropped: also if its caller gave it up.
 struct PassedWrite<'a> {
     passed: Vec<&'a dyn WriteGate>,
+    /// What the gates' passes say: headers of the request, and when it is not to be waited for any longer.
+    headers: Vec<(HeaderName, HeaderValue)>,
+    revoked: FuturesUnordered<BoxFuture<WriteRefused>>,
     request: RequestInfo,
     outcome: WriteOutcome,
 }
@@ -158,15 +172,39 @@ impl<'a> PassedWrite<'a> {
         if !request.writes() {
             return Ok(None);
         }
-        let mut write = Self { passed: Vec::new(), request, outcome: WriteOutcome::Refused };
+        let (passed, headers, revoked) = (Vec::new(), Vec::new(), FuturesUnordered::new());
+        let mut write = Self { passed, headers, revoked, request, outcome: WriteOutcome::Refused };
         for gate in &layers.gates {
-            gate.check(&write.request)?;
+            let pass = gate.check(&write.request)?;
             write.passed.push(&**gate);
+            write.headers.extend(pass.header);
+            write.revoked.extend(pass.revoked);
         }
-        write.outcome = WriteOutcome::Unanswered;
         Ok(Some(write))
     }
+
+    /// The answer, if it comes before one of the passes is revoked. A pass that is revoked already sends nothing.
+    async fn unless_revoked<T>(&mut self, answer: impl Future<Output = Result<T, BoxError>>) -> Result<T, BoxError> {
+        if let Some(why) = self.revoked.next().now_or_never().flatten() {
+            return Err(why.into());
+        }
+        self.outcome = WriteOutcome::Unanswered;
+        if self.revoked.is_empty() {
+            return answer.await;
+        }
+        tokio::select! {
+            // The request may not be sent when it is polled first: it may wait for a connection.
+            biased;
+            Some(why) = self.revoked.next() => Err(Revoked(why).into()),
+            answer = answer => answer,
+        }
+    }
 }
+
+/// Nobody waits for the answer to a write any longer.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; no answer came before, so it is not known whether the server did it")]
+struct Revoked(WriteRefused);
 
 impl Drop for PassedWrite<'_> {
     fn drop(&mut self) {

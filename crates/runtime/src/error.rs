@@ -181,10 +181,22 @@ impl<E: StdError + Send + Sync + 'static> From<E> for Error {
 /// The error itself; `{:#}` adds its causes, as far as they say something new: some errors repeat theirs.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !f.alternate() {
-            return write!(f, "{}", self.cause);
+        match (refusal_of(&*self.cause), f.alternate()) {
+            (Some(message), _) => f.write_str(message),
+            (None, true) => ErrorChain(&*self.cause).fmt(f),
+            (None, false) => write!(f, "{}", self.cause),
         }
-        ErrorChain(&*self.cause).fmt(f)
+    }
+}
+
+/// What the server said, if the error is kube's for a refusal. Its own text is the message twice and Rust's view of the whole `Status`.
+fn refusal_of<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e str> {
+    if let Some(Shared(shared)) = error.downcast_ref() {
+        return refusal_of(&*shared.cause);
+    }
+    match error.downcast_ref() {
+        Some(kube::Error::Api(status)) if !status.message.is_empty() => Some(&status.message),
+        _ => None,
     }
 }
 

@@ -3,7 +3,8 @@
 //! ```text
 //! connect    a configuration → a client that notices when its server is gone
 //! client     what every request passes on its way: gates for writes, metrics, the pause a busy server asks for
-//! gate       who may write
+//! gate       who may write; term_gate: only the leader
+//! json_text  fields of JSON text, without decoding it
 //! request    what a request does to which object
 //! watch      API → changes: list, watch, resume, relist
 //! cache      changes → what is there, with indexes; knows its own writes
@@ -31,8 +32,10 @@ mod controller;
 mod client;
 mod connect;
 mod gate;
+pub mod json_text;
 mod object;
 mod request;
+mod term_gate;
 mod watch;
 
 mod cache;
@@ -48,6 +51,7 @@ mod retry;
 mod history;
 mod liveness;
 mod meter;
+mod ownership;
 mod worker;
 
 #[cfg(test)]
@@ -63,8 +67,13 @@ pub use client::{ClientLayers, RequestMeter};
 pub use connect::connect;
 pub use controller::{Controller, ControllerOptions};
 pub use error::{Act, Error, FieldConflict, FieldErrors, Missing, Result, Rule, TimedOut, WriteError};
-pub use gate::{WriteGate, WriteOutcome, WriteRefused};
+pub use gate::{WriteGate, WriteOutcome, WritePass, WriteRefused};
 pub use history::{History, ReconcileRecord};
+pub use konverge_leadership::{
+    HeldShard, Leadership, LeaseElection, LeaseTiming, Seat, ShardElection, ShardSeats, Shards, ShardsStatus, Standing,
+    Term,
+};
+pub use liveness::Liveness;
 pub use meter::{Meter, WorkerMeter};
 pub use object::{DecodeError, Mode, Object, OwnerReference, ParseError};
 pub use queue::{
@@ -80,6 +89,7 @@ pub use retry::{Retry, retry};
 pub use status::{
     Condition, ConditionStatus, Conditions, DEGRADED, OtherFields, PROGRESSING, READY, StatusUpdate, is_true,
 };
+pub use term_gate::TermGate;
 pub use trigger::{Cause, ObjectFilter, Predicate, Trigger, What};
 pub use watch::{Lists, NotServed, Target, WatchSettings, WatchState, explain_not_served};
 pub use write::{

@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What a loop knows of its own health.
 #[derive(Debug)]
-pub(crate) struct Liveness {
+pub struct Liveness {
     /// Who it is about, as people read it: `the watch of ConfigMap`.
     name: String,
     /// Panics since a round went through.
@@ -32,19 +32,20 @@ pub(crate) struct Liveness {
 }
 
 impl Liveness {
-    pub(crate) fn of(name: impl Into<String>) -> Self {
+    /// A loop of this name, which works.
+    pub fn of(name: impl Into<String>) -> Self {
         Self { name: name.into(), panics: AtomicU32::new(0), said: Mutex::default() }
     }
 
     /// A round went through. Every round says so, and writes only after a panic: others read the same memory.
-    pub(crate) fn worked(&self) {
+    pub fn worked(&self) {
         if self.panics.load(Relaxed) != 0 {
             self.panics.store(0, Relaxed);
         }
     }
 
     /// A round panicked. Says so in the log, and answers how long to wait before the next one.
-    pub(crate) fn panicked(&self, panic: &(dyn Any + Send)) -> Duration {
+    pub fn panicked(&self, panic: &(dyn Any + Send)) -> Duration {
         let (message, before) = (panic_message(panic), self.panics.fetch_add(1, Relaxed));
         let pause = FIRST_PAUSE.saturating_mul(1 << before.min(16)).min(LONGEST_PAUSE);
         quietly(|| tracing::error!(part = self.name, message, ?pause, "a part of the engine panicked and goes on"));
@@ -53,7 +54,7 @@ impl Liveness {
     }
 
     /// Fine, or why not.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         match self.panics.load(Relaxed) {
             0 => Ok(()),
             1 => Err(format!("{} panicked: {}", self.name, self.said.lock())),

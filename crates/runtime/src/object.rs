@@ -3,7 +3,6 @@
 //! Never decodes by itself, and never changes.
 
 mod decoded;
-mod scan;
 mod wire;
 
 use std::borrow::Cow;
@@ -16,8 +15,9 @@ use kube::api::ApiResource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::json_text;
+
 use decoded::DecodedValues;
-pub(crate) use scan::{items, members};
 pub(crate) use wire::{Everything, Full, Metadata, Projection, Unreadable, Wire};
 
 /// An object as the cache keeps it: its JSON in one allocation, without `managedFields` unless they were asked for.
@@ -168,7 +168,7 @@ impl Object {
 
     /// The value of one label.
     pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
-        scan::member(self.labels_json(), key).and_then(scan::string)
+        json_text::member(self.labels_json(), key).and_then(json_text::string)
     }
 
     /// Whether a label selector selects it.
@@ -183,19 +183,19 @@ impl Object {
 
     /// The value of one annotation.
     pub fn annotation(&self, key: &str) -> Option<Cow<'_, str>> {
-        scan::member(self.annotations_json(), key).and_then(scan::string)
+        json_text::member(self.annotations_json(), key).and_then(json_text::string)
     }
 
     /// Its owners.
     pub fn owners(&self) -> impl Iterator<Item = OwnerReference<'_>> {
-        scan::items(self.offsets.value(&self.json, self.offsets.owners)).map(|text| {
+        json_text::items(self.offsets.value(&self.json, self.offsets.owners)).map(|text| {
             let mut owner = OwnerReference::default();
-            for (key, value) in scan::members(text) {
+            for (key, value) in json_text::members(text) {
                 match key {
-                    "apiVersion" => owner.api_version = scan::string(value).unwrap_or_default(),
-                    "kind" => owner.kind = scan::string(value).unwrap_or_default(),
-                    "name" => owner.name = scan::string(value).unwrap_or_default(),
-                    "uid" => owner.uid = scan::string(value).unwrap_or_default(),
+                    "apiVersion" => owner.api_version = json_text::string(value).unwrap_or_default(),
+                    "kind" => owner.kind = json_text::string(value).unwrap_or_default(),
+                    "name" => owner.name = json_text::string(value).unwrap_or_default(),
+                    "uid" => owner.uid = json_text::string(value).unwrap_or_default(),
                     "controller" => owner.controller = value == "true",
                     "blockOwnerDeletion" => owner.block_owner_deletion = value == "true",
                     _ => {}
@@ -212,7 +212,7 @@ impl Object {
 
     /// Its finalizers.
     pub fn finalizers(&self) -> impl Iterator<Item = Cow<'_, str>> {
-        scan::items(self.offsets.value(&self.json, self.offsets.finalizers)).filter_map(scan::string)
+        json_text::items(self.offsets.value(&self.json, self.offsets.finalizers)).filter_map(json_text::string)
     }
 
     /// Whether it is being deleted.
@@ -227,14 +227,14 @@ impl Object {
 
     /// The JSON of one field, found without decoding the rest: `/spec/replicas`. A `/` in a name is written `~1`.
     pub fn pointer(&self, path: &str) -> Option<&str> {
-        scan::pointer(&self.json, path)
+        json_text::pointer(&self.json, path)
     }
 
     /// The object as a Rust type.
     pub fn decode<K: DeserializeOwned>(&self) -> Result<K, DecodeError> {
         serde_json::from_str(&self.json).map_err(|source| DecodeError {
             key: self.key(),
-            kind: self.pointer("/kind").and_then(scan::string).unwrap_or_default().into_owned(),
+            kind: self.pointer("/kind").and_then(json_text::string).unwrap_or_default().into_owned(),
             expected: std::any::type_name::<K>(),
             source,
         })
@@ -304,7 +304,7 @@ impl Offsets {
 
     /// The value that begins at an offset; empty if the field is absent.
     fn value(self, text: &str, offset: u32) -> &str {
-        if offset == 0 { "" } else { scan::value_at(text, offset as usize) }
+        if offset == 0 { "" } else { json_text::value_at(text, offset as usize) }
     }
 
     fn moved(self, by: usize) -> Self {
@@ -325,7 +325,7 @@ impl Offsets {
 }
 
 fn pairs(text: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
-    scan::members(text).filter_map(|(key, value)| Some((scan::unescaped(key), scan::string(value)?)))
+    json_text::members(text).filter_map(|(key, value)| Some((json_text::unescaped(key), json_text::string(value)?)))
 }
 
 #[cfg(test)]

@@ -113,7 +113,8 @@ pub enum Verdict {
         /// How the last of them ended: [`Verdict::Failed`], [`Verdict::TimedOut`] or [`Verdict::Panicked`].
         last: Box<Verdict>,
     },
-    /// It was cut off because the controller shuts down. That is no failure of its own: the next process runs it again.
+    /// It was cut off because the controller shuts down, or because this instance does not lead any more. That is no failure of its
+    /// own: the next leader runs it again.
     Cut,
 }
 

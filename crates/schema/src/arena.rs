@@ -1,8 +1,7 @@
 //! The types of objects, compiled once: a flat vector of nodes that refer to each other by number.
 //! In: nodes, from the table of built-in types or from the schema of a CRD. Out: types to walk beside an object.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use serde_json::Value;
 
 use crate::checks::Checks;

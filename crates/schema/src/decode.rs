@@ -32,8 +32,10 @@ pub fn check_types(arena: &Arena, root: TypeId, object: &Value) -> Result<(), De
     check(arena, root, object, Source::Json)
 }
 
-/// The same for an object that a strategic merge patch made. Go does not decode it from JSON, but converts it field by field, and
-/// says in other words what does not fit.
+/// The same for an object that a strategic merge patch, server-side apply or an apply configuration of a policy made. Go does not
+/// decode it from JSON, but converts it field by field, and says in other words what does not fit.
+///
+/// A number that is too large for its field is refused, too. Go would drop its upper bits without a word.
 ///
 /// ```
 /// use konverge_schema::{Arena, Node, Scalar, Shape, check_restorable};
@@ -119,7 +121,10 @@ impl Decoder<'_> {
             (Scalar::Number, Value::Number(_)) => Ok(()),
             (Scalar::Time, Value::String(text)) => time::check(text),
             (Scalar::Time, value) => Err(self.refusal(kind_of(value), chain, "string")),
-            (Scalar::Bytes, Value::String(text)) => base64::check(text),
+            (Scalar::Bytes, Value::String(text)) => base64::check(text).map_err(|why| match self.source {
+                Source::Json => why,
+                Source::Map => format!("error decoding from json: {why}"),
+            }),
             // Go also decodes bytes from a list of numbers below 256.
             (Scalar::Bytes, Value::Array(items)) if items.iter().all(|item| item.as_u64().is_some_and(|b| b < 256)) => {
                 Ok(())

@@ -4,16 +4,19 @@
 
 use std::future::Future;
 use std::io;
+use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::deadlines::{Deadlines, Verdict};
 use crate::limits::Limits;
@@ -40,6 +43,23 @@ impl Activity {
         self.unread.clone()
     }
 
+    /// Since when the connection is open without a request, if it can be closed for another one.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        self.deadlines.lock().0.idle_since()
+    }
+
+    /// Closes the connection in favour of another one, unless a request came in the meantime.
+    pub(crate) fn evict(&self) -> bool {
+        let (evicted, waker) = {
+            let (deadlines, waker) = &mut *self.deadlines.lock();
+            (deadlines.evict(), waker.take())
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        evicted
+    }
+
     /// Counts a request until the guard is dropped.
     pub(crate) fn request(self: &Arc<Self>) -> InFlight {
         self.deadlines.lock().0.request_began();
@@ -54,6 +74,11 @@ impl Activity {
     /// The server has announced that it closes the connection (GOAWAY, or `Connection: close`).
     pub(crate) fn closing(&self) {
         self.deadlines.lock().0.closing(Instant::now());
+    }
+
+    /// The peer has closed its side of the connection.
+    pub(crate) fn peer_left(&self) {
+        self.deadlines.lock().0.peer_left(Instant::now());
     }
 
     /// The peer does not take the end of an answer.
@@ -135,17 +160,22 @@ impl Timer {
 /// The socket, below TLS: sees when the peer takes nothing.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    stream: TcpStream,
+    read: OwnedReadHalf,
+    /// Not to be dropped before this socket is: that would end what it sends.
+    _write: Arc<OwnedWriteHalf>,
     activity: Arc<Activity>,
 }
 
 impl Socket {
-    pub(crate) fn new(stream: TcpStream, activity: Arc<Activity>) -> Self {
-        Socket { stream, activity }
+    /// The socket, and what notices that its peer has left.
+    pub(crate) fn new(stream: TcpStream, activity: Arc<Activity>) -> (Self, PeerWatch) {
+        let (read, write) = stream.into_split();
+        let write = Arc::new(write);
+        (Socket { read, _write: write.clone(), activity }, PeerWatch(write))
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
-        &self.stream
+        self.read.as_ref()
     }
 
     fn note<T>(&self, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -161,43 +191,90 @@ impl Drop for Socket {
     fn drop(&mut self) {
         if self.activity.reset.load(Ordering::Relaxed) {
             // If it fails the kernel tries to deliver for a few minutes; nothing else depends on it.
-            let _ = self.stream.set_zero_linger();
+            let _ = self.stream().set_zero_linger();
         }
     }
 }
 
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        Pin::new(&mut self.read).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let outcome = Pin::new(&mut self.stream).poll_write(cx, buf);
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let outcome = poll_io(self.stream(), cx, |stream| stream.try_write(buf));
         self.note(outcome)
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        let outcome = poll_io(self.stream(), cx, |stream| stream.try_write_vectored(bufs));
         self.note(outcome)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.stream().is_write_vectored()
     }
 
     // A socket holds nothing back and closes at once, so neither of these can block.
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(match SockRef::from(self.stream()).shutdown(Shutdown::Write) {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+            outcome => outcome,
+        })
+    }
+}
+
+/// Writes when the socket takes something. As `TcpStream` does it, but for a socket that is shared.
+fn poll_io(
+    stream: &TcpStream,
+    cx: &mut Context<'_>,
+    mut write: impl FnMut(&TcpStream) -> io::Result<usize>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(stream.poll_write_ready(cx))?;
+        match write(stream) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            outcome => return Poll::Ready(outcome),
+        }
+    }
+}
+
+/// Notices that the peer has left, also while nobody reads: HTTP/1.1 does not read on while it answers a request and bytes of
+/// the next one are there.
+#[derive(Debug)]
+pub(crate) struct PeerWatch(Arc<OwnedWriteHalf>);
+
+impl PeerWatch {
+    /// What shows a close. Only on Linux it can be awaited apart from bytes that can be read.
+    const CLOSE: Interest = {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        {
+            Interest::PRIORITY
+        }
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        {
+            Interest::READABLE
+        }
+    };
+
+    /// Resolves when the peer has closed its side, or the connection broke.
+    pub(crate) async fn left(&self) {
+        while let Ok(ready) = self.0.ready(Self::CLOSE).await {
+            if ready.is_read_closed() {
+                return;
+            }
+            sleep(LOOK_AGAIN).await;
+        }
     }
 }
 

@@ -4,7 +4,9 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::certificates::{Certificates, ClientCa};
@@ -61,6 +63,7 @@ pub struct Listener {
     pub(crate) address: SocketAddr,
     pub(crate) tls: Tls,
     pub(crate) client_ca: Option<ClientCa>,
+    pub(crate) client_addresses: bool,
     pub(crate) limits: Arc<Limits>,
     pub(crate) counters: Arc<Counters>,
 }
@@ -69,16 +72,29 @@ impl Listener {
     /// Takes the address. To be called within a tokio runtime.
     pub fn bind(options: BindOptions) -> Result<Listener, BindError> {
         let wanted = SocketAddr::new(options.address, options.port);
-        let (socket, address) =
-            listen(wanted, options.limits.socket_buffer).map_err(|source| BindError::new(wanted, source))?;
+        let (socket, address) = listen(wanted, &options.limits).map_err(|source| BindError::new(wanted, source))?;
         Ok(Listener {
             socket,
             address,
             tls: options.tls,
             client_ca: options.client_ca,
+            client_addresses: false,
             limits: Arc::new(options.limits),
             counters: Arc::default(),
         })
+    }
+
+    /// The same listener, whose requests carry the address of their client: an extension of the type `SocketAddr`.
+    #[must_use]
+    pub fn with_client_addresses(self) -> Self {
+        Listener { client_addresses: true, ..self }
+    }
+
+    /// What it has seen, for a metrics page that is there before it serves; that of [`Server::counters`].
+    ///
+    /// [`Server::counters`]: crate::Server::counters
+    pub fn counters(&self) -> Arc<Counters> {
+        self.counters.clone()
     }
 
     /// The address it really has; the port is never 0.
@@ -96,19 +112,36 @@ impl Listener {
     }
 }
 
-fn listen(wanted: SocketAddr, socket_buffer: u32) -> io::Result<(TcpListener, SocketAddr)> {
+fn listen(wanted: SocketAddr, limits: &Limits) -> io::Result<(TcpListener, SocketAddr)> {
     let socket = if wanted.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // A restart need not wait until the last connections' ports are forgotten. On Windows this would mean that two
     // processes may share a port.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
-    // Both are inherited by accepted connections. Keep-alive finds HTTP/1.1 watchers that lost power.
-    socket.set_keepalive(true)?;
-    socket.set_send_buffer_size(socket_buffer)?;
+    // All of these are inherited by accepted connections.
+    socket.set_send_buffer_size(limits.socket_buffer)?;
+    find_lost_peers(&SockRef::from(&socket), limits)?;
     socket.bind(wanted)?;
     let listener = socket.listen(BACKLOG)?;
     let address = listener.local_addr()?;
     Ok((listener, address))
+}
+
+/// How many probes of a silent connection may stay without an answer.
+const PROBES: u32 = 3;
+
+/// Has the system notice peers that lost power or their network, in the same time as the PINGs of HTTP/2: while a watch over
+/// HTTP/1.1 has nothing to say, and while bytes that were sent are not acknowledged.
+fn find_lost_peers(socket: &SockRef<'_>, limits: &Limits) -> io::Result<()> {
+    // The system counts whole seconds here.
+    let seconds = |time: Duration| time.max(Duration::from_secs(1));
+    let keepalive = TcpKeepalive::new().with_time(seconds(limits.ping_after));
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let keepalive = keepalive.with_interval(seconds(limits.ping_answer / PROBES)).with_retries(PROBES);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_user_timeout(Some(limits.ping_after + limits.ping_answer))?;
+    Ok(())
 }
 
 /// Why the address could not be had.
@@ -170,5 +203,23 @@ impl BindError {
             | BindError::NoSuchAddress { address, .. }
             | BindError::Other { address, .. } => *address,
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lost_peers_are_found() {
+        let (listener, address) = listen("127.0.0.1:0".parse().unwrap(), &Limits::default()).unwrap();
+        let (_client, accepted) = tokio::join!(tokio::net::TcpStream::connect(address), listener.accept());
+        let (stream, _) = accepted.unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(5));
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(45)));
     }
 }

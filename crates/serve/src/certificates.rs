@@ -308,3 +308,12 @@ pub enum CertificateError {
     #[error("cannot make a certificate")]
     Make(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
+
+impl CertificateError {
+    /// Whether a file could not be written only because there is no space for it.
+    pub fn is_full(&self) -> bool {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        let CertificateError::File { source, .. } = self else { return false };
+        matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+    }
+}

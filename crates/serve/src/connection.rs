@@ -22,11 +22,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tower_service::Service;
 
-use crate::activity::{Activity, Plain, Socket, Timer};
+use crate::activity::{Activity, PeerWatch, Plain, Socket, Timer};
 use crate::certificates::{Certificates, ClientCa, ClientCertificate};
 use crate::counters::{Counters, count};
 use crate::deadlines::Verdict;
-use crate::exchange::{Exchange, Protocol, RequestBody, Upgrade};
+use crate::exchange::{Client, Exchange, Protocol, RequestBody, Upgrade};
 use crate::limits::Limits;
 use crate::streams::Streams;
 use crate::unread::Unread;
@@ -58,6 +58,8 @@ pub(crate) struct Shared<S> {
     pub counters: Arc<Counters>,
     /// What waits for all peers together.
     pub unread: Arc<Unread>,
+    /// Whether requests carry the address of their client.
+    pub client_addresses: bool,
 }
 
 /// How connections are encrypted, and how clients prove who they are.
@@ -96,8 +98,12 @@ impl Drop for Open {
 }
 
 /// Serves one connection until it ends.
-pub(crate) async fn run<S, B>(stream: TcpStream, shared: Arc<Shared<S>>, mut stage: watch::Receiver<Stage>)
-where
+pub(crate) async fn run<S, B>(
+    stream: TcpStream,
+    activity: Arc<Activity>,
+    shared: Arc<Shared<S>>,
+    mut stage: watch::Receiver<Stage>,
+) where
     S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
@@ -109,11 +115,11 @@ where
         tracing::debug!(%error, "the connection was gone before it began");
         return;
     }
-    let unread = shared.unread.of_connection(shared.limits.connection_unread);
-    let activity = Activity::new(&shared.limits, unread);
-    let socket = Socket::new(stream, activity.clone());
+    let address = if shared.client_addresses { stream.peer_addr().ok() } else { None };
+    let (socket, peer) = Socket::new(stream, activity.clone());
     let Some(security) = &shared.tls else {
-        return requests(Plain::new(socket, activity.clone()), activity, None, &shared, stage).await;
+        let client = Client { certificate: None, address };
+        return requests(Plain::new(socket, activity.clone()), peer, activity, client, &shared, stage).await;
     };
     let handshake = timeout(shared.limits.handshake, handshake(security, socket));
     let outcome = tokio::select! {
@@ -124,11 +130,12 @@ where
     match outcome {
         Ok(Some(Opened::Tls(tls))) => {
             activity.opened();
-            let client = security.client(&tls);
-            requests(Plain::new(*tls, activity.clone()), activity, client, &shared, stage).await;
+            let client = Client { certificate: security.client(&tls), address };
+            requests(Plain::new(*tls, activity.clone()), peer, activity, client, &shared, stage).await;
         }
         Ok(Some(Opened::Plain(socket))) => {
-            requests(Plain::new(socket, activity.clone()), activity, None, &shared, stage).await;
+            let client = Client { certificate: None, address };
+            requests(Plain::new(socket, activity.clone()), peer, activity, client, &shared, stage).await;
         }
         Ok(None) | Err(_) => count(&shared.counters.handshake_failed),
     }
@@ -164,8 +171,9 @@ async fn handshake(security: &Security, mut socket: Socket) -> Option<Opened> {
 
 async fn requests<T, S, B>(
     io: Plain<T>,
+    peer: PeerWatch,
     activity: Arc<Activity>,
-    client: Option<ClientCertificate>,
+    client: Client,
     shared: &Shared<S>,
     stage: watch::Receiver<Stage>,
 ) where
@@ -178,14 +186,15 @@ async fn requests<T, S, B>(
 {
     let streams = Streams::new(shared.limits.clone(), shared.counters.clone(), activity.clone());
     let guard = streams.guard();
-    drive(io, activity, client, shared, stage, streams).await;
+    drive(io, peer, activity, client, shared, stage, streams).await;
     guard.end().await;
 }
 
 async fn drive<T, S, B>(
     io: Plain<T>,
+    peer: PeerWatch,
     activity: Arc<Activity>,
-    client: Option<ClientCertificate>,
+    client: Client,
     shared: &Shared<S>,
     mut stage: watch::Receiver<Stage>,
     streams: Streams,
@@ -211,6 +220,8 @@ async fn drive<T, S, B>(
     let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(io), exchange));
     let mut timer = Timer::default();
     let mut closing = false;
+    let mut left = pin!(peer.left());
+    let mut has_left = false;
     loop {
         // In this order: whether time is up is asked after the connection had its turn.
         let verdict = tokio::select! {
@@ -227,6 +238,11 @@ async fn drive<T, S, B>(
                 }
                 Verdict::Idle
             }
+            () = left.as_mut(), if !has_left => {
+                has_left = true;
+                activity.peer_left();
+                continue;
+            }
             verdict = poll_fn(|cx| activity.poll_due(&mut timer, cx)) => verdict,
         };
         match verdict {
@@ -236,7 +252,7 @@ async fn drive<T, S, B>(
                 activity.closing();
                 continue;
             }
-            Verdict::Idle => {}
+            Verdict::Idle | Verdict::PeerLeft => {}
             Verdict::Header => count(&counters.header_timeout),
             Verdict::WriteStall => {
                 count(&counters.write_stalled);

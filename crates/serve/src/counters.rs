@@ -11,6 +11,8 @@ pub struct Counters {
     pub accepted: AtomicU64,
     /// Times the listener was full and a new connection had to wait for another to end.
     pub full: AtomicU64,
+    /// Connections without a request that were closed because the listener was full and a new connection waited.
+    pub evicted: AtomicU64,
     /// Times the system refused to hand over a connection, most often for want of file descriptors.
     pub accept_failed: AtomicU64,
     /// Connections closed because the TLS handshake failed or took too long.

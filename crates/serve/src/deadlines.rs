@@ -26,6 +26,10 @@ pub(crate) struct Deadlines {
     frame_since: Option<Instant>,
     /// Since when the peer takes none of the bytes that wait for it.
     blocked_since: Option<Instant>,
+    /// The server needs the room of this connection.
+    evicted: bool,
+    /// When the peer closed its side.
+    left_at: Option<Instant>,
     /// Since when it is known that the peer does not take the end of an HTTP/2 answer.
     stuck_since: Option<Instant>,
     window_since: Instant,
@@ -61,6 +65,8 @@ pub(crate) enum Verdict {
     Idle,
     /// A request's head or an HTTP/2 frame took too long.
     Header,
+    /// The peer closed the connection while its request is being answered.
+    PeerLeft,
     /// The peer does not read.
     WriteStall,
     /// Too many frames that ask for nothing.
@@ -76,6 +82,8 @@ impl Deadlines {
             frames: Frames::new(),
             frame_since: None,
             blocked_since: None,
+            evicted: false,
+            left_at: None,
             stuck_since: None,
             window_since: now,
             window_frames: 0,
@@ -134,9 +142,25 @@ impl Deadlines {
         }
     }
 
+    /// Since when there is nothing to do, unless the connection is being closed already.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Idle(since) if !self.evicted && self.blocked_since.is_none() => Some(since),
+            _ => None,
+        }
+    }
+
+    /// The time of an idle connection is over. False if it is not idle.
+    pub(crate) fn evict(&mut self) -> bool {
+        let idle = self.idle_since().is_some();
+        self.evicted |= idle;
+        idle
+    }
+
     /// A request's head is complete.
     pub(crate) fn request_began(&mut self) {
         self.requests += 1;
+        self.evicted = false;
         self.phase = Phase::Busy;
     }
 
@@ -161,6 +185,11 @@ impl Deadlines {
         }
     }
 
+    /// The peer closed its side of the connection.
+    pub(crate) fn peer_left(&mut self, now: Instant) {
+        self.left_at.get_or_insert(now);
+    }
+
     /// The peer had its time for the end of an HTTP/2 answer and did not take it.
     pub(crate) fn answer_stuck(&mut self, now: Instant) {
         self.stuck_since.get_or_insert(now);
@@ -173,9 +202,12 @@ impl Deadlines {
         }
         let phase = match self.phase {
             Phase::Opening(since) | Phase::Header(since) => Some((since + self.limits.header, Verdict::Header)),
+            Phase::Idle(since) if self.evicted => Some((since, Verdict::Idle)),
             Phase::Idle(since) => Some((since + self.limits.idle, Verdict::Idle)),
             Phase::Closing(since) => Some((since + CLOSE_TIMEOUT, Verdict::Idle)),
-            Phase::Busy => None,
+            // HTTP/2 is read all the time, and finds the end of the connection behind what the peer sent before it.
+            Phase::Busy if self.frames.is_http2() => None,
+            Phase::Busy => self.left_at.map(|at| (at, Verdict::PeerLeft)),
         };
         let write = self.blocked_since.map(|since| (since + write_stall, Verdict::WriteStall));
         let stuck = self.stuck_since.map(|since| (since, Verdict::WriteStall));
@@ -202,6 +234,8 @@ mod tests {
         Closing(u64),
         Wrote(&'static [u8]),
         Stuck(u64),
+        Left(u64),
+        Evicted(bool),
     }
     use Step::*;
 
@@ -237,6 +271,8 @@ mod tests {
                 Closing(s) => deadlines.closing(at(s)),
                 Wrote(bytes) => deadlines.wrote(bytes),
                 Stuck(s) => deadlines.answer_stuck(at(s)),
+                Left(s) => deadlines.peer_left(at(s)),
+                Evicted(expect) => assert_eq!(deadlines.evict(), expect, "{what}"),
             }
         }
         assert_eq!(deadlines.due(Duration::from_secs(30)), expect.map(|(s, verdict)| (at(s), verdict)), "{what}");
@@ -257,6 +293,9 @@ mod tests {
             Some((67, Verdict::WriteStall)),
         );
         check("an answer that moves again", &[Read(1, b"GET"), Began, Blocked(7), Moved(36)], None);
+        check("who asked and left", &[Read(1, b"GET"), Began, Left(7), Left(9)], Some((7, Verdict::PeerLeft)));
+        check("who left before the request was seen", &[Left(1), Began], Some((1, Verdict::PeerLeft)));
+        check("who left after the answer", &[Began, Ended(5), Left(6)], Some((95, Verdict::Idle)));
         check("the answer's tail is stuck", &[Began, Blocked(7), Ended(8)], Some((37, Verdict::WriteStall)));
     }
 
@@ -265,6 +304,29 @@ mod tests {
         check("after silence", &[Began, Ended(5), Closing(95)], Some((96, Verdict::Idle)));
         check("a request that crossed it", &[Began, Ended(5), Closing(95), Began], None);
         check("not while busy", &[Began, Closing(95)], None);
+    }
+
+    #[test]
+    fn evictions() {
+        check("of an idle connection", &[Began, Ended(5), Evicted(true)], Some((5, Verdict::Idle)));
+        check("not twice", &[Began, Ended(5), Evicted(true), Evicted(false)], Some((5, Verdict::Idle)));
+        check("not of a new one", &[Evicted(false)], Some((10, Verdict::Header)));
+        check("not of one that is used", &[Began, Evicted(false)], None);
+        check(
+            "not while a request arrives",
+            &[Began, Ended(5), Read(6, b"G"), Evicted(false)],
+            Some((16, Verdict::Header)),
+        );
+        check(
+            "not while an answer is sent",
+            &[Began, Blocked(4), Ended(5), Evicted(false)],
+            Some((34, Verdict::WriteStall)),
+        );
+        check(
+            "a request that crossed it",
+            &[Began, Ended(5), Evicted(true), Began, Ended(8)],
+            Some((98, Verdict::Idle)),
+        );
     }
 
     #[test]
@@ -278,6 +340,7 @@ mod tests {
         check("a whole one", &whole, None);
         check("pings do not keep it", &[Read(2, PREFACE), Read(60, PING)], Some((90, Verdict::Idle)));
         check("two requests", &[Read(2, PREFACE), Began, Began, Ended(4)], None);
+        check("the end is found by reading", &[Read(2, PREFACE), Began, Left(3)], None);
         check("both done", &[Read(2, PREFACE), Began, Began, Ended(4), Ended(6)], Some((96, Verdict::Idle)));
         let busy = [Read(2, PREFACE), Began, Read(3, HALF_HEADERS)];
         check("half a head beside a request", &busy, Some((13, Verdict::Header)));

@@ -4,6 +4,7 @@
 
 use std::error::Error;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -40,11 +41,18 @@ const DRAIN_BYTES: usize = 4 << 20;
 /// How long the answer waits for that rest.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
+/// What requests carry of the client of their connection.
+pub(crate) struct Client {
+    /// What the client proved with its certificate.
+    pub certificate: Option<ClientCertificate>,
+    /// Where it is, if the service wants to know.
+    pub address: Option<SocketAddr>,
+}
+
 /// Hands hyper's requests to the service of one connection.
 pub(crate) struct Exchange<S, B> {
     pub service: S,
-    /// What the client of this connection proved with its certificate.
-    pub client: Option<ClientCertificate>,
+    pub client: Client,
     pub activity: Arc<Activity>,
     pub limits: Arc<Limits>,
     pub counters: Arc<Counters>,
@@ -83,9 +91,7 @@ where
         count(&self.counters.requests);
         let in_flight = self.activity.request();
         let unread = self.activity.unread();
-        if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
-            // The next one between client and server may take the other one for the host.
-            let why = "400 Bad Request: a request must have one Host header\n";
+        if let Some(why) = bad_host(&request) {
             return Box::pin(std::future::ready(Ok(refusal(StatusCode::BAD_REQUEST, why, in_flight, unread))));
         }
         let handshake = match Handshake::from_request(&request) {
@@ -105,8 +111,11 @@ where
             request.extensions_mut().insert(messages.clone());
             (hyper::upgrade::on(&mut request), messages, sender, self.upgrade.clone())
         });
-        if let Some(client) = &self.client {
-            request.extensions_mut().insert(client.clone());
+        if let Some(certificate) = &self.client.certificate {
+            request.extensions_mut().insert(certificate.clone());
+        }
+        if let Some(address) = self.client.address {
+            request.extensions_mut().insert(address);
         }
         let rest = Arc::new(Mutex::new(Rest::Taken));
         let http1 = request.version() < Version::HTTP_2;
@@ -180,6 +189,18 @@ where
             }
             Ok(response)
         })
+    }
+}
+
+/// Why a request is refused for its Host header, in the words of Go's server. Of two hosts, a proxy between client and server
+/// may take another one than the server.
+fn bad_host<B>(request: &Request<B>) -> Option<&'static str> {
+    match request.headers().get_all(header::HOST).iter().count() {
+        0 if request.version() == Version::HTTP_11 && request.method() != Method::CONNECT => {
+            Some("400 Bad Request: missing required Host header")
+        }
+        0 | 1 => None,
+        _ => Some("400 Bad Request: too many Host headers"),
     }
 }
 

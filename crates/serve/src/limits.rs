@@ -7,7 +7,8 @@ use std::time::Duration;
 /// The defaults suit an API server whose longest answers are watches that may be silent for minutes.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at one time; more wait in the kernel's queue until one ends. 10,000 idle HTTP/1.1 connections cost
+    /// Connections at one time. When all are taken, those that have been idle longest are closed for new ones; if none is idle,
+    /// more wait in the kernel's queue until one ends. 10,000 idle HTTP/1.1 connections cost
     /// about 200 MB with TLS, which a server for that many clients has.
     pub connections: usize,
     /// From the accepted connection to the end of the TLS handshake. Go's server uses its header timeout here too.
@@ -59,9 +60,9 @@ pub struct Limits {
     /// Bytes of one message of a WebSocket client, if the service reads them. kubectl sends 32 KiB at a time; other clients send
     /// what their program gives them at once, such as a file.
     pub message: usize,
-    /// A PING of HTTP/2 or WebSocket after this silence, so that a peer that lost power is noticed while a watch has nothing to say.
+    /// A PING of HTTP/2 or WebSocket, or a probe of TCP, after this silence, so that a peer that lost power is noticed while a watch has nothing to say.
     pub ping_after: Duration,
-    /// How long the answer to that PING may take.
+    /// How long the answer to that may take.
     pub ping_answer: Duration,
 }
 

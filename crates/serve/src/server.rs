@@ -1,6 +1,7 @@
 //! A listener at work: accepts connections, owns their tasks, renews certificates, and stops in order. It is the only
 //! place that starts connections, and none outlives it.
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,10 +12,11 @@ use http::{Request, Response};
 use http_body::Body;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::task::{self, JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout_at};
 use tower_service::Service;
 
+use crate::activity::Activity;
 use crate::bind::{Listener, Tls};
 use crate::certificates::{Certificates, Renewal};
 use crate::connection::{self, Open, Security, Shared, Stage};
@@ -24,6 +26,12 @@ use crate::unread::Unread;
 
 /// How long to leave the system alone that could not hand over a connection, most often for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often the connections are looked at again for idle ones while a new one waits.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How often it is logged that all connections are taken.
+const FULL_WARNING: Duration = Duration::from_secs(60);
+/// The part of all connections that is closed at once when there is no room: looking for them costs the same as for a single one.
+const EVICTED_PART: usize = 100;
 /// How often to look whether the certificate is due; renewal begins weeks before the end.
 const RENEWAL_CHECK: Duration = Duration::from_secs(3600);
 
@@ -67,7 +75,8 @@ impl Listener {
         };
         let tls = certificates.as_ref().map(|certificates| Security::new(certificates, self.client_ca, plain));
         let unread = Unread::of_all(self.limits.unread);
-        let shared = Arc::new(Shared { service, tls, limits: self.limits, counters: self.counters.clone(), unread });
+        let (limits, counters, client_addresses) = (self.limits, self.counters.clone(), self.client_addresses);
+        let shared = Arc::new(Shared { service, tls, limits, counters, unread, client_addresses });
         let task = tokio::spawn(run(self.socket, shared, certificates, stage.clone(), stages));
         Server { address: self.address, url, counters: self.counters, stage, task }
     }
@@ -121,27 +130,41 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let mut connections = JoinSet::new();
+    let mut connections = Connections::default();
     let mut renewal = interval_at(Instant::now() + RENEWAL_CHECK, RENEWAL_CHECK);
     renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut was_full = false;
+    // Accepted although there is no room: that somebody waits cannot be seen otherwise.
+    let mut waiting: Option<TcpStream> = None;
+    let mut warned_at: Option<Instant> = None;
     let deadline = loop {
         let full = connections.len() >= shared.limits.connections;
-        if full && !was_full {
-            count(&shared.counters.full);
-            tracing::warn!(limit = shared.limits.connections, "all connections are taken; new ones wait");
+        if !full && let Some(stream) = waiting.take() {
+            connections.start(stream, &shared, &stages);
+            continue;
         }
-        was_full = full;
         tokio::select! {
             biased;
             Ok(()) = stages.changed() => match *stages.borrow_and_update() {
                 Stage::Draining(deadline) => break deadline,
                 Stage::Serving | Stage::Cut => break Instant::now(),
             },
-            Some(ended) = connections.join_next() => note(ended, &shared.counters),
+            Some(ended) = connections.next_end() => note(ended, &shared.counters),
             _ = renewal.tick(), if certificates.is_some() => renew(certificates.as_ref()).await,
-            accepted = listener.accept(), if !full => match accepted {
-                Ok((stream, _)) => accept(stream, &shared, &mut connections, &stages),
+            () = sleep(LOOK_AGAIN), if waiting.is_some() => connections.evict(&shared),
+            accepted = listener.accept(), if waiting.is_none() => match accepted {
+                Ok((stream, _)) if !full => connections.start(stream, &shared, &stages),
+                Ok((stream, _)) => {
+                    waiting = Some(stream);
+                    count(&shared.counters.full);
+                    if warned_at.is_none_or(|at| at.elapsed() > FULL_WARNING) {
+                        warned_at = Some(Instant::now());
+                        tracing::warn!(
+                            limit = shared.limits.connections,
+                            "all connections are taken; idle ones are closed for new ones, and if none is idle, new ones wait"
+                        );
+                    }
+                    connections.evict(&shared);
+                }
                 Err(error) => {
                     count(&shared.counters.accept_failed);
                     tracing::warn!(%error, "the system could not hand over a connection");
@@ -151,29 +174,63 @@ where
         }
     };
     drop(listener);
-    drain(connections, deadline, &stage, &shared.counters).await
+    drain(connections.tasks, deadline, &stage, &shared.counters).await
 }
 
-fn accept<S, B>(
-    stream: TcpStream,
-    shared: &Arc<Shared<S>>,
-    connections: &mut JoinSet<()>,
-    stages: &watch::Receiver<Stage>,
-) where
-    S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + Sync + 'static,
-    S::Future: Send,
-    S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    count(&shared.counters.accepted);
-    // A clone has seen no more than this receiver, so that a stop in this moment is not missed.
-    let (shared, stages) = (shared.clone(), stages.clone());
-    let open = Open::new(shared.counters.clone());
-    connections.spawn(async move {
-        let _open = open;
-        connection::run(stream, shared, stages).await;
-    });
+/// The connections that are open.
+#[derive(Default)]
+struct Connections {
+    tasks: JoinSet<()>,
+    activities: HashMap<task::Id, Arc<Activity>>,
+}
+
+impl Connections {
+    fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    fn start<S, B>(&mut self, stream: TcpStream, shared: &Arc<Shared<S>>, stages: &watch::Receiver<Stage>)
+    where
+        S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + Sync + 'static,
+        S::Future: Send,
+        S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        count(&shared.counters.accepted);
+        // A clone has seen no more than this receiver, so that a stop in this moment is not missed.
+        let (shared, stages) = (shared.clone(), stages.clone());
+        let open = Open::new(shared.counters.clone());
+        let unread = shared.unread.of_connection(shared.limits.connection_unread);
+        let activity = Activity::new(&shared.limits, unread);
+        let seen = activity.clone();
+        let task = self.tasks.spawn(async move {
+            let _open = open;
+            connection::run(stream, activity, shared, stages).await;
+        });
+        self.activities.insert(task.id(), seen);
+    }
+
+    /// Waits for the end of any connection.
+    async fn next_end(&mut self) -> Option<Result<(), JoinError>> {
+        let ended = self.tasks.join_next_with_id().await?;
+        let id = ended.as_ref().map_or_else(JoinError::id, |(id, ())| *id);
+        self.activities.remove(&id);
+        Some(ended.map(drop))
+    }
+
+    /// Closes the connections that have been idle longest, so that others find room.
+    fn evict<S>(&self, shared: &Shared<S>) {
+        let idle = self.activities.values().filter_map(|activity| Some((activity.idle_since()?, activity)));
+        let mut idle: Vec<_> = idle.collect();
+        idle.sort_unstable_by_key(|(since, _)| *since);
+        let wanted = (shared.limits.connections / EVICTED_PART).max(1);
+        for (_, activity) in idle.iter().take(wanted) {
+            if activity.evict() {
+                count(&shared.counters.evicted);
+            }
+        }
+    }
 }
 
 async fn drain(

@@ -137,6 +137,10 @@ impl Unread {
 fn stall_timeout(usual: Duration, used: usize, limit: usize) -> Duration {
     let least = LEAST_PATIENCE.min(usual);
     let half = limit / 2;
+    // Nearly always, and each wakeup of a connection asks.
+    if used <= half {
+        return usual;
+    }
     let over = used.saturating_sub(half).min(limit - half);
     usual - (usual - least).mul_f64(over as f64 / (limit - half).max(1) as f64)
 }

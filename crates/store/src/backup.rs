@@ -141,7 +141,7 @@ fn verify_and_skip(copy: &Path, begin: Revision) -> Result<Revision, String> {
         }
         Err(OpenError::Damaged { found, .. }) => Err(found),
         Err(OpenError::Newer { format, known, .. }) => Err(format!("it is of format {format}, and {known} is known")),
-        Err(error @ (OpenError::Io { .. } | OpenError::Held { .. })) => Err(error.to_string()),
+        Err(error @ (OpenError::Io { .. } | OpenError::Full { .. } | OpenError::Held { .. })) => Err(error.to_string()),
     }
 }
 

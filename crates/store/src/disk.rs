@@ -3,9 +3,9 @@
 //! never starts with an empty store where one existed.
 //!
 //! ```text
-//!   commit ─▶ queue ─▶ writer: decide ─▶ one transaction, one fsync ─▶ high-water mark ─▶ ledger ─▶ acknowledge
-//!                        ▲                                                                  │
-//!                        └────────── records that no read can reach any more ◀─────────────┘
+//!   commit ─▶ queue ─▶ writer: decide ─┬▶ few: one frame of the log ────────────┬▶ one fsync ─▶ high-water mark ─▶ ledger ─▶ acknowledge
+//!                        ▲             └▶ many: one transaction, with the log's ─┘                                  │
+//!                        └────────────────── records that no read can reach any more ◀─────────────────────────────┘
 //! ```
 
 mod error;
@@ -13,6 +13,7 @@ mod faults;
 mod files;
 mod high_water_mark;
 mod load;
+mod log;
 mod queue;
 mod record;
 mod tables;
@@ -23,7 +24,7 @@ use std::{
     path::Path,
     sync::{Arc, atomic::Ordering::Relaxed},
     thread::JoinHandle,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 pub use error::OpenError;
@@ -36,12 +37,14 @@ pub(crate) use tables::Tables;
 use tokio::sync::watch;
 
 use self::{
-    faults::{FileIdentities, Opener, Reserve},
-    writer::{Repair, Writer, WriterShared},
+    faults::{FileIdentities, Opener, Reserve, is_full},
+    load::{load_log, load_unwritten},
+    log::Log,
+    writer::{IDLE, Repair, Writer, WriterShared},
 };
 use crate::{
     BackupError, BoxFuture, Commit, CommitError, Entry, Health, Page, Range, ReadError, Retention, Revision, Store,
-    Watch, backup, ledger::Ledger,
+    Watch, backup, index::Row, ledger::Ledger,
 };
 
 /// The format this program writes and reads.
@@ -77,7 +80,7 @@ pub struct Disk {
 pub struct DiskStats {
     /// Commits that changed something.
     pub commits: u64,
-    /// Transactions, each with one fsync, that made them durable or removed what is no longer needed.
+    /// Transactions and frames of the log, each with one fsync, that made them durable or removed what is no longer needed.
     pub transactions: u64,
 }
 
@@ -91,33 +94,48 @@ impl Disk {
         make_dir(dir).map_err(OpenError::io(dir))?;
         let files = Files::of(dir);
         let lock = hold(dir, &files)?;
-        let found = find_or_create(&files, begin, Instant::now())?;
-        Disk::start(&files, found, lock, retention, faults::opener()).map_err(OpenError::io(dir))
+        let opener = faults::opener();
+        let found = find_or_create(&files, begin, Instant::now(), &opener)?;
+        Disk::start(&files, found, lock, retention, opener, IDLE).map_err(OpenError::io(dir))
     }
 
     fn start(
         files: &Files,
-        (loaded, high_water_mark): (Loaded, HighWaterMark),
+        Found { loaded, unfolded, high_water_mark, full }: Found,
         lock: File,
         retention: Retention,
         opener: Opener,
+        idle: Duration,
     ) -> std::io::Result<Disk> {
         let shared = WriterShared::new(loaded.index.compacted(), loaded.leftover);
         let ledger = Ledger::new(loaded.index, retention);
-        let file_identities = FileIdentities::of([&files.store, &files.high_water_mark])?;
         let reserve = Reserve(files.reserve.clone());
-        // If the disk has no space for it, the first commit that needs space reports that.
-        let _ = reserve.hold();
-        let repair = Repair::new(opener, file_identities, reserve);
+        if full.is_none() {
+            // If the disk has no space for it, the first commit that needs space reports that.
+            let _ = reserve.hold();
+        }
+        let sync_failed = Arc::default();
+        let has_logged = !unfolded.is_empty();
+        let log = match Log::open(&files.log, &opener, &sync_failed, unfolded) {
+            Ok(log) => Some(log),
+            Err(error) if has_logged => return Err(error),
+            // Without a log, because the disk has no space for it, every commit is a transaction.
+            Err(_) => None,
+        };
+        let logged = log.is_some().then_some(&*files.log);
+        let file_identities = FileIdentities::of([&*files.store, &*files.high_water_mark].into_iter().chain(logged))?;
+        let repair = Repair::new(opener, file_identities, reserve, sync_failed);
         let mut writer = Writer {
             shared: shared.clone(),
             ledger: ledger.clone(),
             tables: loaded.tables,
+            log,
             high_water_mark,
             repair,
+            idle,
             _lock: lock,
         };
-        writer.begin()?;
+        writer.begin(full, Instant::now())?;
         let thread = std::thread::Builder::new().name("store-writer".into()).spawn(move || writer.run())?;
         Ok(Disk { ledger, shared, writer: Some(thread) })
     }
@@ -203,9 +221,19 @@ fn hold(dir: &Path, files: &Files) -> Result<File, OpenError> {
     }
 }
 
+/// A store that can be started.
+struct Found {
+    loaded: Loaded,
+    /// What the index has of the log, and the database does not have yet.
+    unfolded: Vec<Row>,
+    high_water_mark: HighWaterMark,
+    /// What could not be written, if the disk is full: then the store begins by refusing what takes space.
+    full: Option<String>,
+}
+
 /// Opens the existing store or creates one. A store exists if its database or its high-water mark exists; the database is
 /// created first.
-fn find_or_create(files: &Files, begin: Revision, now: Instant) -> Result<(Loaded, HighWaterMark), OpenError> {
+fn find_or_create(files: &Files, begin: Revision, now: Instant, opener: &Opener) -> Result<Found, OpenError> {
     let exists = |path: &Path| path.try_exists().map_err(OpenError::io(path));
     if exists(&files.restoring)? {
         return Err(OpenError::damaged(&files.restoring, "restoring a backup into this directory was cut short"));
@@ -221,19 +249,37 @@ fn find_or_create(files: &Files, begin: Revision, now: Instant) -> Result<(Loade
         }
         create(files, begin)?;
     }
-    let loaded = load(&files.store, now)?;
-    let newest = loaded.tables.newest();
+    let (mut loaded, mut full) = match load(&files.store, now) {
+        // After an unclean end redb writes before it reads. What was acknowledged is in the file all the same.
+        Err(OpenError::Full { path, source }) => {
+            let why = format!("{}: {source}", path.display());
+            (load_unwritten(&files.store, now, opener)?, Some(why))
+        }
+        loaded => (loaded?, None),
+    };
+    // After a crash: the commits that were acknowledged last.
+    let unfolded = load_log(&files.log, &mut loaded.index, now)?;
+    let newest = loaded.index.newest();
     match high_water_mark {
         Some((_, durable)) if newest < durable => {
             let found = format!("it ends at revision {newest}, yet revision {durable} was written");
             Err(OpenError::damaged(&files.store, found))
         }
         Some((mut high_water_mark, _)) => {
-            high_water_mark.advance(newest).map_err(OpenError::io(&files.high_water_mark))?;
-            Ok((loaded, high_water_mark))
+            match high_water_mark.advance(newest) {
+                // It may lag, and the first transaction advances it.
+                Err(error) if is_full(&error) => {
+                    full.get_or_insert(format!("{}: {error}", files.high_water_mark.display()));
+                }
+                advanced => advanced.map_err(OpenError::io(&files.high_water_mark))?,
+            }
+            Ok(Found { loaded, unfolded, high_water_mark, full })
         }
         // Creation was interrupted before the high-water mark was written, so nothing can have been acknowledged.
-        None if newest == loaded.tables.begin() => Ok((loaded, HighWaterMark::create(&files.high_water_mark, newest)?)),
+        None if newest == loaded.tables.begin() => {
+            let high_water_mark = HighWaterMark::create(&files.high_water_mark, newest)?;
+            Ok(Found { loaded, unfolded, high_water_mark, full })
+        }
         None => {
             let found = format!("it is gone, and {} alone cannot prove that it is the newest", files.store.display());
             Err(OpenError::damaged(&files.high_water_mark, found))

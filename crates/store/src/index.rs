@@ -13,7 +13,7 @@ mod chain;
 mod history;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map},
     ops::Bound::{Excluded, Included, Unbounded},
     sync::Arc,
     time::Instant,
@@ -197,10 +197,10 @@ impl Index {
     }
 
     fn insert(&mut self, key: &Arc<str>, version: Arc<Version>) {
-        match self.keys.get_mut(&**key) {
-            Some(chain) => chain.push(version),
-            None => {
-                self.keys.insert(key.clone(), Chain::One(version));
+        match self.keys.entry(key.clone()) {
+            btree_map::Entry::Occupied(mut chain) => chain.get_mut().push(version),
+            btree_map::Entry::Vacant(place) => {
+                place.insert(Chain::One(version));
             }
         }
     }

@@ -40,21 +40,6 @@ impl Watch {
         }
     }
 
-    /// Waits until there is something to take. Cancel-safe, as it takes nothing.
-    pub async fn ready(&mut self) {
-        loop {
-            self.subscription.mark_seen();
-            let newest = {
-                let _index = self.ledger.read();
-                self.subscription.topic().newest()
-            };
-            if newest > self.cursor {
-                return;
-            }
-            self.subscription.woken().await;
-        }
-    }
-
     /// How many watches there are of the same prefix, this one included.
     pub fn watchers(&self) -> usize {
         self.subscription.topic().watchers()

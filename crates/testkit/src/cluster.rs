@@ -215,8 +215,8 @@ impl Cluster {
     /// The operator may do what it declares ([`Operator::rules`]) and nothing else, as on a cluster with the roles that it prints. A
     /// request beyond that is answered with 403, and [`Cluster::permissions`] tells what is lacking and what was never used.
     pub fn run<R: DeserializeOwned + Send + Sync + 'static>(&self, operator: Operator<R>) -> Running {
-        let user =
-            self.machine.accounts().open(operator.rules(), operator.webhook_rules(), operator.watched_namespaces());
+        let besides = operator.webhook_rules().and(operator.leader_election_rules());
+        let user = self.machine.accounts().open(operator.rules(), besides, operator.watched_namespaces());
         let acting = ActingAs { machine: self.machine.clone(), user: user.into() };
         self.run_with(operator, Client::new(acting, "default"))
     }

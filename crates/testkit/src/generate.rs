@@ -1,5 +1,8 @@
 //! Objects out of nothing. In: the schema of a CRD's version, and a seed. Out: an object as the schema describes it, the same for
-//! the same seed. Patterns and rules in CEL are not understood here: whoever asks has the server judge what comes out.
+//! the same seed. Rules in CEL are not understood here: whoever asks has the server judge what comes out. `pattern` makes texts that
+//! match the pattern of their schema.
+
+mod pattern;
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +12,10 @@ const DEEPEST: u32 = 8;
 /// How many items or entries there are at most, if nothing is said.
 const MOST_ITEMS: u64 = 3;
 
-/// Texts that often match a pattern: names, versions, quantities, times, addresses, domains.
+/// How often the key of an item is made until no other item has it.
+const KEY_ATTEMPTS: usize = 20;
+
+/// Texts as people write them: names, versions, quantities, times, addresses, domains.
 const WORDS: [&str; 12] =
     ["a", "web", "web-1", "v1", "1", "100m", "1Gi", "1.2.3", "5m", "example.com", "https://example.com/x", "Some text"];
 
@@ -93,6 +99,19 @@ fn array(schema: &Value, random: &mut Random, depth: u32) -> Value {
     let keys = schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str);
     // The items of a map have different keys.
     if let Some(key) = keys.into_iter().next() {
+        let of_key = &schema["items"]["properties"][key];
+        if of_key["pattern"].is_string() {
+            let mut seen: Vec<Value> = Vec::new();
+            items.retain_mut(|item| {
+                let mut made = (0..KEY_ATTEMPTS).map(|_| of(of_key, random, depth + 2));
+                made.find(|made| !seen.contains(made)).is_some_and(|made| {
+                    item[key] = made.clone();
+                    seen.push(made);
+                    true
+                })
+            });
+            return items.into();
+        }
         for (at, item) in items.iter_mut().enumerate() {
             match &item[key] {
                 Value::String(text) => item[key] = format!("{text}-{at}").into(),
@@ -132,11 +151,16 @@ fn text(schema: &Value, random: &mut Random) -> Value {
     if schema["default"].is_string() && random.percent(20) {
         return schema["default"].clone();
     }
-    let least = length("minLength").unwrap_or_default();
+    let (least, most) = (length("minLength").unwrap_or_default(), length("maxLength").unwrap_or(usize::MAX));
+    if let Some(matching) =
+        schema["pattern"].as_str().and_then(|pattern| pattern::matching(pattern, (least, most), random))
+    {
+        return matching.into();
+    }
     if text.len() < least {
         text.push_str(&"x".repeat((least - text.len()).min(1 << 10)));
     }
-    text.truncate(length("maxLength").unwrap_or(usize::MAX));
+    text.truncate(most);
     text.into()
 }
 
@@ -185,6 +209,12 @@ mod tests {
                     "items": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
                 },
                 "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                "hosts": {
+                    "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                    "items": {"type": "object", "required": ["name"], "properties": {
+                        "name": {"type": "string", "pattern": "^[a-c]$"},
+                    }},
+                },
             },
         });
         let mut without_mode = 0;
@@ -195,6 +225,10 @@ mod tests {
             assert!(made.get("name").is_none_or(|name| (4..=5).contains(&name.as_str().unwrap().len())), "{made}");
             let ports = made["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
             assert!(ports.len() <= 2 && (ports.len() < 2 || ports[0]["name"] != ports[1]["name"]), "{made}");
+            let hosts: Vec<&str> =
+                made["hosts"].as_array().into_iter().flatten().filter_map(|host| host["name"].as_str()).collect();
+            assert!(hosts.iter().all(|name| ["a", "b", "c"].contains(name)), "{made}");
+            assert!((1..hosts.len()).all(|at| !hosts[..at].contains(&hosts[at])), "{made}");
             without_mode += u32::from(made.get("mode").is_none());
         }
         assert!((20..120).contains(&without_mode), "{without_mode}");

@@ -7,7 +7,7 @@
 //! round_trips   whether objects survive conversions between the versions of a kind; generate: objects from a schema
 //! call      what was asked of the server, as small values that print well
 //! react     answers that are not the server's: errors, delays, lost connections
-//! seed      what a test starts with
+//! seed      what a test starts with; sample: an object from a manifest
 //! machine   start → record → react → server
 //! kinds     which kind a path names
 //! permissions   operators under the rights that they declare
@@ -53,6 +53,7 @@ mod round_trips;
 
 mod call;
 mod react;
+mod sample;
 mod seed;
 
 mod kinds;
@@ -68,4 +69,5 @@ pub use konverge_apiserver::{Checked, CrdRegistry, RegisteredKind};
 pub use permissions::Permissions;
 pub use react::When;
 pub use round_trips::{RoundTrips, round_trips};
+pub use sample::from_yaml;
 pub use seed::{Raw, Seed, Seeded, Typed};

@@ -48,7 +48,8 @@ use parking_lot::Mutex;
 pub struct Permissions {
     /// The rules that requests needed and that are declared.
     pub used: Rules,
-    /// The rules that are declared and that no request needed.
+    /// The rules that are declared and that no request needed. What one declaration brings, such as `.owns`, counts as needed once a part of
+    /// it was.
     pub unused: Rules,
     /// The rules that requests needed and that are not declared: they were denied.
     pub lacking: Rules,
@@ -105,7 +106,7 @@ impl Accounts {
         for account in self.0.lock().values() {
             all.used.extend(account.used.clone());
             // Only a cluster with OwnerReferencesPermissionEnforcement asks for finalizers.
-            all.unused.extend(account.declared.without(&account.used).without_part("finalizers"));
+            all.unused.extend(account.declared.unused(&account.used).without_part("finalizers"));
             all.lacking.extend(account.lacking.clone());
         }
         all

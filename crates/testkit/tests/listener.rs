@@ -144,7 +144,7 @@ async fn whatever_is_sent_the_next_request_is_answered() -> Result<()> {
     let caller = served.caller(&cluster).await?;
     let allowed = (
         200,
-        r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"allowed":true,"uid":"42"}}"#,
+        r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"42","allowed":true}}"#,
     );
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for (method, path, content_type, body, expect) in [
@@ -279,6 +279,20 @@ async fn a_directory_of_certificates() -> Result<()> {
     assert_eq!(post(&served.caller(&cluster).await?, review(1, 0)).await?.0, 200);
     assert!(cluster.find::<Secret>("shops-webhook-cert").await?.is_none(), "no Secret is needed");
     assert!(served.health.is_ready());
+
+    // New files are served within a second; the limit only ends a test that would wait for ever.
+    let other = self::cluster().await?;
+    Served::start(&other, |_| {}).await?.stop().await?;
+    let newer = other.get::<Secret>("shops-webhook-cert").await?;
+    let begun = std::time::Instant::now();
+    for file in ["tls.crt", "tls.key", "ca.crt"] {
+        std::fs::write(folder.path().join(file), data(&newer, file))?;
+    }
+    // Each over a new connection, which trusts the former CA only.
+    while post(&served.caller(&elsewhere).await?, review(1, 0)).await.is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the former certificate is still served");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     served.stop().await
 }
 

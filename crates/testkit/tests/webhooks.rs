@@ -192,14 +192,88 @@ async fn what_a_function_does_not_know_stays() -> Result<()> {
         patch("/mutate--v1-pod", review("Pod", pod)).await?,
         json!([{"op": "replace", "path": "/spec/containers/0/image", "value": "pinned"}])
     );
-    // What does not decode is a failure, which says where.
-    let broken = json!({"metadata": {"name": "s"}, "spec": {"tills": "many"}});
-    let answer = webhooks.review("/mutate-example-com-v1-shop", &review("Shop", broken)).await?;
-    assert_eq!(answer["response"]["status"]["code"], 400, "{answer}");
-    let message = answer["response"]["status"]["message"].as_str().unwrap_or_default();
-    let expect = "this operator cannot read the Shop: invalid type: string \"many\", expected i32";
-    assert!(answer["response"]["allowed"] == json!(false) && message.starts_with(expect), "{answer}");
     Ok(())
+}
+
+/// What does not decode is a failure, which says where. Only a function that changes objects of the operator's own kind leaves them to
+/// the schema of the CRD, which the API server looks at next.
+#[tokio::test]
+async fn what_does_not_decode() -> Result<()> {
+    async fn same<T: Kind>(request: Admission<T>) -> Result<T> {
+        Ok(request.object().clone())
+    }
+    let removed = Webhook::mutating(same::<Shop>).operations([Operation::Delete]).path("/removed");
+    let status = Webhook::mutating(same::<Shop>).subresource("status").path("/status");
+    let operator = Operator::<Shop>::new()
+        .default_with(defaults)
+        .validate(validate)
+        .webhook(removed.named("removed.example.com"))
+        .webhook(status.named("status.example.com"))
+        .webhook(Webhook::mutating(same::<Pod>));
+    let fake = fake();
+    let webhooks = operator.test_webhooks(fake.client());
+    let unreadable = "this operator cannot read the Shop: invalid type: string \"many\", expected i32";
+    let no_pod = "this operator cannot read the Pod: invalid type: string \"many\"";
+    for (path, operation, expect) in [
+        ("/mutate-example-com-v1-shop", "CREATE", None),
+        ("/mutate-example-com-v1-shop", "UPDATE", None),
+        ("/validate-example-com-v1-shop", "CREATE", Some(unreadable)),
+        ("/removed", "DELETE", Some(unreadable)),
+        ("/status", "UPDATE", Some(unreadable)),
+        ("/mutate--v1-pod", "CREATE", Some(no_pod)),
+    ] {
+        let broken = json!({"metadata": {"name": "s"}, "spec": {"tills": "many", "containers": "many"}});
+        let kind = if path.ends_with("pod") { "Pod" } else { "Shop" };
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "1", "kind": {"kind": kind}, "resource": {}, "operation": operation, "object": broken, "oldObject": broken,
+        }});
+        let response = &webhooks.review(path, &review).await?["response"];
+        let (status, message) = (&response["status"], response["status"]["message"].as_str().unwrap_or_default());
+        match expect {
+            None => {
+                let warning = response["warnings"][0].as_str().unwrap_or_default();
+                let expect = format!("mutate.shop.example.com has changed nothing: {unreadable}");
+                assert!(warning.starts_with(&expect), "{path} {operation}: {response}");
+                assert_eq!((&response["allowed"], status), (&json!(true), &Value::Null), "{path} {operation}");
+            }
+            Some(expect) => {
+                assert!(message.starts_with(expect), "{path} {operation}: {response}");
+                assert_eq!((&status["code"], &response["allowed"]), (&json!(400), &json!(false)), "{path} {operation}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Certificates are renewed after months: the roles for it say that they are kept, whatever a short run used.
+#[test]
+fn the_roles_of_webhooks_are_kept() {
+    let settings = Settings::from_args(["shop"]).unwrap();
+    let mut kept = Vec::new();
+    for manifest in operator().manifests(&settings) {
+        let (kind, metadata) = (manifest["kind"].as_str().unwrap_or_default(), &manifest["metadata"]);
+        if kind.ends_with("Role") {
+            let is_kept = metadata["annotations"]["konverge.dev/keep-rights"] == "true";
+            kept.push(format!("{kind} {} {is_kept}", metadata["name"].as_str().unwrap_or_default()));
+        }
+    }
+    assert_eq!(kept, ["ClusterRole shop false", "Role shop-webhook true", "ClusterRole shop-webhook true"]);
+}
+
+/// The user reads what the schema says, also of a kind whose defaults a function fills in.
+#[tokio::test]
+async fn the_schema_speaks_before_the_type() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    cluster.install::<Shop>().await?;
+    let operator = Operator::<Shop>::new().default_with(defaults).validate(validate);
+    let running = cluster.run(operator.reconcile(async |_: Context<Shop>| Ok(Action::await_change())));
+    running.ready().await?;
+    let broken =
+        json!({"apiVersion": "example.com/v1", "kind": "Shop", "metadata": {"name": "s"}, "spec": {"tills": "many"}});
+    let error = cluster.create(broken).await.unwrap_err();
+    let expect = "spec.tills: Invalid value: \"string\": spec.tills in body must be of type integer: \"string\"";
+    assert!(format!("{error:#}").contains(expect), "{error:#}");
+    running.stop().await
 }
 
 /// An old object that nobody can read does not keep somebody from repairing it.

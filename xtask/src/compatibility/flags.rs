@@ -16,6 +16,8 @@ pub(super) struct Flag {
 pub(super) enum Effect {
     Obeyed,
     Nothing,
+    /// The server does not start with it.
+    Refused,
 }
 
 /// Reads the table.
@@ -26,7 +28,8 @@ pub(super) fn read(root: &Path) -> Result<Vec<Flag>, String> {
         .map(|(at, line)| match line.split(' ').collect::<Vec<_>>().as_slice() {
             [name, _] => Ok(Flag { name: (*name).to_owned(), effect: Effect::Nothing }),
             [name, _, "obeyed"] => Ok(Flag { name: (*name).to_owned(), effect: Effect::Obeyed }),
-            _ => Err(format!("{FILE} line {}: not `NAME TYPE [obeyed]`: {line}", at + 1)),
+            [name, _, "refused"] => Ok(Flag { name: (*name).to_owned(), effect: Effect::Refused }),
+            _ => Err(format!("{FILE} line {}: not `NAME TYPE [obeyed|refused]`: {line}", at + 1)),
         })
         .collect()
 }

@@ -5,17 +5,19 @@ use super::tree::Tree;
 
 /// Every crate with the crates of this repository it may depend on. ARCHITECTURE.md shows the same table, and a
 /// check of its own compares the two.
-pub(super) const EDGES: [(&str, &[&str]); 12] = [
+pub(super) const EDGES: [(&str, &[&str]); 14] = [
     ("core", &[]),
     ("schema", &["core"]),
     ("cel", &["core", "schema"]),
     ("store", &[]),
     ("serve", &[]),
     ("apiserver", &["core", "schema", "cel", "store"]),
-    ("runtime", &["core", "schema"]),
+    ("leadership", &[]),
+    ("raft", &["serve", "leadership"]),
+    ("runtime", &["core", "schema", "leadership"]),
     ("controllers", &["core", "runtime"]),
     ("macros", &[]),
-    ("operator", &["core", "serve", "runtime", "macros"]),
+    ("operator", &["core", "serve", "raft", "runtime", "macros"]),
     ("testkit", &["apiserver", "operator"]),
     ("cli", &["core", "schema", "store", "serve", "apiserver", "controllers", "operator"]),
 ];

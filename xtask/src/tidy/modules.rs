@@ -46,37 +46,47 @@ fn is_root(tree: &Tree, path: &str) -> bool {
     by_path || manifest.lines().any(|line| line.trim() == format!("path = \"{inside}\""))
 }
 
-/// The paths at which the modules that a file declares may be.
+/// The paths at which the modules that a file declares may be. A module in braces is a folder for those inside of it.
 fn children(path: &str, root: bool, text: &str) -> Vec<String> {
     let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
-    let own = if root || file == "mod.rs" {
+    let mut own = if root || file == "mod.rs" {
         folder.to_owned()
     } else {
         format!("{folder}/{}", file.strip_suffix(".rs").unwrap_or(file))
     };
     let mut found = Vec::new();
     let mut elsewhere = None;
-    for line in text.lines().map(str::trim) {
+    // The lines that close the modules in braces which are open. rustfmt indents them as it does the lines that open them.
+    let mut open: Vec<String> = Vec::new();
+    for whole in text.lines() {
+        let line = whole.trim();
         if let Some(given) = line.strip_prefix("#[path = \"").and_then(|rest| rest.split('"').next()) {
             elsewhere = Some(format!("{folder}/{given}"));
-        } else if let Some(name) = declared(line) {
+        } else if let Some(name) = declared(line, ";") {
             match elsewhere.take() {
                 Some(path) => found.push(path),
                 None => found.extend([format!("{own}/{name}.rs"), format!("{own}/{name}/mod.rs")]),
             }
+        } else if let Some(name) = declared(line, "{") {
+            let indent = &whole[..whole.len() - whole.trim_start().len()];
+            open.push(format!("{indent}}}"));
+            own += &format!("/{name}");
+        } else if open.last().is_some_and(|end| end == whole) {
+            open.pop();
+            own.truncate(own.rfind('/').unwrap_or_default());
         }
     }
     found
 }
 
-/// The name in `mod name;`, with any visibility.
-fn declared(line: &str) -> Option<&str> {
+/// The name in `mod name;` or `mod name {`, with any visibility.
+fn declared<'a>(line: &'a str, end: &str) -> Option<&'a str> {
     let line = match line.strip_prefix("pub") {
         Some(rest) if rest.starts_with('(') => rest.split_once(')')?.1,
         Some(rest) => rest,
         None => line,
     };
-    line.trim_start().strip_prefix("mod ")?.strip_suffix(';').map(str::trim)
+    line.trim_start().strip_prefix("mod ")?.strip_suffix(end).map(str::trim)
 }
 
 #[cfg(test)]
@@ -108,6 +118,20 @@ mod tests {
         );
         check(&[("crates/a/src/lib.rs", "// mod b;\nmod b {}\n"), ("crates/a/src/b.rs", "")], &["crates/a/src/b.rs"]);
         check(&[("crates/a/src/lib.rs", "mod b;"), ("crates/a/src/c/b.rs", "")], &["crates/a/src/c/b.rs"]);
+        check(
+            &[
+                (
+                    "crates/a/src/lib.rs",
+                    "pub mod b {\n    mod c {\n        mod d;\n    }\n    fn f() {\n    }\n    mod e;\n}\nmod f;\n",
+                ),
+                ("crates/a/src/b/c/d.rs", ""),
+                ("crates/a/src/b/e.rs", ""),
+                ("crates/a/src/f.rs", "mod g {\n    mod h;\n}\n"),
+                ("crates/a/src/f/g/h.rs", ""),
+                ("crates/a/src/e.rs", ""),
+            ],
+            &["crates/a/src/e.rs"],
+        );
     }
 
     #[test]

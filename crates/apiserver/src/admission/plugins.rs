@@ -17,6 +17,7 @@ use super::limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopolo
 use super::limit_ranger::LimitRanger;
 use super::namespace_exists::NamespaceExists;
 use super::namespace_lifecycle::NamespaceLifecycle;
+use super::node_restriction::NodeRestriction;
 use super::persistent_volume_claim_resize::PersistentVolumeClaimResize;
 use super::pod_resize_validator::PodResizeValidator;
 use super::pod_security::PodSecurity;
@@ -72,7 +73,7 @@ const TABLE: &[Row] = &[
     off("LimitPodHardAntiAffinityTopology", || Box::new(LimitPodHardAntiAffinityTopology)),
     on("LimitRanger", || Box::new(LimitRanger)),
     on("ServiceAccount", || Box::new(ServiceAccount)),
-    missing("NodeRestriction", false),
+    off("NodeRestriction", || Box::new(NodeRestriction)),
     on("TaintNodesByCondition", || Box::new(TaintNodesByCondition)),
     off("AlwaysPullImages", || Box::new(AlwaysPullImages)),
     missing("ImagePolicyWebhook", false),

@@ -1,5 +1,5 @@
-//! PodSecurity: the labels of a namespace say which pods are refused in it and which cause a warning. Workloads that make pods
-//! are never refused, but their writer is warned.
+//! PodSecurity: the labels of a namespace say which pods are refused in it, which are noted in the audit log, and which cause a
+//! warning. Workloads that make pods are never refused, but their writer is warned.
 
 mod checks;
 mod policy;
@@ -18,6 +18,11 @@ use policy::{Level, LevelVersion, Policy};
 
 const NAMESPACES: lookup::Kind = ("", "namespaces");
 const PODS: lookup::Kind = ("", "pods");
+
+/// Annotations in the audit log.
+const ENFORCED: &str = "pod-security.kubernetes.io/enforce-policy";
+const VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
+const ERROR: &str = "pod-security.kubernetes.io/error";
 
 /// How many pods of a namespace are checked when its level changes, and for how long at most. As in kube-apiserver.
 const MAX_PODS: usize = 3000;
@@ -81,7 +86,24 @@ fn template_path(attributes: &Attributes<'_>) -> Option<&'static [&'static str]>
 fn policy(attributes: &Attributes<'_>) -> Result<Option<Policy>, Status> {
     let namespace = attributes.namespace.unwrap_or_default();
     let found = lookup::get::<Labelled>(attributes.server, NAMESPACES, None, namespace)?;
-    Ok(found.map(|(_, namespace)| Policy::of(&namespace.metadata.labels).0))
+    Ok(found.map(|(_, namespace)| {
+        let (policy, errors) = Policy::of(&namespace.metadata.labels);
+        if let (Some(audit), false) = (&attributes.context.audit, errors.is_empty()) {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            let errors = if let [one] = errors.as_slice() { one.clone() } else { format!("[{}]", errors.join(", ")) };
+            audit.annotate(ERROR, format!("Failed to parse policy: {errors}"));
+        }
+        policy
+    }))
+}
+
+/// Notes in the audit log what would be refused if the level of the audit were enforced.
+fn note(level: LevelVersion, pod: &Value, attributes: &Attributes<'_>) {
+    let Some(audit) = &attributes.context.audit else { return };
+    let violations = Violations::of(level, &pod["metadata"], &pod["spec"]);
+    if !violations.is_empty() {
+        audit.annotate(VIOLATIONS, format!("would violate PodSecurity \"{level}\": {}", violations.details()));
+    }
 }
 
 fn check_pod(attributes: &Attributes<'_>, pod: &Value, admission: &mut Admission) -> Result<(), Status> {
@@ -90,9 +112,14 @@ fn check_pod(attributes: &Attributes<'_>, pod: &Value, admission: &mut Admission
         return Err(Status::internal(format!("failed to lookup namespace {namespace:?}")));
     };
     // Nothing else of a pod that the policies are about can change.
-    if attributes.old.is_some_and(|old| !has_new_image(old, pod)) {
+    let judged = attributes.old.is_none_or(|old| has_new_image(old, pod));
+    if let Some(audit) = attributes.context.audit.as_ref().filter(|_| judged || policy.is_privileged()) {
+        audit.annotate(ENFORCED, policy.enforce.to_string());
+    }
+    if !judged {
         return Ok(());
     }
+    note(policy.audit, pod, attributes);
     let violations = Violations::of(policy.enforce, &pod["metadata"], &pod["spec"]);
     if !violations.is_empty() {
         let level = policy.enforce;
@@ -110,6 +137,7 @@ fn check_workload(
 ) -> Result<(), Status> {
     let template = path.iter().fold(object, |value, field| &value[*field]);
     if let (Some(policy), true) = (policy(attributes)?, template.is_object()) {
+        note(policy.audit, template, attributes);
         warn(policy.warn, template, admission);
     }
     Ok(())

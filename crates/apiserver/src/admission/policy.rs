@@ -34,7 +34,6 @@ use params::{ParamKind, ParamRef};
 use source::Source;
 
 pub(crate) use mutating::{MutatingAdmissionPolicy, PolicyKey};
-pub(crate) use patch::{PatchTarget, decoded};
 pub(crate) use type_check::run;
 pub(crate) use validating::{ValidatingAdmissionPolicy, resource_check};
 

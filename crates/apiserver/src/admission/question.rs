@@ -2,7 +2,7 @@
 //! answered. The answers hold for one request, so that all its policies see the same.
 
 use konverge_cel::{About, Permission, Permissions, Question, Stop, Subject};
-use konverge_core::Status;
+use konverge_core::{FieldSelector, Status};
 
 use crate::admission::Attributes;
 use crate::authorize::{Attributes as Asked, Authorizer, Decision, ResourceAttributes};
@@ -42,6 +42,11 @@ async fn ask(attributes: &Attributes<'_>, question: &Question) -> Permission {
             &account
         }
     };
+    // A selector that cannot be read selects nothing for the authorizer to go by, as in kube-apiserver.
+    let fields = match &question.about {
+        About::Resource(check) if !check.field_selector.is_empty() => FieldSelector::parse(&check.field_selector).ok(),
+        _ => None,
+    };
     let (path, resource) = match &question.about {
         About::Path(path) => (path.as_str(), None),
         About::Resource(check) => {
@@ -52,6 +57,7 @@ async fn ask(attributes: &Attributes<'_>, question: &Question) -> Permission {
                 subresource: &check.subresource,
                 namespace: &check.namespace,
                 name: &check.name,
+                fields: fields.as_ref(),
             };
             ("", Some(resource))
         }

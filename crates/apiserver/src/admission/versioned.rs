@@ -59,7 +59,7 @@ impl<'a> Versioned<'a> {
 }
 
 /// The kind that requests for a resource, or for a subresource of it, speak.
-fn kind_of(resource: &Resource, subresource: Subresource) -> GroupVersionKind {
+pub(crate) fn kind_of(resource: &Resource, subresource: Subresource) -> GroupVersionKind {
     let info = resource.subresource(subresource.name());
     info.map_or_else(|| resource.gvk(), |info| info.gvk.clone())
 }

@@ -44,6 +44,9 @@ pub(crate) use validating::ValidatingAdmissionWebhook;
 /// What keys in the audit log begin with that say whether a webhook has changed the object.
 pub(crate) const MUTATION: &str = "mutation.webhook.admission.k8s.io/";
 
+/// What keys in the audit log begin with that show the patch of a webhook.
+const PATCH: &str = "patch.webhook.admission.k8s.io/";
+
 /// The webhooks of a server.
 #[derive(Default)]
 pub(crate) struct Webhooks {
@@ -217,6 +220,9 @@ impl Webhook {
         let clients = &attributes.server.webhook_clients;
         let called = clients.post(attributes.server, &self.client, body, TimeLimit::Told(limit)).await;
         let answered = called.map_err(|error| {
+            if let Some(refused) = error.refusal() {
+                return Failure::Internal(refused);
+            }
             let why = match &error {
                 CallError::Unusable(why) => format!("could not get REST client: {why}"),
                 error => format!("failed to call webhook: {error}"),

@@ -14,11 +14,15 @@ struct Header {
     alg: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     kid: String,
+    /// The extensions that a reader must know. There are none here.
+    #[serde(default, skip_serializing)]
+    crit: Value,
 }
 
 /// Signs claims.
 pub(super) fn sign(key: &SigningKey, claims: &impl Serialize) -> String {
-    let header = Header { alg: key.public.algorithm().to_owned(), kid: key.public.id.clone() };
+    let (alg, kid) = (key.public.algorithm().to_owned(), key.public.id.clone());
+    let header = Header { alg, kid, crit: Value::Null };
     let encode = |bytes: Vec<u8>| URL_SAFE_NO_PAD.encode(bytes);
     let json = |value: serde_json::Result<Vec<u8>>| encode(value.expect("writing to memory does not fail"));
     let mut token = format!("{}.{}", json(serde_json::to_vec(&header)), json(serde_json::to_vec(claims)));
@@ -36,22 +40,55 @@ pub(super) fn claimed_issuer(token: &str) -> Option<String> {
     claims["iss"].as_str().map(str::to_owned)
 }
 
-/// The claims of a token that one of the keys has signed. The error never has the token in it.
+/// A token in its parts. Nothing in it is believed before a key has verified it.
+pub(super) struct Unverified<'t> {
+    /// How it says it is signed.
+    pub algorithm: String,
+    /// Which key it says has signed it; may be empty.
+    pub key_id: String,
+    message: &'t str,
+    signature: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+impl<'t> Unverified<'t> {
+    /// Takes a token apart; none if it has not the form of one, or has extensions that its reader must know.
+    pub(super) fn parse(token: &'t str) -> Option<Self> {
+        let (message, signature) = token.rsplit_once('.')?;
+        let (header, payload) = message.split_once('.')?;
+        let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).ok();
+        let header: Header = serde_json::from_slice(&decode(header)?).ok()?;
+        if !header.crit.is_null() {
+            return None;
+        }
+        let (signature, payload) = (decode(signature)?, decode(payload)?);
+        Some(Self { algorithm: header.alg, key_id: header.kid, message, signature, payload })
+    }
+
+    /// What the token says, if one of these keys has signed it.
+    pub(super) fn signed_by<'k>(&self, keys: impl IntoIterator<Item = &'k PublicKey>) -> Option<&[u8]> {
+        let verifies = |key: &PublicKey| key.verifies(&self.algorithm, self.message.as_bytes(), &self.signature);
+        keys.into_iter().filter(|key| self.names(key)).any(verifies).then_some(&*self.payload)
+    }
+
+    /// Whether the token names this key, or none.
+    pub(super) fn names(&self, key: &PublicKey) -> bool {
+        self.key_id.is_empty() || key.id == self.key_id
+    }
+}
+
+/// The claims of a token that one of the keys has signed, with the algorithm that the key signs with. The error never has the
+/// token in it.
 pub(super) fn verify<T: for<'de> Deserialize<'de>>(token: &str, keys: &[PublicKey]) -> Result<T, String> {
     let malformed = || "the token is malformed".to_owned();
-    let (message, signature) = token.rsplit_once('.').ok_or_else(malformed)?;
-    let (header, claims) = message.split_once('.').ok_or_else(malformed)?;
-    let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(|_| malformed());
-    let header: Header = serde_json::from_slice(&decode(header)?).map_err(|_| malformed())?;
-    let mut keys = keys.iter().filter(|key| header.kid.is_empty() || key.id == header.kid).peekable();
-    if keys.peek().is_none() {
+    let token = Unverified::parse(token).ok_or_else(malformed)?;
+    let mut named = keys.iter().filter(|key| token.names(key)).peekable();
+    if named.peek().is_none() {
         return Err("invalid signature, no keys found".to_owned());
     }
-    let signature = decode(signature)?;
-    if !keys.any(|key| key.verifies(&header.alg, message.as_bytes(), &signature)) {
-        return Err("go-jose/go-jose: error in cryptographic primitive".to_owned());
-    }
-    serde_json::from_slice(&decode(claims)?).map_err(|_| malformed())
+    let payload = token.signed_by(named.filter(|key| key.algorithm() == token.algorithm));
+    let payload = payload.ok_or("go-jose/go-jose: error in cryptographic primitive")?;
+    serde_json::from_slice(payload).map_err(|_| malformed())
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The keys that tokens are signed and verified with. In: PEM, as the flags of kube-apiserver name files of. Out: keys that
-//! sign and verify, and a JSON web key of each. A private key is never printed.
+//! The keys that tokens are signed and verified with. In: PEM, as the flags of kube-apiserver name files of, or JSON web keys of
+//! an issuer. Out: keys that sign and verify, and a JSON web key of each. A private key is never printed.
 
 use std::fmt;
 
@@ -10,8 +10,9 @@ use ring::rand::SystemRandom;
 use ring::rsa;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED, ECDSA_P384_SHA384_FIXED_SIGNING,
-    EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, UnparsedPublicKey,
-    VerificationAlgorithm,
+    EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384,
+    RSA_PKCS1_2048_8192_SHA512, RSA_PKCS1_SHA256, RSA_PSS_2048_8192_SHA256, RSA_PSS_2048_8192_SHA384,
+    RSA_PSS_2048_8192_SHA512, UnparsedPublicKey, VerificationAlgorithm,
 };
 use serde_json::{Value, json};
 
@@ -22,6 +23,13 @@ const RSA_ENCRYPTION: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 
 const EC_PUBLIC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
+
+/// What a point of a curve begins with if both of its numbers follow.
+const UNCOMPRESSED: u8 = 4;
+
+/// How long the modulus of an RSA key may be: 2048 to 8192 bits, which is what `ring` verifies with.
+const LEAST_RSA_BYTES: usize = 256;
+const MOST_RSA_BYTES: usize = 1024;
 
 /// Why keys cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +42,7 @@ pub enum KeyError {
     Unsupported,
 }
 
-/// How a key signs.
+/// The kind of a key, by the algorithm that it signs with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Algorithm {
     Rs256,
@@ -63,12 +71,19 @@ impl Algorithm {
         if self == Self::Es384 { &ECDSA_P384_SHA384_FIXED_SIGNING } else { &ECDSA_P256_SHA256_FIXED_SIGNING }
     }
 
-    fn verification(self) -> &'static dyn VerificationAlgorithm {
-        match self {
-            Self::Rs256 => &RSA_PKCS1_2048_8192_SHA256,
-            Self::Es256 => &ECDSA_P256_SHA256_FIXED,
-            Self::Es384 => &ECDSA_P384_SHA384_FIXED,
-        }
+    /// How a key of this kind verifies signatures by the algorithm of this name; none if no such key makes them.
+    fn verification(self, named: &str) -> Option<&'static dyn VerificationAlgorithm> {
+        Some(match (self, named) {
+            (Self::Rs256, "RS256") => &RSA_PKCS1_2048_8192_SHA256,
+            (Self::Rs256, "RS384") => &RSA_PKCS1_2048_8192_SHA384,
+            (Self::Rs256, "RS512") => &RSA_PKCS1_2048_8192_SHA512,
+            (Self::Rs256, "PS256") => &RSA_PSS_2048_8192_SHA256,
+            (Self::Rs256, "PS384") => &RSA_PSS_2048_8192_SHA384,
+            (Self::Rs256, "PS512") => &RSA_PSS_2048_8192_SHA512,
+            (Self::Es256, "ES256") => &ECDSA_P256_SHA256_FIXED,
+            (Self::Es384, "ES384") => &ECDSA_P384_SHA384_FIXED,
+            _ => return None,
+        })
     }
 }
 
@@ -115,10 +130,42 @@ impl PublicKey {
         if keys.is_empty() { Err(KeyError::None("public")) } else { Ok(keys) }
     }
 
+    /// A JSON web key; none for one that cannot verify tokens here: a secret, an RSA key that is too short, another curve.
+    pub(super) fn from_json(json: &Value) -> Option<Self> {
+        let text = |field: &str| json[field].as_str().unwrap_or_default();
+        let bytes = |field: &str| URL_SAFE_NO_PAD.decode(text(field).trim_end_matches('=')).ok();
+        let (algorithm, bytes) = match (text("kty"), text("crv")) {
+            ("RSA", _) => {
+                let (n, e) = (bytes("n")?, bytes("e")?);
+                let modulus = n.iter().skip_while(|byte| **byte == 0).count();
+                if !(LEAST_RSA_BYTES..=MOST_RSA_BYTES).contains(&modulus) {
+                    return None;
+                }
+                let numbers = [unsigned(&n), unsigned(&e)].concat();
+                (Algorithm::Rs256, der::value(der::SEQUENCE, &numbers))
+            }
+            ("EC", curve) => {
+                let (algorithm, size) = match curve {
+                    "P-256" => (Algorithm::Es256, 32),
+                    "P-384" => (Algorithm::Es384, 48),
+                    _ => return None,
+                };
+                let (x, y) = (bytes("x")?, bytes("y")?);
+                if x.len() != size || y.len() != size {
+                    return None;
+                }
+                (algorithm, [&[UNCOMPRESSED], &*x, &*y].concat())
+            }
+            _ => return None,
+        };
+        Some(Self { algorithm, bytes, id: text("kid").to_owned() })
+    }
+
     /// Whether this key made the signature of a message, by the algorithm of this name.
     pub(super) fn verifies(&self, algorithm: &str, message: &[u8], signature: &[u8]) -> bool {
-        let key = UnparsedPublicKey::new(self.algorithm.verification(), &self.bytes);
-        algorithm == self.algorithm.name() && key.verify(message, signature).is_ok()
+        let verification = self.algorithm.verification(algorithm);
+        verification
+            .is_some_and(|algorithm| UnparsedPublicKey::new(algorithm, &self.bytes).verify(message, signature).is_ok())
     }
 
     pub(super) fn algorithm(&self) -> &'static str {
@@ -249,6 +296,16 @@ impl SigningKey {
             }
         }
     }
+}
+
+/// A number that is not negative, as DER.
+fn unsigned(bytes: &[u8]) -> Vec<u8> {
+    let first = bytes.iter().position(|byte| *byte != 0).unwrap_or(bytes.len());
+    // Without a zero in front, a number that begins with a one bit would be negative.
+    der::value(
+        der::INTEGER,
+        &[&[0][..usize::from(bytes.get(first).is_none_or(|byte| *byte >= 0x80))], &bytes[first..]].concat(),
+    )
 }
 
 /// A `SubjectPublicKeyInfo`.

@@ -103,6 +103,11 @@ impl ServiceAccountIssuer {
         self
     }
 
+    /// The names of the issuer whose tokens are believed. No other issuer may have one of them.
+    pub fn issuers(&self) -> &[String] {
+        &self.issuers
+    }
+
     pub(crate) fn audiences(&self) -> &[String] {
         &self.audiences
     }

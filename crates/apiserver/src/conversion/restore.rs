@@ -102,6 +102,7 @@ fn restored_metadata(before: &Map<String, Value>, converted: &mut Value) -> Resu
 
 fn check(field: &str, texts: &BTreeMap<String, String>) -> Result<(), String> {
     let path = FieldPath::new("metadata");
+    let texts = texts.iter().map(|(key, text)| (key.as_str(), text.as_str()));
     let errors = match field {
         "labels" => check_labels(texts, &path.child("labels")),
         // kube-apiserver names this path without the last letter.

@@ -79,8 +79,10 @@ impl Converter for WebhookConverter {
             let body = serde_json::to_vec(&review).expect("writing to memory does not fail");
             drop(objects);
             let called = server.webhook_clients.post(&server, &self.config, body, TimeLimit::Untold(LIMIT)).await;
-            let answered =
-                called.map_err(|error| ConversionError { why: error.to_string(), failure: ConversionFailure::Call })?;
+            let answered = called.map_err(|error| match error.refusal() {
+                Some(refused) => ConversionError { why: refused.message, failure: ConversionFailure::NotCalled },
+                None => ConversionError { why: error.to_string(), failure: ConversionFailure::Call },
+            })?;
             converted(&uid, self.is_v1, answered)
                 .map_err(|why| ConversionError { why, failure: ConversionFailure::MalformedResponse })
         })

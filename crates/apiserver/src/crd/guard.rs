@@ -28,7 +28,7 @@ pub(crate) fn must_accept(server: &Server, resource: &Resource) -> Result<Option
 pub(crate) fn must_be_current(server: &Server, resource: &Resource) -> Result<Option<Condition>, Status> {
     // A resource without a lifetime is built in, or not in the registry.
     let Some(lifetime) = &resource.lifetime else { return Ok(None) };
-    let key = definitions(server).key(None, &format!("{}.{}", resource.plural, resource.group));
+    let key = definitions(server).key(None, &[&*resource.plural, ".", &*resource.group].concat());
     // The registry may not know yet of a change that leaves the resources as they are, such as a new label.
     let is_current = |revision| {
         lifetime.is_confirmed(revision) || {

@@ -10,6 +10,7 @@ use konverge_core::{Concerned, GroupVersion, OwnerReference, Ownership};
 use konverge_store::{Change, Entry, Range, Watch};
 
 use super::{Item, Pending};
+use crate::record;
 use crate::resource::Resource;
 use crate::server::Server;
 
@@ -45,7 +46,7 @@ impl Graph {
             // If more was written and compacted in between, everything is read again.
             let Ok(watch) = server.store.watch(ALL, page.revision) else { continue };
             let mut graph = Self::default();
-            for entry in page.entries.iter().filter(|entry| mentions(entry, "ownerReferences")) {
+            for entry in page.entries.iter().filter(|entry| record::mentions(&entry.value, record::OWNER_REFERENCES)) {
                 graph.link(&entry.key, &ownership(entry));
             }
             return (graph, watch);
@@ -182,11 +183,7 @@ fn namespace_of(entry: &Entry) -> Option<String> {
     stored.metadata.namespace
 }
 
-/// Whether a record may have owners or be marked as deleted: a cheap check with false positives but no false negatives.
+/// Whether a record may have owners or be marked as deleted.
 fn is_relevant(entry: &Entry) -> bool {
-    mentions(entry, "ownerReferences") || mentions(entry, "deletionTimestamp")
-}
-
-fn mentions(entry: &Entry, field: &str) -> bool {
-    std::str::from_utf8(&entry.value).is_ok_and(|text| text.contains(field))
+    [record::OWNER_REFERENCES, record::DELETION_TIMESTAMP].iter().any(|field| record::mentions(&entry.value, field))
 }

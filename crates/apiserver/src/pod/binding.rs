@@ -26,16 +26,17 @@ struct Target {
     name: String,
 }
 
-/// Binds a pod to a node.
+/// Binds a pod to a node. Plugins are asked about the request that the client sent, which may be about `bindings`.
 pub(crate) async fn bind(
     write: &WriteRequest<'_>,
+    asked: &WriteRequest<'_>,
     name: &str,
     sent: Decoded,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
     let object = sent.value.clone();
     receive::<Binding>(write, name, sent)?;
-    let value = admit(write, name, object, warnings).await?;
+    let value = admit(asked, name, object, warnings).await?;
     let sent = receive::<Binding>(write, name, Decoded { value, duplicates: Vec::new() })?;
     check(&sent.rest.target)?;
     let now = rfc3339(write.server.env.now());

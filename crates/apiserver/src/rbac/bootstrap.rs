@@ -62,6 +62,15 @@ pub(crate) async fn create_initial(server: &Server, aggregation: Aggregation) ->
     Ok(())
 }
 
+/// The rules that a cluster role of every cluster has at first.
+pub(crate) fn initial_rules(name: &str) -> Vec<Rule> {
+    let expected = parse(TABLE).expect("the committed table is what the generator wrote, and a test reads it");
+    let of_name =
+        |expected: &&Expected| expected.plural == "clusterroles" && meta::text(&expected.object, "name") == name;
+    let rules = expected.iter().find(of_name).map(|expected| &expected.object["rules"]);
+    rules.and_then(|rules| Deserialize::deserialize(rules).ok()).unwrap_or_default()
+}
+
 /// A role or binding that should exist.
 struct Expected {
     plural: &'static str,

@@ -2,10 +2,12 @@
 //! decisions and the rules of a user, without looking at bindings of others. Pure: never reads the store.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use konverge_core::LabelSelector;
+use hashbrown::DefaultHashBuilder;
+
+use konverge_core::{KEEP_RIGHTS, KEEP_RIGHTS_VALUE, LabelSelector, RIGHTS_TOGETHER};
 use konverge_schema::go_quote;
 
 use crate::authorize::{Attributes, Decision};
@@ -22,7 +24,7 @@ pub(crate) struct Index {
     bindings: HashMap<(Box<str>, Box<str>), Arc<Binding>>,
     /// Who is bound in a namespace, or by cluster role bindings in the empty one.
     bound: HashMap<Box<str>, Bound>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
 }
 
 /// A role or a cluster role.
@@ -30,6 +32,8 @@ pub(crate) struct Role {
     pub name: Box<str>,
     pub rules: Vec<Rule>,
     pub labels: BTreeMap<String, String>,
+    /// Those that are read: [`KEEP_RIGHTS`] and [`RIGHTS_TOGETHER`].
+    annotations: BTreeMap<String, String>,
     /// Selects the cluster roles whose rules this one gets; none if it has rules of its own.
     pub aggregates: Option<Vec<LabelSelector>>,
     /// Quickly rules out most roles that do not allow a request.
@@ -65,13 +69,18 @@ pub(crate) struct Grant {
     pub namespace: String,
     role_kind: Box<str>,
     role_name: Box<str>,
+    /// Whether the role says that its rights are needed, used or not.
+    pub is_kept: bool,
+    /// What the role says of rights that belong together, as JSON; empty if it says nothing.
+    pub together: String,
     pub rules: Vec<Rule>,
 }
 
 impl Grant {
     #[cfg(test)]
     pub(crate) fn new(namespace: &str, role_kind: &str, role_name: &str, rules: Vec<Rule>) -> Self {
-        Self { namespace: namespace.to_owned(), role_kind: role_kind.into(), role_name: role_name.into(), rules }
+        let (namespace, role_kind, role_name) = (namespace.to_owned(), role_kind.into(), role_name.into());
+        Self { namespace, role_kind, role_name, is_kept: false, together: String::new(), rules }
     }
 
     /// Namespace and name of the role; a cluster role has no namespace.
@@ -137,13 +146,15 @@ impl Index {
         let bindings: BTreeMap<(&str, &str), &Binding> =
             by_name.map(|binding| ((&*binding.namespace, &*binding.name), &**binding)).collect();
         let grant = |binding: &Binding| {
-            let rules = self.role_of(binding).ok()?.rules.clone();
+            let role = self.role_of(binding).ok()?;
             let Binding { namespace, role_kind, role_name, .. } = binding;
             Some(Grant {
                 namespace: namespace.to_string(),
                 role_kind: role_kind.clone(),
                 role_name: role_name.clone(),
-                rules,
+                is_kept: role.annotations.get(KEEP_RIGHTS).is_some_and(|value| value == KEEP_RIGHTS_VALUE),
+                together: role.annotations.get(RIGHTS_TOGETHER).cloned().unwrap_or_default(),
+                rules: role.rules.clone(),
             })
         };
         bindings.values().filter_map(|binding| grant(binding)).collect()
@@ -170,15 +181,16 @@ impl Index {
                 hint.resources.add(self.name(""));
             }
         }
-        let (rules, labels, aggregates) = (stored.rules, stored.metadata.labels, stored.aggregates);
-        let role = Role { name: name.into(), rules, labels, aggregates, hint };
+        let StoredRole { metadata: StoredMetadata { labels, mut annotations }, rules, aggregates } = stored;
+        annotations.retain(|key, _| key == KEEP_RIGHTS || key == RIGHTS_TOGETHER);
+        let role = Role { name: name.into(), rules, labels, annotations, aggregates, hint };
         self.roles.set(namespace, name, Some(role));
     }
 
     /// Gives a role other rules.
     pub(super) fn set_rules(&mut self, namespace: &str, name: &str, rules: Vec<Rule>) {
         let Some(role) = self.roles.find(namespace, name) else { return };
-        let metadata = StoredMetadata { labels: role.labels.clone() };
+        let metadata = StoredMetadata { labels: role.labels.clone(), annotations: role.annotations.clone() };
         let stored = StoredRole { metadata, rules, aggregates: role.aggregates.clone() };
         self.set_role(namespace, name, stored);
     }

@@ -96,6 +96,12 @@ impl Rule {
                 .all(|asked| self.non_resource_urls.iter().any(|url| covers_path(url, asked)))
     }
 
+    /// Whether both are the same single right, for all objects.
+    pub(crate) fn is_same_right(&self, other: &Rule) -> bool {
+        let lists = |rule: &Rule| [rule.api_groups.clone(), rule.resources.clone(), rule.verbs.clone()];
+        lists(self) == lists(other) && self.resource_names.is_empty() && other.resource_names.is_empty()
+    }
+
     /// The single rights of a rule: at most one verb, one resource, one name or one path in each.
     pub(crate) fn break_down(&self) -> impl Iterator<Item = Rule> {
         let one = |text: &str| vec![Box::from(text)];

@@ -27,6 +27,7 @@ pub(crate) struct StoredRole {
 #[serde(default)]
 pub(crate) struct StoredMetadata {
     pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// A role binding or cluster role binding.

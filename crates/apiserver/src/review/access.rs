@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use konverge_core::{FieldError, FieldPath, Status};
+use konverge_core::{FieldError, FieldPath, FieldSelector, Status};
 
 use crate::authorize::{Attributes, Authorizer, Decision, ResourceAttributes};
 use crate::meta;
@@ -34,6 +34,39 @@ struct Resource {
     resource: String,
     subresource: String,
     name: String,
+    field_selector: Option<Selector>,
+}
+
+/// Which objects of a list are meant.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Selector {
+    raw_selector: String,
+    requirements: Vec<Requirement>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Requirement {
+    key: String,
+    operator: String,
+    values: Vec<String>,
+}
+
+impl Selector {
+    /// The same as a list has it; none if it cannot be understood, and what cannot be a field selector is left out.
+    fn fields(&self) -> Option<FieldSelector> {
+        if !self.raw_selector.is_empty() {
+            return FieldSelector::parse(&self.raw_selector).ok();
+        }
+        let mut selector = FieldSelector::default();
+        for Requirement { key, operator, values } in &self.requirements {
+            if let ("In" | "NotIn", [value]) = (operator.as_str(), values.as_slice()) {
+                selector = selector.and(key, operator == "In", value);
+            }
+        }
+        (!selector.is_everything()).then_some(selector)
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -60,6 +93,8 @@ pub(super) async fn review(write: &WriteRequest<'_>, mut review: Value) -> Resul
         named = UserInfo { name: spec.user.clone(), uid: spec.uid.clone(), groups, extra };
         &named
     };
+    let selector = spec.resource_attributes.as_ref().and_then(|asked| asked.field_selector.as_ref());
+    let fields = selector.and_then(Selector::fields);
     let attributes = match (&spec.resource_attributes, &spec.non_resource_attributes) {
         (Some(asked), _) => {
             let resource = ResourceAttributes {
@@ -69,6 +104,7 @@ pub(super) async fn review(write: &WriteRequest<'_>, mut review: Value) -> Resul
                 subresource: &asked.subresource,
                 namespace: &asked.namespace,
                 name: &asked.name,
+                fields: fields.as_ref(),
             };
             Attributes { user, verb: &asked.verb, path: "", resource: Some(resource) }
         }

@@ -20,14 +20,14 @@ pub(super) fn self_review(write: &WriteRequest<'_>) -> Value {
 }
 
 /// Whose a token is.
-pub(super) fn token_review(write: &WriteRequest<'_>, mut review: Value) -> Result<Value, Status> {
+pub(super) async fn token_review(write: &WriteRequest<'_>, mut review: Value) -> Result<Value, Status> {
     let token = review["spec"]["token"].as_str().unwrap_or_default();
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
     let audiences = review["spec"]["audiences"].as_array().into_iter().flatten();
     let audiences: Vec<String> = audiences.filter_map(Value::as_str).map(str::to_owned).collect();
-    review["status"] = match authenticate::authenticate_token(write.server, token, &audiences) {
+    review["status"] = match authenticate::authenticate_token(write.server, token, &audiences).await {
         Ok(found) => json!({
             "authenticated": true,
             "user": user_info(&authenticated(found.user)),

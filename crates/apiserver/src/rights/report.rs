@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use konverge_core::{KEEP_RIGHTS, KEEP_RIGHTS_VALUE, RIGHTS_TOGETHER};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -25,11 +26,15 @@ pub struct PermissionReport {
     pub used: Vec<ScopedRule>,
     /// The rights by such roles that no request needed, and wildcards, which always give more than is needed.
     pub unused: Vec<ScopedRule>,
-    /// The rights for which requests were denied.
+    /// The rights that no request needed, of roles that say that their rights are needed rarely, such as those for renewing certificates, or
+    /// that they belong to others which were used.
+    #[serde(default)]
+    pub kept: Vec<ScopedRule>,
+    /// The rights for which requests were denied, and still would be.
     pub lacking: Vec<ScopedRule>,
     /// What is dangerous about the rights, in sentences.
     pub risks: Vec<String>,
-    /// Roles that allow what was used and what was lacking, and nothing else: as manifests, under the names of those that are bound.
+    /// Roles that allow what was used, what is kept and what was lacking, and nothing else: as manifests, under the names of those that are bound.
     pub least: Vec<Value>,
     /// Whether there were more requests than are noted, so that `unused` may have rights that were used.
     pub incomplete: bool,
@@ -99,6 +104,12 @@ impl fmt::Display for PermissionReport {
                 writeln!(f, "  {rule}")?;
             }
         }
+        if !self.kept.is_empty() {
+            writeln!(f, "\nnot used so far, and kept because it is needed rarely:")?;
+        }
+        for rule in &self.kept {
+            writeln!(f, "  {rule}")?;
+        }
         for risk in &self.risks {
             writeln!(f, "\nwarning: {risk}")?;
         }
@@ -112,18 +123,20 @@ impl fmt::Display for PermissionReport {
 /// Compares what roles give to a user with what the user asked for.
 pub(super) fn report(user: &UserInfo, grants: &[Grant], rights: &UserRights, incomplete: bool) -> PermissionReport {
     // A watch that begins with all objects does the work of a list, and a server that knows no such watches is asked for a list.
-    let watched = rights.asked.iter().filter(|(right, _)| right.verb == "watch");
+    let by_now: Vec<(Right, Outcome)> = rights.asked.iter().map(|asked| allowed_by_now(user, grants, asked)).collect();
+    let watched = by_now.iter().filter(|(right, _)| right.verb == "watch");
     let listed = watched.map(|(right, outcome)| {
         (Right { verb: "list".to_owned(), ..right.clone() }, Outcome { denied: BTreeSet::new(), ..outcome.clone() })
     });
     let listed: Vec<(Right, Outcome)> = listed.collect();
-    let all = rights.asked.iter().chain(listed.iter().map(|(right, outcome)| (right, outcome)));
-    let asked: Vec<Asked<'_>> = all.map(|(right, outcome)| Asked { user, right, outcome }).collect();
-    let (mut used, mut unused, mut lacking, mut risks) =
-        (Rows::default(), Rows::default(), Rows::default(), Vec::new());
+    let asked: Vec<Asked<'_>> =
+        by_now.iter().chain(&listed).map(|(right, outcome)| Asked { user, right, outcome }).collect();
+    let [mut used, mut unused, mut kept, mut lacking] = std::array::from_fn(|_| Rows::default());
+    let mut risks = Vec::new();
     let mut roles: BTreeMap<(String, String), Rows> = BTreeMap::new();
     for grant in grants {
         let role = roles.entry(grant.role()).or_default();
+        let together = used_together(grant, &asked);
         for right in grant.rules.iter().flat_map(Rule::break_down) {
             risks.extend(risk(grant, &right));
             let mut needed = false;
@@ -135,18 +148,25 @@ pub(super) fn report(user: &UserInfo, grants: &[Grant], rights: &UserRights, inc
             }
             let row = granted(grant, &right);
             // Only clusters with OwnerReferencesPermissionEnforcement ask for this, when an owner reference blocks deletion.
-            if row.resource.ends_with("/finalizers") && row.verbs == ["update"] {
-                role.add(ScopedRule { namespace: String::new(), ..row });
+            let is_for_finalizers = row.resource.ends_with("/finalizers") && row.verbs == ["update"];
+            let belongs = || together.iter().any(|kept| kept.is_same_right(&right));
+            if is_for_finalizers || grant.is_kept || (!needed && belongs()) {
+                role.add(ScopedRule { namespace: String::new(), ..row.clone() });
+                if !needed && !is_for_finalizers {
+                    kept.add(row);
+                }
             } else if !needed {
                 unused.add(row);
             }
         }
     }
-    let cluster_role = grants.iter().find(|grant| grant.namespace.is_empty()).map(Grant::role);
+    // What a role that is kept does not have yet is no such right.
+    let others = || grants.iter().filter(|grant| !grant.is_kept);
+    let cluster_role = others().find(|grant| grant.namespace.is_empty()).map(Grant::role);
     for asked in asked.iter().filter(|asked| !asked.outcome.denied.is_empty()) {
         let row = asked.denied_row();
         lacking.add(row.clone());
-        let own = grants.iter().find(|grant| grant.namespace == row.namespace).map(Grant::role);
+        let own = others().find(|grant| grant.namespace == row.namespace).map(Grant::role);
         let place = own
             .or_else(|| cluster_role.clone())
             .unwrap_or_else(|| (row.namespace.clone(), short_name(&user.name).to_owned()));
@@ -154,9 +174,26 @@ pub(super) fn report(user: &UserInfo, grants: &[Grant], rights: &UserRights, inc
     }
     risks.sort();
     risks.dedup();
-    let least = roles.into_iter().map(|((namespace, name), rows)| manifest(&namespace, &name, rows)).collect();
-    let (used, unused, lacking) = (used.list(), unused.list(), lacking.list());
-    PermissionReport { user: user.name.clone(), used, unused, lacking, risks, least, incomplete }
+    let marks: BTreeMap<(String, String), &Grant> = grants.iter().map(|grant| (grant.role(), grant)).collect();
+    let least = roles.into_iter().map(|(role, rows)| manifest(&role, rows, marks.get(&role).copied())).collect();
+    let [used, unused, kept, lacking] = [used, unused, kept, lacking].map(Rows::list);
+    PermissionReport { user: user.name.clone(), used, unused, kept, lacking, risks, least, incomplete }
+}
+
+/// The single rights of the sets of a role that belong together and of which at least one was used. What cannot be read says nothing.
+fn used_together(grant: &Grant, asked: &[Asked<'_>]) -> Vec<Rule> {
+    let sets: Vec<Vec<Rule>> = serde_json::from_str(&grant.together).unwrap_or_default();
+    let rights = |set: Vec<Rule>| set.iter().flat_map(Rule::break_down).collect::<Vec<Rule>>();
+    let is_used = |right: &Rule| asked.iter().any(|asked| asked.is_allowed_by(grant, right));
+    sets.into_iter().map(rights).filter(|set| set.iter().any(is_used)).flatten().collect()
+}
+
+/// A right that was asked for, with what was denied before and what roles allow by now counted as allowed.
+fn allowed_by_now(user: &UserInfo, grants: &[Grant], (right, outcome): (&Right, &Outcome)) -> (Right, Outcome) {
+    let asked = Asked { user, right, outcome };
+    let (allowed, denied) = outcome.denied.iter().cloned().partition(|name| asked.would_be_allowed(grants, name));
+    let outcome = Outcome { allowed: &outcome.allowed | &allowed, denied };
+    (right.clone(), outcome)
 }
 
 /// The last part of a user's name, as the name of a role.
@@ -174,18 +211,29 @@ struct Asked<'a> {
 impl Asked<'_> {
     /// Whether a single right of a grant allows at least one of the requests.
     fn is_allowed_by(&self, grant: &Grant, right: &Rule) -> bool {
-        let reaches = grant.namespace.is_empty() || grant.namespace == self.right.namespace;
         let with_name = |name: &str| right.allows(&self.attributes(name));
         // Of more names than are noted, any may have been the one of the right.
         let with_any = || right.resource_names.iter().any(|name| with_name(name));
         let names = &self.outcome.allowed;
-        reaches && (names.iter().any(|name| with_name(name)) || (names.len() > MAX_NAMES && with_any()))
+        self.is_reached_by(grant)
+            && (names.iter().any(|name| with_name(name)) || (names.len() > MAX_NAMES && with_any()))
+    }
+
+    /// Whether roles allow it now, for the object of this name.
+    fn would_be_allowed(&self, grants: &[Grant], name: &str) -> bool {
+        let reaching = grants.iter().filter(|grant| self.is_reached_by(grant));
+        reaching.flat_map(|grant| &grant.rules).any(|rule| rule.allows(&self.attributes(name)))
+    }
+
+    fn is_reached_by(&self, grant: &Grant) -> bool {
+        grant.namespace.is_empty() || grant.namespace == self.right.namespace
     }
 
     fn attributes<'b>(&'b self, name: &'b str) -> Attributes<'b> {
         let Right { namespace, group, resource, path, verb } = self.right;
         let (plural, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-        let resource = ResourceAttributes { group, version: "", resource: plural, subresource, namespace, name };
+        let resource =
+            ResourceAttributes { group, version: "", resource: plural, subresource, namespace, name, fields: None };
         let resource = (!plural.is_empty()).then_some(resource);
         Attributes { user: self.user, verb, path, resource }
     }
@@ -270,8 +318,9 @@ impl Rows {
     }
 }
 
-/// A role with these rules. Resources of a group with the same verbs are one rule.
-fn manifest(namespace: &str, name: &str, rows: Rows) -> Value {
+/// A role (namespace and name) with these rules, and with what the role that is there says about its rights. Resources of a group with the
+/// same verbs are one rule.
+fn manifest((namespace, name): &(String, String), rows: Rows, there: Option<&Grant>) -> Value {
     let mut rules: BTreeMap<(String, Vec<String>, Vec<String>), Vec<String>> = BTreeMap::new();
     let mut paths: BTreeMap<Vec<String>, Vec<String>> = BTreeMap::new();
     for row in rows.list() {
@@ -290,13 +339,17 @@ fn manifest(namespace: &str, name: &str, rows: Rows) -> Value {
     let paths = paths.into_iter().map(|(verbs, paths)| json!({"nonResourceURLs": paths, "verbs": verbs}));
     let rules: Vec<Value> = rules.chain(paths).collect();
     let api_version = "rbac.authorization.k8s.io/v1";
-    match namespace {
-        "" => json!({"apiVersion": api_version, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}),
-        namespace => json!({
-            "apiVersion": api_version, "kind": "Role",
-            "metadata": {"name": name, "namespace": namespace}, "rules": rules,
-        }),
+    let (kind, mut metadata) = match namespace.as_str() {
+        "" => ("ClusterRole", json!({"name": name})),
+        namespace => ("Role", json!({"name": name, "namespace": namespace})),
+    };
+    if there.is_some_and(|there| there.is_kept) {
+        metadata["annotations"][KEEP_RIGHTS] = KEEP_RIGHTS_VALUE.into();
     }
+    if let Some(there) = there.filter(|there| !there.together.is_empty()) {
+        metadata["annotations"][RIGHTS_TOGETHER] = there.together.clone().into();
+    }
+    json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "rules": rules})
 }
 
 #[cfg(test)]

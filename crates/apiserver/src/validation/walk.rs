@@ -3,23 +3,23 @@
 //! rule that is tried spends one step of the request's budget.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use serde_json::Value;
 
 use konverge_core::{FieldError, FieldErrorKind, check_annotations, check_label_selector, check_labels};
 use konverge_schema::Budget;
 
-use super::PrivilegedContainers;
 use super::place::Place;
 use super::rule::{CheckKind, Failure, From, IMMUTABLE, Into, Rule, Shown, Skip, Step, Test, TestPath};
+use super::{PrivilegedContainers, ValidationTable};
 
 /// What a field that is not there is.
 pub(super) static NULL: Value = Value::Null;
 
 /// One walk over an object.
 pub(super) struct Walk<'a> {
-    pub sets: &'a [Vec<Rule>],
+    pub table: &'a ValidationTable,
     pub budget: &'a Budget,
     pub privileged: PrivilegedContainers,
     /// The whole object.
@@ -96,9 +96,9 @@ impl<'a> Frame<'a> {
 impl<'a> Walk<'a> {
     /// Reads the rules of one set about a struct.
     pub(super) fn rules(&mut self, set: usize, target: Target<'_>, above: Option<&Frame<'_>>) {
-        let sets = self.sets;
+        let table = self.table;
         let frame = Frame::new(target, above, self.errors.len());
-        for rule in &sets[set] {
+        for rule in table.rules(set) {
             if !self.budget.spend(1) {
                 return;
             }
@@ -274,12 +274,12 @@ impl<'a> Walk<'a> {
             CheckKind::Selector => self.errors.extend(check_label_selector(value, &place.path())),
             CheckKind::Labels => {
                 if value.is_object() {
-                    self.errors.extend(check_labels(&strings(value), &place.path()));
+                    self.errors.extend(check_labels(strings(value), &place.path()));
                 }
             }
             CheckKind::Annotations => {
                 if value.is_object() {
-                    self.errors.extend(check_annotations(&strings(value), &place.path()));
+                    self.errors.extend(check_annotations(strings(value), &place.path()));
                 }
             }
             CheckKind::Rules { set, .. } => {
@@ -424,9 +424,9 @@ pub(super) fn same(one: &Value, other: &Value) -> bool {
 }
 
 /// The entries of a map of strings.
-pub(super) fn strings(value: &Value) -> BTreeMap<String, String> {
+pub(super) fn strings(value: &Value) -> impl Iterator<Item = (&str, &str)> {
     let entries = value.as_object().into_iter().flatten();
-    entries.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
+    entries.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
 }
 
 /// A value that is not there is shown as the empty string that Go has for it.

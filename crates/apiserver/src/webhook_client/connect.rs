@@ -25,10 +25,15 @@ use tower_service::Service;
 use konverge_store::BoxFuture;
 
 use super::config::ClientConfig;
+use super::dial::dial;
 use super::failure::{self, ConnectError};
 use crate::certificate::der::certificate_validity;
 
 const UNREADABLE: &str = "unable to load root certificates: unable to parse bytes as PEM block";
+
+/// The first half is what Go says.
+const NO_SYSTEM_ROOTS: &str = "x509: failed to load system roots and no roots provided: this system has no CA certificates; install \
+    them (ca-certificates), name a file in SSL_CERT_FILE, or configure the CA of the server";
 
 /// Connects to one webhook, or to all that share its CAs.
 #[derive(Clone)]
@@ -40,9 +45,15 @@ pub(super) struct Connector {
 
 impl Connector {
     pub(super) fn new(config: &ClientConfig, address: Option<&str>) -> Result<Self, String> {
+        let connector = Self::trusting(&config.ca_bundle, config.http2())?;
+        Ok(Self { address: address.map(Arc::from), ..connector })
+    }
+
+    /// Connects to any host that has a certificate of these CAs (PEM), or of those of the system if there are none.
+    pub(super) fn trusting(ca_bundle: &[u8], http2: bool) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
-        let verifier: Arc<dyn ServerCertVerifier> = match &*config.ca_bundle {
-            [] => verifier(system_roots(), &provider)?,
+        let verifier: Arc<dyn ServerCertVerifier> = match ca_bundle {
+            [] => system_verifier(system_roots(), &provider)?,
             bundle => {
                 let bundle = certificates(bundle)?;
                 let mut roots = RootCertStore::empty();
@@ -53,11 +64,11 @@ impl Connector {
         let builder = TlsConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| error.to_string())?;
         let mut tls = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
-        tls.alpn_protocols = match config.http2() {
+        tls.alpn_protocols = match http2 {
             true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
             false => vec![b"http/1.1".to_vec()],
         };
-        Ok(Self { tls: TlsConnector::from(Arc::new(tls)), address: address.map(Arc::from) })
+        Ok(Self { tls: TlsConnector::from(Arc::new(tls)), address: None })
     }
 }
 
@@ -74,6 +85,10 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 fn verifier(roots: RootCertStore, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, String> {
     let built = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
     built.map_err(|_| UNREADABLE.to_owned())
+}
+
+fn system_verifier(roots: RootCertStore, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, String> {
+    if roots.is_empty() { Err(NO_SYSTEM_ROOTS.to_owned()) } else { verifier(roots, provider) }
 }
 
 /// The CAs of the system, read once.
@@ -160,7 +175,7 @@ impl Service<Uri> for Connector {
                 None if host.contains(':') => format!("[{host}]:{}", uri.port_u16().unwrap_or(443)),
                 None => format!("{host}:{}", uri.port_u16().unwrap_or(443)),
             };
-            let tcp = TcpStream::connect(&address).await.map_err(|error| failure::of_dialling(&address, &error))?;
+            let tcp = dial(&address).await.map_err(|error| failure::of_dialling(&address, &error))?;
             // Reviews are small, and somebody waits for each.
             tcp.set_nodelay(true).map_err(|error| failure::of_dialling(&address, &error))?;
             let name = ServerName::try_from(host.clone()).map_err(|error| ConnectError(error.to_string()))?;
@@ -198,5 +213,18 @@ impl Write for WebhookStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever reads it has configured no PEM that could be wrong.
+    #[test]
+    fn a_system_without_cas_is_said() {
+        let provider = Arc::new(ring::default_provider());
+        let refused = system_verifier(RootCertStore::empty(), &provider).expect_err("there is no CA");
+        assert_eq!(refused, NO_SYSTEM_ROOTS);
     }
 }

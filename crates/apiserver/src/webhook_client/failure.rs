@@ -28,6 +28,8 @@ pub(crate) enum CallError {
     Other(String),
     /// It cannot be called at all.
     Unusable(String),
+    /// It was not called, because too many requests wait for its answers already.
+    TooMany(String),
 }
 
 impl CallError {
@@ -35,11 +37,19 @@ impl CallError {
         Self::Transport(format!("Post {url:?}: {why}"))
     }
 
+    /// What the client of the request is told if the server itself did not call the webhook: 429, whatever the failure policy. Who
+    /// makes a webhook slow must not get past it.
+    pub(crate) fn refusal(&self) -> Option<Status> {
+        let Self::TooMany(why) = self else { return None };
+        Some(Status::failure(429, "TooManyRequests", why.clone()).retry_after(1))
+    }
+
     /// What is counted: the code of the answer, or 503.
     pub(crate) fn code(&self) -> u16 {
         match self {
             Self::Status(status) => status.code,
             Self::Unusable(_) => 500,
+            Self::TooMany(_) => 429,
             Self::Transport(_) | Self::Other(_) => unavailable("").code,
         }
     }
@@ -48,7 +58,7 @@ impl CallError {
 impl std::fmt::Display for CallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Transport(why) | Self::Other(why) | Self::Unusable(why) => f.write_str(why),
+            Self::Transport(why) | Self::Other(why) | Self::Unusable(why) | Self::TooMany(why) => f.write_str(why),
             Self::Status(status) => f.write_str(&status.message),
         }
     }

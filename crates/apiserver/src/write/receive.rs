@@ -4,10 +4,11 @@
 use serde_json::{Value, json};
 
 use konverge_core::{GroupVersion, Status};
-use konverge_schema::{check_types, prune};
+use konverge_schema::{check_restorable, check_types, prune};
 
 use super::WriteRequest;
 use crate::decode::Decoded;
+use crate::defaults;
 use crate::meta;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
@@ -18,6 +19,29 @@ const MAX_STRICT_ERRORS: usize = 100;
 /// What Go's decoder says of a kind that it does not know.
 pub(crate) fn unregistered(kind: &str, version: &str) -> String {
     format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
+}
+
+/// 400: the object says that it belongs to another namespace.
+pub(crate) fn foreign_namespace() -> Status {
+    Status::bad_request("the namespace of the provided object does not match the namespace sent on the request")
+}
+
+/// Writes `3.0` as `3`: kube-apiserver reads a configuration as YAML, which does not tell them apart.
+pub(super) fn whole_numbers(config: &mut Value) {
+    /// Above this one, not every integer is a float.
+    const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
+    match config {
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Number(number) => {
+            if let Some(float) = number.as_f64().filter(|float| number.is_f64() && float.abs() <= EXACT)
+                && float.fract() == 0.0
+            {
+                *number = (float as i64).into();
+            }
+        }
+        _ => {}
+    }
 }
 
 impl WriteRequest<'_> {
@@ -47,6 +71,43 @@ impl WriteRequest<'_> {
         let unknown = self.prune(&mut object);
         self.report(&sent.duplicates, unknown, warnings)?;
         Ok(object)
+    }
+
+    /// Refuses what server-side apply made of an object of a built-in kind if a value does not fit its type. The merge knows texts and
+    /// numbers, but neither base64, times and quantities nor how large a number may be. Custom resources are validated later.
+    pub(super) fn check_merged(&self, config: &Value, merged: &Value) -> Result<(), Status> {
+        let Resource { group, version, kind, schema, custom, .. } = &**self.resource;
+        if *custom {
+            return Ok(());
+        }
+        check_restorable(&schema.arena, schema.root, merged).map_err(|why| {
+            let text = |field: &str| config["metadata"][field].as_str().unwrap_or_default();
+            let (namespace, name, gvk) = (text("namespace"), text("name"), format!("{group}/{version}, Kind={kind}"));
+            let message = format!(
+                "failed to convert new object ({namespace}/{name}; {gvk}) to proper version: unable to convert unstructured \
+                 object to {gvk}: {why}"
+            );
+            Status::failure(500, "", message)
+        })
+    }
+
+    /// Refuses a new object with a resource version. It is the store that refuses this, and a dry run does not get that far.
+    pub(super) fn check_unversioned(&self, object: &Value) -> Result<(), Status> {
+        if self.context.dry_run || meta::text(object, "resourceVersion").is_empty() {
+            return Ok(());
+        }
+        Err(Status::failure(500, "", "resourceVersion should not be set on objects to be created"))
+    }
+
+    /// Tells the audit log what the client sent: the object with its defaults, as kube-apiserver has it after decoding.
+    pub(super) fn note_sent(&self, object: &Value) {
+        let Some(audit) = &self.context.audit else { return };
+        audit.sent(object, || {
+            let mut shown = object.clone();
+            // Over its budget the request runs again, and tells this once more.
+            defaults::fill(self.resource, &mut shown, self.budget).ok()?;
+            serde_json::to_vec(&shown).ok()
+        });
     }
 
     /// Checks that apiVersion and kind are those that this endpoint serves.
@@ -141,9 +202,7 @@ impl WriteRequest<'_> {
                 meta::of_mut(object).insert("namespace".into(), namespace.into());
             }
             Some(namespace) if given != namespace => {
-                return Err(Status::bad_request(
-                    "the namespace of the provided object does not match the namespace sent on the request",
-                ));
+                return Err(foreign_namespace());
             }
             None => {
                 meta::of_mut(object).remove("namespace");

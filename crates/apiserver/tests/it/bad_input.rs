@@ -33,6 +33,7 @@ fn check_sane(answer: &Answer) {
     // These are 5xx on a cluster too.
     let known = [
         "failed to create typed patch object",
+        "failed to convert new object",
         "unknown patch type",
         "does not contain declared merge key",
         "Too large resource version",

@@ -15,7 +15,7 @@ use tower_service::Service;
 
 use konverge_schema::{Budget, ProtobufObject};
 
-use konverge_apiserver::{ApiServer, Body, Collector, Environment, Options, RequestLimits, Storage};
+use konverge_apiserver::{ApiServer, Body, Collector, Environment, Options, RequestLimits, Storage, UserInfo};
 
 /// A timeout for events that must happen: longer than any of them takes.
 pub(crate) const AT_MOST: Duration = Duration::from_secs(20);
@@ -273,6 +273,24 @@ impl Answer {
     pub(crate) fn version(&self) -> u64 {
         version(&self.json())
     }
+}
+
+/// A user who is written as `name@group,group`.
+pub(crate) fn user(text: &str) -> UserInfo {
+    let (name, groups) = text.split_once('@').unwrap_or((text, ""));
+    let groups = groups.split(',').filter(|group| !group.is_empty()).map(str::to_owned).collect();
+    UserInfo { groups, ..UserInfo::named(name) }
+}
+
+/// The code and the body of an answer to a user, who is written as `name@group,group`.
+pub(crate) async fn ask_as(cluster: &Cluster, who: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    let request = Request::builder().method(method).uri(path).header("content-type", kind).extension(user(who));
+    let response = cluster.send(request.body(Full::new(body)).unwrap()).await;
+    let code = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (code, serde_json::from_slice(&body).unwrap_or_default())
 }
 
 /// An object's resource version.

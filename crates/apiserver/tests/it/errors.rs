@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::cluster::{
-    APPLY, CONFIG_MAPS, CRDS, Cluster, DEPLOYMENTS, LEASES, MERGE, NAMESPACES, PODS, WIDGETS, config_map, deployment,
-    widget,
+    APPLY, CONFIG_MAPS, CRDS, Cluster, DEPLOYMENTS, LEASES, MERGE, NAMESPACES, PODS, PROTOBUF, SECRETS, WIDGETS,
+    config_map, deployment, widget,
 };
 
 /// One request and the failure it ends in.
@@ -389,6 +389,86 @@ async fn applying_what_the_type_does_not_have() {
     object["metadata"]["managedFields"] = json!([{"manager": "x", "operation": "Apply", "fieldsType": "FieldsV1"}]);
     let answer = cluster.patch(&format!("{CONFIG_MAPS}/a?fieldManager=me"), APPLY, &object).await;
     assert_eq!(answer.fails(400, "BadRequest"), "metadata.managedFields must be nil");
+}
+
+/// The merge of server-side apply knows texts and numbers only; what does not fit the type of its field is not stored.
+#[tokio::test]
+async fn applying_values_that_do_not_fit_their_types() {
+    let cluster = Cluster::new().await;
+    let events = "/api/v1/namespaces/default/events";
+    let limits = json!({"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "abc"}}}]});
+    let time = "as \"2006-01-02T15:04:05Z07:00\": cannot parse";
+    for (path, kind, more, expect) in [
+        (
+            SECRETS,
+            "Secret",
+            json!({"data": {"password": "not base64!"}}),
+            "error decoding from json: illegal base64 data at input byte 3".to_owned(),
+        ),
+        (
+            CONFIG_MAPS,
+            "ConfigMap",
+            json!({"binaryData": {"b": "!!!"}}),
+            "error decoding from json: illegal base64 data at input byte 0".to_owned(),
+        ),
+        (
+            LEASES,
+            "Lease",
+            json!({"spec": {"renewTime": "yesterday"}}),
+            format!("parsing time \"yesterday\" {time} \"yesterday\" as \"2006\""),
+        ),
+        (
+            LEASES,
+            "Lease",
+            json!({"spec": {"leaseDurationSeconds": 1_u64 << 40}}),
+            "cannot convert int64 to int32".to_owned(),
+        ),
+        (LEASES, "Lease", json!({"spec": {"leaseDurationSeconds": 1.5}}), "cannot convert float64 to int32".to_owned()),
+        (
+            events,
+            "Event",
+            json!({"firstTimestamp": "junk"}),
+            format!("parsing time \"junk\" {time} \"junk\" as \"2006\""),
+        ),
+        (
+            CONFIG_MAPS,
+            "ConfigMap",
+            json!({"metadata": {"name": "it", "deletionTimestamp": "junk"}}),
+            format!("parsing time \"junk\" {time} \"junk\" as \"2006\""),
+        ),
+        (
+            PODS,
+            "Pod",
+            json!({"spec": limits}),
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'".to_owned(),
+        ),
+    ] {
+        let (group, version) =
+            if kind == "Lease" { ("coordination.k8s.io", "coordination.k8s.io/v1") } else { ("", "v1") };
+        let mut object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "it"}});
+        object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let one = format!("{path}/it?fieldManager=me&force=true");
+        let message = format!(
+            "failed to convert new object (/it; {group}/v1, Kind={kind}) to proper version: unable to convert unstructured \
+             object to {group}/v1, Kind={kind}: {expect}"
+        );
+        let create = cluster.patch(&one, APPLY, &object).await;
+        assert_eq!(create.expect(500)["message"], message);
+        create.check_failure();
+        cluster.get(&format!("{path}/it")).await.expect(404);
+        if matches!(kind, "Secret" | "ConfigMap" | "Lease") {
+            let plain = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "it"}});
+            cluster.post(path, &plain).await.expect(201);
+            assert_eq!(cluster.patch(&one, APPLY, &object).await.expect(500)["message"], message);
+            cluster.delete(&format!("{path}/it")).await.expect(200);
+        }
+        cluster.accept(path, PROTOBUF).await.expect(200);
+    }
+    // YAML does not tell 3.0 from 3.
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "it"},
+        "spec": {"leaseDurationSeconds": 3.0}});
+    let made = cluster.patch(&format!("{LEASES}/it?fieldManager=me"), APPLY, &lease).await.expect(201);
+    assert_eq!(made["spec"]["leaseDurationSeconds"].to_string(), "3");
 }
 
 #[tokio::test]

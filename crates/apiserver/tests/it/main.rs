@@ -8,6 +8,7 @@ mod network;
 
 mod client;
 
+mod auditing;
 mod authorizing;
 mod errors;
 mod listing;
@@ -22,6 +23,7 @@ mod patching;
 mod updating;
 mod workloads;
 
+mod fencing;
 mod fields;
 mod limits;
 mod negotiation;
@@ -32,7 +34,9 @@ mod protobuf;
 mod clashing;
 mod converting;
 mod definitions;
+mod issuers;
 mod namespaces;
+mod node;
 mod pods;
 mod rbac;
 mod reviewing;

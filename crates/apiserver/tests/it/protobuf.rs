@@ -3,8 +3,11 @@
 
 use serde_json::{Value, json};
 
+use konverge_store::{Commit, Write};
+
 use crate::cluster::{
-    Answer, CONFIG_MAPS, CRDS, Cluster, DEPLOYMENTS, PODS, PROTOBUF, WIDGETS, config_map, pod, widget,
+    APPLY, Answer, CONFIG_MAPS, CRDS, Cluster, DEPLOYMENTS, MERGE, PODS, PROTOBUF, SECRETS, WIDGETS, config_map, pod,
+    widget,
 };
 
 /// What client-go's typed clients accept.
@@ -364,5 +367,40 @@ async fn large_lists() {
         let (found, expect) = (cluster.accept(&path, PROTOBUF).await.expect(200), cluster.get(&path).await.expect(200));
         assert_eq!(found["metadata"], expect["metadata"], "{path}");
         assert!(without_names(found) == without_names(expect), "{path}");
+    }
+}
+
+/// An object that got into the store though a value does not fit its type: whoever reads many objects learns which one it is, and
+/// everything that speaks JSON works, so that it can be repaired.
+#[tokio::test]
+async fn an_object_that_cannot_be_encoded_is_named_and_can_be_repaired() {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bad"}, "data": {"k": "aGk="}});
+    let path = format!("{SECRETS}/bad");
+    for (repair, content_type, body) in [
+        ("PUT", "application/json", secret.clone()),
+        ("PATCH", MERGE, json!({"data": {"k": "aGk="}})),
+        ("PATCH", APPLY, secret.clone()),
+        ("DELETE", "application/json", json!({})),
+    ] {
+        let cluster = Cluster::new().await;
+        cluster.post(SECRETS, &secret).await.expect(201);
+        let store = cluster.server.store();
+        let entry = store.get("/registry/core/secrets/default/bad", None).unwrap().unwrap();
+        let junk = String::from_utf8(entry.value.to_vec()).unwrap().replace("aGk=", "!!!");
+        let writes = vec![Write::Put(entry.key, junk.into())];
+        store.commit(Commit { conditions: Vec::new(), writes }).await.unwrap();
+
+        let words = "Secret default/bad cannot be encoded to protobuf";
+        let listed = cluster.accept("/api/v1/secrets", PROTOBUF).await.fails(500, "InternalError");
+        assert!(listed.contains(words), "{listed}");
+        let mut watch = cluster.watch_as("/api/v1/secrets?watch=true", PROTOBUF).await;
+        let event = watch.next().await;
+        assert_eq!(event["type"], "ERROR");
+        assert!(event["object"]["message"].as_str().unwrap().contains(words), "{event}");
+        assert_eq!(cluster.get(&path).await.expect(200)["data"]["k"], "!!!");
+
+        let url = if content_type == APPLY { format!("{path}?fieldManager=me&force=true") } else { path.clone() };
+        cluster.ask(repair, &url, &[("content-type", content_type)], body.to_string()).await.expect(200);
+        cluster.accept("/api/v1/secrets", PROTOBUF).await.expect(200);
     }
 }

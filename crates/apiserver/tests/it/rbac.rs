@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use konverge_apiserver::{AuthorizationMode, Options, Storage, UserInfo};
 
-use crate::cluster::{Cluster, names};
+use crate::cluster::{Cluster, ask_as as ask, names, user};
 
 mod decisions;
 
@@ -20,23 +20,6 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/ro
 
 async fn cluster() -> Cluster {
     Cluster::with(|options| Options { authorization: vec![AuthorizationMode::Rbac], ..options }).await
-}
-
-fn user(text: &str) -> UserInfo {
-    let (name, groups) = text.split_once('@').unwrap_or((text, ""));
-    let groups = groups.split(',').filter(|group| !group.is_empty()).map(str::to_owned).collect();
-    UserInfo { groups, ..UserInfo::named(name) }
-}
-
-/// The code and the body of an answer to a user, who is written as `name@group,group`.
-async fn ask(cluster: &Cluster, who: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-    let request = Request::builder().method(method).uri(path).header("content-type", kind).extension(user(who));
-    let response = cluster.send(request.body(Full::new(body)).unwrap()).await;
-    let code = response.status().as_u16();
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    (code, serde_json::from_slice(&body).unwrap_or_default())
 }
 
 const ADMIN: &str = "root@system:masters";

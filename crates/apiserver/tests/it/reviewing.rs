@@ -161,10 +161,10 @@ async fn reviews_say_what_somebody_may_do() {
 }
 
 /// The user of a token, as the listener finds out.
-fn authenticate(cluster: &Cluster, token: &str) -> Result<UserInfo, u16> {
+async fn authenticate(cluster: &Cluster, token: &str) -> Result<UserInfo, u16> {
     let mut headers = HeaderMap::new();
     headers.insert(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
-    cluster.server.authenticate(Ok(None), &headers).map_err(|status| status.code)
+    cluster.server.authenticate(Ok(None), "/api", &headers).await.map_err(|status| status.code)
 }
 
 async fn token(cluster: &Cluster, account: &str, spec: Value) -> String {
@@ -196,25 +196,25 @@ async fn a_token_ends_with_what_it_is_bound_to() {
     ] {
         create(&cluster, path, object.clone()).await;
         let bound = token(&cluster, "robot", reference(plural, "p")).await;
-        let user = authenticate(&cluster, &bound).unwrap();
+        let user = authenticate(&cluster, &bound).await.unwrap();
         assert_eq!(user.name, "system:serviceaccount:default:robot");
         assert_eq!(user.extra.contains_key("authentication.kubernetes.io/pod-name"), plural == "Pod");
         assert_eq!(user.extra.contains_key("authentication.kubernetes.io/node-name"), plural == "Node");
         ask(&cluster, ADMIN, "DELETE", &format!("{path}/p?gracePeriodSeconds=0"), &Value::Null).await;
-        assert_eq!(authenticate(&cluster, &bound), Err(401), "{plural} is gone");
+        assert_eq!(authenticate(&cluster, &bound).await, Err(401), "{plural} is gone");
         let status = review(&cluster, &bound, Value::Null).await;
         assert!(status["error"].as_str().unwrap().contains("service account token has been invalidated"), "{status}");
         // Another object of the same name is not the same.
         create(&cluster, path, object).await;
-        assert_eq!(authenticate(&cluster, &bound), Err(401), "{plural} is another one");
+        assert_eq!(authenticate(&cluster, &bound).await, Err(401), "{plural} is another one");
     }
     let unbound = token(&cluster, "robot", json!({})).await;
-    let groups = authenticate(&cluster, &unbound).unwrap().groups;
+    let groups = authenticate(&cluster, &unbound).await.unwrap().groups;
     assert_eq!(groups, ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]);
     ask(&cluster, ADMIN, "DELETE", &format!("{ACCOUNTS}/robot"), &Value::Null).await;
-    assert_eq!(authenticate(&cluster, &unbound), Err(401));
+    assert_eq!(authenticate(&cluster, &unbound).await, Err(401));
     create(&cluster, ACCOUNTS, json!({"metadata": {"name": "robot"}})).await;
-    assert_eq!(authenticate(&cluster, &unbound), Err(401), "the account is another one");
+    assert_eq!(authenticate(&cluster, &unbound).await, Err(401), "the account is another one");
 }
 
 #[tokio::test]
@@ -223,8 +223,8 @@ async fn a_token_is_for_its_audience_and_its_time() {
     create(&cluster, ACCOUNTS, json!({"metadata": {"name": "robot"}})).await;
     let own = token(&cluster, "robot", json!({"expirationSeconds": 600})).await;
     let other = token(&cluster, "robot", json!({"audiences": ["vault"]})).await;
-    assert!(authenticate(&cluster, &own).is_ok());
-    assert_eq!(authenticate(&cluster, &other), Err(401), "it is for vault");
+    assert!(authenticate(&cluster, &own).await.is_ok());
+    assert_eq!(authenticate(&cluster, &other).await, Err(401), "it is for vault");
     let issuer = "https://kubernetes.default.svc.cluster.local";
     let status = review(&cluster, &own, Value::Null).await;
     assert_eq!((&status["authenticated"], &status["audiences"]), (&json!(true), &json!([issuer])));
@@ -236,15 +236,15 @@ async fn a_token_is_for_its_audience_and_its_time() {
 
     // Clocks may differ by a minute.
     cluster.world.pass(Duration::from_secs(659));
-    assert!(authenticate(&cluster, &own).is_ok());
+    assert!(authenticate(&cluster, &own).await.is_ok());
     cluster.world.pass(Duration::from_secs(2));
-    assert_eq!(authenticate(&cluster, &own), Err(401));
+    assert_eq!(authenticate(&cluster, &own).await, Err(401));
     let expired = review(&cluster, &own, Value::Null).await;
     assert!(expired["error"].as_str().unwrap().contains("service account token has expired"), "{expired}");
     // A server with another key does not believe it.
     let stranger = self::cluster().await;
     create(&stranger, ACCOUNTS, json!({"metadata": {"name": "robot"}})).await;
-    assert_eq!(authenticate(&stranger, &token(&cluster, "robot", json!({})).await), Err(401));
+    assert_eq!(authenticate(&stranger, &token(&cluster, "robot", json!({})).await).await, Err(401));
 }
 
 #[tokio::test]
@@ -286,6 +286,12 @@ async fn what_token_requests_are_refused() {
             json!([]),
             400,
             "TokenRequest in version \"v1\" cannot be handled as a TokenRequest: json: cannot unmarshal array into Go value of type v1.TokenRequest",
+        ),
+        (
+            "robot",
+            json!({"metadata": {"namespace": "kube-system"}}),
+            400,
+            "the namespace of the provided object does not match the namespace sent on the request",
         ),
         (
             "robot",

@@ -60,8 +60,7 @@ fn open_api(name: &str, text: &str, complaint: &str) -> Vec<String> {
 
 /// The complaints about a label with this key and value.
 fn label(key: &str, value: &str) -> Vec<String> {
-    let labels = [(key.to_owned(), value.to_owned())].into();
-    check_labels(&labels, &FieldPath::root()).into_iter().map(|error| error.detail).collect()
+    check_labels([(key, value)], &FieldPath::root()).into_iter().map(|error| error.detail).collect()
 }
 
 fn qualified_name(text: &str) -> Vec<String> {

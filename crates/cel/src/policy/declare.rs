@@ -8,8 +8,9 @@ use crate::types::Type;
 
 pub(super) const REQUEST: &str = "kubernetes.AdmissionRequest";
 pub(super) const NAMESPACE: &str = "kubernetes.Namespace";
+pub(crate) const USER_INFO: &str = "kubernetes.UserInfo";
 
-type Fields = BTreeMap<Box<str>, Decl>;
+pub(crate) type Fields = BTreeMap<Box<str>, Decl>;
 
 /// Each line is an object: its name, and its fields with their types.
 const OBJECTS: &str = "\
@@ -28,7 +29,7 @@ resourceVersion:string finalizers:strings
 kubernetes.Namespace metadata:kubernetes.NamespaceMetadata spec:kubernetes.NamespaceSpec status:kubernetes.NamespaceStatus";
 
 /// The fields of the objects, by the names of their types.
-pub(super) fn fields() -> &'static BTreeMap<&'static str, Fields> {
+pub(crate) fn fields() -> &'static BTreeMap<&'static str, Fields> {
     static OBJECT_FIELDS: LazyLock<BTreeMap<&'static str, Fields>> = LazyLock::new(|| {
         let object = |line: &'static str| {
             let mut words = line.split(' ');

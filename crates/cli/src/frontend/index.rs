@@ -68,7 +68,7 @@ pub(super) const PAGES: [Page; 11] = [
         "/validate --json @review.json",
     ),
     page("/mutate", "The same with the webhooks that fill in defaults", "/mutate --json @review.json"),
-    page("/leader", "Who decides: without election, this process", "/leader"),
+    page("/leader", "Who leads: this process for its own operators, and the holder of each Lease", "/leader"),
     page("/permissions", "Which rights users have, and which of them they used; ?user= chooses", "/permissions"),
     page("/metrics", "Metrics of the server, the controllers and the operators, for Prometheus", "/metrics"),
 ];
@@ -106,19 +106,6 @@ pub(crate) struct About {
 }
 
 impl About {
-    /// Who leads, in the words of a Lease.
-    pub(crate) fn leader(&self) -> Value {
-        json!({
-            "leader": true,
-            "holderIdentity": format!("konverge-dev_{}", std::process::id()),
-            "acquireTime": self.since.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
-            "leaseTransitions": 0,
-            "election": false,
-            "message": "there is no election: the operators run in this process, and nobody else has its data open",
-            "operators": self.operators,
-        })
-    }
-
     fn describe(&self, paths: &Value) -> Value {
         let pages = PAGES.iter().map(|page| {
             let curl = if page.path == "/watch" { "curl -N" } else { "curl" };

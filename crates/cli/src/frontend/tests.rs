@@ -148,6 +148,7 @@ async fn pages() {
         ("GET", "/crd", 200, "\"applications.cloudnative.elide.dev\""),
         ("GET", "/crds", 200, "CustomResourceDefinitionList"),
         ("GET", "/leader", 200, "\"acquireTime\":\"2026-01-02T03:04:05.000000Z\""),
+        ("GET", "/leader", 200, "\"elections\":[]"),
         ("GET", "/metrics", 200, "konverge_dev_watch_streams 0"),
         ("GET", "/events", 200, "EventList"),
         ("GET", "/events?since=never", 400, "since must be a time"),

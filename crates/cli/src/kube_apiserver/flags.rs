@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// One line for each flag: its name, its type, and whether it is obeyed.
+/// One line for each flag: its name, its type, and whether it is obeyed or refused.
 const TABLE: &str = include_str!("../../data/kube-apiserver/flags.txt");
 
 /// The flags that were given, with their values in the order of the command line.
@@ -87,9 +87,19 @@ impl Flags {
         values.iter().flat_map(|value| value.split(',')).map(str::trim).filter(|value| !value.is_empty())
     }
 
+    /// The values of a flag that may be repeated, each as it was given.
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.get(name).into_iter().flatten().map(String::as_str)
+    }
+
+    /// Whether a flag was given whose name begins like this.
+    pub(super) fn any_given(&self, prefix: &str) -> bool {
+        self.0.keys().any(|name| name.starts_with(prefix))
+    }
+
     /// The names of the flags that were given and have no effect here.
     pub(super) fn without_effect(&self) -> impl Iterator<Item = &'static str> {
-        table().filter(|row| !row.obeyed && self.0.contains_key(row.name)).map(|row| row.name)
+        table().filter(|row| row.effect == Effect::Nothing && self.0.contains_key(row.name)).map(|row| row.name)
     }
 }
 
@@ -99,8 +109,12 @@ pub(super) fn help() -> String {
         "Usage:\n  kube-apiserver [flags]\n\nThis is konverge, which takes the flags of kube-apiserver. Flags without effect are \
          marked below, and named when it starts.\n\nFlags:\n",
     );
-    for Row { name, kind, obeyed } in table() {
-        let effect = if obeyed { "" } else { "  (no effect)" };
+    for Row { name, kind, effect } in table() {
+        let effect = match effect {
+            Effect::Obeyed => "",
+            Effect::Nothing => "  (no effect)",
+            Effect::Refused => "  (refused)",
+        };
         text.push_str(&format!("      --{name}{}{effect}\n", kind.placeholder()));
     }
     text
@@ -115,6 +129,8 @@ enum Kind {
     Ip,
     Duration,
     List,
+    /// `key=value`, once for each time the flag is given.
+    Pair,
     Text,
 }
 
@@ -127,6 +143,7 @@ impl Kind {
             "ip" => Self::Ip,
             "duration" => Self::Duration,
             "list" => Self::List,
+            "pair" => Self::Pair,
             _ => Self::Text,
         }
     }
@@ -139,6 +156,7 @@ impl Kind {
             Self::Ip => " ip",
             Self::Duration => " duration",
             Self::List => " strings",
+            Self::Pair => " mapStringString",
             Self::Text => " string",
         }
     }
@@ -151,6 +169,7 @@ impl Kind {
             Self::Int if value.parse::<i64>().is_err() => syntax("ParseInt"),
             Self::Float if value.parse::<f64>().is_err() => syntax("ParseFloat"),
             Self::Ip if value.parse::<IpAddr>().is_err() => Err(format!("failed to parse IP: {value:?}")),
+            Self::Pair if !value.contains('=') => Err("malformed pair, expect string=string".to_owned()),
             Self::Duration if !is_duration(value) => Err(format!("time: invalid duration {value:?}")),
             _ => Ok(()),
         }
@@ -161,7 +180,16 @@ impl Kind {
 struct Row {
     name: &'static str,
     kind: Kind,
-    obeyed: bool,
+    effect: Effect,
+}
+
+/// What a flag does here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    Obeyed,
+    Nothing,
+    /// The server does not start with it; `settings` says why.
+    Refused,
 }
 
 fn table() -> impl Iterator<Item = Row> {
@@ -169,7 +197,12 @@ fn table() -> impl Iterator<Item = Row> {
     lines.filter_map(|line| {
         let mut words = line.split(' ');
         let (name, kind) = (words.next()?, Kind::named(words.next()?));
-        Some(Row { name, kind, obeyed: words.next() == Some("obeyed") })
+        let effect = match words.next() {
+            Some("obeyed") => Effect::Obeyed,
+            Some("refused") => Effect::Refused,
+            _ => Effect::Nothing,
+        };
+        Some(Row { name, kind, effect })
     })
 }
 
@@ -253,6 +286,10 @@ mod tests {
             ("--insecure-port=0", "unknown flag: --insecure-port"),
             ("-x", "unknown shorthand flag: 'x' in -x"),
             ("--cert-dir", "flag needs an argument: --cert-dir"),
+            (
+                "--oidc-required-claim=a",
+                r#"invalid argument "a" for "--oidc-required-claim" flag: malformed pair, expect string=string"#,
+            ),
             ("-v", "flag needs an argument: 'v' in -v"),
             (
                 "--secure-port=x",

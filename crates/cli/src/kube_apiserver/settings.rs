@@ -5,11 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use konverge_apiserver::{
-    AdmissionPlugins, AuthorizationMode, InFlightLimits, NodePortRange, PluginError, PrivilegedContainers, RangeError,
-    ServiceRanges,
+    AdmissionPlugins, AuditFormat, AuditLogOptions, AuditMode, AuthorizationMode, InFlightLimits, NodePortRange,
+    OidcFlags, PluginError, PrivilegedContainers, RangeError, ServiceRanges,
 };
 
 use super::flags::{Flags, quoted};
+use crate::audit;
+use crate::issuers::{self, TokenIssuers};
 
 const FEATURE_GATES: &str = include_str!("../../data/kube-apiserver/feature-gates.txt");
 
@@ -18,6 +20,9 @@ const CERT_DIR: &str = "/var/run/kubernetes";
 
 /// The modes of `--authorization-mode`.
 const MODES: [&str; 6] = ["AlwaysAllow", "AlwaysDeny", "ABAC", "Webhook", "RBAC", "Node"];
+
+/// What is said of a mode that does not exist here.
+const THERE_ARE: &str = "there are AlwaysAllow, AlwaysDeny, RBAC and Node";
 
 /// The range of cluster IPs without a flag.
 const DEFAULT_CLUSTER_IPS: &str = "10.0.0.0/24";
@@ -36,10 +41,17 @@ pub(super) struct Settings {
     pub jwks_uri: Option<String>,
     /// The longest that tokens of service accounts are valid, in seconds.
     pub max_expiration: Option<i64>,
+    /// Who else issues tokens.
+    pub token_issuers: TokenIssuers,
     pub anonymous: bool,
+    /// Whether a flag says who is anonymous.
+    pub anonymous_given: bool,
     pub authorization: Vec<AuthorizationMode>,
     pub admission: AdmissionPlugins,
     pub in_flight: InFlightLimits,
+    pub audit_policy: Option<PathBuf>,
+    /// Where audit events go. Without a policy there are none.
+    pub audit_log: Option<AuditLogOptions>,
     pub collects_garbage: bool,
     pub aggregates_roles: bool,
     pub service_ranges: ServiceRanges,
@@ -100,15 +112,19 @@ impl Settings {
                 .last("service-account-max-token-expiration")
                 .and_then(seconds)
                 .filter(|most| *most > 0),
+            token_issuers: token_issuers(flags)?,
+            anonymous_given: flags.last("anonymous-auth").is_some(),
             // As in kube-apiserver, nobody is anonymous where everybody may do everything.
             anonymous: flags.is_set("anonymous-auth", true)
-                && !matches!(authorization.as_slice(), [AuthorizationMode::AlwaysAllow]),
+                && !authorization.iter().any(|mode| matches!(mode, AuthorizationMode::AlwaysAllow)),
             authorization,
             admission: admission(flags).map_err(|error| error.to_string())?,
             in_flight: InFlightLimits {
                 reading: in_flight(flags, READING).try_into().unwrap_or_default(),
                 writing: in_flight(flags, WRITING).try_into().unwrap_or_default(),
             },
+            audit_policy: path("audit-policy-file"),
+            audit_log: audit_log(flags),
             // Beside kube-apiserver this is the work of kube-controller-manager, which envtest does not start, and tests
             // rely on that: some finalize the namespaces that they delete. Whoever wants it asks for it.
             collects_garbage: flags.is_set("enable-garbage-collector", false),
@@ -158,7 +174,31 @@ fn in_flight(flags: &Flags, (name, default): (&str, usize)) -> i64 {
     flags.last(name).and_then(|text| text.parse().ok()).unwrap_or(default as i64)
 }
 
-/// The modes that exist here, in their order. The others allow nothing, and `notices` says so.
+/// Who issues tokens besides the server.
+fn token_issuers(flags: &Flags) -> Result<TokenIssuers, String> {
+    let text = |name| flags.last(name).unwrap_or_default().to_owned();
+    let path = |name| flags.last(name).filter(|text| !text.is_empty()).map(PathBuf::from);
+    if let Some(path) = path("authentication-config") {
+        return Ok(TokenIssuers::File(path));
+    }
+    if text("oidc-issuer-url").is_empty() {
+        return Ok(TokenIssuers::None);
+    }
+    let flags = OidcFlags {
+        issuer_url: text("oidc-issuer-url"),
+        client_id: text("oidc-client-id"),
+        username_claim: text("oidc-username-claim"),
+        username_prefix: text("oidc-username-prefix"),
+        groups_claim: text("oidc-groups-claim"),
+        groups_prefix: text("oidc-groups-prefix"),
+        required_claims: issuers::pairs(flags.all("oidc-required-claim"))?,
+        signing_algs: flags.list("oidc-signing-algs").map(str::to_owned).collect(),
+        certificate_authority: String::new(),
+    };
+    Ok(TokenIssuers::Flags(Box::new(flags), path("oidc-ca-file")))
+}
+
+/// The modes in their order. `check` has refused those that do not exist here.
 fn authorization(flags: &Flags) -> Vec<AuthorizationMode> {
     let modes: Vec<&str> = flags.list("authorization-mode").collect();
     if modes.is_empty() {
@@ -168,9 +208,89 @@ fn authorization(flags: &Flags) -> Vec<AuthorizationMode> {
         "AlwaysAllow" => Some(AuthorizationMode::AlwaysAllow),
         "AlwaysDeny" => Some(AuthorizationMode::AlwaysDeny),
         "RBAC" => Some(AuthorizationMode::Rbac),
+        "Node" => Some(AuthorizationMode::Node),
         _ => None,
     };
     modes.iter().filter_map(mode).collect()
+}
+
+/// The number of a flag.
+fn number(flags: &Flags, name: &str, default: usize) -> i64 {
+    flags.last(name).and_then(|text| text.parse().ok()).unwrap_or(default as i64)
+}
+
+const BUFFER: (&str, usize) = ("audit-log-batch-buffer-size", audit::DEFAULTS.buffer);
+const BATCH: (&str, usize) = ("audit-log-batch-max-size", 1);
+const MAX_AGE: (&str, usize) = ("audit-log-maxage", audit::DEFAULTS.max_age as usize);
+const MAX_BACKUPS: (&str, usize) = ("audit-log-maxbackup", audit::DEFAULTS.max_backups);
+const MAX_SIZE: (&str, usize) = ("audit-log-maxsize", audit::DEFAULTS.max_size as usize);
+const MAX_EVENT: (&str, usize) = ("audit-log-truncate-max-event-size", audit::DEFAULTS.max_event_size);
+const MAX_BATCH: (&str, usize) = ("audit-log-truncate-max-batch-size", audit::DEFAULTS.max_batch_size);
+const AUDIT_MODES: [&str; 3] = ["batch", "blocking", "blocking-strict"];
+const AUDIT_FORMATS: [&str; 2] = ["legacy", "json"];
+const AUDIT_VERSION: &str = "audit.k8s.io/v1";
+
+/// Where and how audit events are written; none without a path.
+fn audit_log(flags: &Flags) -> Option<AuditLogOptions> {
+    let path = flags.last("audit-log-path").filter(|path| !path.is_empty())?;
+    let number = |(name, default)| number(flags, name, default).try_into().unwrap_or_default();
+    let mut log = AuditLogOptions::new(audit::output(Path::new(path)));
+    log.format = match flags.last("audit-log-format") {
+        Some("legacy") => AuditFormat::Legacy,
+        _ => AuditFormat::Json,
+    };
+    log.mode = match flags.last("audit-log-mode") {
+        Some("batch") => AuditMode::Batch,
+        Some("blocking-strict") => AuditMode::BlockingStrict,
+        _ => AuditMode::Blocking,
+    };
+    (log.buffer, log.max_backups) = (number(BUFFER), number(MAX_BACKUPS));
+    (log.max_size, log.max_age) = (number(MAX_SIZE) as u64, number(MAX_AGE) as u64);
+    log.compress = flags.is_set("audit-log-compress", false);
+    log.max_event_bytes = flags.is_set("audit-log-truncate-enabled", false).then(|| number(MAX_EVENT));
+    Some(log)
+}
+
+/// What kube-apiserver refuses of the flags of an audit log that is switched on.
+fn check_audit(flags: &Flags) -> Vec<String> {
+    let mut refused = Vec::new();
+    if flags.last("audit-log-path").is_none_or(str::is_empty) {
+        return refused;
+    }
+    let number = |(name, default)| number(flags, name, default);
+    let mode = flags.last("audit-log-mode").unwrap_or("blocking");
+    let too_small =
+        [(BUFFER, "buffer size"), (BATCH, "max batch size")].into_iter().find(|(flag, _)| number(*flag) <= 0);
+    if !AUDIT_MODES.contains(&mode) {
+        let modes = AUDIT_MODES.join(",");
+        refused.push(format!("invalid audit log mode {mode}, allowed modes are {modes:?}"));
+    } else if let ("batch", Some((flag, what))) = (mode, too_small) {
+        refused.push(format!("invalid audit batch log {what} {}, must be a positive number", number(flag)));
+    }
+    let (event, batch) = (number(MAX_EVENT), number(MAX_BATCH));
+    if event <= 0 {
+        refused.push(format!("invalid audit truncate log max event size {event}, must be a positive number"));
+    } else if batch < event {
+        refused.push(format!(
+            "invalid audit truncate log max batch size {batch}, must be greater than max event size ({event})"
+        ));
+    }
+    match flags.last("audit-log-version").unwrap_or(AUDIT_VERSION) {
+        AUDIT_VERSION => {}
+        version if version.matches('/').count() > 1 => {
+            refused.push(format!("unexpected GroupVersion string: {version}"));
+        }
+        _ => refused.push(format!("invalid group version, allowed versions are [{AUDIT_VERSION:?}]")),
+    }
+    let format = flags.last("audit-log-format").unwrap_or("json");
+    if !AUDIT_FORMATS.contains(&format) {
+        let formats = AUDIT_FORMATS.join(",");
+        refused.push(format!("invalid audit log format {format}, allowed formats are {formats:?}"));
+    }
+    for flag in [MAX_AGE, MAX_BACKUPS, MAX_SIZE].into_iter().filter(|flag| number(*flag) < 0) {
+        refused.push(format!("--{} {} can't be a negative number", flag.0, number(flag)));
+    }
+    refused
 }
 
 /// The ranges of services. Without a flag, addresses are those that kube-apiserver takes.
@@ -232,6 +352,14 @@ fn check(flags: &Flags) -> Vec<String> {
         refused.push(format!("--{} can not be negative value", flag.0));
     }
     let given = |name| flags.last(name).is_some_and(|text| !text.is_empty());
+    let oidc = flags.any_given("oidc-");
+    if given("authentication-config") && oidc {
+        refused.push("authentication-config file and oidc-* flags are mutually exclusive".to_owned());
+    }
+    if !given("authentication-config") && oidc && !(given("oidc-issuer-url") && given("oidc-client-id")) {
+        let why = "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set";
+        refused.push(why.to_owned());
+    }
     if !given("service-account-issuer") {
         refused.push("service-account-issuer is a required flag".to_owned());
     }
@@ -239,9 +367,24 @@ fn check(flags: &Flags) -> Vec<String> {
     for mode in modes.iter().filter(|mode| !MODES.contains(mode)) {
         refused.push(format!("authorization-mode {mode:?} is not a valid mode"));
     }
+    for (mode, flag, what) in
+        [("ABAC", "authorization-policy-file", "policy"), ("Webhook", "authorization-webhook-config-file", "config")]
+    {
+        match (modes.contains(&mode), given(flag)) {
+            (true, false) => refused.push(format!("authorization-mode {mode}'s authorization {what} file not passed")),
+            (false, true) => refused.push(format!("cannot specify --{flag} without mode {mode}")),
+            // Without it, requests would be refused, or allowed, that kube-apiserver answers otherwise.
+            (true, true) => refused.push(format!("authorization-mode {mode:?} does not exist here; {THERE_ARE}")),
+            (false, false) => {}
+        }
+    }
+    if given("authorization-config") {
+        refused.push(format!("--authorization-config cannot be read here; use --authorization-mode: {THERE_ARE}"));
+    }
     if modes.iter().enumerate().any(|(at, mode)| modes[..at].contains(mode)) {
         refused.push(format!("authorization-mode [{}] has mode specified more than once", quoted(&modes)));
     }
+    refused.extend(check_audit(flags));
     for flag in ["enable-admission-plugins", "disable-admission-plugins"] {
         for name in flags.list(flag).filter(|name| !AdmissionPlugins::known().any(|known| known == *name)) {
             refused.push(format!("{flag} plugin {name:?} is unknown"));
@@ -260,9 +403,6 @@ fn check(flags: &Flags) -> Vec<String> {
 fn notices(flags: &Flags) -> Vec<String> {
     let mut notices =
         vec!["--etcd-servers has no effect: objects are kept in memory and are gone when this process ends".to_owned()];
-    for mode in flags.list("authorization-mode").filter(|mode| ["ABAC", "Webhook", "Node"].contains(mode)) {
-        notices.push(format!("--authorization-mode={mode} has no effect: this mode allows nothing here"));
-    }
     let missing: Vec<&str> = flags
         .list("enable-admission-plugins")
         .filter(|name| AdmissionPlugins::missing().any(|missing| missing == *name))
@@ -274,6 +414,15 @@ fn notices(flags: &Flags) -> Vec<String> {
     let gates: Vec<&str> = flags.list("feature-gates").collect();
     if !gates.is_empty() {
         notices.push(format!("--feature-gates={} has no effect: there are no gates here", gates.join(",")));
+    }
+    let given = |name| flags.last(name).is_some_and(|text| !text.is_empty());
+    match (given("audit-policy-file"), given("audit-log-path")) {
+        (true, false) => {
+            notices.push("--audit-policy-file has no effect without --audit-log-path: there is no audit log".to_owned())
+        }
+        (false, true) => notices
+            .push("--audit-log-path has no effect without --audit-policy-file: no events are recorded".to_owned()),
+        _ => {}
     }
     let others = flags.without_effect();
     notices.extend(others.map(|name| format!("--{name} has no effect")));
@@ -338,6 +487,29 @@ mod tests {
                 "--authorization-mode=RBAC,RBAC",
                 r#"authorization-mode ["RBAC" "RBAC"] has mode specified more than once"#,
             ),
+            ("--authorization-mode=ABAC", "authorization-mode ABAC's authorization policy file not passed"),
+            ("--authorization-mode=Webhook", "authorization-mode Webhook's authorization config file not passed"),
+            ("--authorization-policy-file=a", "cannot specify --authorization-policy-file without mode ABAC"),
+            (
+                "--authorization-mode=Node,ABAC --authorization-policy-file=a",
+                r#"authorization-mode "ABAC" does not exist here; there are AlwaysAllow, AlwaysDeny, RBAC and Node"#,
+            ),
+            (
+                "--authorization-config=a",
+                "--authorization-config cannot be read here; use --authorization-mode: there are AlwaysAllow, AlwaysDeny, RBAC and Node",
+            ),
+            (
+                "--oidc-issuer-url=https://a",
+                "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set",
+            ),
+            (
+                "--oidc-groups-claim=groups",
+                "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set",
+            ),
+            (
+                "--authentication-config=a --oidc-client-id=b",
+                "authentication-config file and oidc-* flags are mutually exclusive",
+            ),
             ("--max-requests-inflight=-1", "--max-requests-inflight can not be negative value"),
             (
                 "--service-node-port-range=9-1",
@@ -350,6 +522,30 @@ mod tests {
             (
                 "--tls-private-key-file=a.key",
                 "missing filename for serving cert: --tls-cert-file and --tls-private-key-file go together",
+            ),
+            (
+                "--audit-log-path=a --audit-log-mode=x",
+                r#"invalid audit log mode x, allowed modes are "batch,blocking,blocking-strict""#,
+            ),
+            (
+                "--audit-log-path=a --audit-log-mode=batch --audit-log-batch-buffer-size=0",
+                "invalid audit batch log buffer size 0, must be a positive number",
+            ),
+            (
+                "--audit-log-path=a --audit-log-truncate-max-event-size=9 --audit-log-truncate-max-batch-size=8",
+                "invalid audit truncate log max batch size 8, must be greater than max event size (9)",
+            ),
+            (
+                "--audit-log-path=a --audit-log-version=audit.k8s.io/v1beta1",
+                r#"invalid group version, allowed versions are ["audit.k8s.io/v1"]"#,
+            ),
+            (
+                "--audit-log-path=a --audit-log-format=xml",
+                r#"invalid audit log format xml, allowed formats are "legacy,json""#,
+            ),
+            (
+                "--audit-log-path=- --audit-log-maxage=-1 --audit-log-maxsize=-2",
+                "[--audit-log-maxage -1 can't be a negative number, --audit-log-maxsize -2 can't be a negative number]",
             ),
             ("--disable-admission-plugins=X", r#"disable-admission-plugins plugin "X" is unknown"#),
             ("--enable-admission-plugins=X", r#"enable-admission-plugins plugin "X" is unknown"#),
@@ -383,6 +579,37 @@ mod tests {
     }
 
     #[test]
+    fn the_audit_log() {
+        let of = |line: &str| settings(&format!("{REQUIRED} {line}")).expect("settings");
+        assert_eq!(of("--audit-log-maxsize=-1 --audit-log-mode=x").audit_log, None, "is switched off");
+        let defaults = of("--audit-log-path=a.log").audit_log.expect("a log");
+        assert_eq!(defaults, AuditLogOptions::new(audit::output(Path::new("a.log"))));
+        let log = of("--audit-log-path=- --audit-log-mode=batch --audit-log-format=legacy --audit-log-maxsize=1 \
+                      --audit-log-maxage=2 --audit-log-maxbackup=3 --audit-log-compress --audit-log-batch-buffer-size=4 \
+                      --audit-log-truncate-enabled --audit-log-truncate-max-event-size=5");
+        let mut expect = AuditLogOptions::new(konverge_apiserver::AuditOutput::Stdout);
+        (expect.mode, expect.format, expect.compress) = (AuditMode::Batch, AuditFormat::Legacy, true);
+        (expect.max_size, expect.max_age, expect.max_backups, expect.buffer) = (1, 2, 3, 4);
+        expect.max_event_bytes = Some(5);
+        assert_eq!(log.audit_log, Some(expect));
+        for (line, expect) in [
+            (
+                "--audit-log-path=a",
+                "--audit-log-path has no effect without --audit-policy-file: no events are recorded",
+            ),
+            (
+                "--audit-policy-file=a",
+                "--audit-policy-file has no effect without --audit-log-path: there is no audit log",
+            ),
+            ("--audit-webhook-mode=batch", "--audit-webhook-mode has no effect"),
+            ("--audit-log-batch-max-wait=1s", "--audit-log-batch-max-wait has no effect"),
+        ] {
+            assert_eq!(of(line).notices[1..], [expect], "{line}");
+        }
+        assert_eq!(of("--audit-log-path=a --audit-policy-file=b").notices.len(), 1);
+    }
+
+    #[test]
     fn privileged_containers() {
         for (line, expect) in [
             ("", PrivilegedContainers::Refused),
@@ -400,6 +627,7 @@ mod tests {
             ("--authorization-mode=RBAC", true),
             ("--authorization-mode=RBAC --anonymous-auth=false", false),
             ("--authorization-mode=AlwaysAllow", false),
+            ("--authorization-mode=Node,AlwaysAllow", false),
             ("", false),
         ] {
             assert_eq!(settings(&format!("{REQUIRED} {line}")).expect("settings").anonymous, anonymous, "{line}");

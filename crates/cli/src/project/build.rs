@@ -22,7 +22,7 @@ pub(super) struct Built {
 }
 
 /// The cargo that started this process, if one did; else the one on the path.
-pub(super) fn cargo() -> OsString {
+pub(crate) fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
@@ -68,7 +68,7 @@ pub(super) async fn build(project: &Project, lines: &Lines) -> Result<Built, Str
 }
 
 /// The path of the binary in cargo's messages.
-fn executable(messages: &str, binary: &str) -> Option<PathBuf> {
+pub(super) fn executable(messages: &str, binary: &str) -> Option<PathBuf> {
     let of_binary = |line: &str| {
         let message: Value = serde_json::from_str(line).ok()?;
         let is_it = message["reason"] == "compiler-artifact" && message["target"]["name"] == binary;

@@ -15,6 +15,8 @@ pub(crate) struct Project {
     /// Where its lock file is, and the manifest it may share settings with.
     workspace: PathBuf,
     binary: String,
+    /// The package as cargo describes it.
+    package: Value,
 }
 
 /// What a directory is.
@@ -92,6 +94,16 @@ impl Project {
         manifests
     }
 
+    /// Where its lock file is.
+    pub(crate) fn workspace(&self) -> &Path {
+        &self.workspace
+    }
+
+    /// The package as cargo describes it.
+    pub(crate) fn package(&self) -> &Value {
+        &self.package
+    }
+
     /// The binary that is the operator.
     pub(crate) fn binary(&self) -> &str {
         &self.binary
@@ -135,7 +147,8 @@ fn choose(directory: &Path, manifest: &Path, metadata: &Value, bin: Option<&str>
         (None, _) => return Err(FindError::Several { package: name, names }),
     };
     let workspace = metadata["workspace_root"].as_str().map_or_else(|| directory.to_owned(), PathBuf::from);
-    Ok(Found::Operator(Project { directory: directory.to_owned(), workspace, binary }))
+    let package = package.clone();
+    Ok(Found::Operator(Project { directory: directory.to_owned(), workspace, binary, package }))
 }
 
 #[cfg(test)]

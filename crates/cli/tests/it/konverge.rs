@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -39,6 +39,49 @@ pub(crate) fn fails(directory: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stderr).expect("text")
 }
 
+/// Runs it to any end; returns the exit code, and what it said on both ways.
+pub(crate) fn ends(directory: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = command(directory, arguments).output().expect("it starts");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(said).expect("text"))
+}
+
+/// Runs it to whatever end; its exit code, what it said and what it complained about. Nobody sits at its terminal.
+pub(crate) fn ends_on(
+    directory: &Path,
+    kubeconfig: Option<&Path>,
+    arguments: &[&str],
+) -> (Option<i32>, String, String) {
+    let mut command = command(directory, arguments);
+    // A cluster of the person who runs the tests is none of theirs.
+    command.env("KUBECONFIG", kubeconfig.unwrap_or(Path::new("/nonexistent/kubeconfig"))).stdin(Stdio::null());
+    let output = command.output().expect("it starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Starts it, with what it says in a pipe.
+pub(crate) fn start_on(directory: &Path, kubeconfig: &Path, arguments: &[&str]) -> Child {
+    let mut command = command(directory, arguments);
+    command.env("KUBECONFIG", kubeconfig).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts")
+}
+
+/// Waits until it ends by itself; its exit code.
+#[track_caller]
+pub(crate) fn ended(child: &mut Child) -> Option<i32> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().expect("it is a child") {
+            return status.code();
+        }
+        if Instant::now() > deadline {
+            child.kill().expect("it is a child");
+            panic!("it does not end");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// A server that runs; killed if the test fails.
 pub(crate) struct Running {
     child: Child,
@@ -51,7 +94,20 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(directory: &Path, arguments: &[&str]) -> Self {
-        let mut child = command(directory, arguments).stdout(Stdio::piped()).spawn().expect("it starts");
+        Self::spawn(directory, arguments, &mut command(directory, arguments))
+    }
+
+    /// Under a limit of file sizes: what is written beyond it fails, as on a full disk.
+    pub(crate) fn start_limited(directory: &Path, file_bytes: u64, arguments: &[&str]) -> Self {
+        let mut limited = Command::new("/bin/sh");
+        // POSIX counts blocks of 512 bytes.
+        let script = format!("ulimit -f {}; exec \"$0\" \"$@\"", file_bytes.div_ceil(512));
+        limited.args(["-c", &script, env!("CARGO_BIN_EXE_konverge")]).args(arguments).current_dir(directory);
+        Self::spawn(directory, arguments, limited.env_remove("RUST_LOG").env_remove("PORT"))
+    }
+
+    fn spawn(directory: &Path, arguments: &[&str], command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let (tell, out) = mpsc::channel();
         std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
@@ -88,9 +144,12 @@ impl Running {
         self.child.id()
     }
 
-    /// A request whose answer is not read yet.
+    /// A request that the server has begun to answer; the rest of the answer is not read yet.
     pub(crate) fn open(&self, path: &str) -> TcpStream {
-        self.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{}\r\n", self.authorization()))
+        let mut stream = self.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{}\r\n", self.authorization()));
+        let mut first = [0];
+        stream.read_exact(&mut first).expect("the answer begins");
+        stream
     }
 
     pub(crate) fn get(&self, path: &str) -> String {

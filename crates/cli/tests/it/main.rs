@@ -2,12 +2,17 @@
 
 #![cfg(unix)]
 
+mod auditing;
+mod bundling;
 mod credentials;
+mod deploying;
 mod dev;
 mod envtest;
+mod full_disk;
 mod konverge;
 mod offline;
 mod project;
+mod scaffold;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::konverge::{PATIENCE, Running, fails};
+use crate::konverge::{PATIENCE, Running, ends, fails};
 
 /// Compiles by copying. Says what it reads before `hold` can make it wait, so that a test can save a file meanwhile.
 const CARGO: &str = r#"#!/bin/sh
@@ -36,7 +36,11 @@ esac
 
 /// An operator that says who it is and how it is stopped; when told to `wait` it takes its time.
 const OPERATOR: &str = r#"#!/bin/sh
-if [ "$1" = --print-crds ]; then cat crd.yaml; exit; fi
+case "$1" in
+--print-crds) cat crd.yaml; exit ;;
+--print-rbac) [ -e rbac.yaml ] || exit 2; cat rbac.yaml; exit ;;
+--print-webhooks) exit ;;
+esac
 end() {
   echo "VERSION is asked to stop"
   while [ -e wait ]; do sleep 0.02; done
@@ -63,6 +67,32 @@ spec:
     storage: true
     schema: {openAPIV3Schema: {type: object}}
 ";
+
+/// What the operator declares: its kind, and Services that it owns, of which it makes none yet.
+const RBAC: &str = r#"---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: shop, namespace: default}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: shop
+  annotations:
+    konverge.dev/rights-together: >-
+      [[{"apiGroups":["example.com"],"resources":["greetings"],"verbs":["get","list","watch"]}],
+      [{"apiGroups":[""],"resources":["services"],"verbs":["create","delete"]}]]
+rules:
+- {apiGroups: [example.com], resources: [greetings], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [services], verbs: [create, delete]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: shop}
+subjects:
+- {kind: ServiceAccount, name: shop, namespace: default}
+"#;
 
 const DEV: &[&str] = &["dev", "--port", "0", "--memory"];
 
@@ -185,6 +215,56 @@ fn built_run_and_replaced() {
     assert_eq!(code, Some(0));
     let rest: Vec<String> = rest.lines().map(str::to_owned).collect();
     in_order(&rest, &["operator │ fourth says good bye", "dev │ the operator ended (exit status: 0)"]);
+}
+
+/// The operator runs as its own service account, may do what it prints and nothing else, and `konverge permissions` judges that.
+#[test]
+fn an_operator_has_the_rights_that_it_declares() {
+    let shop = Shop::new(&["shop"]);
+    shop.write("rbac.yaml", RBAC);
+    let server = shop.start(&[]);
+    let kubeconfig = shop.home.join(".konverge/operator.kubeconfig");
+    let said = server.says(&format!("operator │ first uses {}", kubeconfig.display()));
+    in_order(&said, &["dev │ it runs as the service account default/shop, with the rights that it declares"]);
+    assert_eq!(fs::metadata(&kubeconfig).expect("a file").permissions().mode() & 0o777, 0o600);
+    let token = || {
+        let text = fs::read_to_string(&kubeconfig).expect("a kubeconfig");
+        let token = text.lines().find_map(|line| line.trim().strip_prefix("token: ")).expect("a token");
+        format!("Bearer {token}")
+    };
+    let ask = |method: &str, path: &str, body: &str| {
+        let headers = [("authorization", &*token()), ("content-type", "application/json")];
+        server.curl(method, path, &headers, body).0
+    };
+    let (greetings, services) = ("/apis/example.com/v1/greetings", "/api/v1/namespaces/default/services");
+    let service = r#"{"metadata":{"name":"s"},"spec":{"ports":[{"port":80}]}}"#;
+    assert_eq!(ask("GET", greetings, ""), 200);
+    let permissions = |more: &[&str]| {
+        let arguments = ["permissions", "shop", "--kubeconfig", ".konverge/kubeconfig", "--check"];
+        ends(&shop.home, &[&arguments[..], more].concat())
+    };
+    // The second half of the rights is declared, and nobody has used any of it.
+    let (code, said) = permissions(&[]);
+    assert!(code == Some(1) && said.contains("never used: 1, lacking: 0;"), "{said}");
+    assert!(said.contains("allowed beyond what was used:\n  create, delete services\n"), "{said}");
+    // To delete a service belongs to creating one.
+    assert_eq!(ask("POST", services, service), 201);
+    let (code, said) = permissions(&[]);
+    assert!(code == Some(0) && said.contains("kept because it is needed rarely:\n  delete services\n"), "{said}");
+    assert_eq!(ask("GET", "/api/v1/secrets", ""), 403);
+    let (code, said) = permissions(&["-o", "roles"]);
+    assert!(code == Some(1) && said.contains("never used: 0, lacking: 1;"), "{said}");
+    assert!(said.contains("konverge.dev/rights-together"), "{said}");
+
+    // What the next version does not declare any more is taken away.
+    shop.write(
+        "rbac.yaml",
+        &RBAC.replace("- {apiGroups: [\"\"], resources: [services], verbs: [create, delete]}\n", ""),
+    );
+    shop.save("second", "");
+    server.says("second uses");
+    assert_eq!((ask("GET", greetings, ""), ask("DELETE", &format!("{services}/s"), "")), (200, 403));
+    assert_eq!(server.stop().0, Some(0));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod autoscalers;
 mod budgets;
+mod certificates;
 mod collecting;
 mod cronjobs;
 mod daemons;

@@ -88,7 +88,7 @@ impl Stage {
 
     /// Where the objects of a kind are, as far as tests are concerned.
     fn place(&self, kind: &str) -> Api<DynamicObject> {
-        let in_none = [NODES, NAMESPACES, DEFINITIONS].contains(&kind);
+        let in_none = [NODES, NAMESPACES, DEFINITIONS, SIGNING_REQUESTS].contains(&kind);
         if in_none { self.all(kind) } else { self.some(kind) }
     }
 
@@ -208,6 +208,7 @@ pub(crate) const ENDPOINT_SLICES: &str = "discovery.k8s.io/v1 EndpointSlice endp
 pub(crate) const BUDGETS: &str = "policy/v1 PodDisruptionBudget poddisruptionbudgets";
 pub(crate) const AUTOSCALERS: &str = "autoscaling/v2 HorizontalPodAutoscaler horizontalpodautoscalers";
 pub(crate) const PODS: &str = "v1 Pod pods";
+pub(crate) const SIGNING_REQUESTS: &str = "certificates.k8s.io/v1 CertificateSigningRequest certificatesigningrequests";
 pub(crate) const NODES: &str = "v1 Node nodes";
 pub(crate) const NAMESPACES: &str = "v1 Namespace namespaces";
 pub(crate) const EVENTS: &str = "events.k8s.io/v1 Event events";

@@ -1,7 +1,5 @@
 //! What is wrong with a `LabelSelector` object, in Kubernetes' words. In: the object and where it is. Out: field errors. Pure.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use crate::field::{FieldError, FieldPath};
@@ -10,9 +8,8 @@ use crate::name::{check_label_key, check_label_value, check_labels};
 /// Checks a `LabelSelector` object: keys, operators and values. An empty selector has nothing wrong with it here.
 pub fn check_label_selector(selector: &Value, path: &FieldPath) -> Vec<FieldError> {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
-    let labels: BTreeMap<String, String> =
-        labels.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect();
-    let mut errors = check_labels(&labels, &path.child("matchLabels"));
+    let labels = labels.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()));
+    let mut errors = check_labels(labels, &path.child("matchLabels"));
     for (at, requirement) in selector["matchExpressions"].as_array().into_iter().flatten().enumerate() {
         check_requirement(&mut errors, requirement, &path.child("matchExpressions").index(at));
     }

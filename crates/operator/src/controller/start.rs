@@ -100,6 +100,8 @@ impl<R: DeserializeOwned + Send + Sync + 'static> AnyController for ControllerSp
             queue: self.queue_options(&settings),
             predicate: self.predicate.engine(),
             urgent: self.urgent.clone(),
+            leadership: manager.leadership.clone(),
+            shards: manager.shards.clone(),
             meter: Arc::new(ControllerMeter { metrics, ready: ready.clone() }),
             ..ControllerOptions::default()
         };
@@ -149,16 +151,18 @@ impl<R: DeserializeOwned + Send + Sync + 'static> AnyController for ControllerSp
 
     fn rules(&self) -> Rules {
         let kind = &self.kind;
-        let own = self.rules.clone().allow_dynamic(kind, "", ["get", "list", "watch"]);
+        let own = Rules::new().allow_dynamic(kind, "", ["get", "list", "watch"]);
         let own = own.allow_dynamic(kind, "status", ["patch"]);
         // An owner reference that blocks the owner's deletion takes the right to change the owner's finalizers.
         let own = own.allow_dynamic(kind, "finalizers", ["update"]);
         // Objects that are stored in an old version are written anew.
         let own = if self.versions().is_some() { own.allow_dynamic(kind, "", ["update"]) } else { own };
         let own = if self.finalizer.is_some() { own.allow_dynamic(kind, "", ["patch"]) } else { own };
+        // Reconciles that fail write events.
+        let own = self.rules.clone().and_together(own.allow::<Event>(EVENT_VERBS));
         match kind.scope() {
             // Objects in no namespace may have children in every namespace.
-            Scope::Cluster => own.allow::<Event>(EVENT_VERBS).everywhere(),
+            Scope::Cluster => own.everywhere(),
             Scope::Namespaced => own,
         }
     }

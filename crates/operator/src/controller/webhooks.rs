@@ -48,7 +48,8 @@ impl<R: DeserializeOwned + Send + Sync + 'static, P> Controller<R, P> {
     /// controller-runtime calls a defaulter. It runs before [`Controller::validate`] and before the validation of the API
     /// server. It has to be idempotent.
     ///
-    /// Only what it changes is stored. For plain defaults `#[serde(default)]` is simpler: they are in the CRD, and need no
+    /// Only what it changes is stored. An object that does not decode is not shown to it: the API server refuses it by the schema
+    /// of the CRD. For plain defaults `#[serde(default)]` is simpler: they are in the CRD, and need no
     /// webhook.
     ///
     /// ```
@@ -79,6 +80,8 @@ impl<R: DeserializeOwned + Send + Sync + 'static, P> Controller<R, P> {
 
     /// Adds a webhook with options, or for another kind, such as Pods: see [`Webhook`].
     pub fn webhook<T: DeserializeOwned + Send + Sync + 'static>(mut self, webhook: Webhook<T>) -> Self {
+        let is_own = webhook.spec().kind.resource() == self.spec.kind.resource() && (self.spec.definition)().is_some();
+        let webhook = if is_own { webhook.with_own_schema() } else { webhook };
         self.spec.webhooks.push(webhook.erased());
         self
     }

@@ -13,8 +13,9 @@ use std::time::{Instant, SystemTime};
 use super::controller::{self, ERROR, RESULTS};
 use super::kind::{self, CacheMetrics};
 use super::latency::{COMMON, QUEUE, RECONCILE, REQUEST};
-use super::{Engine, SEVERITIES, webhook};
+use super::{Engine, SEVERITIES, consensus, webhook};
 use konverge_core::{MetricKind, MetricSamples};
+use konverge_runtime::Shards;
 
 /// A family of the engine.
 pub(super) struct Family {
@@ -223,7 +224,56 @@ pub(super) static TABLE: &[Family] = &[
             out.value(&[("type", r#type), ("severity", severity)], load(count));
         }
     }),
+    // Leader election, with client-go's name and with the other set's.
+    gauge(
+        "leader_election_master_status",
+        "Whether this instance leads, by the name of the Lease.",
+        |engine, _, out| {
+            elections(engine, |name, leads| out.value(&[("name", name)], f64::from(leads)));
+        },
+    ),
+    gauge("leader_election_status", "Whether this instance leads (1) or follows (0).", |engine, _, out| {
+        elections(engine, |name, leads| out.value(&[("name", name)], f64::from(leads)));
+    }),
+    gauge("konverge_leader_election_term", "The number of the term in which this instance leads.", |engine, _, out| {
+        for (name, leadership) in engine.elections.read().iter() {
+            if let Some(term) = leadership.term() {
+                out.value(&[("name", name)], term.number as f64);
+            }
+        }
+    }),
+    // Raft, where the leader is elected by it.
+    gauge("konverge_raft_term", "Raft's own term, which grows with every election.", |engine, _, out| {
+        consensus::term(engine, out);
+    }),
+    gauge("konverge_raft_members", "Members of the Raft cluster, by role.", |engine, _, out| {
+        consensus::members(engine, out);
+    }),
+    gauge(
+        "konverge_raft_index",
+        "Indices of the Raft log: its end, what is applied, what a snapshot has, what is purged.",
+        |engine, _, out| consensus::indices(engine, out),
+    ),
+    gauge("konverge_raft_state_bytes", "Bytes of the replicated keys and values.", |engine, _, out| {
+        consensus::bytes(engine, out);
+    }),
     // Families without an established name.
+    gauge("konverge_shards", "Shards that objects are divided into.", |engine, _, out| {
+        shards(engine, |shards| out.value(&[], shards.count() as f64));
+    }),
+    gauge("konverge_shards_held", "Shards that this instance holds.", |engine, _, out| {
+        shards(engine, |shards| out.value(&[], shards.held().len() as f64));
+    }),
+    gauge("konverge_shard_term", "The number of the term of each shard that this instance holds.", |engine, _, out| {
+        shards(engine, |shards| {
+            for held in shards.held() {
+                out.value(&[("shard", &held.shard.to_string())], held.term as f64);
+            }
+        });
+    }),
+    gauge("konverge_shard_instances", "Instances that objects are divided among.", |engine, _, out| {
+        shards(engine, |shards| out.value(&[], shards.status().replicas as f64));
+    }),
     gauge("konverge_cache_objects", "Objects in the cache.", |engine, _, out| {
         caches(engine, |labels, cached| out.value(labels, cached.objects as f64));
     }),
@@ -296,6 +346,20 @@ fn caches(engine: &Engine, mut each: impl FnMut(&[(&str, &str)], CacheMetrics)) 
     }
     for ((kind, group), sum) in &sums {
         each(&[("kind", kind), ("group", group)], *sum);
+    }
+}
+
+/// Each election that this instance takes part in, and whether it leads.
+fn elections(engine: &Engine, mut each: impl FnMut(&str, bool)) {
+    for (name, leadership) in engine.elections.read().iter() {
+        each(name, leadership.term().is_some());
+    }
+}
+
+/// The shards of this instance, if objects are divided.
+fn shards(engine: &Engine, write: impl FnOnce(&Shards)) {
+    if let Some(shards) = &*engine.shards.read() {
+        write(shards);
     }
 }
 

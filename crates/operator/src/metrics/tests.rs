@@ -21,6 +21,12 @@ fn every_family_has_its_name_type_and_labels() {
     metrics.requested(&http::Method::GET, "10.0.0.1:443", Some(200), Duration::from_millis(1));
     metrics.webhook("/validate").reviewed("CREATE", "denied");
     metrics.webhook_certificates(Some(std::time::SystemTime::now()), None);
+    metrics.leader_election("web-lock", konverge_runtime::Leadership::always("web-0"));
+    metrics.consensus_from(ConsensusMetrics::default);
+    let (shards, seats) = konverge_runtime::Shards::vacant(8, "web-0", 0);
+    let term = konverge_runtime::Term::of_lease("shop", "web-shard-3-of-8", 5, &"web-0".into());
+    seats.lead(3, term, tokio::time::Instant::now() + std::time::Duration::from_secs(10));
+    metrics.shards(shards);
     let read = read(&metrics.page());
     let expected = [
         ("controller_runtime_reconcile_total", "counter", "controller result"),
@@ -54,6 +60,17 @@ fn every_family_has_its_name_type_and_labels() {
         ("resource_count", "gauge", "group kind namespace"),
         ("resource_phase_count", "gauge", "group kind namespace phase"),
         ("event_total", "counter", "severity type"),
+        ("leader_election_master_status", "gauge", "name"),
+        ("leader_election_status", "gauge", "name"),
+        ("konverge_leader_election_term", "gauge", "name"),
+        ("konverge_raft_term", "gauge", "cluster"),
+        ("konverge_raft_members", "gauge", "cluster role"),
+        ("konverge_raft_index", "gauge", "cluster of"),
+        ("konverge_raft_state_bytes", "gauge", "cluster"),
+        ("konverge_shards", "gauge", ""),
+        ("konverge_shards_held", "gauge", ""),
+        ("konverge_shard_term", "gauge", "shard"),
+        ("konverge_shard_instances", "gauge", ""),
         ("konverge_cache_objects", "gauge", "group kind"),
         ("konverge_cache_bytes", "gauge", "group kind"),
         ("konverge_watch_restarts_total", "counter", "group kind"),

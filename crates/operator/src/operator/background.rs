@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use konverge_core::{LabelSelector, ObjectKey};
-use konverge_runtime::{Cache, Error, Result, panic_message};
+use konverge_runtime::{Cache, Error, Leadership, Result, panic_message};
 use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -141,7 +141,8 @@ impl BackgroundTasks {
             let reads = reads.clone();
             let reader = format!("background task {name}").into();
             let task = BackgroundTask { name: name.clone(), reader, client, states, reads, phase: phase.clone() };
-            let handle = started.running.spawn(run(task, work.into_inner(), caches.clone()));
+            let leadership = manager.leadership.clone();
+            let handle = started.running.spawn(run(task, work.into_inner(), caches.clone(), leadership));
             started.names.push((handle.id(), name));
         }
         started
@@ -224,8 +225,9 @@ async fn report_waiting(task: &BackgroundTask, caches: &[Cache]) {
     }
 }
 
-/// Waits for the caches, then does the work.
-async fn run(task: BackgroundTask, work: Work, caches: Vec<Cache>) -> Result<()> {
+/// Waits for the caches and until this instance leads, then does the work. A function that was called once cannot be called again, so
+/// work that is not done when the term ends is an error: the operator has to be started anew.
+async fn run(task: BackgroundTask, work: Work, caches: Vec<Cache>, leadership: Leadership) -> Result<()> {
     let filled = async {
         for cache in &caches {
             cache.synced().await;
@@ -236,6 +238,14 @@ async fn run(task: BackgroundTask, work: Work, caches: Vec<Cache>) -> Result<()>
         () = report_waiting(&task, &caches) => {}
         () = task.stopped() => return Ok(()),
     }
+    let term = tokio::select! {
+        term = leadership.begun() => term,
+        () = task.stopped() => return Ok(()),
+    };
     tracing::info!(task = task.name(), "a background task starts");
-    work(task).await
+    let over = leadership.ended(&term);
+    tokio::select! {
+        ended = leadership.scope(term, work(task)) => ended,
+        () = over => Err(Error::new("this instance does not lead any more; the operator has to be started again")),
+    }
 }

@@ -1,8 +1,9 @@
 //! The lifecycle of an operator: the only place that starts things. It stops them in the reverse order.
 //!
 //! ```text
-//! start   metrics and probes → recorder → webhooks → caches → workers of all controllers → background tasks
-//! stop    background tasks and workers finish → trigger streams → webhooks → caches → recorder writes what is left → probes
+//! start   metrics and probes → recorder → webhooks → leader election → caches → workers of all controllers → background tasks
+//! stop    background tasks and workers finish → trigger streams → webhooks → caches → recorder writes what is left
+//!         → leader election releases its Lease → probes
 //! ```
 //!
 //! Metrics and probes come first, so that a slow start is seen. Webhooks come before the workers, whose writes may need them, and
@@ -11,6 +12,9 @@
 //! finishes, watches still bring changes, keys that tasks send are still taken, and events are still written. An error of a
 //! background task that was told to stop is logged and changes nothing: the operator does what it was asked to do.
 //!
+//! The Lease is released when nothing is left to write, so that the next leader never works beside this one. An instance that does not
+//! lead runs all of this but for workers and background tasks, which wait for a term.
+//!
 //! Watches, workers and the recorder go on after a panic, and liveness fails until they work again. A controller that ends
 //! by itself, and a background task that fails, end the operator: whoever started the process restarts it.
 
@@ -18,12 +22,12 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use konverge_runtime::{Error, EventLog, FieldManager, Result};
-use kube::Client;
+use konverge_runtime::{Error, EventLog, FieldManager, Result, Shards};
 use tokio::sync::watch;
 use tokio::task::JoinError;
 
 use super::background::{Background, BackgroundTasks};
+use super::leader::{Clients, Leader};
 use super::manager::{Manager, field_manager_of};
 use super::phase::Phase;
 use crate::controller::AnyController;
@@ -48,19 +52,21 @@ pub(super) struct Workload {
     pub states: States,
     /// Who serves webhooks in a test, instead of a listener.
     pub local_webhooks: Option<LocalWebhooks>,
+    /// Which instance works.
+    pub leader: Leader,
 }
 
 /// Starts everything in order, waits for `stop` or a failure, and stops everything in the reverse order.
 pub(super) async fn run(
     workload: Workload,
     settings: &Settings,
-    client: Client,
+    clients: Clients,
     log: EventLog,
     metrics: &Metrics,
     health: Health,
     stop: impl Future<Output = ()> + Send,
 ) -> Result<()> {
-    let Workload { controllers, background, states, local_webhooks } = workload;
+    let Workload { controllers, background, states, local_webhooks, leader } = workload;
     check_names(&controllers)?;
     check_field_managers(&controllers, settings)?;
     check_finalizers(&controllers)?;
@@ -78,14 +84,25 @@ pub(super) async fn run(
     if served_by.is_some() {
         health.readiness(webhook::CHECK);
     }
-    let probes = Probes::start(settings, metrics, &health)?;
+    let probes = Probes::start(settings, metrics, &health, &leader.leadership, leader.shards())?;
     log_addresses(&probes);
-    let (manager, mut recording) = Manager::start(settings, client, log, metrics, health, states);
+    let every_client = clients.every.clone();
+    let (manager, mut recording) = Manager::start(settings, clients, log, metrics, health, states);
 
     let (phase, told) = watch::channel(Phase::Running);
     let webhooks = match served_by {
         Some(served_by) => Some(WebhookServer::start(&manager, webhooks, versions, served_by, told.clone())?),
         None => None,
+    };
+    let is_elected = leader.is_elected();
+    let mut campaign = leader.start(every_client, &manager.recorder, metrics, &manager.health);
+    let exits = is_elected && settings.leader_election.exit_when_lost;
+    let lost = campaign.lost();
+    let lost = async {
+        match exits {
+            true => lost.await,
+            false => std::future::pending().await,
+        }
     };
     let mut running = tokio::task::JoinSet::new();
     for (at, controller) in controllers.into_iter().enumerate() {
@@ -99,12 +116,15 @@ pub(super) async fn run(
         Some(ended) = running.join_next() => Err(ended_by_itself(ended)),
         error = background.failed() => Err(error),
         () = recording.ended() => Err(Error::new("the task that writes events ended by itself")),
+        error = campaign.broken() => Err(error),
+        () = lost => Err(Error::new("this instance does not lead any more, and the settings say that it ends then")),
     };
     if let Err(error) = &ended {
         tracing::error!(error = format!("{error:#}"), "the operator stops because of an error");
     }
     tracing::info!("stopping: waiting for running reconciles and background tasks to finish");
     phase.send_replace(Phase::Stopping);
+    manager.shards.iter().for_each(Shards::leave);
     let background = async {
         for error in background.stop(settings.graceful_shutdown_timeout).await {
             tracing::error!(error = format!("{error:#}"), "a background task failed after it was told to stop");
@@ -117,6 +137,7 @@ pub(super) async fn run(
         webhooks.stop(WEBHOOKS_END_WITHIN).await;
     }
     manager.stop(recording).await;
+    campaign.stop().await;
     probes.stop(PROBES_END_WITHIN).await;
     tracing::info!(name = settings.name, "stopped");
     ended
@@ -288,10 +309,12 @@ mod tests {
 
     async fn run_with(controllers: Vec<Box<dyn AnyController>>, settings: Settings) -> String {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-        let (client, log, metrics) = (Client::try_from(config).unwrap(), EventLog::default(), Metrics::default());
-        let workload =
-            Workload { controllers, background: Vec::new(), states: States::default(), local_webhooks: None };
-        run(workload, &settings, client, log, &metrics, Health::default(), std::future::pending())
+        let client = kube::Client::try_from(config).unwrap();
+        let (log, metrics) = (EventLog::default(), Metrics::default());
+        let clients = Clients::of_only(client);
+        let (background, states, leader) = (Vec::new(), States::default(), Leader::always());
+        let workload = Workload { controllers, background, states, local_webhooks: None, leader };
+        run(workload, &settings, clients, log, &metrics, Health::default(), std::future::pending())
             .await
             .unwrap_err()
             .to_string()

@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use konverge_runtime::{
-    Cache, Caches, Change, EventLog, FieldManager, Recorder, RecorderOptions, Subscription, Target, WatchSettings,
-    Writer, WriterOptions,
+    Cache, Caches, Change, EventLog, FieldManager, Leadership, Recorder, RecorderOptions, Shards, Subscription, Target,
+    WatchSettings, Writer, WriterOptions,
 };
 use kube::Client;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
+use super::leader::Clients;
 use crate::metrics::{CacheMetrics, Metrics};
 use crate::probes::Health;
 use crate::settings::Settings;
@@ -23,8 +24,14 @@ const EVENTS_WRITTEN_WITHIN: Duration = Duration::from_secs(2);
 
 pub(crate) struct Manager<'a> {
     pub settings: &'a Settings,
-    /// The client of everything here, with its layers.
+    /// The client of everything here, with its layers. It writes only while this instance leads.
     pub client: Client,
+    /// The client for what every instance writes: certificates and registrations of webhooks.
+    pub every_client: Client,
+    /// Whether this instance leads.
+    pub leadership: Leadership,
+    /// The shards, if the objects are divided among the instances.
+    pub shards: Option<Shards>,
     pub caches: Caches,
     pub writer: Writer,
     pub recorder: Recorder,
@@ -40,17 +47,27 @@ impl<'a> Manager<'a> {
     /// The manager, and the task that writes events.
     pub(crate) fn start(
         settings: &'a Settings,
-        client: Client,
+        clients: Clients,
         log: EventLog,
         metrics: &'a Metrics,
         health: Health,
         states: States,
     ) -> (Self, RecorderHandle) {
+        let Clients { leader: client, every: every_client, leadership, shards } = clients;
         let writer = Writer::new(client.clone(), FieldManager::new(settings.field_manager()), WriterOptions::default());
         let instance = format!("{}-{}", settings.name, host_name());
         let options =
             RecorderOptions { controller: settings.name.clone(), instance, log, ..RecorderOptions::default() };
-        let (recorder, recording) = Recorder::new(writer.clone(), options);
+        // Events are written a moment later, outside of the reconcile that recorded them. With shards no single term allows that, and
+        // none has to: an event tells what has happened, whoever holds the shard by then.
+        let of_events = match &shards {
+            Some(_) => {
+                let manager = FieldManager::new(settings.field_manager());
+                Writer::new(every_client.clone(), manager, WriterOptions::default())
+            }
+            None => writer.clone(),
+        };
+        let (recorder, recording) = Recorder::new(of_events, options);
         let recording = RecorderHandle(tokio::spawn(recording.run()));
         let caches = Caches::new(client.clone(), WatchSettings::default());
         let shown = caches.clone();
@@ -66,7 +83,21 @@ impl<'a> Manager<'a> {
         let recorded = recorder.clone();
         health.liveness_from("events", move || recorded.liveness());
         let counting = Mutex::default();
-        (Self { settings, client, caches, writer, recorder, metrics, health, states, counting }, recording)
+        let manager = Self {
+            settings,
+            client,
+            every_client,
+            leadership,
+            shards,
+            caches,
+            writer,
+            recorder,
+            metrics,
+            health,
+            states,
+            counting,
+        };
+        (manager, recording)
     }
 
     /// The writer of a controller that was added to the operator. It has a field manager of its own, so that what it applies
@@ -121,7 +152,7 @@ impl Drop for RecorderHandle {
 }
 
 /// The host's name; in a cluster that is the name of the Pod.
-fn host_name() -> String {
+pub(super) fn host_name() -> String {
     #[cfg(unix)]
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     #[cfg(not(unix))]

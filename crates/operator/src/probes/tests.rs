@@ -27,6 +27,11 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     (status, body)
 }
 
+/// An operator without other instances.
+fn alone() -> Leadership {
+    Leadership::always("laptop")
+}
+
 fn settings(metrics: BindAddress, health: BindAddress) -> Settings {
     let mut settings = Settings::default();
     settings.metrics.address = metrics;
@@ -44,7 +49,9 @@ async fn metrics_and_probes_answer_on_their_own_ports() {
     metrics.controller("webapp");
     metrics.counter("app_builds_total", "Builds").unwrap().inc();
     let cache = health.readiness("cache-webapps");
-    let probes = Probes::start(&settings(BindAddress::All(0), BindAddress::loopback(0)), &metrics, &health).unwrap();
+    let probes =
+        Probes::start(&settings(BindAddress::All(0), BindAddress::loopback(0)), &metrics, &health, &alone(), None)
+            .unwrap();
     let (at_metrics, at_health) = (probes.metrics_address().unwrap(), probes.health_address().unwrap());
     assert_ne!(at_metrics.port(), at_health.port());
     assert!(at_metrics.port() != 0 && at_health.port() != 0);
@@ -68,7 +75,7 @@ async fn metrics_and_probes_answer_on_their_own_ports() {
     assert_eq!(get(at_health, "/readyz?verbose").await, (200, "[+]cache-webapps ok\nreadyz check passed\n".into()));
 
     assert_eq!(get(at_metrics, "/readyz").await, (404, "there is no such page; there is /metrics\n".into()));
-    assert_eq!(get(at_health, "/").await, (404, "there is no such page; there is /healthz, /readyz\n".into()));
+    assert_eq!(get(at_health, "/").await, (404, "there is no such page; there is /healthz, /readyz, /leader\n".into()));
     let (status, head, _) = ask(at_health, "POST", "/healthz").await;
     assert_eq!(status, 405);
     assert!(head.contains("allow: get, head"), "{head}");
@@ -79,7 +86,7 @@ async fn metrics_and_probes_answer_on_their_own_ports() {
 async fn equal_addresses_are_one_listener() {
     let mut settings = settings(BindAddress::loopback(0), BindAddress::loopback(0));
     settings.health.liveness_path = "/live".into();
-    let probes = Probes::start(&settings, &Metrics::new(), &Health::new()).unwrap();
+    let probes = Probes::start(&settings, &Metrics::new(), &Health::new(), &alone(), None).unwrap();
     let address = probes.metrics_address().unwrap();
     assert_eq!(probes.health_address(), Some(address));
     assert_eq!(get(address, "/metrics").await.0, 200);
@@ -87,13 +94,13 @@ async fn equal_addresses_are_one_listener() {
     assert_eq!(get(address, "/readyz").await.0, 200);
     assert_eq!(
         get(address, "/healthz").await,
-        (404, "there is no such page; there is /metrics, /live, /readyz\n".into())
+        (404, "there is no such page; there is /metrics, /live, /readyz, /leader\n".into())
     );
 }
 
 #[tokio::test]
 async fn what_is_switched_off_does_not_listen() {
-    let start = |settings: &Settings| Probes::start(settings, &Metrics::new(), &Health::new()).unwrap();
+    let start = |settings: &Settings| Probes::start(settings, &Metrics::new(), &Health::new(), &alone(), None).unwrap();
     let probes = start(&settings(BindAddress::Off, BindAddress::loopback(0)));
     assert_eq!(probes.metrics_address(), None);
     assert_eq!(get(probes.health_address().unwrap(), "/healthz").await.0, 200);
@@ -109,11 +116,17 @@ async fn what_is_switched_off_does_not_listen() {
 
 #[tokio::test]
 async fn a_port_that_is_taken_is_named_with_its_flag() {
-    let first =
-        Probes::start(&settings(BindAddress::loopback(0), BindAddress::Off), &Metrics::new(), &Health::new()).unwrap();
+    let first = Probes::start(
+        &settings(BindAddress::loopback(0), BindAddress::Off),
+        &Metrics::new(),
+        &Health::new(),
+        &alone(),
+        None,
+    )
+    .unwrap();
     let taken = BindAddress::At(first.metrics_address().unwrap());
     let check = |settings: &Settings, what: &str, flag: &str| {
-        let error = Probes::start(settings, &Metrics::new(), &Health::new()).unwrap_err();
+        let error = Probes::start(settings, &Metrics::new(), &Health::new(), &alone(), None).unwrap_err();
         let said = format!("cannot serve {what}; {flag} takes another address, or 0 for none");
         assert_eq!(error.to_string(), said);
         let cause = std::error::Error::source(&error).unwrap().to_string();
@@ -130,7 +143,7 @@ async fn nothing_listens_after_stop_or_drop() {
     let [first, second] =
         if cfg!(target_os = "linux") { ["127.0.0.77:0", "127.0.0.78:0"] } else { ["127.0.0.1:0", "[::1]:0"] }
             .map(|address| BindAddress::At(address.parse().unwrap()));
-    let start = || Probes::start(&settings(first, second), &Metrics::new(), &Health::new()).unwrap();
+    let start = || Probes::start(&settings(first, second), &Metrics::new(), &Health::new(), &alone(), None).unwrap();
     let probes = start();
     let addresses = [probes.metrics_address().unwrap(), probes.health_address().unwrap()];
     probes.stop(Duration::from_secs(5)).await;

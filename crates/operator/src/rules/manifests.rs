@@ -1,5 +1,6 @@
 //! Rules as manifests that an administrator applies. In: rules, a name and namespaces. Out: ServiceAccount, roles and bindings.
 
+use konverge_core::RIGHTS_TOGETHER;
 use serde_json::Value;
 
 use super::Rules;
@@ -14,20 +15,35 @@ impl Rules {
         let mut manifests = vec![manifest(&ServiceAccount::new(name).namespace(home))];
         let in_cluster = self.gathered(|allowed| everywhere || allowed.cluster);
         if !in_cluster.is_empty() {
-            manifests.push(manifest(&in_cluster.into_iter().fold(ClusterRole::new(name), ClusterRole::rule)));
+            manifests.push(self.marked(&in_cluster.into_iter().fold(ClusterRole::new(name), ClusterRole::rule)));
             let binding = ClusterRoleBinding::new(name).cluster_role(name).service_account(name, home);
             manifests.push(manifest(&binding));
         }
         for namespace in namespaces {
-            let rules = self.gathered(|allowed| !allowed.cluster);
-            if !rules.is_empty() {
-                let role = rules.into_iter().fold(Role::new(name), Role::rule);
-                manifests.push(manifest(&role.namespace(namespace)));
-                let binding = RoleBinding::new(name).role(name).service_account(name, home);
-                manifests.push(manifest(&binding.namespace(namespace)));
-            }
+            manifests.extend(self.role(name, namespace, (name, home)));
         }
         manifests
+    }
+
+    /// The rules for objects in namespaces as a Role in one of them, bound to a ServiceAccount (name and namespace); nothing if there are
+    /// none.
+    pub(crate) fn role(&self, name: &str, namespace: &str, (account, home): (&str, &str)) -> Vec<Value> {
+        let rules = self.gathered(|allowed| !allowed.cluster);
+        if rules.is_empty() {
+            return Vec::new();
+        }
+        let role = rules.into_iter().fold(Role::new(name), Role::rule);
+        let binding = RoleBinding::new(name).role(name).service_account(account, home);
+        vec![self.marked(&role.namespace(namespace)), manifest(&binding.namespace(namespace))]
+    }
+
+    /// A role, which says which of its rights belong together.
+    fn marked(&self, role: &impl serde::Serialize) -> Value {
+        let (mut role, together) = (manifest(role), self.together());
+        if !together.is_empty() {
+            role["metadata"]["annotations"][RIGHTS_TOGETHER] = together.into();
+        }
+        role
     }
 }
 

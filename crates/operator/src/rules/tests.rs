@@ -1,5 +1,6 @@
 //! Tests of `rules`, as tables.
 
+use konverge_core::RIGHTS_TOGETHER;
 use konverge_runtime::RequestInfo;
 
 use super::*;
@@ -105,4 +106,24 @@ fn roles_where_namespaces_are_named_and_a_cluster_role_for_the_rest() {
     check(&operator.rules(), &["a"], &[account, cluster[0], cluster[1]]);
     let operator = Operator::<Secret>::new().owns::<ConfigMap>();
     check(&operator.rules(), &["a"], &[account, "Role a", "RoleBinding a"]);
+}
+
+/// What a declaration brings is in the annotation of every role; what is declared verb by verb is not.
+#[test]
+fn printed_roles_say_which_rights_belong_together() {
+    let operator = Operator::<Secret>::new().owns::<ConfigMap>().needs::<Deployment>(["get"]);
+    let together = |manifest: &serde_json::Value| manifest["metadata"]["annotations"][RIGHTS_TOGETHER].clone();
+    for (namespaces, kind) in [(Vec::new(), "ClusterRole"), (vec!["a".to_owned()], "Role")] {
+        let manifests = operator.rules().manifests("web", "home", &namespaces);
+        let role = manifests.iter().find(|manifest| manifest["kind"] == kind).expect("a role");
+        let sets: Vec<serde_json::Value> = serde_json::from_str(together(role).as_str().expect("a text")).unwrap();
+        let rule = |resource: &str, verbs: &[&str]| serde_json::json!({"apiGroups": [""], "resources": [resource], "verbs": verbs});
+        assert_eq!(sets[0], serde_json::json!([rule("configmaps", &["create", "patch", "delete"])]));
+        assert_eq!(sets[1], serde_json::json!([rule("configmaps", &["get", "list", "watch"])]));
+        let own = sets[2].to_string();
+        assert!(own.contains("secrets/status") && own.contains("events.k8s.io"), "{own}");
+        assert_eq!(sets.len(), 3, "{sets:?}");
+        assert!(manifests.iter().filter(|other| other["kind"] != kind).all(|other| together(other).is_null()));
+    }
+    assert!(together(&Rules::new().allow::<Secret>(["get"]).manifests("web", "home", &[])[1]).is_null());
 }

@@ -58,7 +58,13 @@ impl FromArgMatches for Flags {
             }
         }
         let config = matches.get_one::<PathBuf>(CONFIG).cloned();
-        let prints = [(CRDS, Print::Crds), (RBAC, Print::Rbac), (WEBHOOKS, Print::Webhooks)];
+        let prints = [
+            (CRDS, Print::Crds),
+            (RBAC, Print::Rbac),
+            (WEBHOOKS, Print::Webhooks),
+            #[cfg(feature = "ha")]
+            (STATEFUL_SET, Print::StatefulSet),
+        ];
         let print = prints.into_iter().find(|(flag, _)| matches.get_flag(flag));
         let print = print.map(|(_, print)| print);
         Ok(Flags { values, config, report: matches.get_flag(REPORT), print })
@@ -87,6 +93,8 @@ const REPORT: &str = "print-config";
 const CRDS: &str = "print-crds";
 const RBAC: &str = "print-rbac";
 const WEBHOOKS: &str = "print-webhooks";
+#[cfg(feature = "ha")]
+const STATEFUL_SET: &str = "print-statefulset";
 const HEADING: &str = "Operator settings";
 
 /// A command whose only arguments are the settings.
@@ -119,6 +127,12 @@ fn args_with(defaults: &Settings) -> Vec<Arg> {
         print_flag(
             WEBHOOKS,
             "Print what the operator's webhooks need (configurations, Service, roles for certificates) as YAML, and exit",
+        ),
+        #[cfg(feature = "ha")]
+        print_flag(
+            STATEFUL_SET,
+            "Print what runs the operator with a leader elected by Raft (StatefulSet, Service, PodDisruptionBudget, \
+             NetworkPolicy) as YAML, and exit",
         ),
     ];
     let settings = TABLE.iter().map(|row| arg(row, defaults));

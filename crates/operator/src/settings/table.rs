@@ -7,8 +7,8 @@ use std::path::Path;
 
 use super::Settings;
 use super::value::{
-    boolean, duration, format, https, level, limit, manager, namespaces, number, path, pause, service, show_duration,
-    show_format, unless,
+    boolean, duration, format, https, level, limit, manager, namespace, namespaces, number, object_name, path, pause,
+    seconds, service, show_duration, show_format, unless,
 };
 
 /// A setting.
@@ -65,7 +65,11 @@ const DURATION: &str = "a duration such as 500ms, 30s, 1m30s or 10h";
 const DURATION_OR_NONE: &str = "a duration such as 500ms, 30s, 1m30s or 10h; 0 is none";
 const ADDRESS: &str =
     ":8080 for a port of all interfaces, 127.0.0.1:8080 or [::1]:8080 for one; :0 picks a port, 0 switches it off";
+const SECONDS: &str = "a duration such as 15s or 500ms; a number is seconds";
 const PATH: &str = "a path that begins with /";
+
+/// Each shard is a Lease. More would cost more to look at than they spread the work.
+const MOST_SHARDS: usize = 1000;
 
 /// The defaults of a row.
 const ROW: Setting = Setting {
@@ -269,6 +273,89 @@ pub(super) static TABLE: &[Setting] = &[
         ..ROW
     },
     Setting {
+        key: "leaderElection.enabled",
+        flag: "leader-elect",
+        value: SWITCH,
+        help: "Whether only one of several instances works, the one that holds a Lease",
+        accepts: BOOLEAN,
+        set: |s, text| boolean(text).map(|on| s.leader_election.enabled = on),
+        get: |s| s.leader_election.enabled.to_string(),
+        ..ROW
+    },
+    Setting {
+        key: "leaderElection.name",
+        flag: "leader-election-id",
+        flags: &["leader-elect-resource-name"],
+        value: "NAME",
+        help: "The name of the Lease by which the leader is elected",
+        accepts: "the name of an object; empty is the operator's name with -lock",
+        set: |s, text| unless("", text, object_name).map(|name| s.leader_election.name = name),
+        get: |s| s.leader_election.name.clone().unwrap_or_default(),
+        ..ROW
+    },
+    Setting {
+        key: "leaderElection.namespace",
+        flag: "leader-election-namespace",
+        flags: &["leader-elect-resource-namespace"],
+        value: "NAME",
+        help: "The namespace of that Lease",
+        accepts: "the name of a namespace; empty is the one that the operator runs in",
+        set: |s, text| unless("", text, namespace).map(|name| s.leader_election.namespace = name),
+        get: |s| s.leader_election.namespace.clone().unwrap_or_default(),
+        ..ROW
+    },
+    Setting {
+        key: "leaderElection.leaseDuration",
+        flag: "leader-elect-lease-duration",
+        value: "DURATION",
+        help: "How long others wait after the leader's last renewal before they take over",
+        accepts: SECONDS,
+        set: |s, text| seconds(text).map(|time| s.leader_election.lease_duration = time),
+        get: |s| show_duration(s.leader_election.lease_duration),
+        ..ROW
+    },
+    Setting {
+        key: "leaderElection.renewDeadline",
+        flag: "leader-elect-renew-deadline",
+        value: "DURATION",
+        help: "How long the leader goes on without a successful renewal",
+        accepts: SECONDS,
+        set: |s, text| seconds(text).map(|time| s.leader_election.renew_deadline = time),
+        get: |s| show_duration(s.leader_election.renew_deadline),
+        ..ROW
+    },
+    Setting {
+        key: "leaderElection.retryPeriod",
+        flag: "leader-elect-retry-period",
+        value: "DURATION",
+        help: "How often the leader renews the Lease",
+        accepts: SECONDS,
+        set: |s, text| seconds(text).map(|time| s.leader_election.retry_period = time),
+        get: |s| show_duration(s.leader_election.retry_period),
+        ..ROW
+    },
+    Setting {
+        key: "leaderElection.exitWhenLost",
+        flag: "leader-elect-exit-when-lost",
+        value: SWITCH,
+        help: "Whether the operator ends when it has lost the lead, instead of going on as a standby",
+        accepts: BOOLEAN,
+        set: |s, text| boolean(text).map(|on| s.leader_election.exit_when_lost = on),
+        get: |s| s.leader_election.exit_when_lost.to_string(),
+        ..ROW
+    },
+    Setting {
+        key: "shards",
+        flag: "shards",
+        value: "NUMBER",
+        help: "Into how many shards objects are divided over all instances, so that each works on a part. A few times the \
+               number of instances; all need the same",
+        accepts: "a number from 1 to 1000; 0 is none",
+        set: |s, text| number(text, 0, MOST_SHARDS).map(|n| s.shards = n),
+        get: |s| s.shards.to_string(),
+        ..ROW
+    },
+    Setting {
         key: "logging.level",
         flag: "log-level",
         flags: &["zap-log-level"],
@@ -413,6 +500,21 @@ pub(super) fn together(s: &Settings) -> Result<(), (&'static str, String)> {
         let initial = show_duration(backoff.initial);
         return Err(("retryBackoff.max", format!("it is shorter than retryBackoff.initial, which is {initial}")));
     }
+    if let Err(why) = s.leader_election.timing().check()
+        && s.leader_election.enabled
+    {
+        return Err(("leaderElection.leaseDuration", why));
+    }
+    if s.leader_election.enabled && object_name(&s.lease_name()).is_err() {
+        let name = s.lease_name();
+        return Err((
+            "leaderElection.name",
+            format!("it is {name:?} by default, which cannot be the name of a Lease; set it"),
+        ));
+    }
+    if s.shards > 0 {
+        shards(s)?;
+    }
     let health = &s.health;
     if health.enabled && health.liveness_path == health.readiness_path {
         return Err(("health.readinessPath", "it is also the path of liveness".into()));
@@ -422,4 +524,20 @@ pub(super) fn together(s: &Settings) -> Result<(), (&'static str, String)> {
         return Err(("metrics.path", "it is also a path of a probe at the same address".into()));
     }
     Ok(())
+}
+
+/// Whether shards are possible under these settings.
+fn shards(s: &Settings) -> Result<(), (&'static str, String)> {
+    if s.leader_election.enabled {
+        let why = "with shards every instance works, and leader election lets only one; leave out one of them".into();
+        return Err(("shards", why));
+    }
+    s.leader_election.timing().check().map_err(|why| ("leaderElection.leaseDuration", why))?;
+    // The longest name that is made of it.
+    let longest = format!("{}-replica-{:016x}", s.shards_name(), 0);
+    object_name(&longest).map(drop).map_err(|_| {
+        let name = s.shards_name();
+        let why = format!("the names of the Leases of shards would begin with {name:?}, which they cannot; set it");
+        ("leaderElection.name", why)
+    })
 }

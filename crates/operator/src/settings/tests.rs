@@ -64,6 +64,14 @@ fn every_setting_can_be_given_in_every_source() {
         ("webhook.certDir", "/certs", "/certs"),
         ("webhook.url", "https://laptop:9443/", "https://laptop:9443"),
         ("webhook.service", "shop/webhook", "shop/webhook"),
+        ("leaderElection.enabled", "true", "true"),
+        ("leaderElection.name", "shop-leader", "shop-leader"),
+        ("leaderElection.namespace", "locks", "locks"),
+        ("leaderElection.leaseDuration", "30", "30s"),
+        ("leaderElection.renewDeadline", "14s", "14s"),
+        ("leaderElection.retryPeriod", "500ms", "500ms"),
+        ("leaderElection.exitWhenLost", "yes", "true"),
+        ("shards", "12", "12"),
         ("logging.level", "info,kube=debug", "info,kube=debug"),
         ("logging.format", "JSON", "json"),
         ("maxConcurrentReconciles", "3", "3"),
@@ -341,7 +349,12 @@ fn files_that_are_refused() {
         "max_concurrent_reconciles: 1",
         "settings.yaml: there is no setting \"max_concurrent_reconciles\"; did you mean \"maxConcurrentReconciles\"?",
     );
-    check("leaderElection: {enabled: true}", "settings.yaml: there is no setting \"leaderElection\"");
+    check("leadership: {enabled: true}", "settings.yaml: there is no setting \"leadership\"");
+    check(
+        "leaderElection: {enabled: true, leaseDuration: 10, renewDeadline: 10}",
+        "leaderElection.leaseDuration in settings.yaml: \"10s\" cannot be used for leaderElection.leaseDuration: the renew deadline is 10s; it has to be shorter than \
+         the lease duration, 10s, because others take over then; it takes a duration such as 15s or 500ms; a number is seconds",
+    );
     check("metrics: 8080", "settings.yaml: metrics takes a table with enabled, bindAddress, path");
     check("metrics: {path: {a: b}}", "settings.yaml: metrics.path takes a path that begins with /, not a table");
     check("- a", "settings.yaml: settings are keys with values, such as `metrics: {port: 8080}`");
@@ -451,6 +464,15 @@ webhook:
   certDir: \"\"                            # default
   url: \"\"                                # default
   service: \"\"                            # default
+leaderElection:
+  enabled: false                         # default
+  name: \"\"                               # default
+  namespace: \"\"                          # default
+  leaseDuration: \"15s\"                   # default
+  renewDeadline: \"10s\"                   # default
+  retryPeriod: \"2s\"                      # default
+  exitWhenLost: false                    # default
+shards: 0                                # default
 logging:
   level: info                            # default; RUST_LOG decides instead: kube=trace
   format: auto                           # default

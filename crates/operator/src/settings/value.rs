@@ -175,15 +175,35 @@ pub(super) fn path(text: &str) -> Result<String, String> {
     Ok(text.into())
 }
 
+/// A duration for which a plain number is seconds, as a Lease counts.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let is_number = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+    if is_number { pause(&format!("{text}s")) } else { pause(text) }
+}
+
+/// The name of an object.
+pub(super) fn object_name(text: &str) -> Result<String, String> {
+    match check_name(text, NameRule::Subdomain, false).is_empty() {
+        true => Ok(text.to_owned()),
+        false => Err("it cannot be the name of an object: lower case letters, digits, - and .".into()),
+    }
+}
+
+/// The name of a namespace.
+pub(super) fn namespace(text: &str) -> Result<String, String> {
+    match check_name(text, NameRule::Label, false).is_empty() {
+        true => Ok(text.to_owned()),
+        false => Err(format!("{text:?} is not the name of a namespace")),
+    }
+}
+
 /// Names of namespaces with commas between them.
 pub(super) fn namespaces(text: &str) -> Result<Vec<String>, String> {
     let mut names: Vec<String> = Vec::new();
     for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-        if !check_name(name, NameRule::Label, false).is_empty() {
-            return Err(format!("{name:?} is not the name of a namespace"));
-        }
-        if !names.iter().any(|known| known == name) {
-            names.push(name.into());
+        let name = namespace(name)?;
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
     Ok(names)

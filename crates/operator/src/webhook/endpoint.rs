@@ -72,10 +72,10 @@ impl Endpoint {
         let about = ObjectKey::new(Some(request.namespace.as_str()).filter(|name| !name.is_empty()), &request.name);
         let Reviewed { verdict, remarks } = self.review(request).await;
         self.meter.reviewed(operation.as_str(), verdict.word());
-        let name = self.webhook.spec().name();
+        let name = || self.webhook.spec().name();
         match &verdict {
             Verdict::Failed(why) | Verdict::Unreadable(why) => {
-                tracing::error!(webhook = name, operation = operation.as_str(), object = %about, uid, why, "a webhook failed");
+                tracing::error!(webhook = name(), operation = operation.as_str(), object = %about, uid, why, "a webhook failed");
                 // The API server follows the failure policy only if it gets no AdmissionReview.
                 if self.webhook.spec().options.failure_policy == FailurePolicy::Ignore {
                     return Answer::text(StatusCode::INTERNAL_SERVER_ERROR, why.as_str());
@@ -83,12 +83,14 @@ impl Endpoint {
             }
             Verdict::Denied(status) => {
                 let why = &status.message;
-                tracing::debug!(webhook = name, operation = operation.as_str(), object = %about, uid, why, "denied");
+                tracing::debug!(webhook = name(), operation = operation.as_str(), object = %about, uid, why, "denied");
             }
-            Verdict::Allowed | Verdict::Patched(_) => {}
+            Verdict::Allowed | Verdict::Patched(_) | Verdict::LeftToSchema => {}
         }
-        let review = verdict::review(&uid, &verdict, &remarks);
-        Answer { code: StatusCode::OK, content_type: "application/json", body: review.to_string().into() }
+        match verdict::review(&uid, &verdict, &remarks) {
+            Ok(review) => Answer { code: StatusCode::OK, content_type: "application/json", body: review.into() },
+            Err(why) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("the answer cannot be written: {why}")),
+        }
     }
 
     /// The verdict of the user's function, or that there is none.

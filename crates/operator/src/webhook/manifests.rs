@@ -2,6 +2,7 @@
 //! webhooks and settings. Out: manifests, as `--print-webhooks` prints them.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceConversion;
+use konverge_core::{KEEP_RIGHTS, KEEP_RIGHTS_VALUE};
 use serde_json::{Value, json};
 
 use super::configuration::{Address, Registration, configurations};
@@ -55,7 +56,8 @@ fn service(namespace: &str, name: &str, settings: &Settings) -> Value {
 }
 
 /// One Secret, the operator's own configurations, and its CRDs with several versions. A role cannot limit what is created by name, so that the Secret may be
-/// created is a rule of its own.
+/// created is a rule of its own. Certificates are renewed after months, so the roles are marked: nobody takes these rights away because a short run
+/// did not use them.
 fn rules(place: &Place, versions: &[Versions], settings: &Settings) -> Vec<Value> {
     let (home, name) = (&place.home, format!("{}-webhook", place.operator));
     let account = json!([{"kind": "ServiceAccount", "name": settings.name, "namespace": home}]);
@@ -86,10 +88,15 @@ fn rules(place: &Place, versions: &[Versions], settings: &Settings) -> Vec<Value
         }));
     }
     let (inside, outside) = (json!({"name": name, "namespace": home}), json!({"name": name}));
+    let kept = |metadata: &Value| {
+        let mut metadata = metadata.clone();
+        metadata["annotations"] = json!({KEEP_RIGHTS: KEEP_RIGHTS_VALUE});
+        metadata
+    };
     vec![
-        role("Role", &inside, secrets),
+        role("Role", &kept(&inside), secrets),
         binding("Role", &inside),
-        role("ClusterRole", &outside, configurations.into()),
+        role("ClusterRole", &kept(&outside), configurations.into()),
         binding("ClusterRole", &outside),
     ]
 }

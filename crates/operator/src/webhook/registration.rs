@@ -1,55 +1,36 @@
-//! The webhooks of a running operator: the listener, and the task that keeps API servers calling and trusting it. In: the
-//! webhooks, and what the process shares. Out: a server that answers until it is stopped. It serves at once; that API servers
-//! cannot be told yet is logged, fails readiness, and is tried again.
+//! The webhooks of a running operator: the listener, and the tasks beside it. In: the webhooks, and what the process shares. Out: a
+//! server that answers until it is stopped. It serves at once; `registrar` tells API servers.
 
+use std::any::Any;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use konverge_runtime::{Error, Result};
-use konverge_serve::{BindOptions, Certificates, Listener, Server, SharedCertificates, Tls};
+use konverge_runtime::{Error, Leadership, Liveness, Result, panic_message};
+use konverge_serve::{BindOptions, Certificates, Listener, Server, Tls};
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::configuration::{self, Address, Registration};
+use super::configuration::Address;
 use super::conversion::{self, Conversions};
+use super::registrar::Registrar;
 use super::server::{Endpoints, limits};
-use super::trust::{self, Trust};
-use super::{AnyWebhook, Cluster, Endpoint, WebhookSpec};
-use crate::metrics::Metrics;
+use super::trust::Trust;
+use super::{AnyWebhook, Cluster, Endpoint};
 use crate::operator::{CachedReads, Manager, Phase};
-use crate::probes::HealthCheck;
 use crate::settings::{BindAddress, Settings, WebhookSettings};
 use crate::state::States;
 use crate::storage_migration::{Migrated, migrate_storage};
 use crate::versions::Versions;
 
-/// Where cert-manager's certificates are mounted by convention. What is there is served without being asked for.
+/// Where cert-manager's certificates are mounted by convention. What is there is served without being asked for, unless others could
+/// have put it there.
 const USUAL_DIRECTORY: &str = "/tmp/k8s-webhook-server/serving-certs";
-
-/// How often a directory is looked at: Kubernetes takes about a minute to change a mounted Secret.
-const LOOK_AT_FILES_AFTER: Duration = Duration::from_secs(10);
-
-/// How often the Secret is read. A new CA is trusted for ten minutes before it is used, so no replica comes too late.
-const LOOK_AT_SECRET_AFTER: Duration = Duration::from_secs(60);
-
-/// How often API servers are told again although nothing changed: somebody may have deleted a configuration.
-const TELL_AGAIN_AFTER: Duration = Duration::from_secs(300);
-
-/// The pause after a failure.
-const TRY_AGAIN_AFTER: Duration = Duration::from_secs(5);
-
-/// A failure that lasts is logged as often as this.
-const LOG_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// The pause after a migration that failed, which doubles up to the next one.
 const MIGRATE_AGAIN_AFTER: Duration = Duration::from_secs(10);
@@ -124,7 +105,7 @@ impl WebhookServer {
         let reads = Arc::new(CachedReads::new(manager, phase));
         let endpoint = |Served { webhook, states }| {
             let meter = manager.metrics.webhook(&webhook.spec().path());
-            let cluster = Cluster { client: manager.client.clone(), reads: reads.clone(), states };
+            let cluster = Cluster { client: manager.every_client.clone(), reads: reads.clone(), states };
             Endpoint::new(webhook, Arc::new(cluster), meter)
         };
         let conversions = (!versions.is_empty())
@@ -135,7 +116,7 @@ impl WebhookServer {
                 let server = bind(address, certificates.clone())?.serve(endpoints);
                 tracing::info!(address = %server.local_addr(), "webhooks are served");
                 place.found_at(server.local_addr());
-                (Serving::Listener(server), Some(place.trust(&settings.webhook, &manager.client)))
+                (Serving::Listener(server), Some(place.trust(&settings.webhook, &manager.every_client)))
             }
             ServedBy::Process(serve) => {
                 let handler: LocalHandler = Arc::new(move |request| endpoints.clone().answer_locally(request));
@@ -147,7 +128,8 @@ impl WebhookServer {
             trust,
             place,
             certificates,
-            client: manager.client.clone(),
+            client: manager.every_client.clone(),
+            leadership: manager.leadership.clone(),
             field_manager: settings.field_manager().to_owned(),
             webhooks: specs,
             versions: versions.iter().map(Versions::definition_name).collect(),
@@ -155,11 +137,15 @@ impl WebhookServer {
             metrics: manager.metrics.clone(),
             known: None,
             told: None,
+            refused: None,
         };
         let check = manager.health.readiness(CHECK);
-        let migration = (!versions.is_empty())
-            .then(|| tokio::spawn(migrate(manager.client.clone(), registrar.versions.clone(), converts)));
-        Ok(Self { serving, _tasks: Tasks { registrar: tokio::spawn(registrar.run(check)), migration } })
+        let liveness = Arc::new(Liveness::of("the task that registers webhooks"));
+        let lives = liveness.clone();
+        manager.health.liveness_from(CHECK, move || lives.check());
+        let migration =
+            (!versions.is_empty()).then(|| tokio::spawn(migrate(manager, registrar.versions.clone(), converts)));
+        Ok(Self { serving, _tasks: Tasks { registrar: tokio::spawn(registrar.run(check, liveness)), migration } })
     }
 
     /// Stops accepting, lets running requests finish for this long, and cuts off the rest.
@@ -242,18 +228,11 @@ impl Place {
     }
 
     fn trust(&self, settings: &WebhookSettings, client: &Client) -> Trust {
-        let usual = || Some(PathBuf::from(USUAL_DIRECTORY)).filter(|directory| has_certificate(directory));
-        match settings.cert_dir.clone().or_else(usual) {
-            Some(directory) => Trust::Directory(directory),
-            None => Trust::in_secret(client.clone(), &self.home, self.secret.clone(), self.names.clone()),
-        }
+        let usual = || Some(Trust::UsualDirectory(USUAL_DIRECTORY.into())).filter(Trust::has_certificate);
+        let directory = settings.cert_dir.clone().map(Trust::Directory).or_else(usual);
+        directory
+            .unwrap_or_else(|| Trust::in_secret(client.clone(), &self.home, self.secret.clone(), self.names.clone()))
     }
-}
-
-/// A time as people read it.
-fn date(time: Option<SystemTime>) -> String {
-    time.and_then(|time| jiff::Timestamp::try_from(time).ok())
-        .map_or_else(|| "unknown".to_owned(), |time| time.to_string())
 }
 
 /// A name that Services and Secrets take: small letters, digits and hyphens.
@@ -264,145 +243,31 @@ fn object_name(name: &str) -> String {
     if plain.starts_with(|c: char| c.is_ascii_lowercase()) { plain.to_owned() } else { format!("operator-{plain}") }
 }
 
-fn has_certificate(directory: &Path) -> bool {
-    directory.join("tls.crt").exists()
-}
-
-/// Tells API servers of the webhooks, and renews certificates.
-struct Registrar {
-    /// None if an API server in this process calls, which needs no certificates.
-    trust: Option<Trust>,
-    place: Place,
-    certificates: Certificates,
-    client: Client,
-    field_manager: String,
-    webhooks: Vec<WebhookSpec>,
-    /// The CRDs with several versions.
-    versions: Vec<String>,
-    /// Told when API servers know how to convert.
-    converts: Arc<Notify>,
-    metrics: Metrics,
-    known: Option<SharedCertificates>,
-    /// The CAs that API servers were told last, none if they need none, and when.
-    told: Option<(Option<String>, Instant)>,
-}
-
-impl Registrar {
-    async fn run(mut self, check: HealthCheck) {
-        let mut logged: Option<(String, Instant)> = None;
-        loop {
-            let pause = match self.step(SystemTime::now()).await {
-                Ok(()) => {
-                    check.pass();
-                    if logged.take().is_some() {
-                        tracing::info!("the certificates of webhooks are in order again");
-                    }
-                    match self.trust {
-                        Some(Trust::Directory(_)) => LOOK_AT_FILES_AFTER,
-                        Some(Trust::Secret { .. }) => LOOK_AT_SECRET_AFTER,
-                        None => TELL_AGAIN_AFTER,
-                    }
-                }
-                Err(error) => {
-                    let why = format!("{error:#}");
-                    // An operator that was ready stays ready: its certificate is good for weeks.
-                    if self.told.is_none() {
-                        check.fail(why.clone());
-                    }
-                    let is_logged = |(last, at): &(String, Instant)| *last == why && at.elapsed() < LOG_AGAIN_AFTER;
-                    if !logged.as_ref().is_some_and(is_logged) {
-                        tracing::warn!(why, "API servers cannot be told of webhooks yet; trying again");
-                        logged = Some((why, Instant::now()));
-                    }
-                    TRY_AGAIN_AFTER
-                }
-            };
-            tokio::time::sleep(pause).await;
-        }
-    }
-
-    async fn step(&mut self, now: SystemTime) -> Result<()> {
-        let Some(trust) = &self.trust else { return self.tell(None).await };
-        let shared = trust.look(self.known.as_ref(), now).await?;
-        let served = |shared: &SharedCertificates| (shared.certificate_pem.clone(), shared.key_pem.clone());
-        if self.known.as_ref().map(served) != Some(served(&shared)) {
-            trust::serve(&self.certificates, &shared)?;
-            tracing::info!(expires = date(shared.expires()), "webhooks serve a new certificate");
-        }
-        self.metrics.webhook_certificates(shared.expires(), shared.ca_expires());
-        let bundle = shared.ca_pem.clone();
-        self.known = Some(shared);
-        self.tell(Some(bundle)).await
-    }
-
-    /// Tells API servers which CAs to trust and what to send. Whoever fills a directory without a CA does that themselves.
-    async fn tell(&mut self, bundle: Option<String>) -> Result<()> {
-        let is_known = |(told, at): &(Option<String>, Instant)| *told == bundle && at.elapsed() < TELL_AGAIN_AFTER;
-        if self.told.as_ref().is_some_and(is_known) {
-            return Ok(());
-        }
-        if bundle.as_ref().is_none_or(|bundle| !bundle.is_empty()) {
-            let encoded = bundle.as_ref().map(|bundle| BASE64_STANDARD.encode(bundle));
-            let registration = Registration {
-                operator: &self.place.operator,
-                home: &self.place.home,
-                address: &self.place.address,
-                ca_bundle: encoded.as_deref(),
-            };
-            let webhooks: Vec<&WebhookSpec> = self.webhooks.iter().collect();
-            for configuration in configuration::configurations(&webhooks, &registration) {
-                self.apply(&configuration).await?;
-            }
-            for definition in &self.versions {
-                self.apply_conversion(definition, &conversion::strategy(&registration)).await?;
-            }
-        }
-        // Whoever fills a directory without a CA has told API servers how to convert, too.
-        self.converts.notify_one();
-        if self.told.is_none() {
-            tracing::info!(webhooks = self.webhooks.len(), "API servers are told of webhooks");
-        }
-        self.told = Some((bundle, Instant::now()));
-        Ok(())
-    }
-
-    /// Server-side apply of `spec.conversion`: the rest of the CRD belongs to whoever installed it.
-    async fn apply_conversion(&self, definition: &str, conversion: &Value) -> Result<()> {
-        let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&gvk));
-        if api.get_metadata_opt(definition).await?.is_none() {
-            let why = format!("the CRD {definition} is not installed; --print-crds prints it");
-            return Err(Error::new(why));
-        }
-        let own = serde_json::json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": definition}, "spec": {"conversion": conversion},
-        });
-        let params = PatchParams::apply(&format!("{}-conversion", self.field_manager)).force();
-        api.patch(definition, &params, &Patch::Apply(&own)).await?;
-        Ok(())
-    }
-
-    /// Server-side apply: entries of others in the same configuration stay.
-    async fn apply(&self, configuration: &Value) -> Result<()> {
-        let kind = configuration["kind"].as_str().unwrap_or_default();
-        let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&gvk));
-        let params = PatchParams::apply(&self.field_manager).force();
-        api.patch(&self.place.operator, &params, &Patch::Apply(configuration)).await?;
-        Ok(())
-    }
-}
-
 /// Writes the objects of these CRDs anew if they are stored in an old version, as soon as API servers can convert them. What
-/// fails is tried again: an operator works as well before it is done.
-async fn migrate(client: Client, definitions: Vec<String>, converts: Arc<Notify>) {
-    converts.notified().await;
+/// fails is tried again: an operator works as well before it is done. Only the leader does it.
+fn migrate(
+    manager: &Manager<'_>,
+    definitions: Vec<String>,
+    converts: Arc<Notify>,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (client, leadership) = (manager.client.clone(), manager.leadership.clone());
+    async move {
+        converts.notified().await;
+        migrate_all(client, leadership, definitions).await;
+    }
+}
+
+async fn migrate_all(client: Client, leadership: Leadership, definitions: Vec<String>) {
     let (mut left, mut pause) = (definitions, MIGRATE_AGAIN_AFTER);
     loop {
+        leadership.begun().await;
         let mut failed = Vec::new();
         for definition in left {
-            match migrate_storage(&client, &definition).await {
+            // A panic is a failure like others: the task goes on.
+            let migrated = AssertUnwindSafe(migrate_storage(&client, &definition)).catch_unwind().await;
+            let panicked =
+                |panic: Box<dyn Any + Send>| Err(Error::new(format!("it panicked: {}", panic_message(&*panic))));
+            match migrated.unwrap_or_else(panicked) {
                 Ok(migrated) if migrated.is_unchanged() => {}
                 Ok(Migrated { version, before, objects, .. }) => {
                     let before = before.join(",");

@@ -4,6 +4,8 @@
 //! Without a directory the operator makes a CA and a certificate, and keeps both in a Secret that all its replicas share. A
 //! replica that loses a race for the Secret reads what the winner wrote.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -29,6 +31,8 @@ const MOST_RACES: u32 = 5;
 pub(super) enum Trust {
     /// A directory that somebody else fills.
     Directory(PathBuf),
+    /// The same, but nobody named it: its files have to be of somebody who may decide.
+    UsualDirectory(PathBuf),
     /// A Secret of this name that the operator makes, for these names of the listener.
     Secret { secrets: Box<Api<Secret>>, name: String, names: Vec<String> },
 }
@@ -38,10 +42,30 @@ impl Trust {
         Self::Secret { secrets: Box::new(Api::namespaced(client, namespace)), name, names }
     }
 
+    /// Whether there is a certificate that may be used. One that may not be used is said.
+    pub(super) fn has_certificate(&self) -> bool {
+        match self {
+            Self::UsualDirectory(directory) if directory.join(CERTIFICATE).exists() => {
+                let read = read_directory(directory, check_owner);
+                let warn = |error: &Error| {
+                    let why = format!("{error:#}");
+                    tracing::warn!(
+                        why,
+                        "certificates in the usual directory are not used; --webhook-cert-dir names a directory that is"
+                    );
+                };
+                read.inspect_err(warn).is_ok()
+            }
+            Self::UsualDirectory(_) => false,
+            Self::Directory(_) | Self::Secret { .. } => true,
+        }
+    }
+
     /// What to serve and to tell. `known` is what was found the last time: if the Secret is gone, it is put back.
     pub(super) async fn look(&self, known: Option<&SharedCertificates>, now: SystemTime) -> Result<SharedCertificates> {
         match self {
-            Self::Directory(directory) => read_directory(directory),
+            Self::Directory(directory) => read_directory(directory, |_| Ok(())),
+            Self::UsualDirectory(directory) => read_directory(directory, check_owner),
             Self::Secret { secrets, name, names } => share(secrets, name, names, known, now).await,
         }
     }
@@ -52,18 +76,47 @@ pub(super) fn serve(certificates: &Certificates, shared: &SharedCertificates) ->
     Ok(certificates.replace(&shared.certificate_pem, &shared.key_pem)?)
 }
 
-fn read_directory(directory: &Path) -> Result<SharedCertificates> {
-    let read = |name: &str| {
-        let path = directory.join(name);
-        std::fs::read_to_string(&path).map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))
+fn read_directory(directory: &Path, check: fn(&File) -> Result<(), String>) -> Result<SharedCertificates> {
+    let read = |name: &str| -> Result<String> {
+        let (path, mut text) = (directory.join(name), String::new());
+        let cannot = |why: String| Error::new(format!("cannot read {}: {why}", path.display()));
+        let mut file = File::open(&path).map_err(|error| cannot(error.to_string()))?;
+        check(&file).map_err(cannot)?;
+        file.read_to_string(&mut text).map_err(|error| cannot(error.to_string()))?;
+        Ok(text)
     };
     Ok(SharedCertificates {
         // Who fills the directory may tell API servers themselves.
-        ca_pem: read(CA).unwrap_or_default(),
+        ca_pem: if directory.join(CA).exists() { read(CA)? } else { String::new() },
         ca_key_pem: String::new(),
         certificate_pem: read(CERTIFICATE)?,
         key_pem: read(KEY)?,
     })
+}
+
+/// Whether a file is one that only root or the user of this process can have written. The usual directory is below `/tmp`, where
+/// anybody on a shared machine may put a CA for API servers to trust.
+fn check_owner(file: &File) -> Result<(), String> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = file.metadata().map_err(|error| error.to_string())?;
+        judge_owner(metadata.uid(), metadata.mode(), rustix::process::geteuid().as_raw())?;
+    }
+    #[cfg(not(unix))]
+    let _ = file;
+    Ok(())
+}
+
+#[cfg(unix)]
+fn judge_owner(owner: u32, mode: u32, user: u32) -> Result<(), String> {
+    if owner != 0 && owner != user {
+        return Err(format!("it belongs to the user {owner}, and this process runs as {user}"));
+    }
+    if mode & 0o002 != 0 {
+        return Err(format!("every user may write it (mode {:o})", mode & 0o777));
+    }
+    Ok(())
 }
 
 /// The certificates of the Secret, after whatever was due.

@@ -12,8 +12,8 @@ use crate::connect::Unreachable;
 use crate::gate::WriteRefused;
 use crate::retry::{MAX_RETRY_AFTER, retry_after};
 
-/// How servers begin to say that a configuration does not fit its type.
-const UNTYPED: &str = "failed to create typed patch object";
+/// How servers begin to say that a configuration does not fit its type: a field that there is not, or a value that it cannot have.
+const UNTYPED: [&str; 2] = ["failed to create typed patch object", "failed to convert new object"];
 
 /// Why a write, or the read before it, failed.
 #[derive(Debug, thiserror::Error)]
@@ -197,8 +197,10 @@ impl WriteError {
             // 400 is what a server says that cannot even read the object; 422 also to a JSON patch whose `test` fails.
             400 | 413 | 422 => Self::Invalid { message, causes, by_server: true },
             429 | 503 => Self::Throttled { retry_after: pause(refusal.headers, &status), message },
-            // An applied field that the schema does not declare: answered with 500, but the server is well.
-            500 if message.starts_with(UNTYPED) => Self::Invalid { message, causes, by_server: true },
+            // Answered with 500, but the server is well.
+            500 if UNTYPED.iter().any(|how| message.starts_with(how)) => {
+                Self::Invalid { message, causes, by_server: true }
+            }
             408 | 500.. if writes => Self::Unknown { act: Box::new(act), source: message.into(), answered: true },
             _ => Self::Other { code, message },
         }

@@ -191,6 +191,17 @@ fn the_chain_is_printed_in_one_place() {
     assert_eq!(format!("{error:?}"), format!("{error}: no route"));
 }
 
+/// kube's own text of a refusal has the whole Status in it, as Rust shows it.
+#[test]
+fn a_refusal_is_the_message_of_the_server() {
+    let message = "customresourcedefinitions.apiextensions.k8s.io \"topic\" not found";
+    let status: kube::core::Status = serde_json::from_str(&json(Status::failure(404, "NotFound", message))).unwrap();
+    let error = Error::from(kube::Error::Api(status.boxed()));
+    assert_eq!([format!("{error}"), format!("{error:#}"), format!("{error:?}")], [message; 3]);
+    let shared = Arc::new(error);
+    assert_eq!(format!("{:#}", Error::from_shared(shared.clone())), message);
+}
+
 #[test]
 fn no_server_puts_an_object_to_sleep_for_good() {
     let asked = |seconds: &'static str| {

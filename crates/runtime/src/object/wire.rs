@@ -13,8 +13,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::decoded::DecodedValues;
-use super::scan;
 use super::{Object, Offsets};
+use crate::json_text;
 
 /// Which parts of an object are fetched and kept. It is a type, because kube asks the type of an object what to request.
 pub(crate) trait Projection: Clone + std::fmt::Debug + Send + Sync + 'static {
@@ -80,7 +80,9 @@ impl<'de, P: Projection> Deserialize<'de> for Wire<P> {
         // The watcher needs the version also of an object without a name, to resume from it.
         let version = match &draft {
             Ok(draft) => draft.offsets.string(&draft.rest, draft.offsets.resource_version).map(str::to_owned),
-            Err(_) => scan::pointer(text, "/metadata/resourceVersion").and_then(scan::string).map(Cow::into_owned),
+            Err(_) => {
+                json_text::pointer(text, "/metadata/resourceVersion").and_then(json_text::string).map(Cow::into_owned)
+            }
         };
         Ok(Self {
             meta: ObjectMeta { resource_version: version, ..ObjectMeta::default() },
@@ -129,7 +131,7 @@ impl Draft {
         let mut draft =
             Self { rest: String::with_capacity(text.len()), offsets: Offsets::default(), terminating: false };
         let mut others = Vec::with_capacity(4);
-        let mut members = scan::members(text);
+        let mut members = json_text::members(text);
         while let Some(key) = members.name() {
             match key {
                 // Read in the same pass, because with managedFields it is the largest part of many objects.
@@ -153,7 +155,7 @@ impl Draft {
     }
 
     /// Reads the metadata, which is the next value. If an object has several, the last one counts.
-    fn metadata(&mut self, members: &mut scan::Members<'_>, managed_fields: bool) {
+    fn metadata(&mut self, members: &mut json_text::Members<'_>, managed_fields: bool) {
         let Self { rest, offsets, terminating } = self;
         (*offsets, *terminating) = (Offsets::default(), false);
         rest.clear();
@@ -219,7 +221,7 @@ impl Draft {
 /// Writes a string and returns the offset of its content. Returns zero if it is empty, or not a string, or needs escapes,
 /// which no name does.
 fn push_plain(text: &mut String, value: &str, at: u32) -> u32 {
-    match scan::string(value) {
+    match json_text::string(value) {
         Some(content)
             if !content.is_empty() && !content.contains(['"', '\\']) && !content.contains(char::is_control) =>
         {

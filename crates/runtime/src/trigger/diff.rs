@@ -1,7 +1,8 @@
 //! Which fields of an object changed. In: two states of it. Out: the first few paths that differ. Compares text and
 //! builds nothing but the answer.
 
-use crate::object::{Object, items, members};
+use crate::json_text::{items, members};
+use crate::object::Object;
 
 /// Fields that change with every write and tell nothing.
 const NOISE: [&str; 2] = ["metadata.resourceVersion", "metadata.managedFields"];

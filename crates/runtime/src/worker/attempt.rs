@@ -23,8 +23,9 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
-use super::Worker;
+use super::{FailureLog, Worker, is_cut};
 use crate::error::{Error, TimedOut};
+use crate::ownership::Claim;
 use crate::queue::{Job, Requeue};
 use crate::reconciler::{Action, BoxFuture, Reconciler, Run, Verdict, panic_message};
 use crate::retry::retry;
@@ -38,23 +39,26 @@ type Ended = (Verdict, Requeue);
 
 impl Worker {
     /// One reconcile, however it ends.
-    pub(super) async fn attempt(&mut self, job: &DueJob<'_>, causes: Arc<[Arc<Cause>]>) -> Ended {
+    pub(super) async fn attempt(&mut self, job: &DueJob<'_>, causes: Arc<[Arc<Cause>]>, claim: Claim) -> Ended {
         let (key, attempt) = (job.key(), job.attempt());
         // The cause is formatted only if somebody listens to this level.
         let cause = causes.last().map(tracing::field::display);
         let span = tracing::info_span!("reconcile", controller = &*self.controller, %key, attempt, cause);
-        let id = ReconcileId { controller: self.controller.clone(), key: key.clone(), attempt, span };
+        let (controller, failures) = (self.controller.clone(), self.failures.clone());
+        let id = ReconcileId { controller, key: key.clone(), attempt, span, failures };
         if !job.is_first() {
             yield_thread().await;
         }
         let mut run = Some(Run { key: key.clone(), causes, attempt, is_last: job.is_last() });
-        let begun = poll_fn(|cx| Poll::Ready(run.take().map(|run| begin(&*self.reconciler, run, &id, cx)))).await;
+        let begun =
+            poll_fn(|cx| Poll::Ready(run.take().map(|run| begin(&*self.reconciler, run, &id, &claim, cx)))).await;
         match begun.expect("it is polled once, because it is ready then") {
             Ok(Begun::Ended(ended)) => ended,
             Ok(Begun::Waits(rest)) => {
                 let (it, span) = (id.clone(), id.span.clone());
-                let rest = tokio::spawn(async move { judged(rest.await, &it) }.instrument(span));
-                Running { rest, id }.ended(job, self.timeout, &mut self.cut).await
+                let rest = async move { judged(rest.await, &it) };
+                let rest = tokio::spawn(claim.leadership.scope(claim.term.clone(), rest).instrument(span));
+                Running { rest, id }.ended(job, self.timeout, &mut self.cut, claim.over()).await
             }
             Err(panic) => after_panic(&id, &*panic),
         }
@@ -69,6 +73,7 @@ struct ReconcileId {
     attempt: u32,
     /// Shown with every line, if lines of its level are.
     span: Span,
+    failures: Arc<FailureLog>,
 }
 
 impl ReconcileId {
@@ -93,13 +98,14 @@ fn begin(
     reconciler: &dyn Reconciler,
     run: Run,
     id: &ReconcileId,
+    claim: &Claim,
     cx: &mut Context<'_>,
 ) -> Result<Begun, Box<dyn Any + Send>> {
     // Whatever a panic leaves half done was the reconcile's own, and goes with it.
     catch_unwind(AssertUnwindSafe(|| {
         id.span.in_scope(|| {
             let mut rest = reconciler.reconcile(run);
-            match rest.as_mut().poll(cx) {
+            match claim.leadership.sync_scope(claim.term.clone(), || rest.as_mut().poll(cx)) {
                 Poll::Ready(result) => {
                     drop(rest);
                     Begun::Ended(judged(result, id))
@@ -131,19 +137,19 @@ struct Running {
 
 impl Running {
     /// Waits for its end. If it takes too long or is cut, it ends at its next await.
-    async fn ended(mut self, job: &DueJob<'_>, timeout: Option<Duration>, cut: &mut watch::Receiver<bool>) -> Ended {
+    async fn ended(
+        mut self,
+        job: &DueJob<'_>,
+        timeout: Option<Duration>,
+        cut: &mut watch::Receiver<bool>,
+        over: impl Future<Output = ()>,
+    ) -> Ended {
         // Timed from when the job was handed out: that clock was read already.
         let until = timeout.and_then(|timeout| Instant::from_std(job.started()).checked_add(timeout));
         let late = async {
             match until {
                 Some(until) => tokio::time::sleep_until(until).await,
                 None => std::future::pending().await,
-            }
-        };
-        let cut = async {
-            // Without a sender nothing is cut: the controller was dropped, and its workers with it.
-            if cut.wait_for(|cut| *cut).await.is_err() {
-                std::future::pending::<()>().await;
             }
         };
         tokio::select! {
@@ -154,7 +160,8 @@ impl Running {
                 let seconds = timeout.unwrap_or_default().as_secs_f64();
                 tracing::warn!(timeout_seconds = seconds, "the reconcile took too long");
             }),
-            () = cut => return self.aborted(Verdict::Cut).await,
+            () = is_cut(cut) => return self.aborted(Verdict::Cut).await,
+            () = over => return self.aborted(Verdict::Cut).await,
         }
         self.aborted(Verdict::TimedOut).await
     }
@@ -171,8 +178,8 @@ impl Running {
         match ended.map_err(JoinError::try_into_panic) {
             Ok(ended) => ended,
             Err(Ok(panic)) => after_panic(&self.id, &*panic),
-            // The queue is shut down by now and forgets the key anyway.
-            Err(Err(_)) if cancelled == Verdict::Cut => (cancelled, Requeue::Forget),
+            // The next term begins with it. A queue that is shut down forgets it.
+            Err(Err(_)) if cancelled == Verdict::Cut => (cancelled, Requeue::After(Duration::ZERO)),
             Err(Err(_)) => (cancelled, Requeue::RateLimited),
         }
     }
@@ -208,7 +215,13 @@ fn judged(result: Result<Action, Error>, id: &ReconcileId) -> Ended {
     if retry.is_expected(id.attempt) {
         tracing::debug!(%error, "another writer was faster; the reconcile starts over");
     } else {
-        id.log(|| tracing::warn!(reason, "error" = message, retried, "the reconcile failed"));
+        match id.failures.admit(reason, Instant::now()) {
+            Some(left_out) => {
+                let left_out = (left_out > 0).then_some(left_out);
+                id.log(|| tracing::warn!(reason, "error" = message, retried, left_out, "the reconcile failed"));
+            }
+            None => tracing::debug!(reason, "error" = message, retried, "the reconcile failed"),
+        }
     }
     let verdict = match error.find::<TimedOut>() {
         Some(_) => Verdict::TimedOut,
@@ -225,7 +238,12 @@ mod tests {
     use crate::captured_log::CapturedLog;
 
     fn nobody() -> ReconcileId {
-        ReconcileId { controller: "c".into(), key: ObjectKey::new(Some("a"), "b"), attempt: 1, span: Span::none() }
+        let (controller, key) = ("c".into(), ObjectKey::new(Some("a"), "b"));
+        ReconcileId { controller, key, attempt: 1, span: Span::none(), failures: failures() }
+    }
+
+    fn failures() -> Arc<FailureLog> {
+        Arc::new(FailureLog::new(Instant::now()))
     }
 
     #[test]
@@ -234,7 +252,7 @@ mod tests {
         tracing::subscriber::with_default(log.clone(), || {
             let span = tracing::info_span!("reconcile");
             let (controller, key) = ("disruption-controller".into(), ObjectKey::new(Some("shop"), "web"));
-            let id = ReconcileId { controller, key, attempt: 1, span };
+            let id = ReconcileId { controller, key, attempt: 1, span, failures: failures() };
             judged(Err(Error::new("no luck")), &id);
         });
         let text = log.lines().concat();

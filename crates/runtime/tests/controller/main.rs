@@ -1,6 +1,9 @@
-//! The engine as a whole, against an API server in the same process: what bad reconcilers do to others, which is nothing.
+//! The engine as a whole, against an API server in the same process: what bad reconcilers do to others, which is nothing; and in
+//! `standby` what an instance does that does not lead.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics where it is")]
+
+mod standby;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

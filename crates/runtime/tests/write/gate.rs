@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use konverge_runtime::{
-    Applied, ApplyOptions, ClientLayers, Error, Event, FieldManager, OtherFields, Patch, Recorder, RecorderOptions,
-    RequestInfo, Retry, StatusUpdate, Subject, WriteError, WriteGate, WriteOutcome, WriteRefused, Writer,
-    WriterOptions, retry,
+    Applied, ApplyOptions, ClientLayers, Error, Event, FieldManager, Leadership, OtherFields, Patch, Recorder,
+    RecorderOptions, RequestInfo, Retry, Seat, StatusUpdate, Subject, Term, TermGate, WriteError, WriteGate,
+    WriteOutcome, WritePass, WriteRefused, Writer, WriterOptions, retry,
 };
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
@@ -37,12 +37,12 @@ impl Gate {
 }
 
 impl WriteGate for Gate {
-    fn check(&self, request: &RequestInfo) -> Result<(), WriteRefused> {
+    fn check(&self, request: &RequestInfo) -> Result<WritePass, WriteRefused> {
         if *self.closed.lock().unwrap() {
             self.note(format!("{request} refused"));
             return Err(WriteRefused::new("NotLeading", "another instance leads"));
         }
-        Ok(())
+        Ok(WritePass::default())
     }
 
     fn done(&self, request: &RequestInfo, outcome: WriteOutcome) {
@@ -194,4 +194,64 @@ async fn a_gate_that_panics_ends_one_request_and_not_the_client() {
     assert!(bad.await.unwrap_err().is_panic());
     let object: DynamicObject = serde_json::from_value(json!({"metadata": {"name": "good"}})).unwrap();
     config_maps(&client).create(&PostParams::default(), &object).await.unwrap();
+}
+
+fn lead(seat: &Seat, number: u64) {
+    // The server has no Lease that would confirm the term.
+    let term = Term { number, holder: "web-0".into(), fence: None };
+    seat.lead(term, tokio::time::Instant::now() + Duration::from_secs(10));
+}
+
+/// A write is checked in one term, and the next one begins before it is sent: it is not sent, and never under the next term's name.
+#[tokio::test(start_paused = true)]
+async fn a_write_is_not_sent_when_its_term_ended_after_the_check() {
+    for (begins_next, expect) in [(false, "sent"), (true, "TermOver: term 3 of web-0 is over")] {
+        let cluster = Cluster::start().await;
+        let (leadership, seat) = Leadership::vacant();
+        lead(&seat, 3);
+        let noted = Arc::new(Gate::default());
+        // It is asked after the gate of the term.
+        let between = move |_: &RequestInfo| {
+            if begins_next {
+                lead(&seat, 4);
+            }
+            Ok(())
+        };
+        let layers = ClientLayers::new().gate(noted.clone()).gate(Arc::new(TermGate::new(leadership)));
+        let client = layers.gate(Arc::new(between)).around(cluster.wired_client());
+        cluster.methods();
+        let written = writer(&client)
+            .create(
+                &config_map(),
+                &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}}),
+            )
+            .await;
+        let (outcome, methods) = match begins_next {
+            true => ("Refused", ""),
+            false => ("Answered(201)", "POST"),
+        };
+        let told = match written {
+            Ok(_) => "sent".to_owned(),
+            Err(WriteError::NotSent(refused)) => format!("{}: {refused}", refused.reason()),
+            Err(other) => panic!("{other:?}"),
+        };
+        assert_eq!(told, expect);
+        assert_eq!(noted.take_seen(), [format!("create configmaps default/ {outcome}")]);
+        assert_eq!(cluster.methods(), methods);
+    }
+}
+
+/// A write that waits for its answer when the term ends is given up, and nobody knows what became of it.
+#[tokio::test(start_paused = true)]
+async fn a_write_under_way_is_given_up_when_its_term_ends() {
+    let cluster = Cluster::start().await;
+    let (leadership, seat) = Leadership::vacant();
+    lead(&seat, 3);
+    let client = ClientLayers::new().gate(Arc::new(TermGate::new(leadership))).around(cluster.wired_client());
+    cluster.break_next([Fault::Hang]);
+    let began = tokio::time::Instant::now();
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}});
+    let error = writer(&client).create(&config_map(), &object).await.unwrap_err();
+    assert!(matches!(error, WriteError::Unknown { .. }), "{error:?}");
+    assert_eq!(began.elapsed().as_secs(), 10);
 }

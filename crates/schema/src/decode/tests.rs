@@ -271,3 +271,23 @@ fn bytes() {
         check(bad, Some(at));
     }
 }
+
+/// What Go's converter says of values that the merge of server-side apply cannot judge.
+#[test]
+fn what_cannot_be_restored() {
+    for (object, expect) in [
+        (json!({"data": {"a": "!!!"}}), "error decoding from json: illegal base64 data at input byte 0"),
+        (json!({"data": {"a": ""}, "spec": {"replicas": 3}}), ""),
+        (json!({"spec": {"replicas": 3_000_000_000_u32}}), "cannot convert int64 to int32"),
+        (json!({"spec": {"replicas": 1.5}}), "cannot convert float64 to int32"),
+        (
+            json!({"metadata": {"creationTimestamp": "junk"}}),
+            "parsing time \"junk\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"junk\" as \"2006\"",
+        ),
+    ] {
+        let arena = types();
+        let root = arena.named("io.k8s.api.apps.v1.Deployment").expect("a type of the table");
+        let found = check_restorable(&arena, root, &object).map_or_else(|why| why.to_string(), |()| String::new());
+        assert_eq!(found, expect, "{object}");
+    }
+}

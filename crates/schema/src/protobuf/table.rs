@@ -1,18 +1,21 @@
-//! In: the text table of protobuf messages that `cargo xtask codegen` derives. Out: messages with their fields, parsed at
-//! the first use. Never reads a file: the table is part of the program, and names point into it.
+//! In: the text table of protobuf messages that `cargo xtask codegen` derives. Out: messages with their fields, each parsed at
+//! its first use. Never reads a file: the table is part of the program, and names point into it.
 //!
 //! The head of `data/kubernetes.protobuf` states the format.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 use std::sync::OnceLock;
 
+use hashbrown::HashMap;
 use serde_json::Value;
+
+use crate::builtin_types::lines;
 
 /// All messages.
 #[derive(Debug)]
 pub(crate) struct Table {
-    messages: Vec<Message>,
+    names: Names,
+    messages: Vec<Declared>,
     /// apiVersion and kind to message; `*` for kinds of every version.
     kinds: HashMap<(&'static str, &'static str), MessageId>,
 }
@@ -20,6 +23,17 @@ pub(crate) struct Table {
 /// The place of a message in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MessageId(u16);
+
+/// A message as the table has it. Its fields are parsed when somebody asks for it: most servers see a few kinds.
+#[derive(Debug)]
+struct Declared {
+    package: &'static str,
+    name: &'static str,
+    transparent: bool,
+    /// With the numbers of their lines.
+    fields: Vec<(usize, &'static str)>,
+    message: OnceLock<Message>,
+}
 
 /// A message.
 #[derive(Debug)]
@@ -129,46 +143,61 @@ impl Table {
     }
 
     pub(crate) fn message(&self, id: MessageId) -> &Message {
-        &self.messages[usize::from(id.0)]
+        let declared = &self.messages[usize::from(id.0)];
+        declared.message.get_or_init(|| self.read(declared).expect("a test reads all of the committed table"))
+    }
+
+    fn read(&self, declared: &Declared) -> Result<Message, String> {
+        let Declared { package, name, transparent, fields, .. } = declared;
+        let field = |(line, text): &(usize, &'static str)| {
+            self.names.field(package, text).map_err(|problem| format!("line {line}: {problem}"))
+        };
+        let fields = fields.iter().map(field).collect::<Result<_, _>>()?;
+        Ok(Message::new(name, *transparent, fields))
     }
 
     pub(crate) fn parse(text: &'static str) -> Result<Self, String> {
-        let mut names = Names::default();
-        let mut kinds = HashMap::new();
-        for (line, text) in lines(text).filter(|(_, text)| !text.starts_with(' ')) {
-            names.declare(text, &mut kinds).map_err(|problem| format!("line {line}: {problem}"))?;
-        }
-        // Fields refer to messages further down, so they come after every message has its number.
-        let mut messages: Vec<Message> = Vec::new();
-        let mut open: Option<(&str, (&str, bool), Vec<Field>)> = None;
+        let mut table = Self { names: Names::default(), kinds: HashMap::new(), messages: Vec::new() };
         for (line, text) in lines(text) {
             if let Some(field) = text.strip_prefix("  ") {
-                let (package, _, fields) =
-                    open.as_mut().ok_or_else(|| format!("line {line}: a field of no message"))?;
-                fields.push(names.field(package, field).map_err(|problem| format!("line {line}: {problem}"))?);
-            } else if !text.starts_with('@') {
-                messages.extend(
-                    open.take().map(|(_, (name, transparent), fields)| Message::new(name, transparent, fields)),
-                );
-                let (full, word) = text.split_once(' ').unwrap_or((text, ""));
-                let (package, name) = full.rsplit_once('.').ok_or_else(|| format!("line {line}: no package"))?;
-                open = Some((package, (name, word == TRANSPARENT), Vec::new()));
+                let open = table.messages.last_mut().ok_or_else(|| format!("line {line}: a field of no message"))?;
+                open.fields.push((line, field));
+            } else if let Some(alias) = text.strip_prefix('@') {
+                let alias = alias.split_once(' ').ok_or_else(|| format!("line {line}: an alias without a package"))?;
+                table.names.aliases.insert(alias.0, alias.1);
+            } else {
+                table.declare(text).map_err(|problem| format!("line {line}: {problem}"))?;
             }
         }
-        messages.extend(open.map(|(_, (name, transparent), fields)| Message::new(name, transparent, fields)));
-        let table = Self { messages, kinds };
-        table.check()?;
         Ok(table)
+    }
+
+    fn declare(&mut self, text: &'static str) -> Result<(), String> {
+        let (full, word) = text.split_once(' ').unwrap_or((text, ""));
+        let (package, name) = full.rsplit_once('.').ok_or("a message without a package")?;
+        let id = MessageId(u16::try_from(self.messages.len()).map_err(|_| "too many messages")?);
+        if self.names.messages.insert((package, name), id).is_some() {
+            return Err(format!("{full} is there twice"));
+        }
+        let transparent = word == TRANSPARENT;
+        if !transparent && !word.is_empty() {
+            self.kinds.insert((word, name), id);
+        }
+        self.messages.push(Declared { package, name, transparent, fields: Vec::new(), message: OnceLock::new() });
+        Ok(())
     }
 
     /// What the decoder relies on: fields are found by binary search, and a message never holds itself by value, so
     /// that its zero value has an end.
+    #[cfg(test)]
     fn check(&self) -> Result<(), String> {
-        for (at, message) in self.messages.iter().enumerate() {
+        self.messages.iter().try_for_each(|declared| self.read(declared).map(drop))?;
+        for id in (0..self.messages.len() as u16).map(MessageId) {
+            let message = self.message(id);
             if !message.fields.is_sorted_by(|a, b| a.number < b.number) {
                 return Err(format!("{}: fields are not in the order of numbers", message.name));
             }
-            if self.depth(at, self.messages.len()).is_none() {
+            if self.depth(id, self.messages.len()).is_none() {
                 return Err(format!("{} holds itself", message.name));
             }
         }
@@ -176,14 +205,15 @@ impl Table {
     }
 
     /// How deep the zero value of a message is nested, if that is less than so much.
-    fn depth(&self, message: usize, most: usize) -> Option<usize> {
+    #[cfg(test)]
+    fn depth(&self, message: MessageId, most: usize) -> Option<usize> {
         let most = most.checked_sub(1)?;
         let mut deepest = 0;
-        for field in &self.messages[message].fields {
+        for field in &self.message(message).fields {
             if let Shape::One(Item::Message(id)) | Shape::Inline(id) = field.shape
                 && !field.pointer
             {
-                deepest = deepest.max(1 + self.depth(id.0.into(), most)?);
+                deepest = deepest.max(1 + self.depth(id, most)?);
             }
         }
         Some(deepest)
@@ -192,14 +222,8 @@ impl Table {
 
 const TRANSPARENT: &str = "transparent";
 
-/// Lines that say something, with their numbers.
-fn lines(text: &'static str) -> impl Iterator<Item = (usize, &'static str)> {
-    let numbered = text.lines().enumerate().map(|(at, line)| (at + 1, line));
-    numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
-}
-
 /// The names that fields use.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Names {
     /// Alias to package.
     aliases: HashMap<&'static str, &'static str>,
@@ -208,28 +232,6 @@ struct Names {
 }
 
 impl Names {
-    fn declare(
-        &mut self,
-        text: &'static str,
-        kinds: &mut HashMap<(&'static str, &'static str), MessageId>,
-    ) -> Result<(), String> {
-        if let Some(alias) = text.strip_prefix('@') {
-            let (alias, package) = alias.split_once(' ').ok_or("an alias without a package")?;
-            self.aliases.insert(alias, package);
-            return Ok(());
-        }
-        let (full, word) = text.split_once(' ').unwrap_or((text, ""));
-        let (package, name) = full.rsplit_once('.').ok_or("a message without a package")?;
-        let id = MessageId(u16::try_from(self.messages.len()).map_err(|_| "too many messages")?);
-        if self.messages.insert((package, name), id).is_some() {
-            return Err(format!("{full} is there twice"));
-        }
-        if !matches!(word, "" | TRANSPARENT) {
-            kinds.insert((word, name), id);
-        }
-        Ok(())
-    }
-
     fn field(&self, package: &'static str, text: &'static str) -> Result<Field, String> {
         let mut words = text.split(' ');
         let (Some(number), Some(name), Some(shape), None) = (words.next(), words.next(), words.next(), words.next())
@@ -299,6 +301,7 @@ mod tests {
     #[test]
     fn the_committed_table_is_readable() {
         let table = kubernetes();
+        assert_eq!(table.check(), Ok(()));
         let pod = table.message(table.kind("v1", "Pod").unwrap());
         let fields: Vec<_> = pod.fields.iter().map(|field| (field.number, field.name)).collect();
         assert_eq!((pod.name, fields), ("Pod", vec![(1, "metadata"), (2, "spec"), (3, "status")]));
@@ -322,8 +325,9 @@ mod tests {
             ("p.T\n  2 a string\n  1 b string", "T: fields are not in the order of numbers"),
             ("p.T\n  1 u U\n\np.U\n  1 t T", "T holds itself"),
         ] {
-            assert_eq!(Table::parse(text).unwrap_err(), expect, "{text}");
+            assert_eq!(Table::parse(text).and_then(|table| table.check()).unwrap_err(), expect, "{text}");
         }
-        assert!(Table::parse("p.T\n  1 u? *U\n  2 us [U\n\np.U\n  1 t *T").is_ok());
+        let table = Table::parse("p.T\n  1 u? *U\n  2 us [U\n\np.U\n  1 t *T").unwrap();
+        assert_eq!(table.check(), Ok(()));
     }
 }

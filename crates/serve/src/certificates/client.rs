@@ -1,6 +1,9 @@
 //! Certificates of clients. CAs come in; out comes, for each connection, whom the client's certificate is about, or why it
 //! is not believed. A client without one, or with one that is not believed, still gets its connection: what that means is
 //! for the service to say.
+//!
+//! As in kube-apiserver, a certificate that says what it is for has to be for clients or for any purpose. The verifier of rustls
+//! does not know the latter, so certificates are verified by webpki itself.
 
 use std::sync::Arc;
 
@@ -10,12 +13,19 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
+use webpki::{
+    EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeId, KeyPurposeIdIter, KeyUsage, RequiredEkuNotFoundContext,
+};
 
 use super::{CertificateError, Subject, provider};
 
 /// The CAs whose client certificates are believed. A listener that has some asks its clients for a certificate.
 #[derive(Clone, Debug)]
-pub struct ClientCa(Arc<dyn ClientCertVerifier>);
+pub struct ClientCa {
+    roots: Arc<RootCertStore>,
+    /// What is asked during a handshake: which CAs there are, and whether the client has the key.
+    handshake: Arc<dyn ClientCertVerifier>,
+}
 
 /// What the certificate of a client proved. A request has it among its extensions if the client presented a certificate
 /// and the listener has a [`ClientCa`].
@@ -40,26 +50,80 @@ impl ClientCa {
         if roots.is_empty() {
             return Err(given("no X.509 certificate in it".into()));
         }
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider())).build();
-        Ok(Self(verifier.map_err(|source| given(source.into()))?))
+        let roots = Arc::new(roots);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), Arc::new(provider())).build();
+        Ok(Self { roots, handshake: verifier.map_err(|source| given(source.into()))? })
     }
 
     /// What the handshake uses: it asks for a certificate, takes any, and checks only that the client has its key.
     pub(super) fn asking(&self) -> Arc<dyn ClientCertVerifier> {
-        Arc::new(Asking(self.0.clone()))
+        Arc::new(Asking(self.handshake.clone()))
     }
 
     /// What the certificates that a client presented prove.
     pub(crate) fn examine(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Option<ClientCertificate> {
         let (leaf, intermediates) = chain.split_first()?;
-        let subject = match self.0.verify_client_cert(leaf, intermediates, now) {
-            Ok(_) => Subject::of(leaf).ok_or_else(|| "its subject cannot be read".into()),
-            Err(error) => Err(error.to_string().into()),
+        let subject = match self.verify(leaf, intermediates, now) {
+            Ok(()) => Subject::of(leaf).ok_or_else(|| "its subject cannot be read".into()),
+            Err(error) => Err(why(&error).into()),
         };
         Some(match subject {
             Ok(subject) => ClientCertificate::Trusted(Arc::new(subject)),
             Err(why) => ClientCertificate::Refused(why),
         })
+    }
+}
+
+impl ClientCa {
+    fn verify(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), webpki::Error> {
+        let algorithms = provider().signature_verification_algorithms.all;
+        let certificate = EndEntityCert::try_from(leaf)?;
+        let path =
+            certificate.verify_for_usage(algorithms, &self.roots.roots, intermediates, now, ForClients, None, None);
+        path.map(drop)
+    }
+}
+
+/// Certificates that are for clients, for any purpose, or do not say what they are for.
+struct ForClients;
+
+impl ForClients {
+    /// `id-kp-clientAuth` (1.3.6.1.5.5.7.3.2) and `anyExtendedKeyUsage` (2.5.29.37.0), as DER has them.
+    const PURPOSES: [KeyPurposeId<'static>; 2] =
+        [KeyPurposeId::new(&[0x2b, 6, 1, 5, 5, 7, 3, 2]), KeyPurposeId::new(&[0x55, 0x1d, 0x25, 0])];
+}
+
+impl ExtendedKeyUsageValidator for ForClients {
+    fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
+        let mut present = Vec::new();
+        for purpose in purposes {
+            let purpose = purpose?;
+            if Self::PURPOSES.contains(&purpose) {
+                return Ok(());
+            }
+            present.push(purpose.to_decoded_oid());
+        }
+        if present.is_empty() {
+            return Ok(());
+        }
+        let required = KeyUsage::client_auth();
+        Err(webpki::Error::RequiredEkuNotFoundContext(RequiredEkuNotFoundContext { required, present }))
+    }
+}
+
+/// Why a certificate is not believed, for the log.
+fn why(error: &webpki::Error) -> String {
+    match error {
+        webpki::Error::CertExpired { .. } => "it has expired".to_owned(),
+        webpki::Error::CertNotValidYet { .. } => "it is not valid yet".to_owned(),
+        webpki::Error::UnknownIssuer => "none of the client CAs has signed it".to_owned(),
+        webpki::Error::RequiredEkuNotFoundContext(_) => "it is not for clients".to_owned(),
+        other => format!("it cannot be verified ({other})"),
     }
 }
 

@@ -73,6 +73,7 @@ async fn whom_a_certificate_is_believed() {
         (Some(ours.client(client.clone(), 2040)), "alice of developers"),
         (Some(ours.client(client.clone(), 2001)), "not believed"),
         (Some(ours.client(ExtendedKeyUsagePurpose::ServerAuth, 2040)), "not believed"),
+        (Some(ours.client(ExtendedKeyUsagePurpose::Any, 2040)), "alice of developers"),
         (Some(theirs.client(client, 2040)), "not believed"),
     ];
     for (identity, expect) in table {

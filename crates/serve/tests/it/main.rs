@@ -6,6 +6,7 @@ mod certificates;
 mod client_certificates;
 mod clients;
 mod full;
+mod gone;
 mod http2;
 mod never_reads;
 mod service;

@@ -8,6 +8,8 @@ use std::{
 
 use thiserror::Error;
 
+use super::faults::is_full;
+
 /// Why a store on disk was not opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
@@ -42,6 +44,14 @@ pub enum OpenError {
         /// The newest format known here.
         known: u64,
     },
+    /// The disk is full, and the store cannot even be read without some space. A store that exists usually needs none.
+    #[error("{}: cannot be written, because the disk is full: free some space and start again; nothing is lost", path.display())]
+    Full {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The operating system refused.
     #[error("{}: cannot be used; check that it exists, its permissions and the disk", path.display())]
     Io {
@@ -54,7 +64,10 @@ pub enum OpenError {
 
 impl OpenError {
     pub(crate) fn io(path: &Path) -> impl Fn(io::Error) -> OpenError {
-        move |source| OpenError::Io { path: path.into(), source }
+        move |source| match is_full(&source) {
+            true => OpenError::Full { path: path.into(), source },
+            false => OpenError::Io { path: path.into(), source },
+        }
     }
 
     pub(crate) fn damaged(file: &Path, found: impl Into<String>) -> OpenError {

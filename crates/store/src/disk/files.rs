@@ -11,6 +11,8 @@ use std::{
 pub(crate) struct Files {
     /// The database.
     pub store: PathBuf,
+    /// Small commits that are durable and not yet in the database.
+    pub log: PathBuf,
     /// The witness beside it.
     pub high_water_mark: PathBuf,
     /// Locked by the process that has the store open; says nothing by its content.
@@ -27,6 +29,7 @@ impl Files {
     pub(crate) fn of(dir: &Path) -> Files {
         Files {
             store: dir.join("store.redb"),
+            log: dir.join("store.log"),
             high_water_mark: dir.join("store.mark"),
             lock: dir.join("store.lock"),
             reserve: dir.join("store.reserve"),

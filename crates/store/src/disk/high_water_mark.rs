@@ -2,9 +2,9 @@
 //! If the database file is missing, or is an older copy that is consistent in itself, it contradicts this file, and the
 //! store refuses to start.
 //!
-//! It is rewritten in place after each durable transaction and before its commits are acknowledged, without an fsync
-//! of its own: a killed process leaves the page cache behind, so it is exact then; after a power loss it may lag. It
-//! is never ahead of the database.
+//! It is rewritten in place after each durable transaction or append to the log and before its commits are acknowledged, without
+//! an fsync of its own: a killed process leaves the page cache behind, so it is exact then; after a power loss it may lag. It
+//! is never ahead of the database and its log together.
 
 use std::{
     fs::File,

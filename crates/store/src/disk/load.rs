@@ -19,12 +19,14 @@ use redb::{AccessGuard, Builder, Database, ReadOnlyTable, ReadTransaction, Reada
 use super::{
     FORMAT,
     error::OpenError,
+    faults::{Opener, Unwritten},
+    log,
     record::{decode, stored_checksum},
     tables::{CACHE, META, Meta, RECORDS, Tables},
 };
 use crate::{
     Commit, Revision, Write,
-    index::{Batch, Index, RecordId, Row, Version},
+    index::{Batch, Decided, Index, RecordId, Row, Version},
 };
 
 /// What a file holds.
@@ -37,8 +39,25 @@ pub(crate) struct Loaded {
 
 /// Opens and verifies a file. `now` is when its history begins to age.
 pub(crate) fn load(path: &Path, now: Instant) -> Result<Loaded, OpenError> {
+    load_through(path, now, |builder| Ok(builder.open(path)?))
+}
+
+/// The same on a disk that is full: what redb has to repair is repaired in memory. The tables are closed, because nothing can be
+/// written through them.
+pub(super) fn load_unwritten(path: &Path, now: Instant, opener: &Opener) -> Result<Loaded, OpenError> {
+    let mut loaded =
+        load_through(path, now, |builder| Ok(builder.create_with_backend(Unwritten::new(opener(path)?)?)?))?;
+    loaded.tables.close();
+    Ok(loaded)
+}
+
+fn load_through(
+    path: &Path,
+    now: Instant,
+    open: impl Fn(&Builder) -> Result<Database, LoadFailure>,
+) -> Result<Loaded, OpenError> {
     let load = || -> Result<Loaded, LoadFailure> {
-        let database = open(path)?;
+        let database = verified(&open)?;
         let transaction = database.begin_read()?;
         let mut meta = read_meta(&transaction)?;
         let (index, leftover) = read_records(&transaction.open_table(RECORDS)?, &mut meta, now)?;
@@ -51,6 +70,28 @@ pub(crate) fn load(path: &Path, now: Instant) -> Result<Loaded, OpenError> {
             Err(LoadFailure::Found(format!("its pages make no sense ({})", panic_message(&*panic))))
         })
         .map_err(|distrust| distrust.of(path))
+}
+
+/// Brings an index up to what the log has beyond it: after a crash, the commits that were acknowledged last. Gives their rows, which
+/// the database does not have yet.
+pub(super) fn load_log(path: &Path, index: &mut Index, now: Instant) -> Result<Vec<Row>, OpenError> {
+    let logged = log::read(path, index.newest())?;
+    let (mut rows, mut replay) = (Vec::new(), Replay::default());
+    let mut apply = |replay: &mut Replay| -> Result<(), OpenError> {
+        if let Some(decided) = replay.decide(index).map_err(|failure| failure.of(path))? {
+            rows.extend_from_slice(&decided.rows);
+            index.apply(decided, now);
+        }
+        Ok(())
+    };
+    for (key, version) in logged {
+        if replay.revision() != Some(version.revision) {
+            apply(&mut replay)?;
+        }
+        replay.add(key, version);
+    }
+    apply(&mut replay)?;
+    Ok(rows)
 }
 
 /// The message of a panic.
@@ -84,7 +125,7 @@ impl LoadFailure {
             LoadFailure::Redb(redb::Error::Io(source))
                 if !matches!(source.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData) =>
             {
-                OpenError::Io { path: path.into(), source }
+                OpenError::io(path)(source)
             }
             LoadFailure::Redb(other) => {
                 OpenError::damaged(path, format!("it is not the database that was written ({other})"))
@@ -95,12 +136,12 @@ impl LoadFailure {
 
 /// After a crash redb verifies every page while it repairs; after a clean end we ask it to, for it otherwise trusts
 /// what it finds, and so would we.
-fn open(path: &Path) -> Result<Database, LoadFailure> {
+fn verified(open: impl Fn(&Builder) -> Result<Database, LoadFailure>) -> Result<Database, LoadFailure> {
     let verified = Arc::new(AtomicBool::new(false));
     let repairing = verified.clone();
     let mut builder = Builder::new();
     builder.set_cache_size(CACHE).set_repair_callback(move |_| repairing.store(true, Relaxed));
-    let mut database = builder.open(path)?;
+    let mut database = open(&builder)?;
     if !verified.load(Relaxed) {
         database.check_integrity()?;
     }
@@ -144,12 +185,16 @@ fn read_records(
     let mut replay = Replay::default();
     for item in records.range((meta.compacted.next().0, 0)..)? {
         let (key, version) = read_record(item, &mut found)?;
-        if replay.revision() != Some(version.revision) {
-            replay.finish(&mut index, now)?;
+        if replay.revision() != Some(version.revision)
+            && let Some(decided) = replay.decide(&index)?
+        {
+            index.apply(decided, now);
         }
         replay.add(key, version);
     }
-    replay.finish(&mut index, now)?;
+    if let Some(decided) = replay.decide(&index)? {
+        index.apply(decided, now);
+    }
 
     if index.newest() != meta.newest {
         let found = format!("it ends at revision {} instead of {}", index.newest(), meta.newest);
@@ -193,9 +238,10 @@ impl Replay {
         self.versions.push(version);
     }
 
-    fn finish(&mut self, index: &mut Index, now: Instant) -> Result<(), LoadFailure> {
+    /// The commit that was added, as the index decides it.
+    fn decide(&mut self, index: &Index) -> Result<Option<Decided>, LoadFailure> {
         let Replay { commit, versions } = std::mem::take(self);
-        let Some(Version { revision, .. }) = versions.first() else { return Ok(()) };
+        let Some(Version { revision, .. }) = versions.first() else { return Ok(None) };
         if *revision != index.newest().next() {
             let found = format!("the commits between revision {} and {revision} are missing", index.newest());
             return Err(LoadFailure::Found(found));
@@ -209,7 +255,6 @@ impl Replay {
             let found = format!("the commit of revision {revision} does not follow from those before it");
             return Err(LoadFailure::Found(found));
         }
-        index.apply(decided, now);
-        Ok(())
+        Ok(Some(decided))
     }
 }

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     Entry, Page, Revision,
-    index::{Decided, RecordId, Version},
+    index::{RecordId, Row, Version},
 };
 
 pub(super) const RECORDS: TableDefinition<(u64, u32), &[u8]> = TableDefinition::new("records");
@@ -159,18 +159,17 @@ impl Tables {
     }
 
     /// Makes commits durable and removes records, in one transaction with one fsync.
-    pub(crate) fn write<'a>(
+    pub(crate) fn write(
         &mut self,
-        commits: impl Iterator<Item = &'a Decided>,
+        rows: &[&Row],
         retired: &[RecordId],
         compacted: Revision,
     ) -> Result<(), redb::Error> {
         let mut meta = Meta { compacted: self.meta.compacted.max(compacted), ..self.meta };
-        let rows: Vec<_> = commits.flat_map(|decided| &decided.rows).collect();
         if let Some(last) = rows.last() {
             meta.newest = last.revision();
         }
-        self.commit_durably(rows.into_iter().map(|row| (&*row.key, &*row.after)), retired, meta)
+        self.commit_durably(rows.iter().map(|row| (&*row.key, &*row.after)), retired, meta)
     }
 
     fn commit_durably<'a, V: Borrow<Version>>(
@@ -252,6 +251,11 @@ impl Tables {
     /// The newest revision that is durable.
     pub(crate) fn newest(&self) -> Revision {
         self.meta.newest
+    }
+
+    /// Closes the file, which has to be opened again before anything can be written.
+    pub(super) fn close(&mut self) {
+        drop(self.database.take());
     }
 
     /// Opens the same file again, through this opener. After a failure redb refuses everything until the file is reopened.

@@ -5,7 +5,6 @@ use std::{
     collections::HashSet,
     io,
     sync::atomic::{AtomicU8, Ordering::SeqCst},
-    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -244,6 +243,9 @@ fn a_file_that_cannot_be_shrunk_loses_nothing() {
     assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
 }
 
+/// Files and the numbers of their blocks.
+type UsedBlocks = HashSet<(std::path::PathBuf, u64)>;
+
 /// A file whose disk can be told to fail.
 #[derive(Debug)]
 struct Failing {
@@ -251,7 +253,8 @@ struct Failing {
     fault: Arc<AtomicU8>,
     /// The blocks that take room already, and so can be written again on a full disk, and how many more it has room for:
     /// what the reserve took.
-    used: Arc<Mutex<(HashSet<u64>, usize)>>,
+    used: Arc<Mutex<(UsedBlocks, usize)>>,
+    path: std::path::PathBuf,
     reserve: std::path::PathBuf,
 }
 
@@ -261,10 +264,18 @@ const NO_SYNC: u8 = 2;
 const NO_GROWTH: u8 = 3;
 const STALL: u8 = 4;
 const FULL: u8 = 5;
+/// Only the log stalls.
+const STALL_LOG: u8 = 6;
+/// Only the log cannot be written.
+const NO_LOG: u8 = 7;
 
 impl Failing {
     fn unless(&self, fault: u8) -> io::Result<()> {
         if self.fault.load(SeqCst) == fault { Err(io::Error::other("the disk is broken")) } else { Ok(()) }
+    }
+
+    fn is_log(&self) -> bool {
+        self.path.extension().is_some_and(|extension| extension == "log")
     }
 }
 
@@ -281,14 +292,19 @@ impl StorageBackend for Failing {
     }
     fn sync_data(&self) -> io::Result<()> {
         self.unless(NO_SYNC)?;
-        while self.fault.load(SeqCst) == STALL {
+        let stalls = |fault: u8| fault == STALL || fault == STALL_LOG && self.is_log();
+        while stalls(self.fault.load(SeqCst)) {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.file.sync_data()
     }
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.unless(NO_WRITE)?;
-        let blocks = offset / 4096..(offset + data.len() as u64).div_ceil(4096);
+        if self.is_log() {
+            self.unless(NO_LOG)?;
+        }
+        let blocks =
+            (offset / 4096..(offset + data.len() as u64).div_ceil(4096)).map(|block| (self.path.clone(), block));
         let mut used = self.used.lock();
         let new = blocks.clone().filter(|block| !used.0.contains(block)).count();
         if self.fault.load(SeqCst) == FULL {
@@ -307,17 +323,27 @@ fn open_failing(dir: &Path, fault: Arc<AtomicU8>) -> Disk {
 }
 
 fn start_failing(dir: &Path, fault: Arc<AtomicU8>) -> Disk {
+    start_failing_after(IDLE, dir, fault)
+}
+
+/// The same, which begins to tidy up after it was idle for so long.
+fn start_failing_after(idle: Duration, dir: &Path, fault: Arc<AtomicU8>) -> Disk {
     let files = Files::of(dir);
     let lock = hold(dir, &files).expect("free");
-    let found = find_or_create(&files, Revision::ZERO, Instant::now()).expect("a sound store");
+    let opener = failing_opener(&files, fault);
+    let found = find_or_create(&files, Revision::ZERO, Instant::now(), &opener).expect("a sound store");
+    Disk::start(&files, found, lock, Retention::default(), opener, idle).expect("a thread")
+}
+
+fn failing_opener(files: &Files, fault: Arc<AtomicU8>) -> Opener {
     let used = Arc::new(Mutex::new((HashSet::new(), (4 << 20) / 4096)));
     let reserve = files.reserve.clone();
-    let opener: Opener = Arc::new(move |path| {
+    Arc::new(move |path| {
         let file = FileBackend::new(std::fs::File::options().read(true).write(true).open(path)?);
         let file = file.map_err(io::Error::other)?;
-        Ok(Box::new(Failing { file, fault: fault.clone(), used: used.clone(), reserve: reserve.clone() }))
-    });
-    Disk::start(&files, found, lock, Retention::default(), opener).expect("a thread")
+        let (fault, used, reserve) = (fault.clone(), used.clone(), reserve.clone());
+        Ok(Box::new(Failing { file, fault, used, path: path.into(), reserve }))
+    })
 }
 
 fn large(rng: &mut Rng) -> String {
@@ -427,6 +453,44 @@ fn a_full_disk_takes_deletions_and_heals_when_there_is_space() {
     assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
 }
 
+/// A store whose process was killed is repaired when it is opened, which writes. On a full disk that happens in memory, and the file
+/// stays as it is until there is space.
+#[test]
+fn a_store_that_needs_repair_starts_on_a_full_disk() {
+    let (home, dir) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let store = Disk::open(home.path(), Retention::default(), Revision::ZERO).expect("a new store");
+    for key in 0..20 {
+        block_on(store.commit(put(&format!("/{key}"), &"x".repeat(50_000)))).expect("the disk is fine");
+    }
+    let expect = store.range(Range::default()).expect("readable").entries;
+    let (from, files) = (Files::of(home.path()), Files::of(dir.path()));
+    // As a killed process leaves them.
+    std::fs::copy(&from.store, &files.store).expect("a copy");
+    std::fs::copy(&from.high_water_mark, &files.high_water_mark).expect("a copy");
+    drop(store);
+    let before = std::fs::read(&files.store).expect("readable");
+
+    let failing = Arc::new(AtomicU8::new(NO_WRITE));
+    let opener = failing_opener(&files, failing.clone());
+    let lock = hold(dir.path(), &files).expect("free");
+    let loaded = load_unwritten(&files.store, Instant::now(), &opener).expect("readable");
+    let (high_water_mark, _) = HighWaterMark::open(&files.high_water_mark).expect("readable").expect("there");
+    let found = Found { loaded, unfolded: Vec::new(), high_water_mark, full: Some("no space left".to_owned()) };
+    let store = Disk::start(&files, found, lock, Retention::default(), opener, IDLE).expect("starts");
+    assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
+    let message = block_on(store.commit(put("/new", "x"))).expect_err("there is no space").to_string();
+    assert!(message.contains("store.redb"), "{message}");
+    assert_eq!(std::fs::read(&files.store).expect("readable"), before, "the file was not touched");
+
+    failing.store(FINE, SeqCst);
+    wait_until_fine(&store);
+    block_on(store.commit(put("/new", "x"))).expect("there is space again");
+    let expect = store.range(Range::default()).expect("readable").entries;
+    drop(store);
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
+    assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
+}
+
 /// The reserve can be made again, but then nothing else fits.
 #[test]
 fn a_full_disk_whose_reserve_just_fits_takes_deletions() {
@@ -510,5 +574,182 @@ fn what_queues_up_during_an_fsync_shares_the_next() {
     }
     let DiskStats { commits, transactions } = store.stats();
     assert_eq!(commits, 100);
-    assert!(transactions <= 2, "{transactions} transactions");
+    // The third one takes the log into the database, if that happened yet.
+    assert!(transactions <= 3, "{transactions} transactions");
+}
+
+/// A store that ended without taking its log into the database: twenty keys, of which the log has some, and what it held.
+fn crashed(dir: &Path) -> Vec<Entry> {
+    let failing = Arc::new(AtomicU8::new(FINE));
+    drop(Disk::open(dir, Retention::default(), Revision::ZERO).expect("a new store"));
+    let store = start_failing_after(Duration::MAX, dir, failing.clone());
+    for number in 0..20 {
+        block_on(store.commit(put(&format!("/{number}"), &format!("value {number}")))).expect("commits");
+    }
+    block_on(store.commit(Commit::default().delete("/7").put("/8", "other"))).expect("commits");
+    let expect = store.range(Range::default()).expect("readable").entries;
+    failing.store(NO_WRITE, SeqCst);
+    drop(store);
+    expect
+}
+
+#[test]
+fn what_only_the_log_has_is_there_after_a_crash() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let expect = crashed(dir.path());
+    for _ in 0..2 {
+        let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
+        assert_eq!(
+            (store.range(Range::default()).expect("readable").entries, store.revision()),
+            (expect.clone(), Revision(21))
+        );
+        let changes = store.watch("", Revision(19)).expect("can begin").take(100).expect("not compacted");
+        let changed: Vec<(u64, &str)> = changes.iter().map(|change| (change.revision.0, &*change.key)).collect();
+        assert_eq!(changed, [(20, "/19"), (21, "/7"), (21, "/8")]);
+    }
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
+    assert_eq!(block_on(store.commit(put("/a", "after"))).expect("commits"), Revision(22));
+}
+
+/// The same on a full disk: the log stays as it is until the database can take it.
+#[test]
+fn what_only_the_log_has_is_there_on_a_full_disk() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let expect = crashed(dir.path());
+    let files = Files::of(dir.path());
+    let failing = Arc::new(AtomicU8::new(NO_WRITE));
+    let opener = failing_opener(&files, failing.clone());
+    for is_full in [true, false] {
+        failing.store(if is_full { NO_WRITE } else { FINE }, SeqCst);
+        let lock = hold(dir.path(), &files).expect("free");
+        let mut loaded = load_unwritten(&files.store, Instant::now(), &opener).expect("readable");
+        let unfolded = load_log(&files.log, &mut loaded.index, Instant::now()).expect("readable");
+        assert_eq!(unfolded.len(), 22);
+        let (high_water_mark, _) = HighWaterMark::open(&files.high_water_mark).expect("readable").expect("there");
+        let found = Found { loaded, unfolded, high_water_mark, full: Some("no space left".to_owned()) };
+        let store = Disk::start(&files, found, lock, Retention::default(), opener.clone(), IDLE).expect("starts");
+        assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
+        if !is_full {
+            wait_until_fine(&store);
+        }
+    }
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
+    assert_eq!((store.range(Range::default()).expect("readable").entries, store.revision()), (expect, Revision(21)));
+    assert_eq!(block_on(store.commit(put("/a", "after"))).expect("commits"), Revision(22));
+}
+
+#[test]
+fn a_log_that_lost_what_was_acknowledged_is_refused() {
+    let check = |expect: &str, change: fn(Vec<u8>) -> Vec<u8>| {
+        let dir = tempfile::tempdir().expect("a directory");
+        crashed(dir.path());
+        let log = Files::of(dir.path()).log;
+        std::fs::write(&log, change(std::fs::read(&log).expect("readable"))).expect("writable");
+        let error = Disk::open(dir.path(), Retention::default(), Revision::ZERO).err().expect("refused").to_string();
+        assert!(error.contains(expect), "{error}");
+    };
+    check("yet revision 21 was written", |_| Vec::new());
+    check("yet revision 21 was written", |log| vec![0; log.len()]);
+    // The last frame, cut and changed.
+    fn last_frame(log: &[u8]) -> usize {
+        (0..log.len()).step_by(4096).rfind(|at| log[*at..].starts_with(b"KLOG")).expect("a frame")
+    }
+    check("it ends at revision 20, yet revision 21 was written", |mut log| {
+        let last = last_frame(&log);
+        log[last + 30] ^= 1;
+        log
+    });
+    check("it ends at revision 20, yet revision 21 was written", |mut log| {
+        let last = last_frame(&log);
+        log.truncate(last + 30);
+        log
+    });
+}
+
+#[test]
+fn a_store_that_was_closed_has_nothing_in_its_log() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let expect = sample(dir.path());
+    std::fs::remove_file(Files::of(dir.path()).log).expect("a store has a log");
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens without it");
+    assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
+    assert!(Files::of(dir.path()).log.is_file(), "it has a log again");
+}
+
+/// More commits than the log has room for, one after the other.
+#[test]
+fn a_full_log_goes_into_the_database() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("a new store");
+    for number in 0..300 {
+        block_on(store.commit(put(&format!("/{number}"), &"x".repeat(number * 10)))).expect("commits");
+    }
+    let expect = store.range(Range::default()).expect("readable").entries;
+    drop(store);
+    let store = Disk::open(dir.path(), Retention::default(), Revision::ZERO).expect("opens");
+    assert_eq!(store.range(Range::default()).expect("readable").entries, expect);
+}
+
+/// Three commits are in the log, but were refused, because the directory was away when the high-water mark was advanced. Nothing may be
+/// acknowledged in their place as long as they can be read from the log: after a crash they would continue what was.
+#[cfg(unix)]
+#[test]
+fn what_was_refused_does_not_come_back_behind_a_later_commit() {
+    let home = tempfile::tempdir().expect("a directory");
+    let (dir, away, copy) = (home.path().join("data"), home.path().join("away"), home.path().join("copy"));
+    drop(Disk::open(&dir, Retention::default(), Revision::ZERO).expect("a new store"));
+    let fault = Arc::new(AtomicU8::new(FINE));
+    let store = start_failing_after(Duration::MAX, &dir, fault.clone());
+    fault.store(STALL, SeqCst);
+    let wait = |is_true: &dyn Fn() -> bool| {
+        for _ in 0..6000 {
+            if is_true() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("nothing happens");
+    };
+    // One that is too large for the log holds the writer up until three small ones wait, which share a frame.
+    let first = store.commit(put("/first", &"x".repeat(100_000)));
+    wait(&|| store.stats().transactions == 1);
+    let refused: Vec<_> = (0..3).map(|number| store.commit(put(&format!("/refused/{number}"), "x"))).collect();
+    fault.store(STALL_LOG, SeqCst);
+    block_on(first).expect("the database works");
+    wait(&|| store.stats().transactions == 2);
+    std::fs::rename(&dir, &away).expect("can be moved");
+    fault.store(NO_LOG, SeqCst);
+    for commit in refused {
+        block_on(commit).expect_err("the directory is away");
+    }
+    std::fs::rename(&away, &dir).expect("can be moved back");
+    wait(&|| store.stats().transactions > 2);
+
+    let crashed = || {
+        let (from, to) = (Files::of(&dir), Files::of(&copy));
+        make_dir(&copy).expect("a directory");
+        for (from, to) in [(from.store, to.store), (from.high_water_mark, to.high_water_mark), (from.log, to.log)] {
+            std::fs::copy(from, to).expect("a copy");
+        }
+        let store = Disk::open(&copy, Retention::default(), Revision::ZERO).expect("opens");
+        let keys: Vec<_> =
+            store.range(Range::default()).expect("readable").entries.into_iter().map(|it| it.key).collect();
+        drop(store);
+        std::fs::remove_dir_all(&copy).expect("removable");
+        keys
+    };
+    match block_on(store.commit(put("/after", "x"))) {
+        Ok(_) => assert_eq!(crashed().join(" "), "/after /first"),
+        Err(error) => {
+            assert!(error.to_string().contains("store.log"), "{error}");
+            let all = "/first /refused/0 /refused/1 /refused/2";
+            assert_eq!(crashed().join(" "), all, "refused ones may happen as long as no others did");
+        }
+    }
+    fault.store(FINE, SeqCst);
+    wait_until_fine(&store);
+    block_on(store.commit(put("/last", "x"))).expect("the log can be wiped");
+    let keys = crashed();
+    assert!(keys.iter().all(|key| !key.starts_with("/refused")), "{keys:?}");
+    assert!(keys.iter().any(|key| &**key == "/last"), "{keys:?}");
 }

@@ -1,12 +1,13 @@
 //! The one thread that writes. In: commits from the queue. It decides all commits that queued up during the last fsync,
-//! makes them durable with one fsync, makes them visible, and only then answers, in order. No delay is added to make batches
+//! makes them durable with one fsync, makes them visible, and only then answers, in order. A small batch goes into the log, and with
+//! later ones from there into the database; a larger one goes into the database at once. No delay is added to make batches
 //! larger. After a failed write it answers with the reason and reopens the database until it can write; the reopened database
 //! shows whether the failed transaction was committed. After a failed fsync that cannot be known, so it refuses for good.
 
 use std::{
     collections::VecDeque,
     fs::File,
-    io::{self, ErrorKind},
+    io,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{
@@ -23,21 +24,22 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{
-    faults::{FileIdentities, Opener, RESERVED, Reserve},
+    faults::{FileIdentities, Opener, RESERVED, Reserve, is_full},
     high_water_mark::HighWaterMark,
     load::panic_message,
+    log::Log,
     queue::{Job, Queue},
     tables::{Outcome, Tables},
 };
 use crate::{
     CommitError, Health, Revision,
-    index::{Batch, Decided, RecordId},
+    index::{Batch, Decided, RecordId, Row},
     ledger::Ledger,
 };
 
-/// After this long without a commit, retired records are removed in a transaction of their own. Removing them at once would
-/// make the next commit wait for that fsync.
-const IDLE: Duration = Duration::from_millis(100);
+/// After this long without a commit, the rows of the log go into the database, and retired records are removed from it, in a
+/// transaction of their own. Doing so at once would make the next commit wait for that fsync.
+pub(super) const IDLE: Duration = Duration::from_millis(100);
 /// How often a failing store tries to recover.
 const RETRY: Duration = Duration::from_secs(1);
 /// How many records one transaction removes: few enough not to slow it down, and more than it can add.
@@ -86,8 +88,12 @@ pub(super) struct Writer {
     pub shared: Arc<WriterShared>,
     pub ledger: Arc<Ledger>,
     pub tables: Tables,
+    /// None if the disk had no room for it.
+    pub log: Option<Log>,
     pub high_water_mark: HighWaterMark,
     pub repair: Repair,
+    /// [`IDLE`], or longer in tests.
+    pub idle: Duration,
     /// Keeps other processes out for as long as this one may write.
     pub _lock: File,
 }
@@ -122,8 +128,12 @@ struct InDoubt {
 }
 
 impl Repair {
-    pub(super) fn new(opener: Opener, file_identities: FileIdentities, reserve: Reserve) -> Repair {
-        let sync_failed = Arc::new(AtomicBool::new(false));
+    pub(super) fn new(
+        opener: Opener,
+        file_identities: FileIdentities,
+        reserve: Reserve,
+        sync_failed: Arc<AtomicBool>,
+    ) -> Repair {
         Repair { opener, file_identities, reserve, sync_failed, full: false, in_doubt: None, retry: None }
     }
 }
@@ -139,9 +149,7 @@ impl Failure {
     fn of(error: &redb::Error, path: &Path) -> Failure {
         let why = format!("{}: {error}", path.display());
         match error {
-            redb::Error::Io(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
-                Failure::Full(why)
-            }
+            redb::Error::Io(error) if is_full(error) => Failure::Full(why),
             redb::Error::Corrupted(_) => Failure::Broken(why),
             _ => Failure::Failing(why),
         }
@@ -149,10 +157,25 @@ impl Failure {
 }
 
 impl Writer {
-    /// Reopens the verified file through the opener that tracks failures.
-    pub(super) fn begin(&mut self) -> io::Result<()> {
-        let Repair { opener, sync_failed, .. } = &self.repair;
-        self.tables.reopen(opener, sync_failed).map(drop).map_err(io::Error::other)
+    /// Reopens the verified file through the opener that tracks failures. On a full disk that can wait: the store then begins as it
+    /// goes on when the disk fills up later. `full` says that the file was only read, because the disk is full.
+    pub(super) fn begin(&mut self, full: Option<String>, now: Instant) -> io::Result<()> {
+        let failure = match full {
+            Some(why) => Failure::Full(why),
+            None => {
+                let Repair { opener, sync_failed, .. } = &self.repair;
+                match self.tables.reopen(opener, sync_failed) {
+                    Ok(_) => return Ok(()),
+                    Err(error) => match Failure::of(&error, self.tables.path()) {
+                        full @ Failure::Full(_) => full,
+                        _ => return Err(io::Error::other(error)),
+                    },
+                }
+            }
+        };
+        self.repair.in_doubt = Some(InDoubt { decided: Vec::new(), retired: Vec::new() });
+        self.fail(failure, now);
+        Ok(())
     }
 
     pub(super) fn run(mut self) {
@@ -174,6 +197,21 @@ impl Writer {
                 self.shrink_if_worth(SHRINK_WHEN_IDLE, now);
             }
         }
+        self.finish();
+    }
+
+    /// Leaves a database that has everything, and a log that has nothing. If that fails, the next start does it.
+    fn finish(&mut self) {
+        let compacted = self.shared.retired.lock().compacted;
+        let is_fine = *self.shared.health.borrow() == Health::Fine;
+        if is_fine && (self.unfolded().is_empty() || self.transact(std::iter::empty(), &[], compacted).is_ok()) {
+            let _ = self.log.as_mut().map(Log::wipe);
+        }
+    }
+
+    /// The rows that only the log has.
+    fn unfolded(&self) -> &[Row] {
+        self.log.as_ref().map_or(&[], Log::unfolded)
     }
 
     /// Shrinks the file if most of its pages are free.
@@ -199,7 +237,9 @@ impl Writer {
 
     fn wait_timeout(&self) -> Option<Duration> {
         match *self.shared.health.borrow() {
-            Health::Fine => (!self.shared.retired.lock().records.is_empty()).then_some(IDLE),
+            Health::Fine => {
+                (!self.unfolded().is_empty() || !self.shared.retired.lock().records.is_empty()).then_some(self.idle)
+            }
             Health::Failing(_) => Some(RETRY),
             Health::Broken(_) => None,
         }
@@ -248,15 +288,33 @@ impl Writer {
         {
             return Err(problem.clone());
         }
+        match self.append(decisions.iter().flatten().flat_map(|decided| &decided.rows)) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(failure) => {
+                let decided = decisions.drain(..).flatten().collect();
+                self.repair.in_doubt = Some(InDoubt { decided, retired: Vec::new() });
+                return Err(self.fail(failure, now));
+            }
+        }
+        // By itself first, and then wiped: no other commits may be durable while the log ends with refused ones.
+        if rows > 0 && self.log.as_ref().is_some_and(Log::is_spoiled) {
+            let compacted = self.shared.retired.lock().compacted;
+            if let Err(failure) = self.transact(std::iter::empty(), &[], compacted) {
+                self.repair.in_doubt = Some(InDoubt { decided: Vec::new(), retired: Vec::new() });
+                return Err(self.fail(failure, now));
+            }
+        }
         let (retired, compacted) = {
             let mut retired = self.shared.retired.lock();
-            let some = retired.records.len().min(REMOVE_AT_LEAST.max(4 * rows));
+            let some = retired.records.len().min(REMOVE_AT_LEAST.max(4 * (rows + self.unfolded().len())));
             (retired.records.drain(..some).collect::<Vec<_>>(), retired.compacted)
         };
-        if rows == 0 && retired.is_empty() {
+        if rows == 0 && retired.is_empty() && self.unfolded().is_empty() {
             return Ok(());
         }
-        let outcome = self.transact(decisions.iter().flatten(), &retired, compacted);
+        let rows = decisions.iter().flatten().flat_map(|decided| &decided.rows);
+        let outcome = self.transact(rows, &retired, compacted);
         outcome.map_err(|failure| {
             let decided = decisions.drain(..).flatten().collect();
             self.repair.in_doubt = Some(InDoubt { decided, retired });
@@ -264,16 +322,49 @@ impl Writer {
         })
     }
 
-    /// Writes one transaction and advances the high-water mark. The files must be the same before and after.
+    /// Makes a small batch durable in the log and advances the high-water mark. False if the batch has to go into the database.
+    fn append<'a>(&mut self, rows: impl Iterator<Item = &'a Row> + Clone) -> Result<bool, Failure> {
+        let Some(log) = self.log.as_mut().filter(|log| !self.repair.full && log.has_room(rows.clone())) else {
+            return Ok(false);
+        };
+        let Some(newest) = rows.clone().last().map(Row::revision) else { return Ok(false) };
+        check_files(&self.repair.file_identities)?;
+        self.shared.transactions.fetch_add(1, Relaxed);
+        match log.append(rows.clone()) {
+            Ok(()) => {}
+            // Nothing is known about a disk whose fsync failed.
+            Err(error) if self.repair.sync_failed.load(SeqCst) => {
+                return Err(Failure::of(&redb::Error::Io(error), log.path()));
+            }
+            // If the database cannot be written either, it says why.
+            Err(_) => return Ok(false),
+        }
+        let advanced = self
+            .high_water_mark
+            .advance(newest)
+            .map_err(|error| Failure::of(&redb::Error::Io(error), self.high_water_mark.path()))
+            .and_then(|()| check_files(&self.repair.file_identities));
+        if advanced.is_err() {
+            log.spoil(rows.count());
+        }
+        advanced.map(|()| true)
+    }
+
+    /// Writes one transaction, with what is in the log, and advances the high-water mark. The files must be the same before and after.
+    /// A spoiled log is wiped at the end, so rows are only given while it is not spoiled.
     fn transact<'a>(
         &mut self,
-        decided: impl Iterator<Item = &'a Decided>,
+        rows: impl Iterator<Item = &'a Row>,
         retired: &[RecordId],
         compacted: Revision,
     ) -> Result<(), Failure> {
         self.check_files()?;
         self.shared.transactions.fetch_add(1, Relaxed);
-        match catch_unwind(AssertUnwindSafe(|| self.tables.write(decided, retired, compacted))) {
+        let mut all: Vec<&Row> = self.log.as_ref().map_or(&[][..], Log::unfolded).iter().collect();
+        for row in rows {
+            all.push(row);
+        }
+        match catch_unwind(AssertUnwindSafe(|| self.tables.write(&all, retired, compacted))) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(Failure::of(&error, self.tables.path())),
             Err(panic) => {
@@ -285,17 +376,17 @@ impl Writer {
             .map_err(|error| Failure::of(&redb::Error::Io(error), self.high_water_mark.path()))?;
         self.check_files()?;
         self.tables.resolve_in_doubt();
-        Ok(())
+        self.folded()
+    }
+
+    /// The database has what the log has.
+    fn folded(&mut self) -> Result<(), Failure> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        log.folded().map_err(|error| Failure::of(&redb::Error::Io(error), log.path()))
     }
 
     fn check_files(&self) -> Result<(), Failure> {
-        match self.repair.file_identities.replaced() {
-            None => Ok(()),
-            Some(path) => Err(Failure::Failing(format!(
-                "{}: it was deleted, moved or replaced while the store was open",
-                path.display()
-            ))),
-        }
+        check_files(&self.repair.file_identities)
     }
 
     /// Sets the health of the store after a failure and returns the reason.
@@ -418,7 +509,10 @@ impl Writer {
         };
         let Some(InDoubt { decided, retired }) = self.repair.in_doubt.take() else { return Ok(()) };
         match outcome {
-            Outcome::Committed => decided.into_iter().for_each(|decided| self.publish(decided, now)),
+            Outcome::Committed => {
+                decided.into_iter().for_each(|decided| self.publish(decided, now));
+                self.folded()?;
+            }
             Outcome::RolledBack => {
                 let mut waiting = self.shared.retired.lock();
                 retired.into_iter().rev().for_each(|record| waiting.records.push_front(record));
@@ -428,6 +522,16 @@ impl Writer {
             self.forget_history();
         }
         Ok(())
+    }
+}
+
+fn check_files(identities: &FileIdentities) -> Result<(), Failure> {
+    match identities.replaced() {
+        None => Ok(()),
+        Some(path) => Err(Failure::Failing(format!(
+            "{}: it was deleted, moved or replaced while the store was open",
+            path.display()
+        ))),
     }
 }
 

@@ -20,19 +20,21 @@ pub(crate) struct Decided {
 pub(crate) struct Batch<'a> {
     index: &'a Index,
     newest: Revision,
-    /// The keys written by this batch, with their newest version.
+    /// The keys written by this batch, with their newest version, but for those of the last commit.
     written: HashMap<Arc<str>, Arc<Version>>,
+    /// Those of the last commit. A batch often is one commit, whose keys then need not be hashed.
+    last: Vec<(Arc<str>, Arc<Version>)>,
 }
 
 impl<'a> Batch<'a> {
     pub(crate) fn new(index: &'a Index) -> Self {
-        Batch { index, newest: index.newest(), written: HashMap::new() }
+        Batch { index, newest: index.newest(), written: HashMap::new(), last: Vec::new() }
     }
 
     pub(crate) fn decide(&mut self, commit: Commit) -> Result<Decided, CommitError> {
-        let mut keys = HashSet::with_capacity(commit.writes.len());
-        if let Some(twice) = commit.writes.iter().find(|write| !keys.insert(write.key())) {
-            return Err(CommitError::WrittenTwice(twice.key().clone()));
+        self.written.extend(self.last.drain(..));
+        if let Some(twice) = written_twice(&commit.writes) {
+            return Err(CommitError::WrittenTwice(twice.clone()));
         }
         for condition in &commit.conditions {
             let found = self.entry(condition.key());
@@ -62,7 +64,7 @@ impl<'a> Batch<'a> {
         }
         if !rows.is_empty() {
             self.newest = revision;
-            self.written.extend(rows.iter().map(|row| (row.key.clone(), row.after.clone())));
+            self.last.extend(rows.iter().map(|row| (row.key.clone(), row.after.clone())));
         }
         Ok(Decided { revision: self.newest, rows })
     }
@@ -74,7 +76,9 @@ impl<'a> Batch<'a> {
 
     /// The newest version, also if it is a deletion, and the key as it is stored already: one copy of it is enough.
     fn newest_of(&self, key: &Arc<str>) -> (Arc<str>, Option<Arc<Version>>) {
-        if let Some((key, version)) = self.written.get_key_value(key) {
+        if !self.written.is_empty()
+            && let Some((key, version)) = self.written.get_key_value(key)
+        {
             return (key.clone(), Some(version.clone()));
         }
         match self.index.newest_of(key) {
@@ -82,6 +86,15 @@ impl<'a> Batch<'a> {
             None => (key.clone(), None),
         }
     }
+}
+
+/// The first key that was written before. Most commits write one key or two.
+fn written_twice(writes: &[Write]) -> Option<&Arc<str>> {
+    if let [] | [_] = writes {
+        return None;
+    }
+    let mut keys = HashSet::with_capacity(writes.len());
+    writes.iter().map(Write::key).find(|key| !keys.insert(*key))
 }
 
 /// A copy in an allocation of just this size. A value often is a slice of a larger request body, which it would keep

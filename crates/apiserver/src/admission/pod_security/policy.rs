@@ -23,18 +23,19 @@ pub(super) struct LevelVersion {
     pub version: Version,
 }
 
-/// What is refused in a namespace, and what causes a warning. There is no audit log, so the third mode has no effect; its
-/// labels are checked.
+/// What is refused in a namespace, what is noted in the audit log, and what causes a warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
     pub enforce: LevelVersion,
+    pub audit: LevelVersion,
     pub warn: LevelVersion,
 }
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
 impl Policy {
-    /// The policy that labels stand for. Where a label is wrong, pods are refused by the strictest level, and nobody is warned.
+    /// The policy that labels stand for. Where a label is wrong, pods are refused by the strictest level, nobody is warned, and nothing
+    /// is noted.
     pub(super) fn of(labels: &BTreeMap<String, String>) -> (Self, Vec<FieldError>) {
         let mut errors = Vec::new();
         let get = |name: &str| labels.get(&format!("{PREFIX}{name}")).map(String::as_str);
@@ -47,7 +48,6 @@ impl Policy {
             Some(level)
         };
         let (enforce_level, audit_level, warn_level) = (level("enforce"), level("audit"), level("warn"));
-        let _ = audit_level;
         let mut version = |name: &'static str| {
             let text = get(name)?;
             let version = parse_version(text);
@@ -56,7 +56,7 @@ impl Policy {
             }
             Some(version.flatten())
         };
-        let (enforce_version, _, warn_version) =
+        let (enforce_version, audit_version, warn_version) =
             (version("enforce-version"), version("audit-version"), version("warn-version"));
         // Errors are in the order of the labels, each level before its version.
         let place =
@@ -66,6 +66,10 @@ impl Policy {
             level: enforce_level.map_or(Level::Privileged, |level| level.unwrap_or(Level::Restricted)),
             version: enforce_version.flatten(),
         };
+        let audit = LevelVersion {
+            level: audit_level.flatten().unwrap_or(Level::Privileged),
+            version: audit_version.flatten(),
+        };
         let mut warn =
             LevelVersion { level: warn_level.flatten().unwrap_or(Level::Privileged), version: warn_version.flatten() };
         // Whoever sets what is refused is warned by the same level.
@@ -73,7 +77,12 @@ impl Policy {
             warn.level = enforce.level;
             warn.version = if warn_version.is_none() { enforce.version } else { warn.version };
         }
-        (Self { enforce, warn }, errors)
+        (Self { enforce, audit, warn }, errors)
+    }
+
+    /// Whether nothing is refused, noted or warned of.
+    pub(super) fn is_privileged(self) -> bool {
+        [self.enforce, self.audit, self.warn].iter().all(|mode| mode.level == Level::Privileged)
     }
 }
 

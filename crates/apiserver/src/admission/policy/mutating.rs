@@ -9,11 +9,12 @@ use serde_json::Value;
 use konverge_cel::{Compiled, Composer, Declared, Evaluation, Inputs, Output, Permissions, Returns, Stop};
 use konverge_core::Status;
 
-use super::patch::{PatchTarget, apply_configuration, json_patch};
+use super::patch::{apply_configuration, json_patch};
 use super::validating::resource_check;
 use super::{Binding, Invocation, Kind, Policy, are_judged, invocations};
 use crate::admission::match_conditions::Matching;
 use crate::admission::matching::Through;
+use crate::admission::patched::{ChangedBy, PatchTarget};
 use crate::admission::question;
 use crate::admission::versioned::{Versioned, namespace_object, reassign, restore, unassigned};
 use crate::admission::{Admission, Attributes, Operation, Plugin, Reinvocation, Verdict};
@@ -234,9 +235,12 @@ impl Run<'_, '_> {
             Through::Same => attributes.resource,
             Through::Equivalent(resource) => resource,
         };
-        let target = PatchTarget::of(matched, attributes.subresource);
+        let target = PatchTarget::of(&attributes, matched, ChangedBy::Policy);
         let patched = match (output, mutation.returns) {
-            (Output::Apply(config), _) => config.and_then(|config| apply_configuration(&target, current, config)),
+            (Output::Apply(config), _) => match config {
+                Ok(config) => apply_configuration(&target, current, config)?,
+                Err(why) => Err(why),
+            },
             (Output::JsonPatch(operations), _) => match operations {
                 Ok(operations) => json_patch(&target, current, &operations, attributes.budget)?,
                 Err(why) => Err(why),

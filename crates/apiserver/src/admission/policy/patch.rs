@@ -4,66 +4,44 @@
 use serde_json::Value;
 
 use konverge_core::{GroupVersionKind, Status};
-use konverge_schema::{
-    Arena, Budget, ListKind, NullRules, Shape, TypeId, check_applied, check_types, kubernetes, merge, prune, size,
-};
+use konverge_schema::{Budget, ListKind, Shape, TypeId, check_applied, check_restorable, merge, size};
 
 use crate::admission::json_patch::{Refused, apply};
+use crate::admission::patched::PatchTarget;
 use crate::decode;
-use crate::resource::Resource;
-use crate::subresource::Subresource;
 use crate::work::over_budget;
 
-/// The types that a patch has to fit.
-pub(crate) struct PatchTarget<'a> {
-    pub arena: &'a Arena,
-    pub root: TypeId,
-    pub custom: bool,
-}
-
-impl<'a> PatchTarget<'a> {
-    /// The types of the kind that a request speaks.
-    pub(crate) fn of(resource: &'a Resource, subresource: Subresource) -> Self {
-        let kind = resource.subresource(subresource.name()).map(|info| &info.gvk).filter(|gvk| **gvk != resource.gvk());
-        let arena = kubernetes();
-        // What a binding, an eviction or a connection sends is of a built-in kind.
-        if let Some(root) = kind.and_then(|gvk| arena.named(&type_name(gvk))) {
-            return Self { arena, root, custom: false };
-        }
-        Self { arena: &resource.schema.arena, root: resource.schema.root, custom: resource.custom }
-    }
-}
-
-/// The name of a built-in type: `io.k8s.api.autoscaling.v1.Scale`.
-fn type_name(gvk: &GroupVersionKind) -> String {
-    let group = gvk.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
-    format!("io.k8s.api.{group}.{}.{}", gvk.version, gvk.kind)
-}
-
-/// Merges an object that an expression made into the object of a request.
+/// Merges an object that an expression made into the object of a request. The outer error is for the client.
 pub(super) fn apply_configuration(
     target: &PatchTarget<'_>,
     object: &Value,
     mut config: Value,
-) -> Result<Value, String> {
+) -> Result<Result<Value, String>, Status> {
     for field in ["apiVersion", "kind"] {
         config[field] = object[field].clone();
     }
-    check_applied(target.arena, target.root, &config)
-        .map_err(|why| format!("error applying patch: failed to convert patch object to typed object: {why}"))?;
+    if let Err(why) = check_applied(target.arena, target.root, &config) {
+        return Ok(Err(format!("error applying patch: failed to convert patch object to typed object: {why}")));
+    }
     let mut atomics = Vec::new();
     find_atomics(target, target.root, &config, String::new(), &mut atomics);
     if !atomics.is_empty() {
-        return Err(format!(
+        return Ok(Err(format!(
             "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}",
             atomics.join(", ")
-        ));
+        )));
     }
     let mut merged = object.clone();
     merge(target.arena, target.root, &mut merged, &config);
-    let nulls = if target.custom { NullRules::Custom } else { NullRules::BuiltIn };
-    prune(target.arena, target.root, &mut merged, nulls);
-    Ok(merged)
+    // The merge knows texts and numbers, but neither base64, times and quantities nor how large a number may be.
+    if !target.custom
+        && let Err(why) = check_restorable(target.arena, target.root, &merged)
+    {
+        let GroupVersionKind { group, version, kind } = &target.gvk;
+        return Ok(Err(format!("unable to convert unstructured object to {group}/{version}, Kind={kind}: {why}")));
+    }
+    target.read(&mut merged)?;
+    Ok(Ok(merged))
 }
 
 /// The paths of atomic values in a configuration: merging would remove everything in them that it does not repeat.
@@ -115,21 +93,9 @@ pub(super) fn json_patch(
     decoded_strictly(target, patched)
 }
 
-/// Reads a patched object as its kind, and says which of its fields the kind does not have. A value of another type than its
-/// field's is an error of the server.
-pub(crate) fn decoded(target: &PatchTarget<'_>, patched: &mut Value) -> Result<Vec<String>, Status> {
-    let PatchTarget { arena, root, custom } = *target;
-    if custom {
-        prune(arena, root, patched, NullRules::Custom);
-        return Ok(Vec::new());
-    }
-    check_types(arena, root, patched).map_err(Status::internal)?;
-    Ok(prune(arena, root, patched, NullRules::BuiltIn).iter().map(ToString::to_string).collect())
-}
-
-/// The same where unknown fields are an error of the server.
+/// Reads a patched object as its kind. A field that the kind does not have is an error of the server.
 fn decoded_strictly(target: &PatchTarget<'_>, mut patched: Value) -> Result<Result<Value, String>, Status> {
-    let unknown = decoded(target, &mut patched)?;
+    let unknown = target.read(&mut patched)?;
     if unknown.is_empty() {
         return Ok(Ok(patched));
     }

@@ -1,7 +1,8 @@
 //! ValidatingAdmissionPolicy: refuses requests, warns of them, or leaves a note in the audit log. In: a request as it would be
 //! stored. Out: the refusal of the first policy that says no.
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use konverge_cel::{
     Compiled, Composer, Declared, Evaluation, Inputs, Output, Permissions, ResourceCheck, Returns, Stop,
@@ -307,16 +308,27 @@ pub(crate) fn resource_check(attributes: &Attributes<'_>) -> ResourceCheck {
     }
 }
 
+/// The same as JSON, with the fields in the order of kube-apiserver.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ValidationFailure<'a> {
+    message: &'a str,
+    policy: &'a str,
+    binding: &'a str,
+    expression_index: usize,
+    validation_actions: &'a [String],
+}
+
 /// What the audit log gets of a validation that failed.
 fn failure(policy: &Policy<Rules>, binding: &Binding, refused: &Refusal) -> String {
-    json!([{
-        "message": refused.message,
-        "policy": policy.name,
-        "binding": binding.name,
-        "expressionIndex": refused.index,
-        "validationActions": binding.actions,
-    }])
-    .to_string()
+    let failure = ValidationFailure {
+        message: &refused.message,
+        policy: &policy.name,
+        binding: &binding.name,
+        expression_index: refused.index,
+        validation_actions: &binding.actions,
+    };
+    serde_json::to_string(&[failure]).expect("writing to memory does not fail")
 }
 
 fn truncated(mut value: String) -> String {

@@ -3,16 +3,17 @@
 
 use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use konverge_cel::Permissions;
 use konverge_core::Status;
 use konverge_schema::{ManagedFields, size};
 
-use super::{Failure, Webhook, WebhookType, are_called, versioned};
+use super::{Failure, PATCH, Webhook, WebhookType, are_called, versioned};
 use crate::admission::json_patch::{Refused, apply};
 use crate::admission::matching::Through;
-use crate::admission::policy::{PatchTarget, decoded};
+use crate::admission::patched::{ChangedBy, PatchTarget};
 use crate::admission::versioned::{Versioned, reassign, restore, unassigned};
 use crate::admission::{Admission, Attributes, Operation, Plugin, Verdict};
 use crate::subresource::Subresource;
@@ -82,9 +83,22 @@ async fn call_all(attributes: &Attributes<'_>, object: &mut Value, admission: &m
         let began = Instant::now();
         let answer = hook.call(attributes, &versioned).await;
         answer.remarks.add_to(hook, admission);
+        let at = format!("round_{}_index_{index}", u8::from(again));
         let patched = match answer.patch {
             Ok(operations) if operations.is_empty() => Ok(None),
-            Ok(operations) => patched(attributes, hook, &versioned, &through, object, &operations).await,
+            Ok(operations) => {
+                let patched = patched(attributes, hook, &versioned, &through, object, &operations).await;
+                if patched.is_ok() && attributes.context.audit.as_ref().is_some_and(|audit| audit.wants_request()) {
+                    let note = PatchNote {
+                        configuration: &hook.configuration,
+                        webhook: &hook.name,
+                        patch: &operations,
+                        patch_type: "JSONPatch",
+                    };
+                    admission.annotate(&format!("{PATCH}{at}"), text(&note));
+                }
+                patched
+            }
             Err(failure) => Err(failure),
         };
         hook.observe(attributes, began.elapsed(), patched.as_ref().err());
@@ -99,9 +113,8 @@ async fn call_all(attributes: &Attributes<'_>, object: &mut Value, admission: &m
             Err(failure) => Err(failure),
         };
         let mutated = *changed.as_ref().unwrap_or(&false);
-        let at = format!("round_{}_index_{index}", u8::from(again));
-        let note = json!({"configuration": hook.configuration, "webhook": hook.name, "mutated": mutated});
-        admission.annotate(&format!("{}{at}", hook.ty.audit_prefix()), note.to_string());
+        let note = MutationNote { configuration: &hook.configuration, webhook: &hook.name, mutated };
+        admission.annotate(&format!("{}{at}", hook.ty.audit_prefix()), text(&note));
         if mutated {
             admission.reinvocation.webhooks.changed();
             admission.reinvocation.needed = true;
@@ -114,6 +127,28 @@ async fn call_all(attributes: &Attributes<'_>, object: &mut Value, admission: &m
         }
     }
     Ok(())
+}
+
+/// What the audit log has of each call, with the fields in the order of kube-apiserver.
+#[derive(Serialize)]
+struct MutationNote<'a> {
+    configuration: &'a str,
+    webhook: &'a str,
+    mutated: bool,
+}
+
+/// What the audit log has of each patch.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PatchNote<'a> {
+    configuration: &'a str,
+    webhook: &'a str,
+    patch: &'a [Value],
+    patch_type: &'static str,
+}
+
+fn text(note: &impl Serialize) -> String {
+    serde_json::to_string(note).expect("writing to memory does not fail")
 }
 
 /// The object with the patch of a webhook, in the version of the request.
@@ -165,7 +200,7 @@ async fn take(
         Through::Equivalent(resource) => resource,
     };
     // Fields that the kind does not have are dropped, as by any decoder that is not strict.
-    decoded(&PatchTarget::of(matched, subresource), &mut patched)?;
+    PatchTarget::of(attributes, matched, ChangedBy::Webhook).read(&mut patched)?;
     if let (Subresource::Scale, Some(paths)) = (subresource, &resource.scale) {
         return scale::set(object, &patched, resource, paths);
     }

@@ -42,10 +42,27 @@ struct Response {
     uid: String,
     allowed: bool,
     status: Option<Status>,
-    patch: Option<String>,
+    patch: Option<PatchBytes>,
     patch_type: Option<String>,
     audit_annotations: Option<Map<String, Value>>,
     warnings: Option<Vec<String>>,
+}
+
+/// The bytes of a patch: as base64, or as numbers. Go reads both, and kube's types of reviews write numbers.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum PatchBytes {
+    Base64(String),
+    Numbers(Vec<u8>),
+}
+
+impl PatchBytes {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Base64(text) => text.is_empty(),
+            Self::Numbers(bytes) => bytes.is_empty(),
+        }
+    }
 }
 
 impl ReviewVersion {
@@ -100,7 +117,7 @@ impl ReviewVersion {
             (true, Some(patch)) if mutating && has_patch => {
                 // Earlier versions never looked at the type of the patch.
                 let patch_type = patch_type.filter(|_| self == Self::V1).unwrap_or_else(|| "JSONPatch".to_owned());
-                operations(&patch, &patch_type)
+                operations(patch, &patch_type)
             }
             _ => Ok(Vec::new()),
         };
@@ -160,15 +177,18 @@ fn check_v1(
     }
 }
 
-fn operations(patch: &str, patch_type: &str) -> Result<Vec<Value>, Failure> {
+fn operations(patch: PatchBytes, patch_type: &str) -> Result<Vec<Value>, Failure> {
     let undecodable = |why: String| Failure::Call {
         why: format!("received undecodable patch in webhook response: {why}"),
         code: 503,
     };
-    let bytes = BASE64_STANDARD.decode(patch).map_err(|why| Failure::Call {
-        why: format!("failed to call webhook: illegal base64 data: {why}"),
-        code: 503,
-    })?;
+    let bytes = match patch {
+        PatchBytes::Base64(text) => BASE64_STANDARD.decode(text).map_err(|why| Failure::Call {
+            why: format!("failed to call webhook: illegal base64 data: {why}"),
+            code: 503,
+        })?,
+        PatchBytes::Numbers(bytes) => bytes,
+    };
     let operations: Vec<Map<String, Value>> =
         serde_json::from_slice(&bytes).map_err(|why| undecodable(why.to_string()))?;
     if !operations.is_empty() && patch_type != "JSONPatch" {

@@ -15,7 +15,8 @@ fn reported(grants: &[Grant], requests: &[Request<'_>]) -> PermissionReport {
     let (rights, user) = (Rights::default(), UserInfo::named(USER));
     for &(verb, group, resource, namespace, name, allowed) in requests {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-        let resource = ResourceAttributes { group, version: "v1", resource, subresource, namespace, name };
+        let resource =
+            ResourceAttributes { group, version: "v1", resource, subresource, namespace, name, fields: None };
         rights.note(&Attributes { user: &user, verb, path: "", resource: Some(resource) }, allowed);
     }
     let noted = rights.0.lock().get(USER).cloned().unwrap_or_default();
@@ -89,6 +90,101 @@ fn rights_are_told_by_whether_they_were_used() {
     check(&[], &[], [&[], &[], &[], &[]]);
 }
 
+/// The rights of a role that says so are needed rarely: they stay in the least roles, with the mark, and are not called unused.
+#[test]
+fn a_role_that_says_so_is_kept() {
+    let secrets = json!([
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["cert"], "verbs": ["get", "update"]},
+    ]);
+    let mut kept = [grant("home", "Role", secrets)];
+    kept[0].is_kept = true;
+    let requests = [("create", "", "secrets", "home", "", true), ("get", "", "secrets", "home", "cert", true)];
+    check(
+        &kept,
+        &requests,
+        [
+            &["create secrets in the namespace home", "get secrets named cert in the namespace home"],
+            &[],
+            &[],
+            &[
+                r#"home {"apiGroups":[""],"resources":["secrets"],"verbs":["create"]}"#,
+                r#"home {"apiGroups":[""],"resourceNames":["cert"],"resources":["secrets"],"verbs":["get","update"]}"#,
+            ],
+        ],
+    );
+    let report = reported(&kept, &requests);
+    assert!(report.is_least(), "{report}");
+    assert_eq!(report.least[0]["metadata"]["annotations"], json!({KEEP_RIGHTS: "true"}));
+    let expect = "kept because it is needed rarely:\n  update secrets named cert in the namespace home\n";
+    assert!(report.to_string().ends_with(expect), "{report}");
+}
+
+/// Rights that belong to one which was used are not called unused; a set of which nothing was used is, and so is what is in no set.
+#[test]
+fn rights_that_belong_together() {
+    let owned = json!([{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list", "create", "delete"]}]);
+    let own = json!([
+        {"apiGroups": ["x.io"], "resources": ["webs"], "verbs": ["list", "update"]},
+        {"apiGroups": ["x.io"], "resources": ["webs/status"], "verbs": ["patch"]},
+    ]);
+    let idle = json!([{"apiGroups": [""], "resources": ["services"], "verbs": ["list"]}]);
+    let rules = json!([
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list", "create", "delete", "deletecollection"]},
+        {"apiGroups": ["x.io"], "resources": ["webs"], "verbs": ["list", "update"]},
+        {"apiGroups": ["x.io"], "resources": ["webs/status"], "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["list"]},
+    ]);
+    let mut grants = [grant("", "ClusterRole", rules)];
+    grants[0].together = json!([owned, own, idle]).to_string();
+    let requests = [
+        ("list", "apps", "deployments", "", "", true),
+        ("create", "apps", "deployments", "shop", "a", true),
+        ("list", "x.io", "webs", "", "", true),
+    ];
+    check(
+        &grants,
+        &requests,
+        [
+            &["list deployments.apps", "list webs.x.io", "create deployments.apps in the namespace shop"],
+            &["list services", "deletecollection deployments.apps"],
+            &[],
+            &[
+                r#"- {"apiGroups":["apps"],"resources":["deployments"],"verbs":["list","create","delete"]}"#,
+                r#"- {"apiGroups":["x.io"],"resources":["webs"],"verbs":["list","update"]}"#,
+                r#"- {"apiGroups":["x.io"],"resources":["webs/status"],"verbs":["patch"]}"#,
+            ],
+        ],
+    );
+    let report = reported(&grants, &requests);
+    let kept: Vec<String> = report.kept.iter().map(ScopedRule::to_string).collect();
+    assert_eq!(kept, ["delete deployments.apps", "update webs.x.io", "patch webs.x.io/status"]);
+    assert_eq!(report.least[0]["metadata"]["annotations"], json!({RIGHTS_TOGETHER: grants[0].together}));
+    // What cannot be read says nothing.
+    grants[0].together = "nonsense".to_owned();
+    assert_eq!(reported(&grants, &requests).kept, []);
+}
+
+/// Whoever was refused and got the right lacks it no more.
+#[test]
+fn what_was_granted_since_is_not_lacking() {
+    let asked = |allowed| ("list", "", "pods", "shop", "", allowed);
+    let granted = [grant("", "ClusterRole", json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]))];
+    let used: &[&str] = &["list pods in the namespace shop"];
+    let least: &[&str] = &[r#"- {"apiGroups":[""],"resources":["pods"],"verbs":["list"]}"#];
+    // Used since then, or only allowed by now.
+    check(&granted, &[asked(false), asked(true)], [used, &[], &[], least]);
+    check(&granted, &[asked(false)], [used, &[], &[], least]);
+    // Allowed by a group that everybody is in.
+    check(&[], &[asked(false), asked(true)], [&[], &[], &[], &[]]);
+    // And taken away again.
+    check(
+        &[],
+        &[asked(true), asked(false)],
+        [&[], &[], used, &[r#"shop {"apiGroups":[""],"resources":["pods"],"verbs":["list"]}"#]],
+    );
+}
+
 #[test]
 fn names_count_one_by_one() {
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": ["a", "b"]}]);
@@ -145,8 +241,7 @@ fn dangerous_rights_are_named() {
 fn what_is_noted_is_bounded_and_masters_are_not_noted() {
     let rights = Rights::default();
     let note = |user: &UserInfo, verb: &str, name: &str| {
-        let resource =
-            ResourceAttributes { group: "", version: "v1", resource: "pods", subresource: "", namespace: "", name };
+        let resource = ResourceAttributes { version: "v1", resource: "pods", name, ..ResourceAttributes::default() };
         rights.note(&Attributes { user, verb, path: "", resource: Some(resource) }, true);
     };
     let master = UserInfo { groups: vec![crate::user::MASTERS.into()], ..UserInfo::named("admin") };

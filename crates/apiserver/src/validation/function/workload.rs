@@ -62,7 +62,8 @@ fn selects_template(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
         return;
     }
     let labels = template_labels(at.value);
-    let given: BTreeMap<String, String> = strings(labels);
+    let given: BTreeMap<String, String> =
+        strings(labels).map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let found = !selector.is_null() && LabelSelector::from_object(selector).is_ok_and(|it| it.matches(&given));
     if !found {
         let path = at.place.child("template").child("metadata").child("labels");
@@ -72,9 +73,8 @@ fn selects_template(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
 
 fn selects_template_map(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
     let labels = template_labels(at.value);
-    let selector = strings(field(at.value, "selector"));
-    if has(at.value, "template") && selector.iter().any(|(key, value)| text(labels, key) != value || !has(labels, key))
-    {
+    let mut selector = strings(field(at.value, "selector"));
+    if has(at.value, "template") && selector.any(|(key, value)| text(labels, key) != value || !has(labels, key)) {
         let path = at.place.child("template").child("metadata").child("labels");
         walk.push(FieldError::invalid(path, labels.clone(), NOT_SELECTED));
     }

@@ -2,6 +2,7 @@
 //! them over the network.
 
 mod changing;
+mod hanging;
 mod once;
 mod tls;
 
@@ -286,6 +287,33 @@ async fn subresources_and_connections_are_sent() {
         ["CREATE", "eviction", "Eviction"],
     ];
     assert_eq!(seen, expect.map(|row| row.map(|text| json!(text))));
+}
+
+/// A binding is sent to the webhooks of the resource that it was posted to.
+#[tokio::test]
+async fn bindings_are_a_resource_of_their_own() {
+    let cluster = Cluster::new().await;
+    cluster.post(PODS, &pod("a")).await.expect(201);
+    let binding = json!({"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}});
+    for resource in ["bindings", "pods/binding"] {
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource], "operations": ["CREATE"]});
+        let asked = Hook::serve(&cluster, "h", |_| json!({"allowed": false}));
+        let made = configuration("c", &[hook("h", &json!({"rules": [rule]}))]);
+        cluster.post(VALIDATING, &made).await.expect(201);
+        for (path, of) in [
+            ("/api/v1/namespaces/default/bindings".to_owned(), "bindings"),
+            (format!("{PODS}/a/binding"), "pods/binding"),
+        ] {
+            let expect = if of == resource { 400 } else { 201 };
+            cluster.post(&format!("{path}?dryRun=All"), &binding).await.expect(expect);
+        }
+        let [request] = &asked.asked()[..] else { panic!("{resource}") };
+        let (plural, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        assert_eq!(request["resource"]["resource"], plural);
+        assert_eq!(request["subResource"].as_str().unwrap_or_default(), subresource);
+        assert_eq!((&request["name"], &request["object"]["kind"]), (&json!("a"), &json!("Binding")));
+        cluster.delete(&format!("{VALIDATING}/c")).await.expect(200);
+    }
 }
 
 /// All validating webhooks are asked at the same time: each waits until the other was asked.

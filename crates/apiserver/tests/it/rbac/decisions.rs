@@ -53,7 +53,7 @@ struct Grant {
 
 fn worlds() -> Vec<World> {
     let mut text = String::new();
-    match std::env::var_os("KONVERGE_RBAC_CASES") {
+    match std::env::var_os("KONVERGE_AUTHORIZER_CASES") {
         Some(path) => text = std::fs::read_to_string(path).unwrap(),
         None => {
             GzDecoder::new(&include_bytes!("cases.jsonl.gz")[..]).read_to_string(&mut text).unwrap();

@@ -209,3 +209,42 @@ async fn replicas_share_one_ca_through_ten_rotations() {
 async fn replicas_share_one_ca_through_hasty_rotations() {
     ten_rotations(2 * MINUTE).await;
 }
+
+#[cfg(unix)]
+#[test]
+fn whose_files_are_used_without_being_asked_for() {
+    for (owner, mode, user, expect) in [
+        // As a kubelet mounts them, and as a developer puts them there.
+        (0, 0o100_644, 65532, Ok(())),
+        (0, 0o100_440, 65532, Ok(())),
+        (1000, 0o100_600, 1000, Ok(())),
+        (1000, 0o100_660, 1000, Ok(())),
+        (1001, 0o100_644, 1000, Err("it belongs to the user 1001, and this process runs as 1000")),
+        (1001, 0o100_644, 0, Err("it belongs to the user 1001, and this process runs as 0")),
+        (1000, 0o100_666, 1000, Err("every user may write it (mode 666)")),
+    ] {
+        assert_eq!(judge_owner(owner, mode, user), expect.map_err(str::to_owned), "{owner} {mode:o} {user}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn files_that_anybody_may_write_are_not_used() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let has_certificate = || Trust::UsualDirectory(folder.path().to_owned()).has_certificate();
+    assert!(!has_certificate(), "there is none");
+    for name in [CERTIFICATE, KEY, CA] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, name).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    assert!(has_certificate());
+    for name in [CERTIFICATE, KEY, CA] {
+        let mode = |mode| std::fs::set_permissions(folder.path().join(name), std::fs::Permissions::from_mode(mode));
+        mode(0o646).unwrap();
+        assert!(!has_certificate(), "{name}");
+        assert!(Trust::Directory(folder.path().to_owned()).has_certificate(), "one that settings name is trusted");
+        mode(0o644).unwrap();
+    }
+}

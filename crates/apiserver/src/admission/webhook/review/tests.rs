@@ -30,7 +30,8 @@ fn v1(response: Value) -> Value {
 fn answers_of_admission_webhooks() {
     use ReviewVersion::{V1, V1beta1};
     use WebhookType::{Mutating, Validating};
-    let patch = BASE64_STANDARD.encode(r#"[{"op":"add","path":"/a","value":1}]"#);
+    let operations = r#"[{"op":"add","path":"/a","value":1}]"#;
+    let (patch, numbers) = (BASE64_STANDARD.encode(operations), operations.as_bytes());
     let denied = "400  admission webhook \"w.example.com\" denied the request without explanation";
     for (ty, version, review, expect) in [
         (Validating, V1, v1(json!({"uid": "u", "allowed": true})), Ok(0)),
@@ -93,6 +94,7 @@ fn answers_of_admission_webhooks() {
             Err("received invalid webhook response: validating webhook may not return response.patchType"),
         ),
         (Mutating, V1, v1(json!({"uid": "u", "allowed": true, "patch": patch, "patchType": "JSONPatch"})), Ok(1)),
+        (Mutating, V1, v1(json!({"uid": "u", "allowed": true, "patch": numbers, "patchType": "JSONPatch"})), Ok(1)),
         (
             Mutating,
             V1,

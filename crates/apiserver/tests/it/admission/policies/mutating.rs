@@ -120,6 +120,96 @@ async fn objects_are_merged_and_patched() {
     }
 }
 
+/// What a policy made is read as its kind, so that nothing is stored that a client could not send.
+#[tokio::test]
+async fn what_a_policy_makes_has_the_types_of_its_kind() {
+    let cluster = Cluster::with_widgets().await;
+    const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+    const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+    let time = "parsing time \"junk\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"junk\" as \"2006\"";
+    let map = "unable to convert unstructured object to /v1, Kind=ConfigMap";
+    let denied = |why: &str| format!("policy 'p' with binding 'p' denied request: {why}");
+    let internal = |why: &str| format!("Internal error occurred: {why}");
+    let labels = "json: cannot unmarshal array into Go struct field ObjectMeta.labels of type map[string]string";
+    for (path, mutation, code, expect) in [
+        (
+            SECRETS,
+            apply("Object{data: {'a': '!!!'}}"),
+            403,
+            denied(
+                "unable to convert unstructured object to /v1, Kind=Secret: error decoding from json: illegal base64 data \
+                    at input byte 0",
+            ),
+        ),
+        (
+            MAPS,
+            apply("Object{metadata: Object.metadata{deletionTimestamp: 'junk'}}"),
+            403,
+            denied(&format!("{map}: {time}")),
+        ),
+        (
+            MAPS,
+            apply("Object{metadata: Object.metadata{generation: 1.5}}"),
+            403,
+            denied(&format!("{map}: cannot convert float64 to int64")),
+        ),
+        (WIDGETS, apply("Object{metadata: Object.metadata{deletionTimestamp: 'junk'}}"), 500, time.to_owned()),
+        (MAPS, patch("[JSONPatch{op: 'remove', path: '/kind'}]"), 201, String::new()),
+        (
+            MAPS,
+            patch("[JSONPatch{op: 'replace', path: '/kind', value: 'Secret'}]"),
+            500,
+            internal("failed to convert object: converting (v1.Secret) to (core.ConfigMap): unknown conversion"),
+        ),
+        (
+            WIDGETS,
+            patch("[JSONPatch{op: 'replace', path: '/kind', value: 'Gadget'}]"),
+            422,
+            "Widget.example.com \"m\" is invalid: kind: Invalid value: \"Gadget\": must be Widget".to_owned(),
+        ),
+        (
+            WIDGETS,
+            patch("[JSONPatch{op: 'replace', path: '/apiVersion', value: 'y/v1'}]"),
+            500,
+            internal(
+                "failed to convert object: y/v1, Kind=Widget is unstructured and is not suitable for converting to \
+                      \"example.com/v1\"",
+            ),
+        ),
+        (WIDGETS, patch("[JSONPatch{op: 'add', path: '/metadata/labels', value: [1]}]"), 500, labels.to_owned()),
+        (
+            WIDGETS,
+            patch("[JSONPatch{op: 'replace', path: '/metadata', value: 'x'}]"),
+            500,
+            "json: cannot unmarshal string into Go value of type v1.ObjectMeta".to_owned(),
+        ),
+        (
+            WIDGETS,
+            patch("[JSONPatch{op: 'remove', path: '/metadata'}]"),
+            422,
+            "Widget.example.com \"\" is invalid: metadata.name: Required value: name or generateName is required"
+                .to_owned(),
+        ),
+    ] {
+        let rules = [rule("", "*", &["CREATE"]), rule("example.com", "*", &["CREATE"])];
+        let spec = json!({"matchConstraints": {"resourceRules": rules}, "mutations": [mutation]});
+        enforce(&cluster, "p", spec).await;
+        let mut object = json!({"metadata": {"name": "m"}});
+        if path == WIDGETS {
+            object = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "m"}});
+        }
+        let answer = cluster.post(path, &object).await.expect(code);
+        if code == 201 {
+            assert_eq!(answer["kind"], "ConfigMap", "{mutation}");
+        } else {
+            assert_eq!(answer["message"], expect, "{mutation}");
+            cluster.get(&format!("{path}/m")).await.expect(404);
+        }
+        lift(&cluster, "p").await;
+        cluster.delete(&format!("{path}/m")).await;
+    }
+}
+
 #[tokio::test]
 async fn lists_are_merged_by_their_keys_and_atomic_ones_are_refused() {
     let cluster = Cluster::new().await;

@@ -1,5 +1,7 @@
 //! Webhooks that change objects.
 
+use std::sync::{Arc, Mutex};
+
 use serde_json::{Value, json};
 
 use crate::cluster::{
@@ -124,6 +126,155 @@ async fn custom_resources_are_changed_as_far_as_their_endpoint_reaches() {
         "Internal error occurred: admission webhook \"h.example.com\" attempted to modify the object, which is not supported \
          for this operation"
     );
+}
+
+/// What a webhook made is read as its kind, so that nothing is stored that a client could not send.
+#[tokio::test]
+async fn what_a_webhook_makes_is_of_its_kind() {
+    let cluster = Cluster::with_widgets().await;
+    let operations: Arc<Mutex<Value>> = Arc::default();
+    let given = operations.clone();
+    Hook::serve(&cluster, "h", move |_| patch(&given.lock().unwrap()));
+    let rule = json!({"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["configmaps", "widgets", "widgets/status"],
+        "operations": ["CREATE", "UPDATE"]});
+    // Whatever a failure policy says: this is not a failure of the call.
+    let hook = hook("h", &json!({"rules": [rule], "failurePolicy": "Ignore"}));
+    cluster.post(CONFIG_MAPS, &config_map("old")).await.expect(201);
+    cluster.post(WIDGETS, &widget("old")).await.expect(201);
+    cluster.post(MUTATING, &configuration("c", &[hook])).await.expect(201);
+    let invalid =
+        |field: &str, what: &str| format!("json: cannot unmarshal {what} into Go struct field ObjectMeta.{field}");
+    let internal = |why: &str| format!("Internal error occurred: {why}");
+    let meta = "json: cannot unmarshal string into Go value of type v1.ObjectMeta".to_owned();
+    let nameless = "metadata.name: Required value: name or generateName is required".to_owned();
+    let fill = (200, String::new());
+    let add = |path: &str, value: Value| json!({"op": "add", "path": path, "value": value});
+    let all = |value: Value| json!({"op": "replace", "path": "", "value": value});
+    // For each kind: what a create and what an update is answered.
+    for (path, operation, create, update) in [
+        (CONFIG_MAPS, json!({"op": "remove", "path": "/kind"}), (201, String::new()), fill.clone()),
+        (
+            CONFIG_MAPS,
+            add("/kind", json!("Secret")),
+            (500, "converting (v1.Secret) to (core.ConfigMap): unknown conversion".to_owned()),
+            (500, "converting (v1.Secret) to (core.ConfigMap): unknown conversion".to_owned()),
+        ),
+        (
+            CONFIG_MAPS,
+            add("/kind", json!("x")),
+            (500, internal("no kind \"x\" is registered for version \"v1\"")),
+            (500, internal("no kind \"x\" is registered for version \"v1\"")),
+        ),
+        (
+            CONFIG_MAPS,
+            add("/kind", json!(1)),
+            (
+                500,
+                internal(
+                    "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind",
+                ),
+            ),
+            (
+                500,
+                internal(
+                    "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind",
+                ),
+            ),
+        ),
+        (
+            CONFIG_MAPS,
+            add("/apiVersion", json!("a/b/c")),
+            (500, internal("unexpected GroupVersion string: a/b/c")),
+            (500, internal("unexpected GroupVersion string: a/b/c")),
+        ),
+        (CONFIG_MAPS, all(json!({})), (422, nameless.clone()), fill.clone()),
+        (
+            WIDGETS,
+            all(json!({})),
+            (500, internal("Object 'Kind' is missing in '{}'")),
+            (500, internal("Object 'Kind' is missing in '{}'")),
+        ),
+        (
+            WIDGETS,
+            add("/kind", json!("Gadget")),
+            (422, "kind: Invalid value: \"Gadget\": must be Widget".to_owned()),
+            (422, "must be Widget".to_owned()),
+        ),
+        (
+            WIDGETS,
+            add("/apiVersion", json!("example.com/v9")),
+            (500, "request to convert CR from an invalid group/version: example.com/v9".to_owned()),
+            (500, "request to convert CR from an invalid group/version: example.com/v9".to_owned()),
+        ),
+        (WIDGETS, add("/metadata", json!("x")), (500, meta.clone()), (500, meta.clone())),
+        (WIDGETS, add("/metadata", json!(null)), (422, nameless.clone()), fill.clone()),
+        (WIDGETS, json!({"op": "remove", "path": "/metadata"}), (422, nameless.clone()), fill.clone()),
+        (
+            WIDGETS,
+            add("/metadata/labels", json!([1])),
+            (500, invalid("labels", "array")),
+            (500, invalid("labels", "array")),
+        ),
+        (
+            WIDGETS,
+            add("/metadata/finalizers", json!("x")),
+            (500, invalid("finalizers", "string")),
+            (500, invalid("finalizers", "string")),
+        ),
+        (
+            WIDGETS,
+            add("/metadata/ownerReferences", json!("x")),
+            (500, invalid("ownerReferences", "string")),
+            (500, invalid("ownerReferences", "string")),
+        ),
+        (
+            WIDGETS,
+            add("/metadata/annotations", json!({"a": {}})),
+            (500, invalid("annotations", "object")),
+            (500, invalid("annotations", "object")),
+        ),
+        (
+            WIDGETS,
+            add("/metadata/deletionTimestamp", json!("junk")),
+            (500, "parsing time \"junk\"".to_owned()),
+            (500, "parsing time \"junk\"".to_owned()),
+        ),
+        // No object is deleted before it is created.
+        (
+            WIDGETS,
+            add("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
+            (201, String::new()),
+            (422, "field is immutable".to_owned()),
+        ),
+        (
+            WIDGETS,
+            add("/metadata/resourceVersion", json!("7")),
+            (500, "resourceVersion should not be set on objects to be created".to_owned()),
+            fill.clone(),
+        ),
+    ] {
+        *operations.lock().unwrap() = json!([operation]);
+        let object = if path == WIDGETS { widget("new") } else { config_map("new") };
+        let mut asks = vec![(cluster.post(path, &object).await, &create)];
+        let annotate = json!({"metadata": {"annotations": {"time": operation.to_string()}}});
+        asks.push((cluster.patch(&format!("{path}/old"), MERGE, &annotate).await, &update));
+        if path == WIDGETS {
+            let status = json!({"status": {"phase": operation.to_string()}});
+            // Metadata does not change through the status.
+            let update = if update.1 == "field is immutable" { &fill } else { &update };
+            asks.push((cluster.patch(&format!("{path}/old/status"), MERGE, &status).await, update));
+        }
+        for (answer, (code, words)) in asks {
+            let answer = answer.expect(*code);
+            let found = answer["message"].as_str().unwrap_or_default();
+            assert!(found.contains(words), "{operation}: {found}");
+            if *code < 300 {
+                assert_eq!(answer["kind"], if path == WIDGETS { "Widget" } else { "ConfigMap" }, "{operation}");
+                assert!(answer["metadata"]["deletionTimestamp"].is_null(), "{operation}");
+            }
+        }
+        cluster.delete(&format!("{path}/new")).await;
+    }
 }
 
 /// What the server itself adds to some kinds is there after webhooks, too.

@@ -7,21 +7,21 @@ use memchr::memchr;
 
 /// The members of an object, in order: each name as it is written between its quotes, and the text of its value.
 /// Anything but an object has none.
-pub(crate) fn members(text: &str) -> Members<'_> {
+pub fn members(text: &str) -> Members<'_> {
     let at = start(text, 0);
     let open = text.as_bytes().get(at) == Some(&b'{');
     Members { text, at: if open { at + 1 } else { text.len() } }
 }
 
 /// The items of an array. Anything but an array has none.
-pub(crate) fn items(text: &str) -> Items<'_> {
+pub fn items(text: &str) -> Items<'_> {
     let at = start(text, 0);
     let open = text.as_bytes().get(at) == Some(&b'[');
     Items { text, at: if open { at + 1 } else { text.len() } }
 }
 
 /// The value of the member `name` of an object.
-pub(crate) fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     from_member(text, name).map(|rest| value_at(rest, 0))
 }
 
@@ -70,13 +70,13 @@ pub(crate) fn value_at(text: &str, at: usize) -> &str {
 }
 
 /// The content of a string, without its quotes; nothing if `text` is not a string.
-pub(crate) fn string(text: &str) -> Option<Cow<'_, str>> {
+pub fn string(text: &str) -> Option<Cow<'_, str>> {
     let inner = text.strip_prefix('"')?.strip_suffix('"')?;
     Some(unescaped(inner))
 }
 
 /// A name, or the content of a string, with its escapes resolved.
-pub(crate) fn unescaped(inner: &str) -> Cow<'_, str> {
+pub fn unescaped(inner: &str) -> Cow<'_, str> {
     if memchr(b'\\', inner.as_bytes()).is_none() {
         return Cow::Borrowed(inner);
     }
@@ -91,7 +91,7 @@ fn is_named(written: &str, name: &str) -> bool {
 }
 
 /// See [`members`]. Reading names and values separately allows to enter a nested object and leave it in one pass.
-pub(crate) struct Members<'a> {
+pub struct Members<'a> {
     text: &'a str,
     at: usize,
 }
@@ -117,6 +117,11 @@ impl<'a> Members<'a> {
         value
     }
 
+    /// The text behind the last value that was read.
+    pub fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
     /// Enters the value after a name if it is an object, and skips it otherwise.
     pub(crate) fn enter(&mut self) -> bool {
         let is_object = self.text.as_bytes().get(self.at) == Some(&b'{');
@@ -135,7 +140,7 @@ impl<'a> Iterator for Members<'a> {
 }
 
 /// See [`items`].
-pub(crate) struct Items<'a> {
+pub struct Items<'a> {
     text: &'a str,
     at: usize,
 }

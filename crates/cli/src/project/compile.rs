@@ -1,0 +1,57 @@
+//! One build in the foreground, for commands that build and then do something else. In: a project. Out: an executable. Cargo speaks on stderr
+//! for itself, with colours if that is a terminal.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use super::Project;
+use super::build::{cargo, executable};
+use crate::huge_pages;
+
+/// Why there is no executable.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CompileError {
+    #[error("cargo cannot be started; is Rust installed? https://rustup.rs has it")]
+    NoCargo(#[source] io::Error),
+    #[error("the build of {0} failed; cargo says above what is wrong")]
+    Failed(String),
+    #[error("cargo built no executable {0}")]
+    NoExecutable(String),
+}
+
+/// What is different from an ordinary build.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CompileOptions {
+    /// More arguments of cargo.
+    pub arguments: Vec<String>,
+    /// More variables of its environment.
+    pub variables: Vec<(String, String)>,
+}
+
+impl Project {
+    /// Builds the operator as `cargo build` does.
+    pub(crate) fn compile(&self, arguments: &[&str]) -> Result<PathBuf, CompileError> {
+        let arguments = arguments.iter().map(|argument| argument.to_string()).collect();
+        self.compile_with(&CompileOptions { arguments, variables: Vec::new() })
+    }
+
+    /// Builds the operator in another way.
+    pub(crate) fn compile_with(&self, options: &CompileOptions) -> Result<PathBuf, CompileError> {
+        let mut command = Command::new(cargo());
+        command
+            .args(["build", "--message-format=json-render-diagnostics", "--bin", self.binary()])
+            .args(&options.arguments)
+            .envs(options.variables.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.directory())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let cargo = huge_pages::allow_for_child(|| command.spawn()).map_err(CompileError::NoCargo)?;
+        let output = cargo.wait_with_output().map_err(CompileError::NoCargo)?;
+        if !output.status.success() {
+            return Err(CompileError::Failed(self.binary().to_owned()));
+        }
+        let messages = String::from_utf8_lossy(&output.stdout);
+        executable(&messages, self.binary()).ok_or_else(|| CompileError::NoExecutable(self.binary().to_owned()))
+    }
+}

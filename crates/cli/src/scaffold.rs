@@ -1,0 +1,154 @@
+//! Projects: `konverge init`, `create api`, `create webhook` and `update`. In: flags, answers at a terminal, the file `PROJECT`. Out: files,
+//! and a line about each of them.
+//!
+//! ```text
+//! flags, ask, names   what shall be added
+//! project_file        PROJECT as it is → PROJECT as it shall be
+//! files               a project → all its files, from templates (template) and from wiring (src/kinds.rs), as rustfmt
+//!                     leaves them (layout): pure
+//! plan                files as the scaffold had them, as it has them now, as they are → steps, by a three-way merge (merge)
+//! disk                takes the steps
+//! ```
+//!
+//! Every command is the same: the files before and after, and what a person made of them meanwhile. So nothing is searched for in the code of
+//! a person, and no mark in it can get lost. It never runs cargo or git.
+
+mod ask;
+mod create_api;
+mod create_webhook;
+mod disk;
+mod files;
+mod init;
+mod konverge_source;
+mod layout;
+mod merge;
+mod names;
+mod plan;
+mod project_file;
+mod template;
+mod update;
+mod wiring;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub(crate) use create_api::{CreateApiArgs, create_api};
+pub(crate) use create_webhook::{CreateWebhookArgs, create_webhook};
+pub(crate) use init::{InitArgs, init};
+pub(crate) use update::{UpdateArgs, update};
+
+use disk::Disk;
+use files::Files;
+use konverge_source::NoCheckout;
+use merge::Sides;
+use names::BadName;
+use plan::{OnConflict, Step, in_the_way, plan};
+use project_file::{ProjectError, ProjectFile};
+
+/// Why a scaffold was not written, or not wholly.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ScaffoldError {
+    #[error(transparent)]
+    Name(#[from] BadName),
+    #[error(transparent)]
+    Project(#[from] ProjectError),
+    #[error(transparent)]
+    Source(#[from] NoCheckout),
+    #[error("{flag} is missing: {}, such as {flag} {example}", uncapitalized(what))]
+    Missing { flag: &'static str, what: &'static str, example: &'static str },
+    #[error("{0}")]
+    Refused(String),
+    #[error("these files are there already, so nothing was written: {}; move them away, or choose another name", .0.join(", "))]
+    InTheWay(Vec<String>),
+    #[error(
+        "this project was scaffolded with other templates (konverge {project}); run `konverge update` first, so that new files fit the \
+         others"
+    )]
+    OtherTemplates { project: String },
+    #[error("{} is no text in UTF-8; convert it, for example with iconv, or move it away", .0.display())]
+    NoText(PathBuf),
+    #[error("{} would be written through a link, or out of the project; nothing was done, put a file or folder of the project there first", .0.display())]
+    Link(PathBuf),
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("cannot write {}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("the rest is done, but {} to be changed by hand, as shown above", counted(*.0, "file has", "files have"))]
+    ByHand(usize),
+    #[error("{} to be resolved, as shown above; then run the tests", counted(*.0, "file has conflicts", "files have conflicts"))]
+    Conflicts(usize),
+    #[error("nothing was written; {}, as shown above", counted(*.0, "file would need your hand", "files would need your hand"))]
+    DryRun(usize),
+}
+
+fn uncapitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// A project that a command adds to.
+struct Existing {
+    disk: Disk,
+    project: ProjectFile,
+}
+
+impl Existing {
+    /// The project of the current directory. Its files must be of the templates that this program has.
+    fn find(dry_run: bool) -> Result<Self, ScaffoldError> {
+        let (root, project) = ProjectFile::find(&current_directory()?)?;
+        if project.templates != files::templates() {
+            return Err(ScaffoldError::OtherTemplates { project: project.cli_version });
+        }
+        Ok(Self { disk: Disk::new(root, dry_run), project })
+    }
+
+    /// Makes the project what it shall be. `copies` are new files that are not made of templates.
+    fn change(&self, shall: &ProjectFile, copies: &Files) -> Result<(), ScaffoldError> {
+        if let Some(shared) = files::shared(shall) {
+            return Err(ScaffoldError::Refused(shared));
+        }
+        let (was, scaffold) = (files::files(&self.project), files::files(shall));
+        let wanted: Files = scaffold.iter().chain(copies).map(|(path, text)| (path.clone(), text.clone())).collect();
+        let is = self.disk.read_all(was.keys().chain(wanted.keys()).collect::<BTreeSet<_>>())?;
+        let in_the_way: Vec<String> = in_the_way(&was, &wanted, &is).cloned().collect();
+        if !in_the_way.is_empty() {
+            return Err(ScaffoldError::InTheWay(in_the_way));
+        }
+        let sides = Sides { ours: "yours", base: "scaffold", theirs: "new scaffold" };
+        let steps = plan(&was, &wanted, &is, OnConflict::TellLines, sides);
+        self.disk.take(&steps, &scaffold)?;
+        self.disk.remember(shall, &scaffold, &was)?;
+        match steps.iter().filter(|step| matches!(step, Step::ByHand { .. })).count() {
+            0 => Ok(()),
+            files if self.disk.is_dry_run() => Err(ScaffoldError::DryRun(files)),
+            files => Err(ScaffoldError::ByHand(files)),
+        }
+    }
+}
+
+/// The checkout of Konverge by whose path the project in a directory depends on it, if it does.
+pub(crate) fn konverge_checkout(directory: &Path) -> Option<PathBuf> {
+    let (root, project) = ProjectFile::find(directory).ok()?;
+    Some(root.join(project.konverge.path()?))
+}
+
+/// What to do next, as commands and what they do.
+fn tell_next(disk: &Disk, commands: &[(&str, &str)]) {
+    if disk.is_dry_run() {
+        return;
+    }
+    let width = commands.iter().map(|(command, _)| command.len()).max().unwrap_or_default();
+    println!("\nNext:");
+    for (command, what) in commands {
+        println!("{}", format!("  {command:width$}  {what}").trim_end());
+    }
+}
+
+fn current_directory() -> Result<PathBuf, ScaffoldError> {
+    std::env::current_dir().map_err(|source| ScaffoldError::Read { path: Path::new(".").to_owned(), source })
+}

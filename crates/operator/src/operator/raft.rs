@@ -1,0 +1,186 @@
+//! Leader election by Raft: how an operator gets it, and what its reconciles have of it. In: the configuration of a member, or one that
+//! runs. Out: an election for `leader`, the replicated state for contexts, manifests.
+
+mod manifests;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use konverge_raft::{RaftConfig, RaftNodeManager, RaftStatus, Replicated};
+use konverge_runtime::{Error, Leadership, Result};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::leader::OtherElection;
+use super::{BackgroundTask, Operator, PlannedElection};
+use crate::context::Context;
+use crate::metrics::{ConsensusMetrics, Metrics};
+use crate::settings::{BindAddress, MetricsSettings, Settings};
+use crate::state::States;
+
+/// A member of a Raft cluster: its configuration, or one that runs already.
+pub struct RaftElection(Member);
+
+enum Member {
+    Planned(Box<RaftConfig>),
+    Running(Box<RaftNodeManager>),
+}
+
+impl From<RaftConfig> for RaftElection {
+    fn from(config: RaftConfig) -> Self {
+        Self(Member::Planned(Box::new(config)))
+    }
+}
+
+impl From<RaftNodeManager> for RaftElection {
+    fn from(manager: RaftNodeManager) -> Self {
+        Self(Member::Running(Box::new(manager)))
+    }
+}
+
+impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
+    /// Elects the leader by Raft among the instances themselves, and gives them a replicated state ([`Context::replicated`]). For
+    /// instances in a StatefulSet; `--print-statefulset` prints one.
+    ///
+    /// The instance that leads works, the others are ready to take over. Against election by a Lease
+    /// ([`LeaderElectionSettings`](crate::LeaderElectionSettings)), another instance leads within half a second of a crash instead of
+    /// fifteen, and without the API server; in return the instances have a port, a Service, and with `ha-persist` a volume. The guide
+    /// says what each promises.
+    ///
+    /// ```no_run
+    /// # use konverge::prelude::*;
+    /// use konverge::{RaftConfig, RaftNodeManager};
+    /// # #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// # #[kube(group = "example.com", version = "v1", kind = "Shop", namespaced)]
+    /// # pub struct ShopSpec { image: String }
+    /// # async fn reconcile(_: Context<Shop>) -> Result<Action> { Ok(Action::await_change()) }
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<()> {
+    /// let node_id = RaftNodeManager::node_id_from_hostname()?;
+    /// Operator::<Shop>::new()
+    ///     .reconcile(reconcile)
+    ///     .with_leader_election(
+    ///         RaftConfig::new("my-cluster").node_id(node_id).service_name("my-operator-headless").namespace("default"),
+    ///     )
+    ///     .run()
+    ///     .await
+    /// # }
+    /// ```
+    ///
+    /// The port of Raft is 8080 unless told, which is that of the metrics, too. An operator that says nothing of either serves its
+    /// metrics beside its probes.
+    pub fn with_leader_election(mut self, raft: impl Into<RaftElection>) -> Self {
+        self.process.elected_by = Some(Box::new(raft.into()));
+        self
+    }
+
+    /// What runs the operator in a cluster under these settings: what `--print-statefulset` prints. Empty if its leader is not elected
+    /// by Raft.
+    pub fn stateful_set(&self, settings: &Settings) -> Vec<Value> {
+        self.process.elected_by.as_ref().map(|election| election.manifests(settings)).unwrap_or_default()
+    }
+}
+
+impl<R> Context<R> {
+    /// The state that all instances of the operator share, if its leader is elected by Raft ([`Operator::with_leader_election`]);
+    /// otherwise an error.
+    pub fn replicated(&self) -> Result<&Replicated> {
+        of(self.state())
+    }
+}
+
+impl BackgroundTask {
+    /// The state that all instances of the operator share, if its leader is elected by Raft ([`Operator::with_leader_election`]);
+    /// otherwise an error.
+    pub fn replicated(&self) -> Result<&Replicated> {
+        of(self.state())
+    }
+}
+
+fn of(state: Result<&Replicated>) -> Result<&Replicated> {
+    state.map_err(|_| {
+        let why = "this operator has no replicated state; elect its leader by Raft with .with_leader_election(…)";
+        Error::permanent(why).reason("NotReplicated")
+    })
+}
+
+impl PlannedElection for RaftElection {
+    fn adjust(&self, settings: &mut Settings) {
+        let port = match &self.0 {
+            Member::Planned(config) => config.deployment().port,
+            Member::Running(manager) => manager.deployment().port,
+        };
+        let usual = MetricsSettings::default().address;
+        let is_taken = usual == BindAddress::All(port);
+        if settings.metrics.enabled && settings.metrics.address == usual && is_taken {
+            tracing::info!(port, "Raft has the usual port of metrics; they are served beside the probes");
+            settings.metrics.address = settings.health.address;
+        }
+    }
+
+    fn start<'a>(
+        self: Box<Self>,
+        metrics: &'a Metrics,
+        states: &'a mut States,
+    ) -> BoxFuture<'a, Result<Box<dyn OtherElection>>> {
+        async move {
+            let manager = match self.0 {
+                Member::Planned(config) => RaftNodeManager::new(*config).await.map_err(Error::permanent)?,
+                Member::Running(manager) => *manager,
+            };
+            states.insert(manager.replicated());
+            let status = manager.status_source();
+            metrics.consensus_from(move || figures(status()));
+            Ok(Box::new(Elected(manager)) as Box<dyn OtherElection>)
+        }
+        .boxed()
+    }
+
+    fn manifests(&self, settings: &Settings) -> Vec<Value> {
+        let deployment = match &self.0 {
+            Member::Planned(config) => config.deployment(),
+            Member::Running(manager) => manager.deployment(),
+        };
+        manifests::manifests(settings, &deployment)
+    }
+}
+
+fn figures(status: RaftStatus) -> ConsensusMetrics {
+    ConsensusMetrics {
+        cluster: status.cluster,
+        term: status.raft_term,
+        voters: status.voters.len(),
+        learners: status.learners.len(),
+        indices: [status.last_log_index, status.last_applied_index, status.snapshot_index, status.purged_index],
+        bytes: status.state_bytes,
+    }
+}
+
+/// A member that runs, as an election.
+struct Elected(RaftNodeManager);
+
+impl OtherElection for Elected {
+    fn name(&self) -> String {
+        self.0.status().cluster
+    }
+
+    fn leadership(&self) -> Leadership {
+        self.0.leadership()
+    }
+
+    fn readiness(&self) -> Box<dyn Fn() -> std::result::Result<(), String> + Send + Sync> {
+        let status = self.0.status_source();
+        Box::new(move || {
+            let status = status();
+            let votes = status.is_settled && status.voters.contains(&status.member);
+            votes.then_some(()).ok_or_else(|| format!("{} has no vote in {} yet", status.member, status.cluster))
+        })
+    }
+
+    fn failed(&mut self) -> BoxFuture<'_, String> {
+        self.0.failed().boxed()
+    }
+
+    fn stop(self: Box<Self>) -> BoxFuture<'static, ()> {
+        self.0.shutdown().boxed()
+    }
+}

@@ -1,0 +1,104 @@
+//! Answers other members on a listener of `serve`, which has the limits and the certificates. In: requests. Out: what the member
+//! answers. With certificates, only those whom the CA vouches for are heard.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use konverge_serve::{BindError, BindOptions, ClientCertificate, Limits, Listener, RequestBody, Server, Tls};
+use tonic::body::Body;
+use tonic::server::{Grpc, UnaryService};
+use tonic::{Code, Status};
+use tower_service::Service;
+
+use super::codec::BytesCodec;
+use super::tls::TlsFiles;
+use super::{MAX_MESSAGE, PATH};
+
+/// Members of one cluster, each with some connections, and those who try.
+const CONNECTIONS: usize = 512;
+
+/// Answers a message; both are bytes.
+pub(crate) type Answering = Arc<dyn Fn(Bytes) -> BoxFuture<'static, Vec<u8>> + Send + Sync>;
+
+/// A listener that is bound and does not answer yet.
+pub(crate) struct GrpcServer {
+    listener: Listener,
+    needs_certificate: bool,
+}
+
+impl GrpcServer {
+    pub(crate) fn bind(address: SocketAddr, tls: Option<&TlsFiles>) -> Result<Self, BindError> {
+        let (server, client_ca) = tls.map(TlsFiles::server).unzip();
+        let listener = Listener::bind(BindOptions {
+            address: address.ip(),
+            port: address.port(),
+            tls: server.map_or(Tls::Off, Tls::On),
+            client_ca,
+            limits: Limits { connections: CONNECTIONS, ..Limits::default() },
+        })?;
+        Ok(Self { listener, needs_certificate: tls.is_some() })
+    }
+
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    pub(crate) fn serve(self, answer: Answering) -> Server {
+        self.listener.serve(Raft { answer, needs_certificate: self.needs_certificate })
+    }
+}
+
+/// How long answers that are under way may take when the server stops.
+pub(crate) const ENDS_WITHIN: Duration = Duration::from_millis(300);
+
+#[derive(Clone)]
+struct Raft {
+    answer: Answering,
+    needs_certificate: bool,
+}
+
+impl Service<Request<RequestBody>> for Raft {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let is_trusted = matches!(request.extensions().get(), Some(ClientCertificate::Trusted(_)));
+        if self.needs_certificate && !is_trusted {
+            let refused = Status::new(Code::Unauthenticated, "members show a certificate of the CA of their cluster");
+            return Box::pin(std::future::ready(Ok(refused.into_http())));
+        }
+        if request.uri().path() != PATH {
+            let unknown = Status::new(Code::Unimplemented, "there is no such method");
+            return Box::pin(std::future::ready(Ok(unknown.into_http())));
+        }
+        let method = Method(self.answer.clone());
+        Box::pin(async move {
+            let mut grpc =
+                Grpc::new(BytesCodec).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE);
+            Ok(grpc.unary(method, request).await)
+        })
+    }
+}
+
+struct Method(Answering);
+
+impl UnaryService<Bytes> for Method {
+    type Response = Bytes;
+    type Future = BoxFuture<'static, Result<tonic::Response<Bytes>, Status>>;
+
+    fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
+        let answer = (self.0)(request.into_inner());
+        Box::pin(async move { Ok(tonic::Response::new(answer.await.into())) })
+    }
+}

@@ -1,0 +1,230 @@
+//! How a member comes to a cluster. In: who answers at the addresses of the others. Out: whether to found a cluster, to join one, or
+//! to wait. `decide` is pure; the task around it asks and acts.
+//!
+//! A cluster is founded once, by the member with the ordinal 0, if it has no log and *everybody* who may be there has answered that he
+//! has none either. Somebody who does not answer may be a member of a cluster that goes on without us.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::Instant;
+
+use crate::member::{MemberId, ordinal_of};
+use crate::node::Node;
+use crate::peers::Peers;
+use crate::roster::{gone, missing};
+use crate::wire::{Call, Introduction, Reply};
+
+/// Who answered, and how many did not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub introductions: Vec<Introduction>,
+    pub silent: usize,
+}
+
+/// What a member knows of itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Myself<'a> {
+    pub id: MemberId,
+    /// The voters of the cluster that it belongs to; none if it has no log.
+    pub voters: Option<&'a [MemberId]>,
+    /// Whether it has heard from a leader lately, or leads.
+    pub has_leader: bool,
+    /// Whether votes and log are gone with the process.
+    pub forgets: bool,
+    /// Members that nothing names, and that have not been there for long.
+    pub gone: &'a BTreeSet<MemberId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Move {
+    /// For this reason.
+    Wait(&'static str),
+    Found,
+    /// Ask whoever listens there.
+    Join(Vec<String>),
+    /// A majority of the voters came back without what they knew: nobody can be elected any more.
+    Lost,
+}
+
+pub(crate) fn decide(me: Myself<'_>, seen: &Seen, at_least: usize) -> Move {
+    if me.has_leader {
+        return Move::Wait("it follows a leader");
+    }
+    let others = || seen.introductions.iter().filter(|other| other.id != me.id);
+    // The leader first, if somebody knows one: others only point to it.
+    let leaders = others().filter_map(|other| Some(other.leader.as_ref()?.address.clone()));
+    let mut addresses: Vec<String> = leaders.collect();
+    addresses.extend(others().filter(|other| other.has_cluster).map(|other| other.member.address.clone()));
+    let mut known = BTreeSet::new();
+    addresses.retain(|address| known.insert(address.clone()));
+    if let Some(voters) = me.voters {
+        let is_there = |voter: &MemberId| *voter == me.id || others().any(|other| other.id == *voter);
+        let came_back = |voter: &MemberId| others().any(|other| ordinal_of(other.id) == ordinal_of(*voter));
+        let is_lost = |voter: &&MemberId| !is_there(voter) && (came_back(voter) || me.gone.contains(*voter));
+        let lost = voters.iter().filter(is_lost).count();
+        // Somebody may know a leader that was elected by members we have not heard of.
+        let is_led = others().any(|other| other.leader.is_some());
+        if me.forgets && !is_led && lost > 0 && voters.len() - lost <= voters.len() / 2 {
+            return Move::Lost;
+        }
+    }
+    if !addresses.is_empty() {
+        return Move::Join(addresses);
+    }
+    if me.voters.is_some() {
+        return Move::Wait("nobody else has a cluster");
+    }
+    if ordinal_of(me.id) != 0 {
+        return Move::Wait("nobody has a cluster yet; the member with the ordinal 0 founds it");
+    }
+    if others().any(|other| ordinal_of(other.id) == 0) {
+        return Move::Wait("another process has the ordinal 0, too");
+    }
+    if seen.silent > 0 {
+        return Move::Wait("a member does not answer; it may have a cluster");
+    }
+    if others().count() + 1 < at_least {
+        return Move::Wait("not all members are there yet");
+    }
+    Move::Found
+}
+
+/// Asks at all addresses who is there. An error if they cannot be looked up.
+pub(crate) async fn look_around(node: &Arc<Node>, peers: &Peers) -> std::io::Result<(Seen, usize)> {
+    let addresses = peers.addresses().await?;
+    let count = addresses.len();
+    let mut asked: FuturesUnordered<_> = addresses.iter().map(|address| node.ask(address, None, Call::Hello)).collect();
+    let mut seen = Seen::default();
+    while let Some(answer) = asked.next().await {
+        match answer {
+            Ok(Reply::Hello(introduction)) => seen.introductions.push(introduction),
+            _ => seen.silent += 1,
+        }
+    }
+    Ok((seen, count))
+}
+
+/// Founds or joins a cluster, and joins again when the member is forgotten. Ends only when the cluster is lost.
+pub(crate) async fn join(node: Arc<Node>, peers: Peers, replicas: usize, removed_after: Duration) -> String {
+    let mut said = String::new();
+    // Since when each voter has been gone, while there is no leader to remove it.
+    let mut absent: BTreeMap<MemberId, Instant> = BTreeMap::new();
+    loop {
+        let pause = node.timing.search + node.jitter();
+        let found = look_around(&node, &peers).await;
+        let now = Instant::now();
+        let sentence = match found {
+            Err(error) => format!("the addresses of the members cannot be looked up: {error}"),
+            Ok((seen, _)) => {
+                let voters = node.voters();
+                let has_leader = node.has_leader(now);
+                match has_leader {
+                    true => absent.clear(),
+                    false => missing(&node, &peers, &node.members(), &mut absent).await,
+                }
+                let gone = gone(&absent, removed_after, now);
+                let me =
+                    Myself { id: node.id, voters: voters.as_deref(), has_leader, forgets: node.forgets, gone: &gone };
+                match decide(me, &seen, peers.at_least(replicas)) {
+                    Move::Wait(why) => why.to_owned(),
+                    Move::Found => node.found().await,
+                    Move::Join(addresses) => node.join(&addresses).await,
+                    Move::Lost => {
+                        return "a majority of the members was started again without what they knew, so no leader can be elected; \
+                                this one stops, too, so that a new cluster is founded"
+                            .to_owned();
+                    }
+                }
+            }
+        };
+        if sentence != said {
+            tracing::info!(cluster = node.cluster, member = node.me.name, "raft: {sentence}");
+            said = sentence;
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::{Member, new_id};
+
+    fn member(id: MemberId) -> Member {
+        let ordinal = ordinal_of(id);
+        Member { ordinal, name: format!("web-{ordinal}"), address: format!("web-{ordinal}:1") }
+    }
+
+    /// Somebody who answered: with a cluster or without, and the leader that he follows.
+    fn other(id: MemberId, has_cluster: bool, leader: Option<MemberId>) -> Introduction {
+        Introduction { id, member: member(id), has_cluster, leader: leader.map(member) }
+    }
+
+    const ZERO: MemberId = 1 << 16;
+    const ONE: MemberId = 1 << 16 | 1;
+    const TWO: MemberId = 1 << 16 | 2;
+
+    #[test]
+    fn a_cluster_is_founded_only_if_everybody_answered_that_there_is_none() {
+        let check = |id, others: &[Introduction], silent, expect: &str| {
+            let me = Myself { id, voters: None, has_leader: false, forgets: true, gone: &BTreeSet::new() };
+            let mut introductions = vec![other(id, false, None)];
+            introductions.extend_from_slice(others);
+            let got = match decide(me, &Seen { introductions, silent }, 3) {
+                Move::Wait(why) => why.to_owned(),
+                found => format!("{found:?}"),
+            };
+            assert!(got.contains(expect), "{got} instead of {expect}");
+        };
+        let empty = |id| other(id, false, None);
+        check(ZERO, &[empty(ONE), empty(TWO)], 0, "Found");
+        check(ZERO, &[empty(ONE), empty(TWO)], 1, "does not answer");
+        check(ZERO, &[empty(ONE)], 1, "does not answer");
+        check(ZERO, &[empty(ONE)], 0, "not all members are there");
+        check(ONE, &[empty(ZERO), empty(TWO)], 0, "ordinal 0 founds it");
+        check(ZERO, &[empty(new_id(0, 9)), empty(ONE), empty(TWO)], 0, "another process has the ordinal 0");
+        check(ZERO, &[other(ONE, true, None)], 1, "Join([\"web-1:1\"])");
+        check(ZERO, &[other(ONE, true, Some(TWO)), empty(TWO)], 0, "Join([\"web-2:1\", \"web-1:1\"])");
+        check(TWO, &[other(ZERO, true, Some(ZERO)), empty(ONE)], 0, "Join([\"web-0:1\"])");
+    }
+
+    #[test]
+    fn a_member_that_is_forgotten_joins_again_and_one_that_follows_does_not() {
+        let check = |has_leader, others: &[Introduction], expect: Move| {
+            let gone = BTreeSet::new();
+            let me = Myself { id: ONE, voters: Some(&[ZERO, ONE, TWO]), has_leader, forgets: false, gone: &gone };
+            let seen = Seen { introductions: others.to_vec(), silent: 1 };
+            assert_eq!(decide(me, &seen, 1), expect, "{others:?}");
+        };
+        let follower = other(ZERO, true, Some(TWO));
+        check(true, std::slice::from_ref(&follower), Move::Wait("it follows a leader"));
+        check(false, &[follower], Move::Join(vec!["web-2:1".into(), "web-0:1".into()]));
+        check(false, &[], Move::Wait("nobody else has a cluster"));
+    }
+
+    #[test]
+    fn a_cluster_is_lost_when_a_majority_came_back_as_others() {
+        let check = |forgets, others: &[Introduction], gone: &[MemberId], expect: bool| {
+            let gone = gone.iter().copied().collect();
+            let voters = Some(&[ZERO, ONE, TWO][..]);
+            let me = Myself { id: ONE, voters, has_leader: false, forgets, gone: &gone };
+            let seen = Seen { introductions: others.to_vec(), silent: 0 };
+            assert_eq!(decide(me, &seen, 1) == Move::Lost, expect, "{others:?}");
+        };
+        let (new_zero, new_two) = (other(new_id(0, 9), false, None), other(new_id(2, 9), false, None));
+        check(true, &[new_zero.clone(), new_two.clone()], &[], true);
+        check(true, std::slice::from_ref(&new_zero), &[], false);
+        check(true, &[new_zero.clone(), other(TWO, true, None)], &[], false);
+        // One was scaled away before the others could agree on it.
+        check(true, std::slice::from_ref(&new_zero), &[TWO], true);
+        check(true, &[], &[TWO], false);
+        // On disk, the others may come back with what they know.
+        check(false, &[new_zero.clone(), new_two.clone()], &[], false);
+        // Somebody leads: the new ones are members already.
+        check(true, &[new_zero.clone(), other(new_id(2, 9), true, Some(new_zero.id))], &[], false);
+    }
+}

@@ -1,0 +1,30 @@
+//! Memcached between v1alpha1 and v1.
+//!
+//! Both versions begin with the same fields, so they are copied as they are. Once the versions differ, say what becomes of each
+//! field, and implement `From` instead if nothing can fail:
+//!
+//! ```text
+//! let spec = v1::MemcachedSpec { size: old.spec.replicas, image: old.spec.image };
+//! v1::Memcached { metadata: old.metadata, spec, status: None }
+//! ```
+
+use konverge::prelude::*;
+use konverge::serde_json::{from_value, to_value};
+
+use super::{v1, v1alpha1};
+
+impl TryFrom<v1alpha1::Memcached> for v1::Memcached {
+    type Error = Error;
+
+    fn try_from(old: v1alpha1::Memcached) -> Result<Self> {
+        Ok(from_value(to_value(old)?)?)
+    }
+}
+
+impl TryFrom<v1::Memcached> for v1alpha1::Memcached {
+    type Error = Error;
+
+    fn try_from(new: v1::Memcached) -> Result<Self> {
+        Ok(from_value(to_value(new)?)?)
+    }
+}
