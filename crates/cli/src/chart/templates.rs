@@ -152,7 +152,9 @@ fn aggregate(role: &mut Value) {
 /// The Deployment or StatefulSet.
 fn workload(workload: &mut Value, operator: &Description) {
     workload["spec"]["replicas"] = expr("$.Values.replicas");
-    for claim in workload["spec"]["volumeClaimTemplates"].as_array_mut().into_iter().flatten() {
+    // By a pointer: an index would write `volumeClaimTemplates: null` into a Deployment, which has no such field.
+    let claims = workload.pointer_mut("/spec/volumeClaimTemplates").and_then(Value::as_array_mut);
+    for claim in claims.into_iter().flatten() {
         claim["spec"]["resources"]["requests"]["storage"] = expr("$.Values.persistence.size | quote");
         claim["spec"]["storageClassName"] = with("$.Values.persistence.storageClass");
     }
@@ -329,5 +331,12 @@ mod tests {
         let (_, text) = files.iter().find(|(file, _)| file == "manager/deployment.yaml").unwrap();
         let expect = "{{- with omit ($.Values.podLabels | default dict) \"app.kubernetes.io/component\" \"app.kubernetes.io/name\"";
         assert!(text.contains(expect), "{text}");
+    }
+
+    #[test]
+    fn a_deployment_claims_no_volumes() {
+        let files = templates(&example());
+        let (_, text) = files.iter().find(|(file, _)| file == "manager/deployment.yaml").unwrap();
+        assert!(!text.contains("volumeClaimTemplates"), "{text}");
     }
 }
