@@ -185,6 +185,15 @@ impl Cluster {
         self.wait::<T, T>(key, "did not become what was waited for", decide).await
     }
 
+    /// Waits until a condition in the status of an object is true, as `kubectl wait --for=condition=Ready` does:
+    /// `cluster.wait_condition::<WebApp>("shop", READY)`. After 30 seconds it is an error, as for [`Cluster::wait_until`].
+    pub async fn wait_condition<T: Kind>(&self, key: &str, condition: &str) -> Result<()> {
+        let decide = |object: Option<&Value>| {
+            Ok(object.is_some_and(|object| Conditions::of(object).is_true(condition)).then_some(()))
+        };
+        self.wait::<T, ()>(key, &format!("did not become {condition}"), decide).await
+    }
+
     /// Waits until an object is gone.
     pub async fn wait_gone<T: Kind>(&self, key: &str) -> Result<()> {
         let decide = |object: Option<&Value>| Ok(object.is_none().then_some(()));
