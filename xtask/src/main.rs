@@ -1,5 +1,6 @@
 //! Generators and checks of this repository: `cargo xtask codegen`, `cargo xtask compatibility`, `cargo xtask round-trip`,
-//! `cargo xtask canonical`, `cargo xtask cel`, `cargo xtask rbac`, `cargo xtask node`, `cargo xtask validation`, `cargo xtask tidy`.
+//! `cargo xtask canonical`, `cargo xtask cel`, `cargo xtask rbac`, `cargo xtask node`, `cargo xtask validation`, `cargo xtask tidy`;
+//! and of its releases: `cargo xtask package`, `cargo xtask semver`, `cargo xtask dist`.
 //! Nothing here is shipped.
 
 use std::path::Path;
@@ -12,8 +13,11 @@ mod canonical;
 mod cel;
 mod codegen;
 mod compatibility;
+mod dist;
 mod go_program;
+mod package;
 mod round_trip;
+mod semver;
 mod source;
 mod tidy;
 mod validation;
@@ -26,9 +30,13 @@ enum Task {
     Cel(cel::Cel),
     Codegen(codegen::Codegen),
     Compatibility(compatibility::Compatibility),
+    Dist(dist::Dist),
     Node(authorizers::Authorizer),
+    Package(package::Package),
     Rbac(authorizers::Authorizer),
     RoundTrip(round_trip::RoundTrip),
+    /// Compares the API of the crates with that of the newest tag, by cargo-semver-checks
+    Semver,
     Validation(validation::Validation),
     /// Checks what no compiler checks: dependencies between crates, unused files, headers, ARCHITECTURE.md, unfinished code
     Tidy,
@@ -41,9 +49,12 @@ fn main() -> ExitCode {
         Task::Cel(options) => cel::run(&options, root),
         Task::Codegen(options) => codegen::run(&options, root),
         Task::Compatibility(options) => compatibility::run(&options, root),
+        Task::Dist(options) => dist::run(&options, root),
         Task::Node(options) => authorizers::run("node", &options, root),
+        Task::Package(options) => package::run(&options, root),
         Task::Rbac(options) => authorizers::run("rbac", &options, root),
         Task::RoundTrip(options) => round_trip::run(&options),
+        Task::Semver => semver::run(root),
         Task::Validation(options) => validation::run(&options, root),
         Task::Tidy => tidy::run(root),
     };

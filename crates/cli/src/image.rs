@@ -57,6 +57,12 @@ pub(crate) struct BuildArgs {
     /// The profile of cargo
     #[arg(long, value_name = "NAME", default_value = "release")]
     profile: String,
+    /// Write the static binary of the archive to this file, too
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// The ports that the archive's image says it listens on
+    #[arg(long, value_name = "PORT", value_delimiter = ',', default_values_t = [8080, 8081, 9443])]
+    expose: Vec<u16>,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
@@ -95,6 +101,10 @@ enum BuildError {
         "an archive cannot be pushed without docker, podman or buildah: `skopeo copy oci-archive:FILE docker://IMAGE` does it"
     )]
     Push,
+    #[error(
+        "{0} is about the archive that konverge makes itself; an image that docker, podman or buildah builds is made by its Dockerfile: `--engine none` makes the archive"
+    )]
+    OnlyArchive(&'static str),
     #[error("cannot write {}", .0.display())]
     Write(PathBuf, #[source] io::Error),
 }
@@ -130,6 +140,7 @@ fn run(args: &BuildArgs) -> Result<Value, BuildError> {
     }
     let engine = match (args.engine, &args.archive) {
         (EngineChoice::None, _) | (EngineChoice::Auto, Some(_)) => None,
+        (EngineChoice::Auto, None) if args.binary.is_some() => None,
         (EngineChoice::Auto, None) if !project.directory().join(engine::DOCKERFILE).is_file() => None,
         (EngineChoice::Auto, None) => Engine::find(),
         (EngineChoice::Docker, _) => Some(Engine::named("docker")?),
@@ -137,6 +148,7 @@ fn run(args: &BuildArgs) -> Result<Value, BuildError> {
         (EngineChoice::Buildah, _) => Some(Engine::named("buildah")?),
     };
     match engine {
+        Some(_) if args.binary.is_some() => Err(BuildError::OnlyArchive("--binary")),
         Some(engine) => {
             let konverge = scaffold::konverge_checkout(project.directory());
             let more = engine::with_context(&args.more, konverge.as_deref());
@@ -162,6 +174,7 @@ fn archive(args: &BuildArgs, project: &Project, package: &Package, target: &Depl
         summary: &package.summary,
         architecture: binary.architecture(),
         entrypoint: "/operator",
+        ports: &args.expose,
         files: vec![
             ImageFile { path: "operator", mode: 0o755, content: &binary.content },
             ImageFile { path: "sbom.cdx.json", mode: 0o644, content: sbom.as_bytes() },
@@ -171,15 +184,30 @@ fn archive(args: &BuildArgs, project: &Project, package: &Package, target: &Depl
     let default = format!("{}-{}-{}.oci.tar", target.name, package.version, binary.architecture());
     let path = args.archive.clone().unwrap_or_else(|| folder(project).join(default));
     write(&path, &archive)?;
+    let mut result = json!({});
+    if let Some(file) = &args.binary {
+        write_program(file, &binary.content)?;
+        result["binary"] = file.display().to_string().into();
+    }
     let path = path.display().to_string();
     eprintln!(
         "`podman load -i {path}` or `docker load -i {path}` loads it, `skopeo copy oci-archive:{path} docker://{}` pushes it",
         target.image
     );
-    Ok(json!({
-        "image": target.image, "archive": path, "digest": digest, "sbom": sbom_path,
-        "architecture": binary.architecture(), "target": binary.triple,
-    }))
+    let auditable =
+        if binary.is_auditable { "yes" } else { "no: `cargo install --locked cargo-auditable` makes it so" };
+    for (name, value) in [
+        ("image", target.image.as_str()),
+        ("archive", &path),
+        ("digest", &digest),
+        ("sbom", &sbom_path),
+        ("architecture", binary.architecture()),
+        ("target", &binary.triple),
+        ("auditable", auditable),
+    ] {
+        result[name] = value.into();
+    }
+    Ok(result)
 }
 
 /// Writes the SBOM beside the archive; its text and its path.
@@ -206,4 +234,16 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
     std::fs::write(path, bytes).map_err(failed)
+}
+
+/// Writes a file that can be run.
+fn write_program(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
+    write(path, bytes)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let failed = |error| BuildError::Write(path.to_owned(), error);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).map_err(failed)?;
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use flate2::{Compression, GzBuilder};
 use ring::digest::{SHA256, digest};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::tar::Tar;
 
@@ -18,6 +18,8 @@ pub(super) struct Image<'a> {
     /// As Go calls it: `amd64`.
     pub architecture: &'a str,
     pub entrypoint: &'a str,
+    /// The ports that it says it listens on.
+    pub ports: &'a [u16],
     pub files: Vec<ImageFile<'a>>,
 }
 
@@ -73,7 +75,7 @@ impl Image<'_> {
             "architecture": self.architecture, "os": "linux", "created": CREATED,
             "config": {
                 "User": USER, "Entrypoint": [self.entrypoint], "WorkingDir": "/",
-                "ExposedPorts": {"8080/tcp": {}, "8081/tcp": {}, "9443/tcp": {}},
+                "ExposedPorts": self.ports.iter().map(|port| (format!("{port}/tcp"), json!({}))).collect::<Map<_, _>>(),
                 "Labels": {
                     "org.opencontainers.image.title": self.repository(),
                     "org.opencontainers.image.version": self.version,
@@ -143,6 +145,7 @@ mod tests {
             summary: "Shops",
             architecture: "amd64",
             entrypoint: "/operator",
+            ports: &[8080],
             files: vec![
                 ImageFile { path: "sbom.cdx.json", mode: 0o644, content: b"{}" },
                 ImageFile { path: "operator", mode: 0o755, content: &[1; 5000] },

@@ -12,6 +12,8 @@ pub(super) struct StaticBinary {
     pub content: Vec<u8>,
     /// The Rust target that it was built for.
     pub triple: String,
+    /// Whether it says by itself which crates are compiled in, for scanners that see only the binary.
+    pub is_auditable: bool,
 }
 
 /// Why there is none.
@@ -70,13 +72,15 @@ impl StaticBinary {
         }
         // With a target of their own, programs that run during the build are not linked statically, which would break procedural macros.
         let arguments = ["--profile", profile, "--target", &triple].map(str::to_owned).into();
-        let options = CompileOptions { arguments, variables };
+        let is_auditable = starts("cargo-auditable");
+        let subcommand = if is_auditable { &["auditable", "build"][..] } else { &["build"] };
+        let options = CompileOptions { subcommand, arguments, variables };
         let executable =
             project.compile_with(&options).map_err(|source| StaticError::Compile { triple: triple.clone(), source })?;
         let content = read(&executable)?;
         match names_interpreter(&content) {
             true => Err(StaticError::Dynamic(triple, musl)),
-            false => Ok(Self { content, triple }),
+            false => Ok(Self { content, triple, is_auditable }),
         }
     }
 

@@ -21,8 +21,10 @@ pub(crate) enum CompileError {
 }
 
 /// What is different from an ordinary build.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct CompileOptions {
+    /// The command of cargo that builds, and takes the arguments of `cargo build`.
+    pub subcommand: &'static [&'static str],
     /// More arguments of cargo.
     pub arguments: Vec<String>,
     /// More variables of its environment.
@@ -33,14 +35,15 @@ impl Project {
     /// Builds the operator as `cargo build` does.
     pub(crate) fn compile(&self, arguments: &[&str]) -> Result<PathBuf, CompileError> {
         let arguments = arguments.iter().map(|argument| argument.to_string()).collect();
-        self.compile_with(&CompileOptions { arguments, variables: Vec::new() })
+        self.compile_with(&CompileOptions { subcommand: &["build"], arguments, variables: Vec::new() })
     }
 
     /// Builds the operator in another way.
     pub(crate) fn compile_with(&self, options: &CompileOptions) -> Result<PathBuf, CompileError> {
         let mut command = Command::new(cargo());
         command
-            .args(["build", "--message-format=json-render-diagnostics", "--bin", self.binary()])
+            .args(options.subcommand)
+            .args(["--message-format=json-render-diagnostics", "--bin", self.binary()])
             .args(&options.arguments)
             .envs(options.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(self.directory())
