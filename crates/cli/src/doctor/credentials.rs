@@ -27,6 +27,8 @@ const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Credentials {
     files: Vec<(PathBuf, FileState)>,
+    /// Whether somebody named the files, instead of the one in the home directory.
+    is_named: bool,
     /// All that could be read, as one.
     merged: Kubeconfig,
     /// The context that was asked for.
@@ -60,6 +62,7 @@ impl Credentials {
     /// Reads the files that kubectl would read.
     pub(crate) fn gather(args: &ClusterArgs) -> Self {
         let named = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
+        let is_named = args.kubeconfig.is_some() || named.is_some();
         let paths: Vec<PathBuf> = match (&args.kubeconfig, named) {
             (Some(path), _) => vec![path.clone()],
             (None, Some(paths)) => std::env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()).collect(),
@@ -68,6 +71,7 @@ impl Credentials {
         let own = DataDir::new(crate::args::DATA_DIR.as_ref()).kubeconfig();
         let mut credentials = Self {
             asked: args.context.clone(),
+            is_named,
             own: std::path::absolute(own).ok().filter(|own| own.is_file()),
             in_pod: std::env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
             ..Self::default()
@@ -145,8 +149,8 @@ impl Credentials {
     pub(crate) fn judge(&self, now: Timestamp) -> Vec<Finding> {
         let entries = self.entries();
         let contexts: Vec<&str> = self.merged.contexts.iter().map(|one| one.name.as_str()).collect();
-        let mut findings = vec![files(&self.files, self.own.as_ref(), self.in_pod)];
-        if findings[0].outcome == Outcome::Problem || !self.is_usable() && contexts.is_empty() {
+        let mut findings = vec![files(&self.files, self.is_named, self.own.as_ref(), self.in_pod)];
+        if findings[0].outcome != Outcome::Ok && contexts.is_empty() {
             return findings;
         }
         findings.push(context(&entries, &contexts));
@@ -200,7 +204,7 @@ fn token_end(token: &str) -> Option<Timestamp> {
     Timestamp::from_second(claims["exp"].as_i64()?).ok()
 }
 
-fn files(files: &[(PathBuf, FileState)], own: Option<&PathBuf>, in_pod: bool) -> Finding {
+fn files(files: &[(PathBuf, FileState)], is_named: bool, own: Option<&PathBuf>, in_pod: bool) -> Finding {
     let names = |is_it: fn(&FileState) -> bool| {
         let found = files.iter().filter(|(_, state)| is_it(state)).map(|(path, _)| path.display().to_string());
         found.collect::<Vec<_>>().join(", ")
@@ -218,7 +222,11 @@ fn files(files: &[(PathBuf, FileState)], own: Option<&PathBuf>, in_pod: bool) ->
                 || "`konverge dev` starts a cluster on this machine; KUBECONFIG or --kubeconfig names the file of another one".to_owned(),
                 |own| format!("export KUBECONFIG={}   (that of `konverge dev` here)", own.display()),
             );
-            FILES.problem(format!("there is no kubeconfig: {missing} is not there"), &[&mend])
+            match is_named {
+                true => FILES.problem(format!("there is no kubeconfig: {missing} is not there"), &[&mend]),
+                // Whoever has no cluster needs no file.
+                false => FILES.not_checked(format!("there is no kubeconfig ({missing}); {mend}")),
+            }
         }
         (false, true) => FILES.ok(read),
         (false, false) => FILES.warning(
@@ -358,16 +366,17 @@ mod tests {
     fn which_files() {
         let file = |path: &str, state: FileState| (PathBuf::from(path), state);
         let (read, missing) = (|path: &str| file(path, FileState::Read), |path: &str| file(path, FileState::Missing));
-        check(files(&[read("/a")], None, false), Fine, "/a");
-        check(files(&[read("/a"), missing("/b")], None, false), Warning, "/b is named by KUBECONFIG");
-        check(files(&[missing("/b")], None, false), Problem, "there is no kubeconfig: /b");
-        check(files(&[missing("/b")], None, true), Fine, "this is a Pod");
+        check(files(&[read("/a")], true, None, false), Fine, "/a");
+        check(files(&[read("/a"), missing("/b")], true, None, false), Warning, "/b is named by KUBECONFIG");
+        check(files(&[missing("/b")], true, None, false), Problem, "there is no kubeconfig: /b");
+        check(files(&[missing("/b")], false, None, false), NotChecked, "`konverge dev` starts a cluster");
+        check(files(&[missing("/b")], true, None, true), Fine, "this is a Pod");
         check(
-            files(&[read("/a"), file("/c", FileState::Broken("bad".into()))], None, false),
+            files(&[read("/a"), file("/c", FileState::Broken("bad".into()))], true, None, false),
             Problem,
             "/c cannot be read: bad",
         );
-        let own = files(&[missing("/b")], Some(&"/p/.konverge/kubeconfig".into()), false);
+        let own = files(&[missing("/b")], true, Some(&"/p/.konverge/kubeconfig".into()), false);
         assert!(own.mend[0].starts_with("export KUBECONFIG=/p/.konverge/kubeconfig"), "{own:?}");
     }
 

@@ -32,7 +32,10 @@ pub(super) async fn output(program: &str, arguments: &[&str]) -> Result<String, 
         Err(_) => return Err(Broken::Fails(format!("no answer within {} s", ANSWER_WITHIN.as_secs()))),
     };
     if !output.status.success() {
-        let words = String::from_utf8_lossy(&output.stderr).trim().lines().last().unwrap_or_default().to_owned();
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        // The first lines may be a trace of what the program did.
+        let is_error = |line: &&str| line.to_lowercase().contains("error");
+        let words = words.lines().find(is_error).or(words.trim().lines().next()).unwrap_or_default().trim().to_owned();
         return Err(Broken::Fails(if words.is_empty() { output.status.to_string() } else { words }));
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())

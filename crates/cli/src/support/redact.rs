@@ -26,6 +26,9 @@ const COPIES: [&str; 2] = ["kubectl.kubernetes.io/last-applied-configuration", "
 /// Keys of Secrets whose values are public.
 const PUBLIC_KEYS: [&str; 3] = ["namespace", "ca.crt", "tls.crt"];
 
+/// What stands behind a sensitive name and is no secret: flags, and the beginning of what follows.
+const PLAIN: [&str; 11] = ["true", "false", "null", "{", "[", "\"\"", "''", "|", "|-", ">", ">-"];
+
 /// Removes secrets.
 #[derive(Debug)]
 pub(crate) struct Redactor {
@@ -87,7 +90,7 @@ impl Redactor {
                 let before = found.get(1).map_or("", |before| before.as_str());
                 // The value is the last group; what was removed already, and flags, are no secrets.
                 let value = found.get(2).map_or("", |value| value.as_str());
-                if ["true", "false", "null", "{", "[", "\"\"", "''"].contains(&value) || value.contains(REMOVED) {
+                if PLAIN.contains(&value) || value.contains(REMOVED) {
                     return found[0].to_owned();
                 }
                 removed += 1;
@@ -150,15 +153,13 @@ impl Redactor {
     pub(crate) fn object(&mut self, object: &mut Value) {
         let is_secret = object["kind"] == "Secret";
         let is_schema = object["kind"] == "CustomResourceDefinition";
-        if let Some(metadata) = object["metadata"].as_object_mut() {
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             self.metadata(metadata);
         }
         for field in ["data", "stringData", "binaryData"] {
-            let is_binary = field == "binaryData";
-            for value in object[field].as_object_mut().into_iter().flat_map(|fields| fields.values_mut()) {
-                if is_secret || is_binary {
-                    self.remove(value);
-                }
+            let fields = object.get_mut(field).and_then(Value::as_object_mut);
+            for value in fields.into_iter().flat_map(Map::values_mut).filter(|_| is_secret || field == "binaryData") {
+                self.remove(value);
             }
         }
         self.walk(object, Walk { name: "", inherited: false, is_schema });
