@@ -33,36 +33,68 @@ const PLAIN: [&str; 11] = ["true", "false", "null", "{", "[", "\"\"", "''", "|",
 #[derive(Debug)]
 pub(crate) struct Redactor {
     known: Option<Regex>,
-    patterns: Vec<(Regex, &'static str)>,
+    patterns: Vec<(&'static Pattern, Regex)>,
+    private_key: Regex,
     encoded: Regex,
     removed: usize,
 }
 
-/// How secrets look in texts, and what stays of them.
-const PATTERNS: [(&str, &str); 9] = [
-    // Keys, also those whose end was cut off.
-    (r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)", REMOVED),
-    (r#"(?i)((?:proxy-)?authorization\\*["']?\s*[:=]\s*\\*["'\[]*)(?:[a-z]+\s+)?[^\s"',}\]\\]+"#, "${1}<removed>"),
-    (r"(?i)\b(bearer|basic|digest)\s+[a-z0-9._~+/=-]{6,}", "${1} <removed>"),
-    (r#"(?i)((?:set-)?cookie\\*["']?\s*[:=]\s*\\*["']?)[^\r\n"']+"#, "${1}<removed>"),
+/// How a secret looks in a line of text.
+#[derive(Debug)]
+struct Pattern {
+    /// One of these is in every line that has it, in lower case. Most lines have none, and need no search.
+    needles: &'static [&'static str],
+    pattern: &'static str,
+    /// What stays of it.
+    kept: &'static str,
+}
+
+const NAMES: &[&str] = &["pass", "pwd", "token", "secret", "credential", "key"];
+
+static PATTERNS: [Pattern; 8] = [
+    Pattern {
+        needles: &["authorization"],
+        pattern: r#"(?i)((?:proxy-)?authorization\\*["']?\s*[:=]\s*\\*["'\[]*)(?:[a-z]+\s+)?[^\s"',}\]\\]+"#,
+        kept: "${1}<removed>",
+    },
+    Pattern {
+        needles: &["bearer", "basic", "digest"],
+        pattern: r"(?i)\b(bearer|basic|digest)\s+[a-z0-9._~+/=-]{6,}",
+        kept: "${1} <removed>",
+    },
+    Pattern {
+        needles: &["cookie"],
+        pattern: r#"(?i)((?:set-)?cookie\\*["']?\s*[:=]\s*\\*["']?)[^\r\n"']+"#,
+        kept: "${1}<removed>",
+    },
     // JSON web tokens, and tokens of services that are known by their beginning.
-    (r"\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]*\.?[A-Za-z0-9_-]*", REMOVED),
-    (
-        r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}|\bglpat-[A-Za-z0-9_-]{16,}|\bxox[a-z]-[A-Za-z0-9-]{8,}|\bsk-[A-Za-z0-9_-]{16,}",
-        REMOVED,
-    ),
+    Pattern { needles: &["eyj"], pattern: r"\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]*\.?[A-Za-z0-9_-]*", kept: REMOVED },
+    Pattern {
+        needles: &["akia", "asia", "gh", "glpat-", "xox", "sk-"],
+        pattern: r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}|\bglpat-[A-Za-z0-9_-]{16,}|\bxox[a-z]-[A-Za-z0-9-]{8,}|\bsk-[A-Za-z0-9_-]{16,}",
+        kept: REMOVED,
+    },
     // Users and passwords in URLs. A password may have a slash that nobody has encoded.
-    (r#"(://)[^\s/:@"'<>]*:[^\s@"'<>]+@"#, "${1}<removed>@"),
-    // `password=…`, `"token": "…"`, `--api-key …`, also in JSON within JSON.
-    (
-        r#"(?i)((?:pass(?:word|wd|phrase)|pwd|token|secret|credential|api[-_.]?key|access[-_.]?key|private[-_.]?key|signing[-_.]?key|encryption[-_.]?key|client[-_.]?key|ssh[-_.]?key|account[-_.]?key|secret[-_.]?key)[\w.-]*\\*["']?\s*(?:=>|[:=])\s*)(\\+"[^"\\]*|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&}"'\]]+)"#,
-        "${1}<removed>",
-    ),
-    (
-        r#"(?i)(--?[\w.-]*(?:pass(?:word|wd|phrase)|token|secret|credential|api-?key|access-?key|private-?key)[\w.-]*\s+)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'-][^\s"']*)"#,
-        "${1}<removed>",
-    ),
+    Pattern { needles: &["://"], pattern: r#"(://)[^\s/:@"'<>]*:[^\s@"'<>]+@"#, kept: "${1}<removed>@" },
+    // `password=…`, `"token": "…"`, also in JSON within JSON.
+    Pattern {
+        needles: NAMES,
+        pattern: r#"(?i)((?:pass(?:word|wd|phrase)|pwd|token|secret|credential|(?:api|access|private|signing|encryption|client|ssh|account|secret)[-_.]?key)[\w.-]*\\*["']?\s*(?:=>|[:=])\s*)(\\+"[^"\\]*|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&}"'\]]+)"#,
+        kept: "${1}<removed>",
+    },
+    // `--api-key …`
+    Pattern {
+        needles: NAMES,
+        pattern: r#"(?i)(--?[\w.-]*(?:pass(?:word|wd|phrase)|token|secret|credential|api-?key|access-?key|private-?key)[\w.-]*\s+)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'-][^\s"']*)"#,
+        kept: "${1}<removed>",
+    },
 ];
+
+/// A key, also one whose end was cut off.
+const PRIVATE_KEY: &str = r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)";
+
+/// What PEM begins with, in base64.
+const ENCODED_PEM: &str = "LS0tLS1CRUdJTi";
 
 impl Redactor {
     /// Removes what looks secret, and these values wherever they are.
@@ -70,8 +102,9 @@ impl Redactor {
         let compiled = |pattern: &str| Regex::new(pattern).expect("the pattern is a constant that a test compiles");
         Self {
             known: search(known),
-            patterns: PATTERNS.iter().map(|(pattern, kept)| (compiled(pattern), *kept)).collect(),
-            encoded: compiled("LS0tLS1CRUdJTi[A-Za-z0-9+/=_-]{8,}"),
+            patterns: PATTERNS.iter().map(|pattern| (pattern, compiled(pattern.pattern))).collect(),
+            private_key: compiled(PRIVATE_KEY),
+            encoded: compiled(&format!("{ENCODED_PEM}[A-Za-z0-9+/=_-]{{8,}}")),
             removed: 0,
         }
     }
@@ -84,9 +117,24 @@ impl Redactor {
     /// A text without secrets.
     pub(crate) fn text(&mut self, text: &str) -> String {
         let mut text = self.blocks(text);
-        for (pattern, kept) in &self.patterns {
+        if text.contains("PRIVATE KEY") {
+            self.removed += self.private_key.find_iter(&text).count();
+            text = self.private_key.replace_all(&text, REMOVED).into_owned();
+        }
+        let text: String = text.split_inclusive('\n').map(|line| self.line(line)).collect();
+        self.exact(&text)
+    }
+
+    /// A line without what looks secret.
+    fn line(&mut self, line: &str) -> String {
+        let lower = line.to_lowercase();
+        let mut line = line.to_owned();
+        for (Pattern { needles, kept, .. }, pattern) in &self.patterns {
+            if !needles.iter().any(|needle| lower.contains(needle)) {
+                continue;
+            }
             let mut removed = 0;
-            let replaced = pattern.replace_all(&text, |found: &Captures<'_>| {
+            let replaced = pattern.replace_all(&line, |found: &Captures<'_>| {
                 let before = found.get(1).map_or("", |before| before.as_str());
                 // The value is the last group; what was removed already, and flags, are no secrets.
                 let value = found.get(2).map_or("", |value| value.as_str());
@@ -96,21 +144,22 @@ impl Redactor {
                 removed += 1;
                 kept.replace("${1}", before)
             });
-            let replaced = replaced.into_owned();
+            line = replaced.into_owned();
             self.removed += removed;
-            text = replaced;
+        }
+        if !line.contains(ENCODED_PEM) {
+            return line;
         }
         let mut removed = 0;
-        let without_encoded = self.encoded.replace_all(&text, |found: &Captures<'_>| {
+        let without_encoded = self.encoded.replace_all(&line, |found: &Captures<'_>| {
             let bytes = STANDARD.decode(&found[0]).or_else(|_| URL_SAFE_NO_PAD.decode(&found[0]));
             // What is cut off cannot be decoded, and may be a key.
             let is_public = bytes.is_ok_and(|bytes| !String::from_utf8_lossy(&bytes).contains("PRIVATE KEY"));
             removed += usize::from(!is_public);
             if is_public { found[0].to_owned() } else { REMOVED.to_owned() }
         });
-        let text = without_encoded.into_owned();
         self.removed += removed;
-        self.exact(&text)
+        without_encoded.into_owned()
     }
 
     /// A text without the known secrets.

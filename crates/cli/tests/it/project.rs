@@ -248,7 +248,7 @@ fn samples_are_applied_and_flags_are_passed() {
         |said: &[String]| said.iter().any(|line| line.contains("operator │ first has --namespace shop and green"));
     assert!(heard(&said) || heard(&server.says("first has")), "{said:?}");
     let hello = server.curl("GET", "/apis/example.com/v1/namespaces/shop/greetings/hello", &[], "").1;
-    assert_eq!(hello["metadata"]["managedFields"][0]["manager"], "konverge-samples");
+    assert_eq!(hello["metadata"]["managedFields"][0]["manager"], "konverge-samples", "{hello}");
     // What is deleted stays away, although the operator is built again.
     server.curl("DELETE", "/apis/example.com/v1/namespaces/shop/greetings/hello", &[], "");
     shop.save("second", "");
