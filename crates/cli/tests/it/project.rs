@@ -222,7 +222,9 @@ fn built_run_and_replaced() {
 fn samples_are_applied_and_flags_are_passed() {
     let shop = Shop::new(&["shop"]);
     let greeting = |name: &str| {
-        format!("apiVersion: example.com/v1\nkind: Greeting\nmetadata: {{name: {name}, namespace: shop}}\n")
+        format!(
+            "apiVersion: example.com/v1\nkind: Greeting\nmetadata: {{name: {name}, namespace: shop, labels: {{sample: one}}}}\n"
+        )
     };
     shop.write("config/samples/a.yaml", &greeting("hello"));
     shop.write("config/samples/b.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n");
