@@ -13,6 +13,7 @@ use crate::bundle::BundleArgs;
 use crate::command_docs::{CompletionArgs, ManArgs};
 use crate::control_plane::SimulationArgs;
 use crate::deploy::{DeployArgs, UndeployArgs};
+use crate::doctor::DoctorArgs;
 use crate::generate::GenerateArgs;
 use crate::image::BuildArgs;
 use crate::in_flight::InFlightArgs;
@@ -24,6 +25,7 @@ use crate::permissions::PermissionsArgs;
 use crate::project::SuperviseArgs;
 use crate::run_operator::RunArgs;
 use crate::scaffold::{CreateApiArgs, CreateWebhookArgs, InitArgs, UpdateArgs};
+use crate::support::SupportArgs;
 use crate::users::UserArgs;
 
 /// Kubernetes operators from the first file to a cluster: projects, and a control plane in one process to develop and test against.
@@ -116,6 +118,12 @@ pub(crate) enum Command {
     /// Print the log of the deployed operator
     #[command(after_help = LOGS_EXAMPLES)]
     Logs(LogsArgs),
+    /// Say what is wrong with this machine, the project, the kubeconfig, the cluster or the running operator, and what to do about it
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
+    /// Collect what helps somebody else to find a fault into one archive, without secrets
+    #[command(after_help = SUPPORT_EXAMPLES)]
+    Support(SupportArgs),
     /// Print the version
     Version,
     /// Run an operator that ends when standard input does
@@ -177,6 +185,8 @@ Examples:
   konverge dev --memory --port 0
   konverge dev --operator all
   konverge dev --operator none
+  konverge dev --samples                        the project's operator, and objects for it to work on
+  konverge dev -- RUST_LOG=debug --namespace shop   variables and flags of the project's operator
   PORT=8080 konverge dev
 
 What it does differently from `konverge apiserver`: a custom resource may be replaced without its resourceVersion, and one
@@ -323,6 +333,24 @@ Examples:
   konverge logs --follow
   konverge logs --previous --tail 50";
 
+const DOCTOR_EXAMPLES: &str = "\
+Looks, and never changes anything. The exit code is 0 if there is no problem (there may be warnings), 1 if there is one, and 2 if the arguments make no sense.
+
+Examples:
+  konverge doctor
+  konverge doctor --only kubeconfig,cluster --context staging
+  konverge doctor --build                 compiles the operator first, and looks at what it says
+  konverge doctor -o json
+  konverge doctor --list                  what is looked at";
+
+const SUPPORT_EXAMPLES: &str = "\
+Versions, settings, logs, metrics, events and the objects concerned, and what `konverge doctor` says. Secrets are removed; MANIFEST.txt in the archive says what is in it,
+what was removed and what could not be read. Look at it before you send it.
+
+Examples:
+  konverge support --dry-run                    what would be collected
+  konverge support --since 2h --output shop.tar.gz";
+
 /// Arguments of `konverge envtest`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EnvtestArgs {
@@ -434,6 +462,12 @@ pub(crate) struct DevArgs {
     /// The binary of the project that is the operator, if it has several
     #[arg(long, value_name = "NAME", conflicts_with = "operator")]
     pub bin: Option<String>,
+    /// Apply samples once the operator runs: those of DIR [default: config/samples of the project]
+    #[arg(long, value_name = "DIR", num_args = 0..=1)]
+    pub samples: Option<Option<PathBuf>>,
+    /// Variables and flags of the project's operator: NAME=VALUE … --flag …
+    #[arg(last = true, value_name = "FLAGS", conflicts_with = "operator")]
+    pub flags: Vec<String>,
     /// The port to listen on; 0 picks a free one
     #[arg(long, env = "PORT", default_value_t = 3000)]
     pub port: u16,

@@ -8,6 +8,7 @@
 //!     service-account.key   signs tokens of service accounts
 //!     kubeconfig   how to reach the server
 //!     control      the socket of the running server
+//!     dev.log      what `konverge dev` in a project said; dev.log.1 is what it said before that
 //!     owner        locked by the server that uses the directory; contains its process id and URL
 //! ```
 
@@ -42,6 +43,11 @@ impl DataDir {
 
     pub(crate) fn service_account_key(&self) -> PathBuf {
         self.0.join("service-account.key")
+    }
+
+    /// The newest first.
+    pub(crate) fn dev_logs(&self) -> [PathBuf; 2] {
+        [self.0.join("dev.log"), self.0.join("dev.log.1")]
     }
 
     pub(crate) fn control(&self) -> PathBuf {

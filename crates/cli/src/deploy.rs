@@ -32,7 +32,8 @@ use crate::remote_cluster::{ApplyOptions, ClusterArgs, RemoteCluster, RemoteErro
 
 pub(crate) use inventory::Inventory;
 use ownership::Ownership;
-pub(crate) use rollout::{is_rolled_out, pods};
+pub(crate) use plan::apply_rank;
+pub(crate) use rollout::{complaints, is_rolled_out, pod_query, pods, unfinished};
 pub(crate) use undeploy::{UndeployArgs, undeploy};
 
 /// Who the fields of deployed objects belong to.

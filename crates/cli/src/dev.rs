@@ -2,7 +2,7 @@
 //! operators that run in the same process. They talk to the server like any client.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use konverge::kube::Client;
@@ -18,8 +18,11 @@ use crate::left_webhooks;
 use crate::operator_account::OperatorRights;
 use crate::operator_crds::Definitions;
 use crate::operators::{ActingAs, OperatorChoice, OperatorError, Operators};
-use crate::project::{Found, Project};
+use crate::project::{Cluster, Found, Invocation, Project};
+use crate::remote_cluster::RemoteCluster;
 use crate::run::{self, Plan, Ready, RunError};
+use crate::samples::{self, Samples};
+use crate::scaffold::{self, ProjectKind};
 use crate::users::AnonymousRights;
 
 /// What `konverge dev` runs beside the API server.
@@ -32,13 +35,25 @@ pub(crate) struct Dev {
     pub rights: OperatorRights,
     /// The package of the current directory, if it does not depend on konverge.
     pub passed_over: Option<String>,
+    /// What is passed to the operator of the project.
+    pub invocation: Invocation,
+    /// The directory of the samples to apply.
+    pub samples: Option<PathBuf>,
+    /// Where the output of a project is kept.
+    pub logs: [PathBuf; 2],
+    /// The kinds that the project says it has, before its operator is built.
+    pub kinds: Vec<ProjectKind>,
 }
 
 impl Dev {
     /// A sentence for the terminal: which operators run.
     pub(crate) fn summary(&self) -> String {
         match &self.project {
-            Some(project) => format!("Your operator {} is built and run, and again when you save.", project.binary()),
+            Some(project) => {
+                let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.kind.as_str()).collect();
+                let kinds = if kinds.is_empty() { String::new() } else { format!(" of {}", kinds.join(", ")) };
+                format!("Your operator {}{kinds} is built and run, and again when you save.", project.binary())
+            }
             None => {
                 let passed_over = self.passed_over.as_ref().map_or(String::new(), |package| {
                     format!(
@@ -70,6 +85,20 @@ pub(crate) fn dev(mut args: DevArgs) -> Result<(), RunError> {
         // A project has one cluster, whichever of its directories is the current one.
         args.storage.data_dir = project.directory().join(DATA_DIR);
     }
+    let invocation = Invocation::new(args.flags);
+    if project.is_none() && !invocation.is_empty() {
+        return Err(RunError::NoProject("flags behind -- are for its operator"));
+    }
+    let samples = match (args.samples, &project) {
+        (None, _) => None,
+        (Some(Some(directory)), _) => Some(directory),
+        (Some(None), Some(project)) => Some(project.directory().join(samples::DIRECTORY)),
+        (Some(None), None) => return Err(RunError::NoProject("--samples DIR says where samples are")),
+    };
+    if let Some(directory) = samples.as_ref().filter(|directory| !directory.exists()) {
+        return Err(RunError::NoSamples(directory.clone()));
+    }
+    let kinds = project.as_ref().map(|project| scaffold::kinds(project.directory())).unwrap_or_default();
     let operators = match (args.operator, &project) {
         (Some(chosen), _) => chosen,
         (None, Some(_)) => OperatorChoice::none(),
@@ -93,7 +122,16 @@ pub(crate) fn dev(mut args: DevArgs) -> Result<(), RunError> {
         audit: args.audit.load()?,
         service_ranges: args.services.ranges(),
         control_plane: Some(control_plane),
-        dev: Some(Dev { operators, project, rights: args.operator_rights, passed_over }),
+        dev: Some(Dev {
+            operators,
+            project,
+            rights: args.operator_rights,
+            passed_over,
+            invocation,
+            samples,
+            logs: DataDir::new(&args.storage.data_dir).dev_logs(),
+            kinds,
+        }),
     };
     run::serve(&plan, hint)
 }
@@ -156,7 +194,8 @@ pub(crate) struct DevStack {
     operators: Operators,
     /// The CRDs of the operators.
     definitions: Definitions,
-    project: Option<(watch::Sender<bool>, JoinHandle<()>)>,
+    /// The task that develops a project, or only applies samples.
+    task: Option<(watch::Sender<bool>, JoinHandle<()>)>,
 }
 
 impl DevStack {
@@ -171,23 +210,48 @@ impl DevStack {
         left_webhooks::remove(&client, dev.operators.others()).await;
         let acting_as = (dev.rights == OperatorRights::Declared).then_some(acting_as);
         let operators = Operators::start(&dev.operators, &client, acting_as, metrics, &definitions).await?;
-        Ok(Self { client, operators, definitions, project: None })
+        Ok(Self { client, operators, definitions, task: None })
     }
 
-    /// Builds and runs the operator of the project, if there is one.
+    /// Builds and runs the operator of the project, if there is one, and applies samples.
     pub(crate) fn develop(&mut self, dev: &Dev, kubeconfig: &Path) {
-        let Some(project) = dev.project.clone() else { return };
+        let samples = dev.samples.clone().map(Samples::new);
+        let Some(project) = dev.project.clone() else {
+            self.apply(samples);
+            return;
+        };
         // The operator runs in the project's directory, which need not be this one.
         let kubeconfig = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.into());
         let (stop, stopped) = watch::channel(false);
-        let developing =
-            project.develop(self.client.clone(), kubeconfig, self.definitions.clone(), dev.rights, stopped);
-        self.project = Some((stop, tokio::spawn(developing)));
+        let cluster = Cluster {
+            client: self.client.clone(),
+            kubeconfig,
+            definitions: self.definitions.clone(),
+            rights: dev.rights,
+            logs: dev.logs.clone(),
+            invocation: dev.invocation.clone(),
+        };
+        self.task = Some((stop, tokio::spawn(project.develop(cluster, samples, stopped))));
     }
 
-    /// The plural name of a kind for the hints on the terminal; none before a project is built.
-    pub(crate) fn first_look(&self) -> Option<String> {
-        self.definitions.kinds().into_iter().next().map(|kind| kind.plural)
+    /// Applies samples for operators in this process, which run already.
+    fn apply(&mut self, samples: Option<Samples>) {
+        let Some(mut samples) = samples else { return };
+        let (stop, mut stopped) = watch::channel(false);
+        let cluster = RemoteCluster::of(self.client.clone());
+        let applying = async move {
+            tokio::select! {
+                () = samples.apply(&cluster, |line| run::print(&format!("{line}\n"))) => {}
+                _ = stopped.wait_for(|stop| *stop) => {}
+            }
+        };
+        self.task = Some((stop, tokio::spawn(applying)));
+    }
+
+    /// The plural name of a kind for the hints on the terminal. Before a project is built, its `PROJECT` file says which kinds it has.
+    pub(crate) fn first_look(&self, dev: &Dev) -> Option<String> {
+        let installed = self.definitions.kinds().into_iter().map(|kind| kind.plural);
+        installed.chain(dev.kinds.iter().map(|kind| kind.plural.clone())).next()
     }
 
     /// What the pages of `konverge dev` show.
@@ -210,7 +274,7 @@ impl DevStack {
 
     /// Stops everything in the reverse order of the start.
     pub(crate) async fn stop(self) {
-        if let Some((stop, task)) = self.project {
+        if let Some((stop, task)) = self.task {
             stop.send_replace(true);
             // A panic of the task has been printed.
             let _ = task.await;

@@ -116,6 +116,21 @@ fn files(what: What, operator: &Description) -> Vec<GeneratedFiles> {
     }
 }
 
+/// What is stale of the files that somebody generated in a directory; none if nobody has generated any. Nothing is written.
+pub(crate) fn stale(operator: &Description, directory: &Path) -> Result<Option<Vec<FileChange>>, FilesError> {
+    let mut found = None;
+    for files in files(What::All, operator) {
+        let changes = files.changes(directory)?;
+        let missing = changes.iter().filter(|change| change.action == FileAction::Create).count();
+        // Whoever has none of these files has no use for them.
+        if missing < files.len() {
+            let stale = changes.into_iter().filter(|change| change.action != FileAction::Keep);
+            found.get_or_insert_with(Vec::new).extend(stale);
+        }
+    }
+    Ok(found)
+}
+
 /// Says what was done about files, or which are stale. `again` is the command that writes them.
 pub(crate) fn report(
     output: OutputFormat,

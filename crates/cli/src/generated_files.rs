@@ -93,6 +93,11 @@ impl GeneratedFiles {
         self.files.iter().map(|(path, text)| (path.as_path(), text.as_str()))
     }
 
+    /// How many files there are.
+    pub(crate) fn len(&self) -> usize {
+        self.files.len()
+    }
+
     /// What has to be done about the files below a directory, by path.
     pub(crate) fn changes(&self, directory: &Path) -> Result<Vec<FileChange>, FilesError> {
         let mut changes = Vec::new();

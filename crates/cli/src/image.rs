@@ -13,7 +13,6 @@ mod engine;
 mod oci;
 mod sbom;
 mod static_binary;
-mod tar;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -19,6 +19,7 @@ mod data_dir;
 mod deploy;
 mod description;
 mod dev;
+mod doctor;
 mod documents;
 mod envtest;
 mod etcd;
@@ -38,6 +39,7 @@ mod kustomize;
 mod left_webhooks;
 mod log;
 mod manifests;
+mod observer;
 mod open_files;
 mod operator_account;
 mod operator_crds;
@@ -51,7 +53,10 @@ mod project;
 mod remote_cluster;
 mod run;
 mod run_operator;
+mod samples;
 mod scaffold;
+mod support;
+mod tar;
 mod upgrade;
 mod users;
 mod validate;
@@ -109,6 +114,8 @@ fn main() -> ExitCode {
         Command::Deploy(options) => return deploy::deploy(&options),
         Command::Undeploy(options) => return deploy::undeploy(&options),
         Command::Logs(options) => return operator_logs::logs(&options),
+        Command::Doctor(options) => return doctor::doctor(&options),
+        Command::Support(options) => return support::support(&options),
         Command::Version => {
             println!("konverge {}", env!("CARGO_PKG_VERSION"));
             Ok(())

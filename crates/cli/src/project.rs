@@ -6,9 +6,10 @@
 //! find       is this directory an operator's project, and what is its binary called?
 //! build      runs cargo → an executable and the files it was made of; compile: the same for commands that build once
 //! files      has one of them changed?
+//! invocation what the developer passes to the operator: variables and flags
 //! child      the operator as a process: its output, its end
 //! supervise  the process in between, so that the operator never outlives this one
-//! lines      the output on the terminal
+//! lines      the output on the terminal; log_file: the same in a file
 //! ```
 
 mod build;
@@ -16,7 +17,9 @@ mod child;
 mod compile;
 mod files;
 mod find;
+mod invocation;
 mod lines;
+mod log_file;
 mod supervise;
 
 use std::path::{Path, PathBuf};
@@ -29,14 +32,18 @@ use tokio::sync::watch;
 use crate::operator_account::{OperatorAccount, OperatorRights};
 use crate::operator_crds::Definitions;
 use crate::operators;
+use crate::remote_cluster::RemoteCluster;
+use crate::samples::Samples;
 
 use build::Built;
 pub(crate) use build::cargo;
 use child::Child;
-pub(crate) use compile::{CompileError, CompileOptions};
+pub(crate) use compile::{CompileError, CompileOptions, LastBuild};
 use files::Files;
 pub(crate) use find::{FindError, Found, Project};
+pub(crate) use invocation::Invocation;
 use lines::{LineSource, Lines};
+use log_file::LogFile;
 pub(crate) use supervise::{SuperviseArgs, supervise};
 
 /// The first restart delay of an operator that ended by itself; it doubles each time.
@@ -44,31 +51,27 @@ const REST: Duration = Duration::from_secs(1);
 /// The longest restart delay.
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
-/// What a build is installed into.
-struct Cluster {
-    client: Client,
-    kubeconfig: PathBuf,
+/// What a build is installed into, and how it is run there.
+pub(crate) struct Cluster {
+    pub client: Client,
+    pub kubeconfig: PathBuf,
     /// The CRDs of the newest build.
-    definitions: Definitions,
-    rights: OperatorRights,
+    pub definitions: Definitions,
+    pub rights: OperatorRights,
+    /// Where the lines on the terminal are kept, the newest first.
+    pub logs: [PathBuf; 2],
+    /// What the developer passes to the operator.
+    pub invocation: Invocation,
 }
 
 impl Project {
     /// Builds the operator, runs it, and watches its files until `stop` is true.
-    pub(crate) async fn develop(
-        self,
-        client: Client,
-        kubeconfig: PathBuf,
-        definitions: Definitions,
-        rights: OperatorRights,
-        mut stop: watch::Receiver<bool>,
-    ) {
-        let lines = Lines::new();
-        let cluster = Cluster { client, kubeconfig, definitions, rights };
+    pub(crate) async fn develop(self, cluster: Cluster, samples: Option<Samples>, mut stop: watch::Receiver<bool>) {
+        let lines = Lines::new(LogFile::new(cluster.logs.clone()));
         let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
         let mut running = None;
         tokio::select! {
-            () = self.cycle(&mut running, &lines, &cluster) => {}
+            () = self.cycle(&mut running, &lines, &cluster, samples) => {}
             () = stopped => {}
         }
         if let Some(child) = &mut running
@@ -79,7 +82,8 @@ impl Project {
     }
 
     /// Never ends by itself.
-    async fn cycle(&self, running: &mut Option<Child>, lines: &Lines, cluster: &Cluster) {
+    async fn cycle(&self, running: &mut Option<Child>, lines: &Lines, cluster: &Cluster, mut samples: Option<Samples>) {
+        let remote = RemoteCluster::of(cluster.client.clone());
         let mut files = Files::below(self.directory());
         loop {
             files.mark();
@@ -87,7 +91,7 @@ impl Project {
             match build::build(self, lines).await {
                 Ok(built) => {
                     files.follow(&built.files);
-                    self.replace(running, built, lines, cluster).await;
+                    self.replace(running, built, lines, cluster, samples.as_mut()).await;
                 }
                 Err(why) => {
                     let still = if running.is_some() { "; the previous operator still runs" } else { "" };
@@ -97,6 +101,7 @@ impl Project {
             match running {
                 Some(child) => tokio::select! {
                     () = run_and_restart(child, lines) => {}
+                    () = apply(&mut samples, &remote, lines) => {}
                     () = files.changed() => {}
                 },
                 None => files.changed().await,
@@ -106,25 +111,36 @@ impl Project {
 
     /// Replaces the previous operator by the new one. The previous one stays in `running` until it has ended, so that a stop
     /// in between ends it as well.
-    async fn replace(&self, running: &mut Option<Child>, built: Built, lines: &Lines, cluster: &Cluster) {
+    async fn replace(
+        &self,
+        running: &mut Option<Child>,
+        built: Built,
+        lines: &Lines,
+        cluster: &Cluster,
+        samples: Option<&mut Samples>,
+    ) {
         if running.as_ref().is_some_and(|old| old.is_of(&built.executable)) {
             lines.print(LineSource::Dev, "nothing has changed; the operator keeps running");
             return;
         }
         self.install(&built, cluster, lines).await;
         let kubeconfig = self.kubeconfig(&built, cluster, lines).await;
+        let invocation = &cluster.invocation;
         if let Some(old) = running
             && let Some(ended) = old.end().await
         {
             lines.print(LineSource::Dev, &format!("the previous operator ended ({ended})"));
         }
-        *running = Some(Child::new(built.executable, self.directory(), &kubeconfig));
+        if let Some(samples) = samples {
+            samples.after(self.registered(&built, cluster).await);
+        }
+        *running = Some(Child::new(built.executable, self.directory(), &kubeconfig, invocation));
         lines.print(LineSource::Dev, &format!("starting {}", self.binary()));
     }
 
     /// Installs the CRDs that the operator prints with `--print-crds`.
     async fn install(&self, built: &Built, cluster: &Cluster, lines: &Lines) {
-        match install(built, self.directory(), &cluster.client).await {
+        match install(built, self.directory(), cluster).await {
             Ok(definitions) => {
                 cluster.definitions.set(definitions);
                 let kinds = cluster.definitions.kinds();
@@ -144,16 +160,26 @@ impl Project {
 }
 
 impl Project {
+    /// What the operator registers when it starts: webhook configurations, and the conversions of its CRDs. One that does not say has none.
+    async fn registered(&self, built: &Built, cluster: &Cluster) -> Vec<Value> {
+        let mut manifests = Vec::new();
+        for flag in ["--print-webhooks", "--print-crds"] {
+            let printed = child::printed(&built.executable, self.directory(), flag, &cluster.invocation).await;
+            manifests.extend(printed.unwrap_or_default().iter().filter_map(|text| serde_saphyr::from_str(text).ok()));
+        }
+        manifests
+    }
+
     /// The kubeconfig that the operator gets: that of a service account with the rights that it declares.
     async fn kubeconfig(&self, built: &Built, cluster: &Cluster, lines: &Lines) -> PathBuf {
-        let Cluster { client, kubeconfig, rights, .. } = cluster;
+        let Cluster { client, kubeconfig, rights, invocation, .. } = cluster;
         if *rights == OperatorRights::All {
             return kubeconfig.clone();
         }
         let opened = async {
             let mut manifests = Vec::new();
             for flag in ["--print-rbac", "--print-webhooks"] {
-                for document in child::printed(&built.executable, self.directory(), flag).await? {
+                for document in child::printed(&built.executable, self.directory(), flag, invocation).await? {
                     manifests.push(serde_saphyr::from_str(&document).map_err(|error| error.to_string())?);
                 }
             }
@@ -194,9 +220,19 @@ async fn run_and_restart(child: &mut Child, lines: &Lines) {
     }
 }
 
-async fn install(built: &Built, directory: &Path, client: &Client) -> Result<Vec<Value>, String> {
+/// Applies the samples, once; never returns, so that what runs beside it goes on.
+async fn apply(samples: &mut Option<Samples>, remote: &RemoteCluster, lines: &Lines) {
+    if let Some(samples) = samples {
+        samples.apply(remote, |line| lines.print(LineSource::Dev, line)).await;
+    }
+    *samples = None;
+    std::future::pending().await
+}
+
+async fn install(built: &Built, directory: &Path, cluster: &Cluster) -> Result<Vec<Value>, String> {
+    let Cluster { client, invocation, .. } = cluster;
     let mut installed = Vec::new();
-    for document in child::printed(&built.executable, directory, "--print-crds").await? {
+    for document in child::printed(&built.executable, directory, "--print-crds", invocation).await? {
         let definition = serde_saphyr::from_str(&document).map_err(|error| error.to_string())?;
         operators::install(client, &definition).await.map_err(|error| format!("{error:#}"))?;
         installed.push(serde_json::to_value(definition).map_err(|error| error.to_string())?);

@@ -129,6 +129,11 @@ impl RemoteCluster {
         Ok(cluster)
     }
 
+    /// The cluster of a client that is made already.
+    pub(crate) fn of(client: Client) -> Self {
+        Self { client, url: String::new(), resources: Mutex::default() }
+    }
+
     /// Its address.
     pub(crate) fn url(&self) -> &str {
         &self.url

@@ -86,6 +86,10 @@ pub(crate) enum RunError {
     Admission(#[from] PluginError),
     #[error(transparent)]
     Audit(#[from] AuditError),
+    #[error("there is no operator's project here: {0}; `konverge init` starts one")]
+    NoProject(&'static str),
+    #[error("there are no samples at {}; --samples DIR says where they are", .0.display())]
+    NoSamples(PathBuf),
     #[error("the store failed: {0}")]
     Store(String),
     #[error("the system refused")]
@@ -270,7 +274,7 @@ async fn run(plan: &Plan<'_>, tell: impl FnOnce(&Ready<'_>) -> String) -> Result
     }
 
     let summary = plan.dev.as_ref().map(Dev::summary).unwrap_or_default();
-    let first_look = stack.as_ref().and_then(DevStack::first_look);
+    let first_look = stack.as_ref().zip(plan.dev.as_ref()).and_then(|(stack, dev)| stack.first_look(dev));
     let ready = Ready { url, storage, kubeconfig: &plan.kubeconfig, summary, first_look, open };
     print(&tell(&ready));
     tracing::info!(url = ready.url, storage = ready.storage, "ready");
@@ -428,7 +432,7 @@ async fn open(
 }
 
 /// Prints to stdout. The server keeps running if nobody reads it.
-fn print(text: &str) {
+pub(crate) fn print(text: &str) {
     let mut out = io::stdout().lock();
     if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         tracing::debug!(%error, "cannot print to stdout");

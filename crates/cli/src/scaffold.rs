@@ -137,6 +137,47 @@ pub(crate) fn konverge_checkout(directory: &Path) -> Option<PathBuf> {
     Some(root.join(project.konverge.path()?))
 }
 
+/// How the scaffold of a project compares with this program's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ScaffoldAge {
+    /// The project has no `PROJECT` file.
+    None,
+    Current,
+    /// This version wrote it, with other templates.
+    Other(String),
+    Unreadable(String),
+}
+
+/// Compares the scaffold of the project in a directory, or above it, with this program's.
+pub(crate) fn age(directory: &Path) -> ScaffoldAge {
+    match ProjectFile::find(directory) {
+        Ok((_, project)) if project.templates == files::templates() => ScaffoldAge::Current,
+        Ok((_, project)) => ScaffoldAge::Other(project.cli_version),
+        Err(ProjectError::None(_)) => ScaffoldAge::None,
+        Err(error) => ScaffoldAge::Unreadable(konverge_core::ErrorChain(&error).to_string()),
+    }
+}
+
+/// A kind of a project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProjectKind {
+    pub kind: String,
+    pub plural: String,
+    /// As API servers know it.
+    pub group: String,
+}
+
+/// The kinds that the `PROJECT` file in a directory, or above it, lists; none if there is no such file.
+pub(crate) fn kinds(directory: &Path) -> Vec<ProjectKind> {
+    let Ok((_, project)) = ProjectFile::find(directory) else { return Vec::new() };
+    let of = |resource: &project_file::Resource| ProjectKind {
+        kind: resource.kind.clone(),
+        plural: resource.plural.clone(),
+        group: project.full_group(&resource.group),
+    };
+    project.resources.iter().map(of).collect()
+}
+
 /// What to do next, as commands and what they do.
 fn tell_next(disk: &Disk, commands: &[(&str, &str)]) {
     if disk.is_dry_run() {

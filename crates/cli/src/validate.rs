@@ -11,9 +11,9 @@ use crate::args::{OutputFormat, ValidateArgs};
 use crate::documents::{Document, read_all};
 
 /// The verdict about one object.
-struct Judged {
-    document: Document,
-    verdict: Result<Checked, Status>,
+pub(crate) struct Judged {
+    pub document: Document,
+    pub verdict: Result<Checked, Status>,
 }
 
 /// `konverge validate`
@@ -44,6 +44,11 @@ async fn judge(args: &ValidateArgs) -> Result<Vec<Judged>, String> {
     if objects.is_empty() {
         return Err("there are no objects to validate in what -f names".to_owned());
     }
+    judge_all(&definitions, objects).await
+}
+
+/// Judges objects by CRDs, and by those among the objects.
+pub(crate) async fn judge_all(definitions: &[Document], objects: Vec<Document>) -> Result<Vec<Judged>, String> {
     let registry = CrdRegistry::new().await.map_err(|error| ErrorChain(&error).to_string())?;
     for document in definitions.iter().filter(|document| is_definition(&document.object)) {
         let registered = registry.register(&document.object).await;
@@ -76,7 +81,7 @@ fn is_definition(object: &Value) -> bool {
 
 impl Judged {
     /// `Shop default/main`
-    fn called(&self) -> String {
+    pub(crate) fn called(&self) -> String {
         let object = &self.document.object;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (metadata, kind) = (&object["metadata"], text(&object["kind"]));
@@ -146,7 +151,7 @@ fn json_of(judged: &[Judged]) -> Value {
 }
 
 /// The fields that are wrong, each with what is wrong with it.
-fn causes(status: &Status) -> Vec<(String, String)> {
+pub(crate) fn causes(status: &Status) -> Vec<(String, String)> {
     let causes = status.details.iter().flat_map(|details| &details.causes).filter(|cause| !cause.field.is_empty());
     causes.map(|cause| (cause.field.clone(), cause.message.clone())).collect()
 }

@@ -32,6 +32,16 @@ pub use subject::Subject;
 pub use files::UnkeptCertificates;
 
 use files::Files;
+
+/// When each certificate of a PEM text ends, in its order. What is no certificate is passed over.
+///
+/// ```
+/// assert!(konverge_serve::certificate_expiries(b"no certificate").is_empty());
+/// ```
+pub fn certificate_expiries(pem: &[u8]) -> Vec<SystemTime> {
+    let certificates = CertificateDer::pem_slice_iter(pem).flatten();
+    certificates.filter_map(|certificate| validity::not_after(&certificate)).collect()
+}
 use issue::{Authority, Issued};
 
 /// A server certificate with less than this is replaced.

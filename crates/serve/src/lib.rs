@@ -68,7 +68,7 @@ mod stop_signals;
 pub use bind::{BindError, BindOptions, Listener, Tls};
 pub use certificates::{
     CertificateError, CertificateRequest, Certificates, ClientCa, ClientCertificate, Renewal, SharedCertificates,
-    SignError, Subject, UnkeptCertificates,
+    SignError, Subject, UnkeptCertificates, certificate_expiries,
 };
 pub use counters::Counters;
 pub use exchange::{BodyError, RequestBody, ResponseBody};

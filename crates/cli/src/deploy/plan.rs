@@ -62,11 +62,12 @@ pub(super) fn checked(document: Document) -> Result<Value, DeployError> {
 /// The objects with the mark of their deployment, in the order in which they are applied.
 pub(super) fn in_order(mut objects: Vec<Value>, target: &DeployTarget) -> Vec<Value> {
     objects.iter_mut().for_each(|object| ownership::mark(object, target));
-    objects.sort_by_key(rank);
+    objects.sort_by_key(apply_rank);
     objects
 }
 
-fn rank(object: &Value) -> Option<usize> {
+/// Where an object stands in the order in which objects are applied.
+pub(crate) fn apply_rank(object: &Value) -> Option<usize> {
     let at = |kind: &str| ORDER.iter().position(|known| *known == kind);
     at(object["kind"].as_str().unwrap_or_default()).or_else(|| at(""))
 }

@@ -67,6 +67,14 @@ pub(super) async fn wait(
     }
 }
 
+/// Why such an object is not rolled out; none if it is.
+pub(crate) fn unfinished(deployment: &Value) -> Option<String> {
+    match judge(deployment) {
+        Rollout::Done => None,
+        Rollout::Waiting(why) | Rollout::Failed(why) => Some(why),
+    }
+}
+
 fn judge(deployment: &Value) -> Rollout {
     let (metadata, status) = (&deployment["metadata"], &deployment["status"]);
     if metadata.is_null() {
@@ -129,15 +137,18 @@ async fn troubles(cluster: &RemoteCluster, deployment: &Value) -> Result<Vec<Str
 /// The Pods that a Deployment or StatefulSet selects.
 pub(crate) async fn pods(cluster: &RemoteCluster, deployment: &Value) -> Result<Vec<Value>, RemoteError> {
     let namespace = text(&deployment["metadata"]["namespace"]);
+    cluster.list(&format!("/api/v1/namespaces/{namespace}/pods"), &pod_query(deployment)).await
+}
+
+/// The part of a query that selects the Pods of a Deployment or StatefulSet.
+pub(crate) fn pod_query(deployment: &Value) -> String {
     let labels = deployment["spec"]["selector"]["matchLabels"].as_object().cloned().unwrap_or_default();
     let labels: Vec<String> = labels.iter().map(|(label, value)| format!("{label}={}", text(value))).collect();
-    let selector = labels.join(",");
-    let query = format!("&labelSelector={}", utf8_percent_encode(&selector, NON_ALPHANUMERIC));
-    cluster.list(&format!("/api/v1/namespaces/{namespace}/pods"), &query).await
+    format!("&labelSelector={}", utf8_percent_encode(&labels.join(","), NON_ALPHANUMERIC))
 }
 
 /// What is wrong with a Pod.
-fn complaints(pod: &Value) -> Vec<String> {
+pub(crate) fn complaints(pod: &Value) -> Vec<String> {
     let name = text(&pod["metadata"]["name"]);
     let mut found = Vec::new();
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();

@@ -7,7 +7,7 @@ use flate2::{Compression, GzBuilder};
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 
-use super::tar::Tar;
+use crate::tar::Tar;
 
 /// An image of one layer.
 pub(super) struct Image<'a> {
@@ -135,8 +135,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::io::Read;
 
-    use super::super::tar::tests::read;
     use super::*;
+    use crate::tar::tests::read;
 
     fn image() -> Image<'static> {
         Image {

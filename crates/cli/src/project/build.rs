@@ -78,7 +78,7 @@ pub(super) fn executable(messages: &str, binary: &str) -> Option<PathBuf> {
 }
 
 /// The files that an executable was compiled from, as cargo lists them beside it; empty if there is no list.
-fn compiled(executable: &Path) -> Vec<PathBuf> {
+pub(super) fn compiled(executable: &Path) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(executable.with_extension("d")).unwrap_or_default();
     let Some((_, files)) = text.split_once(": ") else { return Vec::new() };
     listed(files.lines().next().unwrap_or_default())

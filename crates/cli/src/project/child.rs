@@ -12,6 +12,7 @@ use tokio::process::{self, Command};
 use tokio::task::JoinSet;
 
 use super::files::Stamp;
+use super::invocation::Invocation;
 use super::lines::{LineSource, Lines};
 use super::supervise::{self, BY_SIGNAL, STOP_WITHIN};
 use crate::documents::split;
@@ -38,11 +39,17 @@ const DEFAULTS: [(&str, &str, &str); 4] = [
 const CONFIG: &str = "KONVERGE_CONFIG";
 
 /// The [`DEFAULTS`] that the developer has not set, as variables. If the settings file cannot be read, the operator reports it.
-fn defaults(mut environment: BTreeMap<OsString, OsString>, directory: &Path) -> Vec<(&'static str, &'static str)> {
+fn defaults(
+    mut environment: BTreeMap<OsString, OsString>,
+    directory: &Path,
+    invocation: &Invocation,
+) -> Vec<(&'static str, &'static str)> {
+    environment.extend(invocation.variables.iter().map(|(name, value)| (name.into(), value.into())));
     if let Some(file) = environment.get_mut(OsStr::new(CONFIG)).filter(|file| !file.is_empty()) {
         *file = directory.join(&*file).into_os_string();
     }
-    let loaded = Settings::loader().environment(environment.clone()).load();
+    let flags = std::iter::once("operator").chain(invocation.flags.iter().map(String::as_str));
+    let loaded = Settings::loader().args(flags).environment(environment.clone()).load();
     let is_unsaid = |setting: &str, variable: &str| match &loaded {
         Ok(loaded) => loaded.source(setting) == Some(&Source::Default),
         Err(_) => !environment.contains_key(OsStr::new(variable)),
@@ -58,6 +65,7 @@ pub(super) struct Child {
     directory: PathBuf,
     stamp: Option<Stamp>,
     kubeconfig: PathBuf,
+    invocation: Invocation,
     process: Option<process::Child>,
     /// The supervisor stops the operator when this pipe is closed.
     lifeline: Option<process::ChildStdin>,
@@ -67,9 +75,18 @@ pub(super) struct Child {
 
 impl Child {
     /// An operator that is not started yet.
-    pub(super) fn new(executable: PathBuf, directory: &Path, kubeconfig: &Path) -> Self {
-        let (stamp, directory, kubeconfig) = (Stamp::of(&executable), directory.to_owned(), kubeconfig.to_owned());
-        Self { executable, directory, stamp, kubeconfig, process: None, lifeline: None, readers: JoinSet::new() }
+    pub(super) fn new(executable: PathBuf, directory: &Path, kubeconfig: &Path, invocation: &Invocation) -> Self {
+        let stamp = Stamp::of(&executable);
+        Self {
+            executable,
+            directory: directory.to_owned(),
+            stamp,
+            kubeconfig: kubeconfig.to_owned(),
+            invocation: invocation.clone(),
+            process: None,
+            lifeline: None,
+            readers: JoinSet::new(),
+        }
     }
 
     /// Whether this is the executable of a build.
@@ -94,15 +111,17 @@ impl Child {
     }
 
     fn spawn(&mut self, lines: &Lines) -> std::io::Result<process::Child> {
-        let mut command = supervise::command(&self.executable)?;
+        let mut command = supervise::command(&self.executable, &self.invocation.flags)?;
         command
-            .envs(defaults(std::env::vars_os().collect(), &self.directory))
+            .envs(defaults(std::env::vars_os().collect(), &self.directory, &self.invocation))
             .current_dir(&self.directory)
             .env("KUBECONFIG", &self.kubeconfig)
             // `PORT` is the port of `konverge dev`. Operators often read a variable of this name, too.
             .env_remove("PORT")
             // Shells and CI systems set `NAMESPACE` for their own purposes, and the operator would watch only that namespace.
             .env_remove("NAMESPACE")
+            // What the developer says for the operator alone is meant.
+            .envs(self.invocation.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -148,12 +167,19 @@ impl Child {
     }
 }
 
-/// The manifests that an operator prints when it is asked with a flag such as `--print-crds`, one document each.
-pub(super) async fn printed(executable: &Path, directory: &Path, flag: &str) -> Result<Vec<String>, String> {
+/// The manifests that an operator prints when it is asked with a flag such as `--print-crds`, one document each. Its other flags are passed as well: they
+/// may say which namespaces it watches, or what it is called.
+pub(super) async fn printed(
+    executable: &Path,
+    directory: &Path,
+    flag: &str,
+    invocation: &Invocation,
+) -> Result<Vec<String>, String> {
     let mut command = Command::new(executable);
-    command.arg(flag).current_dir(directory).kill_on_drop(true);
+    command.arg(flag).args(&invocation.flags).current_dir(directory).kill_on_drop(true);
     // The address of its webhooks is in the CRDs of kinds with several versions.
-    command.envs(defaults(std::env::vars_os().collect(), directory));
+    command.envs(defaults(std::env::vars_os().collect(), directory, invocation));
+    command.envs(invocation.variables.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let process = huge_pages::allow_for_child(|| command.spawn());
     let process = process.map_err(|error| format!("it cannot be started: {error}"))?;
@@ -203,6 +229,22 @@ mod tests {
         std::fs::write(directory.path().join("bad.yaml"), "metrics: {bindAddress: nowhere}").unwrap();
         let (log, metrics) = ("KONVERGE_LOG_FORMAT", "KONVERGE_METRICS_BIND_ADDRESS");
         let (health, hooks) = ("KONVERGE_HEALTH_PROBE_BIND_ADDRESS", "KONVERGE_WEBHOOK_BIND_ADDRESS");
+        let flags = |words: &[&str]| Invocation::new(words.iter().map(|word| (*word).to_owned()));
+        for (words, expect) in [
+            (&["--metrics-bind-address=:9000"][..], &[log, health, hooks][..]),
+            (&["KONVERGE_LOG_FORMAT=json", "--health-probe-bind-address", "0"], &[metrics, hooks]),
+            (&["--config=some.yaml"], &[log, health, hooks]),
+            (&["--unknown"], &[log, metrics, health, hooks]),
+        ] {
+            // A file that a flag names is found from the directory of the operator, which is the current one there.
+            let words: Vec<String> = words
+                .iter()
+                .map(|word| word.replace("some.yaml", &directory.path().join("some.yaml").to_string_lossy()))
+                .collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let given = defaults(BTreeMap::new(), directory.path(), &flags(&words));
+            assert_eq!(given.into_iter().map(|(name, _)| name).collect::<Vec<_>>(), expect, "{words:?}");
+        }
         for (environment, expect) in [
             (&[][..], &[log, metrics, health, hooks][..]),
             (&[(metrics, ":9000")], &[log, health, hooks]),
@@ -215,7 +257,8 @@ mod tests {
             (&[(CONFIG, "none.yaml"), (log, "json")], &[metrics, health, hooks]),
         ] {
             let variables = environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
-            let given: Vec<&str> = defaults(variables, directory.path()).into_iter().map(|(name, _)| name).collect();
+            let given: Vec<&str> =
+                defaults(variables, directory.path(), &flags(&[])).into_iter().map(|(name, _)| name).collect();
             assert_eq!(given, expect, "{environment:?}");
         }
     }

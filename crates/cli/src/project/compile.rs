@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use super::Project;
-use super::build::{cargo, executable};
+use super::build::{cargo, compiled, executable};
 use crate::huge_pages;
 
 /// Why there is no executable.
@@ -31,7 +31,26 @@ pub(crate) struct CompileOptions {
     pub variables: Vec<(String, String)>,
 }
 
+/// The operator as the last debug build left it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LastBuild {
+    pub executable: PathBuf,
+    /// A file that it is made of and that has changed since, or is gone.
+    pub changed: Option<PathBuf>,
+}
+
 impl Project {
+    /// The last debug build, if there is one. Nothing is built.
+    pub(crate) fn last_build(&self) -> Option<LastBuild> {
+        let executable =
+            self.target().join("debug").join(self.binary()).with_extension(std::env::consts::EXE_EXTENSION);
+        let built = std::fs::metadata(&executable).and_then(|found| found.modified()).ok()?;
+        let is_newer =
+            |file: &PathBuf| !std::fs::metadata(file).and_then(|found| found.modified()).is_ok_and(|at| at <= built);
+        let changed = compiled(&executable).into_iter().find(is_newer);
+        Some(LastBuild { executable, changed })
+    }
+
     /// Builds the operator as `cargo build` does.
     pub(crate) fn compile(&self, arguments: &[&str]) -> Result<PathBuf, CompileError> {
         let arguments = arguments.iter().map(|argument| argument.to_string()).collect();

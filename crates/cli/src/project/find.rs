@@ -15,6 +15,8 @@ pub(crate) struct Project {
     /// Where its lock file is, and the manifest it may share settings with.
     workspace: PathBuf,
     binary: String,
+    /// Where cargo builds it.
+    target: PathBuf,
     /// The package as cargo describes it.
     package: Value,
 }
@@ -99,6 +101,11 @@ impl Project {
         &self.workspace
     }
 
+    /// Where cargo builds it.
+    pub(super) fn target(&self) -> &Path {
+        &self.target
+    }
+
     /// The package as cargo describes it.
     pub(crate) fn package(&self) -> &Value {
         &self.package
@@ -147,8 +154,9 @@ fn choose(directory: &Path, manifest: &Path, metadata: &Value, bin: Option<&str>
         (None, _) => return Err(FindError::Several { package: name, names }),
     };
     let workspace = metadata["workspace_root"].as_str().map_or_else(|| directory.to_owned(), PathBuf::from);
+    let target = metadata["target_directory"].as_str().map_or_else(|| workspace.join("target"), PathBuf::from);
     let package = package.clone();
-    Ok(Found::Operator(Project { directory: directory.to_owned(), workspace, binary, package }))
+    Ok(Found::Operator(Project { directory: directory.to_owned(), workspace, binary, target, package }))
 }
 
 #[cfg(test)]

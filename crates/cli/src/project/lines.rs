@@ -1,8 +1,13 @@
 //! The terminal output of `konverge dev` in a project: one stream of lines, each with its source.
 
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
 
+use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+
+use super::log_file::LogFile;
 
 /// The source of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +24,7 @@ pub(super) enum LineSource {
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     coloured: bool,
+    log: Arc<Mutex<LogFile>>,
 }
 
 impl LineSource {
@@ -33,10 +39,10 @@ impl LineSource {
 }
 
 impl Lines {
-    /// Prints to stdout, in colour if it is a terminal.
-    pub(super) fn new() -> Self {
+    /// Prints to stdout, in colour if it is a terminal, and to a file.
+    pub(super) fn new(log: LogFile) -> Self {
         let coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Self { coloured }
+        Self { coloured, log: Arc::new(Mutex::new(log)) }
     }
 
     /// Whether lines are printed in colour.
@@ -47,6 +53,8 @@ impl Lines {
     /// Prints a line.
     pub(super) fn print(&self, source: LineSource, line: &str) {
         let (word, colour) = source.label();
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ");
+        self.log.lock().line(&format!("{now} {word} {line}"));
         // One lock for the whole line, so that lines of two sources are not mixed.
         let mut stdout = std::io::stdout().lock();
         // There is no other place to report that stdout is closed.

@@ -38,6 +38,9 @@ pub(crate) struct SuperviseArgs {
     become_child_of: Option<u32>,
     /// The operator
     executable: PathBuf,
+    /// Flags of the operator
+    #[arg(last = true)]
+    flags: Vec<String>,
 }
 
 impl SuperviseArgs {
@@ -48,9 +51,9 @@ impl SuperviseArgs {
 }
 
 /// The command that runs an operator under supervision; its standard input must be a pipe.
-pub(super) fn command(executable: &Path) -> io::Result<Command> {
+pub(super) fn command(executable: &Path, flags: &[String]) -> io::Result<Command> {
     let mut command = this_program()?;
-    command.arg(NAME).arg(executable);
+    command.arg(NAME).arg(executable).arg("--").args(flags);
     #[cfg(unix)]
     command.process_group(0);
     Ok(command)
@@ -72,18 +75,18 @@ fn this_program() -> io::Result<Command> {
 /// `konverge supervise`: ends as the operator ended.
 pub(crate) fn supervise(args: &SuperviseArgs) -> io::Result<Infallible> {
     if let Some(parent) = args.become_child_of {
-        return become_operator(&args.executable, parent);
+        return become_operator(args, parent);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let status = runtime.block_on(watch_over(&args.executable))?;
+    let status = runtime.block_on(watch_over(args))?;
     // The read of standard input may still wait.
     runtime.shutdown_background();
     end_as(status)
 }
 
-async fn watch_over(executable: &Path) -> io::Result<ExitStatus> {
+async fn watch_over(args: &SuperviseArgs) -> io::Result<ExitStatus> {
     let mut stop = StopSignals::listen(STOP_WITHIN + Duration::from_secs(5))?;
-    let mut operator = spawn(executable)?;
+    let mut operator = spawn(args)?;
     tokio::select! {
         status = operator.wait() => return status,
         () = closed() => {}
@@ -101,31 +104,32 @@ async fn watch_over(executable: &Path) -> io::Result<ExitStatus> {
 
 /// The operator, by way of a process that asks the kernel to end it with this one.
 #[cfg(target_os = "linux")]
-fn spawn(executable: &Path) -> io::Result<Child> {
+fn spawn(args: &SuperviseArgs) -> io::Result<Child> {
     let mut command = this_program()?;
-    command.args([NAME, "--become-child-of", &std::process::id().to_string()]).arg(executable);
+    command.args([NAME, "--become-child-of", &std::process::id().to_string()]).arg(&args.executable);
+    command.arg("--").args(&args.flags);
     command.stdin(Stdio::null()).kill_on_drop(true).spawn()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn spawn(executable: &Path) -> io::Result<Child> {
-    Command::new(executable).stdin(Stdio::null()).kill_on_drop(true).spawn()
+fn spawn(args: &SuperviseArgs) -> io::Result<Child> {
+    Command::new(&args.executable).args(&args.flags).stdin(Stdio::null()).kill_on_drop(true).spawn()
 }
 
 /// Turns this process into the operator. What the kernel was asked for survives that.
 #[cfg(target_os = "linux")]
-fn become_operator(executable: &Path, parent: u32) -> io::Result<Infallible> {
+fn become_operator(args: &SuperviseArgs, parent: u32) -> io::Result<Infallible> {
     use std::os::unix::process::CommandExt;
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
     // A supervisor that died before the kernel was asked is not noticed by it any more.
     if std::os::unix::process::parent_id() != parent {
         return Err(io::Error::other("the supervisor is gone"));
     }
-    Err(std::process::Command::new(executable).exec())
+    Err(std::process::Command::new(&args.executable).args(&args.flags).exec())
 }
 
 #[cfg(not(target_os = "linux"))]
-fn become_operator(_: &Path, _: u32) -> io::Result<Infallible> {
+fn become_operator(_: &SuperviseArgs, _: u32) -> io::Result<Infallible> {
     Err(io::Error::other("--become-child-of needs Linux"))
 }
 

@@ -156,14 +156,14 @@ impl Shop {
 }
 
 /// A cluster without operators.
-struct Cluster {
+pub(crate) struct Cluster {
     _folder: TempDir,
-    server: Running,
-    kubeconfig: PathBuf,
+    pub server: Running,
+    pub kubeconfig: PathBuf,
 }
 
 impl Cluster {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let server = Running::start(folder.path(), &["dev", "--operator", "none", "--memory", "--port", "0"]);
         let kubeconfig = folder.path().join(".konverge/kubeconfig");
@@ -172,18 +172,18 @@ impl Cluster {
 
     /// Runs a command of the project on it; fails the test if it ends otherwise.
     #[track_caller]
-    fn run(&self, shop: &Shop, expect: i32, arguments: &[&str]) -> String {
+    pub(crate) fn run(&self, shop: &Shop, expect: i32, arguments: &[&str]) -> String {
         let (code, out, error) = ends_on(&shop.home, Some(&self.kubeconfig), arguments);
         assert_eq!(code, Some(expect), "{arguments:?}\n{out}\n{error}");
         format!("{out}{error}")
     }
 
     /// The code of the answer.
-    fn create(&self, path: &str, object: &str) -> u16 {
+    pub(crate) fn create(&self, path: &str, object: &str) -> u16 {
         self.server.curl("POST", path, &[("content-type", "application/json")], object).0
     }
 
-    fn get(&self, path: &str) -> Option<Value> {
+    pub(crate) fn get(&self, path: &str) -> Option<Value> {
         let (code, object) = self.server.curl("GET", path, &[], "");
         (code == 200).then_some(object)
     }

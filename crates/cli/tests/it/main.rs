@@ -7,6 +7,7 @@ mod bundling;
 mod credentials;
 mod deploying;
 mod dev;
+mod diagnosing;
 mod envtest;
 mod full_disk;
 mod konverge;

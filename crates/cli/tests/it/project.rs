@@ -217,6 +217,64 @@ fn built_run_and_replaced() {
     in_order(&rest, &["operator │ fourth says good bye", "dev │ the operator ended (exit status: 0)"]);
 }
 
+/// Samples are applied once for each start, in an order that works, and what is behind `--` reaches the operator.
+#[test]
+fn samples_are_applied_and_flags_are_passed() {
+    let shop = Shop::new(&["shop"]);
+    let greeting = |name: &str| {
+        format!(
+            "apiVersion: example.com/v1\nkind: Greeting\nmetadata: {{name: {name}, namespace: shop, labels: {{sample: one}}}}\n"
+        )
+    };
+    shop.write("config/samples/a.yaml", &greeting("hello"));
+    shop.write("config/samples/b.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n");
+    shop.write("config/samples/c.yaml", &greeting("Wrong_Name"));
+    shop.write(
+        "config/samples/kustomization.yaml",
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n",
+    );
+    shop.save("first", "echo \"first has $* and $COLOUR\"");
+    let server = shop.start(&["--samples", "--", "COLOUR=green", "--namespace", "shop"]);
+    // The operator and its samples speak at the same time.
+    let said = server.says("config/samples, and 1 failed");
+    in_order(
+        &said,
+        &[
+            "dev │ sample Namespace shop created",
+            "dev │ sample Greeting shop/hello created",
+            "dev │ sample Greeting shop/Wrong_Name",
+        ],
+    );
+    in_order(&said, &["dev │ applied 2 samples of "]);
+    let heard =
+        |said: &[String]| said.iter().any(|line| line.contains("operator │ first has --namespace shop and green"));
+    assert!(heard(&said) || heard(&server.says("first has")), "{said:?}");
+    let hello = server.curl("GET", "/apis/example.com/v1/namespaces/shop/greetings/hello", &[], "").1;
+    assert_eq!(hello["metadata"]["managedFields"][0]["manager"], "konverge-samples", "{hello}");
+    // What is deleted stays away, although the operator is built again.
+    server.curl("DELETE", "/apis/example.com/v1/namespaces/shop/greetings/hello", &[], "");
+    shop.save("second", "");
+    let said = server.says("second uses");
+    let (_, rest) = server.stop();
+    assert!(!said.iter().chain([&rest]).any(|line| line.contains("sample")), "{said:?} {rest}");
+    // What was said is kept for `konverge support`.
+    let log = fs::read_to_string(shop.home.join(".konverge/dev.log")).expect("a log");
+    assert!(
+        log.contains(" dev sample Greeting shop/hello created\n") && log.contains(" operator second uses"),
+        "{log}"
+    );
+
+    let empty = tempfile::tempdir().expect("a folder");
+    for (arguments, expect) in [
+        (&["dev", "--samples"][..], "no operator's project here: --samples DIR"),
+        (&["dev", "--samples", "nowhere"], "there are no samples at nowhere"),
+        (&["dev", "--", "--flag"], "no operator's project here: flags behind --"),
+    ] {
+        let error = fails(empty.path(), arguments);
+        assert!(error.contains(expect), "{error}");
+    }
+}
+
 /// The operator runs as its own service account, may do what it prints and nothing else, and `konverge permissions` judges that.
 #[test]
 fn an_operator_has_the_rights_that_it_declares() {

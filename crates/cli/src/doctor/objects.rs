@@ -1,0 +1,332 @@
+//! The objects of the operator's kinds, and events about them. In: lists. Out: findings about deletions that wait, conditions that are not met, and warnings. Pure,
+//! but for `read`.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::checks::{CONDITIONS, DELETIONS, EVENTS};
+use super::cluster::since;
+use super::finding::{Finding, Outcome};
+use super::operator::Workload;
+use super::own_project::OwnProject;
+use crate::description::text;
+use crate::manifests::called;
+use crate::observer::{Observer, Unread};
+
+/// How many objects of each kind, and how many events, are looked at.
+const MOST: usize = 500;
+
+/// An operator may take this long to remove its finalizer.
+const DELETING_FOR: SignedDuration = SignedDuration::from_secs(60);
+
+/// Older warnings are history.
+const RECENT: SignedDuration = SignedDuration::from_hours(1);
+
+/// Conditions that are good when they are true, and bad when they are true.
+const GOOD: [&str; 3] = ["Ready", "Available", "Synced"];
+const BAD: [&str; 3] = ["Degraded", "Stalled", "Failed"];
+
+/// Looks at objects and events.
+pub(super) async fn examine(
+    observer: &Observer,
+    project: &OwnProject,
+    workload: &Workload,
+    now: Timestamp,
+) -> Vec<Finding> {
+    let groups: Vec<String> = kinds(project).into_iter().map(|kind| kind.group).collect();
+    let warnings = observer.list("/api/v1/events", "&fieldSelector=type%3DWarning", MOST).await;
+    let warnings = match warnings {
+        // Whoever may not read all events may read those beside the operator.
+        Err(Unread::Forbidden(_)) => {
+            let path = format!("/api/v1/namespaces/{}/events", project.target.namespace);
+            observer.list(&path, "&fieldSelector=type%3DWarning", MOST).await
+        }
+        found => found,
+    };
+    let mut findings = vec![events(&warnings.map(|found| found.items), &project.target.namespace, &groups, now)];
+    if groups.is_empty() {
+        return findings;
+    }
+    match read(observer, project).await {
+        Ok(objects) => {
+            let runs = workload.pods.iter().any(super::operator::is_ready) || workload.runs_here;
+            findings.push(deletions(&objects, runs, now));
+            findings.push(conditions(&objects));
+        }
+        Err(error) => {
+            findings.push(DELETIONS.not_checked(error.to_string()));
+            findings.push(CONDITIONS.not_checked(error.to_string()));
+        }
+    }
+    findings
+}
+
+/// A kind that objects are listed of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListedKind {
+    pub group: String,
+    pub plural: String,
+    /// A version that is served; none if only the cluster knows.
+    pub version: Option<String>,
+}
+
+/// The kinds of the operator: of its CRDs, or of its `PROJECT` file.
+pub(crate) fn kinds(project: &OwnProject) -> Vec<ListedKind> {
+    let of_definition = |definition: &Value| {
+        let spec = &definition["spec"];
+        let served = || spec["versions"].as_array().into_iter().flatten().filter(|version| version["served"] == true);
+        let version = served().find(|version| version["storage"] == true).or_else(|| served().next());
+        ListedKind {
+            group: text(&spec["group"]),
+            plural: text(&spec["names"]["plural"]),
+            version: version.map(|version| text(&version["name"])),
+        }
+    };
+    match project.definitions.is_empty() {
+        false => project.definitions.iter().map(of_definition).collect(),
+        true => {
+            let kinds = project.kinds.iter();
+            kinds
+                .map(|kind| ListedKind { group: kind.group.clone(), plural: kind.plural.clone(), version: None })
+                .collect()
+        }
+    }
+}
+
+/// The path of the list of a kind's objects in all namespaces; none if it is not installed.
+pub(crate) async fn list_path(observer: &Observer, kind: &ListedKind) -> Result<Option<String>, Unread> {
+    let ListedKind { group, plural, version } = kind;
+    let version = match version {
+        Some(version) => version.clone(),
+        None => {
+            let Some(found) = observer.get(&format!("{}/{plural}.{group}", super::cluster::CRDS)).await? else {
+                return Ok(None);
+            };
+            let versions = found["spec"]["versions"].as_array().cloned().unwrap_or_default();
+            versions
+                .iter()
+                .find(|version| version["storage"] == true)
+                .map(|version| text(&version["name"]))
+                .unwrap_or_default()
+        }
+    };
+    Ok(Some(format!("/apis/{group}/{version}/{plural}")))
+}
+
+/// The objects of the operator's kinds. A kind that is not installed has none.
+async fn read(observer: &Observer, project: &OwnProject) -> Result<Vec<Value>, Unread> {
+    let mut objects = Vec::new();
+    for kind in kinds(project) {
+        let Some(path) = list_path(observer, &kind).await? else { continue };
+        match observer.list(&path, "", MOST).await {
+            Ok(found) => objects.extend(found.items),
+            Err(Unread::Absent(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(objects)
+}
+
+fn deletions(objects: &[Value], operator_runs: bool, now: Timestamp) -> Finding {
+    let waits = |object: &&Value| {
+        let metadata = &object["metadata"];
+        let has_finalizers = metadata["finalizers"].as_array().is_some_and(|found| !found.is_empty());
+        has_finalizers && since(&metadata["deletionTimestamp"], now).is_some_and(|by| by > DELETING_FOR)
+    };
+    let waiting: Vec<&Value> = objects.iter().filter(waits).collect();
+    let Some(first) = waiting.first() else { return DELETIONS.ok("none waits") };
+    let details = waiting.iter().map(|object| {
+        let finalizers: Vec<String> =
+            object["metadata"]["finalizers"].as_array().into_iter().flatten().map(text).collect();
+        format!("{} waits for {}", called(object), finalizers.join(", "))
+    });
+    let details: Vec<String> = details.collect();
+    let count = details.len();
+    let (metadata, kind) = (&first["metadata"], text(&first["kind"]).to_lowercase());
+    let namespace = metadata["namespace"].as_str().map_or_else(String::new, |namespace| format!(" -n {namespace}"));
+    let give_up = format!(
+        "or give its cleanup up: kubectl patch {kind} {}{namespace} --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'",
+        text(&metadata["name"])
+    );
+    match operator_runs {
+        true => DELETIONS.warning(
+            format!("{count} objects wait to be deleted although the operator runs; its cleanup may fail"),
+            &["`konverge logs` and the events of the object say why", &give_up],
+        ),
+        false => DELETIONS.problem(
+            format!("{count} objects wait to be deleted, and the operator that would let them go does not run"),
+            &["start it: `konverge deploy`, `konverge run` or `konverge dev`", &give_up],
+        ),
+    }
+    .with(details)
+}
+
+fn conditions(objects: &[Value]) -> Finding {
+    if objects.is_empty() {
+        return CONDITIONS.ok("there are no objects of its kinds");
+    }
+    let unmet: Vec<String> =
+        objects.iter().filter_map(|object| unmet(object).map(|why| format!("{} {why}", called(object)))).collect();
+    match unmet.is_empty() {
+        true => CONDITIONS.ok(format!("none of {} objects says that something is wrong", objects.len())),
+        false => CONDITIONS
+            .warning(
+                format!("{} of {} objects are not as they should be", unmet.len(), objects.len()),
+                &["kubectl describe KIND NAME", "konverge logs"],
+            )
+            .with(unmet),
+    }
+}
+
+/// What is wrong with an object, as it says itself.
+fn unmet(object: &Value) -> Option<String> {
+    if object["metadata"]["deletionTimestamp"].is_string() {
+        return None;
+    }
+    let conditions = object["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_bad = |condition: &&Value| {
+        let kind = text(&condition["type"]);
+        GOOD.contains(&kind.as_str()) && condition["status"] != "True"
+            || BAD.contains(&kind.as_str()) && condition["status"] == "True"
+    };
+    if let Some(condition) = conditions.iter().find(is_bad) {
+        let (kind, status) = (text(&condition["type"]), text(&condition["status"]));
+        return Some(
+            format!("is {kind}={status}: {} {}", text(&condition["reason"]), text(&condition["message"]))
+                .trim_end()
+                .to_owned(),
+        );
+    }
+    let generation = object["metadata"]["generation"].as_i64()?;
+    let observed = object["status"]["observedGeneration"].as_i64()?;
+    (observed < generation)
+        .then(|| format!("was not reconciled since its last change (generation {generation}, seen {observed})"))
+}
+
+/// Warnings about the operator, or about objects of its groups.
+fn events(found: &Result<Vec<Value>, Unread>, namespace: &str, groups: &[String], now: Timestamp) -> Finding {
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return EVENTS.not_checked(error.to_string()),
+    };
+    let mut counted: BTreeMap<(String, String), (u64, String)> = BTreeMap::new();
+    for event in found {
+        let about = &event["involvedObject"];
+        let group = text(&about["apiVersion"]).split_once('/').map(|(group, _)| group.to_owned());
+        let is_ours = about["namespace"] == namespace || group.is_some_and(|group| groups.contains(&group));
+        let seen = [
+            &event["series"]["lastObservedTime"],
+            &event["lastTimestamp"],
+            &event["eventTime"],
+            &event["metadata"]["creationTimestamp"],
+        ];
+        let ago = seen.into_iter().find_map(|time| since(time, now));
+        if !is_ours || ago.is_none_or(|ago| ago > RECENT) {
+            continue;
+        }
+        let place = about["namespace"].as_str().map_or_else(String::new, |namespace| format!("{namespace}/"));
+        let object = format!("{} {place}{}", text(&about["kind"]), text(&about["name"]));
+        let times = event["count"].as_u64().or_else(|| event["series"]["count"].as_u64()).unwrap_or(1);
+        let entry = counted.entry((object, text(&event["reason"]))).or_default();
+        *entry = (entry.0 + times, text(&event["message"]));
+    }
+    if counted.is_empty() {
+        return EVENTS.ok("none");
+    }
+    let mut lines: Vec<(u64, String)> = counted
+        .into_iter()
+        .map(|((object, reason), (times, message))| (times, format!("{object}: {reason}, {times} times: {message}")))
+        .collect();
+    lines.sort_by_key(|(times, _)| std::cmp::Reverse(*times));
+    EVENTS
+        .found(
+            Outcome::Warning,
+            format!("{} kinds of warnings", lines.len()),
+            &["kubectl get events --all-namespaces --field-selector type=Warning"],
+        )
+        .with(lines.into_iter().map(|(_, line)| line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[track_caller]
+    fn check(found: Finding, outcome: Outcome, part: &str) {
+        assert_eq!(found.outcome, outcome, "{found:?}");
+        assert!(
+            format!("{} {} {}", found.what, found.details.join(" "), found.mend.join(" ")).contains(part),
+            "{found:?}"
+        );
+        assert_eq!(found.mend.is_empty(), matches!(outcome, Outcome::Ok | Outcome::NotChecked), "{found:?}");
+    }
+
+    fn now() -> Timestamp {
+        "2026-01-01T01:00:00Z".parse().unwrap()
+    }
+
+    #[test]
+    fn deletions_that_wait() {
+        let shop = |deleted: Option<&str>, finalizers: &[&str]| {
+            vec![
+                json!({"kind": "Shop", "metadata": {"name": "a", "namespace": "n", "deletionTimestamp": deleted, "finalizers": finalizers}}),
+            ]
+        };
+        check(deletions(&shop(None, &["x/y"]), false, now()), Outcome::Ok, "none");
+        check(deletions(&shop(Some("2026-01-01T00:59:50Z"), &["x/y"]), false, now()), Outcome::Ok, "none");
+        check(deletions(&shop(Some("2026-01-01T00:00:00Z"), &[]), false, now()), Outcome::Ok, "none");
+        let waiting = shop(Some("2026-01-01T00:00:00Z"), &["x/y"]);
+        check(deletions(&waiting, false, now()), Outcome::Problem, "Shop n/a waits for x/y");
+        check(deletions(&waiting, false, now()), Outcome::Problem, "kubectl patch shop a -n n --type=merge");
+        check(deletions(&waiting, true, now()), Outcome::Warning, "although the operator runs");
+    }
+
+    #[test]
+    fn conditions_that_are_not_met() {
+        let shop = |kind: &str, status: &str| {
+            json!({"kind": "Shop", "metadata": {"name": "a", "generation": 2}, "status": {"observedGeneration": 2,
+                   "conditions": [{"type": kind, "status": status, "reason": "Why", "message": "because"}]}})
+        };
+        check(conditions(&[]), Outcome::Ok, "no objects");
+        check(conditions(&[shop("Ready", "True")]), Outcome::Ok, "none of 1");
+        check(
+            conditions(&[shop("Ready", "False"), shop("Ready", "True")]),
+            Outcome::Warning,
+            "Shop a is Ready=False: Why because",
+        );
+        check(conditions(&[shop("Degraded", "True")]), Outcome::Warning, "Degraded=True");
+        check(conditions(&[shop("Degraded", "False")]), Outcome::Ok, "");
+        let mut old = shop("Ready", "True");
+        old["status"]["observedGeneration"] = json!(1);
+        check(conditions(&[old.clone()]), Outcome::Warning, "not reconciled since its last change");
+        old["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        check(conditions(&[old]), Outcome::Ok, "");
+    }
+
+    #[test]
+    fn recent_warnings_about_the_operator() {
+        let event = |namespace: &str, api: &str, at: &str| {
+            json!({"involvedObject": {"kind": "Shop", "name": "a", "namespace": namespace, "apiVersion": api},
+                   "reason": "Failed", "message": "no", "count": 3, "lastTimestamp": at})
+        };
+        let found = |events: Vec<Value>| self::events(&Ok(events), "shop-system", &["example.com".to_owned()], now());
+        let recent = "2026-01-01T00:50:00Z";
+        check(found(Vec::new()), Outcome::Ok, "none");
+        check(found(vec![event("other", "apps/v1", recent)]), Outcome::Ok, "none");
+        check(found(vec![event("shop-system", "v1", "2025-01-01T00:00:00Z")]), Outcome::Ok, "none");
+        check(
+            found(vec![event("shop-system", "v1", recent)]),
+            Outcome::Warning,
+            "Shop shop-system/a: Failed, 3 times: no",
+        );
+        check(
+            found(vec![event("other", "example.com/v1", recent), event("other", "example.com/v1", recent)]),
+            Outcome::Warning,
+            "6 times",
+        );
+        check(events(&Err(Unread::Failed("slow".into())), "a", &[], now()), Outcome::NotChecked, "slow");
+    }
+}
