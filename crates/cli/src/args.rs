@@ -24,6 +24,7 @@ use crate::permissions::PermissionsArgs;
 use crate::project::SuperviseArgs;
 use crate::run_operator::RunArgs;
 use crate::scaffold::{CreateApiArgs, CreateWebhookArgs, InitArgs, UpdateArgs};
+use crate::scorecard::{self, ScorecardArgs};
 use crate::users::UserArgs;
 
 /// Kubernetes operators from the first file to a cluster: projects, and a control plane in one process to develop and test against.
@@ -116,6 +117,9 @@ pub(crate) enum Command {
     /// Print the log of the deployed operator
     #[command(after_help = LOGS_EXAMPLES)]
     Logs(LogsArgs),
+    /// Measure how mature the project's operator is, from level 1 to 5, by running it in an embedded control plane
+    #[command(after_help = scorecard::EXAMPLES)]
+    Scorecard(ScorecardArgs),
     /// Print the version
     Version,
     /// Run an operator that ends when standard input does

@@ -52,6 +52,7 @@ mod remote_cluster;
 mod run;
 mod run_operator;
 mod scaffold;
+mod scorecard;
 mod upgrade;
 mod users;
 mod validate;
@@ -109,6 +110,7 @@ fn main() -> ExitCode {
         Command::Deploy(options) => return deploy::deploy(&options),
         Command::Undeploy(options) => return deploy::undeploy(&options),
         Command::Logs(options) => return operator_logs::logs(&options),
+        Command::Scorecard(options) => return scorecard::scorecard(&options),
         Command::Version => {
             println!("konverge {}", env!("CARGO_PKG_VERSION"));
             Ok(())

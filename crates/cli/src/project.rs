@@ -33,11 +33,12 @@ use crate::operators;
 use build::Built;
 pub(crate) use build::cargo;
 use child::Child;
+pub(crate) use child::{describe_exit, printed};
 pub(crate) use compile::{CompileError, CompileOptions};
 use files::Files;
 pub(crate) use find::{FindError, Found, Project};
 use lines::{LineSource, Lines};
-pub(crate) use supervise::{SuperviseArgs, supervise};
+pub(crate) use supervise::{SuperviseArgs, command as supervised_command, supervise};
 
 /// The first restart delay of an operator that ended by itself; it doubles each time.
 const REST: Duration = Duration::from_secs(1);

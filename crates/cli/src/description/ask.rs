@@ -51,7 +51,12 @@ impl Description {
     }
 
     /// Asks an operator that is built.
-    fn ask(executable: &Path, directory: &Path, package: Package, target: DeployTarget) -> Result<Self, AskError> {
+    pub(crate) fn ask(
+        executable: &Path,
+        directory: &Path,
+        package: Package,
+        target: DeployTarget,
+    ) -> Result<Self, AskError> {
         let operator = Asked { executable, directory, pod_name: format!("{}-0", target.name) };
         let named = format!("--operator-name={}", target.name);
         let settings = settings(&operator.answer(&["--print-config", &named])?)?;

@@ -149,7 +149,7 @@ impl Child {
 }
 
 /// The manifests that an operator prints when it is asked with a flag such as `--print-crds`, one document each.
-pub(super) async fn printed(executable: &Path, directory: &Path, flag: &str) -> Result<Vec<String>, String> {
+pub(crate) async fn printed(executable: &Path, directory: &Path, flag: &str) -> Result<Vec<String>, String> {
     let mut command = Command::new(executable);
     command.arg(flag).current_dir(directory).kill_on_drop(true);
     // The address of its webhooks is in the CRDs of kinds with several versions.
@@ -169,7 +169,7 @@ pub(super) async fn printed(executable: &Path, directory: &Path, flag: &str) -> 
     Ok(split(&String::from_utf8_lossy(&output.stdout)))
 }
 
-fn describe_exit(status: std::io::Result<ExitStatus>) -> String {
+pub(crate) fn describe_exit(status: std::io::Result<ExitStatus>) -> String {
     match status {
         Ok(status) => match status.code() {
             Some(code @ 129..=192) => format!("killed by signal {}", code - BY_SIGNAL),
