@@ -153,7 +153,7 @@ pub(in crate::scorecard) fn security_context(all: &Observations) -> Judged {
         all,
         workloads::unrestricted,
         "keep to the standard `restricted`",
-        "`Container::new(…).security_context(…)` with runAsNonRoot, allowPrivilegeEscalation: false, all capabilities dropped and RuntimeDefault",
+        "`Container::new(…).security_context(SecurityContext::restricted())`",
     )
 }
 
