@@ -27,14 +27,25 @@ const BY_RUN: [&str; 12] = [
     "deployment.kubernetes.io/revision",
 ];
 
+/// Annotations in which this framework notes what it applied; they depend on identities.
+const NOTES: &str = "applied.konverge.dev/";
+
 /// Objects by their kinds and names, without what differs from run to run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct EndState(BTreeMap<String, Value>);
 
 impl EndState {
-    /// The state of these objects.
-    pub(super) fn of<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Self {
-        Self(objects.into_iter().map(|object| (called(object), comparable(object))).collect())
+    /// The state of samples, and of what was made for them. The status of the latter is not the operator's, so it is left out.
+    pub(super) fn of(samples: &[Value], children: &[Value]) -> Self {
+        let samples = samples.iter().map(|object| (called(object), comparable(object)));
+        let children = children.iter().map(|object| {
+            let mut comparable = comparable(object);
+            if let Some(fields) = comparable.as_object_mut() {
+                fields.remove("status");
+            }
+            (called(object), comparable)
+        });
+        Self(samples.chain(children).collect())
     }
 
     /// What is different in another state, as sentences.
@@ -75,8 +86,15 @@ fn comparable(object: &Value) -> Value {
 fn strip(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|name, value| !BY_RUN.contains(&name.as_str()) && !is_time(value));
+            let is_kept = |name: &str| !BY_RUN.contains(&name) && !name.starts_with(NOTES);
+            fields.retain(|name, value| is_kept(name) && !is_time(value));
+            // Conditions are a set.
+            if let Some(conditions) = fields.get_mut("conditions").and_then(Value::as_array_mut) {
+                conditions.sort_by_key(|condition| condition["type"].to_string());
+            }
             fields.values_mut().for_each(strip);
+            // Whether a map that has nothing left was there is no difference.
+            fields.retain(|_, value| !value.as_object().is_some_and(Map::is_empty));
         }
         Value::Array(items) => items.iter_mut().for_each(strip),
         _ => {}
@@ -144,7 +162,7 @@ mod tests {
 
     #[track_caller]
     fn check(before: &[Value], after: &[Value], expect: &[&str]) {
-        assert_eq!(EndState::of(before).differences(&EndState::of(after)), expect);
+        assert_eq!(EndState::of(before, &[]).differences(&EndState::of(after, &[])), expect);
     }
 
     #[test]
@@ -168,6 +186,24 @@ mod tests {
             object("x", json!({"status": {"uid": uid, "at": time, "clusterIP": ip, "observedGeneration": uid.len()}}))
         };
         check(&[run("1", "2026-01-01T00:00:00Z", "10.0.0.1")], &[run("22", "2026-01-02T00:00:00Z", "10.0.0.2")], &[]);
+        let noted = |hash: &str| json!({"kind": "Pod", "metadata": {"name": "x", "annotations": {"applied.konverge.dev/shop": hash}}});
+        check(&[noted("1")], &[json!({"kind": "Pod", "metadata": {"name": "x"}})], &[]);
+        let conditions = |types: [&str; 2]| {
+            let conditions = types.map(|name| json!({"type": name}));
+            json!({"kind": "Shop", "metadata": {"name": "x"}, "status": {"conditions": conditions}})
+        };
+        check(&[conditions(["A", "B"])], &[conditions(["B", "A"])], &[]);
+        check(
+            &[conditions(["A", "B"])],
+            &[conditions(["A", "C"])],
+            &[
+                "Shop x: .status.conditions is [{\"type\":\"A\"},{\"type\":\"C\"}] instead of [{\"type\":\"A\"},{\"type\":\"B\"}]",
+            ],
+        );
+        // The status of a child is that of its controllers.
+        let child =
+            |ready: i64| [json!({"kind": "Deployment", "metadata": {"name": "x"}, "status": {"readyReplicas": ready}})];
+        assert_eq!(EndState::of(&[], &child(1)), EndState::of(&[], &child(2)));
         let secret = |value: &str| json!({"kind": "Secret", "metadata": {"name": "x"}, "data": {"password": value}});
         check(&[secret("YQ==")], &[secret("Yg==")], &[]);
     }

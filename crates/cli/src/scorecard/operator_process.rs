@@ -66,9 +66,10 @@ impl OperatorProcess {
         directory: &Path,
         kubeconfig: &Path,
         settings: &Settings,
+        ports: Ports,
     ) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("the operator cannot be started: {error}");
-        let (metrics, health) = (free_address().map_err(failed)?, free_address().map_err(failed)?);
+        let Ports { metrics, health, webhooks } = ports;
         let mut command = supervised_command(executable).map_err(failed)?;
         for (name, _) in std::env::vars_os() {
             // What is measured is the operator, not the shell that this program was started from.
@@ -82,7 +83,7 @@ impl OperatorProcess {
             .env("KONVERGE_LOG_FORMAT", "json")
             .env("KONVERGE_METRICS_BIND_ADDRESS", metrics.to_string())
             .env("KONVERGE_HEALTH_PROBE_BIND_ADDRESS", health.to_string())
-            .env("KONVERGE_WEBHOOK_BIND_ADDRESS", "127.0.0.1:0")
+            .env("KONVERGE_WEBHOOK_BIND_ADDRESS", webhooks.to_string())
             // Who leads is not what is measured, and a killed leader would be waited for.
             .env("KONVERGE_LEADER_ELECT", "false")
             .current_dir(directory)
@@ -208,7 +209,27 @@ async fn keep_lines(pipe: impl AsyncRead + Unpin, log: Arc<Mutex<Vec<String>>>) 
     }
 }
 
-/// A port that nobody uses now. Another program may take it before the operator does; the operator says so then, and ends.
-fn free_address() -> std::io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+/// Where an operator listens. A restarted one listens where it did before, as in a cluster, so that nothing has to be written about it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ports {
+    metrics: SocketAddr,
+    health: SocketAddr,
+    webhooks: SocketAddr,
+}
+
+impl Ports {
+    /// Ports that nobody uses now. Another program may take one before the operator does; the operator says so then, and ends.
+    pub(super) fn free() -> Result<Self, String> {
+        let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let found = (|| {
+            // All are held until the last is found, so that they differ.
+            let [metrics, health, webhooks] = [bind()?, bind()?, bind()?];
+            Ok::<_, std::io::Error>(Self {
+                metrics: metrics.local_addr()?,
+                health: health.local_addr()?,
+                webhooks: webhooks.local_addr()?,
+            })
+        })();
+        found.map_err(|error| format!("there is no free port on the loopback address: {error}"))
+    }
 }

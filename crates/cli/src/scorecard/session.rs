@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::cluster::ScoreCluster;
 use super::metrics_page::MetricsPage;
 use super::observations::{Rest, Started};
-use super::operator_process::{LOOK, OperatorProcess};
+use super::operator_process::{LOOK, OperatorProcess, Ports};
 use super::subject::Subject;
 use super::write_record::{Target, Write};
 use crate::operator_account::OperatorAccount;
@@ -32,12 +32,16 @@ const LAST_WRITES: usize = 5;
 /// What the scorecard writes to touch an object.
 const TOUCHED: &str = "konverge.dev/scorecard-touched";
 
+/// Groups of kinds by which an operator is installed; what it writes there is about itself.
+const INSTALLED: [&str; 2] = ["admissionregistration.k8s.io", "apiextensions.k8s.io"];
+
 /// A cluster and an operator.
 pub(super) struct Session {
     pub cluster: ScoreCluster,
     pub patience: Patience,
     pub account: OperatorAccount,
     kubeconfig: PathBuf,
+    ports: Ports,
     process: Option<OperatorProcess>,
 }
 
@@ -47,7 +51,8 @@ impl Session {
         let cluster = ScoreCluster::start().await?;
         let bad = install(&cluster, &subject.definitions, patience).await?;
         let (account, kubeconfig) = cluster.account(&subject.rights).await?;
-        Ok((Self { cluster, patience, account, kubeconfig, process: None }, bad))
+        let ports = Ports::free()?;
+        Ok((Self { cluster, patience, account, kubeconfig, ports, process: None }, bad))
     }
 
     /// Installs the CRDs and rights of another version. Says what the server refuses.
@@ -66,7 +71,7 @@ impl Session {
     /// Starts the operator without waiting for it.
     pub(super) fn begin(&mut self, subject: &Subject) -> Result<(), String> {
         let Subject { executable, directory, settings, .. } = subject;
-        self.process = Some(OperatorProcess::start(executable, directory, &self.kubeconfig, settings)?);
+        self.process = Some(OperatorProcess::start(executable, directory, &self.kubeconfig, settings, self.ports)?);
         Ok(())
     }
 
@@ -218,6 +223,9 @@ fn is_child(object: &Value, targets: &[&Target], samples: &BTreeSet<&str>, since
     let (name, namespace) = (text(&metadata["name"]), text(&metadata["namespace"]));
     let group = text(&object["apiVersion"]).split_once('/').map_or(String::new(), |(group, _)| group.to_owned());
     if samples.contains(text(&metadata["uid"]).as_str()) || metadata["creationTimestamp"].as_str().is_none() {
+        return false;
+    }
+    if INSTALLED.contains(&group.as_str()) {
         return false;
     }
     let created = metadata["creationTimestamp"].as_str().and_then(|time| time.parse::<Timestamp>().ok());

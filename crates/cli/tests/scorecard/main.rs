@@ -187,7 +187,10 @@ fn an_operator_that_is_right() {
     check(&report, "restore", "notMeasured", "scorecard.yaml");
     check(&report, "autoscaling", "notMeasured", "scorecard.yaml");
     assert_eq!((code, &report["level"]), (Some(0), &json!(2)), "{report:#}");
-    assert!(report["summary"].as_str().is_some_and(|text| text.starts_with("shop 1.2.3 is at level 2 of 5")), "{report:#}");
+    assert!(
+        report["summary"].as_str().is_some_and(|text| text.starts_with("shop 1.2.3 is at level 2 of 5")),
+        "{report:#}"
+    );
 }
 
 fn one_that_writes_in_every_reconcile() {

@@ -94,6 +94,6 @@ async fn compare_with(
 ) -> Result<(), String> {
     let samples = session.all_now(&subject.distinct_samples()).await?;
     let children = session.children(&session.cluster.record.since(from), &samples, since).await?;
-    seen.differences = compare(expect, &EndState::of(samples.iter().chain(&children)));
+    seen.differences = compare(expect, &EndState::of(&samples, &children));
     Ok(())
 }

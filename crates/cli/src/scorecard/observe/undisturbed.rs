@@ -57,7 +57,7 @@ async fn live(session: &mut Session, subject: &Subject) -> Result<Life, String> 
         deleted: None,
         rights: None,
     };
-    life.end_state = EndState::of(life.samples.iter().chain(&life.children));
+    life.end_state = EndState::of(&life.samples, &life.children);
     if life.rest == Rest::Quiet && !life.samples.is_empty() {
         progress("reconciling everything again");
         life.again = again(session, subject, &life.samples).await?;
@@ -119,13 +119,13 @@ async fn heal(session: &mut Session, child: &Value, children: &[Value]) -> Resul
 
 /// Waits until a child is as it was, with another uid than `old`; what differs when the time is up.
 async fn until_as_before(session: &mut Session, child: &Value, old: Option<&str>) -> Result<Option<String>, String> {
-    let expect = EndState::of([child]);
+    let expect = EndState::of(&[], std::slice::from_ref(child));
     let deadline = Instant::now() + session.patience.timeout;
     loop {
         let left = match session.now(child).await? {
             None => Some("it does not come back".to_owned()),
             Some(now) if old.is_some() && now["metadata"]["uid"].as_str() == old => Some("it does not go".to_owned()),
-            Some(now) => expect.differences(&EndState::of([&now])).into_iter().next(),
+            Some(now) => expect.differences(&EndState::of(&[], &[now])).into_iter().next(),
         };
         if left.is_none() || Instant::now() > deadline {
             return Ok(left);
@@ -147,6 +147,7 @@ async fn scale(
         .filter(|field| !field.is_empty())
         .fold(json!(replicas), |inner, field| json!({field: inner}));
     let path = session.path(sample).await?;
+    let children = may_follow(&session.all_now(children).await?, sample, replicas);
     let refused = |error: crate::remote_cluster::RemoteError| error.to_string();
     let changed = session.cluster.objects.merge(&path, &patch).await.map_err(refused)?;
     let generation = &changed["metadata"]["generation"];
@@ -156,12 +157,25 @@ async fn scale(
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
         let is_told = |value: &Value| value["observedGeneration"] == *generation;
         let observed = is_told(&status) || (!conditions.is_empty() && conditions.iter().all(is_told));
-        let now = session.all_now(children).await?;
+        let now = session.all_now(&children).await?;
         let followed = now.iter().any(|child| child["spec"]["replicas"] == replicas);
         if (observed && followed) || Instant::now() > deadline {
             return Ok(Some(Scaled { sample: called(sample), replicas, followed, observed }));
         }
         tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The children that show whether a sample was scaled: its own, or if it owns none those that have another number now.
+fn may_follow(children: &[Value], sample: &Value, replicas: i64) -> Vec<Value> {
+    let is_owned = |child: &&Value| {
+        let mut owners = child["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        owners.any(|owner| owner["uid"] == sample["metadata"]["uid"])
+    };
+    let own: Vec<Value> = children.iter().filter(is_owned).cloned().collect();
+    match own.is_empty() {
+        true => children.iter().filter(|child| child["spec"]["replicas"] != replicas).cloned().collect(),
+        false => own,
     }
 }
 
@@ -183,5 +197,21 @@ async fn delete(session: &mut Session, samples: &[Value], children: &[Value]) ->
             });
         }
         tokio::time::sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_replicas_are_looked_at() {
+        let child = |name: &str, owner: &str, replicas: i64| json!({"metadata": {"name": name, "ownerReferences": [{"uid": owner}]}, "spec": {"replicas": replicas}});
+        let children = [child("own", "1", 4), child("other", "2", 4), child("third", "3", 3)];
+        for (uid, expect) in [("1", &["own"][..]), ("9", &["third"])] {
+            let found = may_follow(&children, &json!({"metadata": {"uid": uid}}), 4);
+            let names: Vec<&str> = found.iter().filter_map(|child| child["metadata"]["name"].as_str()).collect();
+            assert_eq!(names, expect);
+        }
     }
 }

@@ -11,16 +11,21 @@ use crate::scorecard::metrics_page::{MetricsPage, metrics_in};
 use crate::scorecard::observations::{Life, Observations};
 
 /// Metrics that every operator of this framework has begin with one of these.
-const FRAMEWORK: [&str; 8] = [
-    "controller_runtime_",
+const FRAMEWORK: [&str; 10] = [
+    "controller_",
+    "event_total",
     "konverge_",
     "leader_election_",
     "process_",
+    "resource_count",
     "rest_client_",
+    "webhook_",
     "workqueue_",
-    "operator_",
-    "kubernetes_operator_",
+    "certwatcher_",
 ];
+
+/// What histograms append to their names.
+const OF_HISTOGRAMS: [&str; 3] = ["_bucket", "_count", "_sum"];
 
 /// Metrics of others that alerts may use beside those of the operator.
 const OF_OTHERS: [&str; 5] = ["up", "ALERTS", "kube_", "container_", "kubelet_"];
@@ -103,11 +108,14 @@ pub(in crate::scorecard) fn events(all: &Observations) -> Judged {
 pub(in crate::scorecard) fn usage(all: &Observations) -> Judged {
     let life = life_with_samples(all)?;
     let page = page(life)?;
-    let own: Vec<String> = page
-        .names()
-        .into_iter()
+    let names = page.names();
+    let is_part =
+        |name: &str| OF_HISTOGRAMS.iter().any(|end| name.strip_suffix(end).is_some_and(|base| names.contains(base)));
+    let own: Vec<String> = names
+        .iter()
+        .filter(|name| !is_part(name))
         .filter(|name| !FRAMEWORK.iter().any(|prefix| name.starts_with(prefix)))
-        .map(str::to_owned)
+        .map(|name| (*name).to_owned())
         .collect();
     Ok(match own.is_empty() {
         true => Verdict::failed(
