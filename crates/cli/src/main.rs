@@ -80,7 +80,9 @@ fn main() -> ExitCode {
         return code;
     }
     let args = Args::parse();
-    log::start(args.log_format, args.verbose);
+    // The scorecard makes things fail, and reports what came of it.
+    let unless_told = if matches!(args.command, Command::Scorecard(_)) { "error" } else { log::WARN };
+    log::start(args.log_format, args.verbose, unless_told);
     if !matches!(args.command, Command::Supervise(_)) {
         variables::warn_about_unknown();
     }

@@ -210,7 +210,8 @@ fn run(args: &ScorecardArgs) -> Result<ExitCode, ScorecardError> {
         true => all().map(|check| if is_chosen(&check) { score(check) } else { skipped(check) }).collect(),
         false => all().filter(is_chosen).map(score).collect(),
     };
-    let report = Report { operator: &operator.name, version: &version, scored: &scored };
+    let is_whole = args.only.is_empty();
+    let report = Report { operator: &operator.name, version: &version, scored: &scored, is_whole };
     match args.output {
         ScorecardFormat::Text => {
             let coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();

@@ -2,13 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::check::{Group, HIGHEST, Outcome, Scored, level_of};
+use super::check::{Group, HIGHEST, Outcome, Scored, level_of, many};
 
 /// A scorecard that is filled in.
 pub(super) struct Report<'a> {
     pub operator: &'a str,
     pub version: &'a str,
     pub scored: &'a [Scored],
+    /// Whether these are all checks; a level follows from all of them only.
+    pub is_whole: bool,
 }
 
 /// How a line looks on a terminal.
@@ -67,6 +69,11 @@ impl Report<'_> {
 
     /// `shop 1.2.0 is at level 1 of 5 (basic install); level 2 lacks upgrade, version-skew`
     pub(super) fn summary(&self) -> String {
+        if !self.is_whole {
+            let passed = self.scored.iter().filter(|one| one.verdict.outcome == Outcome::Passed).count();
+            let all = many(self.scored.len(), "check");
+            return format!("{} {}: {passed} of {all} passed; a level needs them all", self.operator, self.version);
+        }
         let level = level_of(self.scored);
         let name = |level: u8| Group::Level(level).title().split_once(": ").map_or("", |(_, name)| name);
         let at = match level {
@@ -78,10 +85,9 @@ impl Report<'_> {
             one.check.group == Group::Level(next) && one.check.required && one.verdict.outcome != Outcome::Passed
         };
         let lacking: Vec<&str> = self.scored.iter().filter(lacks).map(|one| one.check.name).collect();
-        let missing = match (next > HIGHEST, lacking.is_empty()) {
-            (true, _) => String::new(),
-            (false, true) => format!("; the checks of level {next} were left out"),
-            (false, false) => format!("; level {next} lacks {}", lacking.join(", ")),
+        let missing = match next > HIGHEST {
+            true => String::new(),
+            false => format!("; level {next} lacks {}", lacking.join(", ")),
         };
         format!("{} {} is {at}{missing}", self.operator, self.version)
     }
@@ -101,7 +107,7 @@ impl Report<'_> {
         let checks: Vec<Value> = self.scored.iter().map(shown).collect();
         let count = |outcome: Outcome| self.scored.iter().filter(|one| one.verdict.outcome == outcome).count();
         json!({
-            "operator": self.operator, "version": self.version, "level": level_of(self.scored), "summary": self.summary(),
+            "operator": self.operator, "version": self.version, "level": self.is_whole.then(|| level_of(self.scored)), "summary": self.summary(),
             "passed": count(Outcome::Passed), "failed": count(Outcome::Failed), "notMeasured": count(Outcome::NotMeasured),
             "skipped": count(Outcome::Skipped), "checks": checks,
         })
@@ -190,7 +196,7 @@ mod tests {
     #[test]
     fn what_people_read() {
         let scored = scored();
-        let report = Report { operator: "shop", version: "1.2.0", scored: &scored };
+        let report = Report { operator: "shop", version: "1.2.0", scored: &scored, is_whole: true };
         let text = report.text(Look::Plain);
         for part in [
             "Level 1: basic install\n  pass  install\n        fine\n",
@@ -206,14 +212,15 @@ mod tests {
             text.lines().last(),
             Some("shop 1.2.0 is at level 1 of 5 (basic install); level 2 lacks upgrade, version-skew")
         );
-        let none = Report { operator: "shop", version: "1", scored: &[] };
-        assert_eq!(none.summary(), "shop 1 is below level 1 of 5; the checks of level 1 were left out");
+        let some = Report { operator: "shop", version: "1", scored: &scored[..1], is_whole: false };
+        assert_eq!(some.summary(), "shop 1: 1 of 1 check passed; a level needs them all");
+        assert_eq!(some.json()["level"], Value::Null);
     }
 
     #[test]
     fn what_programs_read() {
         let scored = scored();
-        let report = Report { operator: "shop", version: "1.2.0", scored: &scored };
+        let report = Report { operator: "shop", version: "1.2.0", scored: &scored, is_whole: true };
         let json = report.json();
         assert_eq!((&json["level"], &json["failed"], &json["notMeasured"]), (&json!(1), &json!(1), &json!(1)));
         let upgrade = json["checks"]

@@ -32,9 +32,6 @@ const LAST_WRITES: usize = 5;
 /// What the scorecard writes to touch an object.
 const TOUCHED: &str = "konverge.dev/scorecard-touched";
 
-/// Groups of kinds by which an operator is installed; what it writes there is about itself.
-const INSTALLED: [&str; 2] = ["admissionregistration.k8s.io", "apiextensions.k8s.io"];
-
 /// A cluster and an operator.
 pub(super) struct Session {
     pub cluster: ScoreCluster,
@@ -223,9 +220,6 @@ fn is_child(object: &Value, targets: &[&Target], samples: &BTreeSet<&str>, since
     let (name, namespace) = (text(&metadata["name"]), text(&metadata["namespace"]));
     let group = text(&object["apiVersion"]).split_once('/').map_or(String::new(), |(group, _)| group.to_owned());
     if samples.contains(text(&metadata["uid"]).as_str()) || metadata["creationTimestamp"].as_str().is_none() {
-        return false;
-    }
-    if INSTALLED.contains(&group.as_str()) {
         return false;
     }
     let created = metadata["creationTimestamp"].as_str().and_then(|time| time.parse::<Timestamp>().ok());

@@ -24,6 +24,16 @@ const MOST_WRITES: usize = 10_000;
 /// How many different writes are refused: an operator that writes more than this has shown what it does about refusals.
 const MOST_REFUSALS: usize = 200;
 
+/// Groups of kinds that an operator does not reconcile: questions about rights, the Leases that say who leads, and webhooks and CRDs, into which it writes where
+/// it listens and which certificate it has. Without a Secret of the cluster that is another one at each start.
+const BESIDE: [&str; 5] = [
+    "authorization.k8s.io",
+    "authentication.k8s.io",
+    "coordination.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+];
+
 /// What a path of the API names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Target {
@@ -66,9 +76,9 @@ impl Target {
         })
     }
 
-    /// Whether it stores nothing that an operator is about: questions about rights, and the Leases that say who leads.
+    /// Whether it is about nothing that an operator reconciles.
     fn is_beside(&self) -> bool {
-        ["authorization.k8s.io", "authentication.k8s.io", "coordination.k8s.io"].contains(&self.group.as_str())
+        BESIDE.contains(&self.group.as_str())
     }
 
     /// Whether it is a kind of events.

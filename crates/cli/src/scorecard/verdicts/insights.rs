@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{life, life_with_samples};
 use crate::manifests::called;
-use crate::scorecard::check::{Judged, Verdict};
+use crate::scorecard::check::{Judged, Verdict, many};
 use crate::scorecard::metrics_page::{MetricsPage, metrics_in};
 use crate::scorecard::observations::{Life, Observations};
 
@@ -18,10 +18,10 @@ const FRAMEWORK: [&str; 10] = [
     "leader_election_",
     "process_",
     "resource_count",
+    "resource_phase_count",
     "rest_client_",
     "webhook_",
     "workqueue_",
-    "certwatcher_",
 ];
 
 /// What histograms append to their names.
@@ -45,7 +45,7 @@ pub(in crate::scorecard) fn metrics(all: &Observations) -> Judged {
     let reconciles = page.sum("controller_runtime_reconcile_total");
     Ok(match reconciles {
         Some(count) if count > 0.0 => {
-            Verdict::passed(format!("{} metrics; {count} reconciles are counted", page.names().len()))
+            Verdict::passed(format!("{}; {count} reconciles are counted", many(page.names().len(), "metric")))
         }
         _ => Verdict::failed(
             vec!["no reconcile is counted in controller_runtime_reconcile_total".to_owned()],
@@ -79,7 +79,7 @@ pub(in crate::scorecard) fn alerts(all: &Observations) -> Judged {
     }
     Ok(Verdict::of(
         found.into_iter().collect(),
-        format!("{} alerts, all about metrics that there are", all.alerts.len()),
+        format!("{}, about metrics that there are", many(all.alerts.len(), "alert")),
         "an alert about a metric that is not there never fires: mend its expression, or register the metric at the start",
     ))
 }
@@ -138,7 +138,7 @@ pub(in crate::scorecard) fn logs(all: &Observations) -> Judged {
         life.log.iter().filter(|line| !is_record(line)).map(|line| format!("not JSON: {line}")).take(5).collect();
     Ok(Verdict::of(
         plain,
-        format!("{} lines, all of them JSON with a level", life.log.len()),
+        format!("{} of JSON with a level", many(life.log.len(), "line")),
         "log with tracing instead of println!, so that logging.format=json holds for every line",
     ))
 }
@@ -175,7 +175,7 @@ mod tests {
             "alerts",
             &with("rate(shop_sales_total{job=\"a\"}[5m]) > 1 and absent(up{job=\"a\"})"),
             Passed,
-            "1 alerts",
+            "1 alert,",
         );
         judges("alerts", &with("shop_lost_total{job=\"a\"} > 0"), Failed, "shop_lost_total");
     }
@@ -185,7 +185,7 @@ mod tests {
         judges("events", &seen(|_| {}), Passed, "Shop default/web");
         judges("events", &seen(|life| life.events.clear()), Failed, "ctx.event");
         judges("events", &seen(|life| life.samples.clear()), NotMeasured, "no samples");
-        judges("logs", &seen(|_| {}), Passed, "1 lines");
+        judges("logs", &seen(|_| {}), Passed, "1 line of");
         judges("logs", &seen(|life| life.log.push("hello".into())), Failed, "not JSON: hello");
         judges("logs", &seen(|life| life.log.clear()), NotMeasured, "");
     }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{life, undisturbed};
 use crate::manifests::called;
-use crate::scorecard::check::{Judged, Verdict, seen};
+use crate::scorecard::check::{Judged, Verdict, many, seen};
 use crate::scorecard::observations::{Observations, Rest, Started};
 
 pub(in crate::scorecard) fn install(all: &Observations) -> Judged {
@@ -64,7 +64,7 @@ pub(in crate::scorecard) fn samples(all: &Observations) -> Judged {
     found.dedup();
     Ok(Verdict::of(
         found,
-        format!("{} samples, {} writes, then rest", life.samples.len(), life.writes.len()),
+        format!("{}, {}, then rest", many(life.samples.len(), "sample"), many(life.writes.len(), "write")),
         "`konverge dev` and `kubectl apply -f config/samples` show the same; pods are simulated and become ready at once",
     ))
 }
@@ -138,7 +138,7 @@ mod tests {
             change(&mut life);
             lived(life)
         };
-        judges("samples", &seen(|_| {}), Passed, "1 samples, 1 writes");
+        judges("samples", &seen(|_| {}), Passed, "1 sample, 1 write");
         judges("samples", &seen(|life| life.writes.clear()), Failed, "wrote nothing");
         judges("samples", &seen(|life| life.rest = Rest::Restless(vec!["PATCH a".into()])), Failed, "PATCH a");
         judges("samples", &seen(|life| life.rest = Rest::Ended("killed".into())), Failed, "ended (killed)");

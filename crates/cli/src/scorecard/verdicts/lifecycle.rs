@@ -1,7 +1,7 @@
 //! Level 3: does it carry its objects from the first change to the last?
 
 use super::{life_with_samples, procedure};
-use crate::scorecard::check::{Judged, Verdict, seen};
+use crate::scorecard::check::{Judged, Verdict, many, seen};
 use crate::scorecard::observations::{Disturbed, Observations};
 
 pub(in crate::scorecard) fn update(all: &Observations) -> Judged {
@@ -23,7 +23,7 @@ pub(in crate::scorecard) fn update(all: &Observations) -> Judged {
     }
     Ok(Verdict::of(
         found,
-        format!("{} samples were scaled, and what belongs to them followed", life.scaled.len()),
+        format!("{} scaled, and what belongs to it followed", many(life.scaled.len(), "sample")),
         "apply children from the spec in every reconcile, and set observedGeneration in the status",
     ))
 }
@@ -55,7 +55,11 @@ pub(in crate::scorecard) fn failure_recovery(all: &Observations) -> Judged {
     }
     Ok(Verdict::of(
         found,
-        format!("killed {} times and refused {} times, it comes to the same end", killed.times, refused.times),
+        format!(
+            "killed at {} and refused {}, it comes to the same end",
+            many(killed.times, "write"),
+            many(refused.times, "write")
+        ),
         ADVICE,
     ))
 }
@@ -95,7 +99,7 @@ mod tests {
         let scaled = |followed, observed| Scaled { sample: "Shop a/b".into(), replicas: 2, followed, observed };
         let seen = |scaled: Vec<Scaled>| lived(Life { scaled, ..good_life() });
         judges("update", &seen(vec![]), NotMeasured, "replicas");
-        judges("update", &seen(vec![scaled(true, true)]), Passed, "1 samples");
+        judges("update", &seen(vec![scaled(true, true)]), Passed, "1 sample scaled");
         judges("update", &seen(vec![scaled(false, true)]), Failed, "has 2 replicas");
         judges("update", &seen(vec![scaled(true, false)]), Failed, "generation");
     }
@@ -135,7 +139,7 @@ mod tests {
             "failure-recovery",
             &seen(run(3, None, &[]), run(4, None, &[])),
             Passed,
-            "killed 3 times and refused 4 times",
+            "killed at 3 writes and refused 4 writes",
         );
         judges("failure-recovery", &seen(run(3, None, &["a is b"]), run(4, None, &[])), Failed, "killed: a is b");
         judges(

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::lifecycle::{ADVICE, disturbed};
 use super::{life, life_with_samples, undisturbed, workloads};
 use crate::manifests::called;
-use crate::scorecard::check::{Judged, Verdict, seen};
+use crate::scorecard::check::{Judged, Verdict, many, seen};
 use crate::scorecard::observations::Observations;
 
 /// How deep the fields of a schema are looked at. Deeper ones are mostly types of Kubernetes, which describe themselves.
@@ -40,7 +40,7 @@ pub(in crate::scorecard) fn status_conditions(all: &Observations) -> Judged {
     }
     Ok(Verdict::of(
         found,
-        format!("{} samples tell their state, and of which generation it is", life.samples.len()),
+        format!("{} with a state that tells its generation", many(life.samples.len(), "sample")),
         "`ctx.set_status_with(status, [Condition::yes(READY, \"AllReady\", \"…\")])`, with observed_generation in the status",
     ))
 }
@@ -107,7 +107,7 @@ pub(in crate::scorecard) fn finalizers(all: &Observations) -> Judged {
     }
     let passed = match count {
         0 => "there are none, and nothing is left behind without them".to_owned(),
-        count => format!("{count} finalizers, with qualified names, and removed after the cleanup"),
+        count => format!("{}, qualified by a domain, and removed after the cleanup", many(count, "finalizer")),
     };
     if count == 0 && !deleted.left.is_empty() {
         found.extend(
@@ -164,7 +164,7 @@ fn of_workloads(all: &Observations, judge: fn(&Value) -> Vec<String>, passed: &s
     if count == 0 {
         return Err(Verdict::not_measured("there are no containers to look at", ""));
     }
-    Ok(Verdict::of(objects().flat_map(judge).collect(), format!("{count} containers {passed}"), advice))
+    Ok(Verdict::of(objects().flat_map(judge).collect(), format!("{} {passed}", many(count, "container")), advice))
 }
 
 pub(in crate::scorecard) fn crd_structural(all: &Observations) -> Judged {
@@ -174,7 +174,7 @@ pub(in crate::scorecard) fn crd_structural(all: &Observations) -> Judged {
     }
     Ok(Verdict::of(
         run.bad_definitions.clone(),
-        format!("{} CRDs are established", all.definitions.len()),
+        format!("established: {}", many(all.definitions.len(), "CRD")),
         "`konverge install` shows what the server says of them",
     ))
 }
@@ -196,7 +196,7 @@ pub(in crate::scorecard) fn crd_documented(all: &Observations) -> Judged {
     }
     Ok(Verdict::of(
         found,
-        format!("every field of {} CRDs is described", all.definitions.len()),
+        format!("every field of {} is described", many(all.definitions.len(), "CRD")),
         "write a doc comment above the field; `kubectl explain` shows it",
     ))
 }
@@ -225,7 +225,7 @@ pub(in crate::scorecard) fn survives_restart(all: &Observations) -> Judged {
             "see the check samples",
         ));
     }
-    Ok(Verdict::of(found, format!("killed at {} writes, it comes to the same end", killed.times), ADVICE))
+    Ok(Verdict::of(found, format!("killed at {}, it comes to the same end", many(killed.times, "write")), ADVICE))
 }
 
 #[cfg(test)]
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn a_status_tells_its_generation() {
         let with = |change: fn(&mut Value)| seen_life(move |life| change(&mut life.samples[0]));
-        judges("status-conditions", &with(|_| {}), Passed, "1 samples");
+        judges("status-conditions", &with(|_| {}), Passed, "1 sample with");
         judges("status-conditions", &with(|sample| sample["status"] = Value::Null), Failed, "it has no status");
         judges(
             "status-conditions",
@@ -324,7 +324,7 @@ mod tests {
         };
         judges("finalizers", &seen_life(|_| {}), NotMeasured, "");
         judges("finalizers", &deleted("", &[], &[]), Passed, "there are none");
-        judges("finalizers", &deleted("example.com/cleanup", &[], &[]), Passed, "1 finalizers");
+        judges("finalizers", &deleted("example.com/cleanup", &[], &[]), Passed, "1 finalizer,");
         judges("finalizers", &deleted("cleanup", &[], &[]), Failed, "has no domain");
         judges("finalizers", &deleted("example.com/cleanup", &["Shop a"], &[]), Failed, "keeps its finalizers");
         judges("finalizers", &deleted("", &[], &["Secret a"]), Failed, "no finalizer to delete it");
@@ -367,7 +367,7 @@ mod tests {
                 ..seen_life(|_| {})
             }
         };
-        judges("crd-documented", &with(json!({"description": "How many."})), Passed, "1 CRDs");
+        judges("crd-documented", &with(json!({"description": "How many."})), Passed, "1 CRD is");
         judges("crd-documented", &with(json!({})), Failed, "Shop v1: spec.size has no description");
         judges(
             "crd-documented",

@@ -1,6 +1,6 @@
 //! Level 2: does this version take over from the previous one?
 
-use crate::scorecard::check::{Judged, Verdict, seen};
+use crate::scorecard::check::{Judged, Verdict, many, seen};
 use crate::scorecard::observations::{Observations, Upgrade};
 
 /// The upgrade, if there is a previous version.
@@ -27,7 +27,7 @@ pub(in crate::scorecard) fn upgrade(all: &Observations) -> Judged {
     let found = upgrade.problems.iter().chain(&upgrade.lost).cloned().collect();
     Ok(Verdict::of(
         found,
-        format!("{} objects are kept", upgrade.kept),
+        format!("kept: {}", many(upgrade.kept, "object")),
         "keep the names and selectors of children between versions, and convert what users wrote",
     ))
 }
