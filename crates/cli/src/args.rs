@@ -25,6 +25,7 @@ use crate::permissions::PermissionsArgs;
 use crate::project::SuperviseArgs;
 use crate::run_operator::RunArgs;
 use crate::scaffold::{CreateApiArgs, CreateWebhookArgs, InitArgs, UpdateArgs};
+use crate::scorecard::{self, ScorecardArgs};
 use crate::support::SupportArgs;
 use crate::users::UserArgs;
 
@@ -124,6 +125,9 @@ pub(crate) enum Command {
     /// Collect what helps somebody else to find a fault into one archive, without secrets
     #[command(after_help = SUPPORT_EXAMPLES)]
     Support(SupportArgs),
+    /// Measure how mature the project's operator is, from level 1 to 5, by running it in an embedded control plane
+    #[command(after_help = scorecard::EXAMPLES)]
+    Scorecard(ScorecardArgs),
     /// Print the version
     Version,
     /// Run an operator that ends when standard input does

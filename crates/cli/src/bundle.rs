@@ -31,6 +31,7 @@ use crate::documents::{ReadError, read_all};
 use crate::generate::report;
 use crate::generated_files::FilesError;
 use crate::kustomize::CONFIG;
+use crate::project::Project;
 
 use csv::CsvError;
 use metadata::{BundleMetadata, MetadataError};
@@ -143,6 +144,33 @@ fn write(args: &WriteBundleArgs) -> Result<ExitCode, BundleError> {
         files.write(directory, &changes)?;
     }
     Ok(report(args.output, args.check, directory, &changes, "konverge bundle"))
+}
+
+/// A bundle as `konverge bundle` makes it, and what is wrong with it.
+pub(crate) struct JudgedBundle {
+    /// The ClusterServiceVersion.
+    pub csv: Value,
+    /// What the rules call errors.
+    pub errors: Vec<String>,
+}
+
+impl JudgedBundle {
+    /// Makes the bundle of an operator in a directory for it, and judges it there.
+    pub(crate) fn make(
+        project: &Project,
+        operator: &Description,
+        samples: &[Value],
+        directory: &Path,
+    ) -> Result<Self, String> {
+        let chain = |error: &(dyn std::error::Error + 'static)| ErrorChain(error).to_string();
+        let metadata = BundleMetadata::of(project.package(), &operator.name, &operator.version, project.directory());
+        let metadata = metadata.map_err(|error| chain(&error))?;
+        let files = files::files(operator, &metadata, samples).map_err(|error| chain(&error))?;
+        let changes = files.changes(directory).map_err(|error| chain(&error))?;
+        files.write(directory, &changes).map_err(|error| chain(&error))?;
+        let (csv, errors) = validate::errors(&directory.join(files::BUNDLE)).map_err(|error| chain(&error))?;
+        Ok(Self { csv, errors })
+    }
 }
 
 /// An image whose tag was the version of the package, with another version.

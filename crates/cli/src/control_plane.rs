@@ -34,15 +34,20 @@ pub(crate) struct SimulationArgs {
 }
 
 impl SimulationArgs {
+    /// One node, and pods that start, become ready and end at once.
+    pub(crate) fn at_once() -> Self {
+        let zero = Duration::ZERO;
+        Self { nodes: 1, pod_start_delay: zero, pod_ready_delay: zero, pod_stop_delay: zero }
+    }
+
     /// Whether no flag changes how pods are simulated.
     pub(crate) fn is_default(&self) -> bool {
-        let zero = Duration::ZERO;
-        let default = Self { nodes: 1, pod_start_delay: zero, pod_ready_delay: zero, pod_stop_delay: zero };
-        *self == default
+        *self == Self::at_once()
     }
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+/// A time of the command line.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let time: SignedDuration = text.parse().map_err(|_| format!("{text:?} is no time; write it as 500ms, 2s or 1m"))?;
     Duration::try_from(time).map_err(|_| "a delay cannot be negative".to_owned())
 }

@@ -91,6 +91,18 @@ fn compare(old: &[Value], new: &[Value]) -> Vec<Compared> {
     compared
 }
 
+/// What new CRDs break, as sentences.
+pub(crate) fn breaking(old: &[Value], new: &[Value]) -> Vec<String> {
+    let mut found = Vec::new();
+    for Compared { name, changes } in compare(old, new) {
+        for CrdChange { path, what, why, .. } in changes.iter().filter(|change| change.breaking) {
+            let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
+            found.push(format!("{name}: {path}{what}: {why}"));
+        }
+    }
+    found
+}
+
 fn print_text(compared: &[Compared], breaking: usize) {
     for Compared { name, changes } in compared {
         println!("{name}");

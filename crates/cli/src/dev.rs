@@ -238,7 +238,7 @@ impl DevStack {
     fn apply(&mut self, samples: Option<Samples>) {
         let Some(mut samples) = samples else { return };
         let (stop, mut stopped) = watch::channel(false);
-        let cluster = RemoteCluster::of(self.client.clone());
+        let cluster = RemoteCluster::over(self.client.clone(), String::new());
         let applying = async move {
             tokio::select! {
                 () = samples.apply(&cluster, |line| run::print(&format!("{line}\n"))) => {}

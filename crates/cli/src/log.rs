@@ -7,11 +7,14 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::LogFormat;
 
-/// Begins to log. RUST_LOG decides what, or the number of `-v`.
-pub(crate) fn start(format: LogFormat, verbose: u8) {
+/// What most commands log unless they are told: what somebody should know about.
+pub(crate) const WARN: &str = "warn";
+
+/// Begins to log. RUST_LOG decides what, or the number of `-v`; without both `unless_told` does.
+pub(crate) fn start(format: LogFormat, verbose: u8, unless_told: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
         EnvFilter::new(match verbose {
-            0 => "warn",
+            0 => unless_told,
             1 => "info,konverge_apiserver=debug,konverge_serve=debug,konverge_store=debug,konverge=debug",
             _ => "trace",
         })

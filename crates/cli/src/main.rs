@@ -55,6 +55,7 @@ mod run;
 mod run_operator;
 mod samples;
 mod scaffold;
+mod scorecard;
 mod support;
 mod tar;
 mod upgrade;
@@ -84,7 +85,9 @@ fn main() -> ExitCode {
         return code;
     }
     let args = Args::parse();
-    log::start(args.log_format, args.verbose);
+    // The scorecard makes things fail, and reports what came of it.
+    let unless_told = if matches!(args.command, Command::Scorecard(_)) { "error" } else { log::WARN };
+    log::start(args.log_format, args.verbose, unless_told);
     if !matches!(args.command, Command::Supervise(_)) {
         variables::warn_about_unknown();
     }
@@ -116,6 +119,7 @@ fn main() -> ExitCode {
         Command::Logs(options) => return operator_logs::logs(&options),
         Command::Doctor(options) => return doctor::doctor(&options),
         Command::Support(options) => return support::support(&options),
+        Command::Scorecard(options) => return scorecard::scorecard(&options),
         Command::Version => {
             println!("konverge {}", env!("CARGO_PKG_VERSION"));
             Ok(())

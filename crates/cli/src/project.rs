@@ -38,13 +38,14 @@ use crate::samples::Samples;
 use build::Built;
 pub(crate) use build::cargo;
 use child::Child;
+pub(crate) use child::{describe_exit, printed};
 pub(crate) use compile::{CompileError, CompileOptions, LastBuild};
 use files::Files;
 pub(crate) use find::{FindError, Found, Project};
 pub(crate) use invocation::Invocation;
 use lines::{LineSource, Lines};
 use log_file::LogFile;
-pub(crate) use supervise::{SuperviseArgs, supervise};
+pub(crate) use supervise::{SuperviseArgs, command as supervised_command, supervise};
 
 /// The first restart delay of an operator that ended by itself; it doubles each time.
 const REST: Duration = Duration::from_secs(1);
@@ -83,7 +84,7 @@ impl Project {
 
     /// Never ends by itself.
     async fn cycle(&self, running: &mut Option<Child>, lines: &Lines, cluster: &Cluster, mut samples: Option<Samples>) {
-        let remote = RemoteCluster::of(cluster.client.clone());
+        let remote = RemoteCluster::over(cluster.client.clone(), String::new());
         let mut files = Files::below(self.directory());
         loop {
             files.mark();

@@ -129,9 +129,9 @@ impl RemoteCluster {
         Ok(cluster)
     }
 
-    /// The cluster of a client that is made already.
-    pub(crate) fn of(client: Client) -> Self {
-        Self { client, url: String::new(), resources: Mutex::default() }
+    /// A cluster that a client reaches, without a kubeconfig.
+    pub(crate) fn over(client: Client, url: String) -> Self {
+        Self { client, url, resources: Mutex::default() }
     }
 
     /// Its address.
@@ -278,9 +278,26 @@ impl RemoteCluster {
         })
     }
 
+    /// Changes fields of an object by a merge patch, whoever manages them.
+    pub(crate) async fn merge(&self, path: &str, patch: &Value) -> Result<Value, RemoteError> {
+        let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
+        let request = request.body(patch.to_string().into_bytes());
+        let request = request.map_err(|error| RemoteError::NoCluster(error.to_string()))?;
+        self.client.request(request).await.map_err(|error| RemoteError::new(path, error))
+    }
+
     /// Deletes an object, and what it owns before it. Whether it was there.
     pub(crate) async fn delete(&self, path: &str) -> Result<bool, RemoteError> {
-        match self.send("DELETE", &format!("{path}?propagationPolicy=Foreground"), None).await {
+        self.delete_by(path, "Foreground").await
+    }
+
+    /// Deletes an object as kubectl does: what it owns goes after it. Whether it was there.
+    pub(crate) async fn delete_in_background(&self, path: &str) -> Result<bool, RemoteError> {
+        self.delete_by(path, "Background").await
+    }
+
+    async fn delete_by(&self, path: &str, policy: &str) -> Result<bool, RemoteError> {
+        match self.send("DELETE", &format!("{path}?propagationPolicy={policy}"), None).await {
             Ok(_) => Ok(true),
             Err(error) if error.code() == 404 => Ok(false),
             Err(error) => Err(error),

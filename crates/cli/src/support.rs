@@ -170,7 +170,7 @@ async fn plan(patient: &Patient, args: &SupportArgs) -> Vec<Item> {
 
 /// The paths of what `konverge deploy` has deployed, but for what is collected anyway; none if it has not.
 async fn deployed(server: &Server, target: &DeployTarget) -> Vec<String> {
-    let cluster = RemoteCluster::of(server.observer.client().clone());
+    let cluster = RemoteCluster::over(server.observer.client().clone(), String::new());
     let inventory = Inventory::read(&cluster, target).await.unwrap_or_default();
     let mut paths = Vec::new();
     for object in inventory.objects() {

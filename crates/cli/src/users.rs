@@ -26,7 +26,7 @@ const MASTERS: &str = "system:masters";
 const ADMINISTRATOR: &str = "konverge-admin";
 
 /// Arguments about users.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct UserArgs {
     /// Who decides what users may do, asked in this order
     #[arg(long, value_enum, value_delimiter = ',', default_value = "RBAC", value_name = "MODE[,MODE]")]

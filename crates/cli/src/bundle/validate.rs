@@ -17,7 +17,7 @@ mod hub_rules;
 mod load;
 mod removed_apis;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use konverge_core::ErrorChain;
@@ -154,7 +154,7 @@ const ELSEWHERE: [(&str, &str); 2] = [
 
 /// Why nothing was judged.
 #[derive(Debug, thiserror::Error)]
-enum ValidateError {
+pub(super) enum ValidateError {
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error("--select-optional takes name=NAME or suite={SUITE}, not {0:?}; --list-optional lists the names")]
@@ -196,18 +196,33 @@ type Findings = Vec<(&'static str, Finding)>;
 
 fn judge(args: &ValidateBundleArgs) -> Result<Findings, ValidateError> {
     let (optional, options) = (selected(&args.select_optional)?, options(&args.optional_values)?);
-    let bundle = LoadedBundle::load(&args.directory)?;
+    judged(&LoadedBundle::load(&args.directory)?, optional, &options)
+}
+
+/// The ClusterServiceVersion of a bundle, and the errors of the rules that always hold.
+pub(super) fn errors(directory: &Path) -> Result<(Value, Vec<String>), ValidateError> {
+    let bundle = LoadedBundle::load(directory)?;
+    let findings = judged(&bundle, Vec::new(), &Options::default())?;
+    let is_error = |(_, finding): &&(&str, Finding)| finding.level == Level::Error;
+    let words = findings
+        .iter()
+        .filter(is_error)
+        .map(|(rules, finding)| format!("[{rules}] {}: {}", finding.file, finding.words));
+    Ok((bundle.csv().cloned().unwrap_or_default(), words.collect()))
+}
+
+fn judged(bundle: &LoadedBundle, optional: Vec<&OptionalRules>, options: &Options) -> Result<Findings, ValidateError> {
     let mut findings: Findings = Vec::new();
     let mut add = |name: &'static str, found: Vec<Finding>| findings.extend(found.into_iter().map(|one| (name, one)));
     add("format", bundle.findings.clone());
     if bundle.csv().is_ok() {
-        add("csv", csv_rules::judge(&bundle));
-        add("bundle", content_rules::judge(&bundle));
+        add("csv", csv_rules::judge(bundle));
+        add("bundle", content_rules::judge(bundle));
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ValidateError::Runtime)?;
-        add("objects", runtime.block_on(content_rules::judge_as_server(&bundle)).map_err(ValidateError::Registry)?);
+        add("objects", runtime.block_on(content_rules::judge_as_server(bundle)).map_err(ValidateError::Registry)?);
         for rules in optional {
-            add(rules.name, (rules.judge)(&bundle, &options));
+            add(rules.name, (rules.judge)(bundle, options));
         }
     }
     findings.sort_by_key(|(_, finding)| finding.level);

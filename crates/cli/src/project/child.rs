@@ -169,7 +169,7 @@ impl Child {
 
 /// The manifests that an operator prints when it is asked with a flag such as `--print-crds`, one document each. Its other flags are passed as well: they
 /// may say which namespaces it watches, or what it is called.
-pub(super) async fn printed(
+pub(crate) async fn printed(
     executable: &Path,
     directory: &Path,
     flag: &str,
@@ -195,7 +195,7 @@ pub(super) async fn printed(
     Ok(split(&String::from_utf8_lossy(&output.stdout)))
 }
 
-fn describe_exit(status: std::io::Result<ExitStatus>) -> String {
+pub(crate) fn describe_exit(status: std::io::Result<ExitStatus>) -> String {
     match status {
         Ok(status) => match status.code() {
             Some(code @ 129..=192) => format!("killed by signal {}", code - BY_SIGNAL),

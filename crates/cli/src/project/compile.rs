@@ -54,7 +54,7 @@ impl Project {
     /// Builds the operator as `cargo build` does.
     pub(crate) fn compile(&self, arguments: &[&str]) -> Result<PathBuf, CompileError> {
         let arguments = arguments.iter().map(|argument| argument.to_string()).collect();
-        self.compile_with(&CompileOptions { subcommand: &["build"], arguments, variables: Vec::new() })
+        self.compile_with(&CompileOptions { arguments, ..CompileOptions::default() })
     }
 
     /// Builds the operator in another way.

@@ -6,12 +6,13 @@
 //! konverge dev ──pipe──▶ konverge supervise ──▶ operator
 //! ```
 //!
-//! When `konverge dev` ends, however it ends, the kernel closes the pipe, and the supervisor stops the operator. The
+//! When `konverge dev` ends, however it ends, the kernel closes the pipe, and the supervisor stops the operator. A byte on the pipe
+//! makes it kill the operator at once, as the scorecard does it. The
 //! supervisor leads a process group of its own, so that a Ctrl-C in the terminal reaches `konverge dev` alone, which then
 //! stops things in order. On Linux the operator also ends if the supervisor itself is killed.
 
 use std::convert::Infallible;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -51,7 +52,7 @@ impl SuperviseArgs {
 }
 
 /// The command that runs an operator under supervision; its standard input must be a pipe.
-pub(super) fn command(executable: &Path, flags: &[String]) -> io::Result<Command> {
+pub(crate) fn command(executable: &Path, flags: &[String]) -> io::Result<Command> {
     let mut command = this_program()?;
     command.arg(NAME).arg(executable).arg("--").args(flags);
     #[cfg(unix)]
@@ -87,10 +88,14 @@ pub(crate) fn supervise(args: &SuperviseArgs) -> io::Result<Infallible> {
 async fn watch_over(args: &SuperviseArgs) -> io::Result<ExitStatus> {
     let mut stop = StopSignals::listen(STOP_WITHIN + Duration::from_secs(5))?;
     let mut operator = spawn(args)?;
-    tokio::select! {
+    let word = tokio::select! {
         status = operator.wait() => return status,
-        () = closed() => {}
-        () = stop.asked() => {}
+        word = pipe_word() => word,
+        () = stop.asked() => PipeWord::Stop,
+    };
+    if word == PipeWord::Kill {
+        operator.kill().await?;
+        return operator.wait().await;
     }
     ask_to_stop(&operator);
     match tokio::time::timeout(STOP_WITHIN, operator.wait()).await {
@@ -133,11 +138,23 @@ fn become_operator(_: &SuperviseArgs, _: u32) -> io::Result<Infallible> {
     Err(io::Error::other("--become-child-of needs Linux"))
 }
 
-/// Waits until `konverge dev` has closed its end of the pipe; nothing is ever written to it.
-async fn closed() {
-    let reading = tokio::task::spawn_blocking(|| io::copy(&mut io::stdin(), &mut io::sink()));
-    // An error is an end, too.
-    let _ = reading.await;
+/// What the other end of the pipe wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PipeWord {
+    /// The pipe is closed.
+    Stop,
+    /// Something was written to it.
+    Kill,
+}
+
+/// Waits until the other end of the pipe is closed or writes something.
+async fn pipe_word() -> PipeWord {
+    let reading = tokio::task::spawn_blocking(|| io::stdin().read(&mut [0]));
+    match reading.await {
+        Ok(Ok(1..)) => PipeWord::Kill,
+        // An error is an end, too.
+        _ => PipeWord::Stop,
+    }
 }
 
 /// Ends this process with the operator's exit code; after a signal, with 128 and its number, as shells do.

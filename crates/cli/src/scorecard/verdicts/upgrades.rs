@@ -1,0 +1,69 @@
+//! Level 2: does this version take over from the previous one?
+
+use crate::scorecard::check::{Judged, Verdict, many, seen};
+use crate::scorecard::observations::{Observations, Upgrade};
+
+/// The upgrade, if there is a previous version.
+fn upgraded(all: &Observations) -> Result<&Upgrade, Verdict> {
+    if all.upgrade.is_none() {
+        return Err(Verdict::not_measured(
+            "there is no previous version to upgrade from",
+            "name it with --previous: a git revision such as v1.2.0, or the path of its executable",
+        ));
+    }
+    seen(&all.upgrade)
+}
+
+pub(in crate::scorecard) fn crd_compatible(all: &Observations) -> Judged {
+    Ok(Verdict::of(
+        upgraded(all)?.breaking.clone(),
+        "the CRDs break nothing that the previous version served",
+        "add a version instead of changing one (`konverge create api --version`), or undo the change; `konverge crd diff` explains each",
+    ))
+}
+
+pub(in crate::scorecard) fn upgrade(all: &Observations) -> Judged {
+    let upgrade = upgraded(all)?;
+    let found = upgrade.problems.iter().chain(&upgrade.lost).cloned().collect();
+    Ok(Verdict::of(
+        found,
+        format!("kept: {}", many(upgrade.kept, "object")),
+        "keep the names and selectors of children between versions, and convert what users wrote",
+    ))
+}
+
+pub(in crate::scorecard) fn version_skew(all: &Observations) -> Judged {
+    Ok(Verdict::of(
+        upgraded(all)?.skew.clone(),
+        "the previous operator goes on under the new CRDs",
+        "during a rollout both versions run, and the CRDs are replaced first: keep serving the version that the previous operator uses",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::judges;
+    use super::*;
+    use crate::scorecard::check::Outcome::{Failed, NotMeasured, Passed};
+
+    #[test]
+    fn from_the_previous_version() {
+        let seen = |upgrade: Upgrade| Observations { upgrade: Some(Ok(upgrade)), ..Observations::default() };
+        let good = Upgrade { kept: 3, ..Upgrade::default() };
+        let bad = |text: &str| vec![text.to_owned()];
+        for name in ["crd-compatible", "upgrade", "version-skew"] {
+            judges(name, &seen(good.clone()), Passed, "");
+            judges(name, &Observations::default(), NotMeasured, "--previous");
+            judges(
+                name,
+                &Observations { upgrade: Some(Err("it ended".into())), ..Observations::default() },
+                NotMeasured,
+                "it ended",
+            );
+        }
+        judges("crd-compatible", &seen(Upgrade { breaking: bad("spec.a is gone"), ..good.clone() }), Failed, "spec.a");
+        judges("upgrade", &seen(Upgrade { lost: bad("Shop a is gone"), ..good.clone() }), Failed, "Shop a");
+        judges("upgrade", &seen(Upgrade { problems: bad("it ended"), ..good.clone() }), Failed, "it ended");
+        judges("version-skew", &seen(Upgrade { skew: bad("it failed"), ..good }), Failed, "it failed");
+    }
+}
