@@ -104,7 +104,7 @@ pub use konverge_runtime::{
 pub use log::{Logging, LossyStderr, start_logging};
 pub use metrics::{Buckets, Counter, Gauge, Histogram, Labelled, METRICS_CONTENT_TYPE, MetricError, Metrics, Timer};
 pub use objects::{Objects, Within};
-pub use operator::{BackgroundTask, Operator, Process};
+pub use operator::{BackgroundTask, ElectionGroup, Operator, Process};
 pub use predicate::Predicate;
 pub use probes::{Health, HealthCheck};
 pub use rules::Rules;

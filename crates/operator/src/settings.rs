@@ -24,6 +24,7 @@ pub use error::{SettingsError, Source};
 pub use flags::Flags;
 pub use load::{Loaded, Loader};
 pub use value::BindAddress;
+pub(crate) use value::object_name;
 
 /// The settings of an operator. Every field has a default that suits a cluster.
 ///

@@ -28,7 +28,7 @@ use super::failure::{FailureMark, REPORT_ALLOWANCE, may_have_condition};
 use super::{ControllerSpec, ErrorHook, ReconcileFn};
 use crate::cached_client::CachedClient;
 use crate::context::Context;
-use crate::operator::Manager;
+use crate::operator::{ElectionGroup, Manager};
 
 /// The shortest requeue: too short to be noticed. Without it, a reconcile that always asks to run again at once would keep
 /// a worker busy for ever.
@@ -69,11 +69,12 @@ impl<R: DeserializeOwned + Send + Sync + 'static> ControllerSpec<R> {
             ..options
         };
         let name = self.controller_name();
+        let elected = manager.elected(self.group.as_ref().map(ElectionGroup::name));
         let cached = Arc::new(CachedClient {
-            client: manager.client.clone(),
+            client: elected.client,
             caches: manager.caches.clone(),
             writer,
-            recorder: manager.recorder.clone(),
+            recorder: elected.recorder,
             controller: EngineController::over(&name, first, targets, manager.caches.clone(), options),
             namespaces,
             metrics: manager.metrics.clone(),

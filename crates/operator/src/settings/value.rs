@@ -182,7 +182,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// The name of an object.
-pub(super) fn object_name(text: &str) -> Result<String, String> {
+pub(crate) fn object_name(text: &str) -> Result<String, String> {
     match check_name(text, NameRule::Subdomain, false).is_empty() {
         true => Ok(text.to_owned()),
         false => Err("it cannot be the name of an object: lower case letters, digits, - and .".into()),
