@@ -6,7 +6,8 @@
 //! lease       the election by a Lease: `lease/candidate` decides, purely; `lease/timing` is how long things take, `lease/spread` is
 //!             several elections in one process
 //! shards      several replicas that divide the objects: a term for each shard; `shards/replica` decides, `shards/balance` who takes
-//!             and who gives up, `shards/view` is what is known of the others, `shards/leases` how it is written
+//!             and who gives up, `shards/claim` that all divide alike, `shards/view` what is known of the others, `shards/leases` how it is
+//!             written
 //! clock       the time by which terms end
 //! ```
 //!

@@ -43,6 +43,8 @@ pub(crate) struct Candidate {
     led: Option<u64>,
     /// For how long a Lease that became free is left to others.
     deference: Duration,
+    /// Whether the Lease is renewed at once, because something that goes with it has changed.
+    is_due: bool,
 }
 
 /// The Lease as it was seen last.
@@ -112,12 +114,18 @@ impl Candidate {
             highest: 0,
             led: None,
             deference: Duration::ZERO,
+            is_due: false,
         }
     }
 
     /// For how long a Lease that became free is left to others, because this process leads elsewhere already.
     pub(crate) fn defer(&mut self, deference: Duration) {
         self.deference = deference;
+    }
+
+    /// Renews the Lease at once, because something that is written with it has changed.
+    pub(crate) fn hasten(&mut self) {
+        self.is_due = true;
     }
 
     /// Whether the candidate leads, or has sent what may make it lead.
@@ -139,6 +147,7 @@ impl Candidate {
             return None;
         }
         self.not_before = None;
+        self.is_due &= plan == Plan::Read;
         let command = match plan {
             Plan::Read => {
                 self.reading = Some(self.lease().map(version).unwrap_or_default());
@@ -293,6 +302,7 @@ impl Candidate {
             Seen::Unknown => (None, Plan::Read),
             Seen::Missing { since, reserved_until } => (self.after_others(*since, *reserved_until), Plan::Create),
             Seen::Lease { since, read_at, .. } => match self.held {
+                Some(_) if self.is_due => (None, Plan::Renew),
                 Some(held) => (Some(held.renewed + self.timing.retry_period), Plan::Renew),
                 None => {
                     let acquire = self.after_others(*since, self.taken_until());
