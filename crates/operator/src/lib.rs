@@ -111,7 +111,7 @@ pub use rules::Rules;
 pub use settings::{
     BackoffSettings, BindAddress, ClusterError, ControllerOverrides, ControllerSettings, Flags, HealthSettings,
     LeaderElectionSettings, Loaded, Loader, LogFormat, LoggingSettings, MetricsSettings, Print, RateLimitSettings,
-    Settings, SettingsError, Source, WebhookSettings,
+    Settings, SettingsError, ShardCache, Source, WebhookSettings,
 };
 pub use storage_migration::{Migrated, migrate_storage};
 pub use watch::Watch;

@@ -17,7 +17,7 @@ use super::leader::{Clients, GroupClient};
 use crate::controller::AnyController;
 use crate::metrics::{CacheMetrics, Metrics};
 use crate::probes::Health;
-use crate::settings::Settings;
+use crate::settings::{Settings, ShardCache};
 use crate::state::States;
 
 /// How long watches may take to end, and then the recorder to write the events that are left. A Pod has 30 s from SIGTERM
@@ -91,7 +91,12 @@ impl<'a> Manager<'a> {
             (name, Elected { client, leadership, recorder })
         };
         let groups: Vec<(Arc<str>, Elected)> = groups.into_iter().map(elected).collect();
-        let caches = Caches::new(client.clone(), WatchSettings::default());
+        let caches = match &shards {
+            Some(shards) if settings.shard_cache == ShardCache::Own => {
+                Caches::divided(client.clone(), WatchSettings::default(), shards.clone())
+            }
+            _ => Caches::new(client.clone(), WatchSettings::default()),
+        };
         let shown = caches.clone();
         metrics.caches_from(move |each| {
             for cache in shown.all() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use konverge_core::{NameRule, check_name};
 
-use super::LogFormat;
+use super::{LogFormat, ShardCache};
 
 /// An address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -275,6 +275,22 @@ pub(super) fn format(text: &str) -> Result<LogFormat, String> {
         "text" | "console" => Ok(LogFormat::Text),
         _ => Err("there is no such format".into()),
     }
+}
+
+pub(super) fn shard_cache(text: &str) -> Result<ShardCache, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "own" => Ok(ShardCache::Own),
+        "all" => Ok(ShardCache::All),
+        _ => Err("it is neither own nor all".into()),
+    }
+}
+
+pub(super) fn show_shard_cache(keeps: ShardCache) -> String {
+    match keeps {
+        ShardCache::Own => "own",
+        ShardCache::All => "all",
+    }
+    .into()
 }
 
 pub(super) fn show_format(format: LogFormat) -> String {
