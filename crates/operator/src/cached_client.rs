@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{
     Adopt, Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Event, Member, Mode, NotServed,
-    OWNER_LABEL, Object, Owner, Part, Patch, Recorder, SetStep, Severity, Subject, Target, Trigger, WatchState,
+    OWNER_LABEL, Object, Owner, Patch, Recorder, SetStep, Severity, ShardPart, Subject, Target, Trigger, WatchState,
     WriteError, Writer,
 };
 use kube::Client;
@@ -200,7 +200,8 @@ impl CachedClient {
         if let Some(owned) = known.iter().find(is_it) {
             return owned.cache.clone();
         }
-        let cache = self.controller.watch(kind.target(namespace).part(Part::OwnChildren), self.owner_trigger(kind));
+        let cache =
+            self.controller.watch(kind.target(namespace).part(ShardPart::OwnChildren), self.owner_trigger(kind));
         known.push(Owned { kind: kind.clone(), namespace: namespace.map(Box::from), cache: cache.clone() });
         cache
     }
@@ -231,19 +232,19 @@ impl CachedClient {
         if let Some(cache) = self.caches.find(&target) {
             return vec![cache];
         }
-        let parts = [Part::OwnObjects, Part::OwnChildren].into_iter();
+        let parts = [ShardPart::OwnObjects, ShardPart::OwnChildren].into_iter();
         parts.filter_map(|part| self.caches.find(&target.clone().part(part))).collect()
     }
 
     /// An object as a cache has it, or as the server has it if it belongs to another instance.
     async fn live(&self, cache: &Cache, kind: &ApiKind, key: &ObjectKey) -> Result<Option<Arc<Object>>, Error> {
         match cache.get(key) {
-            None if cache.is_elsewhere(key) => self.from_server(kind, key).await,
+            None if cache.is_elsewhere(key) => self.read_from_server(kind, key).await,
             known => Ok(known),
         }
     }
 
-    async fn from_server(&self, kind: &ApiKind, key: &ObjectKey) -> Result<Option<Arc<Object>>, Error> {
+    async fn read_from_server(&self, kind: &ApiKind, key: &ObjectKey) -> Result<Option<Arc<Object>>, Error> {
         let found = self.writer.get(kind.resource(), key).await?;
         let parse = |found: Value| Object::parse(kind.resource(), &found.to_string(), Mode::Full).map(Arc::new);
         Ok(found.map(parse).transpose()?)

@@ -102,7 +102,7 @@ pub(crate) struct ControllerSpec<R> {
     webhooks: Vec<Arc<dyn AnyWebhook>>,
     pub(crate) versions: Option<Versions>,
     pub(crate) overrides: ControllerOverrides,
-    group: Option<ElectionGroup>,
+    pub(crate) group: Option<ElectionGroup>,
 }
 
 impl<R> ControllerSpec<R> {
@@ -584,35 +584,6 @@ impl<R: DeserializeOwned + Send + Sync + 'static, P> Controller<R, P> {
     /// What this controller does differently from the operator's settings.
     pub fn with(mut self, overrides: ControllerOverrides) -> Self {
         self.spec.overrides = overrides;
-        self
-    }
-
-    /// Elects this controller apart from the rest of its operator: it is in a group with a Lease of its own, so that one replica may run
-    /// this controller while another runs the others. Controllers that name the same group are elected together.
-    ///
-    /// Use it when an operator has several controllers, each of which one replica can do, and one replica cannot do all of them. A
-    /// controller that one replica cannot do alone needs shards ([`Operator::shards`](crate::Operator::shards)).
-    ///
-    /// - The group has a term of its own. Every write of its reconciles, `ctx.client()`, status, finalizers and events included, is
-    ///   refused when that term is over, whoever leads the rest of the operator.
-    /// - A replica that leads one group leaves the Lease of another to other replicas for a moment when it becomes free. A Lease that is
-    ///   held stays where it is: a replica that starts later gets groups only as others give theirs up.
-    /// - Background tasks, registrations of webhooks and the migration of stored versions go with the operator's own Lease.
-    /// - Without leader election (`--leader-elect`) there is one instance, which runs all groups. With shards or Raft the operator does
-    ///   not start.
-    ///
-    /// ```
-    /// # use konverge::prelude::*;
-    /// # async fn databases(_: Context<StatefulSet>) -> Result<Action> { Ok(Action::await_change()) }
-    /// # async fn backups(_: Context<CronJob>) -> Result<Action> { Ok(Action::await_change()) }
-    /// Operator::<StatefulSet>::new()
-    ///     .reconcile(databases)
-    ///     .and(Controller::<CronJob>::new().reconcile(backups).election_group("backups"));
-    /// ```
-    ///
-    /// [`ElectionGroup`] gives the Lease another name, and has functions that are told who leads the group.
-    pub fn election_group(mut self, group: impl Into<ElectionGroup>) -> Self {
-        self.spec.group = Some(group.into());
         self
     }
 }

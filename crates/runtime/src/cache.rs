@@ -7,7 +7,7 @@ mod decode_cache;
 mod index;
 mod layer;
 mod mailbox;
-mod part;
+mod shard_part;
 mod sink;
 mod state;
 mod typed;
@@ -34,12 +34,12 @@ use crate::watch::{self, Target, WatchSettings, WatchState};
 
 pub use change::{Change, Origin};
 pub use decode_cache::DecodeCache;
-pub use part::Part;
+pub use shard_part::ShardPart;
 pub use typed::CacheOf;
 
 use index::{Function, Indexed, Sums};
 use mailbox::Mailbox;
-use part::Keeper;
+use shard_part::Keeper;
 use state::State;
 
 /// All caches of a process. Clones share them. A target that is opened twice is watched once.
@@ -131,7 +131,7 @@ impl Caches {
         Self::over(client, settings, None)
     }
 
-    /// No caches yet. Those of a [`Part`] keep only what belongs to the shards that this instance holds.
+    /// No caches yet. Those of a [`ShardPart`] keep only what belongs to the shards that this instance holds.
     pub fn divided(client: Client, settings: WatchSettings, shards: Shards) -> Self {
         Self::over(client, settings, Some(shards))
     }
@@ -141,7 +141,7 @@ impl Caches {
         Self(Arc::new(Registry { client, settings, shards, open, is_shut_down }))
     }
 
-    /// Whether caches of a [`Part`] keep only what belongs to the shards that this instance holds.
+    /// Whether caches of a [`ShardPart`] keep only what belongs to the shards that this instance holds.
     pub fn is_divided(&self) -> bool {
         self.0.shards.is_some()
     }
@@ -150,7 +150,7 @@ impl Caches {
     fn target(&self, target: Target) -> Target {
         match &self.0.shards {
             Some(_) => target,
-            None => target.part(Part::Everything),
+            None => target.part(ShardPart::Everything),
         }
     }
 
@@ -173,7 +173,7 @@ impl Caches {
         let (client, settings) = (self.0.client.clone(), self.0.settings.clone());
         let mut tasks = Vec::new();
         if core.keeper.is_some() {
-            tasks.push(tokio::spawn(part::keep_complete(core.clone(), client.clone(), settings.clone())));
+            tasks.push(tokio::spawn(shard_part::keep_complete(core.clone(), client.clone(), settings.clone())));
         }
         tasks.push(tokio::spawn(watch::watch(target.clone(), client, settings, core.clone())));
         let shared = Arc::new(Shared { core, tasks: Mutex::new(tasks) });

@@ -62,7 +62,9 @@ mod recorder;
 mod status;
 mod write;
 
-pub use cache::{Cache, CacheFigures, CacheOf, Caches, Change, DecodeCache, NotCaughtUp, Origin, Part, Subscription};
+pub use cache::{
+    Cache, CacheFigures, CacheOf, Caches, Change, DecodeCache, NotCaughtUp, Origin, ShardPart, Subscription,
+};
 pub use client::{ClientLayers, RequestMeter};
 pub use connect::connect;
 pub use controller::{Controller, ControllerOptions};

@@ -21,7 +21,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::time::Instant;
 
-use crate::cache::Part;
+use crate::cache::ShardPart;
 use crate::connect::Unreachable;
 use crate::object::{Everything, Full, Metadata, Mode, Object, Projection, Wire};
 use fault::Fault;
@@ -66,14 +66,14 @@ pub struct Target {
     /// How much of each object is fetched and kept.
     pub mode: Mode,
     /// Which objects are kept in full.
-    pub part: Part,
+    pub part: ShardPart,
 }
 
 impl Target {
     /// All objects of a kind, in full.
     pub fn all(resource: ApiResource) -> Self {
         let (labels, fields) = (String::new(), String::new());
-        Self { resource, namespace: None, labels, fields, mode: Mode::Full, part: Part::Everything }
+        Self { resource, namespace: None, labels, fields, mode: Mode::Full, part: ShardPart::Everything }
     }
 
     /// All objects of a kind that has a Rust type.
@@ -97,7 +97,7 @@ impl Target {
     }
 
     /// Sets which objects are kept in full.
-    pub fn part(self, part: Part) -> Self {
+    pub fn part(self, part: ShardPart) -> Self {
         Self { part, ..self }
     }
 

@@ -104,7 +104,7 @@ async fn wait(what: &str, is_so: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !is_so().await {
         assert!(began.elapsed() < Duration::from_secs(120), "{what}: not within two minutes");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 

@@ -18,8 +18,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge_runtime::{
-    Action, Cause, Controller as EngineController, ControllerOptions, DecodeCache, Error, Finalized, Object, Part,
-    Predicate, Result, Run, TimedOut, WriteError, Writer, panic_message,
+    Action, Cause, Controller as EngineController, ControllerOptions, DecodeCache, Error, Finalized, Object, Predicate,
+    Result, Run, ShardPart, TimedOut, WriteError, Writer, panic_message,
 };
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
@@ -55,7 +55,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> ControllerSpec<R> {
             )));
         };
         self.selection.check(kind.name())?;
-        let target = |namespace| self.selection.narrow(kind.target(namespace)).part(Part::OwnObjects);
+        let target = |namespace| self.selection.narrow(kind.target(namespace)).part(ShardPart::OwnObjects);
         let mut targets = namespaces.iter().map(|namespace| target(Some(namespace)));
         let first = targets.next().unwrap_or_else(|| target(None));
         let definition = (self.definition)();

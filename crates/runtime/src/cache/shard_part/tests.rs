@@ -51,7 +51,7 @@ struct Table {
 const COUNT: usize = 3;
 
 impl Table {
-    fn new(part: Part) -> Self {
+    fn new(part: ShardPart) -> Self {
         let (shards, seats) = Shards::vacant(COUNT, "web-0", 0);
         let core = Core::new(Target::all(resource()).part(part), Some(&shards));
         core.change(|state, changes| {
@@ -169,7 +169,7 @@ proptest! {
     fn nothing_is_lost_and_nothing_comes_back(steps in proptest::collection::vec(step(), 1..80)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let mut table = Table::new(Part::OwnObjects);
+            let mut table = Table::new(ShardPart::OwnObjects);
             for step in steps {
                 match step {
                     Step::Write(name) => table.write(&name.to_string()),
@@ -199,7 +199,7 @@ async fn children_go_with_their_owners() {
         let metadata = json!({"name": "c", "uid": "c", "resourceVersion": "1", "labels": {OWNER_LABEL: owner}});
         Object::parse(&resource(), &json!({ "metadata": metadata }).to_string(), Mode::Full).unwrap()
     };
-    let check = |part: Part, object: &Object, expect: bool| {
+    let check = |part: ShardPart, object: &Object, expect: bool| {
         let keeper = Keeper::new(part, Some(&shards)).unwrap();
         assert_eq!(keeper.keeps(object), expect, "{part:?} {}", object.json());
         // A stub is judged as its object is.
@@ -210,20 +210,23 @@ async fn children_go_with_their_owners() {
             (object.key(), object.uid(), object.resource_version())
         );
     };
-    check(Part::OwnChildren, &object("a", 1, 1, Some(&own)), true);
-    check(Part::OwnChildren, &object("a", 1, 1, Some(&foreign)), false);
-    check(Part::OwnChildren, &object("a", 1, 1, None), true);
-    check(Part::OwnChildren, &label(&own), true);
-    check(Part::OwnChildren, &label(&foreign), false);
-    check(Part::OwnObjects, &object("a", own.parse().unwrap(), 1, Some(&foreign)), true);
-    check(Part::OwnObjects, &object("a", foreign.parse().unwrap(), 1, Some(&own)), false);
-    assert!(Keeper::new(Part::Everything, Some(&shards)).is_none() && Keeper::new(Part::OwnObjects, None).is_none());
+    check(ShardPart::OwnChildren, &object("a", 1, 1, Some(&own)), true);
+    check(ShardPart::OwnChildren, &object("a", 1, 1, Some(&foreign)), false);
+    check(ShardPart::OwnChildren, &object("a", 1, 1, None), true);
+    check(ShardPart::OwnChildren, &label(&own), true);
+    check(ShardPart::OwnChildren, &label(&foreign), false);
+    check(ShardPart::OwnObjects, &object("a", own.parse().unwrap(), 1, Some(&foreign)), true);
+    check(ShardPart::OwnObjects, &object("a", foreign.parse().unwrap(), 1, Some(&own)), false);
+    assert!(
+        Keeper::new(ShardPart::Everything, Some(&shards)).is_none()
+            && Keeper::new(ShardPart::OwnObjects, None).is_none()
+    );
 }
 
 /// Whoever subscribes hears of objects that come and go with their shards, and of no others.
 #[tokio::test]
 async fn subscribers_hear_of_the_part() {
-    let mut table = Table::new(Part::OwnObjects);
+    let mut table = Table::new(ShardPart::OwnObjects);
     let told = |table: &Table, act: &dyn Fn(&mut super::super::State, &mut Vec<Change>)| {
         let mut changes = Vec::new();
         act(&mut table.core.state.write(), &mut changes);

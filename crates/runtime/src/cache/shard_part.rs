@@ -38,7 +38,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Which objects a cache keeps in full, in a process whose objects are divided into shards ([`Caches::divided`](super::Caches::divided)).
 /// In all others every cache keeps everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum ShardPart {
     /// All of them.
     #[default]
     Everything,
@@ -50,15 +50,15 @@ pub enum Part {
 
 /// Decides which objects are kept in full.
 pub(super) struct Keeper {
-    part: Part,
+    part: ShardPart,
     shards: Shards,
     /// The count of changes of the shards for which everything is here.
     complete: channel::Sender<Option<u64>>,
 }
 
 impl Keeper {
-    pub(super) fn new(part: Part, shards: Option<&Shards>) -> Option<Self> {
-        let shards = shards.filter(|_| part != Part::Everything)?.clone();
+    pub(super) fn new(part: ShardPart, shards: Option<&Shards>) -> Option<Self> {
+        let shards = shards.filter(|_| part != ShardPart::Everything)?.clone();
         Some(Self { part, shards, complete: channel::Sender::new(None) })
     }
 
@@ -68,9 +68,9 @@ impl Keeper {
 
     pub(super) fn keeps(&self, object: &Object) -> bool {
         match self.part {
-            Part::Everything => true,
-            Part::OwnObjects => self.is_held(object.uid()),
-            Part::OwnChildren => {
+            ShardPart::Everything => true,
+            ShardPart::OwnObjects => self.is_held(object.uid()),
+            ShardPart::OwnChildren => {
                 let mut owners = owners(object).peekable();
                 owners.peek().is_none() || owners.any(|uid| self.is_held(&uid))
             }
@@ -80,8 +80,8 @@ impl Keeper {
     /// What is left of an object that is not kept in full.
     pub(super) fn stub(&self, target: &Target, object: &Object) -> Object {
         let owners: Vec<String> = match self.part {
-            Part::OwnChildren => owners(object).map(|uid| uid.into_owned()).collect(),
-            Part::OwnObjects | Part::Everything => Vec::new(),
+            ShardPart::OwnChildren => owners(object).map(|uid| uid.into_owned()).collect(),
+            ShardPart::OwnObjects | ShardPart::Everything => Vec::new(),
         };
         Object::stub(&target.resource, object, &owners)
     }
