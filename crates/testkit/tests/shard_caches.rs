@@ -56,7 +56,7 @@ impl Instance {
                 let noted = noted.clone();
                 async move {
                     let spec = &ctx.resource().spec;
-                    let child = ConfigMap::new(ctx.name()).data("watts", &spec.watts.to_string());
+                    let child = ConfigMap::new(ctx.name()).data("watts", spec.watts.to_string());
                     ctx.apply(child.data("note", &spec.note)).await?;
                     if reads {
                         let number: usize = ctx.name()["lamp-".len()..].parse().expect("a number");
@@ -110,7 +110,7 @@ async fn wait(what: &str, is_so: impl AsyncFn() -> bool) {
 
 /// Whether every lamp has a child that is like it.
 async fn are_converged(fake: &Fake) -> bool {
-    let (lamps, maps) = (fake.list::<Lamp>().await.unwrap(), fake.list::<ConfigMap>().await.unwrap());
+    let (Ok(lamps), Ok(maps)) = (fake.list::<Lamp>().await, fake.list::<ConfigMap>().await) else { return false };
     let watts =
         |map: &ConfigMap| Some((map.inner().metadata.name.clone()?, map.inner().data.as_ref()?["watts"].clone()));
     let maps: BTreeMap<String, String> = maps.iter().filter_map(watts).collect();
