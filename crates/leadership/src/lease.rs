@@ -5,6 +5,7 @@
 //! `retry_period` instead.
 
 pub(crate) mod candidate;
+mod spread;
 mod timing;
 
 use std::future::Future;
@@ -22,6 +23,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::time::Instant;
 
+pub use spread::LeaseSpread;
 pub use timing::LeaseTiming;
 
 use candidate::{Candidate, Command, Failure, Standing};
@@ -44,6 +46,8 @@ pub struct LeaseElection {
     pub identity: Arc<str>,
     /// How long the Lease is held, and how often it is renewed.
     pub timing: LeaseTiming,
+    /// The other elections of this process.
+    pub spread: LeaseSpread,
 }
 
 /// How a request ended.
@@ -65,11 +69,14 @@ impl LeaseElection {
         let mut requests = FuturesUnordered::new();
         let mut stop = pin!(stop);
         let mut said = String::new();
+        let mut engagement = self.spread.join();
         loop {
             let now = clock::now();
+            candidate.defer(engagement.deference(&self.timing));
             while let Some(command) = candidate.step(now, Timestamp::now()) {
                 requests.push(self.send(&api, command, now));
             }
+            engagement.set(candidate.is_engaged());
             self.report(&seat, candidate.standing(now), &mut said);
             let next = candidate.next(now);
             tokio::select! {
@@ -79,6 +86,7 @@ impl LeaseElection {
                 },
                 event = watched.try_next() => observe(&mut candidate, event),
                 () = sleep_until(next) => {}
+                () = engagement.changed() => {}
                 () = &mut stop => break,
             }
         }

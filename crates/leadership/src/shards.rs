@@ -3,6 +3,7 @@
 //! nothing works on it any more.
 
 mod balance;
+mod claim;
 mod election;
 mod leases;
 mod replica;

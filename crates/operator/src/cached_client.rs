@@ -11,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{
     Adopt, Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Event, Member, Mode, NotServed,
-    OWNER_LABEL, Object, Owner, Patch, Recorder, SetStep, Severity, Subject, Target, Trigger, WatchState, WriteError,
-    Writer,
+    OWNER_LABEL, Object, Owner, Patch, Recorder, SetStep, Severity, ShardPart, Subject, Target, Trigger, WatchState,
+    WriteError, Writer,
 };
 use kube::Client;
 use kube::api::ListParams;
@@ -124,16 +124,22 @@ pub(crate) fn namespaces_to_watch<'a>(watched: &'a [String], kind: &ApiKind) -> 
 
 /// Waits until a cache has been filled by its first list. A kind that the server does not serve, or that may not be
 /// watched, is an error at once: waiting would only hold up a worker, and the reconcile is retried.
+///
+/// With shards, a cache is filled when it has everything of the shards that this instance holds.
 async fn filled(cache: &Cache) -> Result<(), Error> {
-    if cache.is_synced() {
+    if cache.is_synced() && cache.is_complete() {
         return Ok(());
     }
+    let here = async {
+        cache.synced().await;
+        cache.complete().await;
+    };
     let is_final = |state: &WatchState| {
         matches!(state, WatchState::NotInstalled(_) | WatchState::Forbidden(_) | WatchState::Stopped)
     };
     let mut states = cache.states();
     tokio::select! {
-        () = cache.synced() => Ok(()),
+        () = here => Ok(()),
         Ok(state) = states.wait_for(is_final) => Err(match &*state {
             WatchState::NotInstalled(why) => NotServed::new(&cache.target().resource, why.clone()).into(),
             WatchState::Forbidden(_) => {
@@ -143,7 +149,8 @@ async fn filled(cache: &Cache) -> Result<(), Error> {
             _ => stopping(cache.waiting_for()),
         }),
         () = tokio::time::sleep(FILLED_WITHIN) => {
-            let waiting_for = cache.waiting_for().unwrap_or_default();
+            let reading = || format!("{}: the objects of its shards are being read", cache.target().resource.kind);
+            let waiting_for = cache.waiting_for().unwrap_or_else(reading);
             Err(Error::new(format!("a cache is not filled within {FILLED_WITHIN:?}: {waiting_for}")))
         }
     }
@@ -193,11 +200,16 @@ impl CachedClient {
         if let Some(owned) = known.iter().find(is_it) {
             return owned.cache.clone();
         }
-        let owner = self.kind.resource();
-        let trigger = Trigger::owner(kind.name(), &owner.group, &owner.kind, self.kind.is_namespaced());
-        let cache = self.controller.watch(kind.target(namespace), trigger);
+        let cache =
+            self.controller.watch(kind.target(namespace).part(ShardPart::OwnChildren), self.owner_trigger(kind));
         known.push(Owned { kind: kind.clone(), namespace: namespace.map(Box::from), cache: cache.clone() });
         cache
+    }
+
+    /// What reconciles the owner of a changed object.
+    fn owner_trigger(&self, kind: &ApiKind) -> Trigger {
+        let owner = self.kind.resource();
+        Trigger::owner(kind.name(), &owner.group, &owner.kind, self.kind.is_namespaced())
     }
 
     /// The caches of a kind wherever children of it may be, watched from now on: the namespaces that the controller
@@ -209,9 +221,33 @@ impl CachedClient {
         self.owned.read().iter().filter(|owned| owned.kind == *kind).map(|owned| owned.cache.clone()).collect()
     }
 
-    /// The cache of a kind, if something watches it already.
+    /// The cache of all objects of a kind, if something watches them already.
     fn watched(&self, kind: &ApiKind, namespace: Option<&str>) -> Option<Cache> {
         self.caches.find(&self.target(kind, namespace))
+    }
+
+    /// The caches of a kind that know whether an object is there: one of all objects, or those of this instance's part.
+    fn knowing(&self, kind: &ApiKind, namespace: Option<&str>) -> Vec<Cache> {
+        let target = self.target(kind, namespace);
+        if let Some(cache) = self.caches.find(&target) {
+            return vec![cache];
+        }
+        let parts = [ShardPart::OwnObjects, ShardPart::OwnChildren].into_iter();
+        parts.filter_map(|part| self.caches.find(&target.clone().part(part))).collect()
+    }
+
+    /// An object as a cache has it, or as the server has it if it belongs to another instance.
+    async fn live(&self, cache: &Cache, kind: &ApiKind, key: &ObjectKey) -> Result<Option<Arc<Object>>, Error> {
+        match cache.get(key) {
+            None if cache.is_elsewhere(key) => self.read_from_server(kind, key).await,
+            known => Ok(known),
+        }
+    }
+
+    async fn read_from_server(&self, kind: &ApiKind, key: &ObjectKey) -> Result<Option<Arc<Object>>, Error> {
+        let found = self.writer.get(kind.resource(), key).await?;
+        let parse = |found: Value| Object::parse(kind.resource(), &found.to_string(), Mode::Full).map(Arc::new);
+        Ok(found.map(parse).transpose()?)
     }
 
     /// What to watch of a kind to see an object in `namespace`.
@@ -266,7 +302,7 @@ impl CachedClient {
     ) -> Result<T, Error> {
         let cache = self.owned(kind, key.namespace());
         self.synced(&cache).await?;
-        let (api, live) = (kind.resource(), cache.get(key));
+        let (api, live) = (kind.resource(), self.live(&cache, kind, key).await?);
         let options = match owner {
             Some((owner, adopt)) => ApplyOptions { owner: Some(owner), adopt, ..ApplyOptions::default() },
             None => ApplyOptions::default(),
@@ -293,7 +329,7 @@ impl CachedClient {
     ) -> Result<T, Error> {
         let cache = self.owned(kind, key.namespace());
         self.synced(&cache).await?;
-        match cache.get(key) {
+        match self.live(&cache, kind, key).await? {
             Some(there) => Ok(there.decode()?),
             None => self.create(kind, owner, key.namespace(), object).await,
         }
@@ -375,11 +411,11 @@ impl CachedClient {
                 members.extend(others.map(|object| Member { api: kind.resource().clone(), live: object.value() }));
             }
         }
-        let child = |DesiredChild { kind, key, config }: DesiredChild| {
-            let live = self.owned(&kind, key.namespace()).get(&key);
-            Child { api: kind.resource().clone(), config, live }
-        };
-        let children: Vec<Child> = children.into_iter().map(child).collect();
+        let mut desired = Vec::new();
+        for DesiredChild { kind, key, config } in children {
+            let live = self.live(&self.owned(&kind, key.namespace()), &kind, &key).await?;
+            desired.push(Child { api: kind.resource().clone(), config, live });
+        }
         let mut noted = Ok(());
         // The caches are told at once: a later child may fail, or the reconcile may be cut off.
         let note = |step: SetStep<'_>| {
@@ -391,7 +427,7 @@ impl CachedClient {
                 noted = done;
             }
         };
-        let report = self.writer.apply_all(set, owner, adopt, children, &members, note).await?;
+        let report = self.writer.apply_all(set, owner, adopt, desired, &members, note).await?;
         noted?;
         let mut converged = Converged::default();
         for applied in &report.applied {
@@ -433,14 +469,14 @@ impl CachedClient {
         key: &ObjectKey,
         absence: Absence,
     ) -> Result<Option<T>, Error> {
-        if let Some(cache) = self.watched(kind, key.namespace()) {
+        for cache in self.knowing(kind, key.namespace()) {
             match self.synced(&cache).await {
                 // A rule that allows to read an object need not allow to watch all of them.
                 Err(error) if error.get_reason() == FORBIDDEN => {}
                 filled => {
                     filled?;
                     let cached = cache.get(key);
-                    if cached.is_some() || absence == Absence::Believed {
+                    if cached.is_some() || absence == Absence::Believed && !cache.is_elsewhere(key) {
                         return Ok(cached.map(|object| object.decode()).transpose()?);
                     }
                 }
@@ -502,19 +538,28 @@ impl CachedClient {
     /// The caches that a list reads, watched from now on, each with the namespace that it watches.
     fn caches_for_list<'a>(&'a self, kind: &ApiKind, namespace: Option<&'a str>) -> Vec<(Option<&'a str>, Cache)> {
         let namespaces = if namespace.is_some() { vec![namespace] } else { self.watched_namespaces(kind) };
-        let cache = |namespace| self.watched(kind, namespace).unwrap_or_else(|| self.owned(kind, namespace));
+        let cache = |namespace| self.watched(kind, namespace).unwrap_or_else(|| self.everything(kind, namespace));
         namespaces.into_iter().map(|namespace| (namespace, cache(namespace))).collect()
+    }
+
+    /// The cache of all objects of a kind, watched from now on. With shards that is more than this instance's part of them.
+    fn everything(&self, kind: &ApiKind, namespace: Option<&str>) -> Cache {
+        match self.caches.is_divided() {
+            true => self.controller.watch(self.target(kind, namespace), self.owner_trigger(kind)),
+            false => self.owned(kind, namespace),
+        }
     }
 
     /// Deletes one object; that there is none is fine.
     pub(crate) async fn delete(&self, kind: &ApiKind, key: &ObjectKey, absence: Absence) -> Result<(), Error> {
-        let (api, watched) = (kind.resource(), self.watched(kind, key.namespace()));
-        let mut live = None;
-        if let Some(cache) = &watched {
+        let (api, watched) = (kind.resource(), self.knowing(kind, key.namespace()));
+        let (mut live, mut is_known) = (None, !watched.is_empty());
+        for cache in &watched {
             self.synced(cache).await?;
-            live = cache.get(key).map(|object| object.value());
+            live = live.or_else(|| cache.get(key).map(|object| object.value()));
+            is_known &= !cache.is_elsewhere(key);
         }
-        if live.is_none() && (watched.is_none() || absence == Absence::Doubted) {
+        if live.is_none() && (!is_known || absence == Absence::Doubted) {
             live = self.writer.get(api, key).await?;
         }
         match live {

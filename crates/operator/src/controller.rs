@@ -30,6 +30,7 @@ use crate::cached_client::CachedClient;
 use crate::context::Context;
 use crate::index::{Index, Indexes};
 use crate::kind::Kind;
+use crate::operator::ElectionGroup;
 use crate::predicate::Predicate;
 use crate::references::references;
 use crate::rules::Rules;
@@ -101,6 +102,7 @@ pub(crate) struct ControllerSpec<R> {
     webhooks: Vec<Arc<dyn AnyWebhook>>,
     pub(crate) versions: Option<Versions>,
     pub(crate) overrides: ControllerOverrides,
+    pub(crate) group: Option<ElectionGroup>,
 }
 
 impl<R> ControllerSpec<R> {
@@ -190,6 +192,7 @@ impl<R, P: Default> Controller<R, P> {
             webhooks: Vec::new(),
             versions: None,
             overrides: ControllerOverrides::default(),
+            group: None,
         };
         Self { spec, process: P::default() }
     }

@@ -104,14 +104,14 @@ pub use konverge_runtime::{
 pub use log::{Logging, LossyStderr, start_logging};
 pub use metrics::{Buckets, Counter, Gauge, Histogram, Labelled, METRICS_CONTENT_TYPE, MetricError, Metrics, Timer};
 pub use objects::{Objects, Within};
-pub use operator::{BackgroundTask, Operator, Process};
+pub use operator::{BackgroundTask, ElectionGroup, Operator, Process};
 pub use predicate::Predicate;
 pub use probes::{Health, HealthCheck};
 pub use rules::Rules;
 pub use settings::{
     BackoffSettings, BindAddress, ClusterError, ControllerOverrides, ControllerSettings, Flags, HealthSettings,
     LeaderElectionSettings, Loaded, Loader, LogFormat, LoggingSettings, MetricsSettings, Print, RateLimitSettings,
-    Settings, SettingsError, Source, WebhookSettings,
+    Settings, SettingsError, ShardCache, Source, WebhookSettings,
 };
 pub use storage_migration::{Migrated, migrate_storage};
 pub use watch::Watch;

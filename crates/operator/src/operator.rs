@@ -1,9 +1,11 @@
 //! The operator: the process around one or several controllers. In: controllers, settings, background tasks. Out: a program
 //! that works until it is told to stop. `lifecycle` starts and stops everything in order, `manager` is what controllers share,
-//! `background` is the user's own tasks, `leader` and `sharding` are which instance works, `threads` is where all of it runs.
+//! `background` is the user's own tasks, `leader`, `election_group`, `sharding` and `campaign` are which instance works, `threads` is where all of it runs.
 
 mod background;
 mod cached_reads;
+mod campaign;
+mod election_group;
 mod leader;
 mod lifecycle;
 mod manager;
@@ -27,6 +29,7 @@ use tokio::sync::oneshot;
 
 pub use background::BackgroundTask;
 pub(crate) use cached_reads::CachedReads;
+pub use election_group::ElectionGroup;
 pub(crate) use leader::Clients;
 pub(crate) use manager::Manager;
 pub(crate) use phase::Phase;
@@ -34,7 +37,8 @@ pub(crate) use phase::Phase;
 pub use raft::RaftElection;
 
 use background::Background;
-use leader::{Leader, LeaderCallbacks, OtherElection};
+use campaign::LeaderCallbacks;
+use leader::{Leader, OtherElection};
 use lifecycle::Workload;
 
 use crate::controller::{AnyController, Controller};
@@ -306,6 +310,8 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
     /// - Background tasks, and writes of tasks that belong to no reconcile, are for the replica that holds shard 0. A task that a
     ///   reconcile spawns belongs to no reconcile.
     /// - All replicas need the same number. Replicas with another number wait until those with the old one have stopped.
+    /// - A replica keeps the objects of its own shards and their children in memory, and reads those of a shard that it takes from the server
+    ///   ([`ShardCache`](crate::ShardCache)). `ctx.get` of another shard's object asks the server; `ctx.list` keeps all objects of its kind.
     ///
     /// The guide has a page about it: `docs/guide/sharding.md`.
     ///
@@ -484,7 +490,20 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
             None => connect(&settings, &metrics, layers).await?,
         };
         let mut states = spec.states.clone();
+        let first: Box<dyn AnyController> = Box::new(spec);
+        let controllers: Vec<_> = std::iter::once(first).chain(controllers).collect();
+        let groups = election_group::planned(
+            controllers.iter().filter_map(|controller| controller.election_group()),
+            &settings,
+        )?;
         let leader = match elected_by {
+            Some(_) if !groups.is_empty() => {
+                return Err(Error::permanent(format!(
+                    "Raft elects one leader for all controllers, and the election group {} would have another; remove \
+                     .with_leader_election(…), or .election_group(…)",
+                    groups[0].name
+                )));
+            }
             Some(_) if settings.leader_election.enabled => {
                 return Err(Error::permanent(
                     "the leader would be elected by a Lease and by Raft; remove --leader-elect, or .with_leader_election(…)",
@@ -500,7 +519,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
                 election.adjust(&mut settings);
                 Leader::elected_by(election.start(&metrics, &mut states).await?, told)
             }
-            None => Leader::new(&settings, client.default_namespace(), told, 1 + controllers.len()),
+            None => Leader::new(&settings, client.default_namespace(), told, controllers.len(), groups),
         };
         let clients = leader.clients(client, layers);
         // A test that gives a client wants to see the requests of the operator, and no others.
@@ -511,8 +530,6 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
             }
             std::future::pending::<()>().await
         };
-        let first: Box<dyn AnyController> = Box::new(spec);
-        let controllers = std::iter::once(first).chain(controllers).collect();
         let workload = Workload { controllers, background, states, local_webhooks, leader };
         let (stopping, stopped) = oneshot::channel::<()>();
         let stopped = async { drop(stopped.await) };

@@ -5,19 +5,20 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use konverge_runtime::{Leadership, Shards};
 use konverge_serve::{BindError, BindOptions, Limits, Listener, Server};
 
 use crate::metrics::Metrics;
 use crate::settings::{BindAddress, Settings};
 
 mod health;
+mod leader_page;
 mod pages;
 
 #[cfg(test)]
 mod tests;
 
 pub use health::{Health, HealthCheck};
+pub(crate) use leader_page::{GroupPage, LeaderPage};
 
 use health::Probe;
 use pages::{Content, Page, Pages};
@@ -40,8 +41,7 @@ impl Probes {
         settings: &Settings,
         metrics: &Metrics,
         health: &Health,
-        leadership: &Leadership,
-        shards: Option<&Shards>,
+        leader: LeaderPage,
     ) -> Result<Probes, ProbesError> {
         let probe = |path: &str, probe| Page { path: path.into(), content: Content::Probe(probe, health.clone()) };
         let mut of_metrics =
@@ -49,7 +49,7 @@ impl Probes {
         let mut of_health = vec![
             probe(&settings.health.liveness_path, Probe::Live),
             probe(&settings.health.readiness_path, Probe::Ready),
-            Page { path: LEADER_PATH.into(), content: Content::Leader(leadership.clone(), shards.cloned()) },
+            Page { path: LEADER_PATH.into(), content: Content::Leader(leader) },
         ];
         let (at_metrics, at_health) = (settings.metrics.listen(), settings.health.listen());
         let shared = at_metrics.is_some() && at_metrics == at_health;

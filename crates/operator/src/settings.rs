@@ -24,6 +24,7 @@ pub use error::{SettingsError, Source};
 pub use flags::Flags;
 pub use load::{Loaded, Loader};
 pub use value::BindAddress;
+pub(crate) use value::object_name;
 
 /// The settings of an operator. Every field has a default that suits a cluster.
 ///
@@ -61,6 +62,8 @@ pub struct Settings {
     /// Into how many shards objects are divided, so that all instances work, each on a part; 0 is none. See
     /// [`Operator::shards`](crate::Operator::shards). Namespace, name and durations of the Leases are those of leader election.
     pub shards: usize,
+    /// What an instance keeps of objects whose shards others hold.
+    pub shard_cache: ShardCache,
     /// The log.
     pub logging: LoggingSettings,
     /// The settings of all controllers; a controller may override them.
@@ -102,6 +105,7 @@ impl Default for Settings {
             webhook: WebhookSettings::default(),
             leader_election: LeaderElectionSettings::default(),
             shards: 0,
+            shard_cache: ShardCache::default(),
             logging: LoggingSettings::default(),
             controller: ControllerSettings::default(),
             sync_period: Some(Duration::from_secs(10 * 3600)),
@@ -329,6 +333,17 @@ impl Default for LoggingSettings {
     fn default() -> Self {
         LoggingSettings { level: "info".into(), format: LogFormat::Auto }
     }
+}
+
+/// What an instance keeps of objects whose shards others hold ([`Operator::shards`](crate::Operator::shards)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShardCache {
+    /// Their names. Memory falls with more instances; a shard that moves waits until its objects are read from the server.
+    #[default]
+    Own,
+    /// All of them, so that a shard that moves is reconciled at once.
+    All,
 }
 
 /// The format of log lines.

@@ -7,10 +7,11 @@ mod decode_cache;
 mod index;
 mod layer;
 mod mailbox;
+mod shard_part;
+mod sink;
 mod state;
 mod typed;
 
-use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -19,6 +20,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use konverge_core::{FieldSelector, LabelSelector, ObjectKey};
+use konverge_leadership::Shards;
 use kube::Client;
 use kube::api::ApiResource;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
@@ -28,14 +30,16 @@ use tokio::time::Instant;
 
 use crate::liveness::{Liveness, quietly};
 use crate::object::{Mode, Object, ParseError};
-use crate::watch::{self, Sink, Target, WatchSettings, WatchState};
+use crate::watch::{self, Target, WatchSettings, WatchState};
 
 pub use change::{Change, Origin};
 pub use decode_cache::DecodeCache;
+pub use shard_part::ShardPart;
 pub use typed::CacheOf;
 
 use index::{Function, Indexed, Sums};
 use mailbox::Mailbox;
+use shard_part::Keeper;
 use state::State;
 
 /// All caches of a process. Clones share them. A target that is opened twice is watched once.
@@ -45,6 +49,8 @@ pub struct Caches(Arc<Registry>);
 struct Registry {
     client: Client,
     settings: WatchSettings,
+    /// The shards, if caches keep only what belongs to those that this instance holds.
+    shards: Option<Shards>,
     /// A cache that is not used any more has ended its watch; its entry goes when somebody opens another.
     open: Mutex<HashMap<Target, Weak<Shared>>>,
     /// Changed and read under the lock of `open`.
@@ -58,13 +64,16 @@ pub struct Cache(Arc<Shared>);
 /// What the handles of a cache share. The watch has only what is in `Core`, so that it does not keep itself alive.
 struct Shared {
     core: Arc<Core>,
-    task: Mutex<Option<JoinHandle<()>>>,
+    /// The watch, and what keeps a cache of a part of the objects complete.
+    tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 struct Core {
     target: Target,
     labels: LabelSelector,
     fields: FieldSelector,
+    /// Which objects are kept in full, if not all.
+    keeper: Option<Keeper>,
     state: RwLock<State>,
     subscribers: Mutex<Vec<Weak<Subscriber>>>,
     /// Told whenever the watch has brought something.
@@ -119,7 +128,30 @@ pub struct CacheFigures {
 impl Caches {
     /// No caches yet.
     pub fn new(client: Client, settings: WatchSettings) -> Self {
-        Self(Arc::new(Registry { client, settings, open: Mutex::default(), is_shut_down: AtomicBool::new(false) }))
+        Self::over(client, settings, None)
+    }
+
+    /// No caches yet. Those of a [`ShardPart`] keep only what belongs to the shards that this instance holds.
+    pub fn divided(client: Client, settings: WatchSettings, shards: Shards) -> Self {
+        Self::over(client, settings, Some(shards))
+    }
+
+    fn over(client: Client, settings: WatchSettings, shards: Option<Shards>) -> Self {
+        let (open, is_shut_down) = (Mutex::default(), AtomicBool::new(false));
+        Self(Arc::new(Registry { client, settings, shards, open, is_shut_down }))
+    }
+
+    /// Whether caches of a [`ShardPart`] keep only what belongs to the shards that this instance holds.
+    pub fn is_divided(&self) -> bool {
+        self.0.shards.is_some()
+    }
+
+    /// Caches that keep everything are the same, whoever asks for a part.
+    fn target(&self, target: Target) -> Target {
+        match &self.0.shards {
+            Some(_) => target,
+            None => target.part(ShardPart::Everything),
+        }
     }
 
     /// The cache of a target. Its watch is started if nobody has it open. Needs to be called within a tokio runtime.
@@ -127,26 +159,31 @@ impl Caches {
     /// A selector that does not parse is left to the server, which refuses it: the cache's state says so. After
     /// [`Caches::shutdown`] nothing new is watched: such a cache is empty, and its state is [`WatchState::Stopped`].
     pub fn open(&self, target: Target) -> Cache {
+        let target = self.target(target);
         let mut open = self.0.open.lock();
         if let Some(shared) = open.get(&target).and_then(Weak::upgrade) {
             return Cache(shared);
         }
         open.retain(|_, shared| shared.strong_count() > 0);
-        let core = Arc::new(Core::new(target.clone()));
+        let core = Arc::new(Core::new(target.clone(), self.0.shards.as_ref()));
         if self.0.is_shut_down.load(Ordering::Relaxed) {
             core.watch.send_replace(WatchState::Stopped);
-            return Cache(Arc::new(Shared { core, task: Mutex::default() }));
+            return Cache(Arc::new(Shared { core, tasks: Mutex::default() }));
         }
         let (client, settings) = (self.0.client.clone(), self.0.settings.clone());
-        let task = tokio::spawn(watch::watch(target.clone(), client, settings, core.clone()));
-        let shared = Arc::new(Shared { core, task: Mutex::new(Some(task)) });
+        let mut tasks = Vec::new();
+        if core.keeper.is_some() {
+            tasks.push(tokio::spawn(shard_part::keep_complete(core.clone(), client.clone(), settings.clone())));
+        }
+        tasks.push(tokio::spawn(watch::watch(target.clone(), client, settings, core.clone())));
+        let shared = Arc::new(Shared { core, tasks: Mutex::new(tasks) });
         open.insert(target, Arc::downgrade(&shared));
         Cache(shared)
     }
 
     /// The cache of a target, if it is in use.
     pub fn find(&self, target: &Target) -> Option<Cache> {
-        self.0.open.lock().get(target).and_then(Weak::upgrade).map(Cache)
+        self.0.open.lock().get(&self.target(target.clone())).and_then(Weak::upgrade).map(Cache)
     }
 
     /// The caches that are in use.
@@ -259,9 +296,8 @@ impl Cache {
         loop {
             let is_new = |object: &&Arc<Object>| !known.contains_key(&layer::address(object));
             let new: Vec<Arc<Object>> = state.read().kept().filter(is_new).cloned().collect();
-            known.extend(
-                new.into_iter().map(|object| (layer::address(&object), (object.clone(), function.of(&object)))),
-            );
+            let sums = |object: &Object| if object.is_stub() { Sums::None } else { function.of(object) };
+            known.extend(new.into_iter().map(|object| (layer::address(&object), (object.clone(), sums(&object)))));
             let mut state = state.write();
             if state.index(name).is_some() {
                 return;
@@ -281,7 +317,7 @@ impl Cache {
     /// Waits until everything that was there at the start is here. For ever, if the watch never succeeds: see
     /// [`Cache::state`] for why.
     pub async fn synced(&self) {
-        self.until(|state| state.is_synced()).await;
+        self.0.core.until(|state| state.is_synced()).await;
     }
 
     /// How the watch is doing.
@@ -383,23 +419,9 @@ impl Cache {
         self.within(timeout, |state| state.is_caught_up(key)).await
     }
 
-    /// Waits until something is so.
-    async fn until(&self, is_so: impl Fn(&State) -> bool) {
-        loop {
-            let progress = self.0.core.progress.notified();
-            let mut progress = std::pin::pin!(progress);
-            // Listening comes before looking: what happens in between is heard.
-            progress.as_mut().enable();
-            if is_so(&self.0.core.state.read()) {
-                return;
-            }
-            progress.await;
-        }
-    }
-
     async fn within(&self, timeout: Duration, is_so: impl Fn(&State) -> bool) -> Result<(), NotCaughtUp> {
         let kind = || self.target().resource.kind.clone();
-        let waited = tokio::time::timeout(timeout, self.until(is_so)).await;
+        let waited = tokio::time::timeout(timeout, self.0.core.until(is_so)).await;
         waited.map_err(|_| NotCaughtUp { kind: kind(), waited: timeout })
     }
 
@@ -409,8 +431,8 @@ impl Cache {
     }
 
     async fn stop(&self) {
-        let task = self.0.task.lock().take();
-        if let Some(task) = task {
+        let tasks = std::mem::take(&mut *self.0.tasks.lock());
+        for task in tasks {
             task.abort();
             // An aborted task has only its cancellation to report.
             let _ = task.await;
@@ -428,9 +450,7 @@ impl fmt::Debug for Cache {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let Some(task) = self.task.get_mut().take() {
-            task.abort();
-        }
+        self.tasks.get_mut().iter().for_each(JoinHandle::abort);
         self.core.watch.send_replace(WatchState::Stopped);
     }
 }
@@ -449,8 +469,9 @@ impl Subscription {
 }
 
 impl Core {
-    fn new(target: Target) -> Self {
+    fn new(target: Target, shards: Option<&Shards>) -> Self {
         Self {
+            keeper: Keeper::new(target.part, shards),
             labels: LabelSelector::parse(&target.labels).unwrap_or_default(),
             fields: FieldSelector::parse(&target.fields).unwrap_or_default(),
             liveness: Liveness::of(format!("the watch of {}", target.resource.kind)),
@@ -465,6 +486,20 @@ impl Core {
         }
     }
 
+    /// Waits until something is so.
+    async fn until(&self, is_so: impl Fn(&State) -> bool) {
+        loop {
+            let progress = self.progress.notified();
+            let mut progress = std::pin::pin!(progress);
+            // Listening comes before looking: what happens in between is heard.
+            progress.as_mut().enable();
+            if is_so(&self.state.read()) {
+                return;
+            }
+            progress.await;
+        }
+    }
+
     /// Changes the state and tells everybody, in one order for all.
     fn change(&self, act: impl FnOnce(&mut State, &mut Vec<Change>)) {
         self.change_locked(self.state.write(), act);
@@ -472,9 +507,20 @@ impl Core {
 
     /// The same for an object that came in, with what indexes find it by.
     fn take(&self, object: Object, act: impl FnOnce(&mut State, Arc<Object>, Indexed, &mut Vec<Change>)) {
-        let object = Arc::new(object);
-        let (state, indexed) = self.lock_for(&object);
-        self.change_locked(state, |state, changes| act(state, object, indexed, changes));
+        let whole = Arc::new(object);
+        let Some(keeper) = &self.keeper else {
+            let (state, indexed) = self.lock_for(&whole);
+            return self.change_locked(state, |state, changes| act(state, whole, indexed, changes));
+        };
+        loop {
+            let keeps = keeper.keeps(&whole);
+            let kept = if keeps { whole.clone() } else { Arc::new(keeper.stub(&self.target, &whole)) };
+            let (state, indexed) = self.lock_for(&kept);
+            // A shard that came meanwhile has been looked through, and would miss the stub.
+            if keeper.keeps(&whole) == keeps {
+                return self.change_locked(state, |state, changes| act(state, kept, indexed, changes));
+            }
+        }
     }
 
     fn change_locked(&self, mut state: RwLockWriteGuard<'_, State>, act: impl FnOnce(&mut State, &mut Vec<Change>)) {
@@ -500,7 +546,8 @@ impl Core {
                 let state = self.state.read();
                 if state.is_known(object) { Arc::default() } else { state.functions() }
             };
-            let indexed: Indexed = functions.iter().map(|function| function.of(object)).collect();
+            let sums = |function: &Function| if object.is_stub() { Sums::None } else { function.of(object) };
+            let indexed: Indexed = functions.iter().map(sums).collect();
             let state = self.state.write();
             // Somebody may have added an index meanwhile.
             if indexed.len() == state.functions().len() || state.is_known(object) {
@@ -512,7 +559,8 @@ impl Core {
     /// `whole` is what was written, and `kept` is as much of it as is kept here.
     fn wrote(&self, whole: &Object, kept: Arc<Object>) {
         let elsewhere = self.target.namespace.is_some() && whole.namespace() != self.target.namespace.as_deref();
-        if elsewhere {
+        // What belongs to another instance is left to the watch: nobody reads it here.
+        if elsewhere || self.keeper.as_ref().is_some_and(|keeper| !keeper.keeps(whole)) {
             return;
         }
         let field = |path: &str| {
@@ -527,66 +575,5 @@ impl Core {
             // It has left what is selected; for whoever looks here it is gone.
             self.change(|state, changes| state.left(whole, Instant::now(), changes));
         }
-    }
-}
-
-impl Sink for Core {
-    fn list_sent(&self) {
-        self.state.write().list_sent();
-    }
-
-    fn rewound(&self) {
-        self.state.write().rewound();
-    }
-
-    fn list_began(&self) {
-        self.state.write().list_began();
-    }
-
-    fn listed(&self, object: Object) {
-        // A list goes through as a whole or not at all: one that panics in the middle every time is not well.
-        self.take(object, State::listed);
-    }
-
-    fn list_done(&self, version: Option<u64>) {
-        self.change(|state, changes| state.list_done(version, changes));
-        self.liveness.worked();
-    }
-
-    fn applied(&self, object: Object) {
-        self.take(object, State::applied);
-        self.liveness.worked();
-    }
-
-    fn deleted(&self, object: Object) {
-        self.change(|state, changes| state.deleted(&object, Instant::now(), changes));
-        self.liveness.worked();
-    }
-
-    fn unreadable(&self, _: &str) {
-        self.unreadable.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn restarted(&self) {
-        self.restarts.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn state(&self, state: WatchState) {
-        self.watch.send_if_modified(|now| {
-            let differs = *now != state;
-            *now = state;
-            differs
-        });
-    }
-
-    fn users(&self) -> Vec<String> {
-        self.users.lock().iter().cloned().collect()
-    }
-
-    fn panicked(&self, panic: &(dyn Any + Send)) -> Duration {
-        let pause = self.liveness.panicked(panic);
-        self.restarted();
-        self.state(WatchState::Failing(self.liveness.check().err().unwrap_or_default()));
-        pause
     }
 }

@@ -24,7 +24,7 @@ use crate::history::{self, History};
 use crate::liveness::Liveness;
 use crate::meter::Meter;
 use crate::object::Object;
-use crate::ownership::{Ownership, Primaries, ShardedObjects, WakeupFilter};
+use crate::ownership::{Ownership, Primaries, ReadShards, ShardedObjects, WakeupFilter};
 use crate::queue::{Priority, Queue, QueueOptions, QueueStats, Wakeup};
 use crate::reconciler::Reconciler;
 use crate::trigger::{Cause, ObjectFilter, Predicate, Trigger, What};
@@ -104,6 +104,8 @@ pub struct Controller {
     options: ControllerOptions,
     /// The number of the term that was held before the first subscription. No wakeup was dropped for as long as that term goes on.
     first_term: Option<u64>,
+    /// The shards whose objects are in the caches, if objects are divided.
+    read: ReadShards,
     /// What is watched besides the reconciled objects, with a subscription for each trigger.
     watched: Mutex<Vec<(Cache, Subscription)>>,
     /// The subscriptions to the reconciled objects.
@@ -141,6 +143,7 @@ impl Controller {
             queue,
             history: Arc::new(History::keeping(options.history)),
             liveness: Arc::new(Liveness::of(format!("a worker of {name}"))),
+            read: ReadShards::new(options.shards.as_ref().map_or(0, Shards::count)),
             first_term: options.leadership.term().map(|term| term.number),
             options,
             watched: Mutex::default(),
@@ -438,7 +441,7 @@ impl Controller {
     /// The shards of the objects, if they are divided.
     fn sharded(&self) -> Option<ShardedObjects> {
         let shards = self.options.shards.clone()?;
-        Some(ShardedObjects { shards, primaries: self.primaries.clone() })
+        Some(ShardedObjects { shards, primaries: self.primaries.clone(), read: self.read.clone() })
     }
 }
 

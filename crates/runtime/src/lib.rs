@@ -62,7 +62,9 @@ mod recorder;
 mod status;
 mod write;
 
-pub use cache::{Cache, CacheFigures, CacheOf, Caches, Change, DecodeCache, NotCaughtUp, Origin, Subscription};
+pub use cache::{
+    Cache, CacheFigures, CacheOf, Caches, Change, DecodeCache, NotCaughtUp, Origin, ShardPart, Subscription,
+};
 pub use client::{ClientLayers, RequestMeter};
 pub use connect::connect;
 pub use controller::{Controller, ControllerOptions};
@@ -70,8 +72,8 @@ pub use error::{Act, Error, FieldConflict, FieldErrors, Missing, Result, Rule, T
 pub use gate::{WriteGate, WriteOutcome, WritePass, WriteRefused};
 pub use history::{History, ReconcileRecord};
 pub use konverge_leadership::{
-    HeldShard, Leadership, LeaseElection, LeaseTiming, Seat, ShardElection, ShardSeats, Shards, ShardsStatus, Standing,
-    Term,
+    HeldShard, Leadership, LeaseElection, LeaseSpread, LeaseTiming, Seat, ShardElection, ShardSeats, Shards,
+    ShardsStatus, Standing, Term,
 };
 pub use liveness::Liveness;
 pub use meter::{Meter, WorkerMeter};

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use konverge_core::{LabelSelector, ObjectKey};
 use kube::api::ApiResource;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::json_text;
 
@@ -38,6 +38,8 @@ pub struct Object {
     /// Whether it has a deletionTimestamp. It is not part of the offsets, because next to the other flag it takes no extra
     /// memory.
     terminating: bool,
+    /// Whether this is only what is left of an object: see [`Object::stub`].
+    is_stub: bool,
     decoded: DecodedValues,
     /// See [`Object::mark_decoded`].
     decoded_before: AtomicBool,
@@ -123,6 +125,27 @@ impl Object {
             Ok(draft) => Ok(draft.finish(resource)),
             Err(Unreadable { beginning }) => Err(ParseError::Nameless(beginning)),
         }
+    }
+
+    /// What is left of an object that belongs to another instance: its names, its uid and its resource version, and the uids of its owners.
+    pub(crate) fn stub(resource: &ApiResource, object: &Self, owners: &[String]) -> Self {
+        let owners: Vec<Value> = owners.iter().map(|uid| json!({ "uid": uid })).collect();
+        let mut metadata =
+            json!({"name": object.name(), "uid": object.uid(), "resourceVersion": object.resource_version()});
+        if let Some(namespace) = object.namespace() {
+            metadata["namespace"] = namespace.into();
+        }
+        if !owners.is_empty() {
+            metadata["ownerReferences"] = owners.into();
+        }
+        let json = json!({ "metadata": metadata }).to_string();
+        let stub = Self::parse(resource, &json, Mode::Full).expect("what has a name is an object");
+        Self { is_stub: true, ..stub }
+    }
+
+    /// Whether this is only what is left of an object.
+    pub(crate) fn is_stub(&self) -> bool {
+        self.is_stub
     }
 
     /// Its namespace and name. Each call allocates; [`Object::name`] and [`Object::namespace`] do not.

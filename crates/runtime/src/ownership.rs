@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use konverge_core::ObjectKey;
 use konverge_leadership::{Leadership, ShardWork, Shards, Term};
@@ -35,10 +36,33 @@ impl Primaries {
 pub(crate) struct ShardedObjects {
     pub shards: Shards,
     pub primaries: Primaries,
+    pub read: ReadShards,
+}
+
+/// The shards whose objects are in the caches of a controller, each in the term that they were read in.
+#[derive(Clone)]
+pub(crate) struct ReadShards(Arc<[AtomicU64]>);
+
+/// No term has this number.
+const UNREAD: u64 = u64::MAX;
+
+impl ReadShards {
+    /// None of them yet.
+    pub(crate) fn new(count: usize) -> Self {
+        Self((0..count).map(|_| AtomicU64::new(UNREAD)).collect())
+    }
+
+    pub(crate) fn set(&self, shard: usize, term: Option<u64>) {
+        self.0[shard].store(term.unwrap_or(UNREAD), Ordering::Release);
+    }
+
+    fn has(&self, shard: usize, term: u64) -> bool {
+        self.0[shard].load(Ordering::Acquire) == term
+    }
 }
 
 impl ShardedObjects {
-    /// The shard of an object; none if the object is not there.
+    /// The shard of an object; none if the object is not there, or is in the cache of another instance.
     fn shard(&self, key: &ObjectKey) -> Option<usize> {
         self.primaries.of(key).get(key).map(|object| self.shards.of(object.uid()))
     }
@@ -46,7 +70,12 @@ impl ShardedObjects {
     /// Whether this instance reconciles an object now. A key that it does not is dropped: whoever takes the shard, here or elsewhere,
     /// begins with a reconcile of all its objects.
     pub(crate) fn is_own(&self, key: &ObjectKey) -> bool {
-        self.shard(key).is_some_and(|shard| self.shards.is_open(shard))
+        self.shard(key).is_some_and(|shard| self.shards.is_open(shard) && self.is_read(shard))
+    }
+
+    /// Whether the objects of a shard are here, so that work on it may begin.
+    fn is_read(&self, shard: usize) -> bool {
+        self.shards.leadership(shard).term().is_some_and(|term| self.read.has(shard, term.number))
     }
 }
 
@@ -96,7 +125,8 @@ impl Ownership {
                 Some(Claim { leadership: leadership.clone(), term: term.clone(), work: None })
             }
             Self::Shards(objects) => {
-                let work = objects.shards.begin(objects.shard(key)?)?;
+                let shard = objects.shard(key)?;
+                let work = objects.shards.begin(shard).filter(|work| objects.read.has(shard, work.term.number))?;
                 Some(Claim { leadership: work.leadership().clone(), term: work.term.clone(), work: Some(work) })
             }
         }

@@ -21,6 +21,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::time::Instant;
 
+use crate::cache::ShardPart;
 use crate::connect::Unreachable;
 use crate::object::{Everything, Full, Metadata, Mode, Object, Projection, Wire};
 use fault::Fault;
@@ -64,12 +65,15 @@ pub struct Target {
     pub fields: String,
     /// How much of each object is fetched and kept.
     pub mode: Mode,
+    /// Which objects are kept in full.
+    pub part: ShardPart,
 }
 
 impl Target {
     /// All objects of a kind, in full.
     pub fn all(resource: ApiResource) -> Self {
-        Self { resource, namespace: None, labels: String::new(), fields: String::new(), mode: Mode::Full }
+        let (labels, fields) = (String::new(), String::new());
+        Self { resource, namespace: None, labels, fields, mode: Mode::Full, part: ShardPart::Everything }
     }
 
     /// All objects of a kind that has a Rust type.
@@ -90,6 +94,11 @@ impl Target {
     /// Only the objects that a field selector selects.
     pub fn fielded(self, selector: impl Into<String>) -> Self {
         Self { fields: selector.into(), ..self }
+    }
+
+    /// Sets which objects are kept in full.
+    pub fn part(self, part: ShardPart) -> Self {
+        Self { part, ..self }
     }
 
     /// Sets how much of each object is fetched and kept.

@@ -41,6 +41,10 @@ pub(crate) struct Candidate {
     highest: u64,
     /// The number of the newest term of this candidate. A term that is over does not begin again.
     led: Option<u64>,
+    /// For how long a Lease that became free is left to others.
+    deference: Duration,
+    /// Whether the Lease is renewed at once, because something that goes with it has changed.
+    is_due: bool,
 }
 
 /// The Lease as it was seen last.
@@ -48,8 +52,8 @@ pub(crate) struct Candidate {
 enum Seen {
     /// It has to be read first, or again.
     Unknown,
-    /// There is none. Whoever held the one that was deleted may go on until then.
-    Missing { reserved_until: Option<Instant> },
+    /// There has been none since then. Whoever held the one that was deleted may go on until `reserved_until`.
+    Missing { since: Instant, reserved_until: Option<Instant> },
     /// It is there; its content has been the same since then.
     Lease { lease: Box<Lease>, since: Instant, read_at: Instant },
 }
@@ -109,7 +113,24 @@ impl Candidate {
             is_stale: false,
             highest: 0,
             led: None,
+            deference: Duration::ZERO,
+            is_due: false,
         }
+    }
+
+    /// For how long a Lease that became free is left to others, because this process leads elsewhere already.
+    pub(crate) fn defer(&mut self, deference: Duration) {
+        self.deference = deference;
+    }
+
+    /// Renews the Lease at once, because something that is written with it has changed.
+    pub(crate) fn hasten(&mut self) {
+        self.is_due = true;
+    }
+
+    /// Whether the candidate leads, or has sent what may make it lead.
+    pub(crate) fn is_engaged(&self) -> bool {
+        self.held.is_some() || !self.unanswered.is_empty()
     }
 
     /// When something is to be done next, unless something happens before.
@@ -126,6 +147,7 @@ impl Candidate {
             return None;
         }
         self.not_before = None;
+        self.is_due &= plan == Plan::Read;
         let command = match plan {
             Plan::Read => {
                 self.reading = Some(self.lease().map(version).unwrap_or_default());
@@ -174,13 +196,13 @@ impl Candidate {
     fn saw_none(&mut self, now: Instant) {
         // A leader whose Lease is deleted stops: somebody who has never seen the Lease may create it at once.
         let was_leading = self.held.take().is_some();
-        let reserved_until = match &self.seen {
-            Seen::Lease { .. } if was_leading => None,
-            Seen::Lease { .. } => self.taken_until().filter(|until| *until > now),
-            Seen::Missing { reserved_until } => *reserved_until,
-            Seen::Unknown => None,
+        let (since, reserved_until) = match &self.seen {
+            Seen::Lease { .. } if was_leading => (now, None),
+            Seen::Lease { .. } => (now, self.taken_until().filter(|until| *until > now)),
+            Seen::Missing { since, reserved_until } => (*since, *reserved_until),
+            Seen::Unknown => (now, None),
         };
-        self.seen = Seen::Missing { reserved_until };
+        self.seen = Seen::Missing { since, reserved_until };
     }
 
     /// A read has ended. What it shows may be older than a write that was answered meanwhile, but never older than what was known
@@ -278,11 +300,13 @@ impl Candidate {
         let (at, plan) = match &self.seen {
             _ if self.is_stale => (None, Plan::Read),
             Seen::Unknown => (None, Plan::Read),
-            Seen::Missing { reserved_until } => (*reserved_until, Plan::Create),
-            Seen::Lease { read_at, .. } => match self.held {
+            Seen::Missing { since, reserved_until } => (self.after_others(*since, *reserved_until), Plan::Create),
+            Seen::Lease { since, read_at, .. } => match self.held {
+                Some(_) if self.is_due => (None, Plan::Renew),
                 Some(held) => (Some(held.renewed + self.timing.retry_period), Plan::Renew),
                 None => {
-                    let (acquire, read) = (self.taken_until(), *read_at + self.timing.retry_period);
+                    let acquire = self.after_others(*since, self.taken_until());
+                    let read = *read_at + self.timing.retry_period;
                     let reads_first = !self.is_watching && acquire.is_some_and(|acquire| read < acquire);
                     if reads_first { (Some(read), Plan::Read) } else { (acquire, Plan::Acquire) }
                 }
@@ -297,6 +321,14 @@ impl Candidate {
         let Seen::Lease { lease, since, .. } = &self.seen else { return None };
         let holder = holder(lease)?;
         (holder != &*self.identity).then(|| *since + duration(lease, &self.timing))
+    }
+
+    /// When this candidate takes a Lease that is the same since then and free from then on; none is at once.
+    fn after_others(&self, since: Instant, free_from: Option<Instant>) -> Option<Instant> {
+        match self.deference.is_zero() {
+            true => free_from,
+            false => Some(free_from.unwrap_or(since) + self.deference),
+        }
     }
 
     fn other_leader(&self, now: Instant) -> Option<Arc<str>> {

@@ -1,7 +1,7 @@
 //! The Leases of a sharded operator: how they are named, and what they say. In: Leases. Out: records, and back. Pure.
 //!
 //! ```text
-//! web-replica-5f3a…   one for each replica, renewed by it: it lives, and wants to take this many shards part
+//! web-replica-5f3a…   one for each replica, renewed by it: it lives, wants to divide into this many shards, and says whether it works
 //! web-shards          how many shards there are
 //! web-shard-3-of-8    who holds a shard, and in which term; written only when the shard moves
 //! ```
@@ -23,6 +23,9 @@ const COUNT: &str = "konverge.dev/shards";
 
 /// On the Lease of a replica: whether it takes shards.
 const TAKES: &str = "konverge.dev/takes-shards";
+
+/// On the Lease of a replica that works, or is about to: how many times it has claimed that nobody works with another number of shards.
+const CLAIM: &str = "konverge.dev/claim";
 
 /// On the Lease of a shard: the term of its holder's own Lease. A replica that was thought dead and comes back has another one.
 const MEMBERSHIP: &str = "konverge.dev/replica-term";
@@ -48,7 +51,7 @@ pub(super) struct Membership {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
     /// A replica; one without a membership has stopped, or was found dead.
-    Replica { membership: Option<Membership>, count: usize, takes: bool },
+    Replica { membership: Option<Membership>, count: usize, takes: bool, claim: Option<u64> },
     /// How many shards there are.
     Count(usize),
     /// A shard of as many as this replica wants; without a holder it is free.
@@ -91,7 +94,8 @@ impl Group {
             let takes =
                 lease.metadata.annotations.as_ref().is_some_and(|all| all.get(TAKES).is_some_and(|it| it == "true"));
             let count = annotated(COUNT).unwrap_or_default();
-            return Some(Record::Replica { membership: membership(number(lease)), count, takes });
+            let claim = annotated(CLAIM).and_then(|claim| u64::try_from(claim).ok());
+            return Some(Record::Replica { membership: membership(number(lease)), count, takes, claim });
         }
         let (shard, count) = rest.strip_prefix("-shard-")?.split_once("-of-")?;
         let (shard, count): (usize, usize) = (shard.parse().ok()?, count.parse().ok()?);
@@ -103,10 +107,14 @@ impl Group {
     }
 
     /// The Lease of this replica, as its election wants it, with what others read there.
-    pub(super) fn replica(&self, mut lease: Lease, identity: &str, takes: bool) -> Lease {
+    pub(super) fn replica(&self, mut lease: Lease, identity: &str, takes: bool, claim: Option<u64>) -> Lease {
         lease.metadata.name = Some(self.replica_name(identity));
         self.annotate(&mut lease, COUNT, self.count.to_string());
         self.annotate(&mut lease, TAKES, takes.to_string());
+        match claim {
+            Some(claim) => self.annotate(&mut lease, CLAIM, claim.to_string()),
+            None => drop(lease.metadata.annotations.as_mut().and_then(|all| all.remove(CLAIM))),
+        }
         lease
     }
 
@@ -187,8 +195,10 @@ mod tests {
         assert_eq!(number(&group.acquired(Some(&shard), 3, &me(), wall)), 1, "each holder has a term of its own");
         assert_eq!(group.read(&released(&shard)), Some(Record::Shard { shard: 3, holder: None }));
         assert_eq!(group.read(&group.counted(None, "web-0_5f", wall)), Some(Record::Count(8)));
-        let replica = group.replica(Lease::default(), "web-0_5f", true);
-        assert_eq!(group.read(&replica), Some(Record::Replica { membership: None, count: 8, takes: true }));
+        let replica = group.replica(Lease::default(), "web-0_5f", true, Some(2));
+        let record = |claim| Some(Record::Replica { membership: None, count: 8, takes: true, claim });
+        assert_eq!(group.read(&replica), record(Some(2)));
+        assert_eq!(group.read(&group.replica(replica, "web-0_5f", true, None)), record(None));
     }
 
     #[test]

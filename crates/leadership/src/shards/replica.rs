@@ -2,7 +2,7 @@
 //! its own clock. Out: the next request, and which shards it holds. Pure, and never compares its clock with another machine's.
 //!
 //! ```text
-//! own Lease (renewed) → in the view → joined: the number of shards is agreed → takes free shards, gives up too many
+//! own Lease (renewed) → in the view → joined: the number of shards is agreed → claim confirmed → takes free shards, gives up too many
 //! ```
 //!
 //! A shard is held by whoever its Lease names, for as long as that replica's own Lease is renewed. So only one Lease is renewed for each
@@ -18,6 +18,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
 use super::balance::{Load, plan};
+use super::claim::Claim;
 use super::leases::{Group, Membership, Record, released};
 use super::view::{Holder, Seen, View};
 use crate::lease::LeaseTiming;
@@ -38,6 +39,7 @@ pub(super) struct Replica {
     membership: Option<Membership>,
     /// Whether this replica is counted among those with as many shards.
     is_joined: bool,
+    claim: Claim,
     view: View,
     held: BTreeMap<usize, Held>,
     /// The Leases that a request is under way for, but for the own one.
@@ -95,6 +97,7 @@ impl Replica {
             timing,
             membership: None,
             is_joined: false,
+            claim: Claim::default(),
             held: BTreeMap::new(),
             asked: BTreeSet::new(),
             pauses: BTreeMap::new(),
@@ -115,16 +118,17 @@ impl Replica {
             // A replica that sees nothing is of no use to others.
             return None;
         }
+        self.follow_membership(now);
+        self.make_claim(now);
         if let Some(command) = self.own.step(now, wall) {
-            let takes = self.is_watching && !self.is_leaving;
-            let write = |lease| self.group.replica(lease, &self.identity, takes);
+            let (takes, claim) = (self.is_watching && !self.is_leaving, self.claim.number());
+            let write = |lease| self.group.replica(lease, &self.identity, takes, claim);
             return Some(match command {
                 LeaseCommand::Read => Command::Read,
                 LeaseCommand::Create(lease) => Command::Create(write(lease)),
                 LeaseCommand::Replace(lease) => Command::Replace(write(lease)),
             });
         }
-        self.follow_membership(now);
         let me = self.membership.clone()?;
         self.release_drained(now).or_else(|| {
             if !self.is_watching || !self.is_in_view(&me) {
@@ -203,6 +207,7 @@ impl Replica {
         }
         self.take_note(&lease);
         self.view.saw(lease, false, now);
+        self.follow_count(now);
         shard.into_iter().for_each(|shard| self.follow_lease(shard));
     }
 
@@ -213,6 +218,7 @@ impl Replica {
         }
         let shard = self.shard_of(lease);
         self.view.deleted(lease, now);
+        self.follow_count(now);
         shard.into_iter().for_each(|shard| self.follow_lease(shard));
     }
 
@@ -227,6 +233,7 @@ impl Replica {
         self.is_watching = true;
         self.own.watching(true);
         (self.unwatched, self.unseen_renewal) = (None, None);
+        self.follow_count(now);
         (0..self.group.count).for_each(|shard| self.follow_lease(shard));
     }
 
@@ -292,7 +299,7 @@ impl Replica {
         self.held.clear();
         self.membership = None;
         let lease = self.own.release(wall)?;
-        Some(self.group.replica(lease, &self.identity, false))
+        Some(self.group.replica(lease, &self.identity, false, None))
     }
 
     /// Begins anew if the term of the own Lease is another one, or over.
@@ -306,7 +313,25 @@ impl Replica {
         }
         self.membership = number.map(|number| Membership { identity: self.identity.clone(), number });
         self.is_joined = false;
+        self.claim.end();
         self.held.clear();
+    }
+
+    /// Claims to work with this number of shards, if nobody is seen to work with another.
+    fn make_claim(&mut self, now: Instant) {
+        if self.is_joined && !self.view.is_divided_otherwise(now) && self.claim.make() {
+            self.own.hasten();
+        }
+    }
+
+    /// What the watch has brought tells whether the number of shards is still agreed, and whether a claim holds.
+    fn follow_count(&mut self, now: Instant) {
+        if self.view.count().is_none_or(|(count, _)| count != self.group.count) {
+            self.is_joined = false;
+        }
+        let Some(me) = &self.membership else { return };
+        let own = self.view.peers().find(|peer| peer.membership == me).and_then(|peer| peer.claim);
+        self.claim.brought(own, self.view.is_divided_otherwise(now));
     }
 
     /// Whether the Lease of all shows that this replica has joined. One that was thought dead meanwhile has to join again.
@@ -369,7 +394,10 @@ impl Replica {
     fn join(&mut self, now: Instant, wall: Timestamp) -> Option<Command> {
         let name = self.group.count_name();
         let is_other = |count: usize| count != self.group.count && self.view.has_replica_of(count, now);
-        if self.is_joined || !self.may_ask(&name, now) || self.view.count().is_some_and(|(count, _)| is_other(count)) {
+        // Whoever works with its number has the last word, also if somebody has deleted the Lease and others wrote it anew.
+        let may_join = self.claim.is_confirmed()
+            || !self.view.is_divided_otherwise(now) && !self.view.count().is_some_and(|(count, _)| is_other(count));
+        if self.is_joined || !self.may_ask(&name, now) || !may_join {
             return None;
         }
         let me = self.membership.as_ref()?;
@@ -380,7 +408,7 @@ impl Replica {
 
     /// Takes a free shard that is for this replica, or gives one up.
     fn balance(&mut self, me: &Membership, now: Instant, wall: Timestamp) -> Option<Command> {
-        if !self.is_joined || self.is_leaving {
+        if !self.claim.is_confirmed() || self.is_leaving {
             return None;
         }
         let (loads, free) = (self.loads(me, now), self.free(now));
@@ -431,7 +459,7 @@ impl Replica {
 
     /// Deletes what nobody needs: Leases of replicas that are long gone, and of shards of another number.
     fn clean(&mut self, now: Instant) -> Option<Command> {
-        if !self.is_joined {
+        if !self.claim.is_confirmed() {
             return None;
         }
         let is_old = |seen: &&Seen| match &seen.record {

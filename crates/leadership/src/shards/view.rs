@@ -48,6 +48,7 @@ pub(super) struct Seen {
 struct DeletedReplica {
     membership: Membership,
     count: usize,
+    claims: bool,
     until: Instant,
 }
 
@@ -58,6 +59,8 @@ pub(super) struct Peer<'a> {
     pub seen: &'a Seen,
     pub count: usize,
     pub takes: bool,
+    /// Its claim to work with its number of shards, if it has one.
+    pub claim: Option<u64>,
 }
 
 /// Whether a shard can be taken.
@@ -131,11 +134,11 @@ impl View {
     fn remove(&mut self, name: &str, now: Instant) {
         let Some(Seen { lease, record, since, .. }) = self.seen.remove(name) else { return };
         match record {
-            Record::Replica { membership: Some(membership), count, .. } => {
-                let until = since + duration(&lease, &self.timing);
+            Record::Replica { membership: Some(membership), count, claim, .. } => {
+                let (until, claims) = (since + duration(&lease, &self.timing), claim.is_some());
                 self.alive.remove(&membership);
                 self.deleted_replicas.retain(|deleted| now < deleted.until);
-                self.deleted_replicas.push(DeletedReplica { membership, count, until });
+                self.deleted_replicas.push(DeletedReplica { membership, count, claims, until });
             }
             Record::Shard { shard, holder } => {
                 // The holder sees the deletion, or is cut off and stops when its own Lease is over.
@@ -164,8 +167,8 @@ impl View {
     /// All replicas that have not stopped and were not found dead.
     pub(super) fn peers(&self) -> impl Iterator<Item = Peer<'_>> {
         self.seen.values().filter_map(|seen| match &seen.record {
-            Record::Replica { membership: Some(membership), count, takes } => {
-                Some(Peer { membership, seen, count: *count, takes: *takes })
+            Record::Replica { membership: Some(membership), count, takes, claim } => {
+                Some(Peer { membership, seen, count: *count, takes: *takes, claim: *claim })
             }
             Record::Replica { .. } | Record::Count(_) | Record::Shard { .. } | Record::OtherShard => None,
         })
@@ -175,6 +178,14 @@ impl View {
     pub(super) fn has_replica_of(&self, count: usize, now: Instant) -> bool {
         let lives = |deleted: &DeletedReplica| deleted.count == count && now < deleted.until;
         self.peers().any(|peer| peer.count == count) || self.deleted_replicas.iter().any(lives)
+    }
+
+    /// Whether a replica may work with another number of shards than this one.
+    pub(super) fn is_divided_otherwise(&self, now: Instant) -> bool {
+        let lives =
+            |deleted: &DeletedReplica| deleted.claims && deleted.count != self.group.count && now < deleted.until;
+        self.peers().any(|peer| peer.claim.is_some() && peer.count != self.group.count)
+            || self.deleted_replicas.iter().any(lives)
     }
 
     /// How many shards there are, as the Lease of all says, and that Lease.

@@ -19,7 +19,7 @@ use futures_util::FutureExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use konverge_runtime::{
     Action, Cause, Controller as EngineController, ControllerOptions, DecodeCache, Error, Finalized, Object, Predicate,
-    Result, Run, TimedOut, WriteError, Writer, panic_message,
+    Result, Run, ShardPart, TimedOut, WriteError, Writer, panic_message,
 };
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
@@ -28,7 +28,7 @@ use super::failure::{FailureMark, REPORT_ALLOWANCE, may_have_condition};
 use super::{ControllerSpec, ErrorHook, ReconcileFn};
 use crate::cached_client::CachedClient;
 use crate::context::Context;
-use crate::operator::Manager;
+use crate::operator::{ElectionGroup, Manager};
 
 /// The shortest requeue: too short to be noticed. Without it, a reconcile that always asks to run again at once would keep
 /// a worker busy for ever.
@@ -55,8 +55,9 @@ impl<R: DeserializeOwned + Send + Sync + 'static> ControllerSpec<R> {
             )));
         };
         self.selection.check(kind.name())?;
-        let mut targets = namespaces.iter().map(|namespace| self.selection.narrow(kind.target(Some(namespace))));
-        let first = targets.next().unwrap_or_else(|| self.selection.narrow(kind.target(None)));
+        let target = |namespace| self.selection.narrow(kind.target(namespace)).part(ShardPart::OwnObjects);
+        let mut targets = namespaces.iter().map(|namespace| target(Some(namespace)));
+        let first = targets.next().unwrap_or_else(|| target(None));
         let definition = (self.definition)();
         let mark = FailureMark::new(self.name.as_deref(), definition.as_ref());
         let own = mark.clone();
@@ -69,11 +70,12 @@ impl<R: DeserializeOwned + Send + Sync + 'static> ControllerSpec<R> {
             ..options
         };
         let name = self.controller_name();
+        let elected = manager.elected(self.group.as_ref().map(ElectionGroup::name));
         let cached = Arc::new(CachedClient {
-            client: manager.client.clone(),
+            client: elected.client,
             caches: manager.caches.clone(),
             writer,
-            recorder: manager.recorder.clone(),
+            recorder: elected.recorder,
             controller: EngineController::over(&name, first, targets, manager.caches.clone(), options),
             namespaces,
             metrics: manager.metrics.clone(),

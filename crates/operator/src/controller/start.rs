@@ -23,7 +23,7 @@ use crate::api_kind::ApiKind;
 use crate::kind::Scope;
 use crate::meter::ControllerMeter;
 use crate::metrics::KindMetrics;
-use crate::operator::{EVENT_VERBS, Manager, Phase};
+use crate::operator::{EVENT_VERBS, ElectionGroup, Manager, Phase};
 use crate::rules::Rules;
 use crate::settings::{ControllerSettings, Settings};
 use crate::state::States;
@@ -59,6 +59,11 @@ pub(crate) trait AnyController: Send + Sync {
     /// Its webhooks, each with the state that it sees: that of the controller, and of the operator (`shared`) what the
     /// controller does not have.
     fn webhooks(&self, shared: &States) -> Vec<Served>;
+
+    /// The group that it is elected in, if that is not the operator's own election.
+    fn election_group(&self) -> Option<&ElectionGroup> {
+        None
+    }
 
     /// The versions of its kind, if there are several.
     fn versions(&self) -> Option<&Versions> {
@@ -100,7 +105,7 @@ impl<R: DeserializeOwned + Send + Sync + 'static> AnyController for ControllerSp
             queue: self.queue_options(&settings),
             predicate: self.predicate.engine(),
             urgent: self.urgent.clone(),
-            leadership: manager.leadership.clone(),
+            leadership: manager.elected(self.group.as_ref().map(ElectionGroup::name)).leadership,
             shards: manager.shards.clone(),
             meter: Arc::new(ControllerMeter { metrics, ready: ready.clone() }),
             ..ControllerOptions::default()
@@ -177,6 +182,10 @@ impl<R: DeserializeOwned + Send + Sync + 'static> AnyController for ControllerSp
 
     fn versions(&self) -> Option<&Versions> {
         self.versions.as_ref().filter(|versions| !versions.is_single())
+    }
+
+    fn election_group(&self) -> Option<&ElectionGroup> {
+        self.group.as_ref()
     }
 
     fn webhooks(&self, shared: &States) -> Vec<Served> {

@@ -2,59 +2,31 @@
 //! controllers and writes ask, and the task that campaigns for it.
 
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use konverge_core::{KEEP_RIGHTS, KEEP_RIGHTS_VALUE, ObjectKey};
 use konverge_runtime::{
-    ClientLayers, Error, Event, HeldShard, Leadership, LeaseElection, Recorder, Seat, Shards, Standing, Subject, Term,
-    TermGate,
+    ClientLayers, Event, Leadership, LeaseElection, LeaseSpread, Recorder, Seat, Shards, Subject, TermGate,
 };
 use kube::Client;
 use serde_json::Value;
-use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
 
 use super::EVENT_VERBS;
-use super::manager::host_name;
+use super::campaign::{Campaign, Campaigns, Change, LeaderCallbacks, follow};
+use super::election_group::PlannedGroup;
+use super::manager::{Manager, host_name};
 use super::sharding::Sharding;
-use crate::metrics::Metrics;
-use crate::probes::Health;
+use crate::probes::{GroupPage, LeaderPage};
 use crate::rules::Rules;
 use crate::settings::Settings;
 
-/// The name of the check in readiness and liveness.
+/// The name of the check in readiness; for an election group, with a hyphen and the name of the group.
 const CHECK: &str = "leader-election";
 
 /// The name of the check whether this instance is a full member. A rollout goes on to the next instance when this one is ready, and must not
 /// while those that vote would become too few.
 const MEMBER_CHECK: &str = "raft-member";
-
-/// How long functions that are told of the last change may take when the process ends.
-const CALLBACKS_END_WITHIN: Duration = Duration::from_secs(1);
-
-/// Functions of the program that are told who leads.
-#[derive(Clone, Default)]
-pub(super) struct LeaderCallbacks {
-    pub started: Vec<Callback<Term>>,
-    pub stopped: Vec<Callback<Term>>,
-    pub new_leader: Vec<Callback<str>>,
-    pub shards: Vec<Callback<[HeldShard]>>,
-}
-
-type Callback<T> = Arc<dyn Fn(&T) + Send + Sync>;
-
-impl LeaderCallbacks {
-    fn tell(&self, change: &Change) {
-        match change {
-            Change::Leader(leader) => self.new_leader.iter().for_each(|told| told(leader)),
-            Change::Started(term) => self.started.iter().for_each(|told| told(term)),
-            Change::Stopped(term) => self.stopped.iter().for_each(|told| told(term)),
-        }
-    }
-}
 
 /// Which instance works: this one for as long as it runs, or the one that wins an election.
 pub(super) struct Leader {
@@ -63,6 +35,17 @@ pub(super) struct Leader {
     campaign: Option<Election>,
     /// The shards, if the objects are divided among the instances.
     sharding: Option<Sharding>,
+    /// Controllers that are elected apart from the others.
+    groups: Vec<ElectedGroup>,
+}
+
+/// An election group, and how this instance takes part in its election.
+struct ElectedGroup {
+    name: Arc<str>,
+    leadership: Leadership,
+    callbacks: LeaderCallbacks,
+    lease: LeaseElection,
+    seat: Seat,
 }
 
 /// How the leader is elected.
@@ -93,12 +76,23 @@ pub(crate) struct Clients {
     pub leadership: Leadership,
     /// The shards, if the objects are divided among the instances. Then a reconcile writes with the first client in the term of its shard.
     pub shards: Option<Shards>,
+    /// Those of controllers that are elected apart from the others.
+    pub groups: Vec<GroupClient>,
+}
+
+/// The client of an election group: what only the leader of the group may write.
+#[derive(Clone)]
+pub(crate) struct GroupClient {
+    pub name: Arc<str>,
+    pub client: Client,
+    pub leadership: Leadership,
 }
 
 impl Clients {
     /// Those of the only instance.
     pub(crate) fn of_only(client: Client) -> Self {
-        Self { leader: client.clone(), every: client, leadership: Leadership::always(""), shards: None }
+        let leadership = Leadership::always("");
+        Self { leader: client.clone(), every: client, leadership, shards: None, groups: Vec::new() }
     }
 }
 
@@ -106,35 +100,54 @@ impl Leader {
     /// The only instance.
     #[cfg(test)]
     pub(super) fn always() -> Self {
-        let leadership = Leadership::always("test");
-        Self { leadership, callbacks: LeaderCallbacks::default(), campaign: None, sharding: None }
+        Self::without_groups(Leadership::always("test"), LeaderCallbacks::default())
     }
 
-    /// As settings say. `namespace` is where the Lease is if they do not say it, `controllers` how many controllers there are.
-    pub(super) fn new(settings: &Settings, namespace: &str, callbacks: LeaderCallbacks, controllers: usize) -> Self {
+    fn without_groups(leadership: Leadership, callbacks: LeaderCallbacks) -> Self {
+        Self { leadership, callbacks, campaign: None, sharding: None, groups: Vec::new() }
+    }
+
+    /// As settings say. `namespace` is where the Lease is if they do not say it, `controllers` how many controllers there are, and
+    /// `groups` which of them are elected apart.
+    pub(super) fn new(
+        settings: &Settings,
+        namespace: &str,
+        callbacks: LeaderCallbacks,
+        controllers: usize,
+        groups: Vec<PlannedGroup>,
+    ) -> Self {
         let identity: Arc<str> = identity().into();
         let election = &settings.leader_election;
         if settings.shards > 0 {
             let sharding = Sharding::new(settings, namespace, &identity, controllers);
             let leadership = sharding.leadership();
-            return Self { leadership, callbacks, campaign: None, sharding: Some(sharding) };
+            return Self { sharding: Some(sharding), ..Self::without_groups(leadership, callbacks) };
         }
         if !election.enabled {
-            return Self { leadership: Leadership::always(&identity), callbacks, campaign: None, sharding: None };
+            return Self::without_groups(Leadership::always(&identity), callbacks);
         }
-        let lease = LeaseElection {
-            name: settings.lease_name(),
+        let spread = LeaseSpread::default();
+        let lease = |name: String| LeaseElection {
+            name,
             namespace: election.namespace.clone().unwrap_or_else(|| namespace.to_owned()),
-            identity,
+            identity: identity.clone(),
             timing: election.timing(),
+            spread: spread.clone(),
+        };
+        let elected = |PlannedGroup { name, lease: of, callbacks }| {
+            let (leadership, seat) = Leadership::vacant();
+            ElectedGroup { name, leadership, callbacks, lease: lease(of), seat }
         };
         let (leadership, seat) = Leadership::vacant();
-        Self { leadership, callbacks, campaign: Some(Election::Lease(lease, seat)), sharding: None }
+        let campaign = Some(Election::Lease(lease(settings.lease_name()), seat));
+        let groups = groups.into_iter().map(elected).collect();
+        Self { campaign, groups, ..Self::without_groups(leadership, callbacks) }
     }
 
     /// By this election, whatever settings say of a Lease.
     pub(super) fn elected_by(other: Box<dyn OtherElection>, callbacks: LeaderCallbacks) -> Self {
-        Self { leadership: other.leadership(), callbacks, campaign: Some(Election::Other(other)), sharding: None }
+        let leadership = other.leadership();
+        Self { campaign: Some(Election::Other(other)), ..Self::without_groups(leadership, callbacks) }
     }
 
     /// Whether there is an election.
@@ -142,62 +155,116 @@ impl Leader {
         self.campaign.is_some()
     }
 
-    /// The shards, if the objects are divided among the instances.
-    pub(super) fn shards(&self) -> Option<&Shards> {
-        self.sharding.as_ref().map(|sharding| &sharding.shards)
+    /// What people see of it.
+    pub(super) fn shown(&self) -> LeaderPage {
+        let group = |group: &ElectedGroup| GroupPage {
+            name: group.name.clone(),
+            lease: group.lease.name.clone(),
+            leadership: group.leadership.clone(),
+        };
+        LeaderPage {
+            leadership: self.leadership.clone(),
+            groups: self.groups.iter().map(group).collect(),
+            shards: self.sharding.as_ref().map(|sharding| sharding.shards.clone()),
+        }
     }
 
     /// The clients over this connection.
     pub(super) fn clients(&self, client: Client, layers: ClientLayers) -> Clients {
         let every = layers.clone().around(client.clone());
+        let gated = |leadership: &Leadership| {
+            layers.clone().gate(Arc::new(TermGate::new(leadership.clone()))).around(client.clone())
+        };
         let leader = match self.campaign.is_some() || self.sharding.is_some() {
-            true => layers.gate(Arc::new(TermGate::new(self.leadership.clone()))).around(client),
+            true => gated(&self.leadership),
             false => every.clone(),
         };
-        Clients { leader, every, leadership: self.leadership.clone(), shards: self.shards().cloned() }
+        let group = |group: &ElectedGroup| GroupClient {
+            name: group.name.clone(),
+            client: gated(&group.leadership),
+            leadership: group.leadership.clone(),
+        };
+        let groups = self.groups.iter().map(group).collect();
+        let shards = self.sharding.as_ref().map(|sharding| sharding.shards.clone());
+        Clients { leader, every, leadership: self.leadership.clone(), shards, groups }
     }
 
     /// Begins to campaign, and to tell whoever wants to know. The client must be one that works without a term.
-    pub(super) fn start(self, client: Client, recorder: &Recorder, metrics: &Metrics, health: &Health) -> Campaign {
-        let Self { leadership, callbacks, campaign, sharding } = self;
+    pub(super) fn start(self, client: Client, manager: &Manager<'_>) -> Campaigns {
+        let Self { leadership, callbacks, campaign, sharding, groups } = self;
+        let mut campaigns = Campaigns::default();
         if let Some(sharding) = sharding {
-            let tasks = Some(start_sharding(sharding, client, callbacks, metrics, health));
-            return Campaign { tasks, leadership };
-        }
-        let Some(election) = campaign else { return Campaign { tasks: None, leadership } };
-        // Events are about the Lease; without one the log has to do.
-        let (name, subject) = match &election {
-            Election::Lease(lease, _) => (lease.name.clone(), Some(subject_of(lease))),
-            Election::Other(other) => (other.name(), None),
-        };
-        if let Election::Other(other) = &election {
-            health.readiness_from(MEMBER_CHECK, other.readiness());
-        }
-        metrics.leader_election(&name, leadership.clone());
-        let known = health.readiness(CHECK);
-        let (changes, recorder) = (leadership.changes(), recorder.clone());
-        let (end, ended) = oneshot::channel::<()>();
-        let tell = async move {
-            follow(changes, async { drop(ended.await) }, |change| {
-                if let (Change::Started(term), Some(subject)) = (&change, &subject) {
-                    let message = format!("{} became leader", term.holder);
-                    let reason = "LeaderElection".into();
-                    recorder.record(subject, Event { reason, message, ..Event::default() });
+            campaigns.push(start_sharding(sharding, leadership, client.clone(), callbacks, manager));
+        } else if let Some(election) = campaign {
+            campaigns.push(match election {
+                Election::Lease(lease, seat) => {
+                    let elected = Elected { leadership, callbacks, check: CHECK.to_owned() };
+                    start_lease(elected, lease, seat, client.clone(), manager, &manager.recorder)
                 }
-                callbacks.tell(&change);
-                known.pass();
-            })
-            .await;
-        };
-        let (stop, stopped) = oneshot::channel::<()>();
-        let stopped = async { drop(stopped.await) };
-        let campaign = match election {
-            Election::Lease(lease, seat) => tokio::spawn(lease.campaign(client, seat, stopped)),
-            Election::Other(other) => tokio::spawn(until_stopped(other, stopped)),
-        };
-        let tasks = Some(Tasks { campaign, tell: tokio::spawn(tell), stop, end });
-        Campaign { tasks, leadership }
+                Election::Other(other) => start_other(other, leadership, callbacks, manager),
+            });
+        }
+        for ElectedGroup { name, leadership, callbacks, lease, seat } in groups {
+            let elected = Elected { leadership, callbacks, check: format!("{CHECK}-{name}") };
+            let recorder = manager.elected(Some(&name)).recorder;
+            campaigns.push(start_lease(elected, lease, seat, client.clone(), manager, &recorder));
+        }
+        campaigns
     }
+}
+
+/// Who is told of an election, and the check in readiness that passes when it is known who leads.
+struct Elected {
+    leadership: Leadership,
+    callbacks: LeaderCallbacks,
+    check: String,
+}
+
+/// Begins to campaign for a Lease.
+fn start_lease(
+    elected: Elected,
+    lease: LeaseElection,
+    seat: Seat,
+    client: Client,
+    manager: &Manager<'_>,
+    recorder: &Recorder,
+) -> Campaign {
+    let Elected { leadership, callbacks, check } = elected;
+    manager.metrics.leader_election(&lease.name, leadership.clone());
+    let (known, changes) = (manager.health.readiness(&check), leadership.changes());
+    let (subject, recorder) = (subject_of(&lease), recorder.clone());
+    let tell = |ended| async move {
+        follow(changes, ended, |change| {
+            if let Change::Started(term) = &change {
+                let message = format!("{} became leader", term.holder);
+                recorder.record(&subject, Event { reason: "LeaderElection".into(), message, ..Event::default() });
+            }
+            callbacks.tell(&change);
+            known.pass();
+        })
+        .await;
+    };
+    Campaign::start(leadership, |stopped| lease.campaign(client, seat, stopped), tell)
+}
+
+/// Begins an election that needs no Lease. Nothing tells about it in an Event: there is no object that it could be about.
+fn start_other(
+    other: Box<dyn OtherElection>,
+    leadership: Leadership,
+    callbacks: LeaderCallbacks,
+    manager: &Manager<'_>,
+) -> Campaign {
+    manager.health.readiness_from(MEMBER_CHECK, other.readiness());
+    manager.metrics.leader_election(&other.name(), leadership.clone());
+    let (known, changes) = (manager.health.readiness(CHECK), leadership.changes());
+    let tell = |ended| async move {
+        follow(changes, ended, |change| {
+            callbacks.tell(&change);
+            known.pass();
+        })
+        .await;
+    };
+    Campaign::start(leadership, |stopped| until_stopped(other, stopped), tell)
 }
 
 /// What Events about the election are about.
@@ -225,129 +292,21 @@ async fn until_stopped(mut election: Box<dyn OtherElection>, stopped: impl Futur
 /// Begins to take part in the division of the objects, and to tell whoever wants to know.
 fn start_sharding(
     sharding: Sharding,
+    leadership: Leadership,
     client: Client,
     callbacks: LeaderCallbacks,
-    metrics: &Metrics,
-    health: &Health,
-) -> Tasks {
-    let (changes, shards) = (sharding.leadership().changes(), sharding.shards.clone());
-    let (end, ended) = oneshot::channel::<()>();
-    let tell = async move {
+    manager: &Manager<'_>,
+) -> Campaign {
+    let (changes, shards) = (leadership.changes(), sharding.shards.clone());
+    let tell = |ended| async move {
         let of_shards = callbacks.shards.clone();
         tokio::select! {
             () = super::sharding::follow(&shards, |held| of_shards.iter().for_each(|told| told(held))) => {}
-            () = follow(changes, async { drop(ended.await) }, |change| callbacks.tell(&change)) => {}
+            () = follow(changes, ended, |change| callbacks.tell(&change)) => {}
         }
     };
-    let (stop, stopped) = oneshot::channel::<()>();
-    let campaign = sharding.start(client, metrics, health, async { drop(stopped.await) });
-    Tasks { campaign: tokio::spawn(campaign), tell: tokio::spawn(tell), stop, end }
-}
-
-/// A campaign that goes on. It is aborted when this is dropped, like a crash: the Lease is not released.
-pub(super) struct Campaign {
-    tasks: Option<Tasks>,
-    leadership: Leadership,
-}
-
-struct Tasks {
-    campaign: JoinHandle<()>,
-    tell: JoinHandle<()>,
-    stop: oneshot::Sender<()>,
-    /// Dropped when the campaign is over, so that `tell` ends after the last change.
-    end: oneshot::Sender<()>,
-}
-
-impl Campaign {
-    /// Resolves with an error if the campaign ends by itself, which it does only if something is broken.
-    pub(super) async fn broken(&mut self) -> Error {
-        let Some(tasks) = &mut self.tasks else { return std::future::pending().await };
-        // Why a task ended is in the log: the panic hook wrote it.
-        tokio::select! {
-            _ = &mut tasks.campaign => Error::new("the leader election ended by itself"),
-            _ = &mut tasks.tell => Error::new("a function that is told about leader election panicked"),
-        }
-    }
-
-    /// Resolves when a term of this instance is over.
-    pub(super) fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
-        let leadership = self.leadership.clone();
-        async move {
-            let term = leadership.begun().await;
-            leadership.ended(&term).await;
-        }
-    }
-
-    /// Releases the Lease, so that another instance takes over at once.
-    pub(super) async fn stop(mut self) {
-        let Some(tasks) = self.tasks.take() else { return };
-        let Tasks { campaign, mut tell, stop, end } = tasks;
-        drop(stop);
-        // A task that ended by itself was joined already, and a second join would panic.
-        if !campaign.is_finished() {
-            // It ends within the time that the release of a Lease may take.
-            let _ = campaign.await;
-        }
-        drop(end);
-        if !tell.is_finished() && tokio::time::timeout(CALLBACKS_END_WITHIN, &mut tell).await.is_err() {
-            tracing::warn!("a function that is told about leader election does not return");
-            tell.abort();
-        }
-    }
-}
-
-impl Drop for Campaign {
-    fn drop(&mut self) {
-        if let Some(tasks) = &self.tasks {
-            tasks.campaign.abort();
-            tasks.tell.abort();
-        }
-    }
-}
-
-/// A change of who leads, as the callbacks of client-go tell it.
-#[derive(Debug, PartialEq, Eq)]
-enum Change {
-    Leader(Arc<str>),
-    Started(Arc<Term>),
-    Stopped(Arc<Term>),
-}
-
-/// Calls `tell` for each change until `ended` resolves, and then for what changed last: a term that began is also told to be over.
-async fn follow(mut changes: watch::Receiver<Standing>, ended: impl Future<Output = ()>, tell: impl Fn(Change)) {
-    let (mut known, mut ended) = (Standing::default(), pin!(ended));
-    loop {
-        let is_over = tokio::select! {
-            biased;
-            changed = changes.changed() => changed.is_err(),
-            () = &mut ended => true,
-        };
-        let mut now = changes.borrow_and_update().clone();
-        if is_over {
-            now.term = None;
-        }
-        differences(&known, &now).into_iter().for_each(&tell);
-        if is_over {
-            return;
-        }
-        known = now;
-    }
-}
-
-fn differences(before: &Standing, after: &Standing) -> Vec<Change> {
-    let mut changes = Vec::new();
-    let number = |standing: &Standing| standing.term.as_ref().map(|term| term.number);
-    let has_changed = number(before) != number(after);
-    if let Some(term) = before.term.as_ref().filter(|_| has_changed) {
-        changes.push(Change::Stopped(term.clone()));
-    }
-    if let Some(leader) = after.leader.as_ref().filter(|leader| before.leader.as_ref() != Some(leader)) {
-        changes.push(Change::Leader(leader.clone()));
-    }
-    if let Some(term) = after.term.as_ref().filter(|_| has_changed) {
-        changes.push(Change::Started(term.clone()));
-    }
-    changes
+    let campaign = |stopped| sharding.start(client, manager.metrics, &manager.health, stopped);
+    Campaign::start(leadership, campaign, tell)
 }
 
 /// What an election needs, in the namespace of its Lease.
@@ -379,39 +338,5 @@ fn identity() -> String {
     match filled {
         Ok(()) => format!("{}_{number:016x}", host_name()),
         Err(_) => format!("{}_{}", host_name(), std::process::id()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use parking_lot::Mutex;
-    use tokio::time::Instant;
-
-    use super::*;
-
-    /// Whoever was told that a term began is told that it is over, also if the process ends at that moment.
-    #[tokio::test]
-    async fn a_term_that_began_is_told_to_be_over() {
-        for (release, expect) in [(false, "leader a, started 1, stopped 1"), (true, "leader a, started 1, stopped 1")] {
-            let (leadership, seat) = Leadership::vacant();
-            let (told, (end, ended)) = (Mutex::new(Vec::new()), oneshot::channel::<()>());
-            let following = follow(leadership.changes(), async { drop(ended.await) }, |change| {
-                told.lock().push(match change {
-                    Change::Leader(leader) => format!("leader {leader}"),
-                    Change::Started(term) => format!("started {}", term.number),
-                    Change::Stopped(term) => format!("stopped {}", term.number),
-                });
-            });
-            let mut following = pin!(following);
-            seat.lead(Term { number: 1, holder: "a".into(), fence: None }, Instant::now() + Duration::from_secs(60));
-            assert!(futures_util::poll!(following.as_mut()).is_pending());
-            // Nobody is polled between the last change and the end.
-            if release {
-                seat.follow(None);
-            }
-            drop(end);
-            following.await;
-            assert_eq!(told.lock().join(", "), expect);
-        }
     }
 }

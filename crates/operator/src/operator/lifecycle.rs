@@ -3,7 +3,7 @@
 //! ```text
 //! start   metrics and probes → recorder → webhooks → leader election → caches → workers of all controllers → background tasks
 //! stop    background tasks and workers finish → trigger streams → webhooks → caches → recorder writes what is left
-//!         → leader election releases its Lease → probes
+//!         → leader election releases its Leases → probes
 //! ```
 //!
 //! Metrics and probes come first, so that a slow start is seen. Webhooks come before the workers, whose writes may need them, and
@@ -12,7 +12,7 @@
 //! finishes, watches still bring changes, keys that tasks send are still taken, and events are still written. An error of a
 //! background task that was told to stop is logged and changes nothing: the operator does what it was asked to do.
 //!
-//! The Lease is released when nothing is left to write, so that the next leader never works beside this one. An instance that does not
+//! Leases are released when nothing is left to write, so that the next leader never works beside this one. An instance that does not
 //! lead runs all of this but for workers and background tasks, which wait for a term.
 //!
 //! Watches, workers and the recorder go on after a panic, and liveness fails until they work again. A controller that ends
@@ -84,7 +84,7 @@ pub(super) async fn run(
     if served_by.is_some() {
         health.readiness(webhook::CHECK);
     }
-    let probes = Probes::start(settings, metrics, &health, &leader.leadership, leader.shards())?;
+    let probes = Probes::start(settings, metrics, &health, leader.shown())?;
     log_addresses(&probes);
     let every_client = clients.every.clone();
     let (manager, mut recording) = Manager::start(settings, clients, log, metrics, health, states);
@@ -95,7 +95,7 @@ pub(super) async fn run(
         None => None,
     };
     let is_elected = leader.is_elected();
-    let mut campaign = leader.start(every_client, &manager.recorder, metrics, &manager.health);
+    let mut campaign = leader.start(every_client, &manager);
     let exits = is_elected && settings.leader_election.exit_when_lost;
     let lost = campaign.lost();
     let lost = async {
@@ -106,7 +106,7 @@ pub(super) async fn run(
     };
     let mut running = tokio::task::JoinSet::new();
     for (at, controller) in controllers.into_iter().enumerate() {
-        let writer = if at == 0 { manager.writer.clone() } else { manager.writer_of(&controller.name()) };
+        let writer = manager.writer_of(&*controller, at == 0);
         running.spawn(controller.start(&manager, writer, told.clone())?);
     }
     let mut background = BackgroundTasks::start(background, &manager, &told);

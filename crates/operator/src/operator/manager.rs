@@ -1,6 +1,7 @@
 //! What all controllers of a process share: client, caches, writer, recorder, metrics, health. The word is
 //! controller-runtime's.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use konverge_runtime::{
@@ -9,12 +10,14 @@ use konverge_runtime::{
 };
 use kube::Client;
 use parking_lot::Mutex;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
-use super::leader::Clients;
+use super::election_group::ElectionGroup;
+use super::leader::{Clients, GroupClient};
+use crate::controller::AnyController;
 use crate::metrics::{CacheMetrics, Metrics};
 use crate::probes::Health;
-use crate::settings::Settings;
+use crate::settings::{Settings, ShardCache};
 use crate::state::States;
 
 /// How long watches may take to end, and then the recorder to write the events that are left. A Pod has 30 s from SIGTERM
@@ -35,6 +38,8 @@ pub(crate) struct Manager<'a> {
     pub caches: Caches,
     pub writer: Writer,
     pub recorder: Recorder,
+    /// What controllers have that are elected apart from the others.
+    groups: Vec<(Arc<str>, Elected)>,
     pub metrics: &'a Metrics,
     pub health: Health,
     /// The state of the operator, which all its controllers see.
@@ -43,8 +48,16 @@ pub(crate) struct Manager<'a> {
     counting: Mutex<Vec<(Target, Subscription)>>,
 }
 
+/// What the leader of an election works with: its client writes only while this instance leads there, and so does its recorder.
+#[derive(Clone)]
+pub(crate) struct Elected {
+    pub client: Client,
+    pub leadership: Leadership,
+    pub recorder: Recorder,
+}
+
 impl<'a> Manager<'a> {
-    /// The manager, and the task that writes events.
+    /// The manager, and the tasks that write events.
     pub(crate) fn start(
         settings: &'a Settings,
         clients: Clients,
@@ -53,23 +66,37 @@ impl<'a> Manager<'a> {
         health: Health,
         states: States,
     ) -> (Self, RecorderHandle) {
-        let Clients { leader: client, every: every_client, leadership, shards } = clients;
-        let writer = Writer::new(client.clone(), FieldManager::new(settings.field_manager()), WriterOptions::default());
+        let Clients { leader: client, every: every_client, leadership, shards, groups } = clients;
+        let writer_over =
+            |client| Writer::new(client, FieldManager::new(settings.field_manager()), WriterOptions::default());
+        let writer = writer_over(client.clone());
         let instance = format!("{}-{}", settings.name, host_name());
         let options =
             RecorderOptions { controller: settings.name.clone(), instance, log, ..RecorderOptions::default() };
+        let mut recording = RecorderHandle(JoinSet::new());
+        let mut record = |writer: Writer| {
+            let (recorder, task) = Recorder::new(writer, options.clone());
+            recording.0.spawn(task.run());
+            recorder
+        };
         // Events are written a moment later, outside of the reconcile that recorded them. With shards no single term allows that, and
         // none has to: an event tells what has happened, whoever holds the shard by then.
-        let of_events = match &shards {
-            Some(_) => {
-                let manager = FieldManager::new(settings.field_manager());
-                Writer::new(every_client.clone(), manager, WriterOptions::default())
-            }
+        let recorder = record(match &shards {
+            Some(_) => writer_over(every_client.clone()),
             None => writer.clone(),
+        });
+        // Each group writes its own events, in its own term.
+        let elected = |GroupClient { name, client, leadership }| {
+            let recorder = record(writer_over(client.clone()));
+            (name, Elected { client, leadership, recorder })
         };
-        let (recorder, recording) = Recorder::new(of_events, options);
-        let recording = RecorderHandle(tokio::spawn(recording.run()));
-        let caches = Caches::new(client.clone(), WatchSettings::default());
+        let groups: Vec<(Arc<str>, Elected)> = groups.into_iter().map(elected).collect();
+        let caches = match &shards {
+            Some(shards) if settings.shard_cache == ShardCache::Own => {
+                Caches::divided(client.clone(), WatchSettings::default(), shards.clone())
+            }
+            _ => Caches::new(client.clone(), WatchSettings::default()),
+        };
         let shown = caches.clone();
         metrics.caches_from(move |each| {
             for cache in shown.all() {
@@ -80,8 +107,9 @@ impl<'a> Manager<'a> {
         });
         let watched = caches.clone();
         health.liveness_from("watches", move || watched.liveness());
-        let recorded = recorder.clone();
-        health.liveness_from("events", move || recorded.liveness());
+        let recorders: Vec<Recorder> =
+            std::iter::once(&recorder).chain(groups.iter().map(|(_, elected)| &elected.recorder)).cloned().collect();
+        health.liveness_from("events", move || recorders.iter().try_for_each(Recorder::liveness));
         let counting = Mutex::default();
         let manager = Self {
             settings,
@@ -92,6 +120,7 @@ impl<'a> Manager<'a> {
             caches,
             writer,
             recorder,
+            groups,
             metrics,
             health,
             states,
@@ -100,10 +129,30 @@ impl<'a> Manager<'a> {
         (manager, recording)
     }
 
-    /// The writer of a controller that was added to the operator. It has a field manager of its own, so that what it applies
-    /// to an object does not remove what another controller applied there. The first controller has the operator's.
-    pub(crate) fn writer_of(&self, controller: &str) -> Writer {
-        Writer::new(self.client.clone(), field_manager_of(self.settings, controller), WriterOptions::default())
+    /// What a controller of this election group works with. A group that takes no part in an election of its own, because there is none
+    /// or in a test of single reconciles, has what all others have.
+    pub(crate) fn elected(&self, group: Option<&str>) -> Elected {
+        let found = group.and_then(|group| self.groups.iter().find(|(name, _)| **name == *group));
+        match found {
+            Some((_, elected)) => elected.clone(),
+            None => Elected {
+                client: self.client.clone(),
+                leadership: self.leadership.clone(),
+                recorder: self.recorder.clone(),
+            },
+        }
+    }
+
+    /// The writer of a controller. One that was added to the operator has a field manager of its own, so that what it applies to an
+    /// object does not remove what another controller applied there. The first one has the operator's.
+    pub(crate) fn writer_of(&self, controller: &dyn AnyController, is_first: bool) -> Writer {
+        let group = controller.election_group().map(ElectionGroup::name);
+        let manager = match is_first {
+            true if group.is_none() => return self.writer.clone(),
+            true => FieldManager::new(self.settings.field_manager()),
+            false => field_manager_of(self.settings, &controller.name()),
+        };
+        Writer::new(self.elected(group).client, manager, WriterOptions::default())
     }
 
     /// Counts the objects of a cache by `count`, unless they are counted already.
@@ -120,9 +169,9 @@ impl<'a> Manager<'a> {
             tracing::warn!("a watch did not end in time; something blocks its thread");
         }
         self.recorder.close();
-        // A task that ended by itself was joined already, and a second join would panic.
-        let is_running = !recording.0.is_finished();
-        if is_running && tokio::time::timeout(EVENTS_WRITTEN_WITHIN, &mut recording.0).await.is_err() {
+        self.groups.iter().for_each(|(_, elected)| elected.recorder.close());
+        let written = async { while recording.0.join_next().await.is_some() {} };
+        if tokio::time::timeout(EVENTS_WRITTEN_WITHIN, written).await.is_err() {
             tracing::warn!("events that were left could not be written in time");
         }
     }
@@ -133,21 +182,15 @@ pub(super) fn field_manager_of(settings: &Settings, controller: &str) -> FieldMa
     FieldManager::new(&format!("{}-{controller}", settings.field_manager()))
 }
 
-/// The task that writes events. It is aborted when this is dropped: an operator that is dropped writes nothing more, as
+/// The tasks that write events. They are aborted when this is dropped: an operator that is dropped writes nothing more, as
 /// after a crash.
-pub(crate) struct RecorderHandle(JoinHandle<()>);
+pub(crate) struct RecorderHandle(JoinSet<()>);
 
 impl RecorderHandle {
-    /// Resolves when the task ends, which it does by itself only if something is broken.
+    /// Resolves when a task ends, which it does by itself only if something is broken.
     pub(crate) async fn ended(&mut self) {
         // Why the task ended is in the log: the panic hook wrote it.
-        let _ = (&mut self.0).await;
-    }
-}
-
-impl Drop for RecorderHandle {
-    fn drop(&mut self) {
-        self.0.abort();
+        let _ = self.0.join_next().await;
     }
 }
 

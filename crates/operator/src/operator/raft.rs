@@ -184,3 +184,27 @@ impl OtherElection for Elected {
         self.0.shutdown().boxed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builders::ConfigMap;
+    use konverge_runtime::Action;
+
+    /// One leader for everything, and another one for a part of it.
+    #[tokio::test]
+    async fn groups_are_refused_beside_raft() {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let operator = Operator::<ConfigMap>::new()
+            .reconcile(|_: Context<ConfigMap>| async { Ok(Action::await_change()) })
+            .election_group("maps")
+            .settings(Settings::default())
+            .client(kube::Client::try_from(config).unwrap())
+            .with_leader_election(RaftConfig::new("web").node_id(0));
+        let refused = operator.run_until(std::future::pending()).await.unwrap_err().to_string();
+        assert!(
+            refused.starts_with("Raft elects one leader for all controllers, and the election group maps"),
+            "{refused}"
+        );
+    }
+}

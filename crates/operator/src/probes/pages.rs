@@ -10,12 +10,11 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use konverge_runtime::{HeldShard, Leadership, Shards};
 use konverge_serve::RequestBody;
-use serde_json::{Value, json};
 use tower_service::Service;
 
 use super::health::{Health, Probe};
+use super::leader_page::LeaderPage;
 use crate::metrics::{METRICS_CONTENT_TYPE, Metrics};
 
 /// What is to be had at one address.
@@ -30,8 +29,7 @@ pub(super) struct Page {
 pub(super) enum Content {
     Metrics(Metrics),
     Probe(Probe, Health),
-    /// Who leads, and which shards this instance holds.
-    Leader(Leadership, Option<Shards>),
+    Leader(LeaderPage),
 }
 
 impl Pages {
@@ -65,11 +63,8 @@ impl Pages {
                 };
                 text(status, answer.text)
             }
-            Content::Leader(leadership, shards) => {
-                let mut page = leader(leadership);
-                if let Some(shards) = shards {
-                    page["shards"] = shards_page(shards);
-                }
+            Content::Leader(leader) => {
+                let page = leader.json();
                 with(text(StatusCode::OK, format!("{page}\n")), CONTENT_TYPE, "application/json")
             }
         }
@@ -89,29 +84,6 @@ impl Service<Request<RequestBody>> for Pages {
         let uri = request.uri();
         ready(Ok(self.answer(request.method(), uri.path(), uri.query().unwrap_or_default())))
     }
-}
-
-/// Who leads, in the words of a Lease.
-fn leader(leadership: &Leadership) -> Value {
-    let (term, leader) = (leadership.term(), leadership.leader());
-    json!({
-        "leader": term.is_some(),
-        "holderIdentity": leader.as_deref(),
-        "term": term.map(|term| term.number),
-    })
-}
-
-/// Which shards this instance holds, in which terms and since when.
-fn shards_page(shards: &Shards) -> Value {
-    let status = shards.status();
-    let held = |held: HeldShard| json!({"shard": held.shard, "term": held.term, "since": held.since});
-    json!({
-        "identity": &**shards.identity(),
-        "count": shards.count(),
-        "instances": status.replicas,
-        "held": shards.held().into_iter().map(held).collect::<Vec<_>>(),
-        "waiting": status.waiting,
-    })
 }
 
 fn text(status: StatusCode, text: String) -> Response<Full<Bytes>> {

@@ -28,8 +28,8 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String) {
 }
 
 /// An operator without other instances.
-fn alone() -> Leadership {
-    Leadership::always("laptop")
+fn alone() -> LeaderPage {
+    LeaderPage { leadership: konverge_runtime::Leadership::always("laptop"), groups: Vec::new(), shards: None }
 }
 
 fn settings(metrics: BindAddress, health: BindAddress) -> Settings {
@@ -50,8 +50,7 @@ async fn metrics_and_probes_answer_on_their_own_ports() {
     metrics.counter("app_builds_total", "Builds").unwrap().inc();
     let cache = health.readiness("cache-webapps");
     let probes =
-        Probes::start(&settings(BindAddress::All(0), BindAddress::loopback(0)), &metrics, &health, &alone(), None)
-            .unwrap();
+        Probes::start(&settings(BindAddress::All(0), BindAddress::loopback(0)), &metrics, &health, alone()).unwrap();
     let (at_metrics, at_health) = (probes.metrics_address().unwrap(), probes.health_address().unwrap());
     assert_ne!(at_metrics.port(), at_health.port());
     assert!(at_metrics.port() != 0 && at_health.port() != 0);
@@ -86,7 +85,7 @@ async fn metrics_and_probes_answer_on_their_own_ports() {
 async fn equal_addresses_are_one_listener() {
     let mut settings = settings(BindAddress::loopback(0), BindAddress::loopback(0));
     settings.health.liveness_path = "/live".into();
-    let probes = Probes::start(&settings, &Metrics::new(), &Health::new(), &alone(), None).unwrap();
+    let probes = Probes::start(&settings, &Metrics::new(), &Health::new(), alone()).unwrap();
     let address = probes.metrics_address().unwrap();
     assert_eq!(probes.health_address(), Some(address));
     assert_eq!(get(address, "/metrics").await.0, 200);
@@ -100,7 +99,7 @@ async fn equal_addresses_are_one_listener() {
 
 #[tokio::test]
 async fn what_is_switched_off_does_not_listen() {
-    let start = |settings: &Settings| Probes::start(settings, &Metrics::new(), &Health::new(), &alone(), None).unwrap();
+    let start = |settings: &Settings| Probes::start(settings, &Metrics::new(), &Health::new(), alone()).unwrap();
     let probes = start(&settings(BindAddress::Off, BindAddress::loopback(0)));
     assert_eq!(probes.metrics_address(), None);
     assert_eq!(get(probes.health_address().unwrap(), "/healthz").await.0, 200);
@@ -116,17 +115,12 @@ async fn what_is_switched_off_does_not_listen() {
 
 #[tokio::test]
 async fn a_port_that_is_taken_is_named_with_its_flag() {
-    let first = Probes::start(
-        &settings(BindAddress::loopback(0), BindAddress::Off),
-        &Metrics::new(),
-        &Health::new(),
-        &alone(),
-        None,
-    )
-    .unwrap();
+    let first =
+        Probes::start(&settings(BindAddress::loopback(0), BindAddress::Off), &Metrics::new(), &Health::new(), alone())
+            .unwrap();
     let taken = BindAddress::At(first.metrics_address().unwrap());
     let check = |settings: &Settings, what: &str, flag: &str| {
-        let error = Probes::start(settings, &Metrics::new(), &Health::new(), &alone(), None).unwrap_err();
+        let error = Probes::start(settings, &Metrics::new(), &Health::new(), alone()).unwrap_err();
         let said = format!("cannot serve {what}; {flag} takes another address, or 0 for none");
         assert_eq!(error.to_string(), said);
         let cause = std::error::Error::source(&error).unwrap().to_string();
@@ -143,7 +137,7 @@ async fn nothing_listens_after_stop_or_drop() {
     let [first, second] =
         if cfg!(target_os = "linux") { ["127.0.0.77:0", "127.0.0.78:0"] } else { ["127.0.0.1:0", "[::1]:0"] }
             .map(|address| BindAddress::At(address.parse().unwrap()));
-    let start = || Probes::start(&settings(first, second), &Metrics::new(), &Health::new(), &alone(), None).unwrap();
+    let start = || Probes::start(&settings(first, second), &Metrics::new(), &Health::new(), alone()).unwrap();
     let probes = start();
     let addresses = [probes.metrics_address().unwrap(), probes.health_address().unwrap()];
     probes.stop(Duration::from_secs(5)).await;

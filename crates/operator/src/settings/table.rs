@@ -8,7 +8,7 @@ use std::path::Path;
 use super::Settings;
 use super::value::{
     boolean, duration, format, https, level, limit, manager, namespace, namespaces, number, object_name, path, pause,
-    seconds, service, show_duration, show_format, unless,
+    seconds, service, shard_cache, show_duration, show_format, show_shard_cache, unless,
 };
 
 /// A setting.
@@ -353,6 +353,16 @@ pub(super) static TABLE: &[Setting] = &[
         accepts: "a number from 1 to 1000; 0 is none",
         set: |s, text| number(text, 0, MOST_SHARDS).map(|n| s.shards = n),
         get: |s| s.shards.to_string(),
+        ..ROW
+    },
+    Setting {
+        key: "shardCache",
+        flag: "shard-cache",
+        value: "WHICH",
+        help: "With shards: which objects an instance keeps in memory. With own, a shard that moves is read from the server first",
+        accepts: "own or all",
+        set: |s, text| shard_cache(text).map(|keeps| s.shard_cache = keeps),
+        get: |s| show_shard_cache(s.shard_cache),
         ..ROW
     },
     Setting {

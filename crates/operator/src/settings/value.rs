@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use konverge_core::{NameRule, check_name};
 
-use super::LogFormat;
+use super::{LogFormat, ShardCache};
 
 /// An address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -182,7 +182,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// The name of an object.
-pub(super) fn object_name(text: &str) -> Result<String, String> {
+pub(crate) fn object_name(text: &str) -> Result<String, String> {
     match check_name(text, NameRule::Subdomain, false).is_empty() {
         true => Ok(text.to_owned()),
         false => Err("it cannot be the name of an object: lower case letters, digits, - and .".into()),
@@ -275,6 +275,22 @@ pub(super) fn format(text: &str) -> Result<LogFormat, String> {
         "text" | "console" => Ok(LogFormat::Text),
         _ => Err("there is no such format".into()),
     }
+}
+
+pub(super) fn shard_cache(text: &str) -> Result<ShardCache, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "own" => Ok(ShardCache::Own),
+        "all" => Ok(ShardCache::All),
+        _ => Err("it is neither own nor all".into()),
+    }
+}
+
+pub(super) fn show_shard_cache(keeps: ShardCache) -> String {
+    match keeps {
+        ShardCache::Own => "own",
+        ShardCache::All => "all",
+    }
+    .into()
 }
 
 pub(super) fn show_format(format: LogFormat) -> String {

@@ -20,6 +20,7 @@ pub(crate) struct Layer {
     spaces: HashMap<Box<str>, HashSet<Slot>>,
     indexes: Vec<Index>,
     len: usize,
+    stubs: usize,
     bytes: usize,
 }
 
@@ -78,6 +79,16 @@ impl Layer {
         self.len
     }
 
+    /// How many of them are stubs.
+    pub(super) fn stubs(&self) -> usize {
+        self.stubs
+    }
+
+    /// In which list an object was last seen.
+    pub(super) fn round(&self, object: &Object) -> Option<u32> {
+        self.slot(object).map(|slot| slot.round.load(Ordering::Relaxed))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -95,10 +106,14 @@ impl Layer {
     /// Puts an object in its place and gives back what was there.
     pub(super) fn put(&mut self, object: Arc<Object>, round: u32, indexed: Indexed) -> Option<Arc<Object>> {
         self.bytes += object.size();
+        self.stubs += usize::from(object.is_stub());
         let slot = Slot { object: object.clone(), round: AtomicU32::new(round) };
         let before = self.spaces.entry_ref(space(&*object)).or_default().replace(slot).map(|slot| slot.object);
         match &before {
-            Some(before) => self.bytes -= before.size(),
+            Some(before) => {
+                self.bytes -= before.size();
+                self.stubs -= usize::from(before.is_stub());
+            }
             None => self.len += 1,
         }
         for (index, sums) in self.indexes.iter_mut().zip(indexed) {
@@ -118,6 +133,7 @@ impl Layer {
         }
         self.len -= 1;
         self.bytes -= object.size();
+        self.stubs -= usize::from(object.is_stub());
         for index in &mut self.indexes {
             index.remove(&object);
         }

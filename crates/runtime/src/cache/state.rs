@@ -247,7 +247,32 @@ impl State {
 
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
         let object = self.ahead.get(key).or_else(|| self.watched.get(key))?;
-        (!self.is_hidden(object)).then_some(object)
+        (!object.is_stub() && !self.is_hidden(object)).then_some(object)
+    }
+
+    /// Whether there is only a stub of an object.
+    pub(super) fn is_elsewhere(&self, key: &ObjectKey) -> bool {
+        let object = self.ahead.get(key).or_else(|| self.watched.get(key));
+        object.is_some_and(|object| object.is_stub() && !self.is_hidden(object))
+    }
+
+    /// Whether there is a stub of just this version of an object.
+    pub(super) fn is_stub_of(&self, object: &Object) -> bool {
+        self.watched.like(object).is_some_and(|known| known.is_stub() && is_same_version(known, object))
+    }
+
+    /// Puts an object in the place of its stub, or a stub in the place of its object. Of another version nothing is changed.
+    pub(super) fn exchange(&mut self, object: Arc<Object>, indexed: Indexed, changes: &mut Vec<Change>) {
+        let is_other = |known: &&Arc<Object>| is_same_version(known, &object) && known.is_stub() != object.is_stub();
+        if self.watched.like(&object).is_none_or(|known| !is_other(&known)) {
+            return;
+        }
+        let key = object.key();
+        let before = self.seen_now(&key);
+        // A list that is under way says for itself whether the object is there.
+        let round = self.watched.round(&object).unwrap_or(self.round);
+        self.watched.put(object, round, indexed);
+        self.record_change(&key, before, Origin::Initial, changes);
     }
 
     /// Every object readers see.
@@ -272,7 +297,8 @@ impl State {
         watched: impl Iterator<Item = &'s Arc<Object>>,
         ahead: impl Iterator<Item = &'s Arc<Object>>,
     ) -> impl Iterator<Item = &'s Arc<Object>> {
-        watched.filter(|object| !self.is_overtaken(object)).chain(ahead).filter(|object| !self.is_hidden(object))
+        let seen = |object: &&Arc<Object>| !object.is_stub() && !self.is_hidden(object);
+        watched.filter(|object| !self.is_overtaken(object)).chain(ahead).filter(seen)
     }
 
     /// The functions whose sums of an object have to come with it. They are run while nothing is locked.
@@ -303,8 +329,7 @@ impl State {
 
     /// Whether the watch has brought just this version of an object.
     pub(super) fn is_known(&self, object: &Object) -> bool {
-        let same =
-            |known: &Arc<Object>| known.resource_version() == object.resource_version() && known.uid() == object.uid();
+        let same = |known: &Arc<Object>| is_same_version(known, object) && known.is_stub() == object.is_stub();
         self.watched.like(object).is_some_and(same)
     }
 
@@ -329,8 +354,9 @@ impl State {
         self.synced
     }
 
+    /// How many objects are here in full.
     pub(super) fn len(&self) -> usize {
-        self.watched.len()
+        self.watched.len() - self.watched.stubs()
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -356,12 +382,15 @@ impl State {
         }
         // Without writes of ours readers see what the watch brings, and nothing has to be looked up.
         if self.ahead.is_empty() && self.gone.is_empty() {
-            let before = self.watched.put(object.clone(), self.round, indexed);
-            match before {
-                Some(before) if before.uid() == object.uid() => changes.push(Change::updated(before, object, origin)),
-                former => {
+            let is_seen = |object: &Arc<Object>| !object.is_stub();
+            let before = self.watched.put(object.clone(), self.round, indexed).filter(is_seen);
+            match (before, Some(object).filter(is_seen)) {
+                (Some(before), Some(after)) if before.uid() == after.uid() => {
+                    changes.push(Change::updated(before, after, origin));
+                }
+                (former, after) => {
                     changes.extend(former.map(|former| Change::deleted(former, origin)));
-                    changes.push(Change::created(object, origin));
+                    changes.extend(after.map(|after| Change::created(after, origin)));
                 }
             }
             return;
@@ -458,6 +487,10 @@ impl State {
             |gone: &Gone| gone.uid == object.uid() && gone.below.is_none_or(|below| object.revision() < Some(below));
         !self.gone.is_empty() && self.gone.get(&object.key()).is_some_and(|gone| gone.iter().any(hides))
     }
+}
+
+fn is_same_version(known: &Object, object: &Object) -> bool {
+    known.resource_version() == object.resource_version() && known.uid() == object.uid()
 }
 
 #[cfg(test)]

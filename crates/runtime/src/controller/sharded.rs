@@ -1,12 +1,10 @@
 //! A controller that reconciles a part of the objects: those of the shards that this instance holds. In: shards that come and go. Out:
 //! wakeups of all objects of a shard that came, and none for a shard that went.
 //!
-//! Nothing is lost while a shard moves. A wakeup of an object whose shard is not held is dropped; so if the shard is taken later, that is
-//! after the change was put into the cache, and the shard's objects are woken from there.
+//! Nothing is lost while a shard moves. A wakeup of an object whose shard is not held, or whose objects are not in the caches yet, is
+//! dropped; so if the shard is taken later, that is after the change was put into the cache, and the shard's objects are woken from there.
 
 use std::sync::Arc;
-
-use konverge_core::LabelSelector;
 
 use super::{Controller, Ended};
 use crate::cache::Cache;
@@ -48,10 +46,23 @@ impl Controller {
             known = terms;
             self.forget(objects, &moved).await;
             if moved.came.contains(&true) {
+                self.completed().await;
+                // Work begins before the wakeups, so that none of them is dropped.
+                let came = |shard: &usize| moved.came[*shard];
+                (0..shards.count()).filter(came).for_each(|shard| objects.read.set(shard, known[shard]));
                 self.wake_those(|object| moved.came[shards.of(object.uid())]).await;
             }
             // The sender is in `objects`, so it is never gone.
             let _ = changes.changed().await;
+        }
+    }
+
+    /// Waits until everything of the shards that are held is in the caches: the objects and their children. A cache that was opened later
+    /// and is not filled is waited for by whoever reads it.
+    async fn completed(&self) {
+        let others: Vec<Cache> = self.watched.lock().iter().map(|(cache, _)| cache.clone()).collect();
+        for cache in self.primaries().iter().chain(&others).filter(|cache| cache.is_synced()) {
+            cache.complete().await;
         }
     }
 
@@ -60,9 +71,8 @@ impl Controller {
         if !moved.went.contains(&true) {
             return;
         }
-        let all = |cache: &Cache| cache.list(None, &LabelSelector::default());
         let mut forgotten = 0;
-        for object in self.primaries().iter().flat_map(all) {
+        for object in self.primaries().iter().flat_map(Cache::with_stubs) {
             if moved.went[objects.shards.of(object.uid())] {
                 forgotten += usize::from(self.queue.forget(&object.key()));
             }

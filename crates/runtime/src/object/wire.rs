@@ -212,6 +212,7 @@ impl Draft {
             json: json.into_boxed_str(),
             offsets: self.offsets.moved(head),
             terminating: self.terminating,
+            is_stub: false,
             decoded: DecodedValues::default(),
             decoded_before: AtomicBool::new(false),
         }

@@ -249,6 +249,10 @@ impl World {
                 process.waiting.clear();
                 process.seat = None;
             }
+            // Other elections of this process begin and cease to lead.
+            Happening::Timer(_) if self.random.chance(10) => {
+                process.candidate.defer(Duration::from_millis(250 * self.random.below(9)));
+            }
             Happening::Timer(_) | Happening::Arrives(..) | Happening::Deleted | Happening::Restored => {}
         }
         self.step(who);

@@ -294,3 +294,26 @@ fn the_largest_time_of_a_renewal_does_no_harm() {
     let mut table = table.after(16);
     assert!(matches!(table.step(), Some(Command::Replace(_))), "it is taken");
 }
+
+/// A process that leads elsewhere leaves a Lease to others for a moment after it became free, however it did.
+#[test]
+fn a_free_lease_is_left_to_others_first() {
+    let half = SECOND / 2;
+    let check = |mut table: Table, name: &str| {
+        table.candidate.defer(half);
+        assert_eq!(table.step(), None, "{name}: at once");
+        assert_eq!(table.candidate.next(table.now), Some(table.now + half), "{name}");
+        table.now += half;
+        assert!(matches!(table.step(), Some(Command::Create(_) | Command::Replace(_))), "{name}: it is not taken");
+    };
+    check(Table::following(""), "released");
+    check(Table::following("other").after(15), "not renewed");
+    let mut missing = Table::new();
+    assert_eq!(missing.step(), Some(Command::Read));
+    missing.candidate.read(Ok(None), missing.now);
+    check(missing, "missing");
+    // Whoever leads does not wait with renewals.
+    let mut leading = Table::leading().after(2);
+    leading.candidate.defer(half);
+    assert!(matches!(leading.step(), Some(Command::Replace(_))));
+}

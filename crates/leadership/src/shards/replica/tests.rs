@@ -36,7 +36,7 @@ impl Table {
 
     /// The Lease of another replica, just renewed.
     fn renewed(&self, identity: &str) -> Lease {
-        let mut lease = self.group.replica(Lease::default(), identity, true);
+        let mut lease = self.group.replica(Lease::default(), identity, true, None);
         let spec = lease.spec.get_or_insert_default();
         (spec.holder_identity, spec.lease_transitions) = (Some(identity.to_owned()), Some(0));
         spec.lease_duration_seconds = Some(15);
@@ -161,7 +161,7 @@ fn replicas_with_another_number_of_shards_wait_for_each_other() {
     let mut table = Table::new(4, &[]);
     let eight = Group { name: "web".into(), count: 8 };
     let old = |table: &Table| Lease {
-        metadata: eight.replica(Lease::default(), "old", true).metadata,
+        metadata: eight.replica(Lease::default(), "old", true, None).metadata,
         ..table.renewed("old")
     };
     let it = Membership { identity: "old".into(), number: 0 };

@@ -1,0 +1,239 @@
+//! Caches of an instance that works on a part of the objects. In: the shards that this instance holds. Out: which objects are kept in
+//! full; of all others a stub is left, which is enough to know their shard and to notice changes. When a shard comes, its objects are read
+//! from the server; when it goes, they become stubs again.
+//!
+//! ```text
+//! a shard comes → what the watch brings of it is kept in full → a list fills the stubs that are left → complete
+//! ```
+//!
+//! No change is lost and nothing comes back that is gone, because a list only fills a stub of just that version. What the list shows in
+//! another version, or what it does not show, is the watch's to bring: it brings every change, and in full from then on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use konverge_core::ObjectKey;
+use konverge_leadership::Shards;
+use kube::Client;
+use kube::api::ListParams;
+use kube::core::DynamicObject;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::watch as channel;
+
+use super::{Cache, Core};
+use crate::object::{Mode, Object};
+use crate::watch::{Target, WatchSettings};
+use crate::write::OWNER_LABEL;
+
+/// How long one page may take, as with the list of a watch.
+const PAGE_WITHIN: Duration = Duration::from_secs(60);
+
+/// After a list, stubs may be left whose newest version the watch has not brought. It mostly does so at once; otherwise they are read
+/// again, each time after a longer pause.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Which objects a cache keeps in full, in a process whose objects are divided into shards ([`Caches::divided`](super::Caches::divided)).
+/// In all others every cache keeps everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ShardPart {
+    /// All of them.
+    #[default]
+    Everything,
+    /// Those whose shard this instance holds: for the objects that are reconciled.
+    OwnObjects,
+    /// Those whose owner is in such a shard, and those that have no owner: for children of the objects that are reconciled.
+    OwnChildren,
+}
+
+/// Decides which objects are kept in full.
+pub(super) struct Keeper {
+    part: ShardPart,
+    shards: Shards,
+    /// The count of changes of the shards for which everything is here.
+    complete: channel::Sender<Option<u64>>,
+}
+
+impl Keeper {
+    pub(super) fn new(part: ShardPart, shards: Option<&Shards>) -> Option<Self> {
+        let shards = shards.filter(|_| part != ShardPart::Everything)?.clone();
+        Some(Self { part, shards, complete: channel::Sender::new(None) })
+    }
+
+    fn is_held(&self, uid: &str) -> bool {
+        self.shards.leadership(self.shards.of(uid)).term().is_some()
+    }
+
+    pub(super) fn keeps(&self, object: &Object) -> bool {
+        match self.part {
+            ShardPart::Everything => true,
+            ShardPart::OwnObjects => self.is_held(object.uid()),
+            ShardPart::OwnChildren => {
+                let mut owners = owners(object).peekable();
+                owners.peek().is_none() || owners.any(|uid| self.is_held(&uid))
+            }
+        }
+    }
+
+    /// What is left of an object that is not kept in full.
+    pub(super) fn stub(&self, target: &Target, object: &Object) -> Object {
+        let owners: Vec<String> = match self.part {
+            ShardPart::OwnChildren => owners(object).map(|uid| uid.into_owned()).collect(),
+            ShardPart::OwnObjects | ShardPart::Everything => Vec::new(),
+        };
+        Object::stub(&target.resource, object, &owners)
+    }
+}
+
+/// The uids of the owners of an object: those in other namespaces are named by a label.
+fn owners(object: &Object) -> impl Iterator<Item = std::borrow::Cow<'_, str>> {
+    object.owners().map(|owner| owner.uid).chain(object.label(OWNER_LABEL))
+}
+
+impl Cache {
+    /// Whether an object is there, and this cache does not have it because it belongs to another instance. The server has it.
+    pub fn is_elsewhere(&self, key: &ObjectKey) -> bool {
+        self.0.core.keeper.is_some() && self.0.core.state.read().is_elsewhere(key)
+    }
+
+    /// Whether every object of the shards that this instance holds now is here.
+    pub fn is_complete(&self) -> bool {
+        let Some(keeper) = &self.0.core.keeper else { return true };
+        *keeper.complete.borrow() >= Some(keeper.changes_now())
+    }
+
+    /// Waits until every object of the shards that this instance holds now is here. For ever, if the first list never succeeds.
+    pub async fn complete(&self) {
+        let Some(keeper) = &self.0.core.keeper else { return };
+        let now = keeper.changes_now();
+        // The sender is in `self`, so it is never gone.
+        let _ = keeper.complete.subscribe().wait_for(|complete| *complete >= Some(now)).await;
+    }
+
+    /// Every object that is there, as a stub if it belongs to another instance.
+    pub(crate) fn with_stubs(&self) -> Vec<Arc<Object>> {
+        self.0.core.state.read().kept().cloned().collect()
+    }
+}
+
+impl Keeper {
+    fn changes_now(&self) -> u64 {
+        *self.shards.changes().borrow()
+    }
+}
+
+/// Keeps a cache complete while shards come and go; never ends.
+pub(super) async fn keep_complete(core: Arc<Core>, client: Client, settings: WatchSettings) {
+    let Some(keeper) = &core.keeper else { return };
+    let mut changes = keeper.shards.changes();
+    loop {
+        let seen = *changes.borrow_and_update();
+        core.until(|state| state.is_synced()).await;
+        let mut pause = FIRST_PAUSE;
+        while core.settle(keeper) {
+            let kind = &core.target.resource.kind;
+            match fill(&core, keeper, &client, settings.page).await {
+                Ok(filled) => tracing::debug!(kind, filled, "read the objects of shards that came"),
+                Err(error) => {
+                    tracing::warn!(kind, %error, ?pause, "cannot read the objects of shards that came; trying again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    continue;
+                }
+            }
+            if !core.settle(keeper) {
+                break;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        keeper.complete.send_replace(Some(seen));
+        // The sender is in the keeper, so it is never gone.
+        let _ = changes.changed().await;
+    }
+}
+
+/// One page of a list.
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: ListMeta,
+    items: Vec<Box<RawValue>>,
+}
+
+/// Why a list was not read.
+#[derive(Debug, thiserror::Error)]
+enum FillError {
+    #[error("no answer within {PAGE_WITHIN:?}")]
+    Silent(#[from] tokio::time::error::Elapsed),
+    #[error("{0}")]
+    Refused(#[from] kube::Error),
+}
+
+/// Fills the stubs of objects that are to be kept in full from a list, page by page. How many.
+async fn fill(core: &Core, keeper: &Keeper, client: &Client, page: u32) -> Result<usize, FillError> {
+    let Target { resource, namespace, labels, fields, mode, .. } = &core.target;
+    let request = kube::core::Request::new(<DynamicObject as kube::Resource>::url_path(resource, namespace.as_deref()));
+    // Without a resource version the list is the newest there is: no older than what the watch has brought.
+    let mut params = ListParams::default().labels(labels).fields(fields).limit(page.max(1));
+    let mut filled = 0;
+    loop {
+        let request = match mode {
+            Mode::Metadata => request.list_metadata(&params),
+            Mode::Full | Mode::WithManagedFields => request.list(&params),
+        };
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        let page: Page = tokio::time::timeout(PAGE_WITHIN, client.request(request)).await??;
+        for item in &page.items {
+            // What has no name was reported by the watch.
+            let Ok(object) = Object::parse(resource, item.get(), *mode) else { continue };
+            if keeper.keeps(&object) {
+                filled += usize::from(core.fill(object));
+            }
+            tokio::task::consume_budget().await;
+        }
+        match page.metadata.continue_ {
+            Some(more) if !more.is_empty() => params = params.continue_token(&more),
+            _ => return Ok(filled),
+        }
+    }
+}
+
+impl Core {
+    /// Puts a full object in the place of its stub, if that is of the same version. Whether it did.
+    fn fill(&self, object: Object) -> bool {
+        if !self.state.read().is_stub_of(&object) {
+            return false;
+        }
+        let object = Arc::new(object);
+        let (state, indexed) = self.lock_for(&object);
+        self.change_locked(state, |state, changes| state.exchange(object, indexed, changes));
+        true
+    }
+
+    /// Leaves stubs of objects that are not to be kept any more. Whether there are stubs of objects that are to be kept.
+    fn settle(&self, keeper: &Keeper) -> bool {
+        let kept: Vec<Arc<Object>> = self.state.read().kept().cloned().collect();
+        let mut is_missing = false;
+        for object in kept {
+            match (object.is_stub(), keeper.keeps(&object)) {
+                (true, true) => is_missing = true,
+                (false, false) => {
+                    let stub = Arc::new(keeper.stub(&self.target, &object));
+                    let (state, indexed) = self.lock_for(&stub);
+                    // The shard may have come back.
+                    if !keeper.keeps(&object) {
+                        self.change_locked(state, |state, changes| state.exchange(stub, indexed, changes));
+                    }
+                }
+                (true, false) | (false, true) => {}
+            }
+        }
+        is_missing
+    }
+}
+
+#[cfg(test)]
+mod tests;
