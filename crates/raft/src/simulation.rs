@@ -326,6 +326,12 @@ async fn run_seed(seed: u64) {
     // Liveness: when the network works, so does the cluster.
     cluster.network.heal();
     cluster.settled(Duration::from_secs(60)).await;
+    let busy = async {
+        while !history.is_enough() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), busy).await.expect("clients are served");
     clients.iter().for_each(JoinHandle::abort);
     let leader = cluster.leader().unwrap_or(0);
     let replicated = Replicated::new(cluster.running[&leader].node.clone());

@@ -50,12 +50,17 @@ impl History {
         self.record(began, key, version, value.unwrap_or_default(), false, None);
     }
 
+    /// Whether enough was seen to judge by.
+    pub(crate) fn is_enough(&self) -> bool {
+        let operations = self.operations.lock();
+        let writes = operations.iter().filter(|operation| operation.is_write).count();
+        writes > 20 && operations.len() - writes > 10
+    }
+
     /// Panics if no state explains what was seen.
     pub(crate) fn check(&self) {
-        let operations = self.operations.lock();
-        let (writes, reads) = operations.iter().partition::<Vec<_>, _>(|operation| operation.is_write);
-        assert!(writes.len() > 20 && reads.len() > 10, "{} writes, {} reads are too few", writes.len(), reads.len());
-        if let Err(why) = explain(&operations) {
+        assert!(self.is_enough(), "{} operations are too few", self.operations.lock().len());
+        if let Err(why) = explain(&self.operations.lock()) {
             panic!("{why}");
         }
     }
