@@ -169,6 +169,11 @@ impl RaftConfig {
         self
     }
 
+    /// Whether certificates were given.
+    pub fn has_certificates(&self) -> bool {
+        self.tls_dir.is_some() || self.certificates.is_some()
+    }
+
     /// The hosts that certificates of members are for: with a headless Service, all names below it.
     pub fn certificate_names(&self) -> Vec<String> {
         let environment = |name: &str| std::env::var(name).ok();

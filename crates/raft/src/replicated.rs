@@ -335,8 +335,9 @@ where
     loop {
         match tokio::time::timeout_at(end, attempt()).await {
             Ok(Some(found)) => return Ok(found),
-            Err(_) => return Err(ReplicatedError::NoLeader(DONE_WITHIN)),
-            Ok(None) => tokio::time::sleep(AGAIN_AFTER).await,
+            // Attempts of a member that has ended fail at once, so that no timeout ever ends them.
+            Ok(None) if Instant::now() + AGAIN_AFTER < end => tokio::time::sleep(AGAIN_AFTER).await,
+            Ok(None) | Err(_) => return Err(ReplicatedError::NoLeader(DONE_WITHIN)),
         }
     }
 }

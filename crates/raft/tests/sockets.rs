@@ -6,7 +6,7 @@ use std::net::{Ipv6Addr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
-use konverge_raft::{Change, RaftConfig, RaftNodeManager, WatchEvent};
+use konverge_raft::{Change, RaftConfig, RaftNodeManager, ReplicatedError, WatchEvent};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tokio::time::timeout;
 
@@ -268,14 +268,25 @@ async fn a_large_list_is_the_same_through_every_member() {
     let peers = addresses(3);
     let mut members = Vec::new();
     for ordinal in 0..3 {
-        members.push(RaftNodeManager::new(config(&peers, ordinal)).await.unwrap());
+        // Without optimisation, a large entry takes long to be written and read.
+        let patient = config(&peers, ordinal).election_timeout(Duration::from_secs(4));
+        members.push(RaftNodeManager::new(patient).await.unwrap());
     }
     wait(&members, "all are voters", |member| member.status().voters.len() == 3).await;
     for key in 0..24 {
         members[0].replicated().put(&format!("a/{key:02}"), vec![key; 400_000]).await.unwrap();
     }
     for (at, member) in members.iter().enumerate() {
-        let listed = member.replicated().list("a/").await.unwrap();
+        // One that lags says so, and is asked again.
+        let asked = async {
+            loop {
+                match member.replicated().list("a/").await {
+                    Err(ReplicatedError::Behind(_)) => {}
+                    other => return other.unwrap(),
+                }
+            }
+        };
+        let listed = timeout(PATIENCE, asked).await.unwrap();
         let bytes: usize = listed.iter().map(|(_, found)| found.value.len()).sum();
         assert_eq!((listed.len(), bytes), (24, 24 * 400_000), "through member {at}");
         let keys: Vec<u8> = listed.iter().map(|(_, found)| found.value[0]).collect();

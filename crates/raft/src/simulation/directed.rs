@@ -206,3 +206,16 @@ async fn a_leader_that_is_started_again_at_once_shows_nothing_old() {
         assert_eq!(found.value, b"9", "seed {seed}");
     }
 }
+
+/// A program may still have a handle to a member that has ended: whatever it asks ends, too.
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_of_a_member_that_has_ended_ends() {
+    let mut cluster = Cluster::new(9, true);
+    cluster.start(0, 1).await;
+    cluster.settled(Duration::from_secs(20)).await;
+    let replicated = Replicated::new(cluster.running[&0].node.clone());
+    cluster.kill(0).await;
+    let asked = async { (replicated.get("a").await, replicated.list("").await, replicated.put("a", "1").await) };
+    let (got, listed, put) = tokio::time::timeout(Duration::from_secs(20), asked).await.expect("all of them end");
+    assert!(got.is_err() && listed.is_err() && put.is_err(), "{got:?} {listed:?} {put:?}");
+}
