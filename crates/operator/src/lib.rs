@@ -118,8 +118,8 @@ pub use watch::Watch;
 #[cfg(feature = "ha")]
 pub use {
     konverge_raft::{
-        Change as ReplicatedChange, RaftConfig, RaftNodeManager, RaftStartError, RaftStatus, Replicated,
-        ReplicatedError, ReplicatedWatch, Versioned, WatchEvent,
+        Change as ReplicatedChange, MemberCertificates, RaftConfig, RaftNodeManager, RaftStartError, RaftStatus,
+        Replicated, ReplicatedError, ReplicatedWatch, Versioned, WatchEvent,
     },
     operator::RaftElection,
 };

@@ -109,11 +109,13 @@ pub struct Process {
 
 /// An election by something else than a Lease, before it starts: `raft` has one.
 trait PlannedElection: Send + Sync {
-    /// Settings that have to make room for it.
-    fn adjust(&self, settings: &mut Settings);
+    /// Settings that have to make room for it. `has_webhooks` says whether the operator serves some, whose certificates it may use.
+    fn adjust(&mut self, settings: &mut Settings, has_webhooks: bool);
     /// Begins it, and gives reconciles and background tasks what it has for them.
     fn start<'a>(
         self: Box<Self>,
+        settings: &'a Settings,
+        client: &'a Client,
         metrics: &'a Metrics,
         states: &'a mut States,
     ) -> BoxFuture<'a, Result<Box<dyn OtherElection>>>;
@@ -515,9 +517,13 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
                      .with_leader_election(…)",
                 ));
             }
-            Some(election) => {
-                election.adjust(&mut settings);
-                Leader::elected_by(election.start(&metrics, &mut states).await?, told)
+            Some(mut election) => {
+                let all = || std::iter::once(&spec as &dyn AnyController).chain(controllers.iter().map(AsRef::as_ref));
+                let has_webhooks =
+                    all().any(|controller| controller.versions().is_some() || !controller.webhooks(&states).is_empty());
+                let is_served = settings.webhook.listen().is_some() && local_webhooks.is_none();
+                election.adjust(&mut settings, has_webhooks && is_served);
+                Leader::elected_by(election.start(&settings, &client, &metrics, &mut states).await?, told)
             }
             None => Leader::new(&settings, client.default_namespace(), told, controllers.len(), groups),
         };

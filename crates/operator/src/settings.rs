@@ -253,11 +253,21 @@ pub struct WebhookSettings {
     /// default is the operator's name with `-webhook`; with a loopback address to listen on, that address is told instead,
     /// because no Service leads there. The Secret with the certificates has its name with `-cert`.
     pub service: Option<String>,
+    /// Further DNS names and IP addresses that the certificate is for if the operator makes it. Instances that elect their leader by
+    /// Raft add their own, so that they can show it to each other.
+    pub certificate_names: Vec<String>,
 }
 
 impl Default for WebhookSettings {
     fn default() -> Self {
-        WebhookSettings { enabled: true, address: BindAddress::All(9443), cert_dir: None, url: None, service: None }
+        WebhookSettings {
+            enabled: true,
+            address: BindAddress::All(9443),
+            cert_dir: None,
+            url: None,
+            service: None,
+            certificate_names: Vec::new(),
+        }
     }
 }
 

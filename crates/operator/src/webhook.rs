@@ -45,8 +45,12 @@ pub(crate) use admission::Cluster;
 pub(crate) use conversion::convert;
 pub(crate) use endpoint::{Endpoint, Reviewed};
 pub(crate) use manifests::{conversion, manifests};
+#[cfg(feature = "ha")]
+pub(crate) use registration::shared_trust;
 pub(crate) use registration::{CHECK, Served, ServedBy, WebhookServer};
 pub use registration::{LocalHandler, LocalWebhooks, ServedLocally};
+#[cfg(feature = "ha")]
+pub(crate) use trust::Trust;
 
 use admission::Remarks;
 use options::{LONGEST_TIMEOUT, Options, SHORTEST_TIMEOUT};

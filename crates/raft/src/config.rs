@@ -2,11 +2,12 @@
 //! others are, or what is missing.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::member::{MAX_ORDINAL, Member};
+use crate::grpc::{MemberCertificates, ServerNames};
+use crate::member::{MAX_ORDINAL, Member, split_address};
 use crate::peers::Peers;
 
 /// The port of the crate that these names come from.
@@ -58,6 +59,8 @@ pub struct RaftConfig {
     bind_address: Option<IpAddr>,
     peers: Option<BTreeMap<u64, String>>,
     pub(crate) tls_dir: Option<PathBuf>,
+    pub(crate) certificates: Option<MemberCertificates>,
+    tls_name: Option<String>,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) election_timeout: Duration,
     pub(crate) removed_after: Duration,
@@ -80,6 +83,8 @@ impl RaftConfig {
             bind_address: None,
             peers: None,
             tls_dir: None,
+            certificates: None,
+            tls_name: None,
             data_dir: None,
             election_timeout: Duration::from_millis(350),
             removed_after: Duration::from_secs(300),
@@ -122,25 +127,64 @@ impl RaftConfig {
         self
     }
 
-    /// The address of the interface to listen on; all of them unless told. A member of a list with an IP address listens on that.
+    /// The address of the interface to listen on; all of them unless told, over IPv6 and IPv4. `::` is all of them, too, and `0.0.0.0` those
+    /// of IPv4. A member of a list with an IP address listens on that.
     pub fn bind_address(mut self, address: IpAddr) -> Self {
         self.bind_address = Some(address);
         self
     }
 
-    /// The members by their ordinals, with host and port, instead of a Service. This instance is one of them.
+    /// The members by their ordinals, with host and port (`web-0:7000`, `10.0.0.1:7000`, `[fd00::1]:7000`), instead of a Service. This
+    /// instance is one of them.
     pub fn peers<A: Into<String>>(mut self, peers: impl IntoIterator<Item = (u64, A)>) -> Self {
         self.peers = Some(peers.into_iter().map(|(ordinal, address)| (ordinal, address.into())).collect());
         self
     }
 
     /// Members show each other certificates: `ca.crt`, `tls.crt` and `tls.key` in this directory, as in a mounted Secret of cert-manager.
+    /// Without it, messages are neither secret nor authentic, and the log warns of that.
+    ///
     /// The certificate has to be for servers and for clients, and for the names of *all* members, `*.SERVICE.NAMESPACE.svc`: members are
-    /// found by addresses, so before they know who listens there, each expects a certificate that is also for its own name. New files are
-    /// used for new connections. Without it, messages are neither secret nor authentic, and the log warns of that.
+    /// found by addresses, so before they know who listens there, each expects a certificate that is also for its own name. With a list of
+    /// [`peers`](Self::peers), each has one for its host in the list. A certificate of the same CA for other names is that of another
+    /// workload, and is refused; [`tls_name`](Self::tls_name) sets another name.
+    ///
+    /// The files are looked at every two seconds, and new ones are used for new connections without a restart. To change the CA, let
+    /// `ca.crt` have both the old and the new one until every member has a certificate of the new one.
     pub fn tls_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.tls_dir = Some(directory.into());
         self
+    }
+
+    /// The same with certificates that the program has, and may replace while the member runs.
+    pub fn tls(mut self, certificates: MemberCertificates) -> Self {
+        self.certificates = Some(certificates);
+        self
+    }
+
+    /// The name that the certificates of all members are for, if it is not that of their hosts: whoever shows a certificate of the CA for
+    /// another name is not heard.
+    pub fn tls_name(mut self, name: impl Into<String>) -> Self {
+        self.tls_name = Some(name.into());
+        self
+    }
+
+    /// Whether certificates were given.
+    pub fn has_certificates(&self) -> bool {
+        self.tls_dir.is_some() || self.certificates.is_some()
+    }
+
+    /// The hosts that certificates of members are for: with a headless Service, all names below it.
+    pub fn certificate_names(&self) -> Vec<String> {
+        let environment = |name: &str| std::env::var(name).ok();
+        if let Some(name) = &self.tls_name {
+            return vec![name.clone()];
+        }
+        match (self.listed(environment), &self.service_name) {
+            (Ok(Some(listed)), _) => hosts(&listed),
+            (_, Some(service)) => vec![format!("*.{}", self.domain(service, environment))],
+            _ => Vec::new(),
+        }
     }
 
     /// Keeps log, vote and state in this directory, on a volume of this instance.
@@ -152,7 +196,7 @@ impl RaftConfig {
 
     /// How long members wait for their leader before they elect another; 350 ms unless told. A leader that hears from no majority stops
     /// after two thirds of that. Raise it where CPU or network stall for longer than a tenth of a second, or leaders change without
-    /// need.
+    /// need. A message to another member and its answer have to take less than a fifth of it, or nothing is replicated.
     pub fn election_timeout(mut self, timeout: Duration) -> Self {
         self.election_timeout = timeout;
         self
@@ -210,7 +254,7 @@ impl RaftConfig {
         host: &str,
     ) -> Result<Place, RaftStartError> {
         self.check()?;
-        let listed = environment(PEERS_VARIABLE).map(|text| parse_peers(&text)).transpose()?.or(self.peers.clone());
+        let listed = self.listed(&environment)?;
         let pod = self.pod_name.clone().unwrap_or_else(|| pod_name(&environment, host));
         let named = parse_pod_name(&pod);
         let ordinal = match (self.node_id, named) {
@@ -226,14 +270,21 @@ impl RaftConfig {
             let address = listed.get(&ordinal).cloned().ok_or_else(|| {
                 RaftStartError::Config(format!("the list of peers has no member {ordinal}, which is this one"))
             })?;
-            let (host, port) = split_address(&address)?;
-            let ip = self.bind_address.or_else(|| host.parse().ok()).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+            for address in listed.values() {
+                check_address(address)?;
+            }
+            let (host, port) = check_address(&address)?;
+            let bind = listeners(self.bind_address.or_else(|| host.parse().ok()), port);
             let name = match named {
                 Some((_, of_pod)) if of_pod == ordinal => pod,
                 _ => format!("{}-{ordinal}", self.cluster),
             };
             let member = Member { ordinal, name, address };
-            return Ok(Place { member, bind: SocketAddr::new(ip, port), peers: Peers::Listed(listed) });
+            let (believed, called) = match &self.tls_name {
+                Some(name) => (vec![name.clone()], ServerNames::All(name.clone())),
+                None => (hosts(&listed), ServerNames::Hosts),
+            };
+            return Ok(Place { member, bind, peers: Peers::Listed(listed), believed, called });
         }
         let Some(service) = &self.service_name else {
             return Err(RaftStartError::Config(
@@ -247,12 +298,30 @@ impl RaftConfig {
                 "the node id is {ordinal}, but this Pod is called {pod}; members find each other by the names of their Pods"
             )));
         }
+        let domain = self.domain(service, &environment);
+        let host = format!("{base}-{ordinal}.{domain}");
+        let address = format!("{host}:{}", self.port);
+        let bind = listeners(self.bind_address, self.port);
+        let peers = Peers::behind(domain, self.port);
+        let (believed, called) = match &self.tls_name {
+            Some(name) => (vec![name.clone()], ServerNames::All(name.clone())),
+            None => (vec![host.clone()], ServerNames::HostsAndForAddresses(host)),
+        };
+        Ok(Place { member: Member { ordinal, name: pod, address }, bind, peers, believed, called })
+    }
+
+    /// The list of members, if there is one.
+    fn listed(
+        &self,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<BTreeMap<u64, String>>, RaftStartError> {
+        Ok(environment(PEERS_VARIABLE).map(|text| parse_peers(&text)).transpose()?.or(self.peers.clone()))
+    }
+
+    /// The name of the Service in DNS.
+    fn domain(&self, service: &str, environment: impl Fn(&str) -> Option<String>) -> String {
         let namespace = self.namespace.clone().or_else(|| environment("POD_NAMESPACE")).unwrap_or("default".into());
-        let domain = format!("{service}.{namespace}.svc");
-        let address = format!("{base}-{ordinal}.{domain}:{}", self.port);
-        let bind = SocketAddr::new(self.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), self.port);
-        let peers = Peers::Service { domain, port: self.port };
-        Ok(Place { member: Member { ordinal, name: pod, address }, bind, peers })
+        format!("{service}.{namespace}.svc")
     }
 
     fn check(&self) -> Result<(), RaftStartError> {
@@ -294,11 +363,16 @@ pub struct RaftDeployment {
 }
 
 /// Where this member is, and the others.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub member: Member,
-    pub bind: SocketAddr,
+    /// Where to listen: the first of these that the machine has.
+    pub bind: Vec<SocketAddr>,
     pub peers: Peers,
+    /// Whoever asks this member something has a certificate for one of these names.
+    pub believed: Vec<String>,
+    /// The names that certificates of those that this member asks are for.
+    pub called: ServerNames,
 }
 
 /// Why a member cannot start.
@@ -358,15 +432,29 @@ fn parse_peers(text: &str) -> Result<BTreeMap<u64, String>, RaftStartError> {
         .collect()
 }
 
-/// Host and port of an address.
-fn split_address(address: &str) -> Result<(&str, u16), RaftStartError> {
-    let parsed = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-    let (host, port) = parsed.filter(|(host, _)| !host.is_empty()).ok_or_else(|| {
+fn check_address(address: &str) -> Result<(&str, u16), RaftStartError> {
+    split_address(address).ok_or_else(|| {
         RaftStartError::Config(format!(
-            "the address {address:?} of a member has to be a host and a port: web-0.web:8080"
+            "the address {address:?} of a member has to be a host and a port: web-0.web:8080, 10.0.0.1:8080 or [fd00::1]:8080"
         ))
-    })?;
-    Ok((host.trim_matches(['[', ']']), port))
+    })
+}
+
+/// The hosts of a list, each once.
+fn hosts(listed: &BTreeMap<u64, String>) -> Vec<String> {
+    let mut hosts: Vec<String> =
+        listed.values().filter_map(|address| Some(split_address(address)?.0.to_owned())).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    hosts
+}
+
+/// The addresses to try, in this order. `::` accepts IPv4 as well; a machine without IPv6 has `0.0.0.0`.
+fn listeners(address: Option<IpAddr>, port: u16) -> Vec<SocketAddr> {
+    match address {
+        Some(address) => vec![SocketAddr::new(address, port)],
+        None => vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()],
+    }
 }
 
 #[cfg(test)]
@@ -397,7 +485,7 @@ mod tests {
             (Ok(place), Ok((name, address, bind))) => {
                 let Place { member, bind: bound, .. } = place;
                 assert_eq!(
-                    (member.name.as_str(), member.address.as_str(), bound.to_string().as_str()),
+                    (member.name.as_str(), member.address.as_str(), bound[0].to_string().as_str()),
                     (name, address, bind)
                 );
             }
@@ -410,8 +498,8 @@ mod tests {
     fn a_member_of_a_stateful_set_is_found_by_the_name_of_its_pod() {
         let config = || RaftConfig::new("c").service_name("web-headless").namespace("shop");
         let pod = [("POD_NAME", "web-1"), ("HOSTNAME", "other-7")];
-        check(config(), &pod, Ok(("web-1", "web-1.web-headless.shop.svc:8080", "0.0.0.0:8080")));
-        check(config().node_id(1).port(9000), &pod, Ok(("web-1", "web-1.web-headless.shop.svc:9000", "0.0.0.0:9000")));
+        check(config(), &pod, Ok(("web-1", "web-1.web-headless.shop.svc:8080", "[::]:8080")));
+        check(config().node_id(1).port(9000), &pod, Ok(("web-1", "web-1.web-headless.shop.svc:9000", "[::]:9000")));
         let local = "127.0.0.1".parse().unwrap();
         check(
             config().bind_address(local),
@@ -420,23 +508,47 @@ mod tests {
         );
         check(config().node_id(2), &pod, Err("the node id is 2, but this Pod is called web-1"));
         check(config(), &[], Err("the host name \"laptop\" does not end in a number"));
-        check(config().pod_name("web-0"), &[], Ok(("web-0", "web-0.web-headless.shop.svc:8080", "0.0.0.0:8080")));
+        check(config().pod_name("web-0"), &[], Ok(("web-0", "web-0.web-headless.shop.svc:8080", "[::]:8080")));
         let elsewhere = RaftConfig::new("c").service_name("web").pod_name("web-0");
-        check(elsewhere, &[("POD_NAMESPACE", "yard")], Ok(("web-0", "web-0.web.yard.svc:8080", "0.0.0.0:8080")));
+        check(elsewhere, &[("POD_NAMESPACE", "yard")], Ok(("web-0", "web-0.web.yard.svc:8080", "[::]:8080")));
     }
 
     #[test]
     fn a_list_says_where_members_are() {
         let config = || RaftConfig::new("c").peers([(0, "127.0.0.1:7000"), (1, "node-b:7001")]);
         check(config().node_id(0), &[], Ok(("c-0", "127.0.0.1:7000", "127.0.0.1:7000")));
-        check(config(), &[("POD_NAME", "web-1")], Ok(("web-1", "node-b:7001", "0.0.0.0:7001")));
+        check(config(), &[("POD_NAME", "web-1")], Ok(("web-1", "node-b:7001", "[::]:7001")));
         check(config().node_id(4), &[], Err("the list of peers has no member 4"));
         check(config(), &[], Err("does not end in a number"));
         let given = [("KONVERGE_RAFT_PEERS", "0=127.0.0.1:9000, 1=[::1]:9001")];
         check(config().node_id(0), &given, Ok(("c-0", "127.0.0.1:9000", "127.0.0.1:9000")));
         check(config().node_id(1), &given, Ok(("c-1", "[::1]:9001", "[::1]:9001")));
+        let all = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        check(config().node_id(1).bind_address(all), &given, Ok(("c-1", "[::1]:9001", "[::]:9001")));
+        let bare = [("KONVERGE_RAFT_PEERS", "0=127.0.0.1:9000,1=::1:9001")];
+        check(config().node_id(0), &bare, Err("the address \"::1:9001\" of a member has to be a host and a port"));
         check(config().node_id(0), &[("KONVERGE_RAFT_PEERS", "127.0.0.1:9000")], Err("it has to be like 0="));
         check(RaftConfig::new("c").node_id(0).peers([(0, "7000")]), &[], Err("has to be a host and a port"));
+    }
+
+    #[test]
+    fn certificates_are_for_names_of_the_cluster() {
+        let check = |config: RaftConfig, believed: &[&str], called: ServerNames| {
+            let place = config.place(|_| None, "web-1").unwrap();
+            assert_eq!(
+                (place.believed, place.called),
+                (believed.iter().map(|name| name.to_string()).collect(), called)
+            );
+        };
+        let service = || RaftConfig::new("c").service_name("web").namespace("shop");
+        let host = "web-1.web.shop.svc";
+        check(service(), &[host], ServerNames::HostsAndForAddresses(host.into()));
+        check(service().tls_name("raft.shop"), &["raft.shop"], ServerNames::All("raft.shop".into()));
+        let listed = || RaftConfig::new("c").peers([(0, "[::1]:7000"), (1, "b:7000"), (2, "b:7001")]);
+        check(listed(), &["::1", "b"], ServerNames::Hosts);
+        check(listed().tls_name("raft.shop"), &["raft.shop"], ServerNames::All("raft.shop".into()));
+        assert_eq!(service().certificate_names(), ["*.web.shop.svc"]);
+        assert_eq!(listed().certificate_names(), ["::1", "b"]);
     }
 
     #[test]

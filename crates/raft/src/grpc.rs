@@ -5,9 +5,10 @@ mod codec;
 mod server;
 mod tls;
 
-pub(crate) use client::GrpcTransport;
+pub(crate) use client::{GrpcTransport, ServerNames};
 pub(crate) use server::{ENDS_WITHIN, GrpcServer};
-pub(crate) use tls::TlsFiles;
+pub use tls::MemberCertificates;
+pub(crate) use tls::follow;
 
 /// The path of the only method.
 const PATH: &str = "/konverge.raft.v1.Raft/Call";

@@ -14,15 +14,17 @@ use tokio::time::Instant;
 
 use crate::member::{MemberId, ordinal_of};
 use crate::node::Node;
-use crate::peers::Peers;
+use crate::peers::{LookupError, Peers, Places};
 use crate::roster::{gone, missing};
 use crate::wire::{Call, Introduction, Reply};
 
-/// Who answered, and how many did not.
+/// Who answered, each once, and the addresses where nobody did.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub introductions: Vec<Introduction>,
-    pub silent: usize,
+    pub silent: Vec<String>,
+    /// How many instances there are by DNS or the list.
+    pub instances: usize,
 }
 
 /// What a member knows of itself.
@@ -42,7 +44,7 @@ pub(crate) struct Myself<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     /// For this reason.
-    Wait(&'static str),
+    Wait(String),
     Found,
     /// Ask whoever listens there.
     Join(Vec<String>),
@@ -51,8 +53,9 @@ pub(crate) enum Move {
 }
 
 pub(crate) fn decide(me: Myself<'_>, seen: &Seen, at_least: usize) -> Move {
+    let wait = |why: &str| Move::Wait(why.to_owned());
     if me.has_leader {
-        return Move::Wait("it follows a leader");
+        return wait("it follows a leader");
     }
     let others = || seen.introductions.iter().filter(|other| other.id != me.id);
     // The leader first, if somebody knows one: others only point to it.
@@ -76,36 +79,39 @@ pub(crate) fn decide(me: Myself<'_>, seen: &Seen, at_least: usize) -> Move {
         return Move::Join(addresses);
     }
     if me.voters.is_some() {
-        return Move::Wait("nobody else has a cluster");
+        return wait("nobody else has a cluster");
     }
     if ordinal_of(me.id) != 0 {
-        return Move::Wait("nobody has a cluster yet; the member with the ordinal 0 founds it");
+        return wait("nobody has a cluster yet; the member with the ordinal 0 founds it");
     }
     if others().any(|other| ordinal_of(other.id) == 0) {
-        return Move::Wait("another process has the ordinal 0, too");
+        return wait("another process has the ordinal 0, too");
     }
-    if seen.silent > 0 {
-        return Move::Wait("a member does not answer; it may have a cluster");
+    if !seen.silent.is_empty() {
+        return Move::Wait(format!("a member does not answer at {}; it may have a cluster", seen.silent.join(", ")));
     }
     if others().count() + 1 < at_least {
-        return Move::Wait("not all members are there yet");
+        return wait("not all members are there yet");
     }
     Move::Found
 }
 
 /// Asks at all addresses who is there. An error if they cannot be looked up.
-pub(crate) async fn look_around(node: &Arc<Node>, peers: &Peers) -> std::io::Result<(Seen, usize)> {
-    let addresses = peers.addresses().await?;
-    let count = addresses.len();
-    let mut asked: FuturesUnordered<_> = addresses.iter().map(|address| node.ask(address, None, Call::Hello)).collect();
-    let mut seen = Seen::default();
-    while let Some(answer) = asked.next().await {
+pub(crate) async fn look_around(node: &Arc<Node>, peers: &Peers) -> Result<Seen, LookupError> {
+    let Places { addresses, instances } = peers.places().await?;
+    let ask = |address: String| async move { (node.ask(&address, None, Call::Hello).await, address) };
+    let mut asked: FuturesUnordered<_> = addresses.into_iter().map(ask).collect();
+    let mut seen = Seen { instances, ..Seen::default() };
+    while let Some((answer, address)) = asked.next().await {
         match answer {
-            Ok(Reply::Hello(introduction)) => seen.introductions.push(introduction),
-            _ => seen.silent += 1,
+            // An instance with an address of each family of IP answers at both.
+            Ok(Reply::Hello(one)) if seen.introductions.iter().any(|known| known.id == one.id) => {}
+            Ok(Reply::Hello(one)) => seen.introductions.push(one),
+            _ => seen.silent.push(address),
         }
     }
-    Ok((seen, count))
+    seen.silent.sort_unstable();
+    Ok(seen)
 }
 
 /// Founds or joins a cluster, and joins again when the member is forgotten. Ends only when the cluster is lost.
@@ -119,7 +125,7 @@ pub(crate) async fn join(node: Arc<Node>, peers: Peers, replicas: usize, removed
         let now = Instant::now();
         let sentence = match found {
             Err(error) => format!("the addresses of the members cannot be looked up: {error}"),
-            Ok((seen, _)) => {
+            Ok(seen) => {
                 let voters = node.voters();
                 let has_leader = node.has_leader(now);
                 match has_leader {
@@ -130,7 +136,7 @@ pub(crate) async fn join(node: Arc<Node>, peers: Peers, replicas: usize, removed
                 let me =
                     Myself { id: node.id, voters: voters.as_deref(), has_leader, forgets: node.forgets, gone: &gone };
                 match decide(me, &seen, peers.at_least(replicas)) {
-                    Move::Wait(why) => why.to_owned(),
+                    Move::Wait(why) => why,
                     Move::Found => node.found().await,
                     Move::Join(addresses) => node.join(&addresses).await,
                     Move::Lost => {
@@ -170,20 +176,21 @@ mod tests {
 
     #[test]
     fn a_cluster_is_founded_only_if_everybody_answered_that_there_is_none() {
-        let check = |id, others: &[Introduction], silent, expect: &str| {
+        let check = |id, others: &[Introduction], silent: usize, expect: &str| {
             let me = Myself { id, voters: None, has_leader: false, forgets: true, gone: &BTreeSet::new() };
             let mut introductions = vec![other(id, false, None)];
             introductions.extend_from_slice(others);
-            let got = match decide(me, &Seen { introductions, silent }, 3) {
-                Move::Wait(why) => why.to_owned(),
+            let silent = vec!["web-9:1".to_owned(); silent];
+            let got = match decide(me, &Seen { introductions, silent, instances: 3 }, 3) {
+                Move::Wait(why) => why,
                 found => format!("{found:?}"),
             };
             assert!(got.contains(expect), "{got} instead of {expect}");
         };
         let empty = |id| other(id, false, None);
         check(ZERO, &[empty(ONE), empty(TWO)], 0, "Found");
-        check(ZERO, &[empty(ONE), empty(TWO)], 1, "does not answer");
-        check(ZERO, &[empty(ONE)], 1, "does not answer");
+        check(ZERO, &[empty(ONE), empty(TWO)], 1, "a member does not answer at web-9:1");
+        check(ZERO, &[empty(ONE)], 1, "a member does not answer at web-9:1");
         check(ZERO, &[empty(ONE)], 0, "not all members are there");
         check(ONE, &[empty(ZERO), empty(TWO)], 0, "ordinal 0 founds it");
         check(ZERO, &[empty(new_id(0, 9)), empty(ONE), empty(TWO)], 0, "another process has the ordinal 0");
@@ -197,13 +204,13 @@ mod tests {
         let check = |has_leader, others: &[Introduction], expect: Move| {
             let gone = BTreeSet::new();
             let me = Myself { id: ONE, voters: Some(&[ZERO, ONE, TWO]), has_leader, forgets: false, gone: &gone };
-            let seen = Seen { introductions: others.to_vec(), silent: 1 };
+            let seen = Seen { introductions: others.to_vec(), silent: vec!["web-9:1".into()], instances: 3 };
             assert_eq!(decide(me, &seen, 1), expect, "{others:?}");
         };
         let follower = other(ZERO, true, Some(TWO));
-        check(true, std::slice::from_ref(&follower), Move::Wait("it follows a leader"));
+        check(true, std::slice::from_ref(&follower), Move::Wait("it follows a leader".into()));
         check(false, &[follower], Move::Join(vec!["web-2:1".into(), "web-0:1".into()]));
-        check(false, &[], Move::Wait("nobody else has a cluster"));
+        check(false, &[], Move::Wait("nobody else has a cluster".into()));
     }
 
     #[test]
@@ -212,7 +219,7 @@ mod tests {
             let gone = gone.iter().copied().collect();
             let voters = Some(&[ZERO, ONE, TWO][..]);
             let me = Myself { id: ONE, voters, has_leader: false, forgets, gone: &gone };
-            let seen = Seen { introductions: others.to_vec(), silent: 0 };
+            let seen = Seen { introductions: others.to_vec(), ..Seen::default() };
             assert_eq!(decide(me, &seen, 1) == Move::Lost, expect, "{others:?}");
         };
         let (new_zero, new_two) = (other(new_id(0, 9), false, None), other(new_id(2, 9), false, None));

@@ -42,6 +42,7 @@ mod transport;
 mod wire;
 
 pub use config::{RaftConfig, RaftDeployment, RaftStartError};
+pub use grpc::MemberCertificates;
 pub use manager::RaftNodeManager;
 pub use replicated::{Replicated, ReplicatedError, ReplicatedWatch, WatchEvent};
 pub use state::{Change, Versioned};

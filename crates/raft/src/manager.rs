@@ -14,7 +14,7 @@ use konverge_serve::Server;
 use tokio::task::JoinSet;
 
 use crate::config::{Place, RaftConfig, RaftDeployment, RaftStartError, parse_pod_name, pod_name};
-use crate::grpc::{GrpcServer, GrpcTransport, TlsFiles};
+use crate::grpc::{GrpcServer, GrpcTransport, follow};
 use crate::member::{identity, new_id};
 use crate::node::{Limits, Node, Parts};
 use crate::peers::Peers;
@@ -78,24 +78,25 @@ impl RaftNodeManager {
     }
 
     async fn at(config: RaftConfig, place: Place) -> Result<Self, RaftStartError> {
-        let tls = match &config.tls_dir {
-            Some(directory) => Some(TlsFiles::load(directory).map_err(|error| RaftStartError::Tls(error.into()))?),
-            None => {
+        let (tls, following) = match (&config.certificates, &config.tls_dir) {
+            (Some(given), _) => (Some(given.clone()), None),
+            (None, Some(directory)) => {
+                let (certificates, following) = follow(directory)?;
+                (Some(certificates), Some(following))
+            }
+            (None, None) => {
                 tracing::warn!(
                     cluster = config.cluster,
                     "raft: members talk to each other without TLS, so whoever reaches their port can change what they have; \
                      .tls_dir(…) has them use certificates"
                 );
-                None
+                (None, None)
             }
         };
         let mut random = Random::of_this_process();
         let id = new_id(place.member.ordinal, random.next());
-        let name_of_addresses = match &place.peers {
-            Peers::Service { .. } => Some(place.member.host().to_owned()),
-            Peers::Listed(_) => None,
-        };
-        let transport = Arc::new(GrpcTransport::new(tls.clone(), name_of_addresses));
+        let shown = tls.as_ref().map(|certificates| certificates.server(&place.believed)).transpose()?;
+        let transport = Arc::new(GrpcTransport::new(tls, place.called));
         let parts = Parts {
             id,
             me: place.member,
@@ -107,7 +108,7 @@ impl RaftNodeManager {
             random,
         };
         let node = start(&config, parts).await?;
-        let server = GrpcServer::bind(place.bind, tls.as_ref())?;
+        let server = GrpcServer::bind(&place.bind, shown)?;
         tracing::info!(
             cluster = config.cluster,
             member = identity(&node.me.name, node.id),
@@ -120,9 +121,9 @@ impl RaftNodeManager {
             Box::pin(async move { answer(&node, message).await })
         }));
         let mut tasks = run(&node, place.peers, config.replicas, config.removed_after);
-        if let Some(tls) = tls {
+        if let Some(following) = following {
             tasks.spawn(async move {
-                tls.follow().await;
+                following.await;
                 "certificates are not looked at any more".to_owned()
             });
         }
@@ -261,6 +262,7 @@ mod tests {
     use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
     use super::*;
+    use crate::grpc::ServerNames;
     use crate::member::Member;
 
     /// A headless Service names addresses, and certificates are for names below it.
@@ -283,9 +285,12 @@ mod tests {
         let address = format!("web-0.web.shop.svc:{}", bind.port());
         let member = Member { ordinal: 0, name: "web-0".into(), address };
         // What the name of the Service resolves to.
-        let peers = Peers::Service { domain: "127.0.0.1".into(), port: bind.port() };
+        let peers = Peers::behind("127.0.0.1".into(), bind.port());
+        let (believed, host) = (vec![member.host().to_owned()], member.host().to_owned());
+        let called = ServerNames::HostsAndForAddresses(host);
         let config = RaftConfig::new("test").tls_dir(directory.path());
-        let manager = RaftNodeManager::at(config, Place { member, bind, peers }).await.unwrap();
+        let place = Place { member, bind: vec![bind], peers, believed, called };
+        let manager = RaftNodeManager::at(config, place).await.unwrap();
         let founded = async {
             while manager.leadership().term().is_none() {
                 tokio::time::sleep(Duration::from_millis(20)).await;

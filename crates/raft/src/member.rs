@@ -5,6 +5,7 @@
 //! a new one. `docs/decisions/0037` has the argument.
 
 use std::io::Cursor;
+use std::net::Ipv6Addr;
 
 use serde::{Deserialize, Serialize};
 
@@ -31,10 +32,24 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// The host of its address.
+    /// The host of its address; an IPv6 address without its brackets.
     pub(crate) fn host(&self) -> &str {
-        self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host)
+        split_address(&self.address).map_or(self.address.as_str(), |(host, _)| host)
     }
+}
+
+/// Host and port of an address: `web-0.web:8080`, `10.0.0.1:8080`, `[fd00::1]:8080`. The host of the last is without its brackets.
+pub(crate) fn split_address(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let port = port.parse().ok()?;
+    let host = match host.strip_prefix('[') {
+        // Nothing else has brackets.
+        Some(inner) => inner.strip_suffix(']').filter(|inner| inner.parse::<Ipv6Addr>().is_ok())?,
+        None => host,
+    };
+    // Without brackets nobody knows where an IPv6 address ends and the port begins.
+    let is_host = !host.is_empty() && (address.starts_with('[') || !host.contains([':', '[', ']', '/', '@', ' ', '%']));
+    is_host.then_some((host, port))
 }
 
 openraft::declare_raft_types!(
@@ -70,6 +85,31 @@ pub(crate) fn identity(name: &str, id: MemberId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_a_host_and_a_port() {
+        for (address, expect) in [
+            ("web-0.web:8080", Some(("web-0.web", 8080))),
+            ("10.0.0.1:8080", Some(("10.0.0.1", 8080))),
+            ("[::1]:7000", Some(("::1", 7000))),
+            ("[fd00::1]:1", Some(("fd00::1", 1))),
+            ("::1:7000", None),
+            ("fd00::1", None),
+            ("[::1]", None),
+            ("[web]:1", None),
+            ("[::1:7000", None),
+            ("[fe80::1%eth0]:1", None),
+            ("web-0.web", None),
+            ("web:", None),
+            (":8080", None),
+            ("web:99999", None),
+            ("http://web:1", None),
+        ] {
+            assert_eq!(split_address(address), expect, "{address}");
+        }
+        let member = Member { address: "[::1]:7000".into(), ..Member::default() };
+        assert_eq!(member.host(), "::1");
+    }
 
     #[test]
     fn incarnations_differ_and_keep_their_ordinal() {

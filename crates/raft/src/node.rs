@@ -95,11 +95,14 @@ pub(crate) struct Node {
     pub closed: Arc<AtomicBool>,
     /// Whether there was a log when it started. openraft's metrics are empty for a moment then.
     had_log: bool,
+    /// The vote under which it led when it ended, and the index of the last entry of its log. openraft has it lead on under this vote, and
+    /// then does not know at first what was committed: all of this may be.
+    led: Option<(Vote, u64)>,
 }
 
 impl Node {
     /// Starts openraft over this storage. The tasks that make a member of it are not begun.
-    pub(crate) async fn start<L>(parts: Parts, log: L, machine: Machine, forgets: bool) -> Result<Arc<Self>, String>
+    pub(crate) async fn start<L>(parts: Parts, mut log: L, machine: Machine, forgets: bool) -> Result<Arc<Self>, String>
     where
         L: openraft::storage::RaftLogStorage<crate::member::Types>,
     {
@@ -124,6 +127,9 @@ impl Node {
         let lease = QuorumLease::new();
         let closed: Arc<AtomicBool> = Arc::default();
         let network = Network::new(id, cluster.clone(), transport.clone(), lease.clone(), timing, closed.clone());
+        let vote = log.read_vote().await.map_err(|error| error.to_string())?;
+        let last = log.get_log_state().await.map_err(|error| error.to_string())?.last_log_id.index();
+        let led = vote.filter(|vote| vote.is_committed() && vote.leader_id().voted_for() == Some(id));
         let raft = Raft::new(id, config, network, log, machine.clone()).await.map_err(|error| error.to_string())?;
         let had_log = raft.is_initialized().await.map_err(|error| error.to_string())?;
         Ok(Arc::new(Self {
@@ -141,6 +147,7 @@ impl Node {
             session: random.next(),
             closed,
             had_log,
+            led: led.zip(last),
             random: Mutex::new(random),
             // Whoever starts may have acknowledged something just before.
             heard: Mutex::new(Instant::now()),
@@ -186,7 +193,8 @@ impl Node {
             }
             Call::Vote(request) => self.vote(request).await.map(Reply::Vote),
             Call::Write(command) => self.write_here(command).await,
-            Call::Read(read) => self.read_here(read).await,
+            Call::Get(key) => self.get_here(&key).await.map(Reply::Got),
+            Call::ReadIndex => self.read_index_here().await.map(Reply::ReadIndex),
         }
     }
 
@@ -390,6 +398,14 @@ impl Node {
                 let _ = self.raft.trigger().purge_log(applied).await;
             }
         }
+    }
+
+    /// Up to where the log may have been committed under the vote that this member led with before it was started again; 0 once there
+    /// was another vote.
+    pub(crate) fn committed_before(&self) -> u64 {
+        let metrics = self.raft.metrics();
+        let vote = metrics.borrow().vote;
+        self.led.as_ref().filter(|(led, _)| *led >= vote).map_or(0, |(_, index)| *index)
     }
 
     /// The number of the next request of this member.

@@ -1,20 +1,20 @@
 //! The replicated state for the program: get, put, compare and put, delete, list, watch. In: keys and values. Out: what a majority
 //! has. Reads and writes go to the leader, from wherever they are asked.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use konverge_leadership::Term;
+use openraft::LogIdOptionExt;
 use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
-use tokio::sync::broadcast;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::node::{Node, failed};
 use crate::state::{Change, Command, Expected, Outcome, Request, Versioned, Write};
-use crate::storage::Changes;
-use crate::wire::{Answer, Call, Read, Refusal, Reply};
+use crate::storage::Found;
+use crate::wire::{Answer, Call, Refusal, Reply};
 
 /// How long a read or a write may take, with an election between.
 const DONE_WITHIN: Duration = Duration::from_secs(5);
@@ -80,6 +80,9 @@ pub enum ReplicatedError {
     /// Nobody leads. Nothing has happened.
     #[error("no leader could be reached within {0:?}")]
     NoLeader(Duration),
+    /// This instance lacks what was written before the read. It is told by the leader, so ask again.
+    #[error("this instance has not caught up with the leader within {0:?}; ask again, or ask another instance")]
+    Behind(Duration),
     /// The answer was lost. The write may have happened, or may still happen.
     #[error("no answer came in time, so it is not known whether the write happened; read the key to find out")]
     Unknown,
@@ -92,13 +95,14 @@ impl Replicated {
 
     /// The value of a key, if there is one.
     pub async fn get(&self, key: &str) -> Result<Option<Versioned>, ReplicatedError> {
-        let found = self.node.read(Read::Get(key.to_owned())).await?;
-        Ok(found.into_iter().next().map(|(_, value)| value))
+        self.node.get(key).await
     }
 
-    /// The keys that begin with this, in order, with their values.
+    /// The keys that begin with this, in order, with their values, as they are at one moment. This instance asks the leader up to where
+    /// it has to know the log, and then answers from its own memory, so a list may be as large as the state.
     pub async fn list(&self, prefix: &str) -> Result<Vec<(String, Versioned)>, ReplicatedError> {
-        self.node.read(Read::List(prefix.to_owned())).await
+        self.node.catch_up().await?;
+        Ok(self.node.machine.list(prefix).0)
     }
 
     /// Puts a value, whatever was there. Returns its version.
@@ -124,13 +128,14 @@ impl Replicated {
         Ok(self.node.write(write).await?.is_some())
     }
 
-    /// The keys that begin with this as this instance knows them, and then every change in order. This instance may be a moment behind
-    /// the leader.
+    /// The keys that begin with this as this instance knows them at the first [`next`](ReplicatedWatch::next), and then every change in
+    /// order. This instance may be a moment behind the leader.
+    ///
+    /// A watch that is read too slowly misses changes, and is told so: it gets all keys anew ([`WatchEvent::All`]). All watches share
+    /// the newest 1024 changes, at most 4 MiB of them, so one that nobody reads costs nothing and holds up nobody.
     pub fn watch(&self, prefix: impl Into<String>) -> ReplicatedWatch {
-        let prefix = prefix.into();
-        let (now, changes) = self.node.machine.watch(&prefix);
-        let waiting = std::iter::once(WatchEvent::All(now)).collect();
-        ReplicatedWatch { node: self.node.clone(), prefix, waiting, changes }
+        let newest = self.node.machine.changes();
+        ReplicatedWatch { node: self.node.clone(), prefix: prefix.into(), at: None, newest }
     }
 
     async fn write_value(&self, key: &str, value: Vec<u8>, expected: Expected) -> Result<u64, ReplicatedError> {
@@ -167,29 +172,30 @@ pub enum WatchEvent {
 pub struct ReplicatedWatch {
     node: Arc<Node>,
     prefix: String,
-    /// What was found and not handed out yet: at most one.
-    waiting: VecDeque<WatchEvent>,
-    changes: broadcast::Receiver<Changes>,
+    /// The number of the change that comes next; none if all keys do.
+    at: Option<u64>,
+    newest: watch::Receiver<u64>,
 }
 
 impl ReplicatedWatch {
-    /// The next event. It waits for as long as nothing changes.
+    /// The next event. It waits for as long as nothing changes. Nothing is lost if it is cancelled.
     pub async fn next(&mut self) -> WatchEvent {
         loop {
-            if let Some(event) = self.waiting.pop_front() {
-                return event;
-            }
-            match self.changes.recv().await {
-                Ok(Changes::One(change)) if change.key().starts_with(&self.prefix) => {
-                    return WatchEvent::Change(change);
+            let Some(number) = self.at else {
+                let (now, next) = self.node.machine.list(&self.prefix);
+                self.at = Some(next);
+                return WatchEvent::All(now);
+            };
+            match self.node.machine.change(number) {
+                Found::Change(change) => {
+                    self.at = Some(number + 1);
+                    if change.key().starts_with(&self.prefix) {
+                        return WatchEvent::Change(Change::clone(&change));
+                    }
                 }
-                Ok(Changes::One(_)) => {}
-                Ok(Changes::All) | Err(broadcast::error::RecvError::Lagged(_)) => {
-                    let (now, changes) = self.node.machine.watch(&self.prefix);
-                    (self.changes, self.waiting) = (changes, [WatchEvent::All(now)].into());
-                }
+                Found::Missed => self.at = None,
                 // The sender is in the node, which this watch has.
-                Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+                Found::Nothing => drop(self.newest.wait_for(|next| *next > number).await),
             }
         }
     }
@@ -264,46 +270,75 @@ impl Node {
         }
     }
 
-    async fn read(&self, read: Read) -> Result<Vec<(String, Versioned)>, ReplicatedError> {
-        let end = Instant::now() + DONE_WITHIN;
-        loop {
-            let attempt = tokio::time::timeout_at(end, self.attempt_read(read.clone())).await;
-            match attempt {
-                Ok(Some(found)) => return Ok(found),
-                Err(_) => return Err(ReplicatedError::NoLeader(DONE_WITHIN)),
-                Ok(None) => tokio::time::sleep(AGAIN_AFTER).await,
+    async fn get(&self, key: &str) -> Result<Option<Versioned>, ReplicatedError> {
+        let attempt = || async {
+            match self.or_leader(self.get_here(key).await.map(Reply::Got), Call::Get(key.to_owned())).await {
+                Ok(Reply::Got(found)) => Some(found),
+                _ => None,
             }
-        }
+        };
+        until_answered(attempt, Instant::now() + DONE_WITHIN).await
     }
 
-    async fn attempt_read(&self, read: Read) -> Option<Vec<(String, Versioned)>> {
-        let here = self.read_here(read.clone()).await;
-        let answer = match here {
+    /// Waits until this member has carried out everything that was acknowledged when this was asked.
+    async fn catch_up(&self) -> Result<(), ReplicatedError> {
+        let end = Instant::now() + DONE_WITHIN;
+        let attempt = || async {
+            match self.or_leader(self.read_index_here().await.map(Reply::ReadIndex), Call::ReadIndex).await {
+                Ok(Reply::ReadIndex(index)) => Some(index),
+                _ => None,
+            }
+        };
+        let index = until_answered(attempt, end).await?;
+        let caught_up = tokio::time::timeout_at(end, self.machine.has_applied(index)).await;
+        caught_up.map_err(|_| ReplicatedError::Behind(DONE_WITHIN))
+    }
+
+    /// The answer of this member, or that of the leader if another one leads.
+    async fn or_leader(&self, here: Answer, call: Call) -> Answer {
+        match here {
             Err(Refusal::NotLeader(Some(leader))) if leader != self.me => {
-                self.ask_within(&leader.address, None, Call::Read(read), self.timing.election * 2).await
+                self.ask_within(&leader.address, None, call, self.timing.election * 2).await
             }
             other => other,
-        };
-        match answer {
-            Ok(Reply::Read(found)) => Some(found),
-            _ => None,
         }
     }
 
-    /// As the leader, which this member has to be: a majority confirms it, and everything that had been acknowledged by then is
-    /// carried out before the look.
-    pub(crate) async fn read_here(&self, read: Read) -> Answer {
-        match self.raft.ensure_linearizable().await {
-            Ok(_) => {}
+    /// As the leader, which this member has to be.
+    pub(crate) async fn get_here(&self, key: &str) -> Result<Option<Versioned>, Refusal> {
+        let index = self.read_index_here().await?;
+        let applied = tokio::time::timeout(DONE_WITHIN, self.machine.has_applied(index)).await;
+        applied.map_err(|_| Refusal::Failed("the log is not carried out".into()))?;
+        Ok(self.machine.read(|state| state.get(key).cloned()))
+    }
+
+    /// As the leader, which this member has to be: a majority confirms it. Whoever has carried out the log up to this index sees
+    /// everything that was acknowledged before.
+    pub(crate) async fn read_index_here(&self) -> Result<u64, Refusal> {
+        // Asked first: a vote that comes after this has entries of its own.
+        let before = self.committed_before();
+        match self.raft.get_read_log_id().await {
+            Ok((index, _)) => Ok(index.index().unwrap_or(0).max(before)),
             Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(forward))) => {
-                return Err(Refusal::NotLeader(forward.leader_node));
+                Err(Refusal::NotLeader(forward.leader_node))
             }
-            Err(error) => return Err(failed(error)),
+            Err(error) => Err(failed(error)),
         }
-        Ok(Reply::Read(self.machine.read(|state| match &read {
-            Read::Get(key) => state.get(key).map(|value| (key.clone(), value.clone())).into_iter().collect(),
-            Read::List(prefix) => state.list(prefix).map(|(key, value)| (key.clone(), value.clone())).collect(),
-        })))
+    }
+}
+
+/// Makes attempts until one has an answer.
+async fn until_answered<T, A>(attempt: impl Fn() -> A, end: Instant) -> Result<T, ReplicatedError>
+where
+    A: Future<Output = Option<T>>,
+{
+    loop {
+        match tokio::time::timeout_at(end, attempt()).await {
+            Ok(Some(found)) => return Ok(found),
+            // Attempts of a member that has ended fail at once, so that no timeout ever ends them.
+            Ok(None) if Instant::now() + AGAIN_AFTER < end => tokio::time::sleep(AGAIN_AFTER).await,
+            Ok(None) | Err(_) => return Err(ReplicatedError::NoLeader(DONE_WITHIN)),
+        }
     }
 }
 

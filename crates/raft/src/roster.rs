@@ -127,7 +127,7 @@ pub(crate) async fn missing(
     members: &BTreeMap<MemberId, Member>,
     absent: &mut BTreeMap<MemberId, Instant>,
 ) {
-    let Ok((seen, addresses)) = look_around(node, peers).await else {
+    let Ok(seen) = look_around(node, peers).await else {
         absent.clear();
         return;
     };
@@ -137,7 +137,7 @@ pub(crate) async fn missing(
         let is_seen = *id == node.id || seen.introductions.iter().any(|other| other.id == *id);
         // One that nothing names may still be where it was.
         if !is_seen
-            && !peers.expects(member, addresses).await
+            && !peers.expects(member, seen.instances).await
             && node.ask(&member.address, Some(*id), Call::Hello).await.is_err()
         {
             still.insert(*id, absent.get(id).copied().unwrap_or(now));

@@ -220,7 +220,8 @@ impl State {
     }
 }
 
-fn size(key: &str, value: &[u8]) -> u64 {
+/// What a key and its value count as.
+pub(crate) fn size(key: &str, value: &[u8]) -> u64 {
     (key.len() + value.len()) as u64
 }
 

@@ -1,6 +1,7 @@
-//! What a member keeps: its log with its vote (`log` in memory, `disk` in a file), and the state with its snapshot (`machine`). All of
-//! them are judged by openraft's own conformance suite.
+//! What a member keeps: its log with its vote (`log` in memory, `disk` in a file), and the state with its snapshot (`machine`), which are
+//! judged by openraft's own conformance suite; and the newest changes of the state for whoever watches (`changes`).
 
+mod changes;
 #[cfg(feature = "persist")]
 mod disk;
 mod log;
@@ -16,12 +17,13 @@ use serde::de::DeserializeOwned;
 
 use crate::member::MemberId;
 
+pub(crate) use changes::Found;
 #[cfg(feature = "persist")]
 pub(crate) use disk::{Disk, DiskLog};
 pub(crate) use log::MemoryLog;
+pub(crate) use machine::Machine;
 #[cfg(feature = "persist")]
 pub(crate) use machine::SnapshotStore;
-pub(crate) use machine::{Changes, Machine};
 
 pub(crate) type Entry = openraft::Entry<crate::member::Types>;
 pub(crate) type StorageResult<T> = Result<T, StorageError<MemberId>>;

@@ -47,13 +47,10 @@ pub(crate) enum Call {
     Vote(VoteRequest<MemberId>),
     Snapshot(InstallSnapshotRequest<Types>),
     Write(Command),
-    Read(Read),
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Read {
+    /// The value of this key.
     Get(String),
-    List(String),
+    /// Up to where has a member to have carried out the log before it sees all that was acknowledged by now?
+    ReadIndex,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -66,7 +63,8 @@ pub(crate) enum Reply {
     Vote(VoteResponse<MemberId>),
     Snapshot(Result<InstallSnapshotResponse<MemberId>, RaftError<MemberId, InstallSnapshotError>>),
     Written(Outcome),
-    Read(Vec<(String, Versioned)>),
+    Got(Option<Versioned>),
+    ReadIndex(u64),
 }
 
 /// Who a member is.

@@ -2,7 +2,7 @@
 //! that says what to do. Nothing is accepted before `serve`.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,6 +118,10 @@ fn listen(wanted: SocketAddr, limits: &Limits) -> io::Result<(TcpListener, Socke
     // processes may share a port.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
+    // `::` accepts IPv4 as well, whatever the system's default is.
+    if wanted.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
+        SockRef::from(&socket).set_only_v6(false)?;
+    }
     // All of these are inherited by accepted connections.
     socket.set_send_buffer_size(limits.socket_buffer)?;
     find_lost_peers(&SockRef::from(&socket), limits)?;

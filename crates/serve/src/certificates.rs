@@ -24,6 +24,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+pub(crate) use client::Authorities;
 pub use client::{ClientCa, ClientCertificate};
 pub use shared::SharedCertificates;
 pub use sign::{CertificateRequest, SignError};
@@ -216,7 +217,7 @@ impl Certificates {
     }
 
     /// What a TLS listener needs; it asks for the certificate at each handshake.
-    pub(crate) fn server_config(&self, clients: Option<&ClientCa>) -> Arc<ServerConfig> {
+    pub(crate) fn server_config(&self, clients: Option<&Authorities>) -> Arc<ServerConfig> {
         let config = ServerConfig::builder_with_provider(Arc::new(provider()))
             .with_safe_default_protocol_versions()
             .expect("ring has ciphers for TLS 1.2 and 1.3");

@@ -23,7 +23,7 @@ use tokio_rustls::server::TlsStream;
 use tower_service::Service;
 
 use crate::activity::{Activity, PeerWatch, Plain, Socket, Timer};
-use crate::certificates::{Certificates, ClientCa, ClientCertificate};
+use crate::certificates::{Authorities, Certificates, ClientCa, ClientCertificate};
 use crate::counters::{Counters, count};
 use crate::deadlines::Verdict;
 use crate::exchange::{Client, Exchange, Protocol, RequestBody, Upgrade};
@@ -64,15 +64,29 @@ pub(crate) struct Shared<S> {
 
 /// How connections are encrypted, and how clients prove who they are.
 pub(crate) struct Security {
-    acceptor: TlsAcceptor,
+    certificates: Certificates,
     client_ca: Option<ClientCa>,
+    /// How handshakes are made, and the CAs for clients that they are made with.
+    acceptor: Mutex<(TlsAcceptor, Option<Arc<Authorities>>)>,
     /// Whether clients that do not begin with a handshake are served, too.
     plain: bool,
 }
 
 impl Security {
     pub(crate) fn new(certificates: &Certificates, client_ca: Option<ClientCa>, plain: bool) -> Self {
-        Security { acceptor: TlsAcceptor::from(certificates.server_config(client_ca.as_ref())), client_ca, plain }
+        let authorities = client_ca.as_ref().map(ClientCa::current);
+        let acceptor = TlsAcceptor::from(certificates.server_config(authorities.as_deref()));
+        Security { certificates: certificates.clone(), client_ca, acceptor: Mutex::new((acceptor, authorities)), plain }
+    }
+
+    /// How the next handshake is made: with the CAs that are believed now.
+    fn acceptor(&self) -> TlsAcceptor {
+        let mut made = self.acceptor.lock();
+        let now = self.client_ca.as_ref().map(ClientCa::current);
+        if made.1.as_ref().map(Arc::as_ptr) != now.as_ref().map(Arc::as_ptr) {
+            *made = (TlsAcceptor::from(self.certificates.server_config(now.as_deref())), now);
+        }
+        made.0.clone()
     }
 
     /// What the client's certificate proves, if it presented one.
@@ -164,7 +178,7 @@ async fn handshake(security: &Security, mut socket: Socket) -> Option<Opened> {
         let _ = socket.write_all(answer).await;
         return None;
     }
-    let accepted = security.acceptor.accept(socket).await;
+    let accepted = security.acceptor().accept(socket).await;
     let tls = accepted.inspect_err(|error| tracing::debug!(%error, "a TLS handshake failed")).ok()?;
     Some(Opened::Tls(Box::new(tls)))
 }

@@ -65,6 +65,49 @@ async fn another_instance_goes_on_where_the_leader_stopped() -> Result<()> {
     Ok(())
 }
 
+/// Instances that have webhooks show each other the certificate that the operator has made for those, and hear nobody without one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn instances_with_webhooks_use_their_certificate() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    cluster.install::<Ticket>().await?;
+    let ports = free_ports(4);
+    let metrics: Vec<Metrics> = (0..3).map(|_| Metrics::new()).collect();
+    let run = |ordinal: u64, metrics: &Metrics| {
+        let mut settings = konverge::Settings { name: "tickets".into(), ..Default::default() };
+        settings.metrics.enabled = false;
+        settings.health.enabled = false;
+        settings.webhook.address = "127.0.0.1:0".parse().expect("an address");
+        let operator = operator(member(&ports[..3], ordinal))
+            .validate(|_: konverge::webhook::Admission<Ticket>| async { Ok(()) })
+            .settings(settings)
+            .client(cluster.client())
+            .metrics(metrics.clone());
+        tokio::spawn(operator.run_until(std::future::pending()))
+    };
+    let running: Vec<_> = metrics.iter().zip(0..).map(|(metrics, ordinal)| run(ordinal, metrics)).collect();
+    let votes = |metrics: &Metrics, count: usize| {
+        metrics.page().contains(&format!("konverge_raft_members{{cluster=\"test\",role=\"voter\"}} {count}"))
+    };
+    let joined = async {
+        while !metrics.iter().all(|metrics| votes(metrics, 3)) {
+            assert!(running.iter().all(|one| !one.is_finished()), "an instance has ended");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), joined).await.expect("all of them vote");
+    let secret: konverge::k8s_openapi::api::core::v1::Secret = cluster.get("tickets-webhook-cert").await?;
+    assert!(secret.data.is_some_and(|data| data.contains_key("ca.key")), "they share it");
+    // Without a certificate nobody is heard, so this one neither joins nor founds a cluster.
+    let mut peers: Vec<(u64, String)> = (0..3).map(|at| (at, format!("127.0.0.1:{}", ports[at as usize]))).collect();
+    peers.push((3, format!("127.0.0.1:{}", ports[3])));
+    let stranger = konverge::RaftNodeManager::new(RaftConfig::new("test").node_id(3).peers(peers)).await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(stranger.status().voters.is_empty() && metrics.iter().all(|metrics| votes(metrics, 3)));
+    stranger.shutdown().await;
+    running.iter().for_each(tokio::task::JoinHandle::abort);
+    Ok(())
+}
+
 #[tokio::test]
 async fn the_manifests_are_accepted() -> Result<()> {
     let cluster = Cluster::start().await?;

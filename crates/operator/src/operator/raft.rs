@@ -1,24 +1,32 @@
 //! Leader election by Raft: how an operator gets it, and what its reconciles have of it. In: the configuration of a member, or one that
 //! runs. Out: an election for `leader`, the replicated state for contexts, manifests.
 
+mod certificates;
 mod manifests;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use konverge_raft::{RaftConfig, RaftNodeManager, RaftStatus, Replicated};
 use konverge_runtime::{Error, Leadership, Result};
+use kube::Client;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use self::certificates::Following;
 use super::leader::OtherElection;
 use super::{BackgroundTask, Operator, PlannedElection};
 use crate::context::Context;
 use crate::metrics::{ConsensusMetrics, Metrics};
 use crate::settings::{BindAddress, MetricsSettings, Settings};
 use crate::state::States;
+use crate::webhook::shared_trust;
 
 /// A member of a Raft cluster: its configuration, or one that runs already.
-pub struct RaftElection(Member);
+pub struct RaftElection {
+    member: Member,
+    /// Whether members show each other the certificate of the webhooks.
+    shares_certificate: bool,
+}
 
 enum Member {
     Planned(Box<RaftConfig>),
@@ -27,13 +35,13 @@ enum Member {
 
 impl From<RaftConfig> for RaftElection {
     fn from(config: RaftConfig) -> Self {
-        Self(Member::Planned(Box::new(config)))
+        Self { member: Member::Planned(Box::new(config)), shares_certificate: false }
     }
 }
 
 impl From<RaftNodeManager> for RaftElection {
     fn from(manager: RaftNodeManager) -> Self {
-        Self(Member::Running(Box::new(manager)))
+        Self { member: Member::Running(Box::new(manager)), shares_certificate: false }
     }
 }
 
@@ -104,8 +112,15 @@ fn of(state: Result<&Replicated>) -> Result<&Replicated> {
 }
 
 impl PlannedElection for RaftElection {
-    fn adjust(&self, settings: &mut Settings) {
-        let port = match &self.0 {
+    fn adjust(&mut self, settings: &mut Settings, has_webhooks: bool) {
+        if let Member::Planned(config) = &self.member
+            && has_webhooks
+            && !config.has_certificates()
+        {
+            self.shares_certificate = true;
+            settings.webhook.certificate_names.extend(config.certificate_names());
+        }
+        let port = match &self.member {
             Member::Planned(config) => config.deployment().port,
             Member::Running(manager) => manager.deployment().port,
         };
@@ -119,24 +134,34 @@ impl PlannedElection for RaftElection {
 
     fn start<'a>(
         self: Box<Self>,
+        settings: &'a Settings,
+        client: &'a Client,
         metrics: &'a Metrics,
         states: &'a mut States,
     ) -> BoxFuture<'a, Result<Box<dyn OtherElection>>> {
         async move {
-            let manager = match self.0 {
-                Member::Planned(config) => RaftNodeManager::new(*config).await.map_err(Error::permanent)?,
-                Member::Running(manager) => *manager,
+            let trust = shared_trust(settings, client).filter(|_| self.shares_certificate);
+            let (manager, following) = match (self.member, trust) {
+                (Member::Planned(config), Some(trust)) => {
+                    let (certificates, following) = certificates::shared(trust).await?;
+                    let manager = RaftNodeManager::new((*config).tls(certificates)).await.map_err(Error::permanent)?;
+                    (manager, Some(following))
+                }
+                (Member::Planned(config), None) => {
+                    (RaftNodeManager::new(*config).await.map_err(Error::permanent)?, None)
+                }
+                (Member::Running(manager), _) => (*manager, None),
             };
             states.insert(manager.replicated());
             let status = manager.status_source();
             metrics.consensus_from(move || figures(status()));
-            Ok(Box::new(Elected(manager)) as Box<dyn OtherElection>)
+            Ok(Box::new(Elected { manager, _following: following }) as Box<dyn OtherElection>)
         }
         .boxed()
     }
 
     fn manifests(&self, settings: &Settings) -> Vec<Value> {
-        let deployment = match &self.0 {
+        let deployment = match &self.member {
             Member::Planned(config) => config.deployment(),
             Member::Running(manager) => manager.deployment(),
         };
@@ -156,19 +181,23 @@ fn figures(status: RaftStatus) -> ConsensusMetrics {
 }
 
 /// A member that runs, as an election.
-struct Elected(RaftNodeManager);
+struct Elected {
+    manager: RaftNodeManager,
+    /// Looks for new certificates until this is dropped.
+    _following: Option<Following>,
+}
 
 impl OtherElection for Elected {
     fn name(&self) -> String {
-        self.0.status().cluster
+        self.manager.status().cluster
     }
 
     fn leadership(&self) -> Leadership {
-        self.0.leadership()
+        self.manager.leadership()
     }
 
     fn readiness(&self) -> Box<dyn Fn() -> std::result::Result<(), String> + Send + Sync> {
-        let status = self.0.status_source();
+        let status = self.manager.status_source();
         Box::new(move || {
             let status = status();
             let votes = status.is_settled && status.voters.contains(&status.member);
@@ -177,11 +206,11 @@ impl OtherElection for Elected {
     }
 
     fn failed(&mut self) -> BoxFuture<'_, String> {
-        self.0.failed().boxed()
+        self.manager.failed().boxed()
     }
 
     fn stop(self: Box<Self>) -> BoxFuture<'static, ()> {
-        self.0.shutdown().boxed()
+        self.manager.shutdown().boxed()
     }
 }
 

@@ -248,11 +248,15 @@ fn refuse(row: &Setting, from: Source, value: &str, why: String) -> SettingsErro
     SettingsError::Value { from, setting: row.key, value: value.into(), why, accepts: row.accepts }
 }
 
+/// Says where members of Raft are; their configuration reads it, and not the settings.
+const RAFT_PEERS_VARIABLE: &str = "KONVERGE_RAFT_PEERS";
+
 /// Variables that begin as ours do and are no settings.
 fn strays(variables: &BTreeMap<String, String>) -> Vec<String> {
     let ours: Vec<String> = TABLE.iter().map(Setting::variable).chain([CONFIG_VARIABLE.into()]).collect();
     variables
         .iter()
+        .filter(|(name, _)| !(cfg!(feature = "ha") && *name == RAFT_PEERS_VARIABLE))
         .filter_map(|(name, value)| Some((name, name.strip_prefix("KONVERGE_")?, value)))
         .filter(|(name, _, _)| !ours.contains(name))
         .filter_map(|(name, rest, value)| match nearest(rest, ours.iter().map(|ours| &ours["KONVERGE_".len()..])) {

@@ -516,6 +516,9 @@ fn almost_variables_are_warned_about() {
             "variable KONVERGE_VERBOSITY is not a setting; --help lists those that are",
         ]
     );
+    // Where members of Raft are, their own configuration reads.
+    let peers = load(&Given { variables: &[("KONVERGE_RAFT_PEERS", "0=web-0:7000")], ..NOTHING }).unwrap();
+    assert_eq!(peers.warnings.is_empty(), cfg!(feature = "ha"));
 }
 
 #[test]

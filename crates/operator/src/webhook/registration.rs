@@ -193,7 +193,7 @@ impl Place {
             None => (namespace.to_owned(), service.to_owned()),
         };
         let secret = format!("{service}-cert");
-        match &settings.webhook.url {
+        let mut place = match &settings.webhook.url {
             Some(url) => {
                 let host = url.parse::<http::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
                 let names = host.map(|host| host.trim_matches(['[', ']']).to_owned()).into_iter().collect();
@@ -209,7 +209,9 @@ impl Place {
                 let address = Address::Service { namespace: home.clone(), name: service };
                 Self { operator, home, address, secret, names, is_local: false }
             }
-        }
+        };
+        place.names.extend_from_slice(&settings.webhook.certificate_names);
+        place
     }
 
     /// Says which port the listener has. Only an address on this machine depends on it.
@@ -233,6 +235,13 @@ impl Place {
         directory
             .unwrap_or_else(|| Trust::in_secret(client.clone(), &self.home, self.secret.clone(), self.names.clone()))
     }
+}
+
+/// The certificates of the webhooks, for instances that also talk to each other; none if somebody else than the operator makes them.
+#[cfg(feature = "ha")]
+pub(crate) fn shared_trust(settings: &Settings, client: &Client) -> Option<Trust> {
+    let trust = Place::of(settings, client.default_namespace()).trust(&settings.webhook, client);
+    Some(trust).filter(|trust| matches!(trust, Trust::Secret { .. }))
 }
 
 /// A name that Services and Secrets take: small letters, digits and hyphens.

@@ -28,7 +28,7 @@ const CA_KEY: &str = "ca.key";
 const MOST_RACES: u32 = 5;
 
 /// Where certificates come from.
-pub(super) enum Trust {
+pub(crate) enum Trust {
     /// A directory that somebody else fills.
     Directory(PathBuf),
     /// The same, but nobody named it: its files have to be of somebody who may decide.
@@ -62,7 +62,7 @@ impl Trust {
     }
 
     /// What to serve and to tell. `known` is what was found the last time: if the Secret is gone, it is put back.
-    pub(super) async fn look(&self, known: Option<&SharedCertificates>, now: SystemTime) -> Result<SharedCertificates> {
+    pub(crate) async fn look(&self, known: Option<&SharedCertificates>, now: SystemTime) -> Result<SharedCertificates> {
         match self {
             Self::Directory(directory) => read_directory(directory, |_| Ok(())),
             Self::UsualDirectory(directory) => read_directory(directory, check_owner),

@@ -25,7 +25,7 @@ use tonic::transport::{Channel, Endpoint};
 use tower_service::Service;
 
 use super::codec::BytesCodec;
-use super::tls::TlsFiles;
+use super::tls::MemberCertificates;
 use super::{MAX_MESSAGE, PATH};
 use crate::transport::{CallError, Transport};
 use crate::wire::{self, Answer, Envelope};
@@ -47,9 +47,30 @@ pub(crate) struct GrpcTransport {
 /// How the others prove who they are.
 #[derive(Clone)]
 struct ClientTls {
-    files: TlsFiles,
-    /// The name that the certificate of whoever listens at an IP address has to be for; that address if none.
-    name_of_addresses: Option<String>,
+    certificates: MemberCertificates,
+    names: ServerNames,
+}
+
+/// Which name the certificate of whoever listens at an address has to be for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ServerNames {
+    /// The host of the address.
+    Hosts,
+    /// The same, but this name at an IP address. Behind a headless Service, members are found by the addresses of their Pods, which no
+    /// certificate has; theirs are for the names of all members, and this is one of them.
+    HostsAndForAddresses(String),
+    /// This one at every address.
+    All(String),
+}
+
+impl ServerNames {
+    fn at(&self, host: String) -> String {
+        match self {
+            Self::HostsAndForAddresses(name) if host.parse::<IpAddr>().is_ok() => name.clone(),
+            Self::Hosts | Self::HostsAndForAddresses(_) => host,
+            Self::All(name) => name.clone(),
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -57,25 +78,27 @@ struct Connection {
     channel: Channel,
     /// Since when it has failed without an answer between.
     failing: Option<Instant>,
+    /// Which certificates it was made with.
+    generation: u64,
 }
 
 impl GrpcTransport {
-    /// Behind a headless Service, members are found by the addresses of their Pods, which no certificate has; theirs are for the names of
-    /// all members. Then `name_of_addresses` is one of these names.
-    pub(crate) fn new(tls: Option<TlsFiles>, name_of_addresses: Option<String>) -> Self {
-        let tls = tls.map(|files| ClientTls { files, name_of_addresses });
+    pub(crate) fn new(certificates: Option<MemberCertificates>, names: ServerNames) -> Self {
+        let tls = certificates.map(|certificates| ClientTls { certificates, names });
         Self { connections: Arc::default(), tls }
     }
 
     fn channel(&self, address: &str) -> Result<Channel, CallError> {
         let mut connections = self.connections.lock();
-        if let Some(connection) = connections.get(address) {
+        // One that was made with former certificates ends when its last answer is there.
+        let generation = self.tls.as_ref().map_or(0, |tls| tls.certificates.generation());
+        if let Some(connection) = connections.get(address).filter(|known| known.generation == generation) {
             return Ok(connection.channel.clone());
         }
         let uri: Uri = format!("http://{address}").parse().map_err(|error| CallError(format!("{address}: {error}")))?;
         let endpoint = Endpoint::from(uri).connect_timeout(CONNECTED_WITHIN);
         let channel = endpoint.connect_with_connector_lazy(Connector { tls: self.tls.clone() });
-        let connection = Connection { channel: channel.clone(), failing: None };
+        let connection = Connection { channel: channel.clone(), failing: None, generation };
         connections.insert(address.to_owned(), connection);
         Ok(channel)
     }
@@ -121,7 +144,7 @@ async fn ask(channel: Channel, question: Bytes) -> Result<Bytes, CallError> {
 }
 
 /// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -150,7 +173,7 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let tls = self.tls.as_ref().map(|tls| (tls.files.client(), tls.name_of_addresses.clone()));
+        let tls = self.tls.as_ref().map(|tls| (tls.certificates.client(), tls.names.clone()));
         Box::pin(async move {
             let invalid = |what: &'static str| io::Error::new(io::ErrorKind::InvalidInput, what);
             let host =
@@ -159,14 +182,11 @@ impl Service<Uri> for Connector {
             let tcp = TcpStream::connect((host.as_str(), port)).await?;
             // Small messages, each of which somebody waits for.
             tcp.set_nodelay(true)?;
-            let Some((config, name_of_addresses)) = tls else {
+            let Some((config, names)) = tls else {
                 return Ok(TokioIo::new(Box::pin(tcp) as Pin<Box<dyn Stream>>));
             };
-            let name = match name_of_addresses {
-                Some(name) if host.parse::<IpAddr>().is_ok() => name,
-                _ => host,
-            };
-            let name = ServerName::try_from(name).map_err(|_| invalid("the host of the address is not a name"))?;
+            let name =
+                ServerName::try_from(names.at(host)).map_err(|_| invalid("the host of the address is not a name"))?;
             let stream = TlsConnector::from(config).connect(name, tcp).await?;
             Ok(TokioIo::new(Box::pin(stream) as Pin<Box<dyn Stream>>))
         })

@@ -1,5 +1,5 @@
 //! Answers other members on a listener of `serve`, which has the limits and the certificates. In: requests. Out: what the member
-//! answers. With certificates, only those whom the CA vouches for are heard.
+//! answers. With certificates, only those are heard whom the CA vouches for, by a name of this cluster.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -10,14 +10,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
-use konverge_serve::{BindError, BindOptions, ClientCertificate, Limits, Listener, RequestBody, Server, Tls};
+use konverge_serve::{
+    BindError, BindOptions, Certificates, ClientCa, ClientCertificate, Limits, Listener, RequestBody, Server, Tls,
+};
 use tonic::body::Body;
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Code, Status};
 use tower_service::Service;
 
 use super::codec::BytesCodec;
-use super::tls::TlsFiles;
 use super::{MAX_MESSAGE, PATH};
 
 /// Members of one cluster, each with some connections, and those who try.
@@ -33,16 +34,29 @@ pub(crate) struct GrpcServer {
 }
 
 impl GrpcServer {
-    pub(crate) fn bind(address: SocketAddr, tls: Option<&TlsFiles>) -> Result<Self, BindError> {
-        let (server, client_ca) = tls.map(TlsFiles::server).unzip();
-        let listener = Listener::bind(BindOptions {
-            address: address.ip(),
-            port: address.port(),
-            tls: server.map_or(Tls::Off, Tls::On),
-            client_ca,
-            limits: Limits { connections: CONNECTIONS, ..Limits::default() },
-        })?;
-        Ok(Self { listener, needs_certificate: tls.is_some() })
+    /// Takes the first of these addresses that the machine has. `tls` is what this member shows, and whom it hears.
+    pub(crate) fn bind(addresses: &[SocketAddr], tls: Option<(Certificates, ClientCa)>) -> Result<Self, BindError> {
+        let needs_certificate = tls.is_some();
+        let (server, client_ca) = tls.unzip();
+        let server = server.map_or(Tls::Off, Tls::On);
+        let listen = |address: &SocketAddr| {
+            Listener::bind(BindOptions {
+                address: address.ip(),
+                port: address.port(),
+                tls: server.clone(),
+                client_ca: client_ca.clone(),
+                limits: Limits { connections: CONNECTIONS, ..Limits::default() },
+            })
+        };
+        let mut bound = listen(&addresses[0]);
+        for address in &addresses[1..] {
+            // Another family of addresses does not help where the port is taken.
+            if !matches!(bound, Err(BindError::NoSuchAddress { .. } | BindError::Other { .. })) {
+                break;
+            }
+            bound = listen(address);
+        }
+        Ok(Self { listener: bound?, needs_certificate })
     }
 
     pub(crate) fn local_addr(&self) -> SocketAddr {
@@ -73,9 +87,14 @@ impl Service<Request<RequestBody>> for Raft {
     }
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let is_trusted = matches!(request.extensions().get(), Some(ClientCertificate::Trusted(_)));
-        if self.needs_certificate && !is_trusted {
-            let refused = Status::new(Code::Unauthenticated, "members show a certificate of the CA of their cluster");
+        let why = match request.extensions().get() {
+            _ if !self.needs_certificate => None,
+            Some(ClientCertificate::Trusted(_)) => None,
+            Some(ClientCertificate::Refused(why)) => Some(format!("the certificate of this client is refused: {why}")),
+            None => Some("members show a certificate of the CA of their cluster".to_owned()),
+        };
+        if let Some(why) = why {
+            let refused = Status::new(Code::Unauthenticated, why);
             return Box::pin(std::future::ready(Ok(refused.into_http())));
         }
         if request.uri().path() != PATH {

@@ -7,11 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 
-use crate::replicated::ReplicatedError;
-use crate::state::Versioned;
-
 #[derive(Default)]
-pub(super) struct History {
+pub(crate) struct History {
     /// Moments: each begin and each end has its own.
     clock: AtomicU64,
     operations: Mutex<Vec<Operation>>,
@@ -31,7 +28,7 @@ struct Operation {
 }
 
 impl History {
-    pub(super) fn begin(&self) -> u64 {
+    pub(crate) fn begin(&self) -> u64 {
         self.clock.fetch_add(1, SeqCst)
     }
 
@@ -41,32 +38,29 @@ impl History {
         self.operations.lock().push(operation);
     }
 
-    /// A write that failed is found out by reads, if it happened.
-    pub(super) fn wrote(
-        &self,
-        began: u64,
-        key: &str,
-        value: &str,
-        after: Option<u64>,
-        written: Result<u64, ReplicatedError>,
-    ) {
-        if let Ok(version) = written {
-            self.record(began, key, version, value.to_owned(), true, after);
-        }
+    /// A write that returned this version. One that failed is found out by reads, if it happened.
+    pub(crate) fn wrote(&self, began: u64, key: &str, value: &str, after: Option<u64>, version: u64) {
+        self.record(began, key, version, value.to_owned(), true, after);
     }
 
-    pub(super) fn read(&self, began: u64, key: &str, found: &Option<Versioned>) {
-        let value = found.as_ref().map(|found| String::from_utf8_lossy(&found.value).into_owned());
-        let version = found.as_ref().map_or(0, |found| found.version);
+    /// A read that found this version and value.
+    pub(crate) fn read(&self, began: u64, key: &str, found: Option<(u64, &[u8])>) {
+        let value = found.map(|(_, value)| String::from_utf8_lossy(value).into_owned());
+        let version = found.map_or(0, |(version, _)| version);
         self.record(began, key, version, value.unwrap_or_default(), false, None);
     }
 
-    /// Panics if no state explains what was seen.
-    pub(super) fn check(&self) {
+    /// Whether enough was seen to judge by.
+    pub(crate) fn is_enough(&self) -> bool {
         let operations = self.operations.lock();
-        let (writes, reads) = operations.iter().partition::<Vec<_>, _>(|operation| operation.is_write);
-        assert!(writes.len() > 20 && reads.len() > 10, "{} writes, {} reads are too few", writes.len(), reads.len());
-        if let Err(why) = explain(&operations) {
+        let writes = operations.iter().filter(|operation| operation.is_write).count();
+        writes > 20 && operations.len() - writes > 10
+    }
+
+    /// Panics if no state explains what was seen.
+    pub(crate) fn check(&self) {
+        assert!(self.is_enough(), "{} operations are too few", self.operations.lock().len());
+        if let Err(why) = explain(&self.operations.lock()) {
             panic!("{why}");
         }
     }

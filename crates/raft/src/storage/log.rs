@@ -24,6 +24,16 @@ struct Inner {
     entries: BTreeMap<u64, Entry>,
 }
 
+#[cfg(test)]
+impl MemoryLog {
+    /// What need not be durable is older after a crash.
+    pub(crate) fn forget_committed(&self) {
+        let mut inner = self.0.lock();
+        let older = inner.committed.map_or(0, |committed| committed.index.saturating_sub(2));
+        inner.committed = inner.entries.range(..=older).next_back().map(|(_, entry)| entry.log_id);
+    }
+}
+
 impl RaftLogReader<Types> for MemoryLog {
     async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + OptionalSend>(
         &mut self,

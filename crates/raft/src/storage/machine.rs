@@ -10,32 +10,21 @@ use openraft::{
     EntryPayload, OptionalSend, RaftSnapshotBuilder, Snapshot, SnapshotMeta as OpenraftMeta, StoredMembership,
 };
 use parking_lot::Mutex;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 
+use super::changes::{Changes, Found};
 use super::{Entry, StorageResult, decode, encode};
 use crate::member::{LogId, Member, MemberId, Types};
-use crate::state::{Change, Outcome, State, Versioned};
+use crate::state::{Outcome, State, Versioned};
 
 type SnapshotMeta = OpenraftMeta<MemberId, Member>;
 type Membership = StoredMembership<MemberId, Member>;
-
-/// Changes that a watcher may be behind; one that is behind by more begins anew with all keys. Enough for a burst while its task waits
-/// for its turn, and at most this many values in memory.
-const CHANGES: usize = 1024;
 
 /// Where snapshots are kept besides memory.
 #[cfg_attr(not(feature = "persist"), allow(dead_code, reason = "nothing is kept without the feature"))]
 pub(crate) trait SnapshotStore: Send + Sync {
     fn save(&self, meta: &[u8], data: &[u8]) -> StorageResult<()>;
     fn load(&self) -> StorageResult<Option<(Vec<u8>, Vec<u8>)>>;
-}
-
-/// What a watcher hears.
-#[derive(Clone, Debug)]
-pub(crate) enum Changes {
-    One(Change),
-    /// A snapshot was installed: everything may be different.
-    All,
 }
 
 /// Clones are the same machine.
@@ -46,9 +35,11 @@ pub(crate) struct Machine {
     /// What the newest stored snapshot has in it. Held while one is stored: an older one that was built meanwhile must not replace it,
     /// because the log is purged up to the newest.
     stored: Arc<tokio::sync::Mutex<Option<LogId>>>,
-    changes: broadcast::Sender<Changes>,
+    changes: Changes,
     /// Bytes of the commands that were carried out since the newest snapshot, and that the log therefore has.
     logged: Arc<watch::Sender<u64>>,
+    /// The index of the newest entry that was carried out.
+    advanced: Arc<watch::Sender<u64>>,
 }
 
 #[derive(Default)]
@@ -62,8 +53,15 @@ struct Inner {
 
 impl Machine {
     pub(crate) fn in_memory() -> Self {
-        let changes = broadcast::Sender::new(CHANGES);
-        Self { inner: Arc::default(), store: None, stored: Arc::default(), changes, logged: Arc::default() }
+        let changes = Changes::new();
+        Self {
+            inner: Arc::default(),
+            store: None,
+            stored: Arc::default(),
+            changes,
+            logged: Arc::default(),
+            advanced: Arc::default(),
+        }
     }
 
     /// The state of the newest snapshot in the store. What was committed after it is in the log.
@@ -72,7 +70,9 @@ impl Machine {
         let machine = Self { store: Some(store.clone()), ..Self::in_memory() };
         if let Some((meta, data)) = store.load()? {
             let meta: SnapshotMeta = decode(&meta)?;
-            machine.inner.lock().restore(&meta, Arc::new(data))?;
+            let mut inner = machine.inner.lock();
+            inner.restore(&meta, Arc::new(data))?;
+            machine.advance(&inner);
         }
         Ok(machine)
     }
@@ -87,17 +87,37 @@ impl Machine {
         self.inner.lock().applied.map_or(0, |applied| applied.index)
     }
 
+    /// Waits until the entry with this index is carried out.
+    pub(crate) async fn has_applied(&self, index: u64) {
+        // The sender is in this machine.
+        let _ = self.advanced.subscribe().wait_for(|applied| *applied >= index).await;
+    }
+
+    fn advance(&self, inner: &Inner) {
+        self.advanced.send_replace(inner.applied.map_or(0, |applied| applied.index));
+    }
+
     /// Bytes of the commands that were carried out since the newest snapshot.
     pub(crate) fn logged(&self) -> watch::Receiver<u64> {
         self.logged.subscribe()
     }
 
-    /// The keys that begin with this, and every change from then on.
-    pub(crate) fn watch(&self, prefix: &str) -> (Vec<(String, Versioned)>, broadcast::Receiver<Changes>) {
-        // Changes are sent under this lock.
+    /// The keys that begin with this, and the number of the change that comes next.
+    pub(crate) fn list(&self, prefix: &str) -> (Vec<(String, Versioned)>, u64) {
+        // Changes are added under this lock.
         let inner = self.inner.lock();
         let now = inner.state.list(prefix).map(|(key, value)| (key.clone(), value.clone())).collect();
-        (now, self.changes.subscribe())
+        (now, *self.changes.subscribe().borrow())
+    }
+
+    /// The change with this number.
+    pub(crate) fn change(&self, number: u64) -> Found {
+        self.changes.find(number)
+    }
+
+    /// The number of the change that comes next, and when it changes. Changes are kept while somebody has one of these.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// Runs work on the disk where it holds up nobody.
@@ -152,14 +172,14 @@ impl RaftStateMachine<Types> for Machine {
                     bytes += command.size();
                     let (outcome, change) = inner.state.apply(entry.log_id.index, command);
                     if let Some(change) = change {
-                        // Nobody may be watching.
-                        let _ = self.changes.send(Changes::One(change));
+                        self.changes.add(change);
                     }
                     outcome
                 }
             });
         }
         self.logged.send_modify(|logged| *logged += bytes);
+        self.advance(&inner);
         Ok(outcomes)
     }
 
@@ -176,8 +196,9 @@ impl RaftStateMachine<Types> for Machine {
         self.save(meta.clone(), data.clone()).await?;
         let mut inner = self.inner.lock();
         inner.restore(meta, data)?;
+        self.advance(&inner);
         self.logged.send_replace(0);
-        let _ = self.changes.send(Changes::All);
+        self.changes.forget();
         Ok(())
     }
 

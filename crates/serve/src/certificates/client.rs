@@ -5,11 +5,13 @@
 //! As in kube-apiserver, a certificate that says what it is for has to be for clients or for any purpose. The verifier of rustls
 //! does not know the latter, so certificates are verified by webpki itself.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
@@ -19,9 +21,18 @@ use webpki::{
 
 use super::{CertificateError, Subject, provider};
 
-/// The CAs whose client certificates are believed. A listener that has some asks its clients for a certificate.
+/// The CAs whose client certificates are believed. A listener that has some asks its clients for a certificate. Clones share
+/// them: [`replace`](Self::replace) changes whom a running listener believes.
 #[derive(Clone, Debug)]
 pub struct ClientCa {
+    authorities: Arc<RwLock<Arc<Authorities>>>,
+    /// A certificate has to be for one of these; none if its names do not matter.
+    names: Option<Arc<[ServerName<'static>]>>,
+}
+
+/// The CAs of one time.
+#[derive(Debug)]
+pub(crate) struct Authorities {
     roots: Arc<RootCertStore>,
     /// What is asked during a handshake: which CAs there are, and whether the client has the key.
     handshake: Arc<dyn ClientCertVerifier>,
@@ -40,6 +51,60 @@ pub enum ClientCertificate {
 impl ClientCa {
     /// The CAs in this PEM text; at least one.
     pub fn from_pem(pem: &str) -> Result<Self, CertificateError> {
+        let authorities = Arc::new(Authorities::from_pem(pem)?);
+        Ok(Self { authorities: Arc::new(RwLock::new(authorities)), names: None })
+    }
+
+    /// The same CAs, of whose certificates only those are believed that are for one of these DNS names or IP addresses: for peers that
+    /// share a CA with others.
+    pub fn only_for<N: AsRef<str>>(self, names: impl IntoIterator<Item = N>) -> Result<Self, CertificateError> {
+        let parse = |name: N| {
+            let name = name.as_ref();
+            let parsed = match name.parse::<IpAddr>() {
+                Ok(address) => Some(ServerName::IpAddress(address.into())),
+                Err(_) => ServerName::try_from(name.to_owned()).ok(),
+            };
+            parsed.ok_or_else(|| CertificateError::Name { name: name.to_owned() })
+        };
+        let names: Arc<[ServerName<'static>]> = names.into_iter().map(parse).collect::<Result<_, _>>()?;
+        Ok(Self { names: Some(names), ..self })
+    }
+
+    /// Believes these CAs (PEM) instead, from the next connection on. Connections that are open stay as they are. If this fails,
+    /// nothing has changed.
+    pub fn replace(&self, pem: &str) -> Result<(), CertificateError> {
+        *self.authorities.write() = Arc::new(Authorities::from_pem(pem)?);
+        Ok(())
+    }
+
+    /// The CAs that are believed now.
+    pub(crate) fn current(&self) -> Arc<Authorities> {
+        self.authorities.read().clone()
+    }
+
+    /// What the certificates that a client presented prove.
+    pub(crate) fn examine(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Option<ClientCertificate> {
+        let (leaf, intermediates) = chain.split_first()?;
+        let subject = match self.current().verify(leaf, intermediates, now) {
+            Ok(()) if !self.is_for_a_name(leaf) => Err("it is for none of the names that are expected here".into()),
+            Ok(()) => Subject::of(leaf).ok_or_else(|| "its subject cannot be read".into()),
+            Err(error) => Err(why(&error).into()),
+        };
+        Some(match subject {
+            Ok(subject) => ClientCertificate::Trusted(Arc::new(subject)),
+            Err(why) => ClientCertificate::Refused(why),
+        })
+    }
+
+    fn is_for_a_name(&self, leaf: &CertificateDer<'_>) -> bool {
+        let Some(names) = &self.names else { return true };
+        let Ok(certificate) = EndEntityCert::try_from(leaf) else { return false };
+        names.iter().any(|name| certificate.verify_is_valid_for_subject_name(name).is_ok())
+    }
+}
+
+impl Authorities {
+    fn from_pem(pem: &str) -> Result<Self, CertificateError> {
         let given =
             |source: Box<dyn std::error::Error + Send + Sync>| CertificateError::Given { what: "client CA", source };
         let mut roots = RootCertStore::empty();
@@ -60,21 +125,6 @@ impl ClientCa {
         Arc::new(Asking(self.handshake.clone()))
     }
 
-    /// What the certificates that a client presented prove.
-    pub(crate) fn examine(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Option<ClientCertificate> {
-        let (leaf, intermediates) = chain.split_first()?;
-        let subject = match self.verify(leaf, intermediates, now) {
-            Ok(()) => Subject::of(leaf).ok_or_else(|| "its subject cannot be read".into()),
-            Err(error) => Err(why(&error).into()),
-        };
-        Some(match subject {
-            Ok(subject) => ClientCertificate::Trusted(Arc::new(subject)),
-            Err(why) => ClientCertificate::Refused(why),
-        })
-    }
-}
-
-impl ClientCa {
     fn verify(
         &self,
         leaf: &CertificateDer<'_>,

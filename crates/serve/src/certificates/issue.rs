@@ -51,15 +51,29 @@ impl Authority {
         Ok(Authority { certificate: certificate.der().clone(), certificate_pem: certificate.pem(), key, expires })
     }
 
-    /// A certificate for these names, DNS or IP.
+    /// A server certificate for these names, DNS or IP.
     pub(super) fn issue(&self, names: &[String], now: SystemTime) -> Result<Issued, CertificateError> {
+        self.issue_for(names, vec![ExtendedKeyUsagePurpose::ServerAuth], now)
+    }
+
+    /// The same for processes that are also each other's clients.
+    pub(super) fn issue_for_peers(&self, names: &[String], now: SystemTime) -> Result<Issued, CertificateError> {
+        self.issue_for(names, vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth], now)
+    }
+
+    fn issue_for(
+        &self,
+        names: &[String],
+        purposes: Vec<ExtendedKeyUsagePurpose>,
+        now: SystemTime,
+    ) -> Result<Issued, CertificateError> {
         if let Some(name) = names.iter().find(|name| server_name(name).is_none()) {
             return Err(CertificateError::Name { name: name.clone() });
         }
         let mut params = CertificateParams::new(names).map_err(make)?;
         params.distinguished_name.push(DnType::CommonName, "konverge");
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.extended_key_usages = purposes;
         params.use_authority_key_identifier_extension = true;
         let expires = (whole_seconds(now) + SERVER_LIFE).min(self.expires);
         set_validity(&mut params, now, expires);
@@ -133,10 +147,14 @@ fn whole_seconds(time: SystemTime) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
+/// A name that a certificate for this one is good for; with a wildcard that is any of them.
 fn server_name(name: &str) -> Option<ServerName<'static>> {
     match name.parse::<IpAddr>() {
         Ok(address) => Some(ServerName::IpAddress(address.into())),
-        Err(_) => ServerName::try_from(name.to_string()).ok(),
+        Err(_) => {
+            let any = name.strip_prefix("*.").map(|domain| format!("any.{domain}"));
+            ServerName::try_from(any.unwrap_or_else(|| name.to_owned())).ok()
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A CA and a server certificate that several processes share, as texts. In: the texts that all of them have, and the time.
+//! A CA and a certificate that several processes share, as texts: they serve it, and may show it to each other. In: the texts that all of them have, and the time.
 //! Out: the texts that they should have next. Where the texts are kept, the caller knows. Pure, but for the making of keys.
 //!
 //! ```text
@@ -54,7 +54,7 @@ impl SharedCertificates {
     /// A new CA, and a certificate for localhost, its addresses and these names.
     pub fn make(names: &[String], now: SystemTime) -> Result<Self, CertificateError> {
         let authority = Authority::new(now)?;
-        let issued = authority.issue(&with_local(names), now)?;
+        let issued = authority.issue_for_peers(&with_local(names), now)?;
         Ok(Self {
             ca_pem: pem_of(&authority.certificate),
             ca_key_pem: authority.key.serialize_pem(),
@@ -82,7 +82,7 @@ impl SharedCertificates {
         // A certificate of a former CA is served until everybody trusts the new one.
         let is_early = age < LEARN_WITHIN && former.iter().skip(1).any(is_good);
         if !former.first().is_some_and(is_good) && !is_early {
-            let issued = authority.issue(&names, now)?;
+            let issued = authority.issue_for_peers(&names, now)?;
             (next.certificate_pem, next.key_pem) = (issued.certificate_pem, issued.key_pem);
         }
         // Another process may serve the former certificate for a moment longer.
@@ -114,7 +114,7 @@ impl SharedCertificates {
         let is_good = |serving: &Issued| former.iter().any(|trusted| trusted.vouches_for(serving, names, now));
         let serving = match serving.filter(is_good) {
             Some(serving) => serving,
-            None => authority.issue(names, now)?,
+            None => authority.issue_for_peers(names, now)?,
         };
         // The CA of the certificate that is served is needed most, however many came after it.
         let (needed, others): (Vec<&Trusted>, Vec<&Trusted>) =
@@ -285,7 +285,7 @@ mod tests {
             let back = next.next(&names(), now).unwrap().unwrap_or(next);
             assert!(is_believed(&back, &back, now), "{then:?} and back");
         }
-        let more = [names()[0].clone(), "another.example.com".to_owned()];
+        let more = [names()[0].clone(), "another.example.com".to_owned(), "*.web.shop.svc".to_owned()];
         let next = made.next(&more, now).unwrap().unwrap();
         assert_eq!((&next.ca_pem, next.next(&more, now).unwrap()), (&made.ca_pem, None));
     }

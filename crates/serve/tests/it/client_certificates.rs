@@ -36,8 +36,19 @@ impl Authority {
 
     /// The certificate and key of a client.
     fn client(&self, usage: ExtendedKeyUsagePurpose, year: i32) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+        self.client_for(&[], usage, year)
+    }
+
+    /// The same, for these names.
+    fn client_for(
+        &self,
+        names: &[&str],
+        usage: ExtendedKeyUsagePurpose,
+        year: i32,
+    ) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
         let key = KeyPair::generate().expect("a key");
-        let mut params = CertificateParams::default();
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("names");
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, "alice");
         params.distinguished_name.push(DnType::OrganizationName, "developers");
@@ -87,6 +98,66 @@ async fn whom_a_certificate_is_believed() {
         config.alpn_protocols = vec![b"h2".to_vec()];
         let two = handshake(&config, connect(server.local_addr()).await).await.expect("a handshake");
         assert_eq!(http2_text(&mut http2(two).await, "/who").await, expect);
+    }
+}
+
+/// What the server says of a client with this certificate.
+async fn who(
+    address: std::net::SocketAddr,
+    certificates: &Certificates,
+    identity: (CertificateDer<'static>, PrivateKeyDer<'static>),
+) -> String {
+    let config = with_certificate(certificates, identity);
+    let mut one = handshake(&config, connect(address).await).await.expect("a handshake");
+    let answer = send_and_read(&mut one, REQUEST).await;
+    answer.rsplit("\r\n").next().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn a_certificate_may_have_to_be_for_a_name() {
+    let (certificates, _) = trusted();
+    let ours = Authority::new("ours");
+    let client_ca =
+        ClientCa::from_pem(&ours.pem).expect("a CA").only_for(["web-0.web.shop.svc", "::1"]).expect("names");
+    let tls = Tls::On(certificates.clone());
+    let (server, _) = serve_with(BindOptions { tls, client_ca: Some(client_ca), ..BindOptions::default() });
+    let believed = "alice of developers";
+    for (names, expect) in [
+        (&[][..], "not believed"),
+        (&["web-0.web.shop.svc"], believed),
+        (&["*.web.shop.svc"], believed),
+        (&["mail.shop.svc", "*.web.shop.svc"], believed),
+        (&["::1"], believed),
+        (&["web-1.web.shop.svc"], "not believed"),
+        (&["*.mail.shop.svc"], "not believed"),
+        (&["*.shop.svc"], "not believed"),
+        (&["127.0.0.1"], "not believed"),
+    ] {
+        let identity = ours.client_for(names, ExtendedKeyUsagePurpose::ClientAuth, 2040);
+        assert_eq!(who(server.local_addr(), &certificates, identity).await, expect, "{names:?}");
+    }
+    assert!(ClientCa::from_pem(&ours.pem).expect("a CA").only_for(["no name"]).is_err());
+}
+
+#[tokio::test]
+async fn other_cas_are_believed_without_a_restart() {
+    let (certificates, _) = trusted();
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
+    let client_ca = ClientCa::from_pem(&old.pem).expect("a CA");
+    let (tls, given) = (Tls::On(certificates.clone()), Some(client_ca.clone()));
+    let (server, _) = serve_with(BindOptions { tls, client_ca: given, ..BindOptions::default() });
+    let both = format!("{}{}", old.pem, new.pem);
+    let (yes, no) = ("alice of developers", "not believed");
+    for (bundle, old_expect, new_expect) in
+        [(None, yes, no), (Some("noise"), yes, no), (Some(both.as_str()), yes, yes), (Some(new.pem.as_str()), no, yes)]
+    {
+        if let Some(bundle) = bundle {
+            assert_eq!(client_ca.replace(bundle).is_ok(), bundle != "noise");
+        }
+        for (authority, expect) in [(&old, old_expect), (&new, new_expect)] {
+            let identity = authority.client(ExtendedKeyUsagePurpose::ClientAuth, 2040);
+            assert_eq!(who(server.local_addr(), &certificates, identity).await, expect, "{bundle:?}");
+        }
     }
 }
 
