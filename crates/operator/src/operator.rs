@@ -518,9 +518,10 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
                 ));
             }
             Some(mut election) => {
-                let all = || std::iter::once(&spec as &dyn AnyController).chain(controllers.iter().map(AsRef::as_ref));
-                let has_webhooks =
-                    all().any(|controller| controller.versions().is_some() || !controller.webhooks(&states).is_empty());
+                let serves = |controller: &Box<dyn AnyController>| {
+                    controller.versions().is_some() || !controller.webhooks(&states).is_empty()
+                };
+                let has_webhooks = controllers.iter().any(serves);
                 let is_served = settings.webhook.listen().is_some() && local_webhooks.is_none();
                 election.adjust(&mut settings, has_webhooks && is_served);
                 Leader::elected_by(election.start(&settings, &client, &metrics, &mut states).await?, told)

@@ -31,6 +31,12 @@ pub(crate) struct CompileOptions {
     pub variables: Vec<(String, String)>,
 }
 
+impl Default for CompileOptions {
+    fn default() -> Self {
+        Self { subcommand: &["build"], arguments: Vec::new(), variables: Vec::new() }
+    }
+}
+
 /// The operator as the last debug build left it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LastBuild {
