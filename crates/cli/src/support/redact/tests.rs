@@ -1,3 +1,5 @@
+//! Cases: texts, objects, known values, and secrets that are planted in every kind of place.
+
 use super::*;
 use serde_json::json;
 
