@@ -255,7 +255,7 @@ async fn run_seed(seed: u64) {
     let keeps = seed.is_multiple_of(2);
     let mut cluster = Cluster::new(seed, keeps);
     let history = Arc::new(History::default());
-    if seed % 5 == 0 {
+    if seed.is_multiple_of(5) {
         // No clock runs more than 1.5 times as fast as another.
         let rate = |random: &mut Random| 1.0 + (random.next() % 501) as f64 / 1000.0;
         cluster.rates = (0..4).map(|ordinal| (ordinal, rate(&mut cluster.random))).collect();
