@@ -93,8 +93,8 @@ fn strip(value: &mut Value) {
                 conditions.sort_by_key(|condition| condition["type"].to_string());
             }
             fields.values_mut().for_each(strip);
-            // Whether a map that has nothing left was there is no difference.
-            fields.retain(|_, value| !value.as_object().is_some_and(Map::is_empty));
+            // Annotations that had only notes are none.
+            fields.retain(|name, value| name != "annotations" || !value.as_object().is_some_and(Map::is_empty));
         }
         Value::Array(items) => items.iter_mut().for_each(strip),
         _ => {}

@@ -201,7 +201,7 @@ fn one_that_writes_in_every_reconcile() {
 
 fn one_that_lacks_a_right() {
     let (code, report) = Shop::new("forbidden").report(&["--only", "samples,least-privilege"]);
-    check(&report, "samples", "failed", "it may not PATCH secrets /shops/web");
+    check(&report, "samples", "failed", "this operator may not watch Secret");
     check(&report, "least-privilege", "failed", "lacking: ");
     assert_eq!(code, Some(1));
 }
