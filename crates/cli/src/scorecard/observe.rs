@@ -18,7 +18,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::check::Phase;
 use super::declarations::{BEFORE_UPGRADE, Declared};
-use super::end_state::EndState;
 use super::observations::Observations;
 use super::session::Patience;
 use super::subject::Subject;
@@ -83,9 +82,4 @@ const NOTHING_TO_COMPARE: &str = "the undisturbed run came to no end that this c
 /// Says on the terminal what is done now.
 pub(super) fn progress(text: &str) {
     eprintln!("… {text}");
-}
-
-/// What is different from the end of the undisturbed run.
-fn compare(expect: &EndState, got: &EndState) -> Vec<String> {
-    expect.differences(got)
 }

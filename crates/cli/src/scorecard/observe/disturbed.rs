@@ -3,7 +3,6 @@
 
 use jiff::Timestamp;
 
-use super::compare;
 use crate::scorecard::end_state::EndState;
 use crate::scorecard::observations::{Disturbed, Rest, Started};
 use crate::scorecard::session::{Patience, Session};
@@ -94,6 +93,6 @@ async fn compare_with(
 ) -> Result<(), String> {
     let samples = session.all_now(&subject.distinct_samples()).await?;
     let children = session.children(&session.cluster.record.since(from), &samples, since).await?;
-    seen.differences = compare(expect, &EndState::of(&samples, &children));
+    seen.differences = expect.differences(&EndState::of(&samples, &children));
     Ok(())
 }
