@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = String>) -> Result<(), Etc
         println!("konverge {} in place of etcd; it stores nothing", env!("CARGO_PKG_VERSION"));
         return Ok(());
     }
-    log::start(LogFormat::Text, 0);
+    log::start(LogFormat::Text, 0, false);
     eprintln!("etcd: this is konverge, which stores nothing here: its kube-apiserver keeps objects in memory");
     for name in flags.keys().filter(|name| !OBEYED.contains(&name.as_str())) {
         eprintln!("etcd: --{name} has no effect");

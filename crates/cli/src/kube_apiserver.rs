@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = String>) -> Result<(), Kub
     let settings = Settings::new(&flags).map_err(KubeApiserverError::Flags)?;
     let format = if flags.last("logging-format") == Some("json") { LogFormat::Json } else { LogFormat::Text };
     // klog's level 4 is for debugging, and its levels above 5 trace requests.
-    log::start(format, settings.verbosity.saturating_sub(3).min(2));
+    log::start(format, settings.verbosity.saturating_sub(3).min(2), false);
     for notice in &settings.notices {
         eprintln!("kube-apiserver: {notice}");
     }

@@ -84,7 +84,8 @@ fn main() -> ExitCode {
         return code;
     }
     let args = Args::parse();
-    log::start(args.log_format, args.verbose);
+    let reports_requests = matches!(args.command, Command::Doctor(_) | Command::Support(_));
+    log::start(args.log_format, args.verbose, reports_requests);
     if !matches!(args.command, Command::Supervise(_)) {
         variables::warn_about_unknown();
     }
