@@ -120,10 +120,10 @@ pub(crate) enum Command {
     #[command(after_help = LOGS_EXAMPLES)]
     Logs(LogsArgs),
     /// Say what is wrong with this machine, the project, the kubeconfig, the cluster or the running operator, and what to do about it
-    #[command(after_help = DOCTOR_EXAMPLES)]
+    #[command(after_help = crate::doctor::EXAMPLES)]
     Doctor(DoctorArgs),
     /// Collect what helps somebody else to find a fault into one archive, without secrets
-    #[command(after_help = SUPPORT_EXAMPLES)]
+    #[command(after_help = crate::support::EXAMPLES)]
     Support(SupportArgs),
     /// Measure how mature the project's operator is, from level 1 to 5, by running it in an embedded control plane
     #[command(after_help = scorecard::EXAMPLES)]
@@ -336,24 +336,6 @@ const LOGS_EXAMPLES: &str = "\
 Examples:
   konverge logs --follow
   konverge logs --previous --tail 50";
-
-const DOCTOR_EXAMPLES: &str = "\
-Looks, and never changes anything. The exit code is 0 if there is no problem (there may be warnings), 1 if there is one, and 2 if the arguments make no sense.
-
-Examples:
-  konverge doctor
-  konverge doctor --only kubeconfig,cluster --context staging
-  konverge doctor --build                 compiles the operator first, and looks at what it says
-  konverge doctor -o json
-  konverge doctor --list                  what is looked at";
-
-const SUPPORT_EXAMPLES: &str = "\
-Versions, settings, logs, metrics, events and the objects concerned, and what `konverge doctor` says. Secrets are removed; MANIFEST.txt in the archive says what is in it,
-what was removed and what could not be read. Look at it before you send it.
-
-Examples:
-  konverge support --dry-run                    what would be collected
-  konverge support --since 2h --output shop.tar.gz";
 
 /// Arguments of `konverge envtest`.
 #[derive(Debug, clap::Args)]

@@ -60,6 +60,17 @@ const CLIENT_WITHIN: Duration = Duration::from_secs(20);
 /// How long a program that fetches credentials may still run when everything else is done.
 const LEFT_WITHIN: Duration = Duration::from_millis(200);
 
+/// The end of its help.
+pub(crate) const EXAMPLES: &str = "\
+Looks, and never changes anything. The exit code is 0 if there is no problem (there may be warnings), 1 if there is one, and 2 if the arguments make no sense.
+
+Examples:
+  konverge doctor
+  konverge doctor --only kubeconfig,cluster --context staging
+  konverge doctor --build                 compiles the operator first, and looks at what it says
+  konverge doctor -o json
+  konverge doctor --list                  what is looked at";
+
 /// Arguments of `konverge doctor`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
@@ -148,7 +159,9 @@ impl Server {
             context: args.context.clone(),
             ..Settings::default()
         };
-        let config = settings.cluster().await.map_err(|error| ErrorChain(&error).to_string())?;
+        let mut config = settings.cluster().await.map_err(|error| ErrorChain(&error).to_string())?;
+        // A Pod that does not answer is a finding, and not to be asked again and again.
+        config.default_retry = false;
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         // Preparing a client may run a program that fetches credentials, and waits for it.
         let handle = tokio::runtime::Handle::current();

@@ -85,8 +85,13 @@ fn main() -> ExitCode {
         return code;
     }
     let args = Args::parse();
-    // The scorecard makes things fail, and reports what came of it.
-    let unless_told = if matches!(args.command, Command::Scorecard(_)) { "error" } else { log::WARN };
+    let unless_told = match args.command {
+        // The scorecard makes things fail, and reports what came of it.
+        Command::Scorecard(_) => "error",
+        // Both report failed requests themselves.
+        Command::Doctor(_) | Command::Support(_) => "warn,kube_client=off",
+        _ => log::WARN,
+    };
     log::start(args.log_format, args.verbose, unless_told);
     if !matches!(args.command, Command::Supervise(_)) {
         variables::warn_about_unknown();

@@ -39,6 +39,15 @@ const READ_WITHIN: Duration = Duration::from_secs(180);
 /// How long the list of what was deployed may take.
 const INVENTORY_WITHIN: Duration = Duration::from_secs(10);
 
+/// The end of its help.
+pub(crate) const EXAMPLES: &str = "\
+Versions, settings, logs, metrics, events and the objects concerned, and what `konverge doctor` says. Secrets are removed; MANIFEST.txt in the archive says what is in it,
+what was removed and what could not be read. Look at it before you send it.
+
+Examples:
+  konverge support --dry-run                    what would be collected
+  konverge support --since 2h --output shop.tar.gz";
+
 /// Arguments of `konverge support`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SupportArgs {
