@@ -10,9 +10,9 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use konverge_core::{LabelSelector, ObjectKey};
 use konverge_runtime::{
-    Adopt, Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Event, Member, Mode, NotServed,
-    OWNER_LABEL, Object, Owner, Patch, Recorder, SetStep, Severity, ShardPart, Subject, Target, Trigger, WatchState,
-    WriteError, Writer,
+    Adopt, Applied, ApplyOptions, Cache, Caches, Child, Controller, Deleted, Error, Event, LookUp, Member, Mode,
+    NotServed, OWNER_LABEL, Object, Owner, Patch, Recorder, SetStep, Severity, ShardPart, Subject, Target, Trigger,
+    WatchState, WriteError, Writer,
 };
 use kube::Client;
 use kube::api::ListParams;
@@ -238,9 +238,10 @@ impl CachedClient {
 
     /// An object as a cache has it, or as the server has it if it belongs to another instance.
     async fn live(&self, cache: &Cache, kind: &ApiKind, key: &ObjectKey) -> Result<Option<Arc<Object>>, Error> {
-        match cache.get(key) {
-            None if cache.is_elsewhere(key) => self.read_from_server(kind, key).await,
-            known => Ok(known),
+        match cache.look_up(key) {
+            LookUp::Here(object) => Ok(Some(object)),
+            LookUp::Elsewhere => self.read_from_server(kind, key).await,
+            LookUp::Absent => Ok(None),
         }
     }
 
@@ -469,18 +470,25 @@ impl CachedClient {
         key: &ObjectKey,
         absence: Absence,
     ) -> Result<Option<T>, Error> {
-        for cache in self.knowing(kind, key.namespace()) {
+        let knowing = self.knowing(kind, key.namespace());
+        // An object is absent if every cache says so: the one that heard of an own write need not be the first.
+        let mut is_absent = !knowing.is_empty() && absence == Absence::Believed;
+        for cache in knowing {
             match self.synced(&cache).await {
                 // A rule that allows to read an object need not allow to watch all of them.
-                Err(error) if error.get_reason() == FORBIDDEN => {}
+                Err(error) if error.get_reason() == FORBIDDEN => is_absent = false,
                 filled => {
                     filled?;
-                    let cached = cache.get(key);
-                    if cached.is_some() || absence == Absence::Believed && !cache.is_elsewhere(key) {
-                        return Ok(cached.map(|object| object.decode()).transpose()?);
+                    match cache.look_up(key) {
+                        LookUp::Here(object) => return Ok(Some(object.decode()?)),
+                        LookUp::Elsewhere => is_absent = false,
+                        LookUp::Absent => {}
                     }
                 }
             }
+        }
+        if is_absent {
+            return Ok(None);
         }
         let found = self.writer.get(kind.resource(), key).await?;
         Ok(found.map(serde_json::from_value).transpose()?)
@@ -556,8 +564,11 @@ impl CachedClient {
         let (mut live, mut is_known) = (None, !watched.is_empty());
         for cache in &watched {
             self.synced(cache).await?;
-            live = live.or_else(|| cache.get(key).map(|object| object.value()));
-            is_known &= !cache.is_elsewhere(key);
+            match cache.look_up(key) {
+                LookUp::Here(object) => live = live.or_else(|| Some(object.value())),
+                LookUp::Elsewhere => is_known = false,
+                LookUp::Absent => {}
+            }
         }
         if live.is_none() && (!is_known || absence == Absence::Doubted) {
             live = self.writer.get(api, key).await?;

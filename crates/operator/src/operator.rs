@@ -312,8 +312,8 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
     /// - Background tasks, and writes of tasks that belong to no reconcile, are for the replica that holds shard 0. A task that a
     ///   reconcile spawns belongs to no reconcile.
     /// - All replicas need the same number. Replicas with another number wait until those with the old one have stopped.
-    /// - A replica keeps the objects of its own shards and their children in memory, and reads those of a shard that it takes from the server
-    ///   ([`ShardCache`](crate::ShardCache)). `ctx.get` of another shard's object asks the server; `ctx.list` keeps all objects of its kind.
+    /// - Every replica keeps all objects in memory. With `--shard-cache=own` ([`ShardCache`](crate::ShardCache)) it keeps those of its own shards and
+    ///   their children, and reads those of a shard that it takes from the server. `ctx.get` of another shard's object asks the server then.
     ///
     /// The guide has a page about it: `docs/guide/sharding.md`.
     ///

@@ -349,10 +349,11 @@ impl Default for LoggingSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShardCache {
-    /// Their names. Memory falls with more instances; a shard that moves waits until its objects are read from the server.
-    #[default]
+    /// Their names. Memory falls with more instances; a shard that moves waits until its objects are read from the server, and so do
+    /// reconciles of other shards that read those kinds meanwhile.
     Own,
     /// All of them, so that a shard that moves is reconciled at once.
+    #[default]
     All,
 }
 

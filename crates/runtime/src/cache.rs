@@ -34,7 +34,7 @@ use crate::watch::{self, Target, WatchSettings, WatchState};
 
 pub use change::{Change, Origin};
 pub use decode_cache::DecodeCache;
-pub use shard_part::ShardPart;
+pub use shard_part::{LookUp, ShardPart};
 pub use typed::CacheOf;
 
 use index::{Function, Indexed, Sums};

@@ -63,7 +63,7 @@ mod status;
 mod write;
 
 pub use cache::{
-    Cache, CacheFigures, CacheOf, Caches, Change, DecodeCache, NotCaughtUp, Origin, ShardPart, Subscription,
+    Cache, CacheFigures, CacheOf, Caches, Change, DecodeCache, LookUp, NotCaughtUp, Origin, ShardPart, Subscription,
 };
 pub use client::{ClientLayers, RequestMeter};
 pub use connect::connect;

@@ -48,6 +48,17 @@ pub enum ShardPart {
     OwnChildren,
 }
 
+/// What a cache knows of an object.
+#[derive(Clone, Debug)]
+pub enum LookUp {
+    /// The object.
+    Here(Arc<Object>),
+    /// It is there, and this cache does not have it because it belongs to another instance. The server has it.
+    Elsewhere,
+    /// There is none, as far as the watch has told.
+    Absent,
+}
+
 /// Decides which objects are kept in full.
 pub(super) struct Keeper {
     part: ShardPart,
@@ -93,9 +104,15 @@ fn owners(object: &Object) -> impl Iterator<Item = std::borrow::Cow<'_, str>> {
 }
 
 impl Cache {
-    /// Whether an object is there, and this cache does not have it because it belongs to another instance. The server has it.
-    pub fn is_elsewhere(&self, key: &ObjectKey) -> bool {
-        self.0.core.keeper.is_some() && self.0.core.state.read().is_elsewhere(key)
+    /// What this cache knows of an object: one answer under one lock, because a stub may be filled, and an object may become a stub, between
+    /// two questions.
+    pub fn look_up(&self, key: &ObjectKey) -> LookUp {
+        let state = self.0.core.state.read();
+        match state.get(key) {
+            Some(object) => LookUp::Here(object.clone()),
+            None if state.is_elsewhere(key) => LookUp::Elsewhere,
+            None => LookUp::Absent,
+        }
     }
 
     /// Whether every object of the shards that this instance holds now is here.
