@@ -10,6 +10,7 @@
 
 mod archive;
 mod collect;
+mod known;
 mod plan;
 mod redact;
 mod sensitive;

@@ -51,8 +51,8 @@ pub(super) async fn examine(
     }
     match read(observer, project).await {
         Ok(objects) => {
-            let runs = workload.pods.iter().any(super::operator::is_ready) || workload.runs_here;
-            findings.push(deletions(&objects, runs, now));
+            findings.push(deletions(&objects, Runs::of(workload), now));
+            let objects: Vec<Value> = objects.into_iter().map(|(_, object)| object).collect();
             findings.push(conditions(&objects));
         }
         Err(error) => {
@@ -61,6 +61,26 @@ pub(super) async fn examine(
         }
     }
     findings
+}
+
+/// Whether the operator runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Runs {
+    Yes,
+    /// It is deployed, and none of its Pods is ready.
+    No,
+    /// It is not where the project deploys it; it may be elsewhere.
+    Unknown,
+}
+
+impl Runs {
+    fn of(workload: &Workload) -> Self {
+        match workload.pods.iter().any(super::operator::is_ready) || workload.runs_here {
+            true => Self::Yes,
+            false if workload.object.is_some() => Self::No,
+            false => Self::Unknown,
+        }
+    }
 }
 
 /// A kind that objects are listed of.
@@ -115,13 +135,16 @@ pub(crate) async fn list_path(observer: &Observer, kind: &ListedKind) -> Result<
     Ok(Some(format!("/apis/{group}/{version}/{plural}")))
 }
 
-/// The objects of the operator's kinds. A kind that is not installed has none.
-async fn read(observer: &Observer, project: &OwnProject) -> Result<Vec<Value>, Unread> {
+/// The objects of the operator's kinds, each with what kubectl calls its kind (`shops.example.com`). A kind that is not installed has none.
+async fn read(observer: &Observer, project: &OwnProject) -> Result<Vec<(String, Value)>, Unread> {
     let mut objects = Vec::new();
     for kind in kinds(project) {
         let Some(path) = list_path(observer, &kind).await? else { continue };
         match observer.list(&path, "", MOST).await {
-            Ok(found) => objects.extend(found.items),
+            Ok(found) => {
+                let resource = format!("{}.{}", kind.plural, kind.group);
+                objects.extend(found.items.into_iter().map(|object| (resource.clone(), object)));
+            }
             Err(Unread::Absent(_)) => {}
             Err(error) => return Err(error),
         }
@@ -129,38 +152,82 @@ async fn read(observer: &Observer, project: &OwnProject) -> Result<Vec<Value>, U
     Ok(objects)
 }
 
-fn deletions(objects: &[Value], operator_runs: bool, now: Timestamp) -> Finding {
-    let waits = |object: &&Value| {
+fn deletions(objects: &[(String, Value)], runs: Runs, now: Timestamp) -> Finding {
+    let waits = |(_, object): &&(String, Value)| {
         let metadata = &object["metadata"];
         let has_finalizers = metadata["finalizers"].as_array().is_some_and(|found| !found.is_empty());
         has_finalizers && since(&metadata["deletionTimestamp"], now).is_some_and(|by| by > DELETING_FOR)
     };
-    let waiting: Vec<&Value> = objects.iter().filter(waits).collect();
-    let Some(first) = waiting.first() else { return DELETIONS.ok("none waits") };
-    let details = waiting.iter().map(|object| {
-        let finalizers: Vec<String> =
-            object["metadata"]["finalizers"].as_array().into_iter().flatten().map(text).collect();
-        format!("{} waits for {}", called(object), finalizers.join(", "))
-    });
-    let details: Vec<String> = details.collect();
+    let waiting: Vec<&(String, Value)> = objects.iter().filter(waits).collect();
+    let Some((resource, first)) = waiting.first() else { return DELETIONS.ok("none waits") };
+    let details: Vec<String> = waiting
+        .iter()
+        .map(|(_, object)| format!("{} waits for {}", called(object), finalizers(object).join(", ")))
+        .collect();
     let count = details.len();
-    let (metadata, kind) = (&first["metadata"], text(&first["kind"]).to_lowercase());
-    let namespace = metadata["namespace"].as_str().map_or_else(String::new, |namespace| format!(" -n {namespace}"));
-    let give_up = format!(
-        "or give its cleanup up: kubectl patch {kind} {}{namespace} --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'",
-        text(&metadata["name"])
-    );
-    match operator_runs {
-        true => DELETIONS.warning(
+    match runs {
+        Runs::Yes => DELETIONS.warning(
             format!("{count} objects wait to be deleted although the operator runs; its cleanup may fail"),
-            &["`konverge logs` and the events of the object say why", &give_up],
+            &["`konverge logs` and the events of the object say why", &give_up(resource, first)],
         ),
-        false => DELETIONS.problem(
+        Runs::No => DELETIONS.problem(
             format!("{count} objects wait to be deleted, and the operator that would let them go does not run"),
-            &["start it: `konverge deploy`, `konverge run` or `konverge dev`", &give_up],
+            &["start it: `konverge deploy`, `konverge run` or `konverge dev`", &give_up(resource, first)],
+        ),
+        Runs::Unknown => DELETIONS.warning(
+            format!(
+                "{count} objects wait to be deleted; it is not known whether the operator that would let them go runs elsewhere (by OLM, by Helm, in another namespace)"
+            ),
+            &[
+                "look for it: kubectl get deployments,statefulsets --all-namespaces",
+                "if it runs nowhere, start it: `konverge deploy`, `konverge run` or `konverge dev`",
+            ],
         ),
     }
     .with(details)
+}
+
+fn finalizers(object: &Value) -> Vec<String> {
+    object["metadata"]["finalizers"].as_array().into_iter().flatten().map(text).collect()
+}
+
+/// How to give the cleanup of an object up: by removing the operator's own finalizer alone. That is the one of its group, or the only one that is not Kubernetes'.
+fn give_up(resource: &str, object: &Value) -> String {
+    let group = resource.split_once('.').map_or("", |(_, group)| group);
+    let domain = |finalizer: &str| finalizer.split_once('/').map_or("", |(domain, _)| domain).to_owned();
+    let is_of_group = |finalizer: &str| {
+        let domain = domain(finalizer);
+        domain == group
+            || domain.ends_with(&format!(".{group}"))
+            || domain.contains('.') && group.ends_with(&format!(".{domain}"))
+    };
+    let is_of_kubernetes = |finalizer: &str| {
+        let domain = domain(finalizer);
+        domain.is_empty()
+            || ["kubernetes.io", "k8s.io"].iter().any(|own| domain == *own || domain.ends_with(&format!(".{own}")))
+    };
+    let found: Vec<(usize, String)> = finalizers(object).into_iter().enumerate().collect();
+    let only = |is_meant: &dyn Fn(&str) -> bool| {
+        let mut meant = found.iter().filter(|(_, finalizer)| is_meant(finalizer));
+        meant.next().filter(|_| meant.next().is_none())
+    };
+    let metadata = &object["metadata"];
+    let namespace = metadata["namespace"].as_str().map_or_else(String::new, |namespace| format!(" -n {namespace}"));
+    let name = text(&metadata["name"]);
+    match only(&is_of_group).or_else(|| only(&|finalizer| !is_of_kubernetes(finalizer))) {
+        // The test makes it fail if the finalizers have changed since.
+        Some((at, finalizer)) => {
+            let path = format!("/metadata/finalizers/{at}");
+            let patch = serde_json::json!([
+                {"op": "test", "path": path, "value": finalizer},
+                {"op": "remove", "path": path},
+            ]);
+            format!("or give its cleanup up: kubectl patch {resource} {name}{namespace} --type=json -p '{patch}'")
+        }
+        None => format!(
+            "or give its cleanup up: kubectl edit {resource} {name}{namespace}, and remove the operator's own finalizer from metadata.finalizers, no other"
+        ),
+    }
 }
 
 fn conditions(objects: &[Value]) -> Finding {
@@ -271,17 +338,38 @@ mod tests {
     #[test]
     fn deletions_that_wait() {
         let shop = |deleted: Option<&str>, finalizers: &[&str]| {
-            vec![
-                json!({"kind": "Shop", "metadata": {"name": "a", "namespace": "n", "deletionTimestamp": deleted, "finalizers": finalizers}}),
-            ]
+            let metadata =
+                json!({"name": "a", "namespace": "n", "deletionTimestamp": deleted, "finalizers": finalizers});
+            vec![("shops.example.com".to_owned(), json!({"kind": "Shop", "metadata": metadata}))]
         };
-        check(deletions(&shop(None, &["x/y"]), false, now()), Outcome::Ok, "none");
-        check(deletions(&shop(Some("2026-01-01T00:59:50Z"), &["x/y"]), false, now()), Outcome::Ok, "none");
-        check(deletions(&shop(Some("2026-01-01T00:00:00Z"), &[]), false, now()), Outcome::Ok, "none");
-        let waiting = shop(Some("2026-01-01T00:00:00Z"), &["x/y"]);
-        check(deletions(&waiting, false, now()), Outcome::Problem, "Shop n/a waits for x/y");
-        check(deletions(&waiting, false, now()), Outcome::Problem, "kubectl patch shop a -n n --type=merge");
-        check(deletions(&waiting, true, now()), Outcome::Warning, "although the operator runs");
+        let long_ago = Some("2026-01-01T00:00:00Z");
+        check(deletions(&shop(None, &["x/y"]), Runs::No, now()), Outcome::Ok, "none");
+        check(deletions(&shop(Some("2026-01-01T00:59:50Z"), &["x/y"]), Runs::No, now()), Outcome::Ok, "none");
+        check(deletions(&shop(long_ago, &[]), Runs::No, now()), Outcome::Ok, "none");
+        let waiting = shop(long_ago, &["x/y"]);
+        check(deletions(&waiting, Runs::No, now()), Outcome::Problem, "Shop n/a waits for x/y");
+        check(deletions(&waiting, Runs::Yes, now()), Outcome::Warning, "although the operator runs");
+        let unknown = deletions(&waiting, Runs::Unknown, now());
+        assert!(!unknown.mend.join(" ").contains("finalizers"), "{unknown:?}");
+        check(unknown, Outcome::Warning, "it is not known whether");
+        // Only the operator's own finalizer is removed.
+        for (finalizers, expect) in [
+            (
+                &["x/y"][..],
+                r#"kubectl patch shops.example.com a -n n --type=json -p '[{"op":"test","path":"/metadata/finalizers/0","value":"x/y"},"#,
+            ),
+            (&["foregroundDeletion", "x/y"], r#"{"op":"remove","path":"/metadata/finalizers/1"}]'"#),
+            (&["x/y", "example.com/cleanup"], r#""path":"/metadata/finalizers/1","value":"example.com/cleanup"}"#),
+            (&["x/y", "shops.example.com/cleanup"], r#""value":"shops.example.com/cleanup"}"#),
+            (&["x/y", "z/y"], "kubectl edit shops.example.com a -n n"),
+            (&["foregroundDeletion"], "kubectl edit shops.example.com a -n n"),
+        ] {
+            check(deletions(&shop(long_ago, finalizers), Runs::No, now()), Outcome::Problem, expect);
+        }
+        let workload = |object: Option<Value>, runs_here| Workload { object, pods: Vec::new(), runs_here };
+        assert_eq!(Runs::of(&workload(None, false)), Runs::Unknown);
+        assert_eq!(Runs::of(&workload(None, true)), Runs::Yes);
+        assert_eq!(Runs::of(&workload(Some(json!({})), false)), Runs::No);
     }
 
     #[test]

@@ -197,6 +197,9 @@ pub(super) struct Upgrade {
     pub skew: Vec<String>,
     /// What went wrong when this version took over.
     pub problems: Vec<String>,
+    /// What of these could not be seen, of the previous operator and of this version: nobody knows whether reconciles failed.
+    pub skew_unseen: Option<String>,
+    pub problems_unseen: Option<String>,
     /// What is lost or was made anew.
     pub lost: Vec<String>,
     /// How many objects were kept.

@@ -89,8 +89,8 @@ impl OperatorProcess {
             .current_dir(directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
+            .stderr(Stdio::piped());
+        // It is not killed when this value is dropped: the pipe closes then, and it stops the operator, as it could not if it was killed.
         let mut supervisor = huge_pages::allow_for_child(|| command.spawn()).map_err(failed)?;
         let lifeline = supervisor.stdin.take();
         let (log, mut readers) = (Arc::default(), JoinSet::new());
@@ -158,8 +158,10 @@ impl OperatorProcess {
     /// Asks it to stop, and waits until it is gone.
     pub(super) async fn stop(mut self) {
         self.lifeline = None;
-        // A supervisor that does not end is killed by the drop of this value.
-        let _ = timeout(STOP_WITHIN, self.supervisor.wait()).await;
+        if timeout(STOP_WITHIN, self.supervisor.wait()).await.is_err() {
+            // It may have ended just now.
+            let _ = self.supervisor.kill().await;
+        }
     }
 
     /// Kills it, so that it can do nothing more, and waits until it is gone.
@@ -171,7 +173,11 @@ impl OperatorProcess {
         }
         match timeout(KILL_WITHIN, self.supervisor.wait()).await {
             Ok(_) => Ok(()),
-            Err(_) => Err("the operator could not be killed".to_owned()),
+            Err(_) => {
+                // It may have ended just now.
+                let _ = self.supervisor.start_kill();
+                Err("the operator could not be killed".to_owned())
+            }
         }
     }
 }

@@ -111,6 +111,11 @@ impl Session {
         MetricsPage::of(&self.metrics().await?).sum(name)
     }
 
+    /// The sum of one of its counters, which is zero if nothing was counted yet; nothing if the page cannot be read.
+    pub(super) async fn counter(&self, name: &str) -> Option<f64> {
+        Some(MetricsPage::of(&self.metrics().await?).sum(name).unwrap_or_default())
+    }
+
     /// The last lines of the operator's log.
     pub(super) fn log(&self) -> Vec<String> {
         self.process.as_ref().map(OperatorProcess::log).unwrap_or_default()

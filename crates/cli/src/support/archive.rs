@@ -44,12 +44,13 @@ pub(super) struct Archive {
 
 impl Archive {
     pub(super) fn new(redactor: Redactor) -> Self {
+        let missing = redactor.left_out().map(|why| format!("secrets: {why}")).into_iter().collect();
         Self {
             redactor,
             files: Vec::new(),
             bytes: 0,
             lines: Vec::new(),
-            missing: Vec::new(),
+            missing,
             removed: 0,
             most_bytes: MOST_BYTES_TOGETHER,
         }

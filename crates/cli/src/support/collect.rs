@@ -13,7 +13,7 @@ use super::plan::{Item, MOST_OBJECTS, Source};
 use super::redact::values;
 use crate::description::text;
 use crate::doctor::list_path;
-use crate::observer::{Observer, Unread};
+use crate::observer::{Listed, Observer, Unread};
 
 /// How much of a file or a page is read; the archive takes less of what grows when it is made readable.
 const MOST_BYTES: usize = 4 << 20;
@@ -153,14 +153,27 @@ impl<'a> Collector<'a> {
         let mut namespaces = self.namespaces.clone();
         namespaces.insert(namespace.to_owned());
         for namespace in namespaces {
-            match observer.list(&format!("/api/v1/namespaces/{namespace}/secrets"), "", MOST_SECRETS).await {
-                Ok(secrets) => found.extend(secrets.items.iter().flat_map(values)),
-                Err(error) => {
-                    missing.push(format!("values of Secrets in {namespace}, which were to be searched for: {error}"))
-                }
-            }
+            let path = format!("/api/v1/namespaces/{namespace}/secrets");
+            let (values, unsearched) = of_secrets(&namespace, observer.list(&path, "", MOST_SECRETS).await);
+            found.extend(values);
+            missing.extend(unsearched);
         }
         (found, missing)
+    }
+}
+
+/// The values of the Secrets of a namespace, and what of them cannot be searched for.
+fn of_secrets(namespace: &str, secrets: Result<Listed, Unread>) -> (Vec<String>, Option<String>) {
+    match secrets {
+        Ok(Listed { items, is_cut }) => {
+            let cut =
+                || format!("not everything could be searched for: {namespace} has more than {MOST_SECRETS} Secrets");
+            (items.iter().flat_map(values).collect(), is_cut.then(cut))
+        }
+        Err(error) => {
+            let why = format!("values of Secrets in {namespace}, which were to be searched for: {error}");
+            (Vec::new(), Some(why))
+        }
     }
 }
 
@@ -191,4 +204,27 @@ fn message(page: &str) -> String {
     let status: Value = serde_json::from_str(page).unwrap_or_default();
     let message = status["message"].as_str().unwrap_or(page);
     message.lines().next().unwrap_or_default().chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn secrets_that_were_not_read_are_told() {
+        // `hunter22` in base64.
+        let items = vec![json!({"data": {"a": "aHVudGVyMjI="}})];
+        let listed = |is_cut| Ok(Listed { items: items.clone(), is_cut });
+        for (given, count, expect) in [
+            (listed(false), 1, None),
+            (listed(true), 1, Some("not everything could be searched for: shop has more than 200")),
+            (Err(Unread::Failed("slow".into())), 0, Some("values of Secrets in shop")),
+        ] {
+            let (values, unsearched) = of_secrets("shop", given);
+            assert_eq!(values, vec!["hunter22"; count]);
+            assert_eq!(unsearched.is_some(), expect.is_some());
+            assert!(unsearched.unwrap_or_default().contains(expect.unwrap_or_default()));
+        }
+    }
 }

@@ -4,21 +4,18 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use regex::{Captures, Regex};
 use serde_json::{Map, Value};
 
+use super::known::Known;
 use super::sensitive::{is_reference, is_sensitive};
 use crate::description::text;
 
 /// What stands where something was removed.
 pub(crate) const REMOVED: &str = "<removed>";
 
-/// Shorter values are words that stand everywhere, and are found by the other rules where they are secret.
-const SHORTEST: usize = 6;
-
-/// More known secrets than these are not searched for.
-const MOST_KNOWN: usize = 5_000;
+/// What stands for a known secret while patterns are searched for. It is a word, so that it belongs to whatever stands around it.
+const KNOWN: &str = "qremovedbyknownvalueq";
 
 /// Annotations that have the whole object again.
 const COPIES: [&str; 2] = ["kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/last-applied"];
@@ -32,7 +29,7 @@ const PLAIN: [&str; 11] = ["true", "false", "null", "{", "[", "\"\"", "''", "|",
 /// Removes secrets.
 #[derive(Debug)]
 pub(crate) struct Redactor {
-    known: Option<Regex>,
+    known: Known,
     patterns: Vec<(&'static Pattern, Regex)>,
     private_key: Regex,
     encoded: Regex,
@@ -101,7 +98,7 @@ impl Redactor {
     pub(crate) fn new(known: impl IntoIterator<Item = String>) -> Self {
         let compiled = |pattern: &str| Regex::new(pattern).expect("the pattern is a constant that a test compiles");
         Self {
-            known: search(known),
+            known: Known::new(known),
             patterns: PATTERNS.iter().map(|pattern| (pattern, compiled(pattern.pattern))).collect(),
             private_key: compiled(PRIVATE_KEY),
             encoded: compiled(&format!("{ENCODED_PEM}[A-Za-z0-9+/=_-]{{8,}}")),
@@ -114,15 +111,23 @@ impl Redactor {
         std::mem::take(&mut self.removed)
     }
 
+    /// Which known secrets are not searched for; nothing if all are.
+    pub(crate) fn left_out(&self) -> Option<&str> {
+        self.known.left_out()
+    }
+
     /// A text without secrets.
     pub(crate) fn text(&mut self, text: &str) -> String {
-        let mut text = self.blocks(text);
+        // A pattern may see the end of a value where there is none, so what is known is found before.
+        let (text, _) = self.known.replace(text, KNOWN);
+        let mut text = self.blocks(&text);
         if text.contains("PRIVATE KEY") {
             self.removed += self.private_key.find_iter(&text).count();
             text = self.private_key.replace_all(&text, REMOVED).into_owned();
         }
         let text: String = text.split_inclusive('\n').map(|line| self.line(line)).collect();
-        self.exact(&text)
+        self.removed += text.matches(KNOWN).count();
+        self.exact(&text.replace(KNOWN, REMOVED))
     }
 
     /// A line without what looks secret.
@@ -138,7 +143,7 @@ impl Redactor {
                 let before = found.get(1).map_or("", |before| before.as_str());
                 // The value is the last group; what was removed already, and flags, are no secrets.
                 let value = found.get(2).map_or("", |value| value.as_str());
-                if PLAIN.contains(&value) || value.contains(REMOVED) {
+                if PLAIN.contains(&value) || value.trim_matches(['\\', '"', '\'']) == REMOVED {
                     return found[0].to_owned();
                 }
                 removed += 1;
@@ -164,9 +169,9 @@ impl Redactor {
 
     /// A text without the known secrets.
     pub(crate) fn exact(&mut self, text: &str) -> String {
-        let Some(known) = &self.known else { return text.to_owned() };
-        self.removed += known.find_iter(text).count();
-        known.replace_all(text, REMOVED).into_owned()
+        let (text, removed) = self.known.replace(text, REMOVED);
+        self.removed += removed;
+        text
     }
 
     /// YAML blocks below a sensitive name: `password: |` and the lines that belong to it.
@@ -300,49 +305,23 @@ impl Walk<'_> {
     }
 }
 
-/// The values of a Secret, to be searched for elsewhere.
+/// The values of a Secret, to be searched for elsewhere. Of those that are no texts it is their base64.
 pub(crate) fn values(secret: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for (key, value) in secret["data"].as_object().into_iter().flatten() {
         let bytes = value.as_str().and_then(|value| STANDARD.decode(value).ok()).unwrap_or_default();
-        if !PUBLIC_KEYS.contains(&key.as_str())
-            && let Ok(text) = String::from_utf8(bytes)
-        {
-            found.push(text);
+        if PUBLIC_KEYS.contains(&key.as_str()) {
+            continue;
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => found.push(text),
+            Err(error) => {
+                found.push(STANDARD.encode(error.as_bytes()));
+                found.push(URL_SAFE_NO_PAD.encode(error.as_bytes()));
+            }
         }
     }
     found
-}
-
-/// A search for values, in each form in which they may be written.
-fn search(known: impl IntoIterator<Item = String>) -> Option<Regex> {
-    let mut forms = Vec::new();
-    for value in known {
-        let trimmed = value.trim();
-        let is_number = trimmed.chars().all(|one| one.is_ascii_digit() || one == '.');
-        if trimmed.len() < SHORTEST || is_number && trimmed.len() < 12 {
-            continue;
-        }
-        // People who encode by hand often encode the end of the line, too.
-        for text in [value.clone(), trimmed.to_owned(), format!("{trimmed}\n")] {
-            forms.push(STANDARD.encode(&text));
-            forms.push(URL_SAFE_NO_PAD.encode(&text));
-        }
-        forms.push(utf8_percent_encode(trimmed, NON_ALPHANUMERIC).to_string());
-        let quoted = serde_json::to_string(trimmed).unwrap_or_default();
-        forms.push(quoted.trim_matches('"').to_owned());
-        // Logs have one line of it at a time.
-        forms.extend(trimmed.lines().map(str::trim).filter(|line| line.len() >= 2 * SHORTEST).map(str::to_owned));
-        forms.push(trimmed.to_owned());
-    }
-    forms.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
-    forms.dedup();
-    // A mark, or the words around keys, are no secrets.
-    forms.retain(|form| form.len() >= SHORTEST && !REMOVED.contains(form.as_str()) && !form.starts_with("-----"));
-    forms.truncate(MOST_KNOWN);
-    let pattern = forms.iter().map(|form| regex::escape(form)).collect::<Vec<_>>().join("|");
-    // A search that is too large is as good as none, and the limit above makes that impossible in practice.
-    regex::RegexBuilder::new(&pattern).size_limit(256 << 20).build().ok().filter(|_| !forms.is_empty())
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub(super) async fn observe(
         Upgrade { breaking: crd::breaking(&previous.definitions, &subject.definitions), ..Upgrade::default() };
 
     // A rollout replaces the CRDs first, while the previous operator runs.
-    let errors = session.metric(ERRORS).await.unwrap_or_default();
+    let errors = session.counter(ERRORS).await;
     seen.problems.extend(session.install(subject).await?);
     for sample in &samples {
         if let Err(why) = session.touch(sample, "skew").await {
@@ -58,9 +58,10 @@ pub(super) async fn observe(
         Rest::Restless(writes) => seen.skew.push(format!("it does not stop writing: {}", writes.join(", "))),
         Rest::Ended(how) => seen.skew.push(format!("it ended ({how})")),
     }
-    let failed = session.metric(ERRORS).await.unwrap_or_default() - errors;
-    if failed > 0.0 {
-        seen.skew.push(format!("{failed} reconciles failed under the new CRDs"));
+    match failures(errors, session.counter(ERRORS).await) {
+        Ok(0.0) => {}
+        Ok(failed) => seen.skew.push(format!("{failed} reconciles failed under the new CRDs")),
+        Err(why) => seen.skew_unseen = Some(format!("of the previous operator, {why}")),
     }
 
     session.stop_operator().await;
@@ -73,9 +74,10 @@ pub(super) async fn observe(
             Rest::Ended(how) => seen.problems.push(format!("the operator ended ({how})")),
         },
     }
-    let failed = session.metric(ERRORS).await.unwrap_or_default();
-    if failed > 0.0 {
-        seen.problems.push(format!("{failed} reconciles failed after the upgrade"));
+    match failures(Some(0.0), session.counter(ERRORS).await) {
+        Ok(0.0) => {}
+        Ok(failed) => seen.problems.push(format!("{failed} reconciles failed after the upgrade")),
+        Err(why) => seen.problems_unseen = Some(why),
     }
     for (before, is_sample) in samples.iter().map(|one| (one, true)).chain(children.iter().map(|one| (one, false))) {
         match lost(before, session.now(before).await, is_sample) {
@@ -89,6 +91,12 @@ pub(super) async fn observe(
     };
     session.close().await;
     Ok((seen, procedure))
+}
+
+/// How many reconciles failed between two looks at the metrics; why nobody knows, if one of the pages could not be read.
+fn failures(before: Option<f64>, after: Option<f64>) -> Result<f64, String> {
+    let difference = before.zip(after).map(|(before, after)| (after - before).max(0.0));
+    difference.ok_or_else(|| "the page of metrics, which counts failed reconciles, could not be read".to_owned())
 }
 
 /// What an upgrade did to an object that it should have kept; nothing if it is kept.
@@ -111,6 +119,19 @@ fn lost(before: &Value, now: Result<Option<Value>, String>, is_sample: bool) -> 
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn failures_are_counted_if_they_can_be_seen() {
+        for (before, after, expect) in [
+            (Some(0.0), Some(0.0), Some(0.0)),
+            (Some(2.0), Some(5.0), Some(3.0)),
+            (None, Some(5.0), None),
+            (Some(2.0), None, None),
+            (None, None, None),
+        ] {
+            assert_eq!(failures(before, after).ok(), expect, "{before:?} {after:?}");
+        }
+    }
 
     #[test]
     fn what_an_upgrade_keeps() {

@@ -14,6 +14,17 @@ fn upgraded(all: &Observations) -> Result<&Upgrade, Verdict> {
     seen(&all.upgrade)
 }
 
+/// What went wrong; not measured, if nothing did as far as one could see, and not all could be seen.
+fn unless_unseen(found: Vec<String>, unseen: Option<&String>) -> Result<Vec<String>, Verdict> {
+    match unseen {
+        Some(why) if found.is_empty() => Err(Verdict::not_measured(
+            why.clone(),
+            "both versions must serve their metrics: metrics.enabled and metrics.bindAddress",
+        )),
+        _ => Ok(found),
+    }
+}
+
 pub(in crate::scorecard) fn crd_compatible(all: &Observations) -> Judged {
     Ok(Verdict::of(
         upgraded(all)?.breaking.clone(),
@@ -26,15 +37,16 @@ pub(in crate::scorecard) fn upgrade(all: &Observations) -> Judged {
     let upgrade = upgraded(all)?;
     let found = upgrade.problems.iter().chain(&upgrade.lost).cloned().collect();
     Ok(Verdict::of(
-        found,
+        unless_unseen(found, upgrade.problems_unseen.as_ref())?,
         format!("kept: {}", many(upgrade.kept, "object")),
         "keep the names and selectors of children between versions, and convert what users wrote",
     ))
 }
 
 pub(in crate::scorecard) fn version_skew(all: &Observations) -> Judged {
+    let upgrade = upgraded(all)?;
     Ok(Verdict::of(
-        upgraded(all)?.skew.clone(),
+        unless_unseen(upgrade.skew.clone(), upgrade.skew_unseen.as_ref())?,
         "the previous operator goes on under the new CRDs",
         "during a rollout both versions run, and the CRDs are replaced first: keep serving the version that the previous operator uses",
     ))
@@ -64,6 +76,13 @@ mod tests {
         judges("crd-compatible", &seen(Upgrade { breaking: bad("spec.a is gone"), ..good.clone() }), Failed, "spec.a");
         judges("upgrade", &seen(Upgrade { lost: bad("Shop a is gone"), ..good.clone() }), Failed, "Shop a");
         judges("upgrade", &seen(Upgrade { problems: bad("it ended"), ..good.clone() }), Failed, "it ended");
-        judges("version-skew", &seen(Upgrade { skew: bad("it failed"), ..good }), Failed, "it failed");
+        judges("version-skew", &seen(Upgrade { skew: bad("it failed"), ..good.clone() }), Failed, "it failed");
+        // What could not be seen is not good, and does not hide what is bad.
+        let unseen = Upgrade { skew_unseen: Some("no page".into()), problems_unseen: Some("no page".into()), ..good };
+        judges("crd-compatible", &seen(unseen.clone()), Passed, "");
+        judges("upgrade", &seen(unseen.clone()), NotMeasured, "no page");
+        judges("version-skew", &seen(unseen.clone()), NotMeasured, "no page");
+        judges("upgrade", &seen(Upgrade { lost: bad("Shop a is gone"), ..unseen.clone() }), Failed, "Shop a");
+        judges("version-skew", &seen(Upgrade { skew: bad("it failed"), ..unseen }), Failed, "it failed");
     }
 }

@@ -1,6 +1,7 @@
 //! Cases: texts, objects, known values, and secrets that are planted in every kind of place.
 
 use super::*;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
 
 #[test]
@@ -90,6 +91,37 @@ fn known_values_are_found_in_every_form() {
     assert_eq!(redactor.text("short 123456"), "short 123456");
     let found = values(&json!({"data": {"a": STANDARD.encode("hunter22"), "namespace": STANDARD.encode("default")}}));
     assert_eq!(found, ["hunter22"]);
+    let bytes = [0xff, 0xfe, 1, 2, 3, 4, 5];
+    let mut redactor = Redactor::new(values(&json!({"data": {"a": STANDARD.encode(bytes)}})));
+    assert_eq!(redactor.text(&format!("it is {}", STANDARD.encode(bytes))), "it is <removed>");
+}
+
+#[test]
+fn the_manifest_tells_what_was_not_searched_for() {
+    use crate::support::archive::{Archive, tests::read};
+    let check = |most_bytes: usize, is_told: bool| {
+        let known = Known::within(["hunter22".to_owned(), "x".repeat(2_000)], most_bytes);
+        let archive = Archive::new(Redactor { known, ..Redactor::new([]) });
+        let (path, manifest) = read(&archive.finish("head").unwrap()).swap_remove(0);
+        assert!(path.ends_with("MANIFEST.txt"), "{path}");
+        assert_eq!(manifest.contains("secrets: not everything could be searched for"), is_told, "{manifest}");
+    };
+    check(100, true);
+    check(1 << 20, false);
+}
+
+#[test]
+fn a_pattern_does_not_hide_a_known_value() {
+    let check = |known: &str, given: &str, expect: &str| {
+        let mut redactor = Redactor::new([known.to_owned()]);
+        assert_eq!((redactor.text(given).as_str(), redactor.take_count()), (expect, 1));
+    };
+    check("correct horse battery", "password=correct horse battery", "password=<removed>");
+    check("correct horse battery", "it is correct horse battery!", "it is <removed>!");
+    // What stands around a known value may be a part of the secret.
+    check("hunter22", "password=hunter22-and-more", "password=<removed>");
+    check("hunter22", "amqp://bob:hunter22more@mq", "amqp://<removed>@mq");
+    check("hunter22", "sent Bearer hunter22more", "sent Bearer <removed>");
 }
 
 /// Secrets of many alphabets in every kind of place, and the bytes of the archive searched for them.
@@ -214,6 +246,18 @@ fn no_secret_survives_in_any_place() {
                 for form in [secret.clone(), STANDARD.encode(secret)] {
                     assert!(!text.contains(&form), "seed {seed}: {secret} is in {path}:\n{text}");
                 }
+            }
+        }
+    }
+    for sign in [" ", ",", ";", "&", "}", "]", "\"", "'", "\\", "<", "%", "\" '"] {
+        let known = format!("qcorrect{sign}horse{sign}qbattery");
+        let mut archive = Archive::new(Redactor::new([known.clone()]));
+        for (at, (place, content)) in places(&known).into_iter().enumerate() {
+            archive.add(&format!("{at}.txt"), place, content, "");
+        }
+        for (path, text) in read(&archive.finish("head").unwrap()) {
+            for part in ["qcorrect", "qbattery", &STANDARD.encode(&known)] {
+                assert!(!text.contains(part), "{part} of {known} is in {path}:\n{text}");
             }
         }
     }
