@@ -518,10 +518,10 @@ impl<R: DeserializeOwned + Send + Sync + 'static> Operator<R> {
                 ));
             }
             Some(mut election) => {
-                let serves = |controller: &Box<dyn AnyController>| {
+                let serves = |controller: &dyn AnyController| {
                     controller.versions().is_some() || !controller.webhooks(&states).is_empty()
                 };
-                let has_webhooks = controllers.iter().any(serves);
+                let has_webhooks = controllers.iter().any(|controller| serves(controller.as_ref()));
                 let is_served = settings.webhook.listen().is_some() && local_webhooks.is_none();
                 election.adjust(&mut settings, has_webhooks && is_served);
                 Leader::elected_by(election.start(&settings, &client, &metrics, &mut states).await?, told)
