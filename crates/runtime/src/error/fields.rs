@@ -3,6 +3,7 @@
 use std::fmt;
 
 use konverge_core::{Cause, FieldError, FieldPath};
+use serde::Serialize;
 use serde_json::Value;
 
 /// Collects what is wrong with an object, field by field.
@@ -10,8 +11,11 @@ use serde_json::Value;
 /// ```
 /// use konverge_runtime::FieldErrors;
 ///
-/// let (size, version) = (0, "");
+/// let (size, version, host) = (0, "", "localhost".to_owned());
 /// let mut errors = FieldErrors::new();
+/// if !host.contains('.') {
+///     errors.invalid("spec.host", &host, "must have a dot");
+/// }
 /// if size <= 0 {
 ///     errors.invalid("spec.size", size, "must be greater than 0");
 /// }
@@ -19,12 +23,17 @@ use serde_json::Value;
 ///     errors.required("spec.version", "version must be specified");
 /// }
 /// let error = errors.into_result().unwrap_err();
-/// assert_eq!(error.to_string(), "spec.size: must be greater than 0; spec.version: version must be specified");
-/// assert_eq!(error.causes()[0].message, "Invalid value: 0: must be greater than 0");
+/// assert_eq!(error.to_string(), "spec.host: must have a dot; spec.size: must be greater than 0; spec.version: version must be specified");
+/// assert_eq!(error.causes()[1].message, "Invalid value: 0: must be greater than 0");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldErrors {
     errors: Vec<FieldError>,
+}
+
+/// A value as errors show it; one that is not JSON is shown as null.
+fn shown(value: impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
 }
 
 impl FieldErrors {
@@ -40,8 +49,8 @@ impl FieldErrors {
     }
 
     /// The value at `path` (`spec.ports[0].name`) is malformed or out of bounds.
-    pub fn invalid(&mut self, path: &str, value: impl Into<Value>, detail: impl Into<String>) -> &mut Self {
-        self.push(FieldError::invalid(FieldPath::new(path), value.into(), detail))
+    pub fn invalid(&mut self, path: &str, value: impl Serialize, detail: impl Into<String>) -> &mut Self {
+        self.push(FieldError::invalid(FieldPath::new(path), shown(value), detail))
     }
 
     /// The value at `path` is missing.
@@ -55,9 +64,9 @@ impl FieldErrors {
     }
 
     /// The value at `path` is none of those supported.
-    pub fn not_supported(&mut self, path: &str, value: impl Into<Value>, supported: &[&str]) -> &mut Self {
+    pub fn not_supported(&mut self, path: &str, value: impl Serialize, supported: &[&str]) -> &mut Self {
         let supported = supported.iter().copied();
-        self.push(FieldError::not_supported(FieldPath::new(path), value.into(), supported))
+        self.push(FieldError::not_supported(FieldPath::new(path), shown(value), supported))
     }
 
     /// Whether nothing is wrong.

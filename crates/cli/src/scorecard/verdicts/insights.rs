@@ -30,6 +30,9 @@ const OF_HISTOGRAMS: [&str; 3] = ["_bucket", "_count", "_sum"];
 /// Metrics of others that alerts may use beside those of the operator.
 const OF_OTHERS: [&str; 5] = ["up", "ALERTS", "kube_", "container_", "kubelet_"];
 
+/// Metrics that the framework has only with an election, which is off while the operator is measured.
+const OF_ELECTIONS: [&str; 3] = ["leader_election_", "konverge_raft_", "konverge_shard"];
+
 fn page(life: &Life) -> Result<MetricsPage<'_>, Verdict> {
     life.metrics.as_deref().map(MetricsPage::of).ok_or_else(|| {
         Verdict::failed(
@@ -66,6 +69,7 @@ pub(in crate::scorecard) fn alerts(all: &Observations) -> Judged {
     let names = page.names();
     let is_known = |metric: &str| {
         OF_OTHERS.iter().any(|other| metric == *other || (other.ends_with('_') && metric.starts_with(other)))
+            || OF_ELECTIONS.iter().any(|beginning| metric.starts_with(beginning))
             || names.contains(metric)
             || ["_bucket", "_count", "_sum"]
                 .iter()
@@ -177,6 +181,7 @@ mod tests {
             Passed,
             "1 alert,",
         );
+        judges("alerts", &with("sum(leader_election_master_status{job=\"a\"}) == 0"), Passed, "1 alert,");
         judges("alerts", &with("shop_lost_total{job=\"a\"} > 0"), Failed, "shop_lost_total");
     }
 
