@@ -73,6 +73,11 @@ pub(crate) enum FilesError {
     Read(PathBuf, #[source] io::Error),
     #[error("cannot write {}", .0.display())]
     Write(PathBuf, #[source] io::Error),
+    #[error(
+        "{} leads out of {} by a link, and what is there belongs to something else; replace the link by a folder, or give another folder with --output-dir",
+        .path.display(), .directory.display()
+    )]
+    Outside { path: PathBuf, directory: PathBuf },
 }
 
 impl GeneratedFiles {
@@ -101,6 +106,9 @@ impl GeneratedFiles {
     /// What has to be done about the files below a directory, by path.
     pub(crate) fn changes(&self, directory: &Path) -> Result<Vec<FileChange>, FilesError> {
         let mut changes = Vec::new();
+        for path in self.files.keys().chain(&self.folders) {
+            stays_inside(directory, path)?;
+        }
         for (path, text) in &self.files {
             let action = match read(&directory.join(path))? {
                 None => FileAction::Create,
@@ -146,6 +154,20 @@ impl GeneratedFiles {
             }
         }
         Ok(())
+    }
+}
+
+/// Refuses a path that leads out of the directory by a link, of the file itself or of a folder above it.
+fn stays_inside(directory: &Path, path: &Path) -> Result<(), FilesError> {
+    let full = directory.join(path);
+    // What is not there yet is made below the deepest folder that is.
+    let Some(there) = full.ancestors().find(|ancestor| ancestor.symlink_metadata().is_ok()) else { return Ok(()) };
+    // The directory itself may be a link, and one that is not there yet has no links below it.
+    let Ok(root) = fs::canonicalize(directory) else { return Ok(()) };
+    match fs::canonicalize(there) {
+        Ok(real) if real.starts_with(&root) || root.starts_with(&real) => Ok(()),
+        // A link to nothing would be written through, too.
+        _ => Err(FilesError::Outside { path: full, directory: directory.to_owned() }),
     }
 }
 
@@ -234,5 +256,32 @@ mod tests {
         assert!(
             !directory.path().join("config/a/deep").exists() && directory.path().join("config/b/old.yaml").exists()
         );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn nothing_is_written_through_links_out_of_the_directory() {
+        use std::os::unix::fs::symlink;
+        let (directory, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut files = GeneratedFiles::default();
+        files.own("config/a");
+        files.add("config/a/b.yaml", YAML_HEADER.to_owned());
+        let refused = || matches!(files.changes(directory.path()), Err(FilesError::Outside { .. }));
+        assert!(!refused(), "nothing is there yet");
+        let config = directory.path().join("config");
+        symlink(outside.path(), &config).unwrap();
+        assert!(refused(), "the folder is a link");
+        fs::remove_file(&config).unwrap();
+        fs::create_dir_all(config.join("a")).unwrap();
+        assert!(!refused());
+        for target in [outside.path().join("theirs.yaml"), outside.path().join("absent.yaml")] {
+            fs::write(outside.path().join("theirs.yaml"), YAML_HEADER).unwrap();
+            symlink(target, config.join("a/b.yaml")).unwrap();
+            assert!(refused(), "the file is a link");
+            fs::remove_file(config.join("a/b.yaml")).unwrap();
+        }
+        fs::write(config.join("real.yaml"), YAML_HEADER).unwrap();
+        symlink("../real.yaml", config.join("a/b.yaml")).unwrap();
+        assert!(!refused(), "a link within the directory is the person's choice");
     }
 }

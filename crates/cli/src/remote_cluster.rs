@@ -36,6 +36,12 @@ const LOOK: Duration = Duration::from_millis(250);
 /// The largest page of a list.
 const PAGE: usize = 500;
 
+/// How long an answer may take. API servers end requests of this kind after a minute themselves.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(65);
+
+/// How long the first answer may take: who mistyped an address need not wait for a minute.
+const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(15);
+
 /// Why a cluster was not read or changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RemoteError {
@@ -125,7 +131,12 @@ impl RemoteCluster {
             0 => RemoteError::NoCluster(format!("the cluster at {} does not answer: {error}", cluster.url)),
             _ => error,
         };
-        cluster.send("GET", "/version", None).await.map_err(unreachable)?;
+        let version = tokio::time::timeout(FIRST_ANSWER_WITHIN, cluster.send("GET", "/version", None));
+        let late = |_| {
+            let seconds = FIRST_ANSWER_WITHIN.as_secs();
+            RemoteError::NoCluster(format!("the cluster at {} has not answered within {seconds} s", cluster.url))
+        };
+        version.await.map_err(late)?.map_err(unreachable)?;
         Ok(cluster)
     }
 
@@ -283,7 +294,7 @@ impl RemoteCluster {
         let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
         let request = request.body(patch.to_string().into_bytes());
         let request = request.map_err(|error| RemoteError::NoCluster(error.to_string()))?;
-        self.client.request(request).await.map_err(|error| RemoteError::new(path, error))
+        self.answer(path, request).await
     }
 
     /// Deletes an object, and what it owns before it. Whether it was there.
@@ -325,7 +336,18 @@ impl RemoteCluster {
         };
         let body_bytes = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
         let request = request.body(body_bytes).map_err(|error| RemoteError::NoCluster(error.to_string()))?;
-        self.client.request(request).await.map_err(|error| RemoteError::new(&what(), error))
+        self.answer(&what(), request).await
+    }
+
+    /// The answer to a request, which a server that accepts connections and says nothing does not hold up for ever.
+    async fn answer(&self, what: &str, request: http::Request<Vec<u8>>) -> Result<Value, RemoteError> {
+        match tokio::time::timeout(ANSWERED_WITHIN, self.client.request(request)).await {
+            Ok(answer) => answer.map_err(|error| RemoteError::new(what, error)),
+            Err(_) => {
+                let why = format!("the cluster has not answered within {} s", ANSWERED_WITHIN.as_secs());
+                Err(RemoteError::Refused { what: what.to_owned(), why, code: 0 })
+            }
+        }
     }
 }
 

@@ -42,6 +42,9 @@ const SUPPORTED: [&str; 20] = [
     "NetworkPolicy",
 ];
 
+/// More than a whole bundle may have: OLM stores it in one ConfigMap, compressed.
+const MOST_BYTES: u64 = 64 << 20;
+
 /// A bundle.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoadedBundle {
@@ -62,6 +65,8 @@ pub(crate) enum LoadError {
     NoFolder(PathBuf, &'static str),
     #[error("cannot read {}", .0.display())]
     Read(PathBuf, #[source] io::Error),
+    #[error("{} is no file of a bundle: it has to be an ordinary file of at most {MOST_BYTES} bytes", .0.display())]
+    NoOrdinaryFile(PathBuf),
     #[error("the bundle has no ClusterServiceVersion; `konverge bundle validate` says more")]
     NoCsv,
 }
@@ -185,6 +190,11 @@ impl LoadedBundle {
     /// Reads a file, and counts what it takes.
     fn read(&mut self, path: &Path) -> Result<String, LoadError> {
         let failed = |error| LoadError::Read(path.to_owned(), error);
+        let about = fs::metadata(path).map_err(failed)?;
+        // A pipe would be waited for, and a device has no end.
+        if !about.is_file() || about.len() > MOST_BYTES {
+            return Err(LoadError::NoOrdinaryFile(path.to_owned()));
+        }
         let bytes = fs::read(path).map_err(failed)?;
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(&bytes).map_err(failed)?;
