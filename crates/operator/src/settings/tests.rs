@@ -72,7 +72,7 @@ fn every_setting_can_be_given_in_every_source() {
         ("leaderElection.retryPeriod", "500ms", "500ms"),
         ("leaderElection.exitWhenLost", "yes", "true"),
         ("shards", "12", "12"),
-        ("shardCache", "ALL", "all"),
+        ("shardCache", "OWN", "own"),
         ("logging.level", "info,kube=debug", "info,kube=debug"),
         ("logging.format", "JSON", "json"),
         ("maxConcurrentReconciles", "3", "3"),
@@ -474,7 +474,7 @@ leaderElection:
   retryPeriod: \"2s\"                      # default
   exitWhenLost: false                    # default
 shards: 0                                # default
-shardCache: own                          # default
+shardCache: all                          # default
 logging:
   level: info                            # default; RUST_LOG decides instead: kube=trace
   format: auto                           # default
