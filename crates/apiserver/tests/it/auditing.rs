@@ -3,6 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http::Request;
@@ -24,6 +25,8 @@ use crate::cluster::{
 struct Audited {
     cluster: Cluster,
     path: std::path::PathBuf,
+    /// How many bytes of the log were looked at. Emptying the file instead would lose what is written at that very moment.
+    seen: AtomicUsize,
     /// Removes the folder of the log.
     _folder: tempfile::TempDir,
 }
@@ -47,15 +50,17 @@ impl Audited {
         change_log(&mut log);
         let audit = Some(AuditOptions { policy: AuditPolicy::parse(&policy.to_string()).unwrap(), log });
         let cluster = Cluster::with(|options| change(Options { audit, ..options })).await;
-        Self { cluster, path, _folder: folder }
+        Self { cluster, path, seen: AtomicUsize::new(0), _folder: folder }
     }
 
     /// The events since the last look.
     async fn events(&self) -> Vec<Value> {
         self.cluster.server.flush_audit_log().await;
-        let text = std::fs::read_to_string(&self.path).unwrap();
-        std::fs::write(&self.path, "").unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let text = std::fs::read(&self.path).unwrap();
+        // A line may be half written.
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let new = &text[self.seen.swap(whole, Ordering::Relaxed)..whole];
+        new.split_inclusive(|byte| *byte == b'\n').map(|line| serde_json::from_slice(line).unwrap()).collect()
     }
 
     /// The last event of one request.
