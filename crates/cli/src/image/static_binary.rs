@@ -1,11 +1,12 @@
 //! An executable that needs no file beside it, for an image without a base. In: a project. Out: its bytes, checked to be static. musl's target is taken
 //! if it is installed; otherwise glibc is linked statically, which works on this machine's own architecture.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::project::{CompileError, CompileOptions, Project};
+use crate::project::{CompileError, CompileOptions, Project, cargo};
 
 /// A static executable.
 pub(super) struct StaticBinary {
@@ -67,12 +68,12 @@ impl StaticBinary {
                 .push((format!("CARGO_TARGET_{in_capitals}_RUSTFLAGS"), "-C target-feature=+crt-static".to_owned()));
         }
         let compiler = format!("CC_{}", triple.replace('-', "_"));
-        if triple.ends_with("-musl") && std::env::var_os(&compiler).is_none() && starts("musl-gcc") {
+        if triple.ends_with("-musl") && std::env::var_os(&compiler).is_none() && starts("musl-gcc", &["--version"]) {
             variables.push((compiler, "musl-gcc".to_owned()));
         }
         // With a target of their own, programs that run during the build are not linked statically, which would break procedural macros.
         let arguments = ["--profile", profile, "--target", &triple].map(str::to_owned).into();
-        let is_auditable = starts("cargo-auditable");
+        let is_auditable = starts(cargo(), &["auditable", "--version"]);
         let subcommand = if is_auditable { &["auditable", "build"][..] } else { &["build"] };
         let options = CompileOptions { subcommand, arguments, variables };
         let executable =
@@ -108,9 +109,9 @@ fn is_installed(triple: &str) -> bool {
     })
 }
 
-fn starts(program: &str) -> bool {
+fn starts(program: impl AsRef<OsStr>, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
-    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
