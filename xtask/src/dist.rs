@@ -46,6 +46,9 @@ pub(crate) fn run(options: &Dist, root: &Path) -> Result<(), String> {
     build.args(["--tag", &format!("konverge:{version}")]);
     build.arg("--archive").arg(&image).arg("--binary").arg(staging.join("konverge"));
     build.args(options.target.iter().flat_map(|target| ["--target", target]));
+    let is_auditable =
+        Command::new("cargo").args(["auditable", "--version"]).output().is_ok_and(|told| told.status.success());
+    build.args(is_auditable.then_some("--auditable"));
     // `konverge build` builds the project of its directory.
     build.current_dir(root.join("crates/cli"));
     let built: Value =
@@ -89,7 +92,9 @@ pub(crate) fn run(options: &Dist, root: &Path) -> Result<(), String> {
     let checksums = output(Command::new("sha256sum").args(&files).current_dir(&dir))?;
     std::fs::write(dir.join("SHA256SUMS"), &checksums).map_err(|error| format!("SHA256SUMS: {error}"))?;
     print!("{checksums}");
-    println!("in {}; target {}, auditable: {}", dir.display(), text("target"), text("auditable"));
+    let auditable =
+        if is_auditable { "auditable" } else { "not auditable: `cargo install --locked cargo-auditable` makes it so" };
+    println!("in {}; target {}, {auditable}", dir.display(), text("target"));
     Ok(())
 }
 

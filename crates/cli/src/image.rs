@@ -56,6 +56,9 @@ pub(crate) struct BuildArgs {
     /// The profile of cargo
     #[arg(long, value_name = "NAME", default_value = "release")]
     profile: String,
+    /// Let the archive's binary say by itself what is compiled in, for scanners that see nothing else; needs cargo-auditable
+    #[arg(long)]
+    auditable: bool,
     /// Write the static binary of the archive to this file, too
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
@@ -165,7 +168,7 @@ fn run(args: &BuildArgs) -> Result<Value, BuildError> {
 
 /// Makes the image here.
 fn archive(args: &BuildArgs, project: &Project, package: &Package, target: &DeployTarget) -> Result<Value, BuildError> {
-    let binary = StaticBinary::build(project, args.target.as_deref(), &args.profile)?;
+    let binary = StaticBinary::build(project, args.target.as_deref(), &args.profile, args.auditable)?;
     let (sbom, sbom_path) = write_sbom(project, target, package, Some(&binary.triple))?;
     let image = Image {
         name: &target.image,
@@ -193,8 +196,6 @@ fn archive(args: &BuildArgs, project: &Project, package: &Package, target: &Depl
         "`podman load -i {path}` or `docker load -i {path}` loads it, `skopeo copy oci-archive:{path} docker://{}` pushes it",
         target.image
     );
-    let auditable =
-        if binary.is_auditable { "yes" } else { "no: `cargo install --locked cargo-auditable` makes it so" };
     for (name, value) in [
         ("image", target.image.as_str()),
         ("archive", &path),
@@ -202,7 +203,6 @@ fn archive(args: &BuildArgs, project: &Project, package: &Package, target: &Depl
         ("sbom", &sbom_path),
         ("architecture", binary.architecture()),
         ("target", &binary.triple),
-        ("auditable", auditable),
     ] {
         result[name] = value.into();
     }

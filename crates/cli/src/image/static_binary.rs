@@ -1,20 +1,17 @@
 //! An executable that needs no file beside it, for an image without a base. In: a project. Out: its bytes, checked to be static. musl's target is taken
 //! if it is installed; otherwise glibc is linked statically, which works on this machine's own architecture.
 
-use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::project::{CompileError, CompileOptions, Project, cargo};
+use crate::project::{CompileError, CompileOptions, Project};
 
 /// A static executable.
 pub(super) struct StaticBinary {
     pub content: Vec<u8>,
     /// The Rust target that it was built for.
     pub triple: String,
-    /// Whether it says by itself which crates are compiled in, for scanners that see only the binary.
-    pub is_auditable: bool,
 }
 
 /// Why there is none.
@@ -51,7 +48,12 @@ pub(super) enum StaticError {
 
 impl StaticBinary {
     /// Builds it.
-    pub(super) fn build(project: &Project, target: Option<&str>, profile: &str) -> Result<Self, StaticError> {
+    pub(super) fn build(
+        project: &Project,
+        target: Option<&str>,
+        profile: &str,
+        is_auditable: bool,
+    ) -> Result<Self, StaticError> {
         let musl = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
         let gnu = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let triple = match target {
@@ -68,12 +70,11 @@ impl StaticBinary {
                 .push((format!("CARGO_TARGET_{in_capitals}_RUSTFLAGS"), "-C target-feature=+crt-static".to_owned()));
         }
         let compiler = format!("CC_{}", triple.replace('-', "_"));
-        if triple.ends_with("-musl") && std::env::var_os(&compiler).is_none() && starts("musl-gcc", &["--version"]) {
+        if triple.ends_with("-musl") && std::env::var_os(&compiler).is_none() && starts("musl-gcc") {
             variables.push((compiler, "musl-gcc".to_owned()));
         }
         // With a target of their own, programs that run during the build are not linked statically, which would break procedural macros.
         let arguments = ["--profile", profile, "--target", &triple].map(str::to_owned).into();
-        let is_auditable = starts(cargo(), &["auditable", "--version"]);
         let subcommand = if is_auditable { &["auditable", "build"][..] } else { &["build"] };
         let options = CompileOptions { subcommand, arguments, variables };
         let executable =
@@ -81,7 +82,7 @@ impl StaticBinary {
         let content = read(&executable)?;
         match names_interpreter(&content) {
             true => Err(StaticError::Dynamic(triple, musl)),
-            false => Ok(Self { content, triple, is_auditable }),
+            false => Ok(Self { content, triple }),
         }
     }
 
@@ -109,9 +110,9 @@ fn is_installed(triple: &str) -> bool {
     })
 }
 
-fn starts(program: impl AsRef<OsStr>, arguments: &[&str]) -> bool {
+fn starts(program: &str) -> bool {
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
