@@ -43,7 +43,9 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace");
+    // As cargo says it now: clones that share a target directory share this program, and each means itself.
+    let own = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let root = Path::new(&own).parent().expect("xtask is a folder of the workspace");
     let result = match Task::parse() {
         Task::Canonical(options) => canonical::run(&options, root),
         Task::Cel(options) => cel::run(&options, root),

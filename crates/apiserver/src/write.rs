@@ -7,47 +7,39 @@
 //!          and again from the start after a conflict
 //! ```
 //!
-//! `receive` is the first stage, `commit` the last; both have files of their own. Nothing is stored before the commit; a write that changes nothing is not committed.
+//! `receive` is the first stage, `commit` the last; both have files of their own, as have server-side apply and the `stages`
+//! between. Nothing is stored before the commit; a write that changes nothing is not committed.
 
+mod apply;
 mod receive;
+mod stages;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use konverge_core::{FieldError, FieldPath, GroupVersion, Status};
-use konverge_schema::{Budget, FieldManager, FieldSet, OverBudget, check_required, check_restorable, go_plain};
+use konverge_core::{FieldError, FieldPath, Status};
+use konverge_schema::{Budget, check_restorable, go_plain};
 use konverge_store::{CommitError, Condition, Entry};
 
-use receive::whole_numbers;
 pub(crate) use receive::{foreign_namespace, unregistered};
 
 use crate::admission::{Admission, Attributes, Operation, RequestOptions, namespace_accepts};
-use crate::assign::Reservation;
-use crate::authorize::{ResourceAttributes, authorize_verb};
 use crate::commit::{Committer, MAX_CONFLICTS, unavailable};
-use crate::commit_lock::CommitGuard;
 use crate::context::RequestContext;
 use crate::decode::Decoded;
 use crate::delete::can_be_removed;
-use crate::env::rfc3339;
 use crate::request::FieldValidation;
-use crate::resource::{Resource, ScalePaths};
+use crate::resource::Resource;
 use crate::server::Server;
 use crate::subresource::Subresource;
-use crate::verb::Verb;
-use crate::work::{INLINE_STEPS, over_budget};
-use crate::{assign, crd, defaults, fence, meta, namespace, rbac, record, scale, validation, warning, write_only};
+use crate::work::over_budget;
+use crate::{assign, crd, defaults, fence, meta, rbac, warning};
 
 /// How often another name is generated when one is taken.
 const NAME_ATTEMPTS: usize = 8;
-
-/// The largest object that is stored: what etcd takes in one request by default. An object that is too large here would be
-/// too large on a cluster, and every reader, watcher and cache has to hold whole objects.
-const MAX_OBJECT_BYTES: usize = 3 * 512 * 1024;
 
 /// Reading and writing this many bytes of a stored object takes as long as one step of other work.
 const BYTES_PER_STEP: usize = 8;
@@ -224,87 +216,6 @@ impl WriteRequest<'_> {
         produce: impl Fn(&Value) -> Result<Value, Status>,
     ) -> Result<WriteOutcome, Status> {
         self.update(name, FieldOwnership::Decided, &mut Vec::new(), |current, _| produce(current)).await
-    }
-
-    /// Applies a configuration: merges it into the object, or creates the object.
-    pub(crate) async fn apply(
-        &self,
-        name: &str,
-        force: bool,
-        sent: Decoded,
-        warnings: &mut Vec<String>,
-    ) -> Result<WriteOutcome, Status> {
-        let mut config = sent.value;
-        whole_numbers(&mut config);
-        if let Some((GroupVersion { group, version }, kind, _)) = self.foreign(&config) {
-            return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
-        }
-        self.identify(&mut config)?;
-        // The merge itself refuses fields that the schema does not declare.
-        self.report(&sent.duplicates, Vec::new(), warnings)?;
-        if !config["metadata"].is_object() {
-            config["metadata"] = json!({});
-        }
-        // A configuration for an object that exists need not repeat its name.
-        if !meta::text(&config, "name").is_empty() {
-            self.same_name(name, &config)?;
-        }
-        // Errors show the configuration as it was sent, so that it does not get the namespace of the request.
-        self.set_namespace(&mut json!({"metadata": {"namespace": config["metadata"]["namespace"]}}))?;
-        let applied = |live: Option<&Value>| self.merged(live, &config, force);
-        // The object may be created or deleted in between: then the other way is tried.
-        let warned_before = warnings.len();
-        for _ in 0..MAX_CONFLICTS {
-            warnings.truncate(warned_before);
-            match self.update(name, FieldOwnership::Decided, warnings, |current, _| applied(Some(current))).await {
-                Err(status) if status.reason == "NotFound" && self.subresource == Subresource::Main => {}
-                outcome => return outcome,
-            }
-            if !meta::text(&config, "resourceVersion").is_empty() || !meta::text(&config, "uid").is_empty() {
-                let why = "the object is absent, and its resourceVersion or uid is given; remove them to create it";
-                return Err(Status::conflict(&self.resource.group, &self.resource.plural, name, why));
-            }
-            self.same_name(name, &config)?;
-            match self.insert(applied(None)?, Insertion::Upsert, FieldOwnership::Decided, warnings).await {
-                Err(status) if status.reason == "AlreadyExists" && !self.context.dry_run => {}
-                outcome => return outcome,
-            }
-        }
-        Err(self.modified(name))
-    }
-
-    /// Applies a Scale to the object that it is the scale of.
-    pub(crate) async fn apply_scale(
-        &self,
-        name: &str,
-        force: bool,
-        sent: &Decoded,
-        paths: &ScalePaths,
-        warnings: &mut Vec<String>,
-    ) -> Result<WriteOutcome, Status> {
-        let scale = &sent.value;
-        self.report(&sent.duplicates, Vec::new(), warnings)?;
-        if !scale["metadata"]["managedFields"].is_null() {
-            return Err(Status::bad_request("metadata.managedFields must be nil"));
-        }
-        self.update(name, FieldOwnership::Decided, warnings, |current, _| {
-            let config = scale::configuration(current, scale, self.resource, paths)?;
-            scale::with_number(self.merged(Some(current), &config, force)?, paths)
-        })
-        .await
-    }
-
-    /// The object as server-side apply merges a configuration into it.
-    fn merged(&self, live: Option<&Value>, config: &Value, force: bool) -> Result<Value, Status> {
-        let now = rfc3339(self.server.env.now());
-        let mut merged = self
-            .field_manager(&now, &self.resource.not_written_through(self.subresource))
-            .apply(live, config, force)
-            .map_err(|error| error.status())?;
-        // The merge leaves null where a map lost its last entry.
-        self.prune(&mut merged);
-        self.check_merged(config, &merged)?;
-        Ok(merged)
     }
 
     /// Adds an object that does not exist yet.
@@ -500,151 +411,6 @@ impl WriteRequest<'_> {
             }
         }
         Err(self.modified(name))
-    }
-
-    /// Runs the plugins that change the object.
-    async fn admit(
-        &self,
-        attributes: &Attributes<'_>,
-        object: &mut Value,
-        admission: &mut Admission,
-        warnings: &mut Vec<String>,
-    ) -> Result<(), Status> {
-        if self.admitted {
-            return Ok(());
-        }
-        self.foresee_validation(attributes.old, object)?;
-        let admitted = self.server.admission.admit(attributes, object, admission).await;
-        warnings.append(&mut admission.warnings);
-        admitted
-    }
-
-    /// Validates a custom resource before webhooks are asked, only to see what that takes. If it is more than the request may
-    /// compute where it arrived, it moves to a thread of its own now: later it would ask all webhooks a second time.
-    fn foresee_validation(&self, old: Option<&Value>, object: &Value) -> Result<(), Status> {
-        let left = self.budget.steps_left();
-        if !self.resource.custom || left > INLINE_STEPS || !self.server.webhooks.are_there(self.server) {
-            return Ok(());
-        }
-        // Storing the object takes something, too.
-        let trial = Budget::new(left - left / 8, u64::MAX);
-        if crd::validate_object(&self.resource.schema, old, object, &mut Vec::new(), &trial).is_err() {
-            self.budget.spend(INLINE_STEPS);
-        }
-        self.budget.check().map_err(over_budget)
-    }
-
-    /// Runs the plugins that only refuse.
-    async fn validate(
-        &self,
-        attributes: &Attributes<'_>,
-        object: &Value,
-        admission: &mut Admission,
-        warnings: &mut Vec<String>,
-    ) -> Result<(), Status> {
-        if self.admitted {
-            return Ok(());
-        }
-        let validated = self.server.admission.validate(attributes, object, admission).await;
-        warnings.append(&mut admission.warnings);
-        validated
-    }
-
-    /// The bytes to store of an object that a webhook converts. It does so before plugins validate, because a quota makes other
-    /// writes wait from then on until the commit.
-    async fn converted(&self, ownership: &FieldOwnership, new: &Value) -> Result<Option<Bytes>, Status> {
-        if !self.resource.has_converter() || self.context.dry_run {
-            return Ok(None);
-        }
-        self.encode(ownership, new.clone()).await.map(Some)
-    }
-
-    /// The lock for what the object has to be committed under: the names of a kind, or what a service has reserved.
-    async fn lock(&self, reservation: Option<&Reservation<'_>>) -> Option<CommitGuard<'_>> {
-        match reservation {
-            Some(_) => Some(self.server.service_lock.lock().await),
-            None => crd::lock(self.server, self.resource).await,
-        }
-    }
-
-    /// Fills in what some kinds need before defaulting.
-    fn prepare(&self, old: Option<&Value>, new: &mut Value) {
-        write_only::merge(self.resource.behaviour, new);
-        namespace::prepare(self.resource, old, new);
-        crd::prepare(self.resource, self.subresource, old, new);
-    }
-
-    /// Records the manager of the fields that the write changes.
-    fn track_managers(&self, ownership: &FieldOwnership, old: Option<&Value>, new: &mut Value) {
-        if let FieldOwnership::Changed = ownership {
-            let now = rfc3339(self.server.env.now());
-            self.field_manager(&now, &self.resource.not_written_through(self.subresource)).update(old, new);
-        }
-    }
-
-    fn field_manager<'w>(&'w self, now: &'w str, reset: &'w FieldSet) -> FieldManager<'w> {
-        FieldManager {
-            arena: &self.resource.schema.arena,
-            ty: self.resource.schema.root,
-            api_version: &self.api_version,
-            kind: &self.resource.kind,
-            subresource: self.subresource.name(),
-            manager: &self.manager,
-            reset,
-            empty_object: &self.resource.empty_object,
-            now,
-        }
-    }
-
-    /// The errors of an object, except those of its metadata.
-    fn check(
-        &self,
-        old: Option<&Value>,
-        object: &Value,
-        warnings: &mut Vec<String>,
-    ) -> Result<Vec<FieldError>, OverBudget> {
-        let schema = &self.resource.schema;
-        let privileged = self.server.privileged;
-        if let Some(errors) = validation::check(self.resource, self.subresource, old, object, privileged, self.budget)?
-        {
-            return Ok(errors);
-        }
-        let mut errors = if self.resource.custom {
-            crd::validate_object(schema, old, object, warnings, self.budget)?
-        } else {
-            check_required(&schema.arena, schema.root, object)
-        };
-        errors.extend(crd::check(self.resource, self.subresource, old, object, warnings, self.budget)?);
-        Ok(errors)
-    }
-
-    /// The bytes to store. If they are too many, the managed fields are dropped, as kube-apiserver does, unless the write is
-    /// a server-side apply.
-    async fn encode(&self, ownership: &FieldOwnership, object: Value) -> Result<Bytes, Status> {
-        let mut object = self.resource.to_stored(object).await?;
-        self.resource.default_stored(&mut object, self.budget).map_err(over_budget)?;
-        let mut value = record::encode(&object);
-        if value.len() > MAX_OBJECT_BYTES && matches!(ownership, FieldOwnership::Changed) {
-            meta::of_mut(&mut object).remove("managedFields");
-            value = record::encode(&object);
-        }
-        if value.len() > MAX_OBJECT_BYTES {
-            let (name, length) = (meta::text(&object, "name"), value.len());
-            // kube-apiserver answers 500 with etcd's words. Sending the same again does not help, so this is a 413.
-            return Err(Status::too_large(format!(
-                "etcdserver: request is too large: {name:?} would take {length} bytes, and the limit is \
-                 {MAX_OBJECT_BYTES}; make it smaller or split it"
-            )));
-        }
-        Ok(value)
-    }
-
-    /// Asks whether the user may create the object.
-    async fn may_create(&self, name: &str) -> Result<(), Status> {
-        let Resource { group, version, plural: resource, .. } = &**self.resource;
-        let namespace = self.namespace.unwrap_or_default();
-        let resource = ResourceAttributes { group, version, resource, namespace, name, ..Default::default() };
-        authorize_verb(self.server, &self.context.user, Verb::Create, "", resource).await
     }
 
     /// The write as admission plugins see it.
