@@ -145,11 +145,11 @@ impl Versions {
             return Ok(object);
         }
         let stored = match self.find(&from)? {
-            Some(version) => self.step(object, &version.to_stored, &from, &api.version)?,
+            Some(version) => self.step(object, [&version.to_stored, &version.from_stored], &from, &api.version)?,
             None => object,
         };
         match self.find(&to)? {
-            Some(version) => self.step(stored, &version.from_stored, &api.version, &to),
+            Some(version) => self.step(stored, [&version.from_stored, &version.to_stored], &api.version, &to),
             None => Ok(stored),
         }
     }
@@ -165,17 +165,13 @@ impl Versions {
         found.map(Some).ok_or_else(unknown)
     }
 
-    /// One conversion, with everything around it that no Rust type has: metadata, conditions, and what cannot be expressed.
-    fn step(&self, mut object: Value, step: &Step, from: &str, to: &str) -> Result<Value, String> {
+    /// One conversion, with everything around it that no Rust type has: metadata, conditions, and what cannot be expressed. The
+    /// second step leads back.
+    fn step(&self, mut object: Value, [step, reverse]: [&Step; 2], from: &str, to: &str) -> Result<Value, String> {
         let kept = take_annotation(&mut object["metadata"], to);
         let metadata = object["metadata"].clone();
         let conditions = object["status"].get("conditions").filter(|value| !value.is_null()).cloned();
-        // What a panic leaves half done is dropped.
-        let stepped = catch_unwind(AssertUnwindSafe(|| step(object)));
-        let Stepped { mut converted, mut source, mut back } = stepped.unwrap_or_else(|panic| Err(panicked(&*panic)))?;
-        for value in [&mut converted, &mut source, &mut back] {
-            without_type(value);
-        }
+        let Stepped { mut converted, source, back } = take_step(step, object)?;
         let mut lost = lost::lost(&back, &source);
         // Conditions are set beside the type of the status.
         if let Some(conditions) = conditions.filter(|_| source["status"].get("conditions").is_none()) {
@@ -183,19 +179,28 @@ impl Versions {
                 Some(status) => {
                     status.entry("conditions").or_insert(conditions);
                 }
-                None => lost.push(Lost::field(&["status"], serde_json::json!({"conditions": conditions}))),
+                None => lost.push(Lost::conditions(conditions)),
             }
         }
-        lost::restore(&mut converted, &kept.map(|text| parse(&text)).transpose()?.unwrap_or_default());
-        let mut whole = Map::new();
-        let api = self.resource();
-        whole.insert("apiVersion".into(), format!("{}/{to}", api.group).into());
-        whole.insert("kind".into(), api.kind.as_str().into());
-        whole.insert("metadata".into(), metadata);
-        if let Value::Object(fields) = converted {
-            whole.extend(fields.into_iter().filter(|(_, value)| !value.is_null()));
+        let whole = |fields: Value| {
+            let mut whole = Map::new();
+            let api = self.resource();
+            whole.insert("apiVersion".into(), format!("{}/{to}", api.group).into());
+            whole.insert("kind".into(), api.kind.as_str().into());
+            whole.insert("metadata".into(), metadata.clone());
+            if let Value::Object(fields) = fields {
+                whole.extend(fields.into_iter().filter(|(_, value)| !value.is_null()));
+            }
+            Value::Object(whole)
+        };
+        if let Some(kept) = kept {
+            let kept = parse(&kept)?;
+            let mut restored = converted.clone();
+            lost::restore(&mut restored, &kept);
+            let Stepped { source, back, .. } = take_step(reverse, whole(restored)).map_err(|why| changed(&why))?;
+            lost::restore(&mut converted, &lost::genuine(kept, &lost::lost(&back, &source)));
         }
-        let mut whole = Value::Object(whole);
+        let mut whole = whole(converted);
         set_annotation(&mut whole["metadata"], from, to, &lost)?;
         Ok(whole)
     }
@@ -242,8 +247,21 @@ fn without_type(object: &mut Value) {
 }
 
 fn parse(text: &str) -> Result<Vec<Lost>, String> {
-    serde_json::from_str(text)
-        .map_err(|error| format!("somebody changed its annotation {ANNOTATION}…: {error}; remove the annotation"))
+    serde_json::from_str(text).map_err(|error| changed(&error.to_string()))
+}
+
+fn changed(why: &str) -> String {
+    format!("somebody changed its annotation {ANNOTATION}…: {why}; remove the annotation")
+}
+
+/// A conversion of a user. What a panic of it leaves half done is dropped.
+fn take_step(step: &Step, object: Value) -> Result<Stepped, String> {
+    let stepped = catch_unwind(AssertUnwindSafe(|| step(object)));
+    let mut stepped = stepped.unwrap_or_else(|panic| Err(panicked(&*panic)))?;
+    for value in [&mut stepped.converted, &mut stepped.source, &mut stepped.back] {
+        without_type(value);
+    }
+    Ok(stepped)
 }
 
 fn take_annotation(metadata: &mut Value, version: &str) -> Option<String> {

@@ -11,6 +11,7 @@
 //! ```
 
 mod admission;
+mod body_room;
 mod configuration;
 mod conversion;
 mod denied;

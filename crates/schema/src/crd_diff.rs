@@ -167,7 +167,8 @@ fn conversion(old: &Value, new: &Value, changes: &mut Changes) {
 fn removed_version(old: &Value, version: &Value, changes: &mut Changes) {
     let name = text(version, "name");
     let path = format!("versions[{name}]");
-    if texts(&old["status"], "storedVersions").contains(&name) {
+    // A file need not have a status, and the version that it says is stored is one that was.
+    if texts(&old["status"], "storedVersions").contains(&name) || version["storage"] == true {
         let why = format!(
             "objects may be stored in it (status.storedVersions), so that a server refuses this; store another version, run \
              `konverge crd migrate {}`, then remove it",

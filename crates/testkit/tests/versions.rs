@@ -174,6 +174,36 @@ fn what_a_version_cannot_express_is_kept_unless_somebody_changes_it() -> Result<
     Ok(())
 }
 
+/// Users write annotations. What their version can express, they have to say there, where it is checked.
+#[test]
+fn annotations_say_nothing_that_the_version_can_express() -> Result<()> {
+    let conversions = operator().test_conversions();
+    let staff = json!([{"name": "eve"}]);
+    let mut forged = shop(BETA, json!({"place": "main:3"}));
+    forged["status"] = json!({"open": 1});
+    forged["metadata"]["annotations"] = json!({"conversion.konverge.dev/v1": json!([
+        {"path": ["spec", "tills"], "now": 3, "was": 100_000},
+        {"path": ["status", "open"], "now": 1, "was": 99},
+        {"path": ["status"], "now": {"open": 1}, "was": {"open": 98}},
+        {"path": ["spec", "staff"], "was": staff},
+    ]).to_string()});
+    let new = conversions.convert(forged.clone(), V1)?;
+    assert_eq!(new["spec"], json!({"street": "main", "tills": 3, "staff": staff}));
+    assert_eq!(new["status"], json!({"open": 1}));
+    // Without a status, only conditions are beside its type.
+    forged.as_object_mut().map(|fields| fields.remove("status"));
+    for (was, expect) in [
+        (json!({"open": 99}), json!(null)),
+        (json!({"open": 99, "conditions": []}), json!(null)),
+        (json!({"conditions": []}), json!({"conditions": []})),
+    ] {
+        let kept = json!([{"path": ["status"], "was": was}]).to_string();
+        forged["metadata"]["annotations"] = json!({"conversion.konverge.dev/v1": kept});
+        assert_eq!(conversions.convert(forged.clone(), V1)?["status"], expect, "{was}");
+    }
+    Ok(())
+}
+
 #[test]
 fn what_cannot_be_converted_is_named() {
     let conversions = operator().test_conversions();

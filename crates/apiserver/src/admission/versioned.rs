@@ -10,10 +10,9 @@ use konverge_store::Entry;
 
 use super::matching::Through;
 use super::{Attributes, Operation, RequestOptions, lookup};
-use crate::record;
 use crate::resource::Resource;
-use crate::scale;
 use crate::subresource::Subresource;
+use crate::{record, scale};
 
 /// The objects of a request, in one version.
 pub(crate) struct Versioned<'a> {
@@ -83,9 +82,7 @@ async fn convert<'a>(
     let revision = attributes.server.store.revision();
     let entry = Entry { key: "".into(), value: record::encode(&stored), revision, created: revision };
     let mut converted = other.read_object(&entry).await?;
-    if let Some(version) = object["metadata"].get("resourceVersion") {
-        converted["metadata"]["resourceVersion"] = version.clone();
-    }
+    set_version(&mut converted, object["metadata"].get("resourceVersion").cloned());
     Ok(Some(Cow::Owned(converted)))
 }
 
@@ -97,10 +94,17 @@ pub(crate) async fn restore(attributes: &Attributes<'_>, changed: Value, through
     let revision = attributes.server.store.revision();
     let entry = Entry { key: "".into(), value: record::encode(&stored), revision, created: revision };
     let mut restored = attributes.resource.read_object(&entry).await?;
-    if let Some(version) = version {
-        restored["metadata"]["resourceVersion"] = version;
-    }
+    set_version(&mut restored, version);
     Ok(restored)
+}
+
+/// Puts back the version that an object had before it was read as if it were stored. One that is being created has none.
+fn set_version(object: &mut Value, version: Option<Value>) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    match version {
+        Some(version) => metadata.insert("resourceVersion".to_owned(), version),
+        None => metadata.remove("resourceVersion"),
+    };
 }
 
 fn request(attributes: &Attributes<'_>, matched: &Resource, kind: GroupVersionKind) -> Value {

@@ -1,6 +1,8 @@
 //! What the flags of kube-apiserver mean here. In: flags. Out: how to run the server, and a sentence for each flag that has
 //! no effect; or the refusal in the words of kube-apiserver.
 
+mod refused;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -9,20 +11,12 @@ use konverge_apiserver::{
     OidcFlags, PluginError, PrivilegedContainers, RangeError, ServiceRanges,
 };
 
-use super::flags::{Flags, quoted};
+use super::flags::Flags;
 use crate::audit;
 use crate::issuers::{self, TokenIssuers};
 
-const FEATURE_GATES: &str = include_str!("../../data/kube-apiserver/feature-gates.txt");
-
 /// The directory in which kube-apiserver keeps a certificate that it made itself.
 const CERT_DIR: &str = "/var/run/kubernetes";
-
-/// The modes of `--authorization-mode`.
-const MODES: [&str; 6] = ["AlwaysAllow", "AlwaysDeny", "ABAC", "Webhook", "RBAC", "Node"];
-
-/// What is said of a mode that does not exist here.
-const THERE_ARE: &str = "there are AlwaysAllow, AlwaysDeny, RBAC and Node";
 
 /// The range of cluster IPs without a flag.
 const DEFAULT_CLUSTER_IPS: &str = "10.0.0.0/24";
@@ -73,11 +67,7 @@ pub(super) enum Pair {
 impl Settings {
     /// What flags mean.
     pub(super) fn new(flags: &Flags) -> Result<Self, String> {
-        let mut refused = check_feature_gates(flags);
-        if refused.is_empty() {
-            refused = check(flags);
-        }
-        match refused.as_slice() {
+        match refused::of(flags).as_slice() {
             [] => {}
             [one] => return Err(one.clone()),
             several => return Err(format!("[{}]", several.join(", "))),
@@ -220,15 +210,10 @@ fn number(flags: &Flags, name: &str, default: usize) -> i64 {
 }
 
 const BUFFER: (&str, usize) = ("audit-log-batch-buffer-size", audit::DEFAULTS.buffer);
-const BATCH: (&str, usize) = ("audit-log-batch-max-size", 1);
 const MAX_AGE: (&str, usize) = ("audit-log-maxage", audit::DEFAULTS.max_age as usize);
 const MAX_BACKUPS: (&str, usize) = ("audit-log-maxbackup", audit::DEFAULTS.max_backups);
 const MAX_SIZE: (&str, usize) = ("audit-log-maxsize", audit::DEFAULTS.max_size as usize);
 const MAX_EVENT: (&str, usize) = ("audit-log-truncate-max-event-size", audit::DEFAULTS.max_event_size);
-const MAX_BATCH: (&str, usize) = ("audit-log-truncate-max-batch-size", audit::DEFAULTS.max_batch_size);
-const AUDIT_MODES: [&str; 3] = ["batch", "blocking", "blocking-strict"];
-const AUDIT_FORMATS: [&str; 2] = ["legacy", "json"];
-const AUDIT_VERSION: &str = "audit.k8s.io/v1";
 
 /// Where and how audit events are written; none without a path.
 fn audit_log(flags: &Flags) -> Option<AuditLogOptions> {
@@ -249,48 +234,6 @@ fn audit_log(flags: &Flags) -> Option<AuditLogOptions> {
     log.compress = flags.is_set("audit-log-compress", false);
     log.max_event_bytes = flags.is_set("audit-log-truncate-enabled", false).then(|| number(MAX_EVENT));
     Some(log)
-}
-
-/// What kube-apiserver refuses of the flags of an audit log that is switched on.
-fn check_audit(flags: &Flags) -> Vec<String> {
-    let mut refused = Vec::new();
-    if flags.last("audit-log-path").is_none_or(str::is_empty) {
-        return refused;
-    }
-    let number = |(name, default)| number(flags, name, default);
-    let mode = flags.last("audit-log-mode").unwrap_or("blocking");
-    let too_small =
-        [(BUFFER, "buffer size"), (BATCH, "max batch size")].into_iter().find(|(flag, _)| number(*flag) <= 0);
-    if !AUDIT_MODES.contains(&mode) {
-        let modes = AUDIT_MODES.join(",");
-        refused.push(format!("invalid audit log mode {mode}, allowed modes are {modes:?}"));
-    } else if let ("batch", Some((flag, what))) = (mode, too_small) {
-        refused.push(format!("invalid audit batch log {what} {}, must be a positive number", number(flag)));
-    }
-    let (event, batch) = (number(MAX_EVENT), number(MAX_BATCH));
-    if event <= 0 {
-        refused.push(format!("invalid audit truncate log max event size {event}, must be a positive number"));
-    } else if batch < event {
-        refused.push(format!(
-            "invalid audit truncate log max batch size {batch}, must be greater than max event size ({event})"
-        ));
-    }
-    match flags.last("audit-log-version").unwrap_or(AUDIT_VERSION) {
-        AUDIT_VERSION => {}
-        version if version.matches('/').count() > 1 => {
-            refused.push(format!("unexpected GroupVersion string: {version}"));
-        }
-        _ => refused.push(format!("invalid group version, allowed versions are [{AUDIT_VERSION:?}]")),
-    }
-    let format = flags.last("audit-log-format").unwrap_or("json");
-    if !AUDIT_FORMATS.contains(&format) {
-        let formats = AUDIT_FORMATS.join(",");
-        refused.push(format!("invalid audit log format {format}, allowed formats are {formats:?}"));
-    }
-    for flag in [MAX_AGE, MAX_BACKUPS, MAX_SIZE].into_iter().filter(|flag| number(*flag) < 0) {
-        refused.push(format!("--{} {} can't be a negative number", flag.0, number(flag)));
-    }
-    refused
 }
 
 /// The ranges of services. Without a flag, addresses are those that kube-apiserver takes.
@@ -314,89 +257,6 @@ fn service_ranges(flags: &Flags) -> Result<ServiceRanges, String> {
 fn admission(flags: &Flags) -> Result<AdmissionPlugins, PluginError> {
     let list = |name| flags.list(name).collect::<Vec<&str>>();
     AdmissionPlugins::kubernetes().with(&list("enable-admission-plugins"), &list("disable-admission-plugins"))
-}
-
-/// The lines of a table that are not comments.
-fn table(text: &'static str) -> impl Iterator<Item = &'static str> {
-    text.lines().filter(|line| !line.starts_with('#') && !line.is_empty())
-}
-
-fn check_feature_gates(flags: &Flags) -> Vec<String> {
-    let gates = flags.list("feature-gates").map(|gate| gate.strip_prefix("kube:").unwrap_or(gate));
-    let problem = |gate: &str| match gate.split_once('=') {
-        None => Some(format!("missing bool value for {gate}")),
-        Some((name, value)) if !["true", "false", "True", "False", "1", "0", "t", "f"].contains(&value) => {
-            Some(format!("invalid value of {name}={value}, err: strconv.ParseBool: parsing {value:?}: invalid syntax"))
-        }
-        Some((name, _)) if !table(FEATURE_GATES).any(|known| known == name) => {
-            Some(format!("unrecognized feature gate: {name}"))
-        }
-        Some(_) => None,
-    };
-    gates.filter_map(problem).collect()
-}
-
-/// What kube-apiserver refuses, too.
-fn check(flags: &Flags) -> Vec<String> {
-    let mut refused = Vec::new();
-    if flags.list("etcd-servers").next().is_none() {
-        refused.push("--etcd-servers must be specified".to_owned());
-    }
-    if !(1..=65535).contains(&port(flags)) {
-        refused.push(format!(
-            "--secure-port {} must be between 1 and 65535, inclusive. It cannot be turned off with 0",
-            port(flags)
-        ));
-    }
-    for flag in [READING, WRITING].into_iter().filter(|flag| in_flight(flags, *flag) < 0) {
-        refused.push(format!("--{} can not be negative value", flag.0));
-    }
-    let given = |name| flags.last(name).is_some_and(|text| !text.is_empty());
-    let oidc = flags.any_given("oidc-");
-    if given("authentication-config") && oidc {
-        refused.push("authentication-config file and oidc-* flags are mutually exclusive".to_owned());
-    }
-    if !given("authentication-config") && oidc && !(given("oidc-issuer-url") && given("oidc-client-id")) {
-        let why = "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set";
-        refused.push(why.to_owned());
-    }
-    if !given("service-account-issuer") {
-        refused.push("service-account-issuer is a required flag".to_owned());
-    }
-    let modes: Vec<&str> = flags.list("authorization-mode").collect();
-    for mode in modes.iter().filter(|mode| !MODES.contains(mode)) {
-        refused.push(format!("authorization-mode {mode:?} is not a valid mode"));
-    }
-    for (mode, flag, what) in
-        [("ABAC", "authorization-policy-file", "policy"), ("Webhook", "authorization-webhook-config-file", "config")]
-    {
-        match (modes.contains(&mode), given(flag)) {
-            (true, false) => refused.push(format!("authorization-mode {mode}'s authorization {what} file not passed")),
-            (false, true) => refused.push(format!("cannot specify --{flag} without mode {mode}")),
-            // Without it, requests would be refused, or allowed, that kube-apiserver answers otherwise.
-            (true, true) => refused.push(format!("authorization-mode {mode:?} does not exist here; {THERE_ARE}")),
-            (false, false) => {}
-        }
-    }
-    if given("authorization-config") {
-        refused.push(format!("--authorization-config cannot be read here; use --authorization-mode: {THERE_ARE}"));
-    }
-    if modes.iter().enumerate().any(|(at, mode)| modes[..at].contains(mode)) {
-        refused.push(format!("authorization-mode [{}] has mode specified more than once", quoted(&modes)));
-    }
-    refused.extend(check_audit(flags));
-    for flag in ["enable-admission-plugins", "disable-admission-plugins"] {
-        for name in flags.list(flag).filter(|name| !AdmissionPlugins::known().any(|known| known == *name)) {
-            refused.push(format!("{flag} plugin {name:?} is unknown"));
-        }
-    }
-    if let Err(error @ PluginError::Overlap(_)) = admission(flags) {
-        refused.push(error.to_string());
-    }
-    if !given("service-account-issuer") || !given("service-account-signing-key-file") {
-        refused.push("--service-account-signing-key-file and --service-account-issuer are required flags".to_owned());
-    }
-    refused
 }
 
 /// A sentence for each flag that asks for something this server does not do.

@@ -32,9 +32,15 @@ enum Segment {
 }
 
 impl Lost {
-    pub(super) fn field(path: &[&str], was: Value) -> Self {
-        let path = path.iter().map(|field| Segment::Field((*field).to_owned())).collect();
-        Self { path, now: None, was: Some(was) }
+    /// The conditions of an object, which are beside the type of its status.
+    pub(super) fn conditions(conditions: Value) -> Self {
+        let was = Value::Object(Map::from_iter([("conditions".to_owned(), conditions)]));
+        Self { path: vec![Segment::Field("status".to_owned())], now: None, was: Some(was) }
+    }
+
+    fn is_conditions(&self) -> bool {
+        let conditions = self.was.as_ref().and_then(|was| was.get("conditions")).cloned();
+        conditions.is_some_and(|conditions| *self == Self::conditions(conditions))
     }
 
     /// As people write it: `spec.containers[name=web].image`.
@@ -90,6 +96,14 @@ pub(super) fn restore(object: &mut Value, lost: &[Lost]) {
     for one in lost {
         put_back(object, one);
     }
+}
+
+/// What of the values that an annotation keeps can have been put there by a conversion. Annotations are written by users, and what
+/// the other version can express is to be said there, where it is checked: `lost` is what gets lost of the object with all of
+/// these values. Types may have changed since the annotation was written, so the values themselves are not compared.
+pub(super) fn genuine(kept: Vec<Lost>, lost: &[Lost]) -> Vec<Lost> {
+    let is_lost = |one: &Lost| lost.iter().any(|other| other.path == one.path && other.now == one.now);
+    kept.into_iter().filter(|one| is_lost(one) || one.is_conditions()).collect()
 }
 
 fn put_back(object: &mut Value, lost: &Lost) -> Option<()> {

@@ -102,6 +102,37 @@ pub(super) fn client_config(path: &str, registration: &Registration<'_>) -> Valu
     config
 }
 
+/// The JSON patch that gives entries of a live object the kind of address that the own ones have. Who installed the object with the
+/// other kind owns that field, so an apply would leave both there, which no API server takes.
+pub(super) fn readdressed(live: &Value, own: &Value) -> Vec<Value> {
+    let mut operations = Vec::new();
+    let mut move_to = |path: String, live: &Value, own: &Value| {
+        for (kept, other) in [("url", "service"), ("service", "url")] {
+            if own[kept].is_null() || live[other].is_null() {
+                continue;
+            }
+            operations.push(json!({"op": "remove", "path": format!("{path}/{other}")}));
+            operations.push(json!({"op": "add", "path": format!("{path}/{kept}"), "value": own[kept]}));
+        }
+    };
+    let conversion = "/spec/conversion/webhook/clientConfig";
+    if let (Some(live), Some(own)) = (live.pointer(conversion), own.pointer(conversion)) {
+        move_to(conversion.to_owned(), live, own);
+    }
+    let webhooks = |of: &'_ Value| of["webhooks"].as_array().cloned().unwrap_or_default();
+    let own = webhooks(own);
+    for (index, live) in webhooks(live).iter().enumerate() {
+        if let Some(own) = own.iter().find(|own| own["name"] == live["name"]) {
+            move_to(format!("/webhooks/{index}/clientConfig"), &live["clientConfig"], &own["clientConfig"]);
+        }
+    }
+    if !operations.is_empty() {
+        let version = &live["metadata"]["resourceVersion"];
+        operations.insert(0, json!({"op": "test", "path": "/metadata/resourceVersion", "value": version}));
+    }
+    operations
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -206,5 +237,24 @@ mod tests {
             "matchConditions": [{"name": "not-me", "expression": "request.userInfo.username != 'me'"}],
         });
         assert_eq!(found[0]["webhooks"], json!([expect]));
+    }
+
+    #[test]
+    fn addresses_of_the_other_kind_are_replaced() {
+        let live = json!({"metadata": {"resourceVersion": "7"},
+            "spec": {"conversion": {"webhook": {"clientConfig": {"service": {"name": "a"}}}}},
+            "webhooks": [{"name": "other", "clientConfig": {"service": {"name": "b"}}},
+                         {"name": "own", "clientConfig": {"url": "https://a"}}]});
+        let own = json!({"spec": {"conversion": {"webhook": {"clientConfig": {"url": "https://b/convert"}}}},
+            "webhooks": [{"name": "own", "clientConfig": {"service": {"name": "c"}}}]});
+        let expect = [
+            json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"}),
+            json!({"op": "remove", "path": "/spec/conversion/webhook/clientConfig/service"}),
+            json!({"op": "add", "path": "/spec/conversion/webhook/clientConfig/url", "value": "https://b/convert"}),
+            json!({"op": "remove", "path": "/webhooks/1/clientConfig/url"}),
+            json!({"op": "add", "path": "/webhooks/1/clientConfig/service", "value": {"name": "c"}}),
+        ];
+        assert_eq!(readdressed(&live, &own), expect);
+        assert_eq!(readdressed(&own, &own), [json!(0); 0], "nothing to do");
     }
 }

@@ -249,8 +249,28 @@ impl Registrar {
             false => self.field_manager.clone(),
         };
         let params = PatchParams::apply(&manager).force();
-        let stored = self.api(entry).patch(&entry.name, &params, &Patch::Apply(&entry.own)).await?;
+        let (api, own) = (self.api(entry), Patch::Apply(&entry.own));
+        let stored = match api.patch(&entry.name, &params, &own).await {
+            Err(kube::Error::Api(refused)) if refused.code == 422 && self.readdress(entry).await? => {
+                api.patch(&entry.name, &params, &own).await?
+            }
+            applied => applied?,
+        };
         Ok(Some(stored.metadata.resource_version.unwrap_or_default()))
+    }
+
+    /// Replaces addresses of the other kind, a URL or a service, which somebody else has put into the object. Says whether there
+    /// were some.
+    async fn readdress(&self, entry: &Entry) -> Result<bool> {
+        let api = self.api(entry);
+        let live = serde_json::to_value(api.get(&entry.name).await?)?;
+        let operations = configuration::readdressed(&live, &entry.own);
+        if operations.is_empty() {
+            return Ok(false);
+        }
+        let patch = serde_json::from_value(operations.into())?;
+        api.patch(&entry.name, &PatchParams::default(), &Patch::<Value>::Json(patch)).await?;
+        Ok(true)
     }
 }
 

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Full};
 use konverge_serve::{Limits, RequestBody};
-use tokio::sync::Semaphore;
 use tower_service::Service;
 
+use super::body_room::{BodyRoom, NoRoom, Taken};
 use super::conversion::{self, Conversions};
 use super::endpoint::{Answer, Endpoint};
 
@@ -29,15 +29,14 @@ const MOST_BYTES: usize = 7 << 20;
 /// How much of a body that is too large is read and forgotten.
 const MOST_FORGOTTEN: usize = 32 << 20;
 
-/// How many bodies are in memory at the same time: at most 448 MiB. Further requests wait, and are refused by their API server
-/// if they wait too long.
-const MOST_BODIES: usize = 64;
+/// How many bytes of reviews are in memory at the same time: of their first parts, and of the rests of large ones.
+const REVIEW_ROOM: (usize, usize) = (64 << 20, 384 << 20);
 
 /// The largest body of a conversion: an API server sends all objects of a list at once.
 const MOST_CONVERSION_BYTES: usize = 64 << 20;
 
-/// How many conversions are in memory at the same time.
-const MOST_CONVERSIONS: usize = 4;
+/// How many bytes of conversions are in memory at the same time, so that four of the largest fit.
+const CONVERSION_ROOM: (usize, usize) = (32 << 20, 256 << 20);
 
 /// All webhooks of an operator, by path.
 #[derive(Clone)]
@@ -45,9 +44,9 @@ pub(crate) struct Endpoints(Arc<Inner>);
 
 struct Inner {
     endpoints: BTreeMap<String, Endpoint>,
-    bodies: Semaphore,
+    bodies: BodyRoom,
     conversions: Option<Conversions>,
-    conversion_bodies: Semaphore,
+    conversion_bodies: BodyRoom,
 }
 
 impl Endpoints {
@@ -55,9 +54,9 @@ impl Endpoints {
         let endpoints = endpoints.into_iter().map(|endpoint| (endpoint.path(), endpoint)).collect();
         Self(Arc::new(Inner {
             endpoints,
-            bodies: Semaphore::new(MOST_BODIES),
+            bodies: BodyRoom::new(REVIEW_ROOM.0, REVIEW_ROOM.1),
             conversions,
-            conversion_bodies: Semaphore::new(MOST_CONVERSIONS),
+            conversion_bodies: BodyRoom::new(CONVERSION_ROOM.0, CONVERSION_ROOM.1),
         }))
     }
 
@@ -68,8 +67,8 @@ impl Endpoints {
 
     async fn convert<B: ReviewBody>(&self, conversions: &Conversions, head: &Parts, body: B) -> Answer {
         let counted = conversions.meter().begin();
-        let _permit = self.0.conversion_bodies.acquire().await;
-        let answer = match read(head, body, MOST_CONVERSION_BYTES).await {
+        let mut taken = self.0.conversion_bodies.body();
+        let answer = match read(head, body, MOST_CONVERSION_BYTES, &mut taken).await {
             Ok(body) => conversions.answer(body).await,
             Err((code, why)) => {
                 tracing::warn!(webhook = conversion::PATH, why, "a request to a webhook was refused");
@@ -95,8 +94,8 @@ impl Endpoints {
         };
         let counted = endpoint.meter().begin();
         // Held until the answer is made, because the body is in memory until then.
-        let _permit = self.0.bodies.acquire().await;
-        let answer = match read(&head, body, MOST_BYTES).await {
+        let mut taken = self.0.bodies.body();
+        let answer = match read(&head, body, MOST_BYTES, &mut taken).await {
             Ok(body) => endpoint.answer(&body).await,
             Err((code, why)) => {
                 tracing::warn!(webhook = endpoint.path(), why, "a request to a webhook was refused");
@@ -116,7 +115,12 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send> ReviewBody for B {}
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body of a request that may be a review, or why it is not taken.
-async fn read(head: &Parts, body: impl ReviewBody, most_bytes: usize) -> Result<Bytes, (StatusCode, String)> {
+async fn read(
+    head: &Parts,
+    body: impl ReviewBody,
+    most_bytes: usize,
+    taken: &mut Taken<'_>,
+) -> Result<Bytes, (StatusCode, String)> {
     if head.method != Method::POST {
         return Err((StatusCode::METHOD_NOT_ALLOWED, "a webhook takes a review by POST".to_owned()));
     }
@@ -133,13 +137,26 @@ async fn read(head: &Parts, body: impl ReviewBody, most_bytes: usize) -> Result<
         forget(body).await;
         return Err(too_large());
     }
-    match Limited::new(body.as_mut(), most_bytes).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
+    // Most bodies come in one piece, which is not copied.
+    let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(Into::into);
+        let frame = frame.map_err(|error| (StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")))?;
+        let Ok(piece) = frame.into_data() else { continue };
+        if taken.bytes() + piece.len() > most_bytes {
             forget(body).await;
-            Err(too_large())
+            return Err(too_large());
         }
-        Err(error) => Err((StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}"))),
+        let why = "the bodies of other requests take all memory that there is for them; try again later";
+        taken.grow(piece.len()).await.map_err(|NoRoom| (StatusCode::TOO_MANY_REQUESTS, why.to_owned()))?;
+        match first.is_empty() {
+            true => first = piece,
+            false => rest.extend_from_slice(&piece),
+        }
+    }
+    match rest.is_empty() {
+        true => Ok(first),
+        false => Ok([first, rest.freeze()].concat().into()),
     }
 }
 

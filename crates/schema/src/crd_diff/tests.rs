@@ -203,4 +203,9 @@ fn definitions() {
     assert_eq!(told(&two, &plain), ["! conversion.strategy: changed from Webhook to None"]);
     assert_eq!(told(&plain, &two), ["  conversion.strategy: changed from None to Webhook"]);
     assert_eq!(told(&plain, &base), ["! versions[v2]: version removed"]);
+    // Files have no status, and what nobody is served may still be stored.
+    let mut unserved = changed("/spec/versions", json!([version("v1", true, "a"), version("v2", false, "a")]));
+    (unserved["spec"]["versions"][0]["served"], unserved["status"]) = (json!(false), json!({}));
+    let only_second = changed("/spec/versions", json!([version("v2", true, "a")]));
+    assert_eq!(told(&unserved, &only_second)[0], "! versions[v1]: version removed while objects are stored in it");
 }

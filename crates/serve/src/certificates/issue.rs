@@ -162,6 +162,11 @@ fn make(error: rcgen::Error) -> CertificateError {
     CertificateError::Make(error.into())
 }
 
+/// When a certificate begins to be valid; none if it is none.
+pub(super) fn begins(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
+    validity::not_before(certificate)
+}
+
 /// When a certificate ends; none if it is none.
 pub(super) fn expires(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
     validity::not_after(certificate)

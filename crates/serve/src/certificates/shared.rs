@@ -18,7 +18,7 @@ use rcgen::KeyPair;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::issue::{AUTHORITY_LIFE, Authority, Issued, expires, vouches_for};
+use super::issue::{AUTHORITY_LIFE, Authority, Issued, begins, expires, vouches_for};
 use super::{CertificateError, Current, due, with_local};
 
 /// How long a new CA is only trusted before certificates of it are served: everybody who is told of it by then is in time.
@@ -128,11 +128,13 @@ impl SharedCertificates {
         })
     }
 
-    /// The CAs that have not ended.
+    /// The CAs that have begun and not ended. One from a clock that was far ahead would be kept for years in which clients that
+    /// look at the dates of CAs, as Go's, believe nothing of it.
     fn trusted(&self, now: SystemTime) -> Vec<Trusted> {
         let certificates = CertificateDer::pem_slice_iter(self.ca_pem.as_bytes()).filter_map(Result::ok);
         let trusted = certificates.filter_map(|certificate| {
             let expires = expires(&certificate).filter(|expires| *expires > now)?;
+            begins(&certificate).filter(|begins| *begins <= now)?;
             Some(Trusted { pem: pem_of(&certificate), certificate: certificate.into_owned(), expires })
         });
         trusted.collect()
@@ -285,6 +287,10 @@ mod tests {
             let back = next.next(&names(), now).unwrap().unwrap_or(next);
             assert!(is_believed(&back, &back, now), "{then:?} and back");
         }
+        // Nothing stays of a clock that was nearly as far ahead as a CA lasts.
+        let ahead = SharedCertificates::make(&names(), now + 3600 * DAY).unwrap();
+        let next = ahead.next(&names(), now).unwrap().expect("the CA has not begun");
+        assert!(is_believed(&next, &next, now) && !next.ca_pem.contains(&ahead.ca_pem));
         let more = [names()[0].clone(), "another.example.com".to_owned(), "*.web.shop.svc".to_owned()];
         let next = made.next(&more, now).unwrap().unwrap();
         assert_eq!((&next.ca_pem, next.next(&more, now).unwrap()), (&made.ca_pem, None));

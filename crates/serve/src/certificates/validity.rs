@@ -1,4 +1,4 @@
-//! When a certificate ends. DER bytes come in, a time comes out. It reads only as far as the validity field and
+//! When a certificate begins and ends. DER bytes come in, a time comes out. It reads only as far as the validity field and
 //! checks nothing else: webpki does that.
 
 use std::time::{Duration, SystemTime};
@@ -7,6 +7,13 @@ use super::der::{self, SEQUENCE, element, value};
 
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
+
+/// The `notBefore` of an X.509 certificate; none if these bytes are not one.
+pub(super) fn not_before(certificate: &[u8]) -> Option<SystemTime> {
+    let fields = der::after_issuer(certificate)?;
+    let (tag, text, _) = element(value(fields, SEQUENCE)?.0)?;
+    time(tag, std::str::from_utf8(text).ok()?)
+}
 
 /// The `notAfter` of an X.509 certificate; none if these bytes are not one.
 pub(super) fn not_after(certificate: &[u8]) -> Option<SystemTime> {

@@ -239,8 +239,30 @@ async fn equivalent_versions_are_converted() {
         assert_eq!(seen, versions, "{policy}");
         for request in asked.asked() {
             assert_eq!((&request["kind"]["version"], &request["requestKind"]["version"]), (&json!("v1"), &json!("v2")));
+            assert_eq!(request["object"]["metadata"].get("resourceVersion"), None, "it is not stored yet");
         }
     }
+}
+
+/// What a webhook makes of an object in another version is created and updated in the version of the request.
+#[tokio::test]
+async fn equivalent_versions_are_changed() {
+    let rule = json!({"apiGroups": ["autoscaling"], "apiVersions": ["v1"], "operations": ["*"],
+        "resources": ["horizontalpodautoscalers"]});
+    let scaler = json!({"metadata": {"name": "a"}, "spec": {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 3}});
+    let cluster = Cluster::new().await;
+    let _hook = Hook::serve(&cluster, "h", |request| {
+        let replicas = request["object"]["spec"]["maxReplicas"].as_i64().unwrap_or_default() + 1;
+        patch(&json!([{"op": "replace", "path": "/spec/maxReplicas", "value": replicas}]))
+    });
+    let made = configuration("c", &[hook("h", &json!({"rules": [rule]}))]);
+    cluster.post(MUTATING, &made).await.expect(201);
+    let path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
+    let created = cluster.post(path, &scaler).await.expect(201);
+    assert_eq!(created["spec"]["maxReplicas"], 4);
+    let updated = cluster.put(&format!("{path}/a"), &created).await.expect(200);
+    assert_eq!((&updated["spec"]["maxReplicas"], &updated["apiVersion"]), (&json!(5), &json!("autoscaling/v2")));
 }
 
 #[tokio::test]
