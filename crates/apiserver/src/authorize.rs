@@ -292,9 +292,10 @@ impl ApiServer {
         authorize(&*self.0.authorizer, user, &Asked::new(parts, &endpoint, &query), None).await
     }
 
-    /// Whether a user may read a path that is not a resource, such as a page beside the API.
-    pub async fn authorize_path(&self, user: &UserInfo, path: &str) -> Result<(), Status> {
-        let asked = Asked { path, verb: "get".into(), target: None, names: false, selected: None };
+    /// Whether a user may do something with a path that is not a resource, such as a page beside the API. The verb is the method in
+    /// small letters.
+    pub async fn authorize_path(&self, user: &UserInfo, verb: &str, path: &str) -> Result<(), Status> {
+        let asked = Asked { path, verb: verb.to_owned().into(), target: None, names: false, selected: None };
         authorize(&*self.0.authorizer, user, &asked, None).await
     }
 }

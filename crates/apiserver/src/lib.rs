@@ -116,5 +116,5 @@ pub use server::{ActingAs, Aggregation, ApiServer, Collector, MoreMetrics, OpenE
 pub use streaming::ClientStream;
 pub use user::UserInfo;
 pub use validation::{CheckError, PrivilegedContainers, check_object};
-pub use webhook_client::{ADDRESS_ANNOTATION, LocalWebhook};
+pub use webhook_client::{ADDRESS_ANNOTATION, LocalWebhook, WebhookIdentity};
 pub use work::RequestLimits;

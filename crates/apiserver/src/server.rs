@@ -40,7 +40,7 @@ use crate::subresource::Subresource;
 use crate::tasks::keep_running;
 use crate::user::{SystemUser, UserInfo};
 use crate::validation::PrivilegedContainers;
-use crate::webhook_client::{LocalWebhook, WebhookClients};
+use crate::webhook_client::{LocalWebhook, WebhookClients, WebhookIdentity};
 use crate::work::{RequestLimits, Workers};
 use crate::write::WriteRequest;
 use crate::{admission, assign, builtin, crd, expire, garbage, health, namespace};
@@ -74,6 +74,8 @@ pub struct Options {
     pub service_ranges: ServiceRanges,
     /// Whether containers may be privileged.
     pub privileged: PrivilegedContainers,
+    /// What webhooks see that ask for a client certificate. The default shows none.
+    pub webhook_identity: Option<WebhookIdentity>,
     /// The audit log. The default has none, and then no request pays for it.
     pub audit: Option<AuditOptions>,
     /// What one request may cost.
@@ -132,6 +134,7 @@ impl Default for Options {
             absent: vec![AbsentPart::ResourceQuotaController, AbsentPart::Preemption, AbsentPart::CertificateSigner],
             service_ranges: ServiceRanges::default(),
             privileged: PrivilegedContainers::default(),
+            webhook_identity: None,
             audit: None,
             request_limits: RequestLimits::default(),
             in_flight: InFlightLimits::default(),
@@ -305,7 +308,7 @@ impl ApiServer {
             quota_locks: QuotaLocks::default(),
             policies: Policies::default(),
             webhooks: Webhooks::default(),
-            webhook_clients: WebhookClients::default(),
+            webhook_clients: WebhookClients::new(options.webhook_identity),
             webhook_metrics: WebhookMetrics::default(),
             conversion_metrics: ConversionMetrics::default(),
             workers: Workers::new(options.request_limits),

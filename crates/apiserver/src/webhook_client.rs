@@ -14,6 +14,7 @@ mod config;
 mod connect;
 mod dial;
 mod failure;
+mod identity;
 mod read;
 mod resolve;
 
@@ -41,6 +42,7 @@ use connect::Connector;
 pub(crate) use config::ClientConfig;
 pub(crate) use connect::check_ca_bundle;
 pub(crate) use failure::CallError;
+pub use identity::WebhookIdentity;
 pub(crate) use read::HttpsReader;
 pub use resolve::ADDRESS_ANNOTATION;
 
@@ -89,6 +91,7 @@ pub(crate) struct WebhookClients {
     clients: Mutex<HashMap<ClientKey, Kept>>,
     uses: AtomicU64,
     local: RwLock<HashMap<String, LocalWebhook>>,
+    identity: Option<WebhookIdentity>,
 }
 
 struct Kept {
@@ -99,6 +102,11 @@ struct Kept {
 type HttpsClient = Client<Connector, Full<Bytes>>;
 
 impl WebhookClients {
+    /// Clients that show this certificate to webhooks that ask for one.
+    pub(crate) fn new(identity: Option<WebhookIdentity>) -> Self {
+        Self { identity, ..Self::default() }
+    }
+
     /// Answers what is for this host (`webapp-webhook.shop.svc`, or the host of a URL) in this process; nothing any more if
     /// there is no handler.
     pub(crate) fn register(&self, host: &str, handler: Option<LocalWebhook>) {
@@ -190,7 +198,7 @@ impl WebhookClients {
             kept.used = used;
             return Ok(kept.client.clone());
         }
-        let connector = Connector::new(config, address).map_err(CallError::Unusable)?;
+        let connector = Connector::new(config, address, self.identity.as_ref()).map_err(CallError::Unusable)?;
         let mut builder = Client::builder(TokioExecutor::new());
         builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).pool_max_idle_per_host(MAX_IDLE);
         let client: HttpsClient = builder.build(connector);

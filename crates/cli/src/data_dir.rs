@@ -58,7 +58,7 @@ impl DataDir {
     pub(crate) fn lock(&self) -> Result<DataDirLock, LockError> {
         let path = self.0.join("owner");
         let failed = |source| LockError::Io { directory: self.0.clone(), source };
-        fs::create_dir_all(&self.0).map_err(failed)?;
+        self.make().map_err(failed)?;
         let file = File::options().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(DataDirLock { file }),
@@ -70,11 +70,45 @@ impl DataDir {
         }
     }
 
+    /// Makes the directory, for the user of this process alone. What is in it decides who may do what, so whoever else could have
+    /// written into it could have given themselves the server.
+    #[cfg(unix)]
+    fn make(&self) -> io::Result<()> {
+        use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        let (metadata, user) = (fs::metadata(&self.0)?, rustix::process::geteuid().as_raw());
+        if let Some(why) = foreign(metadata.uid(), user) {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        let mode = metadata.mode() & 0o7777;
+        if mode & 0o022 != 0 {
+            fs::set_permissions(&self.0, fs::Permissions::from_mode(mode & !0o022))?;
+        }
+        Ok(())
+    }
+
+    #[cfg(not(unix))]
+    fn make(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.0)
+    }
+
     /// The server that has the lock, for error messages.
     pub(crate) fn owner(&self) -> Option<String> {
         let text = fs::read_to_string(self.0.join("owner")).ok()?;
         text.lines().next().filter(|line| !line.is_empty()).map(String::from)
     }
+}
+
+/// Why a directory of this user is not used by that one.
+#[cfg(unix)]
+fn foreign(owner: u32, user: u32) -> Option<String> {
+    let why = || {
+        format!(
+            "it belongs to the user {owner}, who could give themselves every right on this server, and this process runs as {user}; \
+             run it as that user, make the directory yours with chown, or choose another one with --data-dir DIR"
+        )
+    };
+    (owner != user).then(why)
 }
 
 /// Why the data directory could not be locked.
@@ -128,5 +162,22 @@ mod tests {
         assert!(refused.contains(&owner), "{refused}");
         drop(lock);
         data_dir.lock().expect("nobody has it any more");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_directory_is_its_users_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let mode = |path: &Path| fs::metadata(path).expect("a directory").permissions().mode() & 0o777;
+        let (fresh, shared) = (folder.path().join("fresh"), folder.path().join("shared"));
+        drop(DataDir::new(&fresh).lock().expect("it is made"));
+        assert_eq!(mode(&fresh), 0o700);
+        fs::create_dir(&shared).expect("a directory");
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).expect("a mode");
+        drop(DataDir::new(&shared).lock().expect("it is ours"));
+        assert_eq!(mode(&shared), 0o755);
+        assert_eq!(foreign(7, 7), None);
+        assert!(foreign(65534, 0).is_some_and(|why| why.starts_with("it belongs to the user 65534")));
     }
 }

@@ -45,6 +45,7 @@ pub(crate) use index::About;
 use crate::access::Access;
 use crate::authentication::{authenticate, refuse};
 use crate::upgrade;
+use api_client::Reader;
 use query::Query;
 
 /// The service behind a listener. Clones share the same state.
@@ -133,14 +134,14 @@ impl Inner {
             (crate::permissions::PAGE, _) if reads => self.permissions(&user, &request.into_parts().0).await,
             (_, None) => Ok(api_client::send(&self.api, request).await),
             ("/metrics", _) => Ok(api_client::send(&self.api, request).await),
-            (_, Some(pages)) => pages.answer(&self.api, request).await,
+            (_, Some(pages)) => pages.answer(&self.api, user, request).await,
         }
     }
 
     /// Answers `/permissions`, which both commands have.
     async fn permissions(&self, user: &UserInfo, request: &Parts) -> Result<Response<Body>, Status> {
         refuse_impersonation(request)?;
-        self.api.authorize_path(user, crate::permissions::PAGE).await?;
+        self.api.authorize_path(user, &verb(&request.method), crate::permissions::PAGE).await?;
         permissions::answer(&self.api, &Query::parse(crate::permissions::PAGE, request.uri.query(), &["user"])?)
     }
 
@@ -155,7 +156,7 @@ impl Inner {
         if failing.is_empty() {
             return Ok(api_client::send(&self.api, request).await);
         }
-        self.api.authorize_path(user, request.uri().path()).await?;
+        self.api.authorize_path(user, &verb(request.method()), request.uri().path()).await?;
         let check = request.uri().path().trim_matches('/');
         let text = format!("{}\n{check} check failed\n", failing.join("\n"));
         Ok(plain(500, "text/plain; charset=utf-8", text))
@@ -163,7 +164,12 @@ impl Inner {
 }
 
 impl Pages {
-    async fn answer<B>(&self, api: &ApiServer, request: Request<B>) -> Result<Response<Body>, Status>
+    async fn answer<B>(
+        &self,
+        api: &ApiServer,
+        user: Arc<UserInfo>,
+        request: Request<B>,
+    ) -> Result<Response<Body>, Status>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -182,9 +188,7 @@ impl Pages {
         }
         let (request, body) = request.into_parts();
         refuse_impersonation(&request)?;
-        if let Some(user) = request.extensions.get::<Arc<UserInfo>>() {
-            api.authorize_path(user, path_of(&page)).await?;
-        }
+        api.authorize_path(&user, &verb(&request.method), path_of(&page)).await?;
         if let "/validate" | "/mutate" = page.as_str() {
             return review::answer(&self.about.webhooks, page == "/mutate", &request, body).await;
         }
@@ -193,6 +197,7 @@ impl Pages {
         if !matches!(request.method, Method::GET | Method::HEAD) {
             return Err(Status::method_not_allowed());
         }
+        let api = &Reader::new(api, user);
         let query = |known: &[&str]| Query::parse(path_of(&page), request.uri.query(), known);
         let head = |name| request.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         match page.as_str() {
@@ -201,9 +206,7 @@ impl Pages {
                 index::answer(api, &self.about, &wanted, head(header::ACCEPT).as_deref()).await
             }
             "/crd" => index::definition(&self.about),
-            "/crds" => {
-                Ok(json_page(&api_client::json(api, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await?))
-            }
+            "/crds" => Ok(json_page(&api.json("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await?)),
             "/events" => {
                 let filter = events::Filter::parse(&query(&events::PARAMETERS)?, Timestamp::now())?;
                 Ok(json_page(&filter.answer(api).await?))
@@ -219,7 +222,12 @@ impl Pages {
     }
 }
 
-/// Pages read with the rights of this program, so nobody may pass for somebody else there.
+/// The verb of a request about a path, as Kubernetes has it.
+fn verb(method: &Method) -> String {
+    method.as_str().to_ascii_lowercase()
+}
+
+/// Pages are read as oneself: only the API knows who may pass for whom.
 fn refuse_impersonation(request: &Parts) -> Result<(), Status> {
     if request.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
         let why = "pages cannot be read as another user; ask the API instead, or leave the Impersonate headers out";

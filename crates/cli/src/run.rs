@@ -422,6 +422,7 @@ async fn open(
         authorization,
         admission,
         absent,
+        webhook_identity: plan.users.webhook_identity()?,
         audit: plan.audit.clone(),
         in_flight: plan.in_flight,
         more_metrics,

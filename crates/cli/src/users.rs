@@ -11,7 +11,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use konverge_apiserver::{
     Anonymous, Authentication, AuthenticationConfigError, AuthorizationMode, KeyError, ServiceAccountIssuer,
-    StaticTokens, TokenFileError, UserInfo,
+    StaticTokens, TokenFileError, UserInfo, WebhookIdentity,
 };
 use konverge_serve::{CertificateError, ClientCa};
 
@@ -50,6 +50,12 @@ pub(crate) struct UserArgs {
     /// Who issues tokens of service accounts, a URL; may be repeated, then others are believed, too
     #[arg(long, value_name = "URL")]
     pub service_account_issuer: Vec<String>,
+    /// Show this certificate to webhooks that ask for one
+    #[arg(long, value_name = "FILE", requires = "webhook_client_key")]
+    pub webhook_client_certificate: Option<PathBuf>,
+    /// The key of that certificate
+    #[arg(long, value_name = "FILE", requires = "webhook_client_certificate")]
+    pub webhook_client_key: Option<PathBuf>,
     #[command(flatten)]
     pub issuers: IssuerArgs,
 }
@@ -95,6 +101,8 @@ pub(crate) enum UsersError {
     Key { path: PathBuf, source: KeyError },
     #[error("unable to load client CA provider from {}", path.display())]
     ClientCa { path: PathBuf, source: CertificateError },
+    #[error("{} and its key cannot be shown to webhooks: {why}", path.display())]
+    WebhookIdentity { path: PathBuf, why: String },
     #[error("certificates of the server's own CA cannot be believed")]
     OwnCa { source: CertificateError },
     #[error("failed to load authentication configuration from file {path:?}")]
@@ -176,6 +184,15 @@ impl UserArgs {
         let client_ca = self.client_ca(own_ca)?;
         let authentication = Authentication { tokens, service_accounts, jwt, anonymous };
         Ok(Users { authentication, client_ca, token, open })
+    }
+
+    /// The certificate for webhooks that ask for one.
+    pub(crate) fn webhook_identity(&self) -> Result<Option<WebhookIdentity>, UsersError> {
+        let (Some(path), Some(key)) = (&self.webhook_client_certificate, &self.webhook_client_key) else {
+            return Ok(None);
+        };
+        let identity = WebhookIdentity::from_pem(read(path)?.as_bytes(), read(key)?.as_bytes());
+        identity.map(Some).map_err(|why| UsersError::WebhookIdentity { path: path.clone(), why })
     }
 
     /// The CAs whose client certificates are believed.

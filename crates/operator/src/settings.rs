@@ -247,6 +247,9 @@ pub struct WebhookSettings {
     /// files change. Without one, `/tmp/k8s-webhook-server/serving-certs` is used if it has a certificate; otherwise the
     /// operator makes a CA and a certificate and keeps them in a Secret.
     pub cert_dir: Option<PathBuf>,
+    /// A file with the CA of the client certificates that API servers show to webhooks. It is read again when it changes. With it,
+    /// nobody else is answered; without it, everybody who reaches the port is.
+    pub client_ca: Option<PathBuf>,
     /// The address at which API servers reach an operator that runs outside of the cluster: `https://laptop:9443`.
     pub url: Option<String>,
     /// The Service through which API servers reach the webhooks: `name` in the operator's namespace, or `namespace/name`. The
@@ -264,6 +267,7 @@ impl Default for WebhookSettings {
             enabled: true,
             address: BindAddress::All(9443),
             cert_dir: None,
+            client_ca: None,
             url: None,
             service: None,
             certificate_names: Vec::new(),

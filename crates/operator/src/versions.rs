@@ -179,7 +179,7 @@ impl Versions {
                 Some(status) => {
                     status.entry("conditions").or_insert(conditions);
                 }
-                None => lost.push(Lost::conditions(conditions)),
+                None => lost::keep_conditions(&mut lost, conditions),
             }
         }
         let whole = |fields: Value| {

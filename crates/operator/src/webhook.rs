@@ -12,6 +12,7 @@
 
 mod admission;
 mod body_room;
+mod callers;
 mod configuration;
 mod conversion;
 mod denied;

@@ -89,6 +89,11 @@ impl Served {
 
     /// A client that trusts what the configuration in the cluster says.
     async fn caller(&self, cluster: &Cluster) -> Result<Client> {
+        self.caller_with(cluster, None).await
+    }
+
+    /// The same, which shows the certificate in a Secret.
+    async fn caller_with(&self, cluster: &Cluster, identity: Option<&Secret>) -> Result<Client> {
         use base64::Engine;
         let api: konverge::kube::Api<
             konverge::k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration,
@@ -102,6 +107,11 @@ impl Served {
         let blocks = bundle.split_inclusive("-----END CERTIFICATE-----\n").filter(|block| !block.trim().is_empty());
         let mut config = Config::new(format!("https://127.0.0.1:{}", self.port).parse()?);
         config.root_cert = Some(blocks.map(der).collect::<Result<_, _>>()?);
+        if let Some(identity) = identity {
+            let encoded = |key: &str| base64::prelude::BASE64_STANDARD.encode(data(identity, key));
+            config.auth_info.client_certificate_data = Some(encoded("tls.crt"));
+            config.auth_info.client_key_data = Some(encoded("tls.key").into());
+        }
         Ok(Client::try_from(config)?)
     }
 }
@@ -291,6 +301,45 @@ async fn a_directory_of_certificates() -> Result<()> {
     // Each over a new connection, which trusts the former CA only.
     while post(&served.caller(&elsewhere).await?, review(1, 0)).await.is_ok() {
         assert!(begun.elapsed() < Duration::from_secs(60), "the former certificate is still served");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    served.stop().await
+}
+
+/// With a CA for callers, nobody else is answered, and the CA can be replaced while the operator runs.
+#[tokio::test]
+async fn only_callers_with_a_certificate_are_answered() -> Result<()> {
+    let mut identities = Vec::new();
+    for _ in 0..2 {
+        let elsewhere = cluster().await?;
+        Served::start(&elsewhere, |_| {}).await?.stop().await?;
+        identities.push(elsewhere.get::<Secret>("shops-webhook-cert").await?);
+    }
+    let (folder, cluster) = (tempfile::tempdir()?, cluster().await?);
+    let (ca, certificates) = (folder.path().join("callers.crt"), folder.path().join("served"));
+    std::fs::write(&ca, data(&identities[0], "ca.crt"))?;
+    // Files are looked at more often than a Secret.
+    std::fs::create_dir(&certificates)?;
+    for file in ["tls.crt", "tls.key", "ca.crt"] {
+        std::fs::write(certificates.join(file), data(&identities[0], file))?;
+    }
+    let file = ca.clone();
+    let served = Served::start(&cluster, |settings| {
+        (settings.webhook.client_ca, settings.webhook.cert_dir) = (Some(file), Some(certificates));
+    })
+    .await?;
+    let (code, why) = post(&served.caller(&cluster).await?, review(1, 0)).await?;
+    assert_eq!(code, 403);
+    assert!(why.starts_with("only API servers may call"), "{why}");
+    let (code, why) = post(&served.caller_with(&cluster, Some(&identities[1])).await?, review(1, 0)).await?;
+    assert_eq!(code, 403);
+    assert!(why.starts_with("the client certificate is not believed"), "{why}");
+    assert_eq!(post(&served.caller_with(&cluster, Some(&identities[0])).await?, review(1, 0)).await?.0, 200);
+
+    std::fs::write(&ca, data(&identities[1], "ca.crt"))?;
+    let begun = std::time::Instant::now();
+    while post(&served.caller_with(&cluster, Some(&identities[1])).await?, review(1, 0)).await?.0 != 200 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the new CA is not believed");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     served.stop().await

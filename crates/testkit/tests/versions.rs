@@ -127,6 +127,44 @@ fn operator() -> Operator<v1::Shop> {
         .reconcile(async |_: Context<v1::Shop>| Ok(Action::await_change()))
 }
 
+/// The next version, whose conversions know nothing of the status.
+mod v2 {
+    use konverge::prelude::*;
+
+    /// A shop.
+    #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    #[kube(group = "example.com", version = "v2", kind = "Shop", namespaced, status = "ShopStatus")]
+    pub struct ShopSpec {
+        /// Where it is.
+        pub street: String,
+    }
+
+    /// What is there.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+    pub struct ShopStatus {
+        /// How many tills are open.
+        #[serde(default)]
+        pub open: u8,
+    }
+}
+
+impl From<v2::Shop> for v1::Shop {
+    fn from(new: v2::Shop) -> Self {
+        let spec = v1::ShopSpec { street: new.spec.street, tills: None, staff: Vec::new() };
+        v1::Shop { metadata: new.metadata, spec, status: None }
+    }
+}
+
+impl From<v1::Shop> for v2::Shop {
+    fn from(old: v1::Shop) -> Self {
+        v2::Shop { metadata: old.metadata, spec: v2::ShopSpec { street: old.spec.street }, status: None }
+    }
+}
+
+fn forgetful() -> Operator<v1::Shop> {
+    Operator::<v1::Shop>::new().version::<v2::Shop>().reconcile(async |_: Context<v1::Shop>| Ok(Action::await_change()))
+}
+
 const V1: &str = "example.com/v1";
 const BETA: &str = "example.com/v1beta1";
 
@@ -171,6 +209,18 @@ fn what_a_version_cannot_express_is_kept_unless_somebody_changes_it() -> Result<
     let there = conversions.convert(with_status.clone(), BETA)?;
     assert_eq!(there["status"], with_status["status"]);
     assert_eq!(conversions.convert(there, V1)?, with_status);
+    Ok(())
+}
+
+/// A conversion that leaves the status out loses neither it nor the conditions beside its type.
+#[test]
+fn a_status_that_is_left_out_comes_back_whole() -> Result<()> {
+    let conversions = forgetful().test_conversions();
+    let mut stored = shop(V1, json!({"street": "main"}));
+    stored["status"] = json!({"open": 1, "conditions": [{"type": "Ready", "status": "True"}]});
+    let there = conversions.convert(stored.clone(), "example.com/v2")?;
+    assert_eq!(there["status"], json!(null));
+    assert_eq!(conversions.convert(there, V1)?, stored);
     Ok(())
 }
 

@@ -17,20 +17,41 @@ type Hash = [u8; 32];
 
 /// Why a token file cannot be used, in the words of kube-apiserver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("token file '{path}' must have at least 3 columns (token, user name, user uid), found {columns}")]
-pub struct TokenFileError {
-    path: String,
-    columns: usize,
+#[non_exhaustive]
+pub enum TokenFileError {
+    /// A line lacks something.
+    #[error("token file '{path}' must have at least 3 columns (token, user name, user uid), found {columns}")]
+    Columns {
+        /// The file.
+        path: String,
+        /// What there is.
+        columns: usize,
+    },
+    /// Quotes are where none may be, so nobody can say what belongs to which column.
+    #[error("token file '{path}': parse error on line {line}, column {column}: {why}")]
+    Quotes {
+        /// The file.
+        path: String,
+        /// Where, from one.
+        line: usize,
+        /// The byte there, from one.
+        column: usize,
+        /// In the words of Go.
+        why: &'static str,
+    },
 }
 
 impl StaticTokens {
     /// Reads the text of a token file; errors name its path.
     pub fn parse(text: &str, path: &str) -> Result<Self, TokenFileError> {
         let mut tokens = Self::default();
-        for line in text.lines().filter(|line| !line.is_empty()) {
-            let columns = columns(line);
+        let records = records(text).map_err(|(line, column, why)| {
+            let path = path.to_owned();
+            TokenFileError::Quotes { path, line, column, why }
+        })?;
+        for columns in records {
             let [token, name, uid, rest @ ..] = columns.as_slice() else {
-                return Err(TokenFileError { path: path.to_owned(), columns: columns.len() });
+                return Err(TokenFileError::Columns { path: path.to_owned(), columns: columns.len() });
             };
             if token.is_empty() {
                 tracing::warn!("a line of the token file has an empty token; it is passed over");
@@ -54,22 +75,60 @@ impl StaticTokens {
     }
 }
 
+const BARE: &str = "bare \" in non-quoted-field";
+const MISPLACED: &str = "extraneous or missing \" in quoted-field";
+
 fn hash(token: &str) -> Hash {
     digest(&SHA256, token.as_bytes()).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// The columns of a line of comma-separated values; a column in quotes may have commas in it.
-fn columns(line: &str) -> Vec<String> {
-    let mut columns = vec![String::new()];
-    let mut in_quotes = false;
-    for letter in line.chars() {
+/// The records of comma-separated values, as Go reads them: a column that begins with a quote ends with one, and has commas, line breaks
+/// and, doubled, quotes in it; other columns have none. The error is a line, a byte of it, and what is wrong there.
+fn records(text: &str) -> Result<Vec<Vec<String>>, (usize, usize, &'static str)> {
+    let (mut records, mut columns, mut column) = (Vec::new(), Vec::new(), String::new());
+    let mut letters = text.char_indices().peekable();
+    let (mut line, mut line_begins, mut column_begins) = (1, 0, true);
+    while let Some((at, letter)) = letters.next() {
         match letter {
-            '"' => in_quotes = !in_quotes,
-            ',' if !in_quotes => columns.push(String::new()),
-            _ => columns.last_mut().expect("there is a column from the beginning").push(letter),
+            '\r' if letters.peek().is_some_and(|(_, next)| *next == '\n') => continue,
+            '\n' => {
+                if !columns.is_empty() || !column_begins {
+                    columns.push(std::mem::take(&mut column));
+                    records.push(std::mem::take(&mut columns));
+                }
+                (line, line_begins, column_begins) = (line + 1, at + 1, true);
+                continue;
+            }
+            ',' => {
+                columns.push(std::mem::take(&mut column));
+                column_begins = true;
+                continue;
+            }
+            '"' if column_begins => loop {
+                match letters.next() {
+                    Some((_, '"')) if letters.next_if(|(_, next)| *next == '"').is_some() => column.push('"'),
+                    Some((at, '"')) => match letters.peek() {
+                        None | Some((_, ',' | '\n' | '\r')) => break,
+                        Some(_) => return Err((line, at - line_begins + 1, MISPLACED)),
+                    },
+                    Some((at, '\n')) => {
+                        (line, line_begins) = (line + 1, at + 1);
+                        column.push('\n');
+                    }
+                    Some((_, letter)) => column.push(letter),
+                    None => return Err((line, text.len() - line_begins + 1, MISPLACED)),
+                }
+            },
+            '"' => return Err((line, at - line_begins + 1, BARE)),
+            letter => column.push(letter),
         }
+        column_begins = false;
     }
-    columns
+    if !columns.is_empty() || !column_begins {
+        columns.push(column);
+        records.push(columns);
+    }
+    Ok(records)
 }
 
 #[cfg(test)]
@@ -83,5 +142,21 @@ mod tests {
         assert_eq!(error.to_string(), expect);
         let tokens = StaticTokens::parse("secret,alice,7\n", "tokens.csv").unwrap();
         assert!(!format!("{tokens:?}").contains("secret"));
+    }
+
+    #[test]
+    fn columns_are_those_of_go() {
+        let check = |text: &str, expect: &[&[&str]]| assert_eq!(records(text).unwrap(), expect, "{text}");
+        check("a,b,c\n\nd,e,f,\"g,h\"\r\n", &[&["a", "b", "c"], &["d", "e", "f", "g,h"]]);
+        check("a,b,\"say \"\"hi\"\"\nx\",", &[&["a", "b", "say \"hi\"\nx", ""]]);
+        check("a,\"\",c", &[&["a", "", "c"]]);
+        for (text, line, column, why) in [
+            ("tok1,bob,u1,\"dev\ntok2,root,u2,\"system:masters\"\n", 2, 15, MISPLACED),
+            ("tok1,bob,u1,\"dev\ntok2,root,u2,system:masters\n", 3, 1, MISPLACED),
+            ("tok1,bob,u1,\"dev\"x,\"system:masters\"\n", 1, 17, MISPLACED),
+            ("tok1,bob,u1,de\"v,system:masters\n", 1, 15, BARE),
+        ] {
+            assert_eq!(records(text), Err((line, column, why)), "{text}");
+        }
     }
 }

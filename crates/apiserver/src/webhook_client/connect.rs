@@ -27,6 +27,7 @@ use konverge_store::BoxFuture;
 use super::config::ClientConfig;
 use super::dial::dial;
 use super::failure::{self, ConnectError};
+use super::identity::WebhookIdentity;
 use crate::certificate::der::certificate_validity;
 
 const UNREADABLE: &str = "unable to load root certificates: unable to parse bytes as PEM block";
@@ -44,13 +45,17 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    pub(super) fn new(config: &ClientConfig, address: Option<&str>) -> Result<Self, String> {
-        let connector = Self::trusting(&config.ca_bundle, config.http2())?;
+    pub(super) fn new(
+        config: &ClientConfig,
+        address: Option<&str>,
+        identity: Option<&WebhookIdentity>,
+    ) -> Result<Self, String> {
+        let connector = Self::trusting(&config.ca_bundle, config.http2(), identity)?;
         Ok(Self { address: address.map(Arc::from), ..connector })
     }
 
     /// Connects to any host that has a certificate of these CAs (PEM), or of those of the system if there are none.
-    pub(super) fn trusting(ca_bundle: &[u8], http2: bool) -> Result<Self, String> {
+    pub(super) fn trusting(ca_bundle: &[u8], http2: bool, identity: Option<&WebhookIdentity>) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
         let verifier: Arc<dyn ServerCertVerifier> = match ca_bundle {
             [] => system_verifier(system_roots(), &provider)?,
@@ -63,7 +68,11 @@ impl Connector {
         };
         let builder = TlsConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| error.to_string())?;
-        let mut tls = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+        let mut tls = match identity {
+            Some(identity) => builder.with_client_cert_resolver(Arc::new(identity.clone())),
+            None => builder.with_no_client_auth(),
+        };
         tls.alpn_protocols = match http2 {
             true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
             false => vec![b"http/1.1".to_vec()],
@@ -198,7 +207,12 @@ impl Connection for WebhookStream {
 
 impl Read for WebhookStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
+        match Pin::new(&mut self.0).poll_read(cx, buffer) {
+            // Some servers close without saying so in TLS. Go takes that for the end, and so must be taken what those answer who send no
+            // length; where a length was sent, an early end is still seen.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
+            read => read,
+        }
     }
 }
 

@@ -34,7 +34,7 @@ impl HttpsReader {
         let mut builder = Client::builder(TokioExecutor::new());
         // Documents are read seldom, one after the other.
         builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).pool_max_idle_per_host(1);
-        Self { client: Connector::trusting(ca_bundle, true).map(|connector| builder.build(connector)) }
+        Self { client: Connector::trusting(ca_bundle, true, None).map(|connector| builder.build(connector)) }
     }
 
     /// The answer to a GET, whatever its code is.

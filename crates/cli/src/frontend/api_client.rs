@@ -1,15 +1,15 @@
 //! Requests to the API server in the same process. In: a request or a path. Out: the answer.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tower_service::Service;
 
-use konverge_apiserver::{ApiServer, Body};
+use konverge_apiserver::{ApiServer, Body, UserInfo};
 use konverge_core::Status;
-
-use crate::users::master;
 
 /// Hands a request over.
 pub(super) async fn send<B>(api: &ApiServer, request: Request<B>) -> Response<Body>
@@ -23,29 +23,41 @@ where
     }
 }
 
-/// Reads a path.
-pub(super) async fn get(api: &ApiServer, path: &str, accept: &'static str) -> Result<Response<Body>, Status> {
-    let request = Request::get(path).header(http::header::ACCEPT, accept);
-    // Whether the client may read the page was asked before.
-    let request = request.extension(master("konverge-dev")).body(Full::new(Bytes::new()));
-    let request = request.map_err(|why| Status::bad_request(format!("{path:?} is no path: {why}")))?;
-    Ok(send(api, request).await)
+/// Reads for the pages, as the user who asks for one: a page shows nobody what the API would refuse them.
+#[derive(Clone)]
+pub(super) struct Reader {
+    api: ApiServer,
+    user: Arc<UserInfo>,
 }
 
-/// Reads the JSON at a path.
-pub(super) async fn json(api: &ApiServer, path: &str) -> Result<Value, Status> {
-    json_as(api, path, "application/json").await
-}
-
-/// Reads the JSON at a path, in this form of it.
-pub(super) async fn json_as(api: &ApiServer, path: &str, accept: &'static str) -> Result<Value, Status> {
-    let response = get(api, path, accept).await?;
-    let succeeded = response.status().is_success();
-    let body = whole(response.into_body()).await;
-    if !succeeded {
-        return Err(status(&body));
+impl Reader {
+    pub(super) fn new(api: &ApiServer, user: Arc<UserInfo>) -> Self {
+        Self { api: api.clone(), user }
     }
-    serde_json::from_slice(&body).map_err(Status::internal)
+
+    /// Reads a path.
+    pub(super) async fn get(&self, path: &str, accept: &'static str) -> Result<Response<Body>, Status> {
+        let request = Request::get(path).header(http::header::ACCEPT, accept);
+        let request = request.extension(self.user.clone()).body(Full::new(Bytes::new()));
+        let request = request.map_err(|why| Status::bad_request(format!("{path:?} is no path: {why}")))?;
+        Ok(send(&self.api, request).await)
+    }
+
+    /// Reads the JSON at a path.
+    pub(super) async fn json(&self, path: &str) -> Result<Value, Status> {
+        self.json_as(path, "application/json").await
+    }
+
+    /// Reads the JSON at a path, in this form of it.
+    pub(super) async fn json_as(&self, path: &str, accept: &'static str) -> Result<Value, Status> {
+        let response = self.get(path, accept).await?;
+        let succeeded = response.status().is_success();
+        let body = whole(response.into_body()).await;
+        if !succeeded {
+            return Err(status(&body));
+        }
+        serde_json::from_slice(&body).map_err(Status::internal)
+    }
 }
 
 /// All of an answer.

@@ -4,10 +4,9 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use konverge_apiserver::ApiServer;
 use konverge_core::Status;
 
-use super::api_client;
+use super::api_client::Reader;
 use super::query::{self, Query};
 
 /// The parameters of the page.
@@ -58,12 +57,12 @@ impl Filter {
     }
 
     /// The events that fit.
-    pub(super) async fn answer(&self, api: &ApiServer) -> Result<Value, Status> {
+    pub(super) async fn answer(&self, api: &Reader) -> Result<Value, Status> {
         let path = match &self.namespace {
             Some(namespace) => format!("/api/v1/namespaces/{namespace}/events"),
             None => "/api/v1/events".to_owned(),
         };
-        let mut list = api_client::json(api, &path).await?;
+        let mut list = api.json(&path).await?;
         let items = match list["items"].take() {
             Value::Array(items) => items,
             _ => Vec::new(),

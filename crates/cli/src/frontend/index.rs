@@ -8,11 +8,11 @@ use jiff::Timestamp;
 use konverge::testing::TestWebhooks;
 use serde_json::{Value, json};
 
-use konverge_apiserver::{ApiServer, Body};
+use konverge_apiserver::Body;
 use konverge_core::Status;
 
 use super::query::Query;
-use super::{api_client, json_page, kinds, plain};
+use super::{api_client::Reader, json_page, kinds, plain};
 use crate::operator_crds::{Defined, Definitions};
 
 const TEMPLATE: &str = include_str!("page.html");
@@ -145,13 +145,13 @@ pub(super) fn definition(about: &About) -> Result<Response<Body>, Status> {
 
 /// Answers a request for `/`.
 pub(super) async fn answer(
-    api: &ApiServer,
+    api: &Reader,
     about: &About,
     wanted: &Query,
     accept: Option<&str>,
 ) -> Result<Response<Body>, Status> {
     // Clients of Kubernetes look for the paths of the API here.
-    let paths = api_client::json(api, "/").await?["paths"].take();
+    let paths = api.json("/").await?["paths"].take();
     let description = about.describe(&paths);
     if !accept.is_some_and(|accept| accept.contains("text/html")) {
         return Ok(json_page(&description));
@@ -173,8 +173,8 @@ struct Shown {
 
 impl Shown {
     /// What was asked for; else what the operators at work are for, or whichever definitions there are, or Deployments.
-    async fn choose(api: &ApiServer, own: &Definitions, asked: Option<&str>) -> Result<Self, Status> {
-        let definitions = api_client::json(api, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await?;
+    async fn choose(api: &Reader, own: &Definitions, asked: Option<&str>) -> Result<Self, Status> {
+        let definitions = api.json("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await?;
         let custom = definitions["items"].as_array().into_iter().flatten().map(|definition| {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             (text(&definition["spec"]["names"]["kind"]), text(&definition["metadata"]["name"]))

@@ -8,10 +8,9 @@ use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use konverge_apiserver::ApiServer;
 use konverge_core::Status;
 
-use super::api_client;
+use super::api_client::{self, Reader};
 use super::watch::{Metadata, WatchedObject};
 
 /// The page size of lists, as in `kubectl`.
@@ -30,11 +29,11 @@ pub(super) struct Initial {
 
 impl Initial {
     /// Lists the names, and returns the resource version of the list.
-    pub(super) async fn list(api: &ApiServer, path: &str) -> Result<(Self, u64), Status> {
+    pub(super) async fn list(api: &Reader, path: &str) -> Result<(Self, u64), Status> {
         let (mut left, mut token) = (Vec::new(), String::new());
         loop {
             let page = format!("{path}?limit={PAGE}&continue={}", utf8_percent_encode(&token, NON_ALPHANUMERIC));
-            let page = api_client::json_as(api, &page, METADATA).await?;
+            let page = api.json_as(&page, METADATA).await?;
             for item in page["items"].as_array().into_iter().flatten() {
                 let metadata = &item["metadata"];
                 let name = metadata["name"].as_str().unwrap_or_default();
@@ -54,9 +53,9 @@ impl Initial {
     }
 
     /// The next object that has not changed since the list, with its version.
-    pub(super) async fn next(&mut self, api: &ApiServer) -> Option<(u64, Bytes)> {
+    pub(super) async fn next(&mut self, api: &Reader) -> Option<(u64, Bytes)> {
         while let Some((listed, path)) = self.left.pop_front() {
-            if let Ok(response) = api_client::get(api, &path, "application/json").await
+            if let Ok(response) = api.get(&path, "application/json").await
                 && response.status().is_success()
             {
                 let object = api_client::whole(response.into_body()).await;

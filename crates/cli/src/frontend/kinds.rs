@@ -3,10 +3,9 @@
 
 use serde_json::Value;
 
-use konverge_apiserver::ApiServer;
 use konverge_core::Status;
 
-use super::api_client;
+use super::api_client::Reader;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
@@ -46,10 +45,10 @@ impl Watchable {
 }
 
 /// The kind that `word` means; the first in the order clients prefer.
-pub(super) async fn find(api: &ApiServer, word: &str) -> Result<Watchable, Status> {
+pub(super) async fn find(api: &Reader, word: &str) -> Result<Watchable, Status> {
     let mut known = Vec::new();
     for path in ["/api", "/apis"] {
-        known.extend(watchable(&api_client::json_as(api, path, AGGREGATED).await?));
+        known.extend(watchable(&api.json_as(path, AGGREGATED).await?));
     }
     let found = known.iter().find(|kind| kind.is_called(word));
     found.cloned().ok_or_else(|| {

@@ -4,17 +4,16 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use konverge_apiserver::ApiServer;
 use konverge_core::Status;
 
-use super::{About, api_client};
+use super::{About, api_client::Reader};
 
 /// Kubelets renew Leases in this namespace to say that they are alive. Nobody is elected by them.
 const HEARTBEATS: &str = "kube-node-lease";
 
 /// Reads the Leases, and says who leads.
-pub(super) async fn page(api: &ApiServer, about: &About) -> Result<Value, Status> {
-    let leases = api_client::json(api, "/apis/coordination.k8s.io/v1/leases").await?;
+pub(super) async fn page(api: &Reader, about: &About) -> Result<Value, Status> {
+    let leases = api.json("/apis/coordination.k8s.io/v1/leases").await?;
     Ok(describe(about, &leases, Timestamp::now()))
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use konverge::kube::CustomResourceExt;
-use konverge_apiserver::{MoreMetrics, Options};
+use konverge_apiserver::{Authentication, AuthorizationMode, MoreMetrics, Options, StaticTokens, UserInfo};
 
 use super::*;
 use crate::operator_crds::Definitions;
@@ -29,6 +29,13 @@ impl World {
         let made = world.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition()).await;
         assert_eq!(made.0, 201, "{}", made.1);
         world
+    }
+
+    /// What a user with a token is answered.
+    async fn get_as(&self, token: &str, method: &str, path: &str) -> u16 {
+        let request = Request::builder().method(method).uri(path).header("authorization", format!("Bearer {token}"));
+        let request = request.header("content-type", "application/json").body(Full::from("{}")).expect("a request");
+        self.send(request).await.status().as_u16()
     }
 
     async fn with(options: Options) -> Self {
@@ -132,6 +139,39 @@ impl Stream {
 fn app(name: &str, replicas: i32) -> Value {
     json!({"apiVersion": "cloudnative.elide.dev/v1", "kind": "Application", "metadata": {"name": name},
            "spec": {"replicas": replicas, "image": "nginx:latest"}})
+}
+
+/// A page is read with the rights of whoever asks for it.
+#[tokio::test]
+async fn pages_show_what_the_api_would_show() {
+    let mut tokens = StaticTokens::default();
+    tokens.add("bobs", UserInfo::named("bob"));
+    let authentication = Authentication { tokens, ..Authentication::default() };
+    let authorization = vec![AuthorizationMode::Rbac];
+    let world = World::with(Options { authentication, authorization, ..Options::default() }).await;
+    let master = world.api.acting_as(crate::users::master("test"));
+    let client = konverge::kube::Client::new(master, "default");
+    let make = async |path: &str, object: Value| {
+        let request = Request::post(path).header("content-type", "application/json");
+        let request = request.body(object.to_string().into_bytes()).expect("a request");
+        client.request::<Value>(request).await.expect("it is created");
+    };
+    let role = |name: &str, rules: Value| json!({"metadata": {"name": name}, "rules": rules});
+    let binding = |name: &str| {
+        json!({"metadata": {"name": name}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+               "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}]})
+    };
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let paths = json!([{"verbs": ["get"], "nonResourceURLs": ["/watch", "/events", "/validate", "/apis", "/api", "/apis/*", "/api/*"]}]);
+    make(&format!("{rbac}/clusterroles"), role("paths", paths)).await;
+    make(&format!("{rbac}/clusterrolebindings"), binding("paths")).await;
+    assert_eq!(world.get_as("bobs", "GET", "/watch?kind=secrets").await, 403, "only the path is allowed");
+    assert_eq!(world.get_as("bobs", "GET", "/events").await, 403);
+    assert_eq!(world.get_as("bobs", "POST", "/validate").await, 403, "get is not post");
+    let secrets = json!([{"verbs": ["list", "watch", "get"], "apiGroups": [""], "resources": ["secrets"]}]);
+    make(&format!("{rbac}/clusterroles"), role("secrets", secrets)).await;
+    make(&format!("{rbac}/clusterrolebindings"), binding("secrets")).await;
+    assert_eq!(world.get_as("bobs", "GET", "/watch?kind=secrets").await, 200);
 }
 
 #[tokio::test]

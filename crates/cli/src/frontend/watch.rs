@@ -17,12 +17,16 @@ use serde_json::value::RawValue;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use konverge::Gauge;
-use konverge_apiserver::{ApiServer, Body};
+use konverge_apiserver::Body;
 use konverge_core::Status;
 
 use super::initial::Initial;
 use super::query::{self, Query};
-use super::{answer_of, api_client, kinds};
+use super::{
+    answer_of,
+    api_client::{self, Reader},
+    kinds,
+};
 use crate::operator_crds::Definitions;
 
 /// How often a quiet stream sends a comment. This is also how soon a lost client is noticed.
@@ -42,7 +46,7 @@ pub(super) fn kind(wanted: &Query, definitions: &Definitions) -> Result<String, 
 
 /// Starts a stream.
 pub(super) async fn answer(
-    api: &ApiServer,
+    api: &Reader,
     kind: &str,
     wanted: &Query,
     last_event_id: Option<&str>,
@@ -78,7 +82,7 @@ pub(super) async fn answer(
 }
 
 /// The existing objects, unless the client resumes, and the watch after them.
-async fn begin(api: &ApiServer, path: &str, last: Option<u64>) -> Result<(InitialObjects, Lines), Status> {
+async fn begin(api: &Reader, path: &str, last: Option<u64>) -> Result<(InitialObjects, Lines), Status> {
     if let Some(last) = last {
         return Ok((
             InitialObjects { objects: Initial::default(), revision: None },
@@ -114,7 +118,7 @@ impl Drop for Reading {
 
 /// The state of one stream.
 struct Feed {
-    api: ApiServer,
+    api: Reader,
     path: String,
     lines: Lines,
     initial: InitialObjects,
@@ -222,11 +226,11 @@ struct Lines {
 
 impl Lines {
     /// Starts a watch after a version.
-    async fn open(api: &ApiServer, path: &str, after: u64) -> Result<Self, Status> {
+    async fn open(api: &Reader, path: &str, after: u64) -> Result<Self, Status> {
         let path = format!(
             "{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={FOREVER_SECONDS}&resourceVersion={after}"
         );
-        let response = api_client::get(api, &path, "application/json").await?;
+        let response = api.get(&path, "application/json").await?;
         if !response.status().is_success() {
             return Err(api_client::status(&api_client::whole(response.into_body()).await));
         }

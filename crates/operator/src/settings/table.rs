@@ -253,6 +253,16 @@ pub(super) static TABLE: &[Setting] = &[
         ..ROW
     },
     Setting {
+        key: "webhook.clientCA",
+        flag: "webhook-client-ca",
+        value: "FILE",
+        help: "The CA of the client certificates that API servers show to webhooks; nobody else is answered",
+        accepts: "a path; empty is none, and everybody is answered who reaches the port",
+        set: |s, text| unless("", text, |text| Ok(text.into())).map(|file| s.webhook.client_ca = file),
+        get: |s| s.webhook.client_ca.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
+        ..ROW
+    },
+    Setting {
         key: "webhook.url",
         flag: "webhook-url",
         value: "URL",

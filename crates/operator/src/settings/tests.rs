@@ -62,6 +62,7 @@ fn every_setting_can_be_given_in_every_source() {
         ("webhook.enabled", "off", "false"),
         ("webhook.bindAddress", ":443", ":443"),
         ("webhook.certDir", "/certs", "/certs"),
+        ("webhook.clientCA", "/ca.crt", "/ca.crt"),
         ("webhook.url", "https://laptop:9443/", "https://laptop:9443"),
         ("webhook.service", "shop/webhook", "shop/webhook"),
         ("leaderElection.enabled", "true", "true"),

@@ -32,15 +32,10 @@ enum Segment {
 }
 
 impl Lost {
-    /// The conditions of an object, which are beside the type of its status.
-    pub(super) fn conditions(conditions: Value) -> Self {
-        let was = Value::Object(Map::from_iter([("conditions".to_owned(), conditions)]));
-        Self { path: vec![Segment::Field("status".to_owned())], now: None, was: Some(was) }
-    }
-
+    /// Whether it is about conditions only, which are beside the type of a status.
     fn is_conditions(&self) -> bool {
-        let conditions = self.was.as_ref().and_then(|was| was.get("conditions")).cloned();
-        conditions.is_some_and(|conditions| *self == Self::conditions(conditions))
+        let fields = self.was.as_ref().and_then(Value::as_object);
+        self.path == status() && self.now.is_none() && fields.is_some_and(|fields| fields.keys().eq(["conditions"]))
     }
 
     /// As people write it: `spec.containers[name=web].image`.
@@ -96,6 +91,22 @@ pub(super) fn restore(object: &mut Value, lost: &[Lost]) {
     for one in lost {
         put_back(object, one);
     }
+}
+
+/// Keeps the conditions of an object whose status is lost, with the rest of that status.
+pub(super) fn keep_conditions(lost: &mut Vec<Lost>, conditions: Value) {
+    let whole = lost.iter_mut().find(|one| one.path == status()).and_then(|one| one.was.as_mut()?.as_object_mut());
+    match whole {
+        Some(fields) => drop(fields.insert("conditions".to_owned(), conditions)),
+        None => {
+            let was = Value::Object(Map::from_iter([("conditions".to_owned(), conditions)]));
+            lost.push(Lost { path: status().into(), now: None, was: Some(was) });
+        }
+    }
+}
+
+fn status() -> [Segment; 1] {
+    [Segment::Field("status".to_owned())]
 }
 
 /// What of the values that an annotation keeps can have been put there by a conversion. Annotations are written by users, and what

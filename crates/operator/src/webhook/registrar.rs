@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::WebhookSpec;
+use super::callers::Callers;
 use super::configuration::{self, Registration};
 use super::conversion;
 use super::registration::Place;
@@ -49,6 +50,8 @@ const LOG_AGAIN_AFTER: Duration = Duration::from_secs(60);
 pub(super) struct Registrar {
     /// None if an API server in this process calls, which needs no certificates.
     pub trust: Option<Trust>,
+    /// Whom the listener answers; none if everybody.
+    pub callers: Option<Callers>,
     pub place: Place,
     pub certificates: Certificates,
     pub client: Client,
@@ -146,6 +149,9 @@ impl Registrar {
     /// Serves the newest certificate. Out: the CAs that API servers have to know; none if they need none.
     async fn look(&mut self, time: SystemTime) -> Result<Option<String>> {
         let Some(trust) = &self.trust else { return Ok(None) };
+        if let Some(Err(error)) = self.callers.as_ref().map(Callers::look) {
+            tracing::warn!(%error, "the CA of before is believed");
+        }
         let shared = trust.look(self.known.as_ref(), time).await?;
         if self.known.as_ref() != Some(&shared) {
             let served = |shared: &SharedCertificates| (shared.certificate_pem.clone(), shared.key_pem.clone());

@@ -16,6 +16,7 @@ use kube::Client;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use super::callers::Callers;
 use super::configuration::Address;
 use super::conversion::{self, Conversions};
 use super::registrar::Registrar;
@@ -110,10 +111,11 @@ impl WebhookServer {
         };
         let conversions = (!versions.is_empty())
             .then(|| Conversions::new(versions.clone(), manager.metrics.webhook(conversion::PATH)));
-        let endpoints = Endpoints::new(webhooks.into_iter().map(endpoint), conversions);
+        let callers = settings.webhook.client_ca.as_deref().map(Callers::from_file).transpose()?;
+        let endpoints = Endpoints::new(webhooks.into_iter().map(endpoint), conversions, callers.clone());
         let (serving, trust) = match served_by {
             ServedBy::Listener(address) => {
-                let server = bind(address, certificates.clone())?.serve(endpoints);
+                let server = bind(address, certificates.clone(), callers.as_ref())?.serve(endpoints);
                 tracing::info!(address = %server.local_addr(), "webhooks are served");
                 place.found_at(server.local_addr());
                 (Serving::Listener(server), Some(place.trust(&settings.webhook, &manager.every_client)))
@@ -126,6 +128,7 @@ impl WebhookServer {
         let converts = Arc::new(Notify::new());
         let registrar = Registrar {
             trust,
+            callers,
             place,
             certificates,
             client: manager.every_client.clone(),
@@ -298,11 +301,12 @@ async fn migrate_all(client: Client, leadership: Leadership, definitions: Vec<St
     }
 }
 
-fn bind(address: BindAddress, certificates: Certificates) -> Result<Listener> {
+fn bind(address: BindAddress, certificates: Certificates, callers: Option<&Callers>) -> Result<Listener> {
     let mut failed = None;
     for candidate in address.candidates() {
         let (address, port, tls) = (candidate.ip(), candidate.port(), Tls::On(certificates.clone()));
-        match Listener::bind(BindOptions { address, port, tls, limits: limits(), ..BindOptions::default() }) {
+        let client_ca = callers.map(Callers::ca);
+        match Listener::bind(BindOptions { address, port, tls, client_ca, limits: limits() }) {
             Ok(listener) => return Ok(listener),
             Err(error) => failed = Some(error),
         }

@@ -19,6 +19,7 @@ use konverge_serve::{Limits, RequestBody};
 use tower_service::Service;
 
 use super::body_room::{BodyRoom, NoRoom, Taken};
+use super::callers::Callers;
 use super::conversion::{self, Conversions};
 use super::endpoint::{Answer, Endpoint};
 
@@ -47,16 +48,23 @@ struct Inner {
     bodies: BodyRoom,
     conversions: Option<Conversions>,
     conversion_bodies: BodyRoom,
+    /// None if everybody may ask.
+    callers: Option<Callers>,
 }
 
 impl Endpoints {
-    pub(crate) fn new(endpoints: impl IntoIterator<Item = Endpoint>, conversions: Option<Conversions>) -> Self {
+    pub(super) fn new(
+        endpoints: impl IntoIterator<Item = Endpoint>,
+        conversions: Option<Conversions>,
+        callers: Option<Callers>,
+    ) -> Self {
         let endpoints = endpoints.into_iter().map(|endpoint| (endpoint.path(), endpoint)).collect();
         Self(Arc::new(Inner {
             endpoints,
             bodies: BodyRoom::new(REVIEW_ROOM.0, REVIEW_ROOM.1),
             conversions,
             conversion_bodies: BodyRoom::new(CONVERSION_ROOM.0, CONVERSION_ROOM.1),
+            callers,
         }))
     }
 
@@ -183,7 +191,17 @@ impl Service<Request<RequestBody>> for Endpoints {
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let endpoints = self.clone();
-        Box::pin(async move { Ok(response(endpoints.answer(request).await).map(Full::new)) })
+        let refused = self.0.callers.as_ref().and_then(|callers| callers.check(request.extensions()).err());
+        Box::pin(async move {
+            let answer = match refused {
+                Some((code, why)) => {
+                    tracing::warn!(webhook = request.uri().path(), why, "a request to a webhook was refused");
+                    Answer::text(code, why)
+                }
+                None => endpoints.answer(request).await,
+            };
+            Ok(response(answer).map(Full::new))
+        })
     }
 }
 

@@ -90,6 +90,7 @@ fn instance(server: &Configurations, leadership: Leadership, webhooks: &[&str]) 
     };
     Registrar {
         trust: None,
+        callers: None,
         place: Place::of(&settings, "default"),
         certificates: Certificates::in_memory(&["localhost".to_owned()], SystemTime::now()).expect("a certificate"),
         client: Client::new(server.clone(), "default"),

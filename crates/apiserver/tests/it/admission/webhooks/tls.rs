@@ -15,11 +15,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
+
+use konverge_apiserver::{Options, WebhookIdentity};
 
 use crate::cluster::{CONFIG_MAPS, Cluster, config_map};
 
@@ -77,10 +79,25 @@ impl ResolvesServerCert for Served {
 }
 
 async fn listen(certificate: Arc<CertifiedKey>) -> Listening {
+    listen_to(certificate, None).await
+}
+
+/// The same, for clients with a certificate of this CA only.
+async fn listen_to(certificate: Arc<CertifiedKey>, clients: Option<CertificateDer<'static>>) -> Listening {
     let served = Served(Arc::new(Mutex::new(certificate)));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(served.clone()));
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(ca) => {
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add(ca).unwrap();
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(served.clone()));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -132,6 +149,33 @@ async fn a_webhook_is_called_over_https_and_its_connection_is_kept() {
             cluster.post(CONFIG_MAPS, &config_map(name)).await.expect(201);
         }
         assert_eq!(webhook.connections.load(SeqCst), 1);
+    }
+}
+
+#[tokio::test]
+async fn webhooks_that_ask_for_a_certificate_see_one() {
+    let mut ca = CertificateParams::new(Vec::new()).unwrap();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(vec!["apiserver".to_owned()]).unwrap().signed_by(&key, &ca).unwrap();
+    let identity = WebhookIdentity::from_pem(leaf.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap();
+    let other = KeyPair::generate().unwrap().serialize_pem();
+    for (certificate, key, expect) in [
+        ("", &key.serialize_pem(), "there is no certificate in PEM"),
+        (&leaf.pem(), &String::new(), "the key cannot be read"),
+        (&leaf.pem(), &other, "the key does not belong to the certificate"),
+    ] {
+        let refused = WebhookIdentity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap_err();
+        assert!(refused.starts_with(expect), "{refused}");
+    }
+    let (pem, served) = certificate("127.0.0.1");
+    let webhook = listen_to(served, Some(ca.as_ref().der().clone())).await;
+    let client = json!({"url": format!("https://{}/check", webhook.address), "caBundle": BASE64_STANDARD.encode(pem)});
+    for (webhook_identity, code) in [(Some(identity), 201), (None, 500)] {
+        let cluster = Cluster::with(|options| Options { webhook_identity, ..options }).await;
+        configure(&cluster, client.clone()).await;
+        cluster.post(CONFIG_MAPS, &config_map("a")).await.expect(code);
     }
 }
 
