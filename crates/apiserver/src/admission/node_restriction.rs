@@ -251,7 +251,7 @@ impl Request<'_> {
         let request = CertificateRequest::of_pem(&request)
             .map_err(|why| self.attributes.forbidden(format!("unable to parse csr: {why}")))?;
         let name = format!("system:node:{}", self.node);
-        self.unless(request.common_name() == name.as_bytes(), || format!("can only create a node CSR with CN={name}"))
+        self.unless(request.subject().common_name() == name, || format!("can only create a node CSR with CN={name}"))
     }
 }
 

@@ -27,7 +27,7 @@ use konverge_store::BoxFuture;
 use super::config::ClientConfig;
 use super::dial::dial;
 use super::failure::{self, ConnectError};
-use crate::certificate::der::certificate_validity;
+use crate::certificate::certificate_validity;
 
 const UNREADABLE: &str = "unable to load root certificates: unable to parse bytes as PEM block";
 

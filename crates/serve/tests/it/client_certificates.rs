@@ -2,9 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use konverge_serve::{BindOptions, Certificates, ClientCa, Tls};
+use konverge_serve::{BindOptions, CertificateRequest, Certificates, ClientCa, Tls};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair,
 };
 use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
@@ -158,6 +159,38 @@ async fn other_cas_are_believed_without_a_restart() {
             let identity = authority.client(ExtendedKeyUsagePurpose::ClientAuth, 2040);
             assert_eq!(who(server.local_addr(), &certificates, identity).await, expect, "{bundle:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_signed_certificate_is_about_whom_its_request_names() {
+    let (certificates, _) = trusted();
+    let client_ca = ClientCa::from_pem(certificates.ca_pem().expect("a CA")).expect("a CA");
+    let tls = Tls::On(certificates.clone());
+    let (server, _) = serve_with(BindOptions { tls, client_ca: Some(client_ca), ..BindOptions::default() });
+    let utf8 = |text: &str| DnValue::Utf8String(text.to_owned());
+    let t61 = |text: &str| DnValue::TeletexString(text.try_into().expect("text"));
+    let bmp = |text: &str| DnValue::BmpString(text.try_into().expect("text"));
+    for (first, last) in [
+        (utf8("system:kube-controller-manager"), t61("system:node:n1")),
+        (utf8("system:kube-controller-manager"), bmp("system:node:n1")),
+        (t61("system:kube-controller-manager"), utf8("system:node:n1")),
+    ] {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+        params.distinguished_name.push(DnType::CommonName, first);
+        // Another common name.
+        params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), last);
+        let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+        let request = CertificateRequest::from_pem(pem.as_bytes()).expect("a request");
+        assert_eq!(request.common_name, "system:node:n1");
+        let (usages, day) = (["client auth".to_owned()], Duration::from_secs(86_400));
+        let signed = certificates.sign(&request, &usages, day, SystemTime::now()).expect("signed");
+        let certificate = CertificateDer::from_pem_slice(signed.as_bytes()).expect("a certificate");
+        let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).expect("a key");
+        assert_eq!(who(server.local_addr(), &certificates, (certificate, key)).await, "system:node:n1 of system:nodes");
     }
 }
 
