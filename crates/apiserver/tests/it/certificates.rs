@@ -56,3 +56,33 @@ async fn the_first_block_counts_and_begins_a_line() {
         assert!(message.contains(expect), "{name}: {message}");
     }
 }
+
+#[tokio::test]
+async fn signatures() {
+    let cluster = Cluster::new().await;
+    let ecdsa_with = |number: u8| [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, number];
+    let p256 = request("alice", "developers", &rcgen::PKCS_ECDSA_P256_SHA256);
+    let ed25519 = request("alice", "developers", &rcgen::PKCS_ED25519);
+    let unknown = "x509: cannot verify signature: algorithm unimplemented";
+    for (name, der, expect) in [
+        ("p256", p256.clone(), ""),
+        ("p384", request("alice", "developers", &rcgen::PKCS_ECDSA_P384_SHA384), ""),
+        ("ed25519", ed25519.clone(), ""),
+        ("other-name", replaced(&p256, b"alice", b"carol"), "x509: ECDSA verification failure"),
+        ("ed25519-other-name", replaced(&ed25519, b"alice", b"carol"), "x509: Ed25519 verification failure"),
+        ("sha512", replaced(&p256, &ecdsa_with(2), &ecdsa_with(4)), unknown),
+        ("unknown", replaced(&p256, &ecdsa_with(2), &ecdsa_with(9)), unknown),
+        // Of the length of the other: RSA with nothing.
+        ("rsa", replaced(&p256, &ecdsa_with(2), &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1]), unknown),
+    ] {
+        let spec = json!({
+            "request": BASE64_STANDARD.encode(block(&der)),
+            "signerName": "kubernetes.io/kube-apiserver-client",
+            "usages": ["client auth"],
+        });
+        let answer = cluster.post(REQUESTS, &json!({"metadata": {"name": name}, "spec": spec})).await;
+        let answer = answer.expect(if expect.is_empty() { 201 } else { 422 });
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert!(message.contains(expect), "{name}: {message}");
+    }
+}
