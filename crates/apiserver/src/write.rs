@@ -26,7 +26,7 @@ use konverge_store::{CommitError, Condition, Entry};
 
 pub(crate) use receive::{foreign_namespace, unregistered};
 
-use crate::admission::{Admission, Attributes, Operation, RequestOptions, namespace_accepts};
+use crate::admission::{Admission, Attributes, Operation, RequestOptions, check_param_access, namespace_accepts};
 use crate::commit::{Committer, MAX_CONFLICTS, unavailable};
 use crate::context::RequestContext;
 use crate::decode::Decoded;
@@ -262,6 +262,9 @@ impl WriteRequest<'_> {
             let reservation = assign::assign(self, None, &mut fresh).await?;
             let mut errors = meta::check_create(&fresh, resource);
             errors.extend(self.check(None, &fresh, warnings).map_err(over_budget)?);
+            if errors.is_empty() {
+                errors.extend(check_param_access(self, None, &fresh).await?);
+            }
             if !errors.is_empty() {
                 return Err(self.invalid(&name, &errors));
             }
@@ -364,6 +367,9 @@ impl WriteRequest<'_> {
             }
             let mut errors = meta::check_update(&old, &new, resource);
             errors.extend(self.check(Some(&old), &new, warnings).map_err(over_budget)?);
+            if errors.is_empty() {
+                errors.extend(check_param_access(self, Some(&old), &new).await?);
+            }
             if !errors.is_empty() {
                 return Err(self.invalid(name, &errors));
             }
