@@ -222,7 +222,6 @@ impl Request<'_> {
 
     fn named_like_node(&self, why: &str) -> Result<(), Status> {
         let name = match self.attributes.operation {
-            Operation::Create => meta::text(self.object, "name"),
             // In a deletion of many, each object is looked at.
             Operation::Delete => meta::text(self.old(), "name"),
             _ => self.attributes.name,

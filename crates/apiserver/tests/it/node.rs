@@ -375,6 +375,17 @@ async fn a_watch_by_name_keeps_the_selector_that_a_node_was_allowed_by() {
     assert_eq!(seen("other", "").await.0, 403);
 }
 
+#[tokio::test]
+async fn a_generated_name_is_not_that_of_the_node() {
+    let cluster = cluster(&[AuthorizationMode::Node, AuthorizationMode::Rbac]).await;
+    let generated = |prefix: &str| json!({"metadata": {"generateName": prefix}});
+    let expect = "nodes \"one\" is forbidden: node \"one\" is not allowed to modify node \"\"";
+    assert_eq!(told(&cluster, "one", "POST", NODES, &generated("one")).await, (403, expect.to_owned()));
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    assert_eq!(told(&cluster, "one", "POST", leases, &generated("one")).await.0, 403);
+    assert_eq!(told(&cluster, "one", "POST", NODES, &json!({"metadata": {"name": "one"}})).await.0, 201);
+}
+
 fn json_merge(target: &mut Value, change: &Value) {
     let Some(change) = change.as_object() else { return *target = change.clone() };
     for (name, value) in change {
