@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rcgen::SigningKey;
-use ring::rand::{SecureRandom, SystemRandom};
 use konverge_core::x509;
 use konverge_core::x509::der::{BIT_STRING, BOOLEAN, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, value};
+use rcgen::SigningKey;
+use ring::rand::{SecureRandom, SystemRandom};
 
 use super::der::{after_issuer, element};
 use super::issue::Authority;
@@ -251,11 +251,11 @@ fn pem(certificate: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use rcgen::{CertificateParams, DnType, KeyPair};
+    use rustls::pki_types::CertificateDer;
     use rustls::pki_types::pem::PemObject;
-    use rustls::pki_types::{CertificateDer, UnixTime};
 
     use super::super::issue::{Issued, expires, vouches_for};
-    use super::super::{ClientCa, ClientCertificate, Subject};
+    use super::super::{ClientCa, ClientCertificate, Presented, Subject};
     use super::*;
 
     /// A request for `CN=alice, O=developers, O=system:masters`, made by openssl.
@@ -286,8 +286,7 @@ MEprULjGvqj+6kk=
         let clients = ClientCa::from_pem(&authority.certificate_pem).unwrap();
         let examine = |pem: &str, at: SystemTime| {
             let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
-            let at = UnixTime::since_unix_epoch(at.duration_since(SystemTime::UNIX_EPOCH).unwrap());
-            clients.examine(&[der], at).unwrap()
+            Presented::new(&clients, &[der], at).unwrap().examine(at)
         };
         let pem = sign(&authority, ALICE, &["digital signature", "client auth"], now).unwrap();
         let ClientCertificate::Trusted(subject) = examine(&pem, now) else { panic!("not believed") };
