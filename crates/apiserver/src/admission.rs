@@ -69,7 +69,7 @@ use no_effect::NoEffect;
 pub(crate) use namespace_lifecycle::accepts as namespace_accepts;
 pub use no_effect::AbsentPart;
 pub use plugins::{AdmissionPlugins, PluginError};
-pub(crate) use policy::{Policies, run as check_types};
+pub(crate) use policy::{Policies, check_param_access, run as check_types};
 pub(crate) use priority::create_initial;
 pub(crate) use reinvocation::Reinvocation;
 pub(crate) use resource_quota::QuotaLocks;
@@ -121,10 +121,10 @@ pub(crate) struct Attributes<'a> {
     pub resource: &'a Resource,
     pub subresource: Subresource,
     pub namespace: Option<&'a str>,
-    /// The name of the object. While a new object has no name yet, the prefix that its name will be generated from.
+    /// The name of the object; empty while a new object has none.
     pub name: &'a str,
-    /// Whether `name` is only such a prefix.
-    pub unnamed: bool,
+    /// What the name of a new object will be generated from, while it has none: only for messages.
+    pub name_prefix: &'a str,
     /// The object before an update or a deletion.
     pub old: Option<&'a Value>,
     pub options: RequestOptions<'a>,
@@ -148,14 +148,9 @@ impl Attributes<'_> {
         self.resource.group.is_empty() && &*self.resource.plural == "namespaces"
     }
 
-    /// The name of the object, as policies and webhooks see it: empty while it is not known.
-    pub(crate) fn request_name(&self) -> &str {
-        if self.unnamed { "" } else { self.name }
-    }
-
     /// The namespace of the object, as policies and webhooks see it. A namespace is in itself.
     pub(crate) fn request_namespace(&self) -> &str {
-        if self.is_namespace() { self.request_name() } else { self.namespace.unwrap_or_default() }
+        if self.is_namespace() { self.name } else { self.namespace.unwrap_or_default() }
     }
 
     /// Spends steps of what the request may compute. A plugin does so before work that grows with what others have stored.
@@ -166,7 +161,8 @@ impl Attributes<'_> {
 
     /// 403: a plugin refuses the request.
     pub(crate) fn forbidden(&self, why: impl AsRef<str>) -> Status {
-        let name = if self.name.is_empty() { "Unknown" } else { self.name };
+        let name =
+            [self.name, self.name_prefix, "Unknown"].into_iter().find(|name| !name.is_empty()).unwrap_or_default();
         Status::forbidden(&self.resource.group, &self.resource.plural, name, why.as_ref())
     }
 }

@@ -1,127 +1,112 @@
 //! Certificates and requests for them, as far as a server reads them. In: PEM. Out: what a request asks for and whether its signature is
 //! that of its key, in Go's words. Nothing is signed here.
 
-pub(crate) mod der;
-
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use konverge_core::x509::der::{INTEGER, NULL, OBJECT_IDENTIFIER, Reader, SEQUENCE, value};
+use konverge_core::x509::{self, Name, PemBlock, pem_blocks};
 use ring::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA384_ASN1, ECDSA_P384_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, ED25519,
-    RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY, RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
-    RSA_PKCS1_2048_8192_SHA384, UnparsedPublicKey, VerificationAlgorithm,
+    RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY, RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
+    RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY, RSA_PKCS1_2048_8192_SHA384, RSA_PSS_2048_8192_SHA256,
+    RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512, UnparsedPublicKey, VerificationAlgorithm,
 };
 
-use der::{INTEGER, OBJECT_IDENTIFIER, Reader, SEQUENCE, SET};
-
-/// Object identifiers, as DER has them: 2.5.4.10, and the algorithms of keys and signatures.
-const ORGANIZATION: &[u8] = &[0x55, 4, 10];
-const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+/// Object identifiers of the algorithms of keys and signatures, as DER has them.
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
 const P384: &[u8] = &[0x2b, 0x81, 4, 0, 0x22];
 const RSA_WITH: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1];
 const ECDSA_WITH: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3];
-const EDDSA: &[u8] = &[0x2b, 0x65, 0x70];
+const SHA_2: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2];
+const MASK_GENERATION: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 8];
 
-const MALFORMED: &str = "asn1: structure error: the certificate request is malformed";
+/// The kinds of keys: the object identifier, Go's words for the kind and for its type, and what Go says of a wrong signature.
+type KeyKind = (&'static [u8], &'static str, &'static str, &'static str);
+const RSA: KeyKind =
+    (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1], "RSA", "*rsa.PublicKey", "crypto/rsa: verification error");
+const ECDSA: KeyKind =
+    (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1], "ECDSA", "*ecdsa.PublicKey", "x509: ECDSA verification failure");
+const ED25519_KEY: KeyKind =
+    (&[0x2b, 0x65, 0x70], "Ed25519", "ed25519.PublicKey", "x509: Ed25519 verification failure");
 
-/// A request for a certificate (PKCS #10).
-pub(crate) struct CertificateRequest {
-    /// What is signed.
-    info: Vec<u8>,
-    attributes: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The object identifiers of the key and of its curve, if it has one.
-    curve: Vec<u8>,
-    key: Vec<u8>,
-    algorithm: Vec<u8>,
-    signature: Vec<u8>,
-}
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+const EXPLICIT_VERSION: u8 = 0xa0;
+
+/// A request for a certificate whose signature can be checked.
+pub(crate) struct CertificateRequest(x509::CertificateRequest);
 
 impl CertificateRequest {
     /// The request in the first PEM block.
     pub(crate) fn of_pem(pem: &[u8]) -> Result<Self, &'static str> {
-        let text = String::from_utf8_lossy(pem);
-        match pem_blocks(&text).into_iter().next() {
-            Some((label, bytes)) if label == "CERTIFICATE REQUEST" => Self::of_der(&bytes).ok_or(MALFORMED),
-            _ => Err("PEM block type must be CERTIFICATE REQUEST"),
-        }
+        x509::CertificateRequest::from_pem(pem).map(Self)
     }
 
-    fn of_der(bytes: &[u8]) -> Option<Self> {
-        let mut outer = Reader::new(bytes);
-        let mut request = outer.sequence().filter(|_| outer.is_empty())?;
-        let info = request.whole()?;
-        let algorithm = request.sequence()?.expect(OBJECT_IDENTIFIER)?;
-        let signature = request.bits()?;
-        let mut fields = Reader::new(info).sequence()?;
-        fields.expect(INTEGER)?;
-        let attributes = attributes(fields.sequence()?)?;
-        let mut key = fields.sequence()?;
-        let mut kind = key.sequence()?;
-        kind.expect(OBJECT_IDENTIFIER)?;
-        let curve = kind.expect(OBJECT_IDENTIFIER).unwrap_or_default();
-        Some(Self {
-            info: info.to_vec(),
-            attributes,
-            curve: curve.to_vec(),
-            key: key.bits()?.to_vec(),
-            algorithm: algorithm.to_vec(),
-            signature: signature.to_vec(),
-        })
+    /// Whom the certificate shall be about.
+    pub(crate) fn subject(&self) -> &Name {
+        &self.0.subject
     }
 
-    /// The common name of the subject, which is the name of a user; empty if there is none.
-    pub(crate) fn common_name(&self) -> &[u8] {
-        // The last one counts, as in Go.
-        let name = self.attributes.iter().rfind(|(kind, _)| kind == COMMON_NAME);
-        name.map_or(&[], |(_, value)| value.as_slice())
-    }
-
-    /// The organizations of the subject, which are the groups of a user.
-    pub(crate) fn organizations(&self) -> impl Iterator<Item = &[u8]> {
-        self.attributes.iter().filter(|(kind, _)| kind == ORGANIZATION).map(|(_, value)| value.as_slice())
-    }
-
-    /// Whether the signature was made with the key that the certificate shall be for. Signatures of other algorithms than RSA with
-    /// SHA-2, ECDSA with P-256 and P-384, and Ed25519 are believed.
-    pub(crate) fn check_signature(&self) -> Result<(), &'static str> {
-        const RSA: &str = "crypto/rsa: verification error";
-        const ECDSA: &str = "x509: ECDSA verification failure";
-        let (family, number) = self.algorithm.split_at(self.algorithm.len().saturating_sub(1));
-        let (verification, failure): (&dyn VerificationAlgorithm, _) = match (family, number, &*self.curve) {
-            (RSA_WITH, [5], _) => return Err("x509: cannot verify signature: insecure algorithm SHA1-RSA"),
-            (RSA_WITH, [11], _) => (&RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY, RSA),
-            (RSA_WITH, [12], _) => (&RSA_PKCS1_2048_8192_SHA384, RSA),
-            (RSA_WITH, [13], _) => (&RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY, RSA),
-            (ECDSA_WITH, [2], P256) => (&ECDSA_P256_SHA256_ASN1, ECDSA),
-            (ECDSA_WITH, [3], P256) => (&ECDSA_P256_SHA384_ASN1, ECDSA),
-            (ECDSA_WITH, [2], P384) => (&ECDSA_P384_SHA256_ASN1, ECDSA),
-            (ECDSA_WITH, [3], P384) => (&ECDSA_P384_SHA384_ASN1, ECDSA),
-            _ if self.algorithm == EDDSA => (&ED25519, "x509: Ed25519 verification failure"),
-            _ => return Ok(()),
+    /// Whether the signature was made with the key that the certificate shall be for. What cannot be verified is refused: ECDSA with
+    /// SHA-1, SHA-512 or other curves than P-256 and P-384, which Go knows, and everything that Go does not know either.
+    pub(crate) fn check_signature(&self) -> Result<(), String> {
+        let request = &self.0;
+        let curve = &*request.curve;
+        let (family, number) = request.algorithm.split_at(request.algorithm.len().saturating_sub(1));
+        let (wanted, verification): (_, Option<&dyn VerificationAlgorithm>) = match (family, number) {
+            (RSA_WITH, [4]) => return Err("x509: cannot verify signature: insecure algorithm MD5-RSA".to_owned()),
+            (RSA_WITH, [5]) => (RSA, Some(&RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY)),
+            (RSA_WITH, [10]) => (RSA, pss(&request.parameters)),
+            (RSA_WITH, [11]) => (RSA, Some(&RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY)),
+            (RSA_WITH, [12]) => (RSA, Some(&RSA_PKCS1_2048_8192_SHA384)),
+            (RSA_WITH, [13]) => (RSA, Some(&RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY)),
+            (ECDSA_WITH, [2]) if curve == P256 => (ECDSA, Some(&ECDSA_P256_SHA256_ASN1)),
+            (ECDSA_WITH, [3]) if curve == P256 => (ECDSA, Some(&ECDSA_P256_SHA384_ASN1)),
+            (ECDSA_WITH, [2]) if curve == P384 => (ECDSA, Some(&ECDSA_P384_SHA256_ASN1)),
+            (ECDSA_WITH, [3]) if curve == P384 => (ECDSA, Some(&ECDSA_P384_SHA384_ASN1)),
+            // The key is not on a curve at all: say that.
+            (ECDSA_WITH, [2 | 3]) if curve.is_empty() => (ECDSA, Some(&ECDSA_P256_SHA256_ASN1)),
+            _ if request.algorithm == ED25519_KEY.0 && request.parameters.is_empty() => (ED25519_KEY, Some(&ED25519)),
+            _ => (RSA, None),
         };
-        UnparsedPublicKey::new(verification, &self.key).verify(&self.info, &self.signature).map_err(|_| failure)
+        let key = [RSA, ECDSA, ED25519_KEY].into_iter().find(|kind| kind.0 == &*request.key_algorithm);
+        let (Some(verification), Some(key)) = (verification, key) else {
+            return Err("x509: cannot verify signature: algorithm unimplemented".to_owned());
+        };
+        if key.0 != wanted.0 {
+            return Err(format!(
+                "x509: signature algorithm specifies an {} public key, but have public key of type {}",
+                wanted.1, key.2
+            ));
+        }
+        let verified = UnparsedPublicKey::new(verification, &request.key).verify(&request.info, &request.signature);
+        verified.map_err(|_| wanted.3.to_owned())
     }
 }
 
-/// The attributes of a name: their object identifiers, and their values as bytes.
-fn attributes(mut names: Reader<'_>) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut found = Vec::new();
-    while !names.is_empty() {
-        let mut set = Reader::new(names.expect(SET)?);
-        while !set.is_empty() {
-            let mut attribute = set.sequence()?;
-            let kind = attribute.expect(OBJECT_IDENTIFIER)?;
-            found.push((kind.to_vec(), attribute.next()?.1.to_vec()));
-        }
-    }
-    Some(found)
+/// How a signature of RSA-PSS with these parameters is verified: with one hash everywhere, and a salt as long as it.
+fn pss(parameters: &[u8]) -> Option<&'static dyn VerificationAlgorithm> {
+    let kinds: [(u8, u8, &'static dyn VerificationAlgorithm); 3] =
+        [(1, 32, &RSA_PSS_2048_8192_SHA256), (2, 48, &RSA_PSS_2048_8192_SHA384), (3, 64, &RSA_PSS_2048_8192_SHA512)];
+    let is_like = |hash: u8, salt: u8, nulls: [&[u8]; 2]| {
+        let named = |oid: &[u8], rest: &[u8]| value(SEQUENCE, &[&*value(OBJECT_IDENTIFIER, oid), rest].concat());
+        let [hashed, masked] = nulls.map(|null| named(&[SHA_2, &[hash]].concat(), null));
+        let fields = [
+            value(0xa0, &hashed),
+            value(0xa1, &named(MASK_GENERATION, &masked)),
+            value(0xa2, &value(INTEGER, &[salt])),
+        ];
+        parameters == value(SEQUENCE, &fields.concat())
+    };
+    let null = &[NULL, 0][..];
+    let found = kinds.into_iter().find(|(hash, salt, _)| {
+        [[null, null], [null, &[]], [&[], null], [&[], &[]]].into_iter().any(|nulls| is_like(*hash, *salt, nulls))
+    });
+    found.map(|(.., verification)| verification)
 }
 
 /// What is wrong with a chain of certificates in PEM.
 pub(crate) fn check_certificates(pem: &[u8]) -> Result<(), String> {
-    let text = String::from_utf8_lossy(pem);
-    let blocks = pem_blocks(&text);
-    for (label, bytes) in &blocks {
+    let blocks: Vec<PemBlock> = pem_blocks(pem).collect();
+    for PemBlock { label, bytes } in &blocks {
         if label != "CERTIFICATE" {
             return Err(format!("only CERTIFICATE PEM blocks are allowed, found {label:?}"));
         }
@@ -139,20 +124,32 @@ pub(crate) fn check_certificates(pem: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// The blocks of a PEM text: label and content. Text around them and broken blocks are passed over.
-pub(crate) fn pem_blocks(pem: &str) -> Vec<(String, Vec<u8>)> {
-    let mut blocks = Vec::new();
-    let mut rest = pem;
-    while let Some((_, after)) = rest.split_once("-----BEGIN ") {
-        let Some((label, after)) = after.split_once("-----") else { break };
-        let Some((content, after)) = after.split_once(&format!("-----END {label}-----")) else { break };
-        let content: String = content.chars().filter(|letter| !letter.is_whitespace()).collect();
-        if let Ok(bytes) = STANDARD.decode(content) {
-            blocks.push((label.to_owned(), bytes));
-        }
-        rest = after;
+/// The seconds since 1970 from which and until which a certificate is valid.
+pub(crate) fn certificate_validity(certificate: &[u8]) -> Option<(u64, u64)> {
+    let mut fields = Reader::new(certificate).sequence()?.sequence()?;
+    let mut first = fields;
+    // The version is not there in certificates of the first version.
+    if first.next()?.0 == EXPLICIT_VERSION {
+        fields.next()?;
     }
-    blocks
+    fields.expect(INTEGER)?;
+    fields.sequence()?;
+    fields.sequence()?;
+    let mut validity = fields.sequence()?;
+    Some((time(validity.next()?)?, time(validity.next()?)?))
+}
+
+fn time((tag, content): (u8, &[u8])) -> Option<u64> {
+    let text = std::str::from_utf8(content).ok()?;
+    let text = match tag {
+        // Years of two digits are between 1950 and 2049.
+        UTC_TIME if text < "5" => format!("20{text}"),
+        UTC_TIME => format!("19{text}"),
+        GENERALIZED_TIME => text.to_owned(),
+        _ => return None,
+    };
+    let time = jiff::civil::DateTime::strptime("%Y%m%d%H%M%SZ", &text).ok()?;
+    u64::try_from(time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second()).ok()
 }
 
 #[cfg(test)]
@@ -170,29 +167,75 @@ knEY5hIUr+HI7H11Jr/B37ZsBpFBTvPjdQIgO+5egBJU3RL1wFd7NV83NMzQtPzM
 MEprULjGvqj+6kk=
 -----END CERTIFICATE REQUEST-----";
 
-    fn read(pem: &str) -> Result<CertificateRequest, &'static str> {
-        CertificateRequest::of_pem(pem.as_bytes())
+    /// Requests for `O=developers, CN=alice` of an RSA key, signed by PSS with SHA-384 and with SHA-1, made by openssl.
+    const PSS: &str = "\
+-----BEGIN CERTIFICATE REQUEST-----
+MIICnjCCAVICAQAwJTETMBEGA1UECgwKZGV2ZWxvcGVyczEOMAwGA1UEAwwFYWxp
+Y2UwggEiMA0GCSqGSIb3DQEBAQUAA4IBDwAwggEKAoIBAQDJZ9/7ZEl1MlqAVf85
+q/cMQfivLhQ76/YqNyGvSmRou+U3P6yT8N/igsk+rkQmiFa2h4e2mAlsl9akA2SI
+cN9Ge01gWrEwbIet36pZCuoD8rxk613MrmzGGzG1nDST2w8JNYZEN7GCfQ9YV614
+qsntjjVRlEQdMIHgp/cNvHEolwYVzZaMhxYuYHQPNjJ1zEvSm6qm9RJQObdE+Trj
+8GDunJhDX5AQyzTtvJVj4x/x1ntW6X+JAKm9D/bGihixYEhxSHJWhPbeobrJ2GuN
+biMsPhroNWTe13UVHjY1/pXE87jKqG9IWxTqWKvJTvqEWf5HqjeknlVYvMcrFlzz
+HJBVAgMBAAGgADBBBgkqhkiG9w0BAQowNKAPMA0GCWCGSAFlAwQCAgUAoRwwGgYJ
+KoZIhvcNAQEIMA0GCWCGSAFlAwQCAgUAogMCATADggEBAHgWW/NCH6bocqRhTF5a
+60PGBdz5z75uWehheZnyGbhlIOs5qqU5DpNFh3NB5aKpEIs/mDlJxdTmf5HqCEO8
+Eg86/mLq6fhwQd0SL2LlQXsv32U+PHuNyNZVuRE/GZdX4D97pX18t7deNQWBtyi9
+XtVh6SXgPwfljxakAf3nVWQzTZvsMoIoithYMz7SuxHxnWOlavSqf7iovcSZYhvD
+pJq38aTEOWHAzBOfYAAveJIw6qpjoFei4aVNKuOWEbQ6ZP57jDjDGW13VtyHKHFo
+Wb9Yc8Dc+UlNopKxggZM2emO/XhMRtjsU9I8lOlc9wdjhpMjbhSvrdtsAeZ282Gl
+kMo=
+-----END CERTIFICATE REQUEST-----";
+    const SHA1: &str = "\
+-----BEGIN CERTIFICATE REQUEST-----
+MIICajCCAVICAQAwJTETMBEGA1UECgwKZGV2ZWxvcGVyczEOMAwGA1UEAwwFYWxp
+Y2UwggEiMA0GCSqGSIb3DQEBAQUAA4IBDwAwggEKAoIBAQDJZ9/7ZEl1MlqAVf85
+q/cMQfivLhQ76/YqNyGvSmRou+U3P6yT8N/igsk+rkQmiFa2h4e2mAlsl9akA2SI
+cN9Ge01gWrEwbIet36pZCuoD8rxk613MrmzGGzG1nDST2w8JNYZEN7GCfQ9YV614
+qsntjjVRlEQdMIHgp/cNvHEolwYVzZaMhxYuYHQPNjJ1zEvSm6qm9RJQObdE+Trj
+8GDunJhDX5AQyzTtvJVj4x/x1ntW6X+JAKm9D/bGihixYEhxSHJWhPbeobrJ2GuN
+biMsPhroNWTe13UVHjY1/pXE87jKqG9IWxTqWKvJTvqEWf5HqjeknlVYvMcrFlzz
+HJBVAgMBAAGgADANBgkqhkiG9w0BAQUFAAOCAQEATsEQ+eVzfWR8VhHh2NTAUVY1
+4urkCRkX1p1LyBwPI3f8b7b8j6sGRAG2C66HoFtrerAsbm/Tb8+hdbD8vx3R7Muk
+8JOGRjq1rCvQL7OQOEI2t+2+5Vq+VJfxkoWBfgjrmziuSapNsiN6ATGojqW9O9CJ
+SVZNIVC1fJr24sf9AVGvC2ovbls3AIa8r8575+EhZbp5oov3Zqdyc08TzpYzN0NP
+g8t+3FhMzCBlDYVIq6XJ8IAhTa4JmlcXPhEtk/hy7eVQ3wKIJ5w38v1EYJ2+/gcX
+9CqXjhXq/YxzFFMOUGepVhzfySSkb3oO9ueaiRVB5TmaA7imZ9LcKliewpwOqw==
+-----END CERTIFICATE REQUEST-----";
+
+    #[test]
+    fn signatures_of_rsa() {
+        #[track_caller]
+        fn check(pem: &str, change: impl Fn(&mut x509::CertificateRequest), expect: Result<(), &str>) {
+            let mut request = CertificateRequest::of_pem(pem.as_bytes()).unwrap_or_else(|why| panic!("{why}"));
+            change(&mut request.0);
+            assert_eq!(request.check_signature(), expect.map_err(str::to_owned));
+        }
+        const UNKNOWN: &str = "x509: cannot verify signature: algorithm unimplemented";
+        for pem in [PSS, SHA1] {
+            check(pem, |_| {}, Ok(()));
+            check(pem, |request| request.info.push(0), Err("crypto/rsa: verification error"));
+            check(pem, |request| request.key_algorithm = vec![1], Err(UNKNOWN));
+            let other =
+                "x509: signature algorithm specifies an RSA public key, but have public key of type *ecdsa.PublicKey";
+            check(pem, |request| request.key_algorithm = ECDSA.0.to_vec(), Err(other));
+        }
+        // Another salt, another hash for the mask, no parameters.
+        check(PSS, |request| *request.parameters.last_mut().unwrap() = 32, Err(UNKNOWN));
+        check(PSS, |request| request.parameters[46] = 1, Err(UNKNOWN));
+        check(PSS, |request| request.parameters.clear(), Err(UNKNOWN));
+        let md5 = "x509: cannot verify signature: insecure algorithm MD5-RSA";
+        check(SHA1, |request| *request.algorithm.last_mut().unwrap() = 4, Err(md5));
     }
 
     #[test]
     fn a_request_names_its_groups_and_is_signed() {
-        let request = read(REQUEST).unwrap_or_else(|why| panic!("{why}"));
-        assert_eq!(request.organizations().collect::<Vec<_>>(), [&b"developers"[..], b"system:masters"]);
+        let request = CertificateRequest::of_pem(REQUEST.as_bytes()).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(request.subject().organizations().collect::<Vec<_>>(), ["developers", "system:masters"]);
         assert_eq!(request.check_signature(), Ok(()));
-        let other = CertificateRequest { info: b"something else".to_vec(), ..request };
-        assert_eq!(other.check_signature(), Err("x509: ECDSA verification failure"));
-    }
-
-    #[test]
-    fn what_is_no_request_is_refused() {
-        let refused = |pem: &str| read(pem).err();
-        assert_eq!(refused("hello"), Some("PEM block type must be CERTIFICATE REQUEST"));
-        let empty = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----";
-        assert_eq!(refused(empty), Some("PEM block type must be CERTIFICATE REQUEST"));
-        assert_eq!(refused(&empty.replace("CERTIFICATE", "CERTIFICATE REQUEST")), Some(MALFORMED));
-        // However a request is cut off, nothing panics.
-        let der = pem_blocks(REQUEST).remove(0).1;
-        assert!((0..der.len()).all(|end| CertificateRequest::of_der(&der[..end]).is_none()));
+        let mut other = request;
+        other.0.info = b"something else".to_vec();
+        assert_eq!(other.check_signature(), Err("x509: ECDSA verification failure".to_owned()));
     }
 
     #[test]

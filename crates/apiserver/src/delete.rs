@@ -301,7 +301,7 @@ impl Deletion<'_> {
             subresource: Subresource::Main,
             namespace,
             name: if collection { "" } else { meta::text(old, "name") },
-            unnamed: false,
+            name_prefix: "",
             old: Some(old),
             options: RequestOptions::Delete(options),
             budget,

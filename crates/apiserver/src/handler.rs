@@ -531,10 +531,12 @@ impl Handler {
     fn filter(&self) -> Result<Filter, Status> {
         let mut fields = self.request.query.fields()?;
         if let Some(name) = self.request.target.name.as_deref().filter(|_| self.request.target.watch) {
-            if !fields.is_everything() && fields.exact("metadata.name") != Some(name) {
+            // A selector that names the object may say more, and authorization may have counted on that: it stays as it is.
+            if fields.is_everything() {
+                fields = FieldSelector::of_name(name);
+            } else if fields.exact("metadata.name") != Some(name) {
                 return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
             }
-            fields = FieldSelector::of_name(name);
         }
         Filter::new(&self.resource, self.request.query.labels()?, fields)
     }

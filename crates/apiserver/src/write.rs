@@ -26,7 +26,7 @@ use konverge_store::{CommitError, Condition, Entry};
 
 pub(crate) use receive::{foreign_namespace, unregistered};
 
-use crate::admission::{Admission, Attributes, Operation, RequestOptions, namespace_accepts};
+use crate::admission::{Admission, Attributes, Operation, RequestOptions, check_param_access, namespace_accepts};
 use crate::commit::{Committer, MAX_CONFLICTS, unavailable};
 use crate::context::RequestContext;
 use crate::decode::Decoded;
@@ -244,10 +244,12 @@ impl WriteRequest<'_> {
             self.track_managers(&ownership, None, &mut fresh);
             let mut admission = Admission::default();
             let name = meta::text(&fresh, "name").to_owned();
-            // Plugins that change the object know only the prefix of a generated name.
-            let known = if generated { meta::text(&object, "generateName") } else { &name };
-            let unnamed = Attributes { unnamed: generated, ..self.attributes(known, None) };
-            self.admit(&unnamed, &mut fresh, &mut admission, warnings).await?;
+            // As in kube-apiserver, plugins that change the object do not know a name that is generated.
+            let attributes = match generated {
+                true => Attributes { name_prefix: meta::text(&object, "generateName"), ..self.attributes("", None) },
+                false => self.attributes(&name, None),
+            };
+            self.admit(&attributes, &mut fresh, &mut admission, warnings).await?;
             if admission.reinvocation.needed {
                 // A policy or a webhook may change what its endpoint may not, and what the kind needs.
                 self.check_unversioned(&fresh)?;
@@ -262,6 +264,9 @@ impl WriteRequest<'_> {
             let reservation = assign::assign(self, None, &mut fresh).await?;
             let mut errors = meta::check_create(&fresh, resource);
             errors.extend(self.check(None, &fresh, warnings).map_err(over_budget)?);
+            if errors.is_empty() {
+                errors.extend(check_param_access(self, None, &fresh).await?);
+            }
             if !errors.is_empty() {
                 return Err(self.invalid(&name, &errors));
             }
@@ -364,6 +369,9 @@ impl WriteRequest<'_> {
             }
             let mut errors = meta::check_update(&old, &new, resource);
             errors.extend(self.check(Some(&old), &new, warnings).map_err(over_budget)?);
+            if errors.is_empty() {
+                errors.extend(check_param_access(self, Some(&old), &new).await?);
+            }
             if !errors.is_empty() {
                 return Err(self.invalid(name, &errors));
             }
@@ -417,8 +425,20 @@ impl WriteRequest<'_> {
     pub(crate) fn attributes<'a>(&'a self, name: &'a str, old: Option<&'a Value>) -> Attributes<'a> {
         let WriteRequest { server, context, resource, namespace, subresource, options, budget, .. } = *self;
         let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-        let unnamed = false;
-        Attributes { server, context, operation, resource, subresource, namespace, name, unnamed, old, options, budget }
+        let name_prefix = "";
+        Attributes {
+            server,
+            context,
+            operation,
+            resource,
+            subresource,
+            namespace,
+            name,
+            name_prefix,
+            old,
+            options,
+            budget,
+        }
     }
 
     fn committer(&self, with: Vec<konverge_store::Write>) -> Committer<'_> {

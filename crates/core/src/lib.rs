@@ -15,6 +15,7 @@
 //! simulate     how annotations say what simulated pods do
 //! kept_rights  how a role says that its rights are needed rarely
 //! error_chain  an error with its causes, on one line
+//! x509         certificates and requests for them: PEM, DER, names
 //! ```
 //!
 //! This crate never knows its callers: neither the API server nor an operator.
@@ -33,6 +34,7 @@ mod quota;
 mod selector;
 pub mod simulate;
 mod status;
+pub mod x509;
 
 pub use error_chain::{ErrorChain, error_chain};
 pub use field::{FieldError, FieldErrorKind, FieldPath};

@@ -24,7 +24,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-pub(crate) use client::Authorities;
+pub(crate) use client::{Authorities, Presented};
 pub use client::{ClientCa, ClientCertificate};
 pub use shared::SharedCertificates;
 pub use sign::{CertificateRequest, SignError};

@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -13,7 +14,6 @@ use http_body::Body;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
-use rustls::pki_types::UnixTime;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -23,7 +23,7 @@ use tokio_rustls::server::TlsStream;
 use tower_service::Service;
 
 use crate::activity::{Activity, PeerWatch, Plain, Socket, Timer};
-use crate::certificates::{Authorities, Certificates, ClientCa, ClientCertificate};
+use crate::certificates::{Authorities, Certificates, ClientCa, Presented};
 use crate::counters::{Counters, count};
 use crate::deadlines::Verdict;
 use crate::exchange::{Client, Exchange, Protocol, RequestBody, Upgrade};
@@ -89,9 +89,9 @@ impl Security {
         made.0.clone()
     }
 
-    /// What the client's certificate proves, if it presented one.
-    fn client(&self, tls: &TlsStream<Socket>) -> Option<ClientCertificate> {
-        self.client_ca.as_ref()?.examine(tls.get_ref().1.peer_certificates()?, UnixTime::now())
+    /// The client's certificate, if it presented one.
+    fn client(&self, tls: &TlsStream<Socket>) -> Option<Presented> {
+        Presented::new(self.client_ca.as_ref()?, tls.get_ref().1.peer_certificates()?, SystemTime::now())
     }
 }
 

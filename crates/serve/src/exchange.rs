@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
 use crate::activity::{Activity, InFlight, Timer};
-use crate::certificates::ClientCertificate;
+use crate::certificates::Presented;
 use crate::counters::{Counters, count};
 use crate::limits::Limits;
 use crate::streams::{Held, StreamActivity};
@@ -43,8 +43,8 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// What requests carry of the client of their connection.
 pub(crate) struct Client {
-    /// What the client proved with its certificate.
-    pub certificate: Option<ClientCertificate>,
+    /// The certificate that it presented.
+    pub certificate: Option<Presented>,
     /// Where it is, if the service wants to know.
     pub address: Option<SocketAddr>,
 }
@@ -112,7 +112,7 @@ where
             (hyper::upgrade::on(&mut request), messages, sender, self.upgrade.clone())
         });
         if let Some(certificate) = &self.client.certificate {
-            request.extensions_mut().insert(certificate.clone());
+            request.extensions_mut().insert(certificate.examine(SystemTime::now()));
         }
         if let Some(address) = self.client.address {
             request.extensions_mut().insert(address);

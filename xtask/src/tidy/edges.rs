@@ -10,7 +10,7 @@ pub(super) const EDGES: [(&str, &[&str]); 14] = [
     ("schema", &["core"]),
     ("cel", &["core", "schema"]),
     ("store", &[]),
-    ("serve", &[]),
+    ("serve", &["core"]),
     ("apiserver", &["core", "schema", "cel", "store"]),
     ("leadership", &[]),
     ("raft", &["serve", "leadership"]),

@@ -35,7 +35,7 @@ fn check(attributes: &Attributes<'_>, spec: &Value) -> Result<(), Status> {
     let request = spec["request"].as_str().and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
     let request = CertificateRequest::of_pem(&request)
         .map_err(|why| attributes.forbidden(format!("failed to parse CSR: {why}")))?;
-    match request.organizations().any(|organization| organization == MASTERS.as_bytes()) {
+    match request.subject().organizations().any(|organization| organization == MASTERS) {
         true => {
             let why = format!("use of {SIGNER} signer with {MASTERS} group is not allowed");
             Err(attributes.forbidden(why))

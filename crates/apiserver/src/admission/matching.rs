@@ -188,6 +188,6 @@ impl Rule {
             && one_of(&self.groups, &resource.group)
             && one_of(&self.versions, &resource.version)
             && self.resources.iter().any(names)
-            && (self.names.is_empty() || self.names.iter().any(|name| name == attributes.request_name()))
+            && (self.names.is_empty() || self.names.iter().any(|name| name == attributes.name))
     }
 }

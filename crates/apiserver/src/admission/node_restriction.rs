@@ -222,7 +222,6 @@ impl Request<'_> {
 
     fn named_like_node(&self, why: &str) -> Result<(), Status> {
         let name = match self.attributes.operation {
-            Operation::Create => meta::text(self.object, "name"),
             // In a deletion of many, each object is looked at.
             Operation::Delete => meta::text(self.old(), "name"),
             _ => self.attributes.name,
@@ -251,7 +250,7 @@ impl Request<'_> {
         let request = CertificateRequest::of_pem(&request)
             .map_err(|why| self.attributes.forbidden(format!("unable to parse csr: {why}")))?;
         let name = format!("system:node:{}", self.node);
-        self.unless(request.common_name() == name.as_bytes(), || format!("can only create a node CSR with CN={name}"))
+        self.unless(request.subject().common_name() == name, || format!("can only create a node CSR with CN={name}"))
     }
 }
 

@@ -13,11 +13,24 @@ use serde_json::Value;
 use konverge_core::Status;
 
 use super::{Admission, Attributes, Operation, Plugin, Verdict, decided, lookup};
+use crate::subresource::Subresource;
 use checks::Violations;
 use policy::{Level, LevelVersion, Policy};
 
 const NAMESPACES: lookup::Kind = ("", "namespaces");
 const PODS: lookup::Kind = ("", "pods");
+
+/// The endpoints of pods that cannot change what the policies are about, or whose objects are no pods. Every other one is checked.
+const IGNORED: [Subresource; 8] = [
+    Subresource::Exec,
+    Subresource::Attach,
+    Subresource::Binding,
+    Subresource::Eviction,
+    Subresource::Log,
+    Subresource::PortForward,
+    Subresource::Proxy,
+    Subresource::Status,
+];
 
 /// Annotations in the audit log.
 const ENFORCED: &str = "pod-security.kubernetes.io/enforce-policy";
@@ -55,8 +68,8 @@ pub(super) struct PodSecurity;
 
 impl Plugin for PodSecurity {
     fn handles(&self, attributes: &Attributes<'_>) -> bool {
-        attributes.operation != Operation::Delete
-            && (attributes.is_about(PODS.0, PODS.1)
+        matches!(attributes.operation, Operation::Create | Operation::Update)
+            && (is_about_pod(attributes)
                 || attributes.is_about(NAMESPACES.0, NAMESPACES.1)
                 || template_path(attributes).is_some())
     }
@@ -75,6 +88,10 @@ impl Plugin for PodSecurity {
             None => check_pod(attributes, object, admission),
         })
     }
+}
+
+fn is_about_pod(attributes: &Attributes<'_>) -> bool {
+    (&*attributes.resource.group, &*attributes.resource.plural) == PODS && !IGNORED.contains(&attributes.subresource)
 }
 
 fn template_path(attributes: &Attributes<'_>) -> Option<&'static [&'static str]> {
@@ -150,15 +167,20 @@ fn warn(level: LevelVersion, pod: &Value, admission: &mut Admission) {
     }
 }
 
-/// Whether an update changes an image, or adds or removes containers.
+/// Whether an update changes an image, or adds or removes containers. Ephemeral containers are told apart by their names.
 fn has_new_image(old: &Value, pod: &Value) -> bool {
     let images = |pod: &Value, list: &str| -> Vec<Value> {
         let containers = pod["spec"][list].as_array().into_iter().flatten();
         containers.map(|container| container["image"].clone()).collect()
     };
-    ["containers", "initContainers", "ephemeralContainers"]
-        .into_iter()
-        .any(|list| images(old, list) != images(pod, list))
+    let ephemeral = |pod: &Value| pod["spec"]["ephemeralContainers"].as_array().cloned().unwrap_or_default();
+    let before = ephemeral(old);
+    let is_known = |new: &Value| {
+        let known = before.iter().find(|container| container["name"] == new["name"]);
+        known.is_some_and(|known| known["image"] == new["image"])
+    };
+    ["containers", "initContainers"].into_iter().any(|list| images(old, list) != images(pod, list))
+        || !ephemeral(pod).iter().all(is_known)
 }
 
 /// Refuses labels that mean nothing, and warns of pods that a stricter level would refuse.
@@ -291,5 +313,11 @@ mod tests {
         assert!(!has_new_image(&pod("a", 1), &pod("a", 1)));
         assert!(has_new_image(&pod("a", 1), &pod("b", 1)));
         assert!(has_new_image(&pod("a", 1), &pod("a", 2)));
+        let debugged =
+            |name: &str, image: &str| json!({"spec": {"ephemeralContainers": [{"name": name, "image": image}]}});
+        assert!(!has_new_image(&debugged("a", "i"), &debugged("a", "i")));
+        assert!(has_new_image(&pod("a", 0), &debugged("a", "i")));
+        assert!(has_new_image(&debugged("a", "i"), &debugged("a", "j")));
+        assert!(has_new_image(&debugged("a", "i"), &debugged("b", "i")));
     }
 }

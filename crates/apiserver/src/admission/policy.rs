@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! source    compiles policies once, when they change
-//! params    the parameters of a binding
+//! params    the parameters of a binding; param_access: who may name them
 //! validating, mutating    what the two kinds do; patch: how mutations are applied
 //! type_check    what the types of the kinds say about expressions, for the status
 //! ```
@@ -12,6 +12,7 @@
 //! failure policy says so.
 
 mod mutating;
+mod param_access;
 mod params;
 mod patch;
 mod source;
@@ -34,6 +35,7 @@ use params::{ParamKind, ParamRef};
 use source::Source;
 
 pub(crate) use mutating::{MutatingAdmissionPolicy, PolicyKey};
+pub(crate) use param_access::check_param_access;
 pub(crate) use type_check::run;
 pub(crate) use validating::{ValidatingAdmissionPolicy, resource_check};
 

@@ -112,7 +112,8 @@ fn charge(
         }
         let mut limited: Vec<&str> = quota.limits(kind).collect();
         // A quota that is created a second time is refused by the commit.
-        let is_itself = *attributes.resource.plural == *QUOTAS.1 && quota.name == attributes.name;
+        let is_quota = (&*attributes.resource.group, &*attributes.resource.plural) == QUOTAS;
+        let is_itself = is_quota && quota.name == attributes.name;
         if limited.is_empty() || is_itself || !quota.covers(kind, object) {
             continue;
         }

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use konverge_core::Status;
 
-use super::{Admission, Attributes, Operation, Plugin, Verdict, items_mut, lookup};
+use super::{Admission, Attributes, Operation, Plugin, Verdict, decided, items_mut, lookup};
 use crate::meta;
+use crate::subresource::Subresource;
 
 const ACCOUNTS: lookup::Kind = ("", "serviceaccounts");
 
@@ -29,6 +30,10 @@ const TOKEN_SECONDS: i64 = 60 * 60 + 7;
 
 /// The annotation of pods that a kubelet has from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// The lists of containers, and what messages call their items.
+const CONTAINERS: [(&str, &str); 2] = [("initContainers", "init container"), ("containers", "container")];
+const EPHEMERAL_CONTAINERS: [(&str, &str); 1] = [("ephemeralContainers", "ephemeral container")];
 
 /// The annotation of accounts whose pods may only use the account's own secrets.
 const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
@@ -61,10 +66,13 @@ pub(super) struct ServiceAccount;
 
 impl Plugin for ServiceAccount {
     fn handles(&self, attributes: &Attributes<'_>) -> bool {
-        attributes.is(Operation::Create, "", "pods")
+        attributes.is(Operation::Create, "", "pods") || adds_containers(attributes)
     }
 
     fn admit<'a>(&'a self, attributes: &'a Attributes<'a>, pod: &'a mut Value, _: &'a mut Admission) -> Verdict<'a> {
+        if adds_containers(attributes) {
+            return decided(Ok(()));
+        }
         Box::pin(async move {
             // A kubelet deletes a mirror pod that differs from its file.
             if is_mirror(pod) {
@@ -90,7 +98,8 @@ impl Plugin for ServiceAccount {
 
     fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, pod: &'a Value, _: &'a mut Admission) -> Verdict<'a> {
         Box::pin(async move {
-            if is_mirror(pod) {
+            let adds_containers = adds_containers(attributes);
+            if is_mirror(pod) && !adds_containers {
                 return check_mirror(attributes, pod);
             }
             let (namespace, name) = (attributes.namespace.unwrap_or_default(), account_name(pod));
@@ -99,7 +108,11 @@ impl Plugin for ServiceAccount {
                 return Err(attributes.forbidden(why));
             }
             let account = find(attributes, name).await?;
-            match uses_foreign_secret(&account, &pod["spec"]) {
+            let foreign = match adds_containers {
+                true => container_with_foreign_secret(&account, &pod["spec"], &EPHEMERAL_CONTAINERS),
+                false => uses_foreign_secret(&account, &pod["spec"]),
+            };
+            match foreign {
                 Some(why) if account.is_enforcing() => Err(attributes.forbidden(why)),
                 _ => Ok(()),
             }
@@ -107,11 +120,56 @@ impl Plugin for ServiceAccount {
     }
 }
 
+/// Whether an update adds containers to a pod that runs.
+fn adds_containers(attributes: &Attributes<'_>) -> bool {
+    attributes.operation == Operation::Update
+        && attributes.subresource == Subresource::EphemeralContainers
+        && (&*attributes.resource.group, &*attributes.resource.plural) == ("", "pods")
+}
+
 impl Account {
     fn is_enforcing(&self) -> bool {
         let value = self.metadata.annotations.get(ENFORCE).and_then(Value::as_str);
         matches!(value, Some("1" | "t" | "T" | "TRUE" | "true" | "True"))
     }
+
+    /// The secret that a reference names, if it is none of the account's.
+    fn lacks<'r>(&self, reference: &'r Value, field: &str) -> Option<&'r str> {
+        let name = reference[field].as_str().unwrap_or_default();
+        (reference.is_object() && self.secrets.iter().all(|secret| secret.name != name)).then_some(name)
+    }
+
+    /// Why such a secret is refused.
+    fn because(&self) -> String {
+        let name = &self.metadata.name;
+        format!("is not allowed because service account {name} does not reference that secret")
+    }
+}
+
+/// Why a container of one of these lists uses a secret that its account does not name.
+fn container_with_foreign_secret(account: &Account, spec: &Value, lists: &[(&str, &str)]) -> Option<String> {
+    let because = account.because();
+    for (field, kind) in lists {
+        for container in list(spec, field) {
+            let this = container["name"].as_str().unwrap_or_default();
+            for env in list(container, "env") {
+                if let Some(secret) = account.lacks(&env["valueFrom"]["secretKeyRef"], "name") {
+                    let variable = env["name"].as_str().unwrap_or_default();
+                    return Some(format!(
+                        "{kind} {this} with envVar {variable} referencing secret.secretName=\"{secret}\" {because}"
+                    ));
+                }
+            }
+            for from in list(container, "envFrom") {
+                if let Some(secret) = account.lacks(&from["secretRef"], "name") {
+                    return Some(format!(
+                        "{kind} {this} with envFrom referencing secret.secretName=\"{secret}\" {because}"
+                    ));
+                }
+            }
+        }
+    }
+    None
 }
 
 fn account_name(pod: &Value) -> &str {
@@ -215,38 +273,16 @@ fn uses_secrets(spec: &Value) -> bool {
 
 /// Why a pod uses a secret that its account does not name.
 fn uses_foreign_secret(account: &Account, spec: &Value) -> Option<String> {
-    let own = |secrets: &[Reference], name: &str| secrets.iter().any(|secret| secret.name == name);
     let name = &account.metadata.name;
-    let foreign = |reference: &Value, field: &str| {
-        let secret = reference[field].as_str().unwrap_or_default();
-        (reference.is_object() && !own(&account.secrets, secret)).then(|| secret.to_owned())
-    };
-    let because = format!("is not allowed because service account {name} does not reference that secret");
     for volume in list(spec, "volumes") {
-        if let Some(secret) = foreign(&volume["secret"], "secretName") {
-            return Some(format!("volume with secret.secretName=\"{secret}\" {because}"));
+        if let Some(secret) = account.lacks(&volume["secret"], "secretName") {
+            return Some(format!("volume with secret.secretName=\"{secret}\" {}", account.because()));
         }
     }
-    for (field, kind) in [("initContainers", "init container"), ("containers", "container")] {
-        for container in list(spec, field) {
-            let this = container["name"].as_str().unwrap_or_default();
-            for env in list(container, "env") {
-                if let Some(secret) = foreign(&env["valueFrom"]["secretKeyRef"], "name") {
-                    let variable = env["name"].as_str().unwrap_or_default();
-                    return Some(format!(
-                        "{kind} {this} with envVar {variable} referencing secret.secretName=\"{secret}\" {because}"
-                    ));
-                }
-            }
-            for from in list(container, "envFrom") {
-                if let Some(secret) = foreign(&from["secretRef"], "name") {
-                    return Some(format!(
-                        "{kind} {this} with envFrom referencing secret.secretName=\"{secret}\" {because}"
-                    ));
-                }
-            }
-        }
+    if let Some(why) = container_with_foreign_secret(account, spec, &CONTAINERS) {
+        return Some(why);
     }
+    let own = |secrets: &[Reference], name: &str| secrets.iter().any(|secret| secret.name == name);
     for (at, reference) in list(spec, "imagePullSecrets").enumerate() {
         let secret = reference["name"].as_str().unwrap_or_default();
         if !own(&account.image_pull_secrets, secret) {

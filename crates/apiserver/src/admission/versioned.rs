@@ -135,7 +135,7 @@ fn request(attributes: &Attributes<'_>, matched: &Resource, kind: GroupVersionKi
         "dryRun": attributes.context.dry_run,
         "options": options(attributes),
     });
-    let (name, namespace) = (attributes.request_name(), attributes.request_namespace());
+    let (name, namespace) = (attributes.name, attributes.request_namespace());
     let subresource = attributes.subresource.name();
     for (field, text) in
         [("name", name), ("namespace", namespace), ("subResource", subresource), ("requestSubResource", subresource)]
@@ -198,7 +198,7 @@ pub(crate) fn unassigned(attributes: &Attributes<'_>, object: &Value) -> (Value,
         for field in ["uid", "creationTimestamp", "generation"] {
             assigned.extend(metadata.remove_entry(field));
         }
-        if attributes.unnamed {
+        if attributes.name.is_empty() {
             assigned.extend(metadata.remove_entry("name"));
         }
     }

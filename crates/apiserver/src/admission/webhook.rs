@@ -190,7 +190,7 @@ impl Webhook {
             }
             Matching::Failed(why) => {
                 let Resource { group, plural, .. } = attributes.resource;
-                Err(Status::forbidden(group, plural, attributes.request_name(), &why))
+                Err(Status::forbidden(group, plural, attributes.name, &why))
             }
         }
     }

@@ -16,8 +16,8 @@ use ring::signature::{
 };
 use serde_json::{Value, json};
 
-use crate::certificate::der::{self, Reader};
-use crate::certificate::pem_blocks;
+use konverge_core::x509::der::{self, Reader};
+use konverge_core::x509::{PemBlock, pem_blocks};
 
 const RSA_ENCRYPTION: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const EC_PUBLIC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
@@ -118,7 +118,7 @@ impl PublicKey {
     /// Every public key in a PEM text: of public keys, certificates and private keys.
     pub(super) fn all_in(pem: &str) -> Result<Vec<Self>, KeyError> {
         let mut keys = Vec::new();
-        for (label, bytes) in pem_blocks(pem) {
+        for PemBlock { label, bytes } in pem_blocks(pem.as_bytes()) {
             match &*label {
                 "PUBLIC KEY" => keys.push(public_key(Reader::new(&bytes)).ok_or(KeyError::Unsupported)?),
                 "RSA PUBLIC KEY" => keys.push(Self::new(Algorithm::Rs256, bytes)),
@@ -216,8 +216,8 @@ impl fmt::Debug for SigningKey {
 impl SigningKey {
     /// The first private key in a PEM text.
     pub(super) fn from_pem(pem: &str) -> Result<Self, KeyError> {
-        let private = pem_blocks(pem).into_iter().find(|(label, _)| label.ends_with("PRIVATE KEY"));
-        let (label, bytes) = private.ok_or(KeyError::None("private"))?;
+        let private = pem_blocks(pem.as_bytes()).find(|block| block.label.ends_with("PRIVATE KEY"));
+        let PemBlock { label, bytes } = private.ok_or(KeyError::None("private"))?;
         Self::of_block(&label, &bytes)
     }
 

@@ -10,6 +10,7 @@ use konverge_schema::go_quote;
 use crate::authorize::{Attributes, Authorizer, Decision, ResourceAttributes};
 use crate::meta;
 use crate::user::MASTERS;
+use crate::work::over_budget;
 use crate::write::WriteRequest;
 
 use super::GROUP;
@@ -46,6 +47,7 @@ pub(crate) async fn check(
             if (aggregates(&role) || before.as_ref().is_some_and(aggregates))
                 && confirm(write, name, &Rule::everything()).is_err()
             {
+                write.budget.check().map_err(over_budget)?;
                 let why = "must have cluster-admin privileges to use the aggregationRule";
                 return Err(Status::forbidden(GROUP, &resource.plural, name, why));
             }
@@ -97,16 +99,19 @@ async fn allowed(write: &WriteRequest<'_>, verb: &str, group: &str, plural: &str
 fn confirm(write: &WriteRequest<'_>, name: &str, rules: &[Rule]) -> Result<(), Status> {
     let user = &write.context.user;
     let (held, errors) = write.server.rbac.rules_of(user, write.namespace.unwrap_or_default());
-    let missing = rule::missing(&held, rules);
-    if missing.is_empty() {
+    let missing = rule::missing_within(&held, rules, write.budget).map_err(over_budget)?;
+    if missing.rights.is_empty() {
         return Ok(());
     }
     let mut why = format!(
         "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
         go_quote(&user.name),
         rule::quoted(&user.groups),
-        rule::describe(&missing).join("\n")
+        rule::describe(&missing.rights).join("\n")
     );
+    if missing.left_out > 0 {
+        why.push_str(&format!("\nand up to {} more", missing.left_out));
+    }
     if let Some(errors) = errors {
         why.push_str(&format!("; resolution errors: [{errors}]"));
     }

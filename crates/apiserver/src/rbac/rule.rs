@@ -5,12 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use konverge_schema::go_quote;
+use konverge_schema::{Budget, OverBudget, go_quote};
 
 use crate::authorize::{Attributes, ResourceAttributes};
 
 /// What stands for every verb, group, resource and path.
 const ALL: &str = "*";
+
+/// How many rights a message about escalation names, and about how many bytes of them. Kubernetes names all; a message of megabytes
+/// helps nobody.
+const MAX_NAMED: usize = 1000;
+const MAX_NAMED_BYTES: usize = 64 * 1024;
+
+/// Comparing this many words, or copying this many bytes, takes about as long as one step of other work.
+const WORDS_PER_STEP: u64 = 8;
+const BYTES_PER_STEP: usize = 8;
 
 /// A `PolicyRule`: verbs, and the resources or paths that they are allowed for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -71,7 +80,7 @@ impl Rule {
             && (self.resource_names.is_empty() || self.resource_names.iter().any(|known| &**known == name))
     }
 
-    /// Whether the rule gives at least the right of `right`, which is one that [`Rule::break_down`] has made.
+    /// Whether the rule gives all rights of `right`. If it does not, several rules together may.
     fn covers(&self, right: &Rule) -> bool {
         fn has(set: &[Box<str>], asked: &str) -> bool {
             set.iter().any(|known| &**known == asked)
@@ -102,29 +111,50 @@ impl Rule {
         lists(self) == lists(other) && self.resource_names.is_empty() && other.resource_names.is_empty()
     }
 
-    /// The single rights of a rule: at most one verb, one resource, one name or one path in each.
+    /// The single rights of a rule, one after the other: at most one verb, one resource, one name or one path in each. They can be many
+    /// more than the words of the rule.
     pub(crate) fn break_down(&self) -> impl Iterator<Item = Rule> {
         let one = |text: &str| vec![Box::from(text)];
-        let mut rights = Vec::new();
-        for group in &self.api_groups {
-            for resource in &self.resources {
-                for verb in &self.verbs {
-                    let (api_groups, resources, verbs) = (one(group), one(resource), one(verb));
-                    let right = Rule { api_groups, resources, verbs, ..Rule::default() };
-                    if self.resource_names.is_empty() {
-                        rights.push(right);
-                        continue;
-                    }
-                    let named = |name| Rule { resource_names: one(name), ..right.clone() };
-                    rights.extend(self.resource_names.iter().map(|name| named(name)));
-                }
-            }
-        }
-        for url in &self.non_resource_urls {
-            let with_verb = |verb| Rule { non_resource_urls: one(url), verbs: one(verb), ..Rule::default() };
-            rights.extend(self.verbs.iter().map(|verb| with_verb(verb)));
-        }
-        rights.into_iter()
+        let names = move || {
+            let any = self.resource_names.is_empty().then_some(None);
+            any.into_iter().chain(self.resource_names.iter().map(|name| Some(&**name)))
+        };
+        let of_resources = self.api_groups.iter().flat_map(move |group| {
+            self.resources.iter().flat_map(move |resource| {
+                self.verbs.iter().flat_map(move |verb| {
+                    names().map(move |name: Option<&str>| Rule {
+                        api_groups: one(group),
+                        resources: one(resource),
+                        verbs: one(verb),
+                        resource_names: name.map(one).unwrap_or_default(),
+                        ..Rule::default()
+                    })
+                })
+            })
+        });
+        let of_paths = self.non_resource_urls.iter().flat_map(move |url| {
+            self.verbs.iter().map(move |verb| Rule { non_resource_urls: one(url), verbs: one(verb), ..Rule::default() })
+        });
+        of_resources.chain(of_paths)
+    }
+
+    /// How many single rights those are.
+    fn rights(&self) -> u64 {
+        let product =
+            |lists: &[usize]| lists.iter().fold(1_u64, |product, length| product.saturating_mul(*length as u64));
+        let [groups, resources, verbs] = [&self.api_groups, &self.resources, &self.verbs].map(Vec::len);
+        let of_resources = product(&[groups, resources, verbs, self.resource_names.len().max(1)]);
+        of_resources.saturating_add(product(&[self.non_resource_urls.len(), verbs]))
+    }
+
+    fn lists(&self) -> [&Vec<Box<str>>; 5] {
+        [&self.verbs, &self.api_groups, &self.resources, &self.resource_names, &self.non_resource_urls]
+    }
+
+    /// How many words the rule has, and how many bytes they are.
+    fn size(&self) -> (u64, usize) {
+        let words = || self.lists().into_iter().flatten();
+        (words().count() as u64, words().map(|word| word.len()).sum())
     }
 
     /// The rule as messages about escalation show it.
@@ -147,10 +177,52 @@ fn covers_path(rule: &str, path: &str) -> bool {
     rule == path || (rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*')))
 }
 
-/// The single rights of `asked` that `held` does not give.
+/// The single rights of `asked` that `held` does not give. For rules of the server itself, which are few.
 pub(super) fn missing(held: &[Rule], asked: &[Rule]) -> Vec<Rule> {
     let rights = asked.iter().flat_map(Rule::break_down);
     rights.filter(|right| !held.iter().any(|rule| rule.covers(right))).collect()
+}
+
+/// Rights that somebody does not have.
+#[derive(Debug, Default)]
+pub(super) struct Missing {
+    /// The first of them.
+    pub rights: Vec<Rule>,
+    /// How many further rights were not looked at.
+    pub left_out: u64,
+}
+
+/// The same for rules that somebody sends, within what the request may compute, and no more than a message can name: a rule of a few
+/// hundred words can be millions of rights.
+pub(super) fn missing_within(held: &[Rule], asked: &[Rule], budget: &Budget) -> Result<Missing, OverBudget> {
+    let words = held.iter().map(|rule| 1 + rule.size().0).sum::<u64>() + 1;
+    let mut left_out = asked.iter().fold(0_u64, |all, rule| all.saturating_add(rule.rights()));
+    let mut found = Missing::default();
+    let mut bytes = 0;
+    for rule in asked {
+        budget.spend(words.saturating_mul(rule.size().0) / WORDS_PER_STEP);
+        budget.check()?;
+        // Who passes on a whole rule has it whole.
+        if rule.non_resource_urls.is_empty() && held.iter().any(|held| held.covers(rule)) {
+            left_out = left_out.saturating_sub(rule.rights());
+            continue;
+        }
+        for right in rule.break_down() {
+            let size = right.size().1;
+            budget.spend(1 + words / WORDS_PER_STEP + (size / BYTES_PER_STEP) as u64);
+            budget.check()?;
+            left_out = left_out.saturating_sub(1);
+            if held.iter().any(|rule| rule.covers(&right)) {
+                continue;
+            }
+            bytes += size;
+            found.rights.push(right);
+            if found.rights.len() == MAX_NAMED || bytes > MAX_NAMED_BYTES {
+                return Ok(Missing { left_out, ..found });
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Single rights for people: those about the same resource become one line, and the lines are sorted.
@@ -189,7 +261,12 @@ mod tests {
     fn missing_rights_are_described_as_in_kubernetes() {
         #[track_caller]
         fn check(held: serde_json::Value, asked: serde_json::Value, expect: &[&str]) {
-            assert_eq!(describe(&missing(&rules(held), &rules(asked))), expect);
+            let found = missing_within(&rules(held.clone()), &rules(asked.clone()), Budget::unlimited()).unwrap();
+            assert_eq!(found.rights, missing(&rules(held), &rules(asked)));
+            assert_eq!(
+                (describe(&found.rights), found.left_out),
+                (expect.iter().map(|line| (*line).to_owned()).collect(), 0)
+            );
         }
         let pods = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]});
         check(json!([]), json!([pods]), &[r#"{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}"#]);
@@ -218,6 +295,27 @@ mod tests {
                 r#"{NonResourceURLs:["/metrics"], Verbs:["post"]}"#,
             ],
         );
+    }
+
+    #[test]
+    fn many_rights_are_counted_and_not_listed() {
+        let words = |prefix: &str| (0..120).map(|number| format!("{prefix}{number}")).collect::<Vec<_>>();
+        let many = json!([{"apiGroups": words("g"), "resources": words("r"), "verbs": words("v")}]);
+        let enough = || Budget::new(20_000_000, u64::MAX);
+        let check = |held: serde_json::Value, asked: &serde_json::Value| {
+            missing_within(&rules(held), &rules(asked.clone()), &enough())
+                .map(|found| (found.rights.len(), found.left_out))
+        };
+        assert_eq!(check(json!([]), &many), Ok((MAX_NAMED, 1_727_000)));
+        // Whoever has the rule may pass it on, however many rights it is.
+        assert_eq!(check(many.clone(), &many), Ok((0, 0)));
+        // Two rules that are the same together would have to be compared right by right.
+        let half = |verbs: &[String]| json!({"apiGroups": ["*"], "resources": ["*"], "verbs": verbs});
+        let verbs = words("v");
+        assert_eq!(check(json!([half(&verbs[..60]), half(&verbs[60..])]), &many), Err(OverBudget::Steps));
+        // Long words.
+        let long = json!([{"apiGroups": [""], "resources": ["r".repeat(MAX_NAMED_BYTES)], "verbs": ["get", "list"]}]);
+        assert_eq!(check(json!([]), &long), Ok((1, 1)));
     }
 
     #[test]

@@ -28,7 +28,7 @@ use super::config::ClientConfig;
 use super::dial::dial;
 use super::failure::{self, ConnectError};
 use super::identity::WebhookIdentity;
-use crate::certificate::der::certificate_validity;
+use crate::certificate::certificate_validity;
 
 const UNREADABLE: &str = "unable to load root certificates: unable to parse bytes as PEM block";
 

@@ -217,6 +217,19 @@ async fn accounts_can_limit_the_secrets_of_their_pods() {
         assert_eq!(refused, format!("pods \"a\" is forbidden: {expect}"));
     }
     cluster.post(PODS, &with(env("own"))).await.expect(201);
+    // The same for containers that are added later.
+    let later = |secret: &str| {
+        let mut container = env(secret)["containers"][0].clone();
+        container["name"] = "debugger".into();
+        json!({"spec": {"ephemeralContainers": [container]}})
+    };
+    let path = format!("{PODS}/a/ephemeralcontainers");
+    assert_eq!(
+        cluster.patch(&path, MERGE, &later("other")).await.fails(403, "Forbidden"),
+        "pods \"a\" is forbidden: ephemeral container debugger with envVar KEY referencing secret.secretName=\"other\" is not \
+         allowed because service account strict does not reference that secret"
+    );
+    cluster.patch(&path, MERGE, &later("own")).await.expect(200);
     let mut mirror = pod_with("m", json!({"nodeName": "n"}));
     mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
     cluster.post(PODS, &mirror).await.expect(201);

@@ -31,6 +31,7 @@ mod offline;
 mod overload;
 mod protobuf;
 
+mod certificates;
 mod clashing;
 mod converting;
 mod definitions;

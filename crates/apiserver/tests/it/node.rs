@@ -358,6 +358,34 @@ async fn claims_and_certificates_of_nodes() {
     assert_eq!(told(&cluster, "one", "POST", requests, &request("system:node:one")).await, (201, String::new()));
 }
 
+#[tokio::test]
+async fn a_watch_by_name_keeps_the_selector_that_a_node_was_allowed_by() {
+    let cluster = cluster(&[AuthorizationMode::Node, AuthorizationMode::Rbac]).await;
+    create(&cluster, PODS, pod("mine", "one", json!({}))).await;
+    create(&cluster, PODS, pod("other", "two", json!({}))).await;
+    let seen = async |name: &str, selector: &str| {
+        let path = format!("/api/v1/watch/namespaces/default/pods/{name}?timeoutSeconds=1&fieldSelector={selector}");
+        let (code, event) = ask(&cluster, "system:node:one@system:nodes", "GET", &path, &Value::Null).await;
+        (code, event["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned())
+    };
+    let own = "spec.nodeName%3Done,metadata.name%3D";
+    assert_eq!(seen("mine", &format!("{own}mine")).await, (200, "mine".to_owned()));
+    assert_eq!(seen("other", &format!("{own}other")).await, (200, String::new()));
+    assert_eq!(seen("other", &format!("{own}mine")).await.0, 400);
+    assert_eq!(seen("other", "").await.0, 403);
+}
+
+#[tokio::test]
+async fn a_generated_name_is_not_that_of_the_node() {
+    let cluster = cluster(&[AuthorizationMode::Node, AuthorizationMode::Rbac]).await;
+    let generated = |prefix: &str| json!({"metadata": {"generateName": prefix}});
+    let expect = "nodes \"one\" is forbidden: node \"one\" is not allowed to modify node \"\"";
+    assert_eq!(told(&cluster, "one", "POST", NODES, &generated("one")).await, (403, expect.to_owned()));
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    assert_eq!(told(&cluster, "one", "POST", leases, &generated("one")).await.0, 403);
+    assert_eq!(told(&cluster, "one", "POST", NODES, &json!({"metadata": {"name": "one"}})).await.0, 201);
+}
+
 fn json_merge(target: &mut Value, change: &Value) {
     let Some(change) = change.as_object() else { return *target = change.clone() };
     for (name, value) in change {

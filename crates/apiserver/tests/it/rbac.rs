@@ -288,3 +288,28 @@ async fn nobody_creates_by_an_update_without_the_right_to_create() {
     assert_eq!(lines(&report.lacking), [format!("create configmaps {in_default}")]);
     assert!(!report.is_least());
 }
+
+#[tokio::test]
+async fn a_role_of_a_million_rights_is_refused_in_a_few_words() {
+    let cluster = cluster().await;
+    let words = |prefix: &str| (0..100).map(|number| format!("{prefix}{number}")).collect::<Vec<_>>();
+    create(
+        &cluster,
+        ROLES,
+        role(
+            "writer",
+            json!([{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create"]}]),
+        ),
+    )
+    .await;
+    create(&cluster, BINDINGS, binding("b", ("Role", "writer"), json!([{"kind": "User", "name": "alice"}]))).await;
+    let rules = json!([{"apiGroups": words("g"), "resources": words("r"), "verbs": words("v")}]);
+    let (code, answer) = ask(&cluster, "alice", "POST", ROLES, &role("large", rules)).await;
+    assert_eq!(code, 403);
+    let message = answer["message"].as_str().unwrap();
+    let beginning = "roles.rbac.authorization.k8s.io \"large\" is forbidden: user \"alice\" (groups=[]) is attempting to grant RBAC \
+                     permissions not currently held:\n{APIGroups:[\"g0\"], Resources:[\"r0\"], Verbs:[\"v0\" \"v1\" ";
+    assert!(message.starts_with(beginning), "{message}");
+    assert!(message.ends_with("\nand up to 999000 more"), "{message}");
+    assert!(message.len() < 100_000, "{}", message.len());
+}

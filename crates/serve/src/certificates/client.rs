@@ -1,5 +1,5 @@
-//! Certificates of clients. CAs come in; out comes, for each connection, whom the client's certificate is about, or why it
-//! is not believed. A client without one, or with one that is not believed, still gets its connection: what that means is
+//! Certificates of clients. CAs come in; out comes, for each request, whom the client's certificate is about, or why it
+//! is not believed. A certificate that ends, or whose CA is replaced, while its connection is open is not believed from then on. A client without one, or with one that is not believed, still gets its connection: what that means is
 //! for the service to say.
 //!
 //! As in kube-apiserver, a certificate that says what it is for has to be for clients or for any purpose. The verifier of rustls
@@ -7,8 +7,9 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -19,7 +20,9 @@ use webpki::{
     EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeId, KeyPurposeIdIter, KeyUsage, RequiredEkuNotFoundContext,
 };
 
-use super::{CertificateError, Subject, provider};
+use super::{CertificateError, Subject, provider, validity};
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// The CAs whose client certificates are believed. A listener that has some asks its clients for a certificate. Clones share
 /// them: [`replace`](Self::replace) changes whom a running listener believes.
@@ -70,8 +73,8 @@ impl ClientCa {
         Ok(Self { names: Some(names), ..self })
     }
 
-    /// Believes these CAs (PEM) instead, from the next connection on. Connections that are open stay as they are. If this fails,
-    /// nothing has changed.
+    /// Believes these CAs (PEM) instead, from the next request on, also on connections that are open. If this fails, nothing has
+    /// changed.
     pub fn replace(&self, pem: &str) -> Result<(), CertificateError> {
         *self.authorities.write() = Arc::new(Authorities::from_pem(pem)?);
         Ok(())
@@ -82,10 +85,15 @@ impl ClientCa {
         self.authorities.read().clone()
     }
 
-    /// What the certificates that a client presented prove.
-    pub(crate) fn examine(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Option<ClientCertificate> {
+    /// What the certificates that a client presented prove, if these are the CAs.
+    fn examine_by(
+        &self,
+        authorities: &Authorities,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Option<ClientCertificate> {
         let (leaf, intermediates) = chain.split_first()?;
-        let subject = match self.current().verify(leaf, intermediates, now) {
+        let subject = match authorities.verify(leaf, intermediates, now) {
             Ok(()) if !self.is_for_a_name(leaf) => Err("it is for none of the names that are expected here".into()),
             Ok(()) => Subject::of(leaf).ok_or_else(|| "its subject cannot be read".into()),
             Err(error) => Err(why(&error).into()),
@@ -100,6 +108,55 @@ impl ClientCa {
         let Some(names) = &self.names else { return true };
         let Ok(certificate) = EndEntityCert::try_from(leaf) else { return false };
         names.iter().any(|name| certificate.verify_is_valid_for_subject_name(name).is_ok())
+    }
+}
+
+/// The certificates that a client presented when it opened its connection, and what they prove.
+pub(crate) struct Presented {
+    client_ca: ClientCa,
+    chain: Vec<CertificateDer<'static>>,
+    examined: Mutex<Examined>,
+}
+
+/// What certificates prove, and how long that is known.
+struct Examined {
+    result: ClientCertificate,
+    authorities: Arc<Authorities>,
+    /// When the next of the certificates begins or ends.
+    until: Option<SystemTime>,
+}
+
+impl Presented {
+    /// Examines the certificates; none if there are none.
+    pub(crate) fn new(client_ca: &ClientCa, chain: &[CertificateDer<'_>], now: SystemTime) -> Option<Self> {
+        let chain: Vec<_> = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
+        let examined = Mutex::new(Examined::new(client_ca, &chain, now)?);
+        Some(Self { client_ca: client_ca.clone(), chain, examined })
+    }
+
+    /// What the certificates prove now. They are verified again only if the CAs are others, or if the time of one has begun or ended:
+    /// a signature takes longer to verify than many a request.
+    pub(crate) fn examine(&self, now: SystemTime) -> ClientCertificate {
+        let mut examined = self.examined.lock();
+        let is_known = examined.until.is_none_or(|until| now < until)
+            && Arc::ptr_eq(&examined.authorities, &self.client_ca.current());
+        if !is_known && let Some(again) = Examined::new(&self.client_ca, &self.chain, now) {
+            *examined = again;
+        }
+        examined.result.clone()
+    }
+}
+
+impl Examined {
+    fn new(client_ca: &ClientCa, chain: &[CertificateDer<'_>], now: SystemTime) -> Option<Self> {
+        let authorities = client_ca.current();
+        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let result = client_ca.examine_by(&authorities, chain, UnixTime::since_unix_epoch(since))?;
+        let bounds = chain.iter().filter_map(|certificate| validity::bounds(certificate));
+        // A certificate is valid until the end of its last second.
+        let bounds = bounds.flat_map(|[begins, ends]| [begins, ends.and_then(|end| end.checked_add(SECOND))]);
+        let until = bounds.flatten().filter(|bound| *bound > now).min();
+        Some(Self { result, authorities, until })
     }
 }
 

@@ -1,39 +1,30 @@
 //! Signs the certificates that others ask for. In: a request (PKCS #10) and what the certificate may be used for. Out: the
-//! certificate. Subject and alternative names are taken over byte by byte; other extensions that a request asks for are not. It never
-//! decides whether a request may be signed, and does not check the request's own signature: the API server has done that.
+//! certificate. Subject and alternative names are those that were read, written anew; other extensions that a request asks for are left
+//! out. It never decides whether a request may be signed, and does not check the request's own signature: the API server has done that.
 
 use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use konverge_core::x509;
+use konverge_core::x509::der::{BIT_STRING, BOOLEAN, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, value};
 use rcgen::SigningKey;
 use ring::rand::{SecureRandom, SystemRandom};
-use rustls::pki_types::CertificateSigningRequestDer;
-use rustls::pki_types::pem::PemObject;
 
-use super::der::{SEQUENCE, after_issuer, element, value};
+use super::der::{after_issuer, element};
 use super::issue::Authority;
 
-const BOOLEAN: u8 = 0x01;
-const INTEGER: u8 = 0x02;
-const BIT_STRING: u8 = 0x03;
-const OCTET_STRING: u8 = 0x04;
-const OBJECT_IDENTIFIER: u8 = 0x06;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
-const SET: u8 = 0x31;
 const CONTEXT_0: u8 = 0xa0;
 const CONTEXT_3: u8 = 0xa3;
 
 /// Object identifiers, as DER has them.
 const ECDSA_WITH_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
-const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14];
 const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 17];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
 const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
-const COMMON_NAME: &[u8] = &[0x55, 4, 3];
-const ORGANIZATION: &[u8] = &[0x55, 4, 10];
 
 /// The usages of Kubernetes that are bits of a key usage.
 const KEY_USAGES: [(&str, u16); 10] = [
@@ -116,49 +107,31 @@ pub struct CertificateRequest {
 }
 
 impl CertificateRequest {
-    /// The request in a PEM text.
+    /// The request in the first block of a PEM text, read as the API server reads it.
     pub fn from_pem(pem: &[u8]) -> Result<Self, SignError> {
-        let der = CertificateSigningRequestDer::from_pem_slice(pem).map_err(|_| SignError::Request)?;
-        Self::read(&der).ok_or(SignError::Request)
+        x509::CertificateRequest::from_pem(pem).map(Self::new).map_err(|_| SignError::Request)
     }
 
-    fn read(der: &[u8]) -> Option<Self> {
-        let (request, _) = value(der, SEQUENCE)?;
-        let (info, _) = value(request, SEQUENCE)?;
-        let (_, fields) = value(info, INTEGER)?;
-        let (subject, fields) = whole(fields)?;
-        let (key, fields) = whole(fields)?;
-        let mut read = Self { subject: subject.to_vec(), key: key.to_vec(), ..Self::default() };
-        for (kind, text) in names_of(value(subject, SEQUENCE)?.0)? {
-            match kind {
-                COMMON_NAME => read.common_name = text,
-                ORGANIZATION => read.organizations.push(text),
-                _ => {}
-            }
-        }
-        let attributes = if fields.is_empty() { fields } else { value(fields, CONTEXT_0)?.0 };
-        if let Some(names) = alternative_names(attributes)? {
-            read.take_names(names)?;
-        }
-        Some(read)
-    }
-
-    /// Takes over the kinds of names that a certificate of Kubernetes can have.
-    fn take_names(&mut self, mut names: &[u8]) -> Option<()> {
-        while !names.is_empty() {
-            let (tag, _, _) = element(names)?;
-            let (name, rest) = whole(names)?;
-            names = rest;
+    fn new(request: x509::CertificateRequest) -> Self {
+        let mut read = Self {
+            common_name: request.subject.common_name().to_owned(),
+            organizations: request.subject.organizations().map(str::to_owned).collect(),
+            subject: request.subject.to_der(),
+            key: request.key_info,
+            ..Self::default()
+        };
+        // The kinds of names that a certificate of Kubernetes can have.
+        for (tag, name) in &request.alternative_names {
             match tag {
-                0x81 => self.email_addresses += 1,
-                0x82 => self.dns_names += 1,
-                0x86 => self.uris += 1,
-                0x87 => self.ip_addresses += 1,
+                0x81 => read.email_addresses += 1,
+                0x82 => read.dns_names += 1,
+                0x86 => read.uris += 1,
+                0x87 => read.ip_addresses += 1,
                 _ => continue,
             }
-            self.names.extend_from_slice(name);
+            read.names.extend(value(*tag, name));
         }
-        Some(())
+        read
     }
 }
 
@@ -179,26 +152,26 @@ impl Authority {
             return Err(SignError::Expired);
         }
         let end = if life < SHORT { now + life } else { now + life - BACKDATE };
-        let algorithm = der(SEQUENCE, &der(OBJECT_IDENTIFIER, ECDSA_WITH_SHA256));
+        let algorithm = value(SEQUENCE, &value(OBJECT_IDENTIFIER, ECDSA_WITH_SHA256));
         let issuer = subject_of(&self.certificate).ok_or(SignError::NoAuthority)?;
         let mut serial = [0; 16];
         SystemRandom::new().fill(&mut serial).map_err(|_| SignError::NoRandomNumbers)?;
         // A serial number is positive and has no leading zeros.
         serial[0] = serial[0] & 0x7f | 0x40;
         let certificate = [
-            der(CONTEXT_0, &der(INTEGER, &[2])),
-            der(INTEGER, &serial),
+            value(CONTEXT_0, &value(INTEGER, &[2])),
+            value(INTEGER, &serial),
             algorithm.clone(),
             issuer.to_vec(),
-            der(SEQUENCE, &[time(now - BACKDATE), time(end.min(self.expires))].concat()),
+            value(SEQUENCE, &[time(now - BACKDATE), time(end.min(self.expires))].concat()),
             request.subject.clone(),
             request.key.clone(),
-            der(CONTEXT_3, &der(SEQUENCE, &extensions(request, usages)?)),
+            value(CONTEXT_3, &value(SEQUENCE, &extensions(request, usages)?)),
         ];
-        let certificate = der(SEQUENCE, &certificate.concat());
+        let certificate = value(SEQUENCE, &certificate.concat());
         let signature = self.key.sign(&certificate).map_err(|_| SignError::NoAuthority)?;
-        let signature = der(BIT_STRING, &[&[0], &*signature].concat());
-        Ok(pem(&der(SEQUENCE, &[certificate, algorithm, signature].concat())))
+        let signature = value(BIT_STRING, &[&[0], &*signature].concat());
+        Ok(pem(&value(SEQUENCE, &[certificate, algorithm, signature].concat())))
     }
 }
 
@@ -221,21 +194,21 @@ fn extensions(request: &CertificateRequest, usages: &[String]) -> Result<Vec<u8>
         all.push(extension(KEY_USAGE, true, &named_bits(bits)));
     }
     if !extended.is_empty() {
-        let identifiers: Vec<u8> = extended.iter().flat_map(|one| der(OBJECT_IDENTIFIER, one)).collect();
-        all.push(extension(EXTENDED_KEY_USAGE, false, &der(SEQUENCE, &identifiers)));
+        let identifiers: Vec<u8> = extended.iter().flat_map(|one| value(OBJECT_IDENTIFIER, one)).collect();
+        all.push(extension(EXTENDED_KEY_USAGE, false, &value(SEQUENCE, &identifiers)));
     }
-    all.push(extension(BASIC_CONSTRAINTS, true, &der(SEQUENCE, &[])));
+    all.push(extension(BASIC_CONSTRAINTS, true, &value(SEQUENCE, &[])));
     if !request.names.is_empty() {
         // Without a subject, the alternative names are all that there is.
-        let alone = request.subject == der(SEQUENCE, &[]);
-        all.push(extension(ALTERNATIVE_NAMES, alone, &der(SEQUENCE, &request.names)));
+        let alone = request.subject == value(SEQUENCE, &[]);
+        all.push(extension(ALTERNATIVE_NAMES, alone, &value(SEQUENCE, &request.names)));
     }
     Ok(all.concat())
 }
 
 fn extension(kind: &[u8], critical: bool, content: &[u8]) -> Vec<u8> {
-    let critical = if critical { der(BOOLEAN, &[0xff]) } else { Vec::new() };
-    der(SEQUENCE, &[der(OBJECT_IDENTIFIER, kind), critical, der(OCTET_STRING, content)].concat())
+    let critical = if critical { value(BOOLEAN, &[0xff]) } else { Vec::new() };
+    value(SEQUENCE, &[value(OBJECT_IDENTIFIER, kind), critical, value(OCTET_STRING, content)].concat())
 }
 
 /// A bit string without its last zeros.
@@ -243,49 +216,7 @@ fn named_bits(bits: u16) -> Vec<u8> {
     let [first, second] = bits.to_be_bytes();
     let bytes = if second == 0 { vec![first] } else { vec![first, second] };
     let unused = bytes.last().map_or(0, |last| last.trailing_zeros() as u8);
-    der(BIT_STRING, &[vec![unused], bytes].concat())
-}
-
-/// The alternative names that the attributes of a request ask for.
-fn alternative_names(mut attributes: &[u8]) -> Option<Option<&[u8]>> {
-    while !attributes.is_empty() {
-        let (attribute, rest) = value(attributes, SEQUENCE)?;
-        attributes = rest;
-        let (kind, values) = value(attribute, OBJECT_IDENTIFIER)?;
-        if kind != EXTENSION_REQUEST {
-            continue;
-        }
-        let (mut extensions, _) = value(value(values, SET)?.0, SEQUENCE)?;
-        while !extensions.is_empty() {
-            let (extension, rest) = value(extensions, SEQUENCE)?;
-            extensions = rest;
-            let (kind, mut content) = value(extension, OBJECT_IDENTIFIER)?;
-            if let Some((_, rest)) = value(content, BOOLEAN) {
-                content = rest;
-            }
-            if kind == ALTERNATIVE_NAMES {
-                let (names, _) = value(content, OCTET_STRING)?;
-                return Some(Some(value(names, SEQUENCE)?.0));
-            }
-        }
-    }
-    Some(None)
-}
-
-/// The attributes of a name whose values are text.
-fn names_of(mut names: &[u8]) -> Option<Vec<(&[u8], String)>> {
-    let mut found = Vec::new();
-    while !names.is_empty() {
-        let (mut set, rest) = value(names, SET)?;
-        names = rest;
-        while !set.is_empty() {
-            let (attribute, rest) = value(set, SEQUENCE)?;
-            set = rest;
-            let (kind, text) = value(attribute, OBJECT_IDENTIFIER)?;
-            found.push((kind, String::from_utf8_lossy(element(text)?.1).into_owned()));
-        }
-    }
-    Some(found)
+    value(BIT_STRING, &[vec![unused], bytes].concat())
 }
 
 /// The subject of a certificate, with its tag and its length.
@@ -300,30 +231,14 @@ fn whole(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some(bytes.split_at(bytes.len() - rest.len()))
 }
 
-/// An element of a tag and a content.
-fn der(tag: u8, content: &[u8]) -> Vec<u8> {
-    let length = content.len().to_be_bytes();
-    let digits = &length[length.iter().take_while(|byte| **byte == 0).count()..];
-    let mut out = vec![tag];
-    match content.len() {
-        short @ 0..=0x7f => out.push(short as u8),
-        _ => {
-            out.push(0x80 | digits.len() as u8);
-            out.extend_from_slice(digits);
-        }
-    }
-    out.extend_from_slice(content);
-    out
-}
-
 /// Years until 2049 have two digits.
 fn time(time: SystemTime) -> Vec<u8> {
     let time = rcgen::date_time_ymd(1970, 1, 1) + time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (year, month, day) = (time.year(), u8::from(time.month()), time.day());
     let clock = format!("{month:02}{day:02}{:02}{:02}{:02}Z", time.hour(), time.minute(), time.second());
     match year {
-        ..2050 => der(UTC_TIME, format!("{:02}{clock}", year % 100).as_bytes()),
-        _ => der(GENERALIZED_TIME, format!("{year:04}{clock}").as_bytes()),
+        ..2050 => value(UTC_TIME, format!("{:02}{clock}", year % 100).as_bytes()),
+        _ => value(GENERALIZED_TIME, format!("{year:04}{clock}").as_bytes()),
     }
 }
 
@@ -336,10 +251,11 @@ fn pem(certificate: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use rcgen::{CertificateParams, DnType, KeyPair};
-    use rustls::pki_types::{CertificateDer, UnixTime};
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
 
     use super::super::issue::{Issued, expires, vouches_for};
-    use super::super::{ClientCa, ClientCertificate, Subject};
+    use super::super::{ClientCa, ClientCertificate, Presented, Subject};
     use super::*;
 
     /// A request for `CN=alice, O=developers, O=system:masters`, made by openssl.
@@ -370,8 +286,7 @@ MEprULjGvqj+6kk=
         let clients = ClientCa::from_pem(&authority.certificate_pem).unwrap();
         let examine = |pem: &str, at: SystemTime| {
             let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
-            let at = UnixTime::since_unix_epoch(at.duration_since(SystemTime::UNIX_EPOCH).unwrap());
-            clients.examine(&[der], at).unwrap()
+            Presented::new(&clients, &[der], at).unwrap().examine(at)
         };
         let pem = sign(&authority, ALICE, &["digital signature", "client auth"], now).unwrap();
         let ClientCertificate::Trusted(subject) = examine(&pem, now) else { panic!("not believed") };
@@ -411,9 +326,6 @@ MEprULjGvqj+6kk=
         assert_eq!(refused(ALICE, &["flying"], now), "unrecognized usage values: [\"flying\"]");
         assert_eq!(refused("hello", &["any"], now), "the certificate request cannot be read");
         assert_eq!(refused(ALICE, &["any"], now + 4000 * DAY), "the CA has expired");
-        // However a request is cut off, nothing panics.
-        let der = CertificateSigningRequestDer::from_pem_slice(ALICE.as_bytes()).unwrap();
-        assert!((0..der.len()).all(|end| CertificateRequest::read(&der[..end]).is_none()));
     }
 
     #[test]

@@ -3,52 +3,36 @@
 
 use std::fmt;
 
-use super::der::{self, SEQUENCE, element, value};
+use konverge_core::x509::Name;
+use konverge_core::x509::der::Reader;
 
-const SET: u8 = 0x31;
-const OBJECT_IDENTIFIER: u8 = 0x06;
-/// The types of text whose bytes are UTF-8: UTF8String, NumericString, PrintableString and IA5String.
-const TEXTS: [u8; 4] = [0x0c, 0x12, 0x13, 0x16];
+use super::der::{self, element};
 
 /// The name in a certificate, and the certificate's fingerprint.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Subject {
-    attributes: Vec<(Box<[u8]>, String)>,
+    name: Name,
     sha256: [u8; 32],
 }
 
 impl Subject {
     /// The object identifier of a common name (2.5.4.3), as DER has it.
-    pub const COMMON_NAME: &'static [u8] = &[0x55, 4, 3];
+    pub const COMMON_NAME: &'static [u8] = Name::COMMON_NAME;
     /// The object identifier of an organization (2.5.4.10), as DER has it.
-    pub const ORGANIZATION: &'static [u8] = &[0x55, 4, 10];
+    pub const ORGANIZATION: &'static [u8] = Name::ORGANIZATION;
 
     /// The subject of a certificate; none if these bytes are not one.
     pub(super) fn of(certificate: &[u8]) -> Option<Self> {
         let (_, _, fields) = element(der::after_issuer(certificate)?)?;
-        let (mut names, _) = value(fields, SEQUENCE)?;
-        let mut attributes = Vec::new();
-        while !names.is_empty() {
-            let (mut set, rest) = value(names, SET)?;
-            names = rest;
-            while !set.is_empty() {
-                let (attribute, rest) = value(set, SEQUENCE)?;
-                set = rest;
-                let (kind, text) = value(attribute, OBJECT_IDENTIFIER)?;
-                let (tag, text, _) = element(text)?;
-                if TEXTS.contains(&tag) {
-                    attributes.push((kind.into(), std::str::from_utf8(text).ok()?.to_owned()));
-                }
-            }
-        }
+        let name = Name::read(&mut Reader::new(fields))?;
         let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
         let sha256 = digest.as_ref().try_into().ok()?;
-        Some(Self { attributes, sha256 })
+        Some(Self { name, sha256 })
     }
 
     /// The values of the attributes with this object identifier (in DER, without tag and length), in their order.
     pub fn values(&self, object_identifier: &[u8]) -> impl Iterator<Item = &str> {
-        self.attributes.iter().filter(move |(kind, _)| **kind == *object_identifier).map(|(_, value)| value.as_str())
+        self.name.values(object_identifier)
     }
 
     /// The SHA-256 fingerprint of the whole certificate.
@@ -59,7 +43,7 @@ impl Subject {
 
 impl fmt::Debug for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.attributes.iter().map(|(_, value)| value)).finish()
+        f.debug_list().entries(self.name.all_values()).finish()
     }
 }
 

@@ -17,10 +17,16 @@ pub(super) fn not_before(certificate: &[u8]) -> Option<SystemTime> {
 
 /// The `notAfter` of an X.509 certificate; none if these bytes are not one.
 pub(super) fn not_after(certificate: &[u8]) -> Option<SystemTime> {
+    let [_, not_after] = bounds(certificate)?;
+    not_after
+}
+
+/// The `notBefore` and the `notAfter` of an X.509 certificate, each of them none if it cannot be read.
+pub(super) fn bounds(certificate: &[u8]) -> Option<[Option<SystemTime>; 2]> {
     let fields = der::after_issuer(certificate)?;
-    let (_, _, not_after) = element(value(fields, SEQUENCE)?.0)?;
-    let (tag, text, _) = element(not_after)?;
-    time(tag, std::str::from_utf8(text).ok()?)
+    let (first, before, rest) = element(value(fields, SEQUENCE)?.0)?;
+    let (last, after, _) = element(rest)?;
+    Some([(first, before), (last, after)].map(|(tag, text)| time(tag, std::str::from_utf8(text).ok()?)))
 }
 
 /// `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`: the only forms certificates may use.

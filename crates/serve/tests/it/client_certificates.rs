@@ -2,15 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
-use konverge_serve::{BindOptions, Certificates, ClientCa, Tls};
+use konverge_serve::{BindOptions, CertificateRequest, Certificates, ClientCa, Tls};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair,
 };
 use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::clients::{connect, http2, http2_text, send_and_read};
+use crate::clients::{connect, http2, http2_text, send_and_read, soon};
 use crate::service::serve_with;
 use crate::tls::{handshake, trusted, trusting};
 
@@ -158,6 +159,83 @@ async fn other_cas_are_believed_without_a_restart() {
             let identity = authority.client(ExtendedKeyUsagePurpose::ClientAuth, 2040);
             assert_eq!(who(server.local_addr(), &certificates, identity).await, expect, "{bundle:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn an_open_connection_is_believed_as_long_as_its_certificate() {
+    let (certificates, _) = trusted();
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
+    let client_ca = ClientCa::from_pem(&old.pem).expect("a CA");
+    let (tls, given) = (Tls::On(certificates.clone()), Some(client_ca.clone()));
+    let (server, _) = serve_with(BindOptions { tls, client_ca: given, ..BindOptions::default() });
+    let open = async |identity| {
+        let mut config = with_certificate(&certificates, identity);
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        http2(handshake(&config, connect(server.local_addr()).await).await.expect("a handshake")).await
+    };
+    let (yes, no) = ("alice of developers", "not believed");
+    // Whom the listener believes changes.
+    let mut connection = open(old.client(ExtendedKeyUsagePurpose::ClientAuth, 2040)).await;
+    let both = format!("{}{}", old.pem, new.pem);
+    for (pem, expect) in [(&old.pem, yes), (&new.pem, no), (&both, yes)] {
+        client_ca.replace(pem).expect("a CA");
+        for _ in 0..2 {
+            assert_eq!(http2_text(&mut connection, "/who").await, expect);
+        }
+    }
+    // The certificate ends.
+    let key = KeyPair::generate().expect("a key");
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, "developers");
+    params.distinguished_name.push(DnType::CommonName, "alice");
+    let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+    let request = CertificateRequest::from_pem(pem.as_bytes()).expect("a request");
+    let (usages, life) = (["client auth".to_owned()], Duration::from_secs(3));
+    let signed = certificates.sign(&request, &usages, life, SystemTime::now()).expect("signed");
+    client_ca.replace(certificates.ca_pem().expect("a CA")).expect("a CA");
+    let certificate = CertificateDer::from_pem_slice(signed.as_bytes()).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).expect("a key");
+    let mut connection = open((certificate, key)).await;
+    assert_eq!(http2_text(&mut connection, "/who").await, yes);
+    soon("the end of the certificate", async {
+        while http2_text(&mut connection, "/who").await != no {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_signed_certificate_is_about_whom_its_request_names() {
+    let (certificates, _) = trusted();
+    let client_ca = ClientCa::from_pem(certificates.ca_pem().expect("a CA")).expect("a CA");
+    let tls = Tls::On(certificates.clone());
+    let (server, _) = serve_with(BindOptions { tls, client_ca: Some(client_ca), ..BindOptions::default() });
+    let utf8 = |text: &str| DnValue::Utf8String(text.to_owned());
+    let t61 = |text: &str| DnValue::TeletexString(text.try_into().expect("text"));
+    let bmp = |text: &str| DnValue::BmpString(text.try_into().expect("text"));
+    for (first, last) in [
+        (utf8("system:kube-controller-manager"), t61("system:node:n1")),
+        (utf8("system:kube-controller-manager"), bmp("system:node:n1")),
+        (t61("system:kube-controller-manager"), utf8("system:node:n1")),
+    ] {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+        params.distinguished_name.push(DnType::CommonName, first);
+        // Another common name.
+        params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), last);
+        let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+        let request = CertificateRequest::from_pem(pem.as_bytes()).expect("a request");
+        assert_eq!(request.common_name, "system:node:n1");
+        let (usages, day) = (["client auth".to_owned()], Duration::from_secs(86_400));
+        let signed = certificates.sign(&request, &usages, day, SystemTime::now()).expect("signed");
+        let certificate = CertificateDer::from_pem_slice(signed.as_bytes()).expect("a certificate");
+        let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).expect("a key");
+        assert_eq!(who(server.local_addr(), &certificates, (certificate, key)).await, "system:node:n1 of system:nodes");
     }
 }
 

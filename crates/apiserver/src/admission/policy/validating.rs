@@ -303,7 +303,7 @@ pub(crate) fn resource_check(attributes: &Attributes<'_>) -> ResourceCheck {
         resource: attributes.resource.plural.to_string(),
         subresource: attributes.subresource.name().to_owned(),
         namespace: attributes.request_namespace().to_owned(),
-        name: attributes.request_name().to_owned(),
+        name: attributes.name.to_owned(),
         ..ResourceCheck::default()
     }
 }

@@ -39,7 +39,7 @@ enum Endpoint {
 fn certificate_request(walk: &mut Walk<'_>, at: Target<'_>, _: &Frame<'_>) {
     let encoded = at.value.as_str().unwrap_or_default();
     let pem = STANDARD.decode(encoded).unwrap_or_default();
-    let checked = CertificateRequest::of_pem(&pem).and_then(|request| request.check_signature());
+    let checked = CertificateRequest::of_pem(&pem).map_err(str::to_owned).and_then(|request| request.check_signature());
     if let Err(why) = checked {
         // Bytes that are not there are null, as Go shows them.
         walk.invalid(at.place, at.value.clone(), why);

@@ -1,6 +1,7 @@
 //! Admission policies, through requests. The answers are those of kube-apiserver.
 
 mod mutating;
+mod param_access;
 mod validation;
 
 use std::future::ready;

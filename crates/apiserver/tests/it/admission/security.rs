@@ -49,6 +49,28 @@ async fn pods_that_violate_the_level_are_refused() {
 }
 
 #[tokio::test]
+async fn containers_that_are_added_to_a_running_pod_are_looked_at() {
+    let cluster = Cluster::new().await;
+    team(&cluster, &[("enforce", "baseline")]).await;
+    let running = pod_with("p", json!({"containers": [{"name": "c", "image": "i"}]}));
+    cluster.post(PODS, &running).await.expect(201);
+    let path = format!("{PODS}/p/ephemeralcontainers");
+    let added = |privileged: bool| {
+        let context = json!({"privileged": privileged});
+        let container = json!({"name": "debugger", "image": "i", "securityContext": context});
+        json!({"spec": {"ephemeralContainers": [container]}})
+    };
+    assert_eq!(
+        cluster.patch(&path, MERGE, &added(true)).await.fails(403, "Forbidden"),
+        "pods \"p\" is forbidden: violates PodSecurity \"baseline:latest\": privileged (container \"debugger\" must not \
+         set securityContext.privileged=true)"
+    );
+    cluster.patch(&path, MERGE, &added(false)).await.expect(200);
+    // What others report of a pod is no change of it.
+    cluster.patch(&format!("{PODS}/p/status"), MERGE, &json!({"status": {"phase": "Running"}})).await.expect(200);
+}
+
+#[tokio::test]
 async fn the_writer_of_a_workload_is_warned() {
     let cluster = Cluster::new().await;
     team(&cluster, &[("enforce", "baseline")]).await;
