@@ -15,7 +15,7 @@ use serde_json::Value;
 use konverge_core::{FieldSelector, Status, StatusDetails};
 use konverge_schema::Budget;
 
-use crate::admission::RequestOptions;
+use crate::admission::{RequestOptions, check_deletion};
 use crate::behaviour::StorageRule;
 use crate::body::Body;
 use crate::context::RequestContext;
@@ -384,6 +384,7 @@ impl Handler {
     async fn delete(&self, budget: &Budget) -> Result<Response<Body>, Status> {
         let accepted = self.accepted(ResponseKind::Object)?;
         let (options, context) = self.delete_options()?;
+        check_deletion(&self.resource, self.name())?;
         let warnings = Mutex::new(self.warn_of_orphans(&options));
         let deletion = Deletion {
             server: &self.server,
