@@ -140,7 +140,8 @@ impl Handler {
         let room = self.text_room(&accepted, entry.value.len()).await;
         let bytes = match (&self.resource.scale, subresource) {
             (Some(paths), Subresource::Scale) => {
-                self.scale_representation(&accepted)?.object(&scale::of(&self.resource.object(&entry), paths))
+                let scale = scale::read(&self.resource.object(&entry), &self.resource, paths)?;
+                self.scale_representation(&accepted)?.object(&scale)
             }
             _ => self.representation(&accepted)?.entry(&self.resource, &entry),
         };
@@ -364,7 +365,8 @@ impl Handler {
         let done = match (&self.resource.scale, subresource) {
             (Some(paths), Subresource::Scale) => {
                 let set = |object: &Value| {
-                    let patched = patch.apply(&self.resource, &scale::of(object, paths), budget)?;
+                    let patched =
+                        patch.apply(&self.resource, &scale::to_patch(object, &self.resource, paths), budget)?;
                     scale::set(object, &patched, &self.resource, paths)
                 };
                 write.modify(self.name(), &mut warnings, set).await
