@@ -316,8 +316,7 @@ impl Handler {
         let done = match (&self.resource.scale, subresource) {
             (Some(paths), Subresource::Scale) => {
                 self.note_sent(&sent.value);
-                let set = |object: &Value| scale::set(object, &sent.value, &self.resource, paths);
-                write.modify(self.name(), &mut warnings, set).await
+                write.replace_scale(self.name(), &sent, paths, &mut warnings).await
             }
             _ => write.replace(self.name(), sent, &mut warnings).await,
         };
@@ -363,18 +362,8 @@ impl Handler {
             }
         };
         let done = match (&self.resource.scale, subresource) {
-            (Some(paths), Subresource::Scale) => {
-                let set = |object: &Value| {
-                    let patched =
-                        patch.apply(&self.resource, &scale::to_patch(object, &self.resource, paths), budget)?;
-                    scale::set(object, &patched, &self.resource, paths)
-                };
-                write.modify(self.name(), &mut warnings, set).await
-            }
-            _ => {
-                let patched = |object: &Value| patch.apply(&self.resource, object, budget);
-                write.patch_with(self.name(), &mut warnings, patch.shown_in_errors(), patched).await
-            }
+            (Some(paths), Subresource::Scale) => write.patch_scale(self.name(), &patch, paths, &mut warnings).await,
+            _ => write.patch_with(self.name(), &patch, &mut warnings).await,
         };
         let done = match done {
             Ok(done) => done,

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use konverge_core::{FieldError, FieldPath, LabelSelector, Status};
-use konverge_schema::{check_types, go_plain, go_type_name, kubernetes};
+use konverge_schema::{NullRules, check_types, go_plain, go_type_name, kubernetes, prune};
 
 use crate::json_path::{get_simple, set_simple};
 use crate::meta;
@@ -165,6 +165,19 @@ pub(crate) fn with_number(mut object: Value, paths: &ScalePaths) -> Result<Value
     Ok(object)
 }
 
+/// What strict decoding says of the fields that a Scale does not have.
+pub(crate) fn unknown_fields(scale: &Value) -> impl Iterator<Item = String> {
+    let types = kubernetes();
+    let ty = types.named(SCALE).expect("the table has the type of scales");
+    let unknown = prune(types, ty, &mut scale.clone(), NullRules::BuiltIn);
+    unknown.into_iter().map(|path| format!("unknown field \"{path}\""))
+}
+
+/// 400: what was sent is no Scale.
+pub(crate) fn undecodable(why: &str) -> Status {
+    Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
+}
+
 /// Refuses what is no Scale, or that of another object: its `spec.replicas` would say nothing about this one.
 fn check_is_scale_of(object: &Value, scale: &Value) -> Result<(), Status> {
     let kind = scale["kind"].as_str().filter(|kind| !kind.is_empty() && *kind != "Scale");
@@ -188,8 +201,7 @@ fn check_is_scale_of(object: &Value, scale: &Value) -> Result<(), Status> {
     }
     let types = kubernetes();
     let ty = types.named(SCALE).expect("the table has the type of scales");
-    check_types(types, ty, scale)
-        .map_err(|why| Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}")))?;
+    check_types(types, ty, scale).map_err(|why| undecodable(&why.to_string()))?;
     let other = |field| {
         let given = scale["metadata"][field].as_str().unwrap_or_default();
         let expect = meta::text(object, field);

@@ -516,7 +516,7 @@ async fn metadata_of_any_kind_is_noted() {
         ("POST", &*eviction, [400, 400, 400]),
         ("POST", &*binding, [400, 400, 400]),
         ("POST", "/api/v1/namespaces/default/bindings", [400, 400, 400]),
-        ("PUT", scale, [200, 200, 400]),
+        ("PUT", scale, [400, 400, 400]),
     ] {
         for (body, code) in [json!({}), json!({"metadata": null}), json!({"metadata": 5})].into_iter().zip(codes) {
             let answer = if method == "PUT" { cluster.put(path, &body).await } else { cluster.post(path, &body).await };
