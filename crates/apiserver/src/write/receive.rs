@@ -7,6 +7,7 @@ use konverge_core::{GroupVersion, Status};
 use konverge_schema::{check_restorable, check_types, prune};
 
 use super::WriteRequest;
+use crate::crd::check_embedded_types;
 use crate::decode::Decoded;
 use crate::defaults;
 use crate::meta;
@@ -90,6 +91,9 @@ impl WriteRequest<'_> {
             && let Err(problem) = check_types(&schema.arena, root, value)
         {
             return Err(self.undecodable(&problem.to_string()));
+        }
+        if self.resource.custom {
+            check_embedded_types(schema, &object).map_err(|problem| self.undecodable(&problem.to_string()))?;
         }
         let unknown = self.prune(&mut object).into_iter().map(|path| format!("unknown field \"{path}\""));
         self.report(found.chain(unknown), warnings).map_err(|why| self.undecodable(&why))?;

@@ -244,3 +244,59 @@ async fn values_that_a_scale_shows_are_checked() {
     let set = cluster.patch(&unset, MERGE, &json!({"spec": {"replicas": 2}})).await.expect(200);
     assert_eq!(set["spec"], json!({"replicas": 2}));
 }
+
+/// The metadata of an embedded resource is decoded and checked like that of any object.
+#[tokio::test]
+async fn metadata_of_embedded_resources_is_checked() {
+    let cluster = Cluster::new().await;
+    let whole = json!({
+        "type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true,
+    });
+    let definition = of_spec(json!({"one": whole, "many": {"type": "array", "items": whole}}));
+    cluster.post(CRDS, &definition).await.expect(201);
+    let key = "name part must consist of alphanumeric characters";
+    for (at, (metadata, code, expect)) in [
+        (json!({}), 201, ""),
+        (json!({"name": "x", "labels": {"a": "b"}, "annotations": {"c/d": "e"}, "finalizers": ["f/g"]}), 201, ""),
+        (json!({"labels": null, "name": null}), 201, ""),
+        (
+            json!(5),
+            400,
+            ".metadata: Invalid value: 5: json: cannot unmarshal number into Go value of type v1.ObjectMeta",
+        ),
+        (
+            json!({"labels": {"a": 5}}),
+            400,
+            ".metadata: Invalid value: {\"labels\":{\"a\":5}}: json: cannot unmarshal number into Go struct field \
+             ObjectMeta.labels of type string",
+        ),
+        (json!({"finalizers": "x"}), 400, "json: cannot unmarshal string into Go struct field ObjectMeta.finalizers"),
+        (json!({"labels": {"a b": "c"}}), 422, &*format!(".metadata.labels: Invalid value: \"a b\": {key}")),
+        (json!({"annotations": {"a b": "c"}}), 422, &*format!(".metadata.annotations: Invalid value: \"a b\": {key}")),
+        (json!({"finalizers": ["a b"]}), 422, &*format!(".metadata.finalizers: Invalid value: \"a b\": {key}")),
+        (json!({"name": "a/b"}), 422, ".metadata.name: Invalid value: \"a/b\": may not contain '/'"),
+        (json!({"namespace": "A"}), 422, ".metadata.namespace: Invalid value: \"A\": a lowercase RFC 1123 label"),
+        (json!({"generation": -1}), 422, ".metadata.generation: Invalid value: -1: must be greater than or equal to 0"),
+        (
+            json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": ""}]}),
+            422,
+            ".metadata.ownerReferences.uid: Invalid value: \"\": must not be empty",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let embedded = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata});
+        for (place, spec) in [("one", json!({"one": embedded})), ("many[0]", json!({"many": [embedded]}))] {
+            let name = format!("w{at}-{}", &place[..3]);
+            let mut object = widget(&name);
+            object["spec"] = spec;
+            let made = cluster.post(WIDGETS, &object).await;
+            assert_eq!(made.code, code, "{place} {metadata}: {:?}", made.body);
+            if code != 201 {
+                let message = made.json()["message"].as_str().unwrap().to_owned();
+                assert!(message.contains(expect) && message.contains(&format!("spec.{place}.metadata")), "{message}");
+            }
+        }
+    }
+}
