@@ -70,7 +70,7 @@ pub(crate) use namespace_lifecycle::accepts as namespace_accepts;
 pub use no_effect::AbsentPart;
 pub use plugins::{AdmissionPlugins, PluginError};
 pub(crate) use policy::{Policies, check_param_access, run as check_types};
-pub(crate) use priority::create_initial;
+pub(crate) use priority::{check_deletion, create_initial};
 pub(crate) use reinvocation::Reinvocation;
 pub(crate) use resource_quota::QuotaLocks;
 pub(crate) use versioned::kind_of;

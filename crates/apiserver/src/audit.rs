@@ -33,7 +33,6 @@ use konverge_core::Status;
 use crate::authorize::Attributes;
 use crate::body::Body;
 use crate::env::Environment;
-use crate::meta;
 use crate::user::UserInfo;
 
 use event::{Event, Facts, Head, Impersonated, ObjectReference, ResponseStatus, SentObject};
@@ -189,7 +188,8 @@ impl RequestAudit {
             (&mut reference.resource_version, "resourceVersion"),
         ] {
             if field.is_empty() {
-                *field = cut(meta::text(object, name).as_bytes());
+                // The object is what the client sent, and may have any metadata.
+                *field = cut(object["metadata"][name].as_str().unwrap_or_default().as_bytes());
             }
         }
         facts.request = made.map(|json| SentObject::Object(json.into()));

@@ -7,6 +7,7 @@
 //! ```
 
 mod check;
+mod embedded;
 mod follow;
 mod guard;
 mod lifecycle;
@@ -34,6 +35,7 @@ use crate::subresource::Subresource;
 use follow::Follower;
 use lifecycle::Progress;
 
+pub(crate) use embedded::check_embedded_types;
 pub(crate) use follow::{catch_up, load};
 pub(crate) use guard::{is_outdated, must_accept, must_be_current, terminating};
 pub(crate) use lifecycle::{run, settle};

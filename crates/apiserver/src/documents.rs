@@ -1,15 +1,18 @@
 //! Documents about the server: discovery, OpenAPI, version, health. In: the registry. Out: documents, made at the first request
-//! and cached until the registry changes, or written while they are sent if they are large.
+//! and cached until the registry changes. OpenAPI documents take up to seconds, so they are rendered on a thread of their own, one
+//! at a time, and everybody who asks meanwhile waits for it.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flate2::{Compression, write::GzEncoder};
+use flate2::Compression;
+use flate2::bufread::GzDecoder;
+use flate2::write::GzEncoder;
 use futures_util::{Stream, stream};
 use http::request::Parts;
-use http::{HeaderValue, Method, Response, header};
+use http::{HeaderValue, Method, Response, StatusCode, header};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -21,21 +24,27 @@ use crate::body::Body;
 use crate::discovery::{Catalog, Document, Root};
 use crate::health;
 use crate::negotiate::{DiscoveryForm, DiscoveryVersion, MediaTypeOptions, ResponseKind};
-use crate::openapi::{DocumentPieces, OpenApi};
+use crate::openapi::OpenApi;
 use crate::registry::Snapshot;
 use crate::request::{Endpoint, Query};
 use crate::resource::Resource;
 use crate::response::{encode, not_found_page, typed};
 use crate::server::Server;
+use crate::work::on_a_thread;
+
+const JSON: &str = "application/json";
 
 /// Documents below this size are not worth compressing.
 const GZIP_FROM: usize = 4 * 1024;
 
-/// Documents above this size are not cached, but written again for each request.
-const KEEP_TO: usize = 2 * 1024 * 1024;
+/// Documents above this size are cached in their compressed form only, which is a tenth. Most clients take that.
+const KEEP_PLAIN: usize = 2 * 1024 * 1024;
+
+/// A large document is decompressed in pieces of this size for a client that does not take it compressed.
+const PIECE_BYTES: usize = 64 * 1024;
 
 /// What cached documents may take together, plain and compressed: more than all of the built-in kinds do. When they are more,
-/// the cache is emptied, which costs time only.
+/// the older ones are dropped, which costs time only. The newest one always stays.
 const KEEP_ALTOGETHER: usize = 32 * 1024 * 1024;
 
 /// The media type of pages for Prometheus.
@@ -46,6 +55,8 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(crate) struct Documents {
     pub openapi: OpenApi,
     cache: Mutex<Cache>,
+    /// Held by the thread that renders an OpenAPI document.
+    rendering: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Documents that were made since the registry last changed.
@@ -65,17 +76,19 @@ enum Name {
     OpenApi(String, String),
 }
 
-/// A document, plain and compressed.
+/// A document, plain, compressed or both.
 #[derive(Debug)]
 struct CachedDocument {
-    plain: Bytes,
-    gzip: Option<Bytes>,
+    /// Absent if the document is large.
+    plain: Option<Bytes>,
+    /// Empty if the document is too small for it.
+    gzip: Bytes,
     hash: String,
 }
 
 impl Default for Documents {
     fn default() -> Self {
-        Self { openapi: OpenApi::new(kubernetes().clone()), cache: Mutex::default() }
+        Self { openapi: OpenApi::new(kubernetes().clone()), cache: Mutex::default(), rendering: Arc::default() }
     }
 }
 
@@ -83,33 +96,72 @@ impl Documents {
     /// The document of this name, made again if the registry has changed since.
     fn get(&self, snapshot: &Snapshot, name: Name, make: impl FnOnce() -> Document) -> Arc<CachedDocument> {
         let mut cache = self.cache.lock();
-        cache.at(snapshot.generation);
-        if let Some(document) = cache.documents.get(&name) {
-            return document.clone();
+        if let Some(document) = cache.find(snapshot.generation, &name) {
+            return document;
         }
-        cache.insert(name, make())
+        let Document { body: plain, hash } = make();
+        let gzip = if plain.len() >= GZIP_FROM { compress(&plain) } else { Bytes::new() };
+        let document = Arc::new(CachedDocument { plain: Some(plain), gzip, hash });
+        cache.insert(snapshot.generation, name, &document);
+        document
+    }
+
+    /// The document of this name, if it was made since the registry changed.
+    fn cached(&self, snapshot: &Snapshot, name: &Name) -> Option<Arc<CachedDocument>> {
+        self.cache.lock().find(snapshot.generation, name)
+    }
+
+    /// The document of these resources. Only one piece of a large one is in memory plain.
+    fn render(&self, name: &Name, resources: Vec<Arc<Resource>>) -> CachedDocument {
+        const INFALLIBLE: &str = "writing to memory does not fail";
+        let hash = self.hash(&resources);
+        let pieces = match name {
+            Name::OldOpenApi => self.openapi.old_pieces(resources),
+            _ => self.openapi.pieces(resources),
+        };
+        let (mut plain, mut encoder) = (Some(Vec::new()), GzEncoder::new(Vec::new(), Compression::default()));
+        for piece in pieces {
+            encoder.write_all(&piece).expect(INFALLIBLE);
+            plain = plain.filter(|before| before.len() + piece.len() <= KEEP_PLAIN);
+            plain.iter_mut().for_each(|before| before.extend_from_slice(&piece));
+        }
+        let mut gzip = encoder.finish().expect(INFALLIBLE);
+        gzip.shrink_to_fit();
+        CachedDocument { plain: plain.map(Bytes::from), gzip: gzip.into(), hash }
+    }
+
+    fn hash(&self, resources: &[Arc<Resource>]) -> String {
+        self.openapi.hash(&resources.iter().map(|resource| &**resource).collect::<Vec<_>>())
     }
 }
 
 impl Cache {
-    fn at(&mut self, generation: u64) {
-        if self.generation != generation {
-            *self = Self { generation, ..Self::default() };
-        }
+    fn find(&self, generation: u64, name: &Name) -> Option<Arc<CachedDocument>> {
+        self.documents.get(name).filter(|_| self.generation == generation).cloned()
     }
 
-    fn insert(&mut self, name: Name, Document { body: plain, hash }: Document) -> Arc<CachedDocument> {
-        let gzip = (plain.len() >= GZIP_FROM).then(|| compress(&plain));
-        let document = Arc::new(CachedDocument { plain, gzip, hash });
-        let bytes = document.plain.len() + document.gzip.as_ref().map_or(0, Bytes::len);
-        if self.bytes + bytes > KEEP_ALTOGETHER {
-            *self = Self { generation: self.generation, ..Self::default() };
+    /// Keeps a document, unless the registry has changed while it was made.
+    fn insert(&mut self, generation: u64, name: Name, document: &Arc<CachedDocument>) {
+        if self.generation > generation {
+            return;
         }
-        if bytes <= KEEP_ALTOGETHER {
-            self.bytes += bytes;
-            self.documents.insert(name, document.clone());
+        let bytes = document.plain.as_ref().map_or(0, Bytes::len) + document.gzip.len();
+        if self.generation < generation || self.bytes + bytes > KEEP_ALTOGETHER {
+            *self = Self { generation, ..Self::default() };
         }
-        document
+        self.bytes += bytes;
+        self.documents.insert(name, document.clone());
+    }
+}
+
+impl Name {
+    /// The resources that an OpenAPI document is about.
+    fn resources(&self, snapshot: &Snapshot) -> Vec<Arc<Resource>> {
+        let is_described = |resource: &&Arc<Resource>| match self {
+            Name::OpenApi(group, version) => *resource.group == **group && *resource.version == **version,
+            _ => true,
+        };
+        snapshot.resources().iter().filter(is_described).cloned().collect()
     }
 }
 
@@ -121,7 +173,7 @@ fn public(content_type: &'static str, document: &Value) -> Response<Body> {
 }
 
 /// Answers a request for a document.
-pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Result<Response<Body>, Status> {
+pub(crate) async fn answer(server: &Arc<Server>, parts: &Parts, endpoint: &Endpoint) -> Result<Response<Body>, Status> {
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
     }
@@ -136,7 +188,7 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
     // These are no objects, and JSON for everybody.
     let untyped = |json: Vec<u8>| -> Result<Response<Body>, Status> {
         MediaTypeOptions::accept(accept, ResponseKind::Plain, false)?;
-        Ok(typed(200, "application/json", Body::full(json)))
+        Ok(typed(200, JSON, Body::full(json)))
     };
     let found = |json: Option<Vec<u8>>| json.map_or_else(|| Ok(not_found_page()), plain);
     match endpoint {
@@ -181,32 +233,17 @@ pub(crate) fn answer(server: &Server, parts: &Parts, endpoint: &Endpoint) -> Res
         Endpoint::OpenApiIndex => {
             let documents = &server.documents;
             let document = documents.get(&snapshot, Name::OpenApiIndex, || documents.openapi.root(&catalog()));
-            Ok(send(parts, &document, "application/json"))
+            Ok(send(parts, &document, JSON))
         }
         Endpoint::OldOpenApi if accept.is_some_and(|accept| accept.contains("proto-openapi.spec.v2")) => {
             Ok(untyped_old_openapi())
         }
-        Endpoint::OldOpenApi => {
-            let resources = snapshot.resources().to_vec();
-            let hash = server.documents.openapi.hash(&resources.iter().map(|resource| &**resource).collect::<Vec<_>>());
-            let pieces = server.documents.openapi.old_pieces(resources);
-            Ok(openapi(&server.documents, parts, &snapshot, Name::OldOpenApi, pieces, hash))
-        }
+        Endpoint::OldOpenApi => Ok(openapi(server, parts, Name::OldOpenApi, None).await),
         Endpoint::OpenApi { group, version } => {
-            let of_version = |resource: &&Arc<Resource>| &*resource.group == group && &*resource.version == version;
-            let resources: Vec<Arc<Resource>> = snapshot.resources().iter().filter(of_version).cloned().collect();
-            if resources.is_empty() {
-                return Ok(not_found_page());
-            }
-            let hash = server.documents.openapi.hash(&resources.iter().map(|resource| &**resource).collect::<Vec<_>>());
             let asked = Query::parse(parts.uri.query()).get("hash").map(str::to_owned);
-            if asked.as_ref().is_some_and(|asked| *asked != hash) {
-                return Ok(moved(&format!("{}?hash={hash}", parts.uri.path())));
-            }
             let name = Name::OpenApi(group.to_owned(), version.to_owned());
-            let pieces = server.documents.openapi.pieces(resources);
-            let mut response = openapi(&server.documents, parts, &snapshot, name, pieces, hash);
-            if asked.is_some() {
+            let mut response = openapi(server, parts, name, asked.as_deref()).await;
+            if asked.is_some() && (response.status().is_success() || response.status() == StatusCode::NOT_MODIFIED) {
                 // A client that asks by hash never needs to ask again.
                 let headers = response.headers_mut();
                 headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
@@ -222,75 +259,54 @@ fn json<T: Serialize>(document: &T) -> Vec<u8> {
     serde_json::to_vec(document).expect("writing to memory does not fail")
 }
 
-/// An OpenAPI document: cached if it is small, written while it is sent if it is large.
-fn openapi(
-    documents: &Documents,
-    parts: &Parts,
-    snapshot: &Snapshot,
-    name: Name,
-    mut pieces: DocumentPieces,
-    hash: String,
-) -> Response<Body> {
-    const JSON: &str = "application/json";
-    let known = {
-        let mut cache = documents.cache.lock();
-        cache.at(snapshot.generation);
-        cache.documents.get(&name).cloned()
+/// Answers with an OpenAPI document, or without one if the client has it, or asks for an older one by its hash.
+async fn openapi(server: &Arc<Server>, parts: &Parts, name: Name, asked: Option<&str>) -> Response<Body> {
+    let unneeded = |hash: &str| match asked {
+        Some(asked) if asked != hash => Some(moved(&format!("{}?hash={hash}", parts.uri.path()))),
+        _ => not_modified(parts, JSON, hash),
     };
-    if let Some(document) = known {
-        return send(parts, &document, JSON);
-    }
-    let tag = format!("\"{hash}\"");
-    if has(parts, &tag) {
-        return tagged(typed(304, JSON, Body::empty()), tag);
-    }
-    let mut begun = Vec::new();
-    while begun.len() <= KEEP_TO {
-        let Some(piece) = pieces.next() else {
-            let mut cache = documents.cache.lock();
-            cache.at(snapshot.generation);
-            let document = cache.insert(name, Document { body: begun.into(), hash });
-            drop(cache);
-            return send(parts, &document, JSON);
-        };
-        begun.extend_from_slice(&piece);
-    }
-    let pieces = std::iter::once(begun).chain(pieces);
-    let response = if takes_gzip(parts) {
-        let mut response = typed(200, JSON, Body::stream(yielding(compressed(pieces))));
-        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        response
-    } else {
-        typed(200, JSON, Body::stream(yielding(pieces.map(Bytes::from))))
-    };
-    tagged(response, tag)
-}
-
-/// Sends pieces and lets other requests run between them.
-fn yielding(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> impl Stream<Item = Bytes> + Send + 'static {
-    stream::unfold(pieces, |mut pieces| async move {
-        tokio::task::yield_now().await;
-        pieces.next().map(|piece| (piece, pieces))
-    })
-}
-
-/// The pieces of a document, compressed as they come.
-fn compressed(mut pieces: impl Iterator<Item = Vec<u8>>) -> impl Iterator<Item = Bytes> {
-    const WORTH_SENDING: usize = 16 * 1024;
-    const INFALLIBLE: &str = "writing to memory does not fail";
-    let mut encoder = Some(GzEncoder::new(Vec::new(), Compression::default()));
-    std::iter::from_fn(move || {
-        loop {
-            let open = encoder.as_mut()?;
-            let Some(piece) = pieces.next() else {
-                let last = encoder.take().map(|open| open.finish().expect(INFALLIBLE));
-                return last.map(Bytes::from);
-            };
-            open.write_all(&piece).expect(INFALLIBLE);
-            if open.get_ref().len() >= WORTH_SENDING {
-                return Some(std::mem::take(open.get_mut()).into());
+    let snapshot = server.registry.snapshot();
+    let document = match server.documents.cached(&snapshot, &name) {
+        Some(document) => document,
+        None => {
+            let resources = name.resources(&snapshot);
+            if resources.is_empty() {
+                return not_found_page();
             }
+            if let Some(response) = unneeded(&server.documents.hash(&resources)) {
+                return response;
+            }
+            rendered(server, name).await
         }
+    };
+    unneeded(&document.hash).unwrap_or_else(|| send(parts, &document, JSON))
+}
+
+/// The document of the resources that there are when it is the turn of this request. One document is rendered at a time, on
+/// another thread, which finishes it and keeps it also if nobody waits any more.
+async fn rendered(server: &Arc<Server>, name: Name) -> Arc<CachedDocument> {
+    let turn = server.documents.rendering.clone().lock_owned().await;
+    let snapshot = server.registry.snapshot();
+    if let Some(document) = server.documents.cached(&snapshot, &name) {
+        return document;
+    }
+    let server = server.clone();
+    on_a_thread(turn, move |_| {
+        let documents = &server.documents;
+        let document = Arc::new(documents.render(&name, name.resources(&snapshot)));
+        documents.cache.lock().insert(snapshot.generation, name, &document);
+        document
+    })
+    .await
+}
+
+/// Sends a compressed document plain, piece by piece, and lets other requests run between them.
+fn decompressed(gzip: Bytes) -> impl Stream<Item = Bytes> + Send + 'static {
+    stream::unfold(GzDecoder::new(std::io::Cursor::new(gzip)), |mut decoder| async move {
+        tokio::task::yield_now().await;
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        decoder.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece).expect("it was compressed here");
+        (!piece.is_empty()).then(|| (Bytes::from(piece), decoder))
     })
 }
 
@@ -313,17 +329,25 @@ fn proto(field: u8, value: &[u8]) -> Vec<u8> {
 
 /// Sends a document, or 304 if the client has it already.
 fn send(parts: &Parts, document: &CachedDocument, content_type: &'static str) -> Response<Body> {
-    let tag = format!("\"{}\"", document.hash);
-    let response = match &document.gzip {
-        _ if has(parts, &tag) => typed(304, content_type, Body::empty()),
-        Some(bytes) if takes_gzip(parts) => {
-            let mut response = typed(200, content_type, Body::full(bytes.clone()));
+    if let Some(response) = not_modified(parts, content_type, &document.hash) {
+        return response;
+    }
+    let response = match &document.plain {
+        _ if takes_gzip(parts) && !document.gzip.is_empty() => {
+            let mut response = typed(200, content_type, Body::full(document.gzip.clone()));
             response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             response
         }
-        _ => typed(200, content_type, Body::full(document.plain.clone())),
+        Some(plain) => typed(200, content_type, Body::full(plain.clone())),
+        None => typed(200, content_type, Body::stream(decompressed(document.gzip.clone()))),
     };
-    tagged(response, tag)
+    tagged(response, &document.hash)
+}
+
+/// 304 if the client has the document of this hash.
+fn not_modified(parts: &Parts, content_type: &'static str, hash: &str) -> Option<Response<Body>> {
+    let tag = format!("\"{hash}\"");
+    has(parts, &tag).then(|| tagged(typed(304, content_type, Body::empty()), hash))
 }
 
 /// Whether the client has the document of this tag.
@@ -335,7 +359,8 @@ fn takes_gzip(parts: &Parts) -> bool {
     text(parts, header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"))
 }
 
-fn tagged(mut response: Response<Body>, tag: String) -> Response<Body> {
+fn tagged(mut response: Response<Body>, hash: &str) -> Response<Body> {
+    let tag = format!("\"{hash}\"");
     response.headers_mut().insert(header::ETAG, HeaderValue::try_from(tag).expect("a hash is a header value"));
     response
 }
@@ -387,3 +412,6 @@ fn version() -> Value {
         "platform": format!("{}/{}", std::env::consts::OS, if cfg!(target_arch = "x86_64") { "amd64" } else { std::env::consts::ARCH }),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ use serde_json::Value;
 use konverge_core::{FieldSelector, Status, StatusDetails};
 use konverge_schema::Budget;
 
-use crate::admission::RequestOptions;
+use crate::admission::{RequestOptions, check_deletion};
 use crate::behaviour::StorageRule;
 use crate::body::Body;
 use crate::context::RequestContext;
@@ -140,7 +140,8 @@ impl Handler {
         let room = self.text_room(&accepted, entry.value.len()).await;
         let bytes = match (&self.resource.scale, subresource) {
             (Some(paths), Subresource::Scale) => {
-                self.scale_representation(&accepted)?.object(&scale::of(&self.resource.object(&entry), paths))
+                let scale = scale::read(&self.resource.object(&entry), &self.resource, paths)?;
+                self.scale_representation(&accepted)?.object(&scale)
             }
             _ => self.representation(&accepted)?.entry(&self.resource, &entry),
         };
@@ -315,8 +316,7 @@ impl Handler {
         let done = match (&self.resource.scale, subresource) {
             (Some(paths), Subresource::Scale) => {
                 self.note_sent(&sent.value);
-                let set = |object: &Value| scale::set(object, &sent.value, &self.resource, paths);
-                write.modify(self.name(), &mut warnings, set).await
+                write.replace_scale(self.name(), &sent, paths, &mut warnings).await
             }
             _ => write.replace(self.name(), sent, &mut warnings).await,
         };
@@ -362,17 +362,8 @@ impl Handler {
             }
         };
         let done = match (&self.resource.scale, subresource) {
-            (Some(paths), Subresource::Scale) => {
-                let set = |object: &Value| {
-                    let patched = patch.apply(&self.resource, &scale::of(object, paths), budget)?;
-                    scale::set(object, &patched, &self.resource, paths)
-                };
-                write.modify(self.name(), &mut warnings, set).await
-            }
-            _ => {
-                let patched = |object: &Value| patch.apply(&self.resource, object, budget);
-                write.patch_with(self.name(), &mut warnings, patch.shown_in_errors(), patched).await
-            }
+            (Some(paths), Subresource::Scale) => write.patch_scale(self.name(), &patch, paths, &mut warnings).await,
+            _ => write.patch_with(self.name(), &patch, &mut warnings).await,
         };
         let done = match done {
             Ok(done) => done,
@@ -384,6 +375,7 @@ impl Handler {
     async fn delete(&self, budget: &Budget) -> Result<Response<Body>, Status> {
         let accepted = self.accepted(ResponseKind::Object)?;
         let (options, context) = self.delete_options()?;
+        check_deletion(&self.resource, self.name())?;
         let warnings = Mutex::new(self.warn_of_orphans(&options));
         let deletion = Deletion {
             server: &self.server,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use konverge_core::{
-    FieldError, FieldPath, GroupVersion, check_annotations, check_finalizer, check_labels, check_name,
+    FieldError, FieldPath, GroupVersion, NameRule, check_annotations, check_finalizer, check_labels, check_name,
 };
 
 use crate::behaviour::Generation;
@@ -222,15 +222,49 @@ pub(crate) fn check_create(object: &Value, resource: &Resource) -> Vec<FieldErro
         }
     }
     errors.extend(check_common(object, &path));
-    let finalizers = finalizers(object);
-    for finalizer in &finalizers {
-        errors.extend(check_finalizer(finalizer, &path.child("finalizers")));
+    errors.extend(check_finalizers(object, &path));
+    errors.extend(check_qualified(object, resource).map(|(_, error)| error));
+    errors
+}
+
+/// The errors in the metadata of a resource that is embedded in another object. It may have no name.
+pub(crate) fn check_embedded(object: &Value, path: impl Fn() -> FieldPath) -> Vec<FieldError> {
+    let metadata = of(object);
+    if metadata.is_empty() {
+        return Vec::new();
     }
+    let path = path();
+    let mut errors = Vec::new();
+    for (field, rule, prefix) in [
+        ("generateName", NameRule::PathSegment, true),
+        ("name", NameRule::PathSegment, false),
+        ("namespace", NameRule::Label, false),
+    ] {
+        let value = text(object, field);
+        if !value.is_empty() {
+            let problems = check_name(value, rule, prefix);
+            errors.extend(problems.into_iter().map(|why| FieldError::invalid(path.child(field), value.into(), why)));
+        }
+    }
+    if let Some(generation @ ..0) = metadata.get("generation").and_then(Value::as_i64) {
+        let why = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid(path.child("generation"), generation.into(), why));
+    }
+    errors.extend(check_common(object, &path));
+    errors.extend(check_finalizers(object, &path));
+    errors
+}
+
+/// The errors in the names of finalizers, and finalizers that contradict each other.
+fn check_finalizers(object: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let finalizers = finalizers(object);
+    let path = path.child("finalizers");
+    let mut errors: Vec<FieldError> =
+        finalizers.iter().flat_map(|finalizer| check_finalizer(finalizer, &path)).collect();
     if finalizers.contains(&FOREGROUND) && finalizers.contains(&ORPHAN) {
         let why = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
-        errors.push(FieldError::invalid(path.child("finalizers"), finalizers.into(), why));
+        errors.push(FieldError::invalid(path, finalizers.into(), why));
     }
-    errors.extend(check_qualified(object, resource).map(|(_, error)| error));
     errors
 }
 

@@ -7,19 +7,29 @@ use serde_json::Value;
 use konverge_core::Status;
 use konverge_schema::{Budget, merge_patch, size, strategic_merge_patch};
 
-use crate::decode;
+use crate::decode::{self, Decoded};
 use crate::resource::Resource;
 use crate::work::over_budget;
 
 /// The most operations one JSON patch may have: what kube-apiserver accepts.
 const MAX_OPERATIONS: usize = 10_000;
 
+/// How many unknown fields of operations are reported: as many as kube-apiserver reports.
+const MAX_UNKNOWN: usize = 100;
+
 /// Inserting into a list moves the items behind; this many items are moved in the time of one step.
 const ITEMS_PER_STEP: usize = 16;
 
 /// A patch that was read.
 #[derive(Debug)]
-pub(crate) enum Patch {
+pub(crate) struct Patch {
+    content: Content,
+    /// What strict decoding says of the patch itself: fields that it has more than once, or that operations do not have.
+    pub strict_errors: Vec<String>,
+}
+
+#[derive(Debug)]
+enum Content {
     /// RFC 6902
     Json(JsonPatch),
     /// RFC 7386
@@ -31,7 +41,7 @@ pub(crate) enum Patch {
 impl Patch {
     /// Reads RFC 6902.
     pub(crate) fn json(body: &[u8], budget: &Budget) -> Result<Self, Status> {
-        let value = decode::json(body, budget)?.value;
+        let Decoded { value, duplicates } = decode::json(body, budget)?;
         let operations = value.as_array().map(Vec::len);
         if let Some(operations) = operations.filter(|operations| *operations > MAX_OPERATIONS) {
             return Err(Status::too_large(format!(
@@ -43,31 +53,33 @@ impl Patch {
         if value.as_array().is_some_and(|operations| operations.iter().any(named)) {
             return Err(rejected());
         }
-        serde_json::from_value(value)
-            .map(Self::Json)
-            .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))
+        let duplicates = duplicates.iter().map(|path| format!("json patch duplicate field \"{path}\""));
+        let strict_errors = duplicates.chain(unknown_fields(&value)).collect();
+        let operations = serde_json::from_value(value)
+            .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
+        Ok(Self { content: Content::Json(operations), strict_errors })
     }
 
     /// Reads RFC 7386.
     pub(crate) fn merge(body: &[u8], budget: &Budget) -> Result<Self, Status> {
-        object(body, budget).map(Self::Merge)
+        object(body, Content::Merge, budget)
     }
 
     /// Reads a strategic merge patch.
     pub(crate) fn strategic(body: &[u8], budget: &Budget) -> Result<Self, Status> {
-        object(body, budget).map(Self::Strategic)
+        object(body, Content::Strategic, budget)
     }
 
     /// The object after the patch.
     pub(crate) fn apply(&self, resource: &Resource, current: &Value, budget: &Budget) -> Result<Value, Status> {
         let mut object = current.clone();
-        match self {
-            Self::Json(patch) => {
+        match &self.content {
+            Content::Json(patch) => {
                 apply_json(patch, &mut object, budget)?;
                 decode::check_shape(&object)?;
             }
-            Self::Merge(patch) => merge_patch(&mut object, patch),
-            Self::Strategic(patch) => {
+            Content::Merge(patch) => merge_patch(&mut object, patch),
+            Content::Strategic(patch) => {
                 let schema = &resource.schema;
                 object = strategic_merge_patch(&schema.arena, schema.root, object, patch.clone())
                     .map_err(|error| error.status())?;
@@ -78,8 +90,8 @@ impl Patch {
 
     /// A strategic merge patch, which errors show instead of what it made.
     pub(crate) fn shown_in_errors(&self) -> Option<&Value> {
-        match self {
-            Self::Strategic(patch) => Some(patch),
+        match &self.content {
+            Content::Strategic(patch) => Some(patch),
             _ => None,
         }
     }
@@ -92,12 +104,24 @@ fn rejected() -> Status {
     status
 }
 
-fn object(body: &[u8], budget: &Budget) -> Result<Value, Status> {
-    let value = decode::yaml(body, budget)?.value;
+/// The fields of operations that no operation has. Only the first of them are of interest.
+fn unknown_fields(operations: &Value) -> impl Iterator<Item = String> {
+    const FIELDS: [&str; 4] = ["op", "path", "from", "value"];
+    let operations = operations.as_array().into_iter().flatten().enumerate();
+    let unknown = operations.flat_map(|(at, operation)| {
+        let names = operation.as_object().into_iter().flat_map(|fields| fields.keys());
+        names.filter(|name| !FIELDS.contains(&name.as_str())).map(move |name| (at, name))
+    });
+    unknown.take(MAX_UNKNOWN).map(|(at, name)| format!("json patch unknown field \"[{at}].{name}\""))
+}
+
+fn object(body: &[u8], content: impl FnOnce(Value) -> Content, budget: &Budget) -> Result<Patch, Status> {
+    let Decoded { value, duplicates } = decode::yaml(body, budget)?;
     if !value.is_object() {
         return Err(Status::bad_request("a merge patch must be a JSON object"));
     }
-    Ok(value)
+    let strict_errors = duplicates.iter().map(|path| format!("duplicate field \"{path}\"")).collect();
+    Ok(Patch { content: content(value), strict_errors })
 }
 
 /// Applies one operation at a time, so that a patch that copies its own copies is stopped before it is large or deep.
@@ -165,7 +189,7 @@ mod tests {
     fn patched(object: Value, operations: Value) -> Result<Value, u16> {
         let budget = Budget::new(1_000_000, 1 << 20);
         let patch = Patch::json(operations.to_string().as_bytes(), &budget).map_err(|status| status.code)?;
-        let Patch::Json(patch) = patch else { panic!("is a JSON patch") };
+        let Content::Json(patch) = patch.content else { panic!("is a JSON patch") };
         let mut object = object;
         apply_json(&patch, &mut object, &budget).map_err(|status| status.code).map(|()| object)
     }

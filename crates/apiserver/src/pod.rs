@@ -15,12 +15,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use konverge_core::{GroupVersion, Status};
+use konverge_core::{GroupVersion, Status, from_value_without_nulls};
+use konverge_schema::{check_types, kubernetes};
 
 use crate::admission::{Admission, Attributes, Operation, kind_of};
 use crate::decode::Decoded;
 use crate::request::Query;
-use crate::write::{WriteRequest, foreign_namespace};
+use crate::write::{WriteRequest, foreign_namespace, unregistered};
 
 pub(crate) use binding::bind;
 pub(crate) use connect::{PodRequest, connect};
@@ -49,8 +50,17 @@ struct Metadata {
     labels: Option<Map<String, Value>>,
 }
 
+/// What is particular to a kind of these objects.
+trait SentKind: DeserializeOwned {
+    /// The name of its type in the table of built-in types.
+    const TYPE: &str;
+}
+
+/// An older version that is read too: this kind has not changed since.
+const OLD_EVICTION: (&str, &str) = ("Eviction", "policy/v1beta1");
+
 /// Reads an object of the kind that the endpoint speaks, and makes sure that it is about this pod.
-fn receive<T: DeserializeOwned>(write: &WriteRequest<'_>, name: &str, sent: Decoded) -> Result<SentObject<T>, Status> {
+fn receive<T: SentKind>(write: &WriteRequest<'_>, name: &str, sent: Decoded) -> Result<SentObject<T>, Status> {
     let gvk = &write.resource.subresource(write.subresource.name()).expect("the endpoint was found by its name").gvk;
     let (kind, version) = (&gvk.kind, &gvk.version);
     if let Some(given) = sent.value["kind"].as_str().filter(|given| given != kind) {
@@ -58,18 +68,26 @@ fn receive<T: DeserializeOwned>(write: &WriteRequest<'_>, name: &str, sent: Deco
             "the kind in the data ({given}) does not match the expected kind ({kind})"
         )));
     }
-    // Older versions of a group are read too: these kinds never changed.
-    if let Some(given) = sent.value["apiVersion"].as_str()
-        && GroupVersion::parse(given).is_none_or(|given| given.group != gvk.group)
-    {
-        return Err(Status::bad_request(format!(
-            "the API version in the data ({given}) does not match the expected API version ({})",
-            gvk.group_version()
-        )));
-    }
-    let object: SentObject<T> = serde_json::from_value(sent.value).map_err(|why| {
+    let undecodable = |version: &str, why: String| {
         Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
-    })?;
+    };
+    if let Some(given) = sent.value["apiVersion"].as_str() {
+        let of = GroupVersion::parse(given).filter(|of| of.group == gvk.group).ok_or_else(|| {
+            Status::bad_request(format!(
+                "the API version in the data ({given}) does not match the expected API version ({})",
+                gvk.group_version()
+            ))
+        })?;
+        if of.version != *version && (&**kind, given) != OLD_EVICTION {
+            return Err(undecodable(&of.version, unregistered(kind, given)));
+        }
+    }
+    let types = kubernetes();
+    let ty = types.named(T::TYPE).expect("the table has the types of what pods are sent");
+    check_types(types, ty, &sent.value).map_err(|why| undecodable(version, why.to_string()))?;
+    // In Go, a null is the same as nothing.
+    let object: SentObject<T> =
+        from_value_without_nulls(sent.value).map_err(|why| undecodable(version, why.to_string()))?;
     let about = &object.metadata;
     if !about.namespace.is_empty() && Some(&*about.namespace) != write.namespace {
         return Err(foreign_namespace());

@@ -4,13 +4,22 @@
 use serde_json::{Value, json};
 
 use konverge_core::{FieldError, FieldPath, LabelSelector, Status};
-use konverge_schema::{check_types, kubernetes};
+use konverge_schema::{NullRules, check_types, go_plain, go_type_name, kubernetes, prune};
 
 use crate::json_path::{get_simple, set_simple};
 use crate::meta;
 use crate::resource::{Resource, ScalePaths};
+use crate::subresource::Subresource;
+use crate::write::unregistered;
 
 const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
+
+const VERSION: &str = "autoscaling/v1";
+/// Other versions that have a kind of this name.
+const OLD_VERSIONS: [&str; 3] = ["extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"];
+
+/// What the scale of a custom resource without a number shows to a patch, as in kube-apiserver.
+const NO_NUMBER: i64 = i32::MIN as i64;
 
 /// The scale of an object.
 pub(crate) fn of(object: &Value, paths: &ScalePaths) -> Value {
@@ -32,10 +41,87 @@ pub(crate) fn of(object: &Value, paths: &ScalePaths) -> Value {
     json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
 }
 
+/// The scale of an object that is read. A custom resource without a number in its spec has none.
+pub(crate) fn read(object: &Value, resource: &Resource, paths: &ScalePaths) -> Result<Value, Status> {
+    let path = &paths.spec_replicas;
+    if resource.custom && get_simple(object, path).is_none() {
+        return Err(Status::internal(format!("the spec replicas field {path:?} does not exist")));
+    }
+    Ok(of(object, paths))
+}
+
+/// The scale of an object that is patched.
+pub(crate) fn to_patch(object: &Value, resource: &Resource, paths: &ScalePaths) -> Value {
+    let mut scale = of(object, paths);
+    if resource.custom && get_simple(object, &paths.spec_replicas).is_none() {
+        scale["spec"]["replicas"] = NO_NUMBER.into();
+    }
+    scale
+}
+
+/// The errors of the values of a custom resource that its scale shows. Its status endpoint does not write the spec.
+pub(crate) fn check(object: &Value, paths: &ScalePaths, subresource: Subresource) -> Vec<FieldError> {
+    let number = |path: &str| {
+        let invalid = |value: i64, why: String| Some(FieldError::invalid(FieldPath::new(path), value.into(), why));
+        match nested(object, path) {
+            Err(why) => invalid(0, why),
+            Ok(None) => None,
+            Ok(Some(value)) => match value.as_i64() {
+                None => invalid(0, of_another_type(path, value, "int64")),
+                Some(replicas @ ..0) => invalid(replicas, "should be a non-negative integer".to_owned()),
+                Some(replicas) if replicas > i64::from(i32::MAX) => {
+                    invalid(replicas, format!("should be less than or equal to {}", i32::MAX))
+                }
+                Some(_) => None,
+            },
+        }
+    };
+    let text = |path: &str| {
+        let why = match nested(object, path) {
+            Ok(Some(value)) if !value.is_string() => of_another_type(path, value, "string"),
+            Ok(_) => return None,
+            Err(why) => why,
+        };
+        Some(FieldError::invalid(FieldPath::new(path), "".into(), why))
+    };
+    let spec = (subresource != Subresource::Status).then(|| number(&paths.spec_replicas)).flatten();
+    let selector = paths.selector.as_deref().and_then(text);
+    spec.into_iter().chain(number(&paths.status_replicas)).chain(selector).collect()
+}
+
+/// The value at a path, or why there can be none: something on the way is no object.
+fn nested<'o>(object: &'o Value, path: &str) -> Result<Option<&'o Value>, String> {
+    let (mut at, mut walked) = (object, String::new());
+    for name in path.strip_prefix('.').unwrap_or(path).split('.') {
+        walked.push('.');
+        walked.push_str(name);
+        match at {
+            Value::Null => return Ok(None),
+            Value::Object(fields) => match fields.get(name) {
+                Some(value) => at = value,
+                None => return Ok(None),
+            },
+            other => return Err(of_another_type(&walked, other, "map[string]interface{}")),
+        }
+    }
+    Ok(Some(at))
+}
+
+/// What Go says of a value of another type than expected.
+fn of_another_type(path: &str, value: &Value, expect: &str) -> String {
+    let found = go_type_name(value);
+    let path = path.strip_prefix('.').unwrap_or(path);
+    format!(".{path} accessor error: {} is of the type {found}, expected {expect}", go_plain(value))
+}
+
 /// The object with the number that `scale` asks for.
 pub(crate) fn set(object: &Value, scale: &Value, resource: &Resource, paths: &ScalePaths) -> Result<Value, Status> {
     check_is_scale_of(object, scale)?;
     let replicas = scale["spec"]["replicas"].as_i64().unwrap_or_default();
+    if resource.custom && replicas == NO_NUMBER {
+        let path = &paths.spec_replicas;
+        return Err(Status::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
+    }
     if replicas < 0 {
         let path = FieldPath::new("spec").child("replicas");
         let error = FieldError::invalid(path, replicas.into(), "must be greater than or equal to 0");
@@ -79,6 +165,19 @@ pub(crate) fn with_number(mut object: Value, paths: &ScalePaths) -> Result<Value
     Ok(object)
 }
 
+/// What strict decoding says of the fields that a Scale does not have.
+pub(crate) fn unknown_fields(scale: &Value) -> impl Iterator<Item = String> {
+    let types = kubernetes();
+    let ty = types.named(SCALE).expect("the table has the type of scales");
+    let unknown = prune(types, ty, &mut scale.clone(), NullRules::BuiltIn);
+    unknown.into_iter().map(|path| format!("unknown field \"{path}\""))
+}
+
+/// 400: what was sent is no Scale.
+pub(crate) fn undecodable(why: &str) -> Status {
+    Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
+}
+
 /// Refuses what is no Scale, or that of another object: its `spec.replicas` would say nothing about this one.
 fn check_is_scale_of(object: &Value, scale: &Value) -> Result<(), Status> {
     let kind = scale["kind"].as_str().filter(|kind| !kind.is_empty() && *kind != "Scale");
@@ -87,10 +186,22 @@ fn check_is_scale_of(object: &Value, scale: &Value) -> Result<(), Status> {
             "the kind in the data ({given}) does not match the expected kind (Scale)"
         )));
     }
+    let version = scale["apiVersion"].as_str().filter(|version| !version.is_empty() && *version != VERSION);
+    if let Some(given) = version {
+        if OLD_VERSIONS.contains(&given) {
+            return Err(Status::bad_request(format!(
+                "the API version in the data ({given}) does not match the expected API version ({VERSION})"
+            )));
+        }
+        let version = given.rsplit('/').next().unwrap_or_default();
+        return Err(Status::bad_request(format!(
+            "Scale in version {version:?} cannot be handled as a Scale: {}",
+            unregistered("Scale", given)
+        )));
+    }
     let types = kubernetes();
     let ty = types.named(SCALE).expect("the table has the type of scales");
-    check_types(types, ty, scale)
-        .map_err(|why| Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}")))?;
+    check_types(types, ty, scale).map_err(|why| undecodable(&why.to_string()))?;
     let other = |field| {
         let given = scale["metadata"][field].as_str().unwrap_or_default();
         let expect = meta::text(object, field);

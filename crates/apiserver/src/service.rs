@@ -262,7 +262,7 @@ where
         Endpoint::Unknown => Ok(not_found_page()),
         document => {
             let Some(_slot) = enter(0) else { return Ok(too_many_requests()) };
-            documents::answer(server, parts, document)
+            documents::answer(server, parts, document).await
         }
     }
 }

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use konverge_core::{FieldError, FieldPath, GroupVersion, Status};
+use konverge_core::{FieldError, FieldPath, GroupVersion, Status, from_value_without_nulls};
 use konverge_schema::{check_types, kubernetes};
 
 use crate::admission::Admission;
@@ -174,7 +174,8 @@ fn read(sent: Value) -> Result<Sent, Status> {
     let types = kubernetes();
     let ty = types.named(TYPE).expect("the table has the type of token requests");
     check_types(types, ty, &sent).map_err(|why| undecodable(why.to_string()))?;
-    Sent::deserialize(sent).map_err(|why| undecodable(why.to_string()))
+    // In Go, a null is the same as nothing.
+    from_value_without_nulls(sent).map_err(|why| undecodable(why.to_string()))
 }
 
 fn check_seconds(seconds: i64) -> Result<(), Status> {

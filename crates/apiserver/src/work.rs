@@ -193,7 +193,7 @@ async fn acquire(slots: &Arc<Semaphore>) -> OwnedSemaphorePermit {
 }
 
 /// Runs a job on a blocking thread, which holds its slot until it ends, also when nobody waits for it.
-async fn on_a_thread<T: Send + 'static>(
+pub(crate) async fn on_a_thread<T: Send + 'static>(
     slot: impl Send + 'static,
     job: impl FnOnce(&tokio::runtime::Handle) -> T + Send + 'static,
 ) -> T {

@@ -12,6 +12,7 @@
 
 mod apply;
 mod receive;
+mod scale;
 mod stages;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ use crate::commit::{Committer, MAX_CONFLICTS, unavailable};
 use crate::context::RequestContext;
 use crate::decode::Decoded;
 use crate::delete::can_be_removed;
+use crate::patch::Patch;
 use crate::request::FieldValidation;
 use crate::resource::Resource;
 use crate::server::Server;
@@ -162,15 +164,27 @@ impl WriteRequest<'_> {
         warnings: &mut Vec<String>,
         patched: impl Fn(&Value) -> Result<Value, Status>,
     ) -> Result<WriteOutcome, Status> {
-        self.patch_with(name, warnings, None, patched).await
+        self.patch_by(name, warnings, None, &[], patched).await
     }
 
-    /// The same, with the patch itself, if errors show that instead of what it made.
+    /// The same by a patch that a client sent.
     pub(crate) async fn patch_with(
+        &self,
+        name: &str,
+        patch: &Patch,
+        warnings: &mut Vec<String>,
+    ) -> Result<WriteOutcome, Status> {
+        let patched = |current: &Value| patch.apply(self.resource, current, self.budget);
+        self.patch_by(name, warnings, patch.shown_in_errors(), &patch.strict_errors, patched).await
+    }
+
+    /// Errors show what the patch made, or `shown` instead.
+    async fn patch_by(
         &self,
         name: &str,
         warnings: &mut Vec<String>,
         shown: Option<&Value>,
+        strict_errors: &[String],
         patched: impl Fn(&Value) -> Result<Value, Status>,
     ) -> Result<WriteOutcome, Status> {
         self.update(name, FieldOwnership::Changed, warnings, |current, warnings| {
@@ -190,7 +204,7 @@ impl WriteRequest<'_> {
             {
                 return Err(refused(&error.to_string()));
             }
-            let object = self.receive(Decoded { value, duplicates: Vec::new() }, warnings).map_err(|status| {
+            let object = self.receive_value(value, strict_errors.iter().cloned(), warnings).map_err(|status| {
                 refused(status.message.strip_prefix(&self.undecodable("").message).unwrap_or(&status.message))
             })?;
             self.same_name(name, &object)?;

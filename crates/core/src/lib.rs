@@ -4,6 +4,7 @@
 //! key          the key of an object: namespace and name
 //! kind         group, version, kind and resource names
 //! name         which strings may name an object, a label, a namespace
+//! nulls        JSON whose nulls count as absent, as in Go
 //! quantity     amounts of resources: add, compare, write
 //! quota        what objects use of a ResourceQuota, and which quotas apply to them
 //! selector     label and field selectors: parse, match
@@ -29,6 +30,7 @@ mod kind;
 mod kubernetes;
 mod metrics_page;
 mod name;
+mod nulls;
 mod quantity;
 mod quota;
 mod selector;
@@ -50,6 +52,7 @@ pub use metrics_page::{MetricKind, MetricLabels, MetricSamples, MetricsPage, met
 pub use name::{
     NameRule, check_annotations, check_finalizer, check_label_key, check_label_value, check_labels, check_name,
 };
+pub use nulls::{drop_nulls, from_stored, from_value_without_nulls};
 pub use quantity::{Quantity, QuantityError, ResourceList, resource_list};
 pub use quota::{QuotaKind, ResourceQuota, pod_limits, pod_requests};
 pub use selector::{FieldSelector, LabelSelector, SelectorError, check_label_selector};

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use konverge_core::{LabelSelector, ObjectKey};
+use konverge_core::{LabelSelector, ObjectKey, from_stored};
 use kube::api::ApiResource;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -255,7 +255,7 @@ impl Object {
 
     /// The object as a Rust type.
     pub fn decode<K: DeserializeOwned>(&self) -> Result<K, DecodeError> {
-        serde_json::from_str(&self.json).map_err(|source| DecodeError {
+        from_stored(self.json.as_bytes()).map_err(|source| DecodeError {
             key: self.key(),
             kind: self.pointer("/kind").and_then(json_text::string).unwrap_or_default().into_owned(),
             expected: std::any::type_name::<K>(),

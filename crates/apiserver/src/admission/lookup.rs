@@ -3,7 +3,7 @@
 
 use serde::de::DeserializeOwned;
 
-use konverge_core::Status;
+use konverge_core::{Status, from_stored};
 use konverge_store::{Entry, Range};
 
 use crate::server::Server;
@@ -67,6 +67,6 @@ pub(super) fn is_empty(server: &Server, (group, plural): Kind, namespace: Option
 }
 
 fn decode<T: DeserializeOwned>(entry: &Entry) -> Result<T, Status> {
-    serde_json::from_slice(&entry.value)
+    from_stored(&entry.value)
         .map_err(|error| Status::internal(format!("the stored object {} cannot be read: {error}", entry.key)))
 }

@@ -10,6 +10,7 @@ use konverge_store::CommitError;
 use super::{Admission, Attributes, Operation, Plugin, Verdict, decided, lookup};
 use crate::commit::create_missing;
 use crate::meta;
+use crate::resource::Resource;
 use crate::server::Server;
 
 const CLASSES: lookup::Kind = ("scheduling.k8s.io", "priorityclasses");
@@ -33,6 +34,17 @@ const NO_CLASS: PriorityClass = PriorityClass { name: String::new(), value: 0, p
 
 /// What pods do to others if their class does not say.
 const PREEMPTS: &str = "PreemptLowerPriority";
+
+/// Refuses to delete the class of system pods. kube-apiserver lets the deletion of a whole collection pass.
+pub(crate) fn check_deletion(resource: &Resource, name: &str) -> Result<(), Status> {
+    let (group, plural) = CLASSES;
+    let is_class = *resource.group == *group && *resource.plural == *plural;
+    if is_class && SYSTEM_CLASSES.iter().any(|(known, ..)| *known == name) {
+        let why = "this is a system priority class and cannot be deleted";
+        return Err(Status::forbidden(group, plural, name, why));
+    }
+    Ok(())
+}
 
 /// Creates the classes of system pods.
 pub(crate) async fn create_initial(server: &Server) -> Result<(), CommitError> {

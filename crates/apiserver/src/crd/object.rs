@@ -5,6 +5,7 @@ use konverge_core::{FieldError, FieldErrorKind, FieldPath};
 use konverge_schema::{Budget, OverBudget, validate, validate_update};
 use serde_json::Value;
 
+use super::embedded;
 use crate::resource::ResourceSchema;
 
 /// The errors of a custom resource, except those of its metadata.
@@ -19,6 +20,7 @@ pub(crate) fn validate_object(
         Some(old) => validate_update(&schema.arena, schema.root, object, old, budget)?,
         None => validate(&schema.arena, schema.root, object, budget)?,
     };
+    errors.extend(embedded::check_metadata(schema, object, budget)?);
     let Some(rules) = &schema.rules else { return Ok(errors) };
     if errors.iter().any(hides_rules) {
         let why = "some validation rules were not checked because the object was invalid; correct the existing errors to \

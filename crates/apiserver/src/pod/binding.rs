@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use konverge_core::{FieldError, FieldPath, Status};
 
-use super::{Metadata, admit, receive};
+use super::{Metadata, SentKind, admit, receive};
 use crate::conditions;
 use crate::decode::Decoded;
 use crate::env::rfc3339;
@@ -24,6 +24,10 @@ struct Binding {
 struct Target {
     kind: String,
     name: String,
+}
+
+impl SentKind for Binding {
+    const TYPE: &str = "io.k8s.api.core.v1.Binding";
 }
 
 /// Binds a pod to a node. Plugins are asked about the request that the client sent, which may be about `bindings`.

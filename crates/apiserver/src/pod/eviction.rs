@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use konverge_core::{LabelSelector, Status};
 use konverge_store::Range;
 
-use super::{admit, receive};
+use super::{SentKind, admit, receive};
 use crate::conditions;
 use crate::context::RequestContext;
 use crate::decode::Decoded;
@@ -33,6 +33,10 @@ const RETRY_SECONDS: u32 = 10;
 #[serde(default, rename_all = "camelCase")]
 struct Eviction {
     delete_options: Value,
+}
+
+impl SentKind for Eviction {
+    const TYPE: &str = "io.k8s.api.policy.v1.Eviction";
 }
 
 /// Evicts a pod.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use konverge_core::{GroupVersion, Status};
 
-use super::receive::whole_numbers;
+use super::receive::{duplicate_fields, whole_numbers};
 use super::{FieldOwnership, Insertion, WriteOutcome, WriteRequest};
 use crate::commit::MAX_CONFLICTS;
 use crate::decode::Decoded;
@@ -30,7 +30,8 @@ impl WriteRequest<'_> {
         }
         self.identify(&mut config)?;
         // The merge itself refuses fields that the schema does not declare.
-        self.report(&sent.duplicates, Vec::new(), warnings)?;
+        let duplicates = duplicate_fields(&sent.duplicates);
+        self.report(duplicates, warnings).map_err(|why| self.undecodable(&why))?;
         if !config["metadata"].is_object() {
             config["metadata"] = json!({});
         }
@@ -72,7 +73,8 @@ impl WriteRequest<'_> {
         warnings: &mut Vec<String>,
     ) -> Result<WriteOutcome, Status> {
         let scale = &sent.value;
-        self.report(&sent.duplicates, Vec::new(), warnings)?;
+        let duplicates = duplicate_fields(&sent.duplicates);
+        self.report(duplicates, warnings).map_err(|why| scale::undecodable(&why))?;
         if !scale["metadata"]["managedFields"].is_null() {
             return Err(Status::bad_request("metadata.managedFields must be nil"));
         }

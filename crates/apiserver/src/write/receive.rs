@@ -7,6 +7,7 @@ use konverge_core::{GroupVersion, Status};
 use konverge_schema::{check_restorable, check_types, prune};
 
 use super::WriteRequest;
+use crate::crd::check_embedded_types;
 use crate::decode::Decoded;
 use crate::defaults;
 use crate::meta;
@@ -21,9 +22,23 @@ pub(crate) fn unregistered(kind: &str, version: &str) -> String {
     format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
 }
 
+/// Refuses an object that does not say its name.
+pub(super) fn check_name_given(name: &str, given: &str) -> Result<(), Status> {
+    if given.is_empty() {
+        let why = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
+        return Err(Status::bad_request(why));
+    }
+    Ok(())
+}
+
 /// 400: the object says that it belongs to another namespace.
 pub(crate) fn foreign_namespace() -> Status {
     Status::bad_request("the namespace of the provided object does not match the namespace sent on the request")
+}
+
+/// What strict decoding says of fields that were given more than once.
+pub(super) fn duplicate_fields(paths: &[String]) -> impl Iterator<Item = String> {
+    paths.iter().map(|path| format!("duplicate field \"{path}\""))
 }
 
 /// Writes `3.0` as `3`: kube-apiserver reads a configuration as YAML, which does not tell them apart.
@@ -47,7 +62,16 @@ pub(super) fn whole_numbers(config: &mut Value) {
 impl WriteRequest<'_> {
     /// Turns what the client sent into an object of this kind: the right type, known fields, well-formed metadata.
     pub(super) fn receive(&self, sent: Decoded, warnings: &mut Vec<String>) -> Result<Value, Status> {
-        let mut object = sent.value;
+        self.receive_value(sent.value, duplicate_fields(&sent.duplicates), warnings)
+    }
+
+    /// The same of a value, with what strict decoding has found already.
+    pub(super) fn receive_value(
+        &self,
+        mut object: Value,
+        found: impl Iterator<Item = String>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value, Status> {
         if let Some((GroupVersion { version, .. }, kind, why)) = self.foreign(&object) {
             let expect = &self.resource.kind;
             let message = format!("{kind} in version {version:?} cannot be handled as a {expect}: {why}");
@@ -68,8 +92,11 @@ impl WriteRequest<'_> {
         {
             return Err(self.undecodable(&problem.to_string()));
         }
-        let unknown = self.prune(&mut object);
-        self.report(&sent.duplicates, unknown, warnings)?;
+        if self.resource.custom {
+            check_embedded_types(schema, &object).map_err(|problem| self.undecodable(&problem.to_string()))?;
+        }
+        let unknown = self.prune(&mut object).into_iter().map(|path| format!("unknown field \"{path}\""));
+        self.report(found.chain(unknown), warnings).map_err(|why| self.undecodable(&why))?;
         Ok(object)
     }
 
@@ -169,15 +196,8 @@ impl WriteRequest<'_> {
     }
 
     /// Refuses, warns about or ignores what strict decoding found, by the request's `fieldValidation`.
-    pub(super) fn report(
-        &self,
-        duplicates: &[String],
-        unknown: Vec<String>,
-        warnings: &mut Vec<String>,
-    ) -> Result<(), Status> {
-        let duplicates = duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
-        let unknown = unknown.into_iter().map(|path| format!("unknown field \"{path}\""));
-        let found: Vec<String> = duplicates.chain(unknown).take(MAX_STRICT_ERRORS).collect();
+    pub(super) fn report(&self, found: impl Iterator<Item = String>, warnings: &mut Vec<String>) -> Result<(), String> {
+        let found: Vec<String> = found.take(MAX_STRICT_ERRORS).collect();
         match self.validation {
             _ if found.is_empty() => Ok(()),
             FieldValidation::Ignore => Ok(()),
@@ -185,7 +205,7 @@ impl WriteRequest<'_> {
                 warnings.extend(found);
                 Ok(())
             }
-            FieldValidation::Strict => Err(self.undecodable(&format!("strict decoding error: {}", found.join(", ")))),
+            FieldValidation::Strict => Err(format!("strict decoding error: {}", found.join(", "))),
         }
     }
 
@@ -238,9 +258,7 @@ impl WriteRequest<'_> {
     /// Makes sure that the object has the name of the request.
     pub(super) fn same_name(&self, name: &str, object: &Value) -> Result<(), Status> {
         match meta::text(object, "name") {
-            "" => Err(Status::bad_request(format!(
-                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-            ))),
+            "" => check_name_given(name, ""),
             given if given != name => Err(Status::bad_request(format!(
                 "the name of the object ({given}) does not match the name on the URL ({name})"
             ))),

@@ -16,7 +16,7 @@ use crate::env::rfc3339;
 use crate::resource::Resource;
 use crate::verb::Verb;
 use crate::work::{INLINE_STEPS, over_budget};
-use crate::{crd, meta, namespace, record, validation, write_only};
+use crate::{crd, meta, namespace, record, scale, validation, write_only};
 
 /// The largest object that is stored: what etcd takes in one request by default. An object that is too large here would be
 /// too large on a cluster, and every reader, watcher and cache has to hold whole objects.
@@ -131,7 +131,10 @@ impl WriteRequest<'_> {
             return Ok(errors);
         }
         let mut errors = if self.resource.custom {
-            crd::validate_object(schema, old, object, warnings, self.budget)?
+            let mut errors = crd::validate_object(schema, old, object, warnings, self.budget)?;
+            let paths = self.resource.scale.as_ref();
+            errors.extend(paths.into_iter().flat_map(|paths| scale::check(object, paths, self.subresource)));
+            errors
         } else {
             check_required(&schema.arena, schema.root, object)
         };

@@ -343,3 +343,12 @@ async fn objects_without_effect_are_warned_about() {
     }
     assert!(without.post(CLASSES, &class("b", "Never")).await.warnings().is_empty());
 }
+
+/// A list that is null is an empty one, as in Go.
+#[tokio::test]
+async fn a_limit_range_without_limits_limits_nothing() {
+    let cluster = Cluster::new().await;
+    let made = cluster.post(RANGES, &json!({"metadata": {"name": "empty"}, "spec": {}})).await.expect(201);
+    assert_eq!(made["spec"], json!({"limits": null}));
+    cluster.post(PODS, &pod_with("a", json!({}))).await.expect(201);
+}

@@ -18,7 +18,7 @@ use konverge_core::Status;
 
 use crate::cluster::{
     APPLY, AS_TABLE, AT_MOST, CONFIG_MAPS, Cluster, JSON_PATCH, MERGE, NAMESPACES, PODS, PROTOBUF, SECRETS, config_map,
-    pod,
+    deployment, pod,
 };
 
 /// A server with an audit log, and how to read it.
@@ -497,4 +497,36 @@ async fn large_events_lose_their_objects() {
     assert_eq!(event["annotations"]["audit.k8s.io/truncated"], "true");
     audited.cluster.post(CONFIG_MAPS, &config_map("n")).await.expect(201);
     assert_eq!(audited.last().await["requestObject"]["metadata"]["name"], "n");
+}
+
+/// Objects that are acted on are noted before anybody looks at them.
+#[tokio::test]
+async fn metadata_of_any_kind_is_noted() {
+    let audited = Audited::by(&everything()).await;
+    let cluster = &audited.cluster;
+    cluster.post(PODS, &pod("a")).await.expect(201);
+    cluster.post("/apis/apps/v1/namespaces/default/deployments", &deployment("a")).await.expect(201);
+    cluster.post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "a"}})).await.expect(201);
+    let (eviction, binding) = (format!("{PODS}/a/eviction"), format!("{PODS}/a/binding"));
+    let token = "/api/v1/namespaces/default/serviceaccounts/a/token";
+    let scale = "/apis/apps/v1/namespaces/default/deployments/a/scale";
+    // Path, method, and what is answered to metadata that is absent, null and a number.
+    for (method, path, codes) in [
+        ("POST", token, [201, 201, 400]),
+        ("POST", &*eviction, [400, 400, 400]),
+        ("POST", &*binding, [400, 400, 400]),
+        ("POST", "/api/v1/namespaces/default/bindings", [400, 400, 400]),
+        ("PUT", scale, [400, 400, 400]),
+    ] {
+        for (body, code) in [json!({}), json!({"metadata": null}), json!({"metadata": 5})].into_iter().zip(codes) {
+            let answer = if method == "PUT" { cluster.put(path, &body).await } else { cluster.post(path, &body).await };
+            assert_eq!(answer.code, code, "{method} {path} {body}: {:?}", answer.body);
+            let event = audited.last().await;
+            assert_eq!(event["responseStatus"]["code"], code, "{event}");
+            if code == 400 {
+                let message = answer.fails(400, "BadRequest");
+                assert!(!message.contains("expected struct") && !message.contains("invalid type"), "{message}");
+            }
+        }
+    }
 }

@@ -250,3 +250,80 @@ async fn applying() {
     let force = cluster.patch(&format!("{WIDGETS}/a?force=true"), MERGE, &json!({})).await;
     assert!(force.fails(422, "Invalid").contains("force: Forbidden: may not be specified for non-apply patch"));
 }
+
+/// What strict decoding finds in patches, and in scales: refused, warned of or ignored.
+#[tokio::test]
+async fn strict_decoding_of_patches_and_scales() {
+    let cluster = Cluster::new().await;
+    cluster.post(DEPLOYMENTS, &deployment("a")).await.expect(201);
+    cluster.post(CONFIG_MAPS, &config_map("m")).await.expect(201);
+    let (map, scale) = (format!("{CONFIG_MAPS}/m"), format!("{DEPLOYMENTS}/a/scale"));
+    const JSON: &str = "application/json";
+    const OPERATION: &str = r#"[{"op": "add", "path": "/data", "value": {"q": "1", "q": "2"}}]"#;
+    for (method, path, kind, body, code, expect) in [
+        ("PATCH", &map, MERGE, r#"{"data": {"q": "1", "q": "2"}}"#, 422, r#"duplicate field "data.q""#),
+        ("PATCH", &map, STRATEGIC, r#"{"data": {"q": "1", "q": "2"}}"#, 422, r#"duplicate field "data.q""#),
+        ("PATCH", &map, MERGE, r#"{"zzz": 1}"#, 422, r#"unknown field "zzz""#),
+        (
+            "PATCH",
+            &map,
+            MERGE,
+            r#"{"zzz": 1, "data": {"q": "1", "q": "2"}}"#,
+            422,
+            r#"duplicate field "data.q", unknown field "zzz""#,
+        ),
+        ("PATCH", &map, JSON_PATCH, OPERATION, 422, r#"json patch duplicate field "[0].value.q""#),
+        (
+            "PATCH",
+            &map,
+            JSON_PATCH,
+            r#"[{"op": "add", "path": "/data/q", "value": "2", "zzz": 1}]"#,
+            422,
+            r#"json patch unknown field "[0].zzz""#,
+        ),
+        ("PATCH", &scale, MERGE, r#"{"spec": {"replicas": 4}, "zzz": 1}"#, 422, r#"unknown field "zzz""#),
+        (
+            "PATCH",
+            &scale,
+            MERGE,
+            r#"{"spec": {"replicas": 4, "replicas": 4}}"#,
+            422,
+            r#"duplicate field "spec.replicas""#,
+        ),
+        (
+            "PUT",
+            &scale,
+            JSON,
+            r#"{"metadata": {"name": "a"}, "spec": {"replicas": 4, "zzz": 1}}"#,
+            400,
+            r#"unknown field "spec.zzz""#,
+        ),
+        (
+            "PUT",
+            &scale,
+            JSON,
+            r#"{"metadata": {"name": "a"}, "spec": {"replicas": 4, "replicas": 4}}"#,
+            400,
+            r#"duplicate field "spec.replicas""#,
+        ),
+    ] {
+        let before = cluster.get(path).await.expect(200);
+        for (mode, warns) in [("Strict", true), ("Warn", true), ("", true), ("Ignore", false)] {
+            let query = if mode.is_empty() { String::new() } else { format!("&fieldValidation={mode}") };
+            let asked = format!("{path}?dryRun=All{query}");
+            let answer = cluster.ask(method, &asked, &[("content-type", kind)], body).await;
+            let what = format!("{method} {asked} {body}");
+            if mode == "Strict" {
+                let reason = if code == 422 { "Invalid" } else { "BadRequest" };
+                let message = answer.fails(code, reason);
+                let expect = format!("strict decoding error: {expect}");
+                assert!(message.ends_with(&expect), "{what}: {message}");
+                continue;
+            }
+            answer.expect(200);
+            let warned = answer.warnings().join(", ");
+            assert_eq!(warned, if warns { expect } else { "" }, "{what}");
+        }
+        assert_eq!(cluster.get(path).await.expect(200), before, "{method} {path} {body}");
+    }
+}

@@ -308,6 +308,14 @@ async fn scale() {
             (json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}}), "the kind in the data (Pod)"),
             (json!({"kind": "Scale", "metadata": {"name": "b"}}), "the name of the object (b) does not match"),
             (
+                json!({"kind": "Scale", "apiVersion": "extensions/v1beta1", "metadata": {"name": "a"}}),
+                "the API version in the data (extensions/v1beta1) does not match the expected API version (autoscaling/v1)",
+            ),
+            (
+                json!({"kind": "Scale", "apiVersion": "autoscaling/v9", "metadata": {"name": "a"}}),
+                "Scale in version \"v9\" cannot be handled as a Scale: no kind \"Scale\" is registered for version",
+            ),
+            (
                 json!({"kind": "Scale", "metadata": {"name": "a", "namespace": "b"}}),
                 "the namespace of the provided object",
             ),

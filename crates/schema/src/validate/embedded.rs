@@ -1,5 +1,5 @@
 //! Validation of embedded resources. In: the fields of a value with `x-kubernetes-embedded-resource`. Out: errors in its
-//! apiVersion and kind. Its metadata is checked only by type.
+//! apiVersion and kind. The server checks its metadata.
 
 use konverge_core::{FieldError, FieldPath};
 use serde_json::{Map, Value};

@@ -6,7 +6,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use konverge_core::Status;
+use konverge_core::{Status, drop_nulls};
 
 use super::{Answer, Failure, Remarks, Webhook, WebhookType};
 use crate::admission::versioned::Versioned;
@@ -135,17 +135,6 @@ fn without_nulls(response: &Value) -> Value {
     }
     drop_nulls(&mut response);
     response
-}
-
-fn drop_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, value| !value.is_null());
-            fields.values_mut().for_each(drop_nulls);
-        }
-        Value::Array(values) => values.iter_mut().for_each(drop_nulls),
-        _ => {}
-    }
 }
 
 /// The rules for answers of version v1.

@@ -138,3 +138,22 @@ async fn a_runtime_class_has_overhead_and_scheduling() {
     }
     cluster.post(PODS, &of(heavy(json!({"overhead": {"cpu": "0.25"}})))).await.expect(201);
 }
+
+#[tokio::test]
+async fn the_classes_of_system_pods_stay() {
+    let cluster = Cluster::new().await;
+    const CLASSES: &str = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    cluster.post(CLASSES, &json!({"metadata": {"name": "own"}, "value": 1})).await.expect(201);
+    for (name, stays) in [("system-cluster-critical", true), ("system-node-critical", true), ("own", false)] {
+        let path = format!("{CLASSES}/{name}");
+        let deleted = cluster.delete(&path).await;
+        if stays {
+            let why = "this is a system priority class and cannot be deleted";
+            let expect = format!("priorityclasses.scheduling.k8s.io {name:?} is forbidden: {why}");
+            assert_eq!(deleted.fails(403, "Forbidden"), expect);
+        } else {
+            deleted.expect(200);
+        }
+        assert_eq!(cluster.get(&path).await.code == 200, stays, "{name}");
+    }
+}

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::of_spec;
-use crate::cluster::{CRDS, Cluster, MERGE, WIDGETS, version, widget};
+use crate::cluster::{CRDS, Cluster, MERGE, WIDGETS, version, widget, widgets};
 
 /// As Go writes them: whole numbers have no fraction.
 #[tokio::test]
@@ -159,4 +159,144 @@ async fn what_was_kept_under_an_older_schema() {
     assert_eq!(list["items"][0]["spec"], read["spec"]);
     let mut lines = cluster.watch(&format!("{WIDGETS}?watch=true")).await;
     assert_eq!(lines.next().await["object"]["spec"], read["spec"]);
+}
+
+/// The numbers and the selector that `/scale` shows are checked wherever they are written.
+#[tokio::test]
+async fn values_that_a_scale_shows_are_checked() {
+    let cluster = Cluster::new().await;
+    let mut definition = widgets();
+    let version = &mut definition["spec"]["versions"][0];
+    version["schema"]["openAPIV3Schema"] = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+    }});
+    version["subresources"]["scale"]["labelSelectorPath"] = ".status.selector".into();
+    for field in ["additionalPrinterColumns", "selectableFields"] {
+        version.as_object_mut().unwrap().remove(field);
+    }
+    cluster.post(CRDS, &definition).await.expect(201);
+    let most = i64::from(i32::MAX);
+    for (at, (spec, expect)) in [
+        (json!({"size": 0}), ""),
+        (json!({"size": most}), ""),
+        (json!({}), ""),
+        (json!({"size": -1}), ".spec.size: Invalid value: -1: should be a non-negative integer"),
+        (
+            json!({"size": 1_i64 << 40}),
+            ".spec.size: Invalid value: 1099511627776: should be less than or equal to 2147483647",
+        ),
+        (
+            json!({"size": "x"}),
+            ".spec.size: Invalid value: 0: .spec.size accessor error: x is of the type string, expected int64",
+        ),
+        (
+            json!({"size": 1.5}),
+            ".spec.size: Invalid value: 0: .spec.size accessor error: 1.5 is of the type float64, expected int64",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("w{at}");
+        let mut object = widget(&name);
+        object["spec"] = spec.clone();
+        let made = cluster.post(WIDGETS, &object).await;
+        if expect.is_empty() {
+            made.expect(201);
+        } else {
+            let expect = format!("Widget.example.com {name:?} is invalid: {expect}");
+            assert_eq!(made.fails(422, "Invalid"), expect, "{spec}");
+        }
+    }
+    let one = format!("{WIDGETS}/w0");
+    for (path, patch, expect) in [
+        ("", json!({"spec": {"size": -1}}), ".spec.size: Invalid value: -1: should be a non-negative integer"),
+        (
+            "/status",
+            json!({"status": {"replicas": -3}}),
+            ".status.replicas: Invalid value: -3: should be a non-negative",
+        ),
+        (
+            "/status",
+            json!({"status": {"replicas": 1_i64 << 40}}),
+            ".status.replicas: Invalid value: 1099511627776: should be less than or equal to 2147483647",
+        ),
+        (
+            "/status",
+            json!({"status": {"selector": {"a": "b"}}}),
+            ".status.selector: Invalid value: \"\": .status.selector accessor error: map[a:b] is of the type \
+             map[string]interface {}, expected string",
+        ),
+    ] {
+        let message = cluster.patch(&format!("{one}{path}"), MERGE, &patch).await.fails(422, "Invalid");
+        assert!(message.contains(expect), "{message}");
+    }
+    let status = json!({"status": {"replicas": 3, "selector": "a=b"}});
+    cluster.patch(&format!("{one}/status"), MERGE, &status).await.expect(200);
+    assert_eq!(cluster.get(&format!("{one}/scale")).await.expect(200)["status"], status["status"]);
+    // One without a number has no scale, until one is set.
+    let unset = format!("{WIDGETS}/w2/scale");
+    let message = cluster.get(&unset).await.fails(500, "InternalError");
+    assert_eq!(message, "Internal error occurred: the spec replicas field \".spec.size\" does not exist");
+    let message = cluster.patch(&unset, MERGE, &json!({"metadata": {"labels": {}}})).await.fails(400, "BadRequest");
+    assert_eq!(message, "the spec replicas field \".spec.size\" cannot be empty");
+    let set = cluster.patch(&unset, MERGE, &json!({"spec": {"replicas": 2}})).await.expect(200);
+    assert_eq!(set["spec"], json!({"replicas": 2}));
+}
+
+/// The metadata of an embedded resource is decoded and checked like that of any object.
+#[tokio::test]
+async fn metadata_of_embedded_resources_is_checked() {
+    let cluster = Cluster::new().await;
+    let whole = json!({
+        "type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true,
+    });
+    let definition = of_spec(json!({"one": whole, "many": {"type": "array", "items": whole}}));
+    cluster.post(CRDS, &definition).await.expect(201);
+    let key = "name part must consist of alphanumeric characters";
+    for (at, (metadata, code, expect)) in [
+        (json!({}), 201, ""),
+        (json!({"name": "x", "labels": {"a": "b"}, "annotations": {"c/d": "e"}, "finalizers": ["f/g"]}), 201, ""),
+        (json!({"labels": null, "name": null}), 201, ""),
+        (
+            json!(5),
+            400,
+            ".metadata: Invalid value: 5: json: cannot unmarshal number into Go value of type v1.ObjectMeta",
+        ),
+        (
+            json!({"labels": {"a": 5}}),
+            400,
+            ".metadata: Invalid value: {\"labels\":{\"a\":5}}: json: cannot unmarshal number into Go struct field \
+             ObjectMeta.labels of type string",
+        ),
+        (json!({"finalizers": "x"}), 400, "json: cannot unmarshal string into Go struct field ObjectMeta.finalizers"),
+        (json!({"labels": {"a b": "c"}}), 422, &*format!(".metadata.labels: Invalid value: \"a b\": {key}")),
+        (json!({"annotations": {"a b": "c"}}), 422, &*format!(".metadata.annotations: Invalid value: \"a b\": {key}")),
+        (json!({"finalizers": ["a b"]}), 422, &*format!(".metadata.finalizers: Invalid value: \"a b\": {key}")),
+        (json!({"name": "a/b"}), 422, ".metadata.name: Invalid value: \"a/b\": may not contain '/'"),
+        (json!({"namespace": "A"}), 422, ".metadata.namespace: Invalid value: \"A\": a lowercase RFC 1123 label"),
+        (json!({"generation": -1}), 422, ".metadata.generation: Invalid value: -1: must be greater than or equal to 0"),
+        (
+            json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": ""}]}),
+            422,
+            ".metadata.ownerReferences.uid: Invalid value: \"\": must not be empty",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let embedded = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata});
+        for (place, spec) in [("one", json!({"one": embedded})), ("many[0]", json!({"many": [embedded]}))] {
+            let name = format!("w{at}-{}", &place[..3]);
+            let mut object = widget(&name);
+            object["spec"] = spec;
+            let made = cluster.post(WIDGETS, &object).await;
+            assert_eq!(made.code, code, "{place} {metadata}: {:?}", made.body);
+            if code != 201 {
+                let message = made.json()["message"].as_str().unwrap().to_owned();
+                assert!(message.contains(expect) && message.contains(&format!("spec.{place}.metadata")), "{message}");
+            }
+        }
+    }
 }

@@ -145,3 +145,28 @@ async fn eviction_is_refused() {
     let going = cluster.get(&format!("{PODS}/a")).await.expect(200);
     assert_eq!(going["metadata"]["deletionGracePeriodSeconds"], 5);
 }
+
+#[tokio::test]
+async fn only_versions_that_there_are_evict() {
+    let cluster = Cluster::new().await;
+    cluster.post(PODS, &pod("a")).await.expect(201);
+    for (version, expect) in [
+        (
+            "policy/v9",
+            "Eviction in version \"v9\" cannot be handled as a Eviction: no kind \"Eviction\" is registered for version \
+             \"policy/v9\"",
+        ),
+        ("apps/v1", "the API version in the data (apps/v1) does not match the expected API version (policy/v1)"),
+    ] {
+        let mut sent = eviction("a");
+        sent["apiVersion"] = version.into();
+        let message = evict(&cluster, "a", &sent).await.fails(400, "BadRequest");
+        assert!(message.starts_with(expect), "{message}");
+        cluster.get(&format!("{PODS}/a")).await.expect(200);
+    }
+    for version in ["policy/v1", "policy/v1beta1"] {
+        let mut sent = eviction("a");
+        sent["apiVersion"] = version.into();
+        cluster.post(&format!("{PODS}/a/eviction?dryRun=All"), &sent).await.expect(201);
+    }
+}
