@@ -125,6 +125,12 @@ impl Shards {
         &self.0.shards[shard].leadership
     }
 
+    /// The shard that the current task works for, if it was begun in a term of one of these.
+    pub fn of_this_task(&self) -> Option<usize> {
+        let (leadership, _) = Leadership::of_this_task()?;
+        self.0.shards.iter().position(|it| it.leadership.is(&leadership))
+    }
+
     /// Whether work on a shard may begin.
     pub fn is_open(&self, shard: usize) -> bool {
         let it = &self.0.shards[shard];

@@ -181,7 +181,7 @@ async fn what_others_write_into_the_lease_stops_nobody() -> Result<()> {
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec,
         });
         let fake = Fake::new().with(lamp("l")).with(lease);
-        let (instance, began) = (Instance::default(), Instance::now());
+        let (instance, began) = (Instance::default(), Instant::now());
         let running = fake.run(instance.operator("first"));
         while instance.reconciles() == 0 {
             assert!(began.elapsed() < within, "{what}: it does not lead");
